@@ -19,7 +19,7 @@ import click
 
 from benchmarks.markdown import format_table
 from recshuf.output.objects import uploader
-from recshuf.storage import read_ahead
+from recshuf.storage.reading import read_ahead
 from recshuf.system.units import parse_size
 
 TB = 10**12

@@ -16,9 +16,9 @@ from recshuf.formats.compression import (
     recognise_compression,
     split_suffix,
 )
-from recshuf.storage.local import open_input, read_head
-from recshuf.storage.objects import look_ahead
-from recshuf.storage.read_ahead import UNIT_BYTES
+from recshuf.storage.reading.local import open_input, read_head
+from recshuf.storage.reading.objects import look_ahead
+from recshuf.storage.reading.read_ahead import UNIT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,7 +12,7 @@ import pyarrow as pa
 from recshuf.errors import ConversionError
 from recshuf.formats import load_format
 from recshuf.interfaces import InputSummary, ReadOptions, Source, StoredInputs
-from recshuf.records.packed_schema import pack_schema, unpack_schema
+from recshuf.records.arrays.packed_schema import pack_schema, unpack_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -18,9 +18,9 @@ from recshuf.job.options import OPTIONS, Options, parse_header, refuse_unknown
 from recshuf.job.plan import Cut
 from recshuf.piles.layout import SPILL_COMPRESSIONS
 from recshuf.records.keys import MAX_PILES, MAX_SEED
-from recshuf.storage.buckets import WRITTEN_SCHEMES, check_prefix
 from recshuf.storage.settings import StorageOptions, parse_storage_options
 from recshuf.storage.urls import Url, is_url, refuse_unknown_scheme
+from recshuf.storage.writing.buckets import WRITTEN_SCHEMES, check_prefix
 from recshuf.system.memory import available_bytes
 from recshuf.system.paths import check_name, local_path, refuse_url
 from recshuf.system.units import parse_size

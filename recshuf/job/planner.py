@@ -30,7 +30,7 @@ from recshuf.job.pile_sizing import (
 )
 from recshuf.job.plan import Plan, count_shards
 from recshuf.records.keys import KEY_BYTES
-from recshuf.records.reading_plan import ReadingPlan
+from recshuf.records.reading.reading_plan import ReadingPlan
 from recshuf.system.units import format_size
 
 if TYPE_CHECKING:

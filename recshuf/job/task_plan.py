@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from recshuf.job.pile_sizing import assign_sets, choose_set_bytes
 from recshuf.piles.layout import PileLayout
-from recshuf.records.input_tasks import InputPart
+from recshuf.records.reading.input_tasks import InputPart
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recshuf.formats.jsonl.encoding import encode_lines
-from recshuf.formats.lines.utf8 import find_invalid
-from recshuf.records.arrow_views import view_bytes, view_offsets
+from recshuf.formats.values.utf8 import find_invalid
+from recshuf.records.arrays.arrow_views import view_bytes, view_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

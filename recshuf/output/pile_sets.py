@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recshuf.errors import MissingBucketError
-from recshuf.storage.buckets import open_bucket
 from recshuf.storage.urls import Url, is_url
+from recshuf.storage.writing.buckets import open_bucket
 from recshuf.system.locks import is_own
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from recshuf.records.byte_sizes import count_bytes, count_bytes_before
-from recshuf.records.taking import take_rows
+from recshuf.records.arrays.byte_sizes import count_bytes, count_bytes_before
+from recshuf.records.arrays.taking import take_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from recshuf.records.arrow_views import has_offsets, unpack_bits, view_offsets
+from recshuf.records.arrays.arrow_views import has_offsets, unpack_bits, view_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

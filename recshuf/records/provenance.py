@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from recshuf.errors import UsageError
 from recshuf.interfaces import Decoder, FieldAdder
-from recshuf.records.arrow_views import view_bytes, wrap_values
+from recshuf.records.arrays.arrow_views import view_bytes, wrap_values
 from recshuf.records.batch import Records
 from recshuf.records.rows import RowRange
 

@@ -17,11 +17,11 @@ from recshuf.output.objects.uploader import PART_THREADS, send_file
 from recshuf.output.pile_sets import PILES_PREFIX, remove_sets
 from recshuf.piles.sets.pile_file import ObjectPileFile
 from recshuf.piles.sets.scratch import Scratch
-from recshuf.storage.bucket import Conflict, Match, MissingUpload
-from recshuf.storage.buckets import open_bucket
-from recshuf.storage.objects import Stores, count_read_bytes
-from recshuf.storage.read_ahead import UNIT_BYTES
+from recshuf.storage.reading.objects import Stores, count_read_bytes
+from recshuf.storage.reading.read_ahead import UNIT_BYTES
 from recshuf.storage.urls import Url, is_url
+from recshuf.storage.writing.bucket import Conflict, Match, MissingUpload
+from recshuf.storage.writing.buckets import open_bucket
 from recshuf.system.paths import choose_temp_dir, real_path
 from recshuf.system.threads import Pool
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from recshuf.interfaces import Stamp
     from recshuf.job.job import Job
-    from recshuf.storage.objects import ObjectHandle
+    from recshuf.storage.reading.objects import ObjectHandle
 
 _COPY_BYTES = 4 << 20
 _OPENED_AHEAD = 16

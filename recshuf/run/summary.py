@@ -11,7 +11,7 @@ from recshuf.job.report import DownloadReport, FileReport, ShuffleReport
 from recshuf.output.manifest import Manifest
 from recshuf.records.keys import ORDER_VERSION
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
-from recshuf.storage.objects import list_requests
+from recshuf.storage.reading.objects import list_requests
 from recshuf.system.memory import peak_bytes
 from recshuf.version import __version__
 

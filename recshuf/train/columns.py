@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import UsageError
-from recshuf.records.arrow_views import unpack_bits, view_bytes
+from recshuf.records.arrays.arrow_views import unpack_bits, view_bytes
 from recshuf.train.ids import ID_TYPE, stack_ids
 
 if TYPE_CHECKING:

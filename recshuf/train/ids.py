@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from recshuf.records.arrow_views import view_bytes, wrap_values
+from recshuf.records.arrays.arrow_views import view_bytes, wrap_values
 from recshuf.records.provenance import find_origins, unpack_provenance
 
 if TYPE_CHECKING:

@@ -22,10 +22,10 @@ from numpy.random import Philox, SeedSequence
 from recshuf.errors import UsageError
 from recshuf.piles.order.epochs import MAX_EPOCH
 from recshuf.records.apportioning import apportion, count_before
-from recshuf.records.arrow_views import wrap_values
+from recshuf.records.arrays.arrow_views import wrap_values
+from recshuf.records.arrays.taking import take_rows
 from recshuf.records.batch import concat_batches
 from recshuf.records.keys import ORDER_VERSION, sort_by_key
-from recshuf.records.taking import take_rows
 from recshuf.system.numbers import check_number
 from recshuf.train.blocks import choose_block, make_batch
 from recshuf.train.loader import PileLoader

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from recshuf.records.arrow_views import view_bytes, wrap_values
+from recshuf.records.arrays.arrow_views import view_bytes, wrap_values
 from recshuf.train.blocks import Part
 
 if TYPE_CHECKING:

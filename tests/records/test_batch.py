@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recshuf.piles.encoding.codec import FlatCodec, RecordCodec, choose_codec
+from recshuf.records.arrays.taking import take_rows
 from recshuf.records.batch import Records, concat_records
-from recshuf.records.taking import take_rows
 from tests.support.record_batches import FLAT, OTHER, make_batch
 
 POOL = {

@@ -11,12 +11,12 @@ import pytest
 from botocore.exceptions import SSOTokenLoadError
 
 from recshuf.errors import InputError, UsageError
-from recshuf.storage.azure import AzureBucket
-from recshuf.storage.gcs import GcsBucket
-from recshuf.storage.s3 import S3Bucket
+from recshuf.storage.reading.stores import ObstoreStore, open_store
 from recshuf.storage.settings import StorageOptions
-from recshuf.storage.stores import ObstoreStore, open_store
 from recshuf.storage.urls import Url
+from recshuf.storage.writing.azure import AzureBucket
+from recshuf.storage.writing.gcs import GcsBucket
+from recshuf.storage.writing.s3 import S3Bucket
 
 if TYPE_CHECKING:
     from pathlib import Path

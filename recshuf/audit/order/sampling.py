@@ -21,7 +21,7 @@ from recshuf.audit.verify.word_hashing import HashKey
 from recshuf.errors import InputError, MemoryLimitError, UsageError
 from recshuf.records.keys import draw_keys
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
-from recshuf.storage.listing import check_unchanged
+from recshuf.storage.reading.listing import check_unchanged
 from recshuf.system.units import format_size
 
 if TYPE_CHECKING:

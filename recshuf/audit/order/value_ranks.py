@@ -12,7 +12,7 @@ import pyarrow.types as pt
 
 from recshuf.audit.order.matching import invert, sort_randomly
 from recshuf.errors import UsageError
-from recshuf.records.field_paths import check_path, split_path
+from recshuf.records.arrays.field_paths import check_path, split_path
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

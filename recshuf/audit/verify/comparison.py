@@ -20,8 +20,8 @@ from recshuf.audit.verify.word_hashing import HashKey
 from recshuf.errors import InputError, UsageError
 from recshuf.formats import detect_format
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
-from recshuf.storage.listing import leave_out_output
-from recshuf.storage.objects import Stores
+from recshuf.storage.reading.listing import leave_out_output
+from recshuf.storage.reading.objects import Stores
 
 if TYPE_CHECKING:
     from recshuf.interfaces import InputFile

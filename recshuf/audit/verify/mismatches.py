@@ -18,7 +18,7 @@ from recshuf.piles.encoding.slices import Origin
 from recshuf.piles.layout import StorePlan
 from recshuf.piles.reader import PileReader
 from recshuf.piles.run_piles import RunPiles
-from recshuf.records.arrow_views import view_bytes, wrap_values
+from recshuf.records.arrays.arrow_views import view_bytes, wrap_values
 from recshuf.records.batch import Records
 from recshuf.records.provenance import pack_provenance, unpack_provenance
 

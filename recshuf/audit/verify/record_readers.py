@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from recshuf.audit.verify.memory_budget import READING_SHARE
 from recshuf.job.plan import Limits, sum_known
 from recshuf.job.planner import halve_blocks, plan_reading
-from recshuf.records.input_tasks import whole_inputs
-from recshuf.records.reader import InputReader
+from recshuf.records.reading.input_tasks import whole_inputs
+from recshuf.records.reading.reader import InputReader
 from recshuf.records.rows import split_ranges
-from recshuf.storage.objects import count_read_bytes
+from recshuf.storage.reading.objects import count_read_bytes
 from recshuf.system.memory import release_freed
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from recshuf.formats import NameRules, load_format
 from recshuf.output.manifest import Manifest, manifest_path
 from recshuf.output.objects.written import read_object_manifest
 from recshuf.piles.store.store_folder import StoreFolder
-from recshuf.records.arrow_views import is_any_list
-from recshuf.storage.listing import InputLister
-from recshuf.storage.objects import Stores
+from recshuf.records.arrays.arrow_views import is_any_list
+from recshuf.storage.reading.listing import InputLister
+from recshuf.storage.reading.objects import Stores
 from recshuf.storage.urls import is_url
 
 if TYPE_CHECKING:

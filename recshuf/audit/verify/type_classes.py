@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from recshuf.errors import ConversionError
-from recshuf.records.arrow_views import is_any_list
+from recshuf.records.arrays.arrow_views import is_any_list
 
 if TYPE_CHECKING:
     from collections.abc import Callable

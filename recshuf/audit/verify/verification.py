@@ -17,8 +17,8 @@ from recshuf.job.report import DownloadReport, FileReport
 from recshuf.output.manifest import Manifest
 from recshuf.piles.sets.scratch import Scratch
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
-from recshuf.storage.listing import check_unchanged
-from recshuf.storage.objects import list_requests
+from recshuf.storage.reading.listing import check_unchanged
+from recshuf.storage.reading.objects import list_requests
 from recshuf.storage.urls import is_url
 from recshuf.system.paths import choose_temp_dir, real_path
 

@@ -12,9 +12,9 @@ import pyarrow.types as pt
 
 from recshuf.errors import ConversionError
 from recshuf.formats.csv.quotes import Dialect, QuoteScanner, State
-from recshuf.formats.lines.times import PER_SECOND, check_times, has_factor
-from recshuf.formats.lines.utf8 import find_invalid
-from recshuf.records.decimals import plain_decimals
+from recshuf.formats.values.times import PER_SECOND, check_times, has_factor
+from recshuf.formats.values.utf8 import find_invalid
+from recshuf.records.arrays.decimals import plain_decimals
 
 if TYPE_CHECKING:
     from recshuf.formats.lines.cutting import Bytes, Positions

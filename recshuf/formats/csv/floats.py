@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from recshuf.formats.lines.floats import exact_limit
+from recshuf.formats.values.floats import exact_limit
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recshuf.formats.csv.floats import PLAIN, WHOLE, keep_altered, keep_overflown, take_large
-from recshuf.formats.lines.floats import exact_limit
+from recshuf.formats.values.floats import exact_limit
 
 if TYPE_CHECKING:
     from collections.abc import Callable

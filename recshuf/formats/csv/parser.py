@@ -14,7 +14,7 @@ import pyarrow.types as pt
 from recshuf.formats.csv.quotes import find_returns
 from recshuf.formats.lines.cutting import view_records
 from recshuf.interfaces import BadRecords
-from recshuf.records.decimals import find_misfit, fit_digits, roomy_type
+from recshuf.records.arrays.decimals import find_misfit, fit_digits, roomy_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

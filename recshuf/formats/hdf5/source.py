@@ -31,8 +31,8 @@ from recshuf.formats.hdf5.reading.rows import RowFragment, RowReader
 from recshuf.formats.hdf5.tables.decoder import TableDecoder
 from recshuf.formats.hdf5.writing.template import ImageCopier
 from recshuf.interfaces import Decoder, Fragment, InputSummary, Source
-from recshuf.storage.objects import look_ahead
-from recshuf.storage.read_ahead import UNIT_BYTES
+from recshuf.storage.reading.objects import look_ahead
+from recshuf.storage.reading.read_ahead import UNIT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

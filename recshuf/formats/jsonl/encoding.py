@@ -27,7 +27,7 @@ import pyarrow.types as pt
 
 from recshuf.errors import ConversionError
 from recshuf.formats.jsonl.scalars import ENCODERS, TEXT, concat, encode_floats
-from recshuf.records.arrow_views import is_any_list
+from recshuf.records.arrays.arrow_views import is_any_list
 
 
 def check_schema(schema: pa.Schema) -> None:

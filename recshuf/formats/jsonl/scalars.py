@@ -16,9 +16,9 @@ import pyarrow.types as pt
 
 from recshuf.errors import ConversionError
 from recshuf.formats.jsonl import base64_text
-from recshuf.formats.lines.times import check_times
-from recshuf.records.arrow_views import view_bytes, view_offsets
-from recshuf.records.decimals import plain_decimals
+from recshuf.formats.values.times import check_times
+from recshuf.records.arrays.arrow_views import view_bytes, view_offsets
+from recshuf.records.arrays.decimals import plain_decimals
 
 if TYPE_CHECKING:
     from collections.abc import Callable

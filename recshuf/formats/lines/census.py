@@ -23,9 +23,9 @@ from recshuf.formats.lines.files import (
 from recshuf.formats.lines.foreign import FOREIGN_HEAD_BYTES, check_head, check_kind
 from recshuf.formats.lines.sample import Rate, Sampler
 from recshuf.interfaces import InputSummary
-from recshuf.storage.local import open_input, read_head
-from recshuf.storage.objects import look_ahead
-from recshuf.storage.read_ahead import UNIT_BYTES
+from recshuf.storage.reading.local import open_input, read_head
+from recshuf.storage.reading.objects import look_ahead
+from recshuf.storage.reading.read_ahead import UNIT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from recshuf.records.arrow_views import view_bytes, view_offsets
+from recshuf.records.arrays.arrow_views import view_bytes, view_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from recshuf.errors import InputError
-from recshuf.storage.local import open_input
+from recshuf.storage.reading.local import open_input
 
 if TYPE_CHECKING:
     from recshuf.formats.compression.streams import ByteReader

@@ -9,7 +9,7 @@ import numpy as np
 
 from recshuf.errors import InputError
 from recshuf.formats.lines.cutting import view_records
-from recshuf.records.arrow_views import view_offsets
+from recshuf.records.arrays.arrow_views import view_offsets
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -23,9 +23,9 @@ from recshuf.formats.parquet.writing.layout import (
     choose_row_group_rows,
 )
 from recshuf.interfaces import InputSummary
-from recshuf.records.field_paths import dotted, split_path
-from recshuf.storage.objects import look_ahead
-from recshuf.storage.read_ahead import UNIT_BYTES
+from recshuf.records.arrays.field_paths import dotted, split_path
+from recshuf.storage.reading.objects import look_ahead
+from recshuf.storage.reading.read_ahead import UNIT_BYTES
 from recshuf.system.units import format_size
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from recshuf.errors import ConversionError, InputError, UsageError
 from recshuf.formats.lines.cutting import find_ends, view_records
-from recshuf.formats.lines.utf8 import find_invalid
+from recshuf.formats.values.utf8 import find_invalid
 from recshuf.interfaces import BadRecords, Decoder
 
 if TYPE_CHECKING:

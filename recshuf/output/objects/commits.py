@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from recshuf.output.journal import Entry
     from recshuf.output.objects.keys import OutputKeys
-    from recshuf.storage.bucket import Bucket
+    from recshuf.storage.writing.bucket import Bucket
 
 
 def has_unfinished(runs: Iterable[Entry], bucket: Bucket, keys: OutputKeys) -> bool:

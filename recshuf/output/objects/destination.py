@@ -19,15 +19,15 @@ from recshuf.output.objects.task_shards import UploadedTaskShards
 from recshuf.output.objects.transaction import UploadTransaction
 from recshuf.output.objects.uploader import UploadLimits, UploadTarget, count_slots
 from recshuf.output.transaction import Destination
-from recshuf.storage.bucket import Match
-from recshuf.storage.buckets import WRITTEN_SCHEMES, check_prefix, open_bucket
+from recshuf.storage.writing.bucket import Match
+from recshuf.storage.writing.buckets import WRITTEN_SCHEMES, check_prefix, open_bucket
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from recshuf.storage.bucket import Bucket
     from recshuf.storage.settings import StorageOptions
     from recshuf.storage.urls import Url
+    from recshuf.storage.writing.bucket import Bucket
 
 
 class ObjectDestination(Destination):

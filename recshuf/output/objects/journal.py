@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import OutputError
 from recshuf.output.journal import Journal, is_header
-from recshuf.storage.bucket import Conflict, Match, OpenUpload
+from recshuf.storage.writing.bucket import Conflict, Match, OpenUpload
 from recshuf.system.checked_lines import format_line, parse_line
 from recshuf.system.threads import Pool
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from recshuf.output.journal import Entry
-    from recshuf.storage.bucket import Bucket
+    from recshuf.storage.writing.bucket import Bucket
 
 _READERS = 8
 

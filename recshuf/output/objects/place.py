@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from recshuf.output.objects.keys import OutputKeys
-    from recshuf.storage.bucket import Bucket
+    from recshuf.storage.writing.bucket import Bucket
 
 _REQUESTERS = 8
 

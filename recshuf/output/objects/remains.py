@@ -13,15 +13,15 @@ from recshuf.output.objects.journal import ObjectJournal
 from recshuf.output.objects.keys import OutputKeys
 from recshuf.output.objects.task_folder import ObjectTaskFolder
 from recshuf.output.pile_sets import PILES_PREFIX
-from recshuf.storage.buckets import WRITTEN_SCHEMES, open_bucket
+from recshuf.storage.writing.buckets import WRITTEN_SCHEMES, open_bucket
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from recshuf.output.journal import Entry
-    from recshuf.storage.bucket import OpenUpload
     from recshuf.storage.settings import StorageOptions
     from recshuf.storage.urls import Url
+    from recshuf.storage.writing.bucket import OpenUpload
 
 
 class Remains:

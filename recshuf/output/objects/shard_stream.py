@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import xxhash
 
 from recshuf.output.transaction import WrittenBytes
-from recshuf.storage.bucket import MOST_PARTS
+from recshuf.storage.writing.bucket import MOST_PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from _typeshed import ReadableBuffer
 
-    from recshuf.storage.bucket import Part
+    from recshuf.storage.writing.bucket import Part
 
 _EQUAL_PARTS = MOST_PARTS // 2
 _DOUBLED_PARTS = 1000

@@ -10,17 +10,17 @@ from recshuf.output.objects.clean_command import format_clean_command
 from recshuf.output.pile_sets import remove_sets
 from recshuf.output.sealed import decode_sealed, encode_sealed
 from recshuf.output.task_folder import TaskFolder, is_result
-from recshuf.storage.bucket import Conflict, Match
-from recshuf.storage.buckets import open_bucket
 from recshuf.storage.urls import Url
+from recshuf.storage.writing.bucket import Conflict, Match
+from recshuf.storage.writing.buckets import open_bucket
 from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from contextlib import AbstractContextManager
 
-    from recshuf.storage.bucket import Bucket
     from recshuf.storage.settings import StorageOptions
+    from recshuf.storage.writing.bucket import Bucket
 
 _READERS = 16
 """Threads that wait for the store."""

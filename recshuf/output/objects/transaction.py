@@ -19,7 +19,7 @@ from recshuf.output.objects.place import FoundOutput, find_placed
 from recshuf.output.objects.scratch import UploadFolder
 from recshuf.output.objects.uploader import ShardUploader, UploadTarget
 from recshuf.output.transaction import Transaction
-from recshuf.storage.bucket import Conflict, Match, MissingUpload, Part
+from recshuf.storage.writing.bucket import Conflict, Match, MissingUpload, Part
 from recshuf.system.paths import choose_temp_dir
 from recshuf.system.threads import NoAnswerError, Pool, call_while_stopping
 

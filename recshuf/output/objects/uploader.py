@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from recshuf.errors import OutputError, Stopped
 from recshuf.output.objects.shard_stream import ShardStream
-from recshuf.storage.bucket import MOST_PART_BYTES, MOST_PARTS, Conflict, MissingUpload
+from recshuf.storage.writing.bucket import MOST_PART_BYTES, MOST_PARTS, Conflict, MissingUpload
 from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from recshuf.output.transaction import FinishedShard
-    from recshuf.storage.bucket import Bucket, Match, Part
+    from recshuf.storage.writing.bucket import Bucket, Match, Part
 
 PART_BYTES = 8 << 20
 PART_THREADS = 4

@@ -14,7 +14,7 @@ from recshuf.storage.urls import Url
 
 if TYPE_CHECKING:
     from recshuf.interfaces import Stamp
-    from recshuf.storage.objects import Stores
+    from recshuf.storage.reading.objects import Stores
 
 _STEP_BYTES = 1 << 20
 

@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from recshuf.piles.encoding.lengths import list_variable_columns, sum_lengths
 from recshuf.piles.encoding.planes import LENGTH_BYTES, PlaneCutter, PlaneReader, count_nodes, plain_type
-from recshuf.records.arrow_views import view_offsets
+from recshuf.records.arrays.arrow_views import view_offsets
+from recshuf.records.arrays.byte_sizes import count_bytes, count_bytes_before
+from recshuf.records.arrays.conforming import conform
 from recshuf.records.batch import Records, empty_rows
-from recshuf.records.byte_sizes import count_bytes, count_bytes_before
-from recshuf.records.conforming import conform
 from recshuf.records.keys import KEY_BYTES
 from recshuf.records.provenance import PROVENANCE_BYTES
 from recshuf.system.buffers import allocate

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.piles.encoding.planes import plain_type
-from recshuf.records.arrow_views import has_offsets, view_offsets
+from recshuf.records.arrays.arrow_views import has_offsets, view_offsets
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import ConversionError
-from recshuf.records.arrow_views import (
+from recshuf.records.arrays.arrow_views import (
     has_offsets,
     is_list_view,
     is_variable_list,
@@ -31,7 +31,7 @@ from recshuf.records.arrow_views import (
     view_data,
     view_offsets,
 )
-from recshuf.records.taking import take_rows
+from recshuf.records.arrays.taking import take_rows
 from recshuf.system.buffers import allocate
 
 if TYPE_CHECKING:

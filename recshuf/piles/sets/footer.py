@@ -23,10 +23,10 @@ import xxhash
 
 from recshuf.errors import PileError
 from recshuf.piles.layout import SPILL_COMPRESSIONS
+from recshuf.records.arrays.packed_schema import pack_schema, unpack_schema
 from recshuf.records.digests import Digest, Digests
 from recshuf.records.input_counts import InputCount
 from recshuf.records.keys import ORDER_VERSION
-from recshuf.records.packed_schema import pack_schema, unpack_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -20,7 +20,7 @@ from pyarrow import types as pt
 from recshuf.errors import UsageError
 from recshuf.piles.store.mixed_values import check_values, find_mixable, is_mixable
 from recshuf.piles.store.snapshots import describe_type_drift
-from recshuf.records.arrow_views import is_contiguous_list
+from recshuf.records.arrays.arrow_views import is_contiguous_list
 from recshuf.records.batch import concat_batches
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import numpy as np
 from pyarrow import types as pt
 
 from recshuf.errors import UsageError
-from recshuf.records.arrow_views import is_contiguous_list
+from recshuf.records.arrays.arrow_views import is_contiguous_list
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

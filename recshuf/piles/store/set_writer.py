@@ -22,11 +22,11 @@ from recshuf.piles.store.given_records import check_names, to_table
 from recshuf.piles.store.set_names import SetNames
 from recshuf.piles.store.snapshots import SetEntry, Snapshot, describe_drift
 from recshuf.piles.store.store_folder import SET_MODE, SET_SUFFIX, StoreFolder
-from recshuf.records.arrow_views import is_list_view, is_variable_list
+from recshuf.records.arrays.arrow_views import is_list_view, is_variable_list
+from recshuf.records.arrays.byte_sizes import count_bytes
+from recshuf.records.arrays.conforming import conform
+from recshuf.records.arrays.decimals import check_digits
 from recshuf.records.batch import Records, concat_batches
-from recshuf.records.byte_sizes import count_bytes
-from recshuf.records.conforming import conform
-from recshuf.records.decimals import check_digits
 from recshuf.records.digests import Digest, digest_records
 from recshuf.records.input_counts import InputCount
 from recshuf.records.keys import MAX_PILES, MAX_SEED, draw_keys, stream_of

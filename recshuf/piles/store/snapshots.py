@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from recshuf.errors import PileError, UsageError
+from recshuf.records.arrays.packed_schema import pack_schema, unpack_schema
 from recshuf.records.keys import ORDER_VERSION
-from recshuf.records.packed_schema import pack_schema, unpack_schema
 from recshuf.system.checked_lines import format_line, parse_line
 
 STORE_VERSION = 1

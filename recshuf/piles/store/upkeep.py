@@ -14,7 +14,7 @@ from recshuf.errors import OutputError, PileError
 from recshuf.piles.encoding.codec import choose_codec
 from recshuf.piles.store.store_folder import SET_SUFFIX, StoreFolder
 from recshuf.piles.store.stored import StoredPiles
-from recshuf.records.byte_sizes import count_bytes
+from recshuf.records.arrays.byte_sizes import count_bytes
 from recshuf.system.locks import lock_existing
 from recshuf.system.paths import real_path, write_error
 

@@ -21,7 +21,7 @@ import numpy as np
 from recshuf.engines.local import run_threads
 from recshuf.errors import CheckError, Stopped
 from recshuf.job.plan import count_parts
-from recshuf.records.byte_sizes import count_bytes
+from recshuf.records.arrays.byte_sizes import count_bytes
 from recshuf.records.digests import Digest, Digests, sum_digests
 from recshuf.system.threads import Pool
 

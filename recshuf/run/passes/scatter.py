@@ -16,11 +16,11 @@ from recshuf.piles.sets.footer import SetDescription, SetSource
 from recshuf.records.batch import Records
 from recshuf.records.digests import Digests
 from recshuf.records.input_counts import InputCounts
-from recshuf.records.input_tasks import whole_inputs
 from recshuf.records.keys import draw_keys
 from recshuf.records.provenance import add_provenance
-from recshuf.records.reader import InputReader
-from recshuf.records.reading_plan import ReadingPlan
+from recshuf.records.reading.input_tasks import whole_inputs
+from recshuf.records.reading.reader import InputReader
+from recshuf.records.reading.reading_plan import ReadingPlan
 from recshuf.records.rows import split_ranges
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from recshuf.piles.encoding.codec import RecordCodec
     from recshuf.records.digests import Digest
     from recshuf.records.input_counts import InputCount
-    from recshuf.records.input_tasks import InputPart
+    from recshuf.records.reading.input_tasks import InputPart
     from recshuf.records.rows import RowRange
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import InputError, PileError
 from recshuf.run.passes.scatter import Scatter, ScatterCallbacks, ScatterTask
-from recshuf.storage.listing import check_unchanged
+from recshuf.storage.reading.listing import check_unchanged
 from recshuf.system.memory import release_freed
 from recshuf.system.page_cache import drop_file_pages
 

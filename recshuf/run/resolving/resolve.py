@@ -27,7 +27,7 @@ from recshuf.records.provenance import PROVENANCE_BYTES, extend_schema
 from recshuf.run.resolving.compatibility import check_options, check_sides, check_streams
 from recshuf.run.resolving.decoding import Decoding
 from recshuf.run.resolving.job_inputs import list_inputs
-from recshuf.storage.objects import count_read_bytes
+from recshuf.storage.reading.objects import count_read_bytes
 from recshuf.storage.urls import Url, is_url
 from recshuf.system.memory import available_bytes
 from recshuf.system.units import format_size

@@ -26,8 +26,8 @@ from recshuf.records.provenance import PROVENANCE_BYTES, extend_schema
 from recshuf.run.passes.scatter import Piles, Scatter, ScatterCallbacks, ScatterTask
 from recshuf.run.resolving.job_inputs import list_inputs
 from recshuf.run.resolving.resolve import find_limits, resolve_inputs
-from recshuf.storage.listing import check_unchanged
-from recshuf.storage.objects import list_requests
+from recshuf.storage.reading.listing import check_unchanged
+from recshuf.storage.reading.objects import list_requests
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -17,9 +17,9 @@ from recshuf.piles.store.set_names import SetNames
 from recshuf.piles.store.snapshots import Snapshot
 from recshuf.piles.store.store_folder import StoreFolder
 from recshuf.records.apportioning import apportion
-from recshuf.records.input_tasks import InputPart
-from recshuf.records.reader import InputReader
-from recshuf.records.reading_plan import ReadingPlan
+from recshuf.records.reading.input_tasks import InputPart
+from recshuf.records.reading.reader import InputReader
+from recshuf.records.reading.reading_plan import ReadingPlan
 from recshuf.records.split import Split
 from recshuf.run.passes.scatter import ScatterTask
 from recshuf.run.resolving.job_inputs import list_inputs

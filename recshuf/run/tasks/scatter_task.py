@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from recshuf.output.quarantine import Quarantine
     from recshuf.records.input_counts import InputCounts
-    from recshuf.records.input_tasks import InputPart
+    from recshuf.records.reading.input_tasks import InputPart
     from recshuf.run.tasks.open_run import OpenRun
 
 

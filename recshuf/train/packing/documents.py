@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from recshuf.errors import ConversionError, UsageError
 from recshuf.piles.order.groups import Groups
-from recshuf.records.arrow_views import is_contiguous_list, view_bytes
+from recshuf.records.arrays.arrow_views import is_contiguous_list, view_bytes
 from recshuf.train.prefetch import compute_ahead
 from recshuf.train.selection import Selection
 from recshuf.train.stores import EpochPiles, restore_decoder

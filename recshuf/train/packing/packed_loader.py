@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from recshuf.records.arrow_views import wrap_values
+from recshuf.records.arrays.arrow_views import wrap_values
 from recshuf.system.numbers import check_number
 from recshuf.train.blocks import make_batch
 from recshuf.train.packing.documents import LanePosition

@@ -8,8 +8,8 @@ import pytest
 
 from recshuf.errors import OutputError
 from recshuf.output.objects.journal import ObjectJournal
-from recshuf.storage.s3 import S3Bucket
 from recshuf.storage.settings import StorageOptions
+from recshuf.storage.writing.s3 import S3Bucket
 
 if TYPE_CHECKING:
     from tests.support.objects.object_server import Bucket

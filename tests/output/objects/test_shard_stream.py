@@ -9,7 +9,7 @@ import xxhash
 
 from recshuf.output.objects.shard_stream import ShardStream, choose_next_bytes
 from recshuf.output.objects.uploader import MOST_STREAMED_BYTES, PART_BYTES
-from recshuf.storage.bucket import MOST_PART_BYTES, MOST_PARTS, Part
+from recshuf.storage.writing.bucket import MOST_PART_BYTES, MOST_PARTS, Part
 
 
 @pytest.mark.parametrize("write_bytes", [1, 3, 10, 25, 100])

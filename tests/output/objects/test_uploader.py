@@ -20,9 +20,9 @@ from recshuf.output.objects.uploader import (
 )
 from recshuf.output.transaction import FinishedShard, WrittenBytes
 from recshuf.records.digests import Digest
-from recshuf.storage.bucket import MOST_PART_BYTES, MOST_PARTS, Match, Part
-from recshuf.storage.s3 import S3Bucket
 from recshuf.storage.settings import StorageOptions
+from recshuf.storage.writing.bucket import MOST_PART_BYTES, MOST_PARTS, Match, Part
+from recshuf.storage.writing.s3 import S3Bucket
 
 if TYPE_CHECKING:
     from pathlib import Path

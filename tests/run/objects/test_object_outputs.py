@@ -16,7 +16,7 @@ from recshuf.errors import AlreadyCompleteError, InputError, OutputError, Output
 from recshuf.output.objects import uploader
 from recshuf.output.objects.uploader import send_file
 from recshuf.run.resolving.resolve import ResolvedJob
-from recshuf.storage import s3
+from recshuf.storage.writing import s3
 from tests.support.numbered_files import FORMATS, make_inputs
 from tests.support.objects.object_outputs import (
     SHARDS,

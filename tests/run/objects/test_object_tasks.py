@@ -18,7 +18,7 @@ from recshuf.output.local.work_folder import WorkFolder
 from recshuf.output.objects.transaction import UploadTransaction
 from recshuf.piles.sets.pile_file import ObjectPileFile
 from recshuf.run.set_folders import _SetScratch, _UploadedSets, open_sets
-from recshuf.storage.objects import count_read_bytes
+from recshuf.storage.reading.objects import count_read_bytes
 from tests.support.numbered_files import FORMATS, make_inputs
 from tests.support.objects.object_outputs import SEED, SHARDS, check_whole, shuffle_locally
 from tests.support.objects.object_outputs import shuffle as shuffle_here

@@ -15,8 +15,8 @@ import pytest
 
 import recshuf
 from recshuf.errors import CheckError, ConversionError, InputError
-from recshuf.output.manifest import MANIFEST_SUFFIX
 from recshuf.run import pipeline
+from recshuf.system.listing import MANIFEST_SUFFIX
 from tests.support.golden_inputs import make_inputs
 from tests.support.output_trees import list_tree
 

@@ -15,8 +15,8 @@ import recshuf.run.passes.scatter
 from recshuf.errors import CheckError, InputError
 from recshuf.piles.reader import PileReader
 from recshuf.piles.sets.scratch import Scratch
-from recshuf.records.input_tasks import group_inputs, whole_inputs
 from recshuf.records.keys import draw_keys
+from recshuf.records.reading.input_tasks import group_inputs, whole_inputs
 from recshuf.run.passes.gather import PileRun, iterate_runs, plan_tasks
 from tests.support.formats.fake_format import (
     FakeFragment,

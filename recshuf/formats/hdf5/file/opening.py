@@ -17,8 +17,8 @@ from recshuf.errors import InputError, RecshufError, UnavailableInputError
 from recshuf.formats.hdf5.file.dataset import find_chunk
 from recshuf.formats.hdf5.file.index_nodes import IndexRoot, parse_node
 from recshuf.formats.hdf5.file.signature import SIGNATURE, list_places
-from recshuf.storage.local import LocalHandle, opener_of
-from recshuf.storage.objects import ObjectStream
+from recshuf.storage.reading.local import LocalHandle, opener_of
+from recshuf.storage.reading.objects import ObjectStream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from h5py import h5d
 
     from recshuf.interfaces import Handle, InputFile, Stamp
-    from recshuf.storage.objects import ObjectHandle
+    from recshuf.storage.reading.objects import ObjectHandle
 
 # HDF5 shares one descriptor between all openers of a file; the last one closes it.
 _OPENING = RLock()

@@ -25,7 +25,7 @@ from recshuf.formats.hdf5.reading.chunk_index import check_chunks
 from recshuf.formats.hdf5.reading.heap import check_small_file
 from recshuf.formats.hdf5.reading.lengths import check_lengths
 from recshuf.formats.hdf5.tables.arrow_types import ARROW_TYPE_ATTRIBUTE
-from recshuf.records.field_paths import dotted, unknown_column
+from recshuf.records.arrays.field_paths import dotted, unknown_column
 
 if TYPE_CHECKING:
     import h5py

@@ -18,7 +18,7 @@ from recshuf.formats.hdf5.reading.chunk_index import ChunkChecker, RowGuard
 from recshuf.formats.hdf5.reading.chunks import ChunkReader, make_inflater
 from recshuf.formats.hdf5.reading.references import ValueGuard
 from recshuf.interfaces import Fragment
-from recshuf.records.arrow_views import view_offsets
+from recshuf.records.arrays.arrow_views import view_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

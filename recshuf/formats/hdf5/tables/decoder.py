@@ -13,8 +13,8 @@ from recshuf.formats.hdf5.file.types import Kind
 from recshuf.formats.hdf5.tables.arrow_types import BINARY_NAME, find_stand_in, parse_temporal
 from recshuf.formats.hdf5.tables.forms import BadValueError, Form, decode_text, find_form
 from recshuf.interfaces import Decoder
-from recshuf.records.arrow_views import view_bytes, view_offsets
-from recshuf.records.field_paths import dotted
+from recshuf.records.arrays.arrow_views import view_bytes, view_offsets
+from recshuf.records.arrays.field_paths import dotted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

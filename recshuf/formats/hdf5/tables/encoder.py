@@ -14,7 +14,7 @@ from h5py import h5t
 
 from recshuf.errors import ConversionError
 from recshuf.formats.hdf5.tables.arrow_types import BINARY_NAME, find_stand_in
-from recshuf.records.arrow_views import is_variable_list, view_bytes, view_offsets
+from recshuf.records.arrays.arrow_views import is_variable_list, view_bytes, view_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

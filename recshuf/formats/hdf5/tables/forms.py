@@ -12,7 +12,7 @@ from h5py import h5t
 
 from recshuf.errors import ConversionError
 from recshuf.formats.hdf5.file.types import describe_type, find_dtype
-from recshuf.formats.lines.utf8 import find_invalid
+from recshuf.formats.values.utf8 import find_invalid
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,7 +16,7 @@ from recshuf.formats.hdf5.writing.plan import VARIABLE_STEP_BYTES
 from recshuf.formats.hdf5.writing.shard_file import ShardFile
 from recshuf.formats.hdf5.writing.writers import ChunkWriter, LibraryWriter, RowWriter, TaskQueue
 from recshuf.interfaces import Sink
-from recshuf.records.arrow_views import view_offsets
+from recshuf.records.arrays.arrow_views import view_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

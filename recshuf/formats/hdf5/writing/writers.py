@@ -16,7 +16,7 @@ from h5py._objects import phil
 
 from recshuf.formats.hdf5.file.dataset import Column, select_rows
 from recshuf.formats.hdf5.file.types import Kind
-from recshuf.records.arrow_views import view_bytes, view_offsets
+from recshuf.records.arrays.arrow_views import view_bytes, view_offsets
 from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:

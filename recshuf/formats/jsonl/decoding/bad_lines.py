@@ -17,8 +17,8 @@ from recshuf.formats.jsonl.decoding.line_checks import (
     find_deep,
     too_deep_error,
 )
-from recshuf.formats.lines.utf8 import find_invalid
-from recshuf.records.arrow_views import view_offsets
+from recshuf.formats.values.utf8 import find_invalid
+from recshuf.records.arrays.arrow_views import view_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,8 +17,8 @@ import pyarrow.types as pt
 from recshuf.errors import ConversionError
 from recshuf.formats.jsonl import base64_text
 from recshuf.formats.jsonl.decoding.line_checks import BadRecord, Path, name_path, shorten
-from recshuf.records.arrow_views import is_contiguous_list, view_bytes, view_offsets
-from recshuf.records.decimals import fit_digits, roomy_type
+from recshuf.records.arrays.arrow_views import is_contiguous_list, view_bytes, view_offsets
+from recshuf.records.arrays.decimals import fit_digits, roomy_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

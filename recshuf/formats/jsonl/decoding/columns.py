@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow.types as pt
 
-from recshuf.records.arrow_views import is_variable_list
+from recshuf.records.arrays.arrow_views import is_variable_list
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

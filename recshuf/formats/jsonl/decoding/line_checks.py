@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from recshuf.records.arrow_views import view_bytes, view_data, view_offsets
+from recshuf.records.arrays.arrow_views import view_bytes, view_data, view_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from recshuf.formats.jsonl.decoding.line_checks import BadRecord, LineErrors, name_path, shorten
-from recshuf.formats.lines.floats import exact_limit
+from recshuf.formats.values.floats import exact_limit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -18,8 +18,8 @@ from recshuf.formats.jsonl.decoding.casts import (
 )
 from recshuf.formats.jsonl.decoding.line_checks import BadRecord, Path, check_lines, shorten
 from recshuf.formats.jsonl.decoding.numbers import explain_too_large
-from recshuf.records.arrow_views import view_bytes
-from recshuf.records.field_paths import check_path, split_path
+from recshuf.records.arrays.arrow_views import view_bytes
+from recshuf.records.arrays.field_paths import check_path, split_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

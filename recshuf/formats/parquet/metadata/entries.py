@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.formats.parquet.schema.types import leaf_types
-from recshuf.records.arrow_views import has_offsets, is_variable_list, view_offsets
+from recshuf.records.arrays.arrow_views import has_offsets, is_variable_list, view_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from recshuf.errors import InputError, UsageError
 from recshuf.formats.parquet.metadata.magic import MAGIC, MAGIC_ENCRYPTED
 from recshuf.formats.parquet.schema.claims import settle
-from recshuf.storage.local import opener_of
+from recshuf.storage.reading.local import opener_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 from recshuf.errors import InputError
 from recshuf.formats.parquet.metadata.file import BUFFER_BYTES, OpenFile, check_kind, check_magic, explained
 from recshuf.formats.parquet.metadata.nesting import check_nesting
-from recshuf.storage.local import opener_of
+from recshuf.storage.reading.local import opener_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -14,7 +14,7 @@ from recshuf.formats.parquet.metadata.page_checks import PageClaims
 from recshuf.formats.parquet.reading.groups import join_groups
 from recshuf.formats.parquet.reading.sample import GROWTH, first_batch_rows
 from recshuf.interfaces import Fragment
-from recshuf.records.byte_sizes import count_bytes
+from recshuf.records.arrays.byte_sizes import count_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from recshuf.formats.parquet.metadata.entries import is_countable
 from recshuf.formats.parquet.schema.claims import RangeIndex
-from recshuf.records.conforming import conform
+from recshuf.records.arrays.conforming import conform
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

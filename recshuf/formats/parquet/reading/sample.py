@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from recshuf.formats.parquet.metadata.file import explained
 from recshuf.formats.parquet.metadata.page_checks import PageClaims
 from recshuf.formats.parquet.schema.types import child_fields, dense_type
-from recshuf.records.conforming import conform
+from recshuf.records.arrays.conforming import conform
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from recshuf.records.arrow_views import is_any_list
-from recshuf.records.conforming import with_value_field
+from recshuf.records.arrays.arrow_views import is_any_list
+from recshuf.records.arrays.conforming import with_value_field
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

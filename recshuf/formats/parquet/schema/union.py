@@ -12,8 +12,8 @@ from recshuf.errors import InputError
 from recshuf.formats.parquet.metadata.annotations import merge_marks, name_type, with_marks
 from recshuf.formats.parquet.schema.claims import merge
 from recshuf.formats.parquet.schema.types import dense_type, is_extension
-from recshuf.records.arrow_views import is_list_view, is_variable_list
-from recshuf.records.conforming import with_value_field
+from recshuf.records.arrays.arrow_views import is_list_view, is_variable_list
+from recshuf.records.arrays.conforming import with_value_field
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,8 +17,8 @@ from recshuf.formats.parquet.writing.layout import SINK_FACTOR
 from recshuf.formats.parquet.writing.plan import FirstRows
 from recshuf.formats.parquet.writing.row_buffer import RowBuffer
 from recshuf.interfaces import Sink, Target, WriteOptions
-from recshuf.records.conforming import conform
-from recshuf.records.decimals import check_digits, has_decimals
+from recshuf.records.arrays.conforming import conform
+from recshuf.records.arrays.decimals import check_digits, has_decimals
 from recshuf.system.page_cache import BehindFile
 from recshuf.system.threads import Pool
 

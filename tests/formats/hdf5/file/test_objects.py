@@ -20,9 +20,9 @@ from recshuf.errors import InputError
 from recshuf.formats.hdf5 import FORMAT
 from recshuf.formats.hdf5.file.index_nodes import parse_node
 from recshuf.interfaces import InputFile, ReadOptions, Stamp
-from recshuf.storage import read_ahead
-from recshuf.storage.objects import ObjectFile
-from recshuf.storage.read_ahead import SegmentCache, SegmentedObject
+from recshuf.storage.reading import read_ahead
+from recshuf.storage.reading.objects import ObjectFile
+from recshuf.storage.reading.read_ahead import SegmentCache, SegmentedObject
 from recshuf.storage.requests import Requests
 from tests.support.formats.hdf5_bytes import patch
 from tests.support.formats.hdf5_tools import open_source, read_all

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from recshuf.errors import InputError
 from recshuf.formats.jsonl.decoding import line_checks
 from recshuf.formats.jsonl.decoding.decoder import JsonDecoder
-from recshuf.records.arrow_views import view_offsets
+from recshuf.records.arrays.arrow_views import view_offsets
 from tests.support.formats.bad_json import damaged_lines
 from tests.support.formats.json_decoding import batch_of, decode, decode_with, failure
 from tests.support.formats.json_oracle import fit_together, is_sound

@@ -1,0 +1,1 @@
+"""Arrow arrays and schemas: their memory, sizes and types, and rows of them."""

@@ -1,0 +1,1 @@
+"""Threads read the batches of inputs, in parts that are planned."""

@@ -1,0 +1,1 @@
+"""Inputs are listed, and read from disks, object stores and servers."""

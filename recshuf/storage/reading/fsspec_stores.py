@@ -1,0 +1,213 @@
+"""Stores that fsspec reads, and servers of HTTP."""
+
+from __future__ import annotations
+
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from recshuf.errors import InputError, RecshufError, UnavailableInputError, UsageError
+from recshuf.interfaces import Stamp
+from recshuf.storage.reading.store import Entry, compare_weakly, is_strong
+from recshuf.storage.requests import ChangedObject, MissingObject, Requests, ShortBody
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from recshuf.storage.urls import Url
+
+T = TypeVar("T")
+
+_CHANGED = 412
+NO_SUCH_RANGE = 416
+_MISSING = (404, 410)
+
+
+class FsspecStore:
+    """A file system of fsspec; a `Store`.
+
+    Parameters
+    ----------
+    prefix
+        What a key lacks to be a path of the file system.
+    """
+
+    is_bound = False
+    _find_options: ClassVar[Mapping[str, Any]] = {}
+    _list_options: ClassVar[Mapping[str, Any]] = {}
+
+    def __init__(self, files: Any, prefix: str) -> None:
+        self.requests = Requests()
+        self._files = files
+        self._prefix = prefix
+
+    def find(self, key: str) -> Stamp | None:
+        """See `Store`."""
+        name = self._prefix + key
+        try:
+            found = self._call(name, lambda: self._files.info(name, **self._find_options))
+        except MissingObject:
+            return None
+        return self._stamp_of(name, found) if found.get("type", "file") == "file" else None
+
+    def list(self, prefix: str) -> list[Entry]:
+        """See `Store`."""
+        name = self._prefix + prefix
+
+        def find() -> dict[str, Any]:
+            found: dict[str, Any] = self._files.find(name, detail=True, **self._list_options)
+            return found
+
+        try:
+            found = self._call(name, lambda: self._ask(name, find))
+        except MissingObject:
+            return []
+        begin = len(self._files._strip_protocol(self._prefix))  # noqa: SLF001 - named by fsspec for its users
+        return [Entry(path[begin:].lstrip("/"), self._stamp_of(path, info)) for path, info in found.items()]
+
+    def get(self, key: str, begin: int, end: int, stamp: Stamp) -> bytes:
+        """See `Store`."""
+        name = self._prefix + key
+
+        def read() -> bytes:
+            given = self._bind(stamp)
+            content: bytes = self._ask(
+                name, lambda: self._files.cat_file(name, start=begin, end=end, **given)
+            )
+            self._check_reply(given, stamp)
+            if len(content) == stamp.size > end - begin:
+                raise InputError(name, "the server takes no ranges", remedy="download the file")
+            if len(content) != end - begin:
+                raise ShortBody(f"the reply has {len(content)} of {end - begin} bytes")
+            self.requests.note_read(len(content))
+            return content
+
+        content: bytes = self._call(name, read)
+        return content
+
+    def _ask(self, name: str, request: Callable[[], T]) -> T:  # noqa: ARG002 - for others
+        """Make a request of a listing, or of bytes."""
+        return request()
+
+    def _bind(self, stamp: Stamp) -> dict[str, Any]:  # noqa: ARG002 - used by servers that know conditions
+        """Return arguments that make a read fail if the file has another stamp."""
+        return {"cache_type": "none"}
+
+    def _check_reply(self, given: Mapping[str, Any], stamp: Stamp) -> None:
+        """Check what a reply says of the file; `given` are the arguments of its request."""
+
+    def _stamp_of(self, name: str, info: Mapping[str, Any]) -> Stamp:  # noqa: ARG002 - see above
+        return Stamp(info["size"], 0, etag=str(info.get("blob_id") or ""))
+
+    def _call(self, name: str, request: Callable[[], Any]) -> Any:
+        def translated() -> Any:
+            try:
+                return request()
+            except RecshufError:
+                raise
+            except Exception as error:
+                found = self._translate(name, error)
+                if found is error:
+                    raise
+                raise found from error
+
+        return self.requests.call(name, translated)
+
+    def _translate(self, name: str, error: BaseException) -> BaseException:
+        """Return what the failure of a request says about an object, or the failure itself."""
+        status = getattr(error, "status", None)
+        if isinstance(error, FileNotFoundError) or status in _MISSING:
+            return MissingObject()
+        if status == _CHANGED:
+            return ChangedObject()
+        # Replies that cannot be parsed are errors of both classes, and may be better the next time.
+        if isinstance(error, ValueError) and not isinstance(error, OSError):
+            return InputError(name, str(error), remedy="check the URL")
+        return error
+
+
+class HttpStore(FsspecStore):
+    """Files of a server of HTTP."""
+
+    is_bound = True
+
+    def _bind(self, stamp: Stamp) -> dict[str, Any]:
+        # The size and the ETag are those of the bytes as they are.
+        headers = {"Accept-Encoding": "identity"} | (
+            {"If-Match": stamp.etag} if is_strong(stamp.etag) else {}
+        )
+        return {"headers": headers, "trace_request_ctx": {}}
+
+    def _check_reply(self, given: Mapping[str, Any], stamp: Stamp) -> None:
+        # Some servers ignore conditions.
+        headers = given["trace_request_ctx"]["headers"]
+        etag, total = headers.get("ETag", ""), headers.get("Content-Range", "").rpartition("/")[2]
+        modified_ns = _read_time(headers.get("Last-Modified")) * 10**9 if stamp.modified_ns else 0
+        now = Stamp(
+            int(total) if total.isdecimal() else stamp.size, modified_ns or stamp.modified_ns, etag=etag
+        )
+        if compare_weakly(now, stamp):
+            raise ChangedObject
+        if not etag:
+            self.is_bound = False
+
+    def _stamp_of(self, name: str, info: Mapping[str, Any]) -> Stamp:
+        if info.get("size") is None:
+            raise InputError(name, "the server does not tell the size", remedy="download the file")
+        modified_ns = _read_time(info.get("Last-Modified")) * 10**9
+        return Stamp(info["size"], modified_ns, etag=str(info.get("ETag") or ""))
+
+    def _translate(self, name: str, error: BaseException) -> BaseException:
+        # To fsspec, a file whose size it cannot find out is missing, whatever the server answers.
+        cause = error.__cause__ if isinstance(error, FileNotFoundError) else None
+        if getattr(error, "status", None) == NO_SUCH_RANGE:
+            return ChangedObject()
+        problem = _find_bad_redirect(cause or error)
+        if problem is not None:
+            return UnavailableInputError(name, problem, remedy="check the URL")
+        return super()._translate(name, cause or error)
+
+
+def _find_bad_redirect(error: BaseException) -> str | None:
+    """Say how a server has redirected a request to where nothing can be read; None if it has not."""
+    import aiohttp
+
+    if isinstance(error, aiohttp.TooManyRedirects):
+        return "the server redirects in a circle"
+    # Older releases raise another error of a URL.
+    if isinstance(error, getattr(aiohttp, "RedirectClientError", ())):
+        return f"the server redirects to a URL that is not of HTTP, {str(error).partition(' - ')[0]}"
+    return None
+
+
+async def _note_headers(_: Any, context: Any, end: Any) -> None:
+    """Put the headers of a reply where its request wants them."""
+    if context.trace_request_ctx is not None:
+        context.trace_request_ctx["headers"] = end.response.headers
+
+
+def _read_time(date: str | None) -> int:
+    """Return the seconds since 1970 of a date of HTTP; 0 if there is none, or it cannot be read."""
+    try:
+        return int(parsedate_to_datetime(date).timestamp()) if date else 0
+    except (ValueError, OverflowError):
+        return 0
+
+
+def open_http(url: Url) -> HttpStore:
+    """Return the store of a URL of HTTP.
+
+    Raises
+    ------
+    UsageError
+        When a library is not installed.
+    """
+    try:
+        import fsspec
+        from aiohttp import TraceConfig
+
+        trace = TraceConfig()
+        trace.on_request_end.append(_note_headers)
+        client = {"trust_env": True, "trace_configs": [trace]}
+        return HttpStore(fsspec.filesystem("http", client_kwargs=client), f"{url.scheme}://{url.bucket}/")
+    except (ImportError, TypeError, ValueError) as error:
+        raise UsageError(f"{url}: cannot be read ({error}); install recshuf[cloud]") from error

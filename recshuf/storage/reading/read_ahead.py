@@ -1,0 +1,362 @@
+"""Objects read in few large ranges, several of them in flight.
+
+An object is fetched in segments. A read that continues a segment makes the next one four times as large, up to
+`PART_BYTES`; from there on, the following ones are fetched ahead. Other reads fetch `UNIT_BYTES`.
+
+Of ranges that will be read in order, two segments each fit in memory: the one that is read, and the next. A segment that
+has been read to its end is the first to be dropped. Large segments do not displace small ones, which hold headers, footers
+and indexes, as long as those take little memory: each would cost another request when its object is opened again.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections import OrderedDict
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from recshuf.errors import InputError, MissingInputError
+from recshuf.storage.reading.store import is_strong
+from recshuf.storage.requests import CHANGED, REMEDY, ChangedObject, MissingObject
+from recshuf.system.threads import TransientPool
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from concurrent.futures import Future
+
+    from recshuf.interfaces import Stamp
+    from recshuf.storage.reading.store import Store
+
+Range = tuple[int, int]
+"""Bytes ``begin:end``."""
+
+PART_BYTES = 16 << 20
+"""Bytes of a request of many; `divide` lets it have a quarter more."""
+UNIT_BYTES = 1 << 19
+"""Least bytes of a request, but at the end of an object."""
+AHEAD_PARTS = 2
+"""Segments in flight behind the one that is read."""
+WORKER_BYTES = 128 << 20
+"""Memory for segments, for each worker."""
+_SMALL_SHARE = 16
+"""Small segments have one part in so many of the memory to themselves."""
+_GROWTH = 4
+_LARGE_BYTES = 2 << 20
+"""A read of so many bytes is taken for one of many in order."""
+_GAP_BYTES = 1 << 20
+"""Expected ranges that are so close together are fetched together."""
+
+
+@dataclass(slots=True, eq=False)
+class Segment:
+    """Bytes ``begin:end`` of an object, in flight or in memory."""
+
+    begin: int
+    end: int
+    content: Future[memoryview]
+    wanted: int
+    """Bytes that it was to have; it has fewer if another segment follows."""
+
+    @property
+    def size(self) -> int:
+        """Number of bytes."""
+        return self.end - self.begin
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it has about the bytes that a request takes at least."""
+        return self.size <= UNIT_BYTES
+
+
+_Order = OrderedDict[Segment, "SegmentedObject"]
+"""Segments with their objects, the one to be dropped next first."""
+
+
+class SegmentCache:
+    """The segments of all objects of a run; those that were used least recently are dropped.
+
+    Parameters
+    ----------
+    most_bytes
+        Memory for them.
+    workers
+        Threads that read.
+    """
+
+    def __init__(self, most_bytes: int, workers: int) -> None:
+        self._most_small_bytes = most_bytes // _SMALL_SHARE
+        self.reader_bytes = (most_bytes - self._most_small_bytes) // workers
+        """Memory for large segments of each of the threads."""
+        self.part_bytes = max(UNIT_BYTES, min(PART_BYTES, self.reader_bytes // 4))
+        """Most bytes of a segment."""
+        self._most_bytes = most_bytes
+        self._small: _Order = OrderedDict()
+        self._large: _Order = OrderedDict()
+        self._small_bytes = 0
+        self.held_bytes = 0
+        """Bytes of all segments."""
+        self._pool = TransientPool(max(8, min(32, 4 * workers)), "ranges")
+        self.lock = threading.RLock()
+        """Guards the cache and its objects."""
+
+    def add(self, owner: SegmentedObject, begin: int, end: int) -> Segment:
+        """Return a new segment, whose request waits for its turn; call with `lock` held."""
+        segment = Segment(begin, end, self._pool.submit(partial(owner.fetch, begin, end)), end - begin)
+        while self.held_bytes and self.held_bytes + segment.size > self._most_bytes:
+            self._drop_one()
+        self._find_order(segment)[segment] = owner
+        self._count(segment, 1)
+        return segment
+
+    def _drop_one(self) -> None:
+        keeps_small = self._large and self._small_bytes <= self._most_small_bytes
+        dropped, owner = (self._large if keeps_small else self._small or self._large).popitem(last=False)
+        self._count(dropped, -1)
+        owner.drop(dropped)
+
+    def forget(self, segment: Segment) -> None:
+        """Give up the memory of a segment; call with `lock` held."""
+        if self._find_order(segment).pop(segment, None) is not None:
+            self._count(segment, -1)
+
+    def touch(self, segment: Segment, *, is_last: bool = True) -> None:
+        """Let a segment be the last one of its kind to be dropped, or the first; call with `lock` held."""
+        order = self._find_order(segment)
+        if segment in order:
+            order.move_to_end(segment, is_last)
+
+    def _find_order(self, segment: Segment) -> _Order:
+        return self._small if segment.is_small else self._large
+
+    def _count(self, segment: Segment, sign: int) -> None:
+        self.held_bytes += sign * segment.size
+        if segment.is_small:
+            self._small_bytes += sign * segment.size
+
+
+class SegmentedObject:
+    """One object, as it was when it was listed. Many threads may read it.
+
+    Parameters
+    ----------
+    name
+        Its name in messages.
+    """
+
+    def __init__(self, name: str, key: str, stamp: Stamp, store: Store, cache: SegmentCache) -> None:
+        self.stamp = stamp
+        self._name = name
+        self._key = key
+        self._store = store
+        self._cache = cache
+        self._segments: list[Segment] = []
+        """In order; they do not overlap."""
+
+    def fetch(self, begin: int, end: int) -> memoryview:
+        """Return bytes of the object, by a request.
+
+        Raises
+        ------
+        InputError
+            When the object is gone, has changed, or cannot be read.
+        """
+        try:
+            return memoryview(self._store.get(self._key, begin, end, self.stamp))
+        except ChangedObject as error:
+            raise InputError(self._name, CHANGED, remedy=REMEDY) from error
+        except MissingObject as error:
+            raise MissingInputError(self._name, f"{CHANGED}: it is gone", remedy=REMEDY) from error
+
+    @property
+    def ahead_bytes(self) -> int:
+        """Most bytes that `expect` fetches at once."""
+        return self._cache.reader_bytes
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether every read checks that the object has not changed."""
+        return self._store.is_bound and is_strong(self.stamp.etag)
+
+    def find_stamp(self) -> Stamp:
+        """Return the stamp that the object has now.
+
+        Raises
+        ------
+        OSError
+            When it is gone.
+        """
+        found = self._store.find(self._key)
+        if found is None:
+            raise FileNotFoundError(self._name)
+        return found
+
+    def readinto_at(self, offset: int, view: memoryview, expected: Sequence[Range]) -> int:
+        """Fill `view`, or less at the end of the object; return the number of bytes.
+
+        Parameters
+        ----------
+        expected
+            Ranges that will be read, each of them in order; they do not overlap.
+        """
+        end = min(offset + len(view), self.stamp.size)
+        at = offset
+        while at < end:
+            with self._cache.lock:
+                segment = self._find(at) or self._begin(at, end, expected)
+                self._cache.touch(segment)
+                self._read_ahead(segment, end, expected)
+            stop = min(segment.end, end)
+            view[at - offset : stop - offset] = segment.content.result()[
+                at - segment.begin : stop - segment.begin
+            ]
+            if stop == segment.end <= _find_range(expected, segment.begin)[1]:
+                with self._cache.lock:
+                    self._cache.touch(segment, is_last=False)
+            at = stop
+        return max(0, at - offset)
+
+    def expect(self, ranges: Iterable[Range]) -> list[Range]:
+        """Return ranges that will be read, in order; fetches all of them at once if memory allows, else a part of each."""
+        size, most = self.stamp.size, self._cache.reader_bytes
+        given = [(begin, min(end, size)) for begin, end in sorted(ranges) if 0 <= begin < min(end, size)]
+        expected = _join(given)
+        with self._cache.lock:
+            if sum(end - begin for begin, end in expected) <= most:
+                for begin, end in expected:
+                    self._fill(begin, end, divide(end - begin, self._cache.part_bytes), end)
+                return expected
+            part = self._share(given)
+            if len(given) * part <= most:
+                for begin, end in given:
+                    self._fill(begin, min(end, begin + part), part, end)
+        return given
+
+    def release(self, ranges: Iterable[Range]) -> None:
+        """Let the segments in some ranges be dropped first, as they will hardly be read again."""
+        with self._cache.lock:
+            for begin, end in ranges:
+                for segment in [one for one in self._segments if begin <= one.begin and one.end <= end]:
+                    self._cache.touch(segment, is_last=False)
+
+    def drop(self, segment: Segment) -> None:
+        """Drop a segment; call with the lock of the cache held."""
+        self._segments.remove(segment)
+
+    def _find(self, at: int) -> Segment | None:
+        """Return the segment that holds a byte."""
+        index = self._count_before(at) - 1
+        if index >= 0 and at < self._segments[index].end:
+            return self._segments[index]
+        return None
+
+    def _count_before(self, at: int) -> int:
+        return bisect_right(self._segments, at, key=lambda one: one.begin)
+
+    def _begin(self, at: int, end: int, expected: Sequence[Range]) -> Segment:
+        """Return a new segment that holds byte `at`, for a read up to `end`."""
+        part = self._cache.part_bytes
+        before = self._segments[index] if (index := self._count_before(at) - 1) >= 0 else None
+        least, most = _find_range(expected, at)
+        if least < most:
+            share = self._share(expected)
+            if at == least or (before is not None and at == before.end):
+                return self._add(at, min(most, at + share))
+            # What is left out here will be read, too.
+            if before is not None and before.wanted >= share and at - share < before.end >= least:
+                return self._add(before.end, min(most, before.end + share))
+        if before is not None and at - before.end < UNIT_BYTES:
+            begin = before.end
+            return self._add(begin, begin + min(part, max(_GROWTH * before.wanted, end - begin)))
+        if end - at >= min(_LARGE_BYTES, part):
+            return self._add(at, at + part)
+        begin = at - at % UNIT_BYTES
+        if end == self.stamp.size:
+            begin = min(begin, max(0, end - UNIT_BYTES))
+        if before is not None:
+            begin = max(begin, before.end)
+        return self._add(begin, max(begin + UNIT_BYTES, end))
+
+    def _share(self, expected: Sequence[Range]) -> int:
+        """Return the size of a segment of expected bytes, of which each range has two."""
+        return max(UNIT_BYTES, min(self._cache.part_bytes, self._cache.reader_bytes // (2 * len(expected))))
+
+    def _count_ahead(self, expected: Sequence[Range]) -> int:
+        """Return how many segments of each range to fetch behind the one that is read."""
+        share = self._share(expected)
+        long = sum(end - begin > 2 * share for begin, end in expected)
+        rest = sum(end - begin for begin, end in expected if end - begin <= 2 * share)
+        fitting = (self._cache.reader_bytes - rest) // (max(1, long) * share) - 1
+        return max(1, min(AHEAD_PARTS, fitting))
+
+    def _read_ahead(self, segment: Segment, end: int, expected: Sequence[Range]) -> None:
+        """Begin to fetch what follows a segment of the full size, and the rest of a read up to `end`."""
+        part, at = self._cache.part_bytes, segment.end
+        _, most = _find_range(expected, at - 1)
+        if most and segment.wanted >= self._share(expected):
+            share = self._share(expected)
+            reach = at + (self._count_ahead(expected) - 1) * share + 1
+            self._fill(at, max(end, min(reach, most)), share, max(end, most))
+        elif segment.wanted >= part:
+            self._fill(at, max(end, at + (AHEAD_PARTS - 1) * part + 1), part)
+        else:
+            self._fill(at, end, part if end - at >= _LARGE_BYTES else min(part, _GROWTH * segment.wanted))
+
+    def _fill(self, begin: int, stop: int, part: int, limit: int | None = None) -> None:
+        """Add segments of `part` bytes for the bytes up to `stop` that have none; the last one may end after it.
+
+        Parameters
+        ----------
+        limit
+            Where they end at the latest. Default: the end of the object.
+        """
+        limit = self.stamp.size if limit is None else limit
+        while begin < min(stop, self.stamp.size):
+            held = self._find(begin) or self._add(begin, min(begin + part, limit))
+            self._cache.touch(held)
+            begin = held.end
+
+    def _add(self, begin: int, end: int) -> Segment:
+        """Return a new segment from `begin` to `end`, or to the next one."""
+        wanted, index = end - begin, self._count_before(begin)
+        # Small ones would cut a large one into pieces, and cost less than a request.
+        while index < len(self._segments) and self._segments[index].end <= end - _LARGE_BYTES:
+            if self._segments[index].size > UNIT_BYTES:
+                break
+            self._cache.forget(self._segments[index])
+            self.drop(self._segments[index])
+        if index < len(self._segments) and self._segments[index].begin < end:
+            after = self._segments[index]
+            end, after.wanted = after.begin, max(after.wanted, wanted)
+        segment = self._cache.add(self, begin, min(end, self.stamp.size))
+        segment.wanted = wanted
+        self._segments.insert(self._count_before(begin), segment)
+        return segment
+
+
+def divide(size: int, part_bytes: int) -> int:
+    """Return the size of equal segments of a range: at most a quarter more than `part_bytes`, as few as possible.
+
+    >>> divide(33, 16), divide(40, 16), divide(41, 16)
+    (17, 20, 14)
+    """
+    count = -(-size // (part_bytes + part_bytes // 4))
+    return -(-size // max(1, count))
+
+
+def _find_range(ranges: Sequence[Range], at: int) -> Range:
+    """Return the range that holds a byte; an empty one if none does."""
+    index = bisect_right(ranges, at, key=lambda one: one[0]) - 1
+    return ranges[index] if index >= 0 and at < ranges[index][1] else (0, 0)
+
+
+def _join(ranges: Iterable[Range]) -> list[Range]:
+    """Return ranges, given in order, those joined that are close together."""
+    joined: list[Range] = []
+    for begin, end in ranges:
+        if joined and begin - joined[-1][1] <= _GAP_BYTES:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], end))
+        else:
+            joined.append((begin, end))
+    return joined

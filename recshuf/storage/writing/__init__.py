@@ -1,0 +1,1 @@
+"""Objects are written to buckets, each in one request or in parts."""

@@ -1,0 +1,260 @@
+"""A container of Azure Blob Storage as it is written to: conditional writes, and blocks that nobody sees until committed.
+
+An upload is a set of blocks whose names begin with its identifier, which begins with its token. Blocks that are never
+committed go after a week; no request removes them.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import secrets
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from recshuf.errors import MissingBucketError, UsageError
+from recshuf.storage.credentials import NO_ACCOUNT, check_given
+from recshuf.storage.requests import Answer, MissingObject, Requests
+from recshuf.storage.writing.bucket import Conflict, Match, MissingUpload, OpenUpload, Part, StoredObject
+from recshuf.system.threads import Pool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from recshuf.storage.settings import StorageOptions
+
+T = TypeVar("T")
+
+_SECONDS = {"connection_timeout": 20, "read_timeout": 180}
+_DELETERS = 8
+_TOKEN_KEY = "recshuf_upload"  # noqa: S105 - no secret
+"""Key of the token in the metadata of a blob."""
+_OPTIONS = ("account_name", "account_key", "sas_key", "endpoint")
+"""Storage options, without the prefix ``azure_storage_``; each is an environment variable, too, as for reading."""
+_CONFLICTS = ("ConditionNotMet", "BlobAlreadyExists", "TargetConditionNotMet")
+_LOST = ("InvalidBlockList", "InvalidBlobOrBlock")
+_MISSING = ("BlobNotFound", "ResourceNotFound")
+
+
+class AzureBucket:
+    """A container of Azure Blob Storage; a `Bucket`.
+
+    Raises
+    ------
+    UsageError
+        When a library is not installed, there are no credentials, or an option is not known.
+    """
+
+    sends_in_order = False
+
+    def __init__(self, container: str, options: StorageOptions) -> None:
+        self.bucket = container
+        self.part_sizes: list[int] = []
+        self._requests = Requests()
+        check_given("az", options.options)
+        given = _read_options(options.options)
+        if options.endpoint_url:
+            given["endpoint"] = options.endpoint_url
+        self._client = _open_container(container, given)
+
+    @property
+    def requests(self) -> int:
+        """See `Bucket`."""
+        return self._requests.count
+
+    @property
+    def retries(self) -> int:
+        """See `Bucket`."""
+        return self._requests.retries
+
+    def put(self, key: str, body: bytes, match: Match) -> str:
+        """See `Bucket`."""
+        blob = self._client.get_blob_client(key)
+        try:
+            reply = self._call(key, lambda: blob.upload_blob(body, overwrite=True, **_condition(match)))
+        except Conflict:
+            # The reply to an earlier attempt may have been lost.
+            found = self.read(key)
+            if found is None or found[0] != body:
+                raise
+            return found[1]
+        return _strip(reply["etag"])
+
+    def read(self, key: str) -> tuple[bytes, str] | None:
+        """See `Bucket`."""
+
+        def read() -> tuple[bytes, str]:
+            reply = self._client.get_blob_client(key).download_blob()
+            return reply.readall(), _strip(reply.properties.etag)
+
+        with suppress(MissingObject):
+            return self._call(key, read)
+        return None
+
+    def list(self, prefix: str) -> Iterator[StoredObject]:
+        """See `Bucket`."""
+        found = self._call(prefix, lambda: list(self._client.list_blobs(name_starts_with=prefix)))
+        for one in found:
+            yield StoredObject(one.name, one.size, _strip(one.etag))
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """See `Bucket`."""
+        with Pool(_DELETERS, "delete") as pool:
+            list(pool.map(self._delete, keys))
+
+    def delete_if(self, key: str, etag: str) -> None:
+        """See `Bucket`."""
+        with suppress(Conflict):
+            self._delete(key, Match(etag))
+
+    def _delete(self, key: str, match: Match | None = None) -> None:
+        given = {} if match is None else _condition(match)
+        with suppress(MissingObject):
+            self._call(key, lambda: self._client.get_blob_client(key).delete_blob(**given))
+
+    def find_token(self, key: str) -> str | None:
+        """See `Bucket`."""
+        with suppress(MissingObject):
+            found = self._call(key, lambda: self._client.get_blob_client(key).get_blob_properties())
+            token: str | None = found.metadata.get(_TOKEN_KEY)
+            return token
+        return None
+
+    def begin_upload(self, key: str, token: str, match: Match) -> str:  # noqa: ARG002 - no request, so nothing to compare
+        """See `Bucket`."""
+        return f"{token}-{secrets.token_hex(4)}-"
+
+    def send_part(self, key: str, upload_id: str, number: int, body: bytes) -> Part:
+        """See `Bucket`."""
+        name, blob = f"{upload_id}{number:06d}", self._client.get_blob_client(key)
+        if body:  # a block has a byte
+            self._call(key, lambda: blob.stage_block(name, body, len(body), validate_content=True))
+        self.part_sizes.append(len(body))
+        return Part(name if body else "", "")
+
+    def is_whole(self, key: str, upload_id: str, parts: Sequence[Part], byte_count: int) -> bool:
+        """See `Bucket`."""
+        try:
+            _, blocks = self._call(key, lambda: self._client.get_blob_client(key).get_block_list("all"))
+        except MissingObject:
+            blocks = []
+        sizes = {one.id: one.size for one in blocks if one.id.startswith(upload_id)}
+        if byte_count and not sizes:
+            raise MissingUpload(self._name(key))
+        return list(sizes) == _find_names(parts) and sum(sizes.values()) == byte_count
+
+    def complete_upload(self, key: str, upload_id: str, parts: Sequence[Part], match: Match) -> None:
+        """See `Bucket`."""
+        from azure.storage.blob import BlobBlock
+
+        blocks = [BlobBlock(name) for name in _find_names(parts)]
+        token = {_TOKEN_KEY: upload_id.partition("-")[0]}
+        blob = self._client.get_blob_client(key)
+        self._call(key, lambda: blob.commit_block_list(blocks, metadata=token, **_condition(match)))
+
+    def abort_upload(self, key: str, upload_id: str) -> None:
+        """See `Bucket`; the blocks go after a week."""
+
+    def find_uploads(self, prefix: str, known: Iterable[OpenUpload]) -> Iterator[OpenUpload]:  # noqa: ARG002 - nothing can be done about them
+        """See `Bucket`; yield nothing, since nothing can be aborted."""
+        return iter(())
+
+    def _call(self, key: str, request: Callable[[], T]) -> T:
+        """Return the result of a request, with the errors of the library as those of this class."""
+        from azure.core.exceptions import HttpResponseError, ServiceRequestError, ServiceResponseError
+
+        name = self._name(key)
+
+        def translated() -> T:
+            try:
+                return request()
+            except (ServiceRequestError, ServiceResponseError) as error:
+                raise ConnectionError(str(error)) from error
+            except HttpResponseError as error:
+                raise self._explain(name, error) from error
+
+        return self._requests.call_for_output(name, translated)
+
+    def _explain(self, name: str, error: Any) -> Exception:
+        code = str(getattr(error.error_code, "value", error.error_code) or "")
+        if code == "ContainerNotFound":
+            return MissingBucketError(f"az://{self.bucket}: there is no such container; create it first")
+        if code in _CONFLICTS or error.status_code == 412:
+            return Conflict(name)
+        if code in _LOST:
+            return MissingUpload(name)
+        if code in _MISSING:
+            return MissingObject(name)
+        # An error of credentials has no answer.
+        return Answer(error.status_code or 401, error.reason or str(error), code)
+
+    def _name(self, key: str) -> str:
+        return f"az://{self.bucket}/{key}"
+
+
+def _find_names(parts: Sequence[Part]) -> list[str]:
+    """Return the names of the blocks of parts; a part without bytes has none."""
+    return [part.etag for part in parts if part.etag]
+
+
+def _strip(etag: str) -> str:
+    """Return an ETag as listings have it."""
+    return etag.strip('"')
+
+
+def _condition(match: Match) -> dict[str, Any]:
+    """Return arguments of the library."""
+    from azure.core import MatchConditions
+
+    if match.etag is None:
+        return {"match_condition": MatchConditions.IfMissing}
+    return {"match_condition": MatchConditions.IfNotModified, "etag": f'"{match.etag}"'}
+
+
+def _read_options(given: Mapping[str, str]) -> dict[str, str]:
+    """Return storage options by their short names, those that are not given from the environment."""
+    names = {name: f"AZURE_STORAGE_{name.upper()}" for name in _OPTIONS}
+    options = {name: os.environ[variable] for name, variable in names.items() if variable in os.environ}
+    for name, value in given.items():
+        short = name.lower().removeprefix("azure_").removeprefix("storage_")
+        if short not in _OPTIONS:
+            raise UsageError(
+                f"--storage-option {name}: is not taken for outputs in az://; known are {', '.join(_OPTIONS)}"
+            )
+        options[short] = value
+    return options
+
+
+def _open_container(container: str, given: Mapping[str, str]) -> Any:
+    """Return a client of azure-storage-blob, which makes each request once."""
+    try:
+        from azure.storage.blob import ContainerClient
+    except ImportError as error:
+        raise UsageError("writing az:// needs azure-storage-blob; install recshuf[cloud]") from error
+    account = given.get("account_name")
+    if account is None:
+        raise UsageError(NO_ACCOUNT)
+    endpoint = given.get("endpoint", f"https://{account}.blob.core.windows.net")
+    return ContainerClient(
+        endpoint, container, credential=_find_credential(account, given), retry_total=0, **_SECONDS
+    )
+
+
+def _find_credential(account: str, given: Mapping[str, str]) -> Any:
+    if "account_key" in given:
+        try:
+            base64.b64decode(given["account_key"], validate=True)
+        except ValueError as error:
+            raise UsageError(
+                "az://: the account key is no base64; check AZURE_STORAGE_ACCOUNT_KEY or --storage-option account_key"
+            ) from error
+        return {"account_name": account, "account_key": given["account_key"]}
+    if "sas_key" in given:
+        return given["sas_key"]
+    try:
+        from azure.identity import DefaultAzureCredential
+    except ImportError as error:
+        raise UsageError(
+            "az://: there are no credentials; set AZURE_STORAGE_ACCOUNT_KEY, or install azure-identity"
+        ) from error
+    return DefaultAzureCredential()

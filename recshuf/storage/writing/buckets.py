@@ -1,0 +1,78 @@
+"""The choice of the bucket that an output goes to."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from recshuf.errors import UsageError
+
+if TYPE_CHECKING:
+    from recshuf.storage.settings import StorageOptions
+    from recshuf.storage.urls import Url
+    from recshuf.storage.writing.bucket import Bucket
+
+WRITTEN_SCHEMES = ("s3", "gs", "az")
+"""Schemes of buckets that `open_bucket` opens."""
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+def check_prefix(url: Url, given: str, example: str) -> None:
+    """Refuse a URL that is no place for the objects of a run.
+
+    Parameters
+    ----------
+    given
+        The URL as the user gave it, for messages.
+    example
+        A name of a prefix.
+
+    Raises
+    ------
+    UsageError
+        When it is a whole bucket, or obstore cannot read such keys.
+    """
+    if not url.key.strip("/"):
+        raise UsageError(
+            f"{given}: is a whole bucket; give a prefix in it, such as {url.scheme}://{url.bucket}/{example}/"
+        )
+    parts = url.key.removesuffix("/").split("/")
+    if "" in parts:
+        raise UsageError(f"{given}: has an empty part in its key, and could not be read; leave out a slash")
+    for part in parts:
+        if part in (".", ".."):
+            raise UsageError(f"{given}: has a part {part!r} in its key, and could not be read; leave it out")
+        if _CONTROL.search(part):
+            raise UsageError(
+                f"{given!r}: has a control character in its key, and could not be read; leave it out"
+            )
+
+
+def open_bucket(url: Url, options: StorageOptions, scratch: str) -> Bucket:
+    """Return the bucket of a URL.
+
+    Parameters
+    ----------
+    scratch
+        Prefix of objects that a store needs for open uploads.
+
+    Raises
+    ------
+    UsageError
+        When outputs cannot be there, a library is not installed, or takes no such option.
+    """
+    options = options.of(url)
+    if url.scheme == "s3":
+        from recshuf.storage.writing.s3 import S3Bucket
+
+        return S3Bucket(url.bucket, options)
+    if url.scheme == "gs":
+        from recshuf.storage.writing.gcs import GcsBucket
+
+        return GcsBucket(url.bucket, options, scratch)
+    if url.scheme == "az":
+        from recshuf.storage.writing.azure import AzureBucket
+
+        return AzureBucket(url.bucket, options)
+    raise UsageError(f"{url}: is no place for outputs")

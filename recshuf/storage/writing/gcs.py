@@ -1,0 +1,357 @@
+"""A bucket of Google Cloud Storage as it is written to: objects by generation, and resumable uploads that stay open.
+
+The identifier of an upload is the URI of its session. A session takes all bytes up to a multiple of 256 KiB; the last
+request makes the object, so the rest of a shard waits in a small object of its own, its *tail*, until the commit.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+from contextlib import suppress
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote
+
+from recshuf.errors import MissingBucketError, UsageError
+from recshuf.storage.credentials import check_given
+from recshuf.storage.requests import Answer, Requests, ShortBody
+from recshuf.storage.settings import parse_flag
+from recshuf.storage.writing.bucket import Conflict, Match, MissingUpload, OpenUpload, Part, StoredObject
+from recshuf.system.threads import Pool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from recshuf.storage.settings import StorageOptions
+
+T = TypeVar("T")
+
+_ENDPOINT = "https://storage.googleapis.com"
+_SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
+_QUANTUM = 256 << 10
+"""A session takes multiples of so many bytes, until its last request."""
+_SECONDS = (20, 180)
+"""Limits for a connection and for a reply."""
+_CONNECTIONS = 16
+_DELETERS = 8
+_TOKEN_KEY = "recshuf-upload"  # noqa: S105 - no secret
+"""Key of the token in the metadata of an object."""
+_INCOMPLETE = 308
+"""Answer about an open session."""
+_ENDED = (404, 410, 499)
+"""Answers about a session that was completed or aborted."""
+_OPTIONS = ("base_url", "service_account", "skip_signature")
+"""Storage options, without the prefix ``google_``; each is an environment variable, too, as for reading."""
+
+
+class GcsBucket:
+    """A bucket of Google Cloud Storage; a `Bucket`.
+
+    Parameters
+    ----------
+    scratch
+        Prefix of the tails of open uploads.
+
+    Raises
+    ------
+    UsageError
+        When google-auth is not installed, there are no credentials, or an option is not known.
+    """
+
+    sends_in_order = True
+
+    def __init__(self, bucket: str, options: StorageOptions, scratch: str) -> None:
+        self.bucket = bucket
+        self.part_sizes: list[int] = []
+        self._requests = Requests()
+        self._scratch = scratch
+        check_given("gs", options.options)
+        given = _read_options(options.options)
+        self._endpoint = (options.endpoint_url or given.get("base_url") or _ENDPOINT).rstrip("/")
+        self._session = _open_session(given)
+        self._begun: dict[str, _Begun] = {}
+        """Sessions that this process began."""
+
+    @property
+    def requests(self) -> int:
+        """See `Bucket`."""
+        return self._requests.count
+
+    @property
+    def retries(self) -> int:
+        """See `Bucket`."""
+        return self._requests.retries
+
+    def put(self, key: str, body: bytes, match: Match) -> str:
+        """See `Bucket`."""
+        given = {"uploadType": "media", "name": key, **_condition(match)}
+        reply = self._ask("POST", f"/upload{self._objects}", key, params=given, data=body, accepted=(412,))
+        if reply.status_code != 412:
+            return str(reply.json()["generation"])
+        # The reply to an earlier attempt may have been lost.
+        found = self.read(key)
+        if found is None or found[0] != body:
+            raise Conflict(self._name(key))
+        return found[1]
+
+    def read(self, key: str) -> tuple[bytes, str] | None:
+        """See `Bucket`."""
+        reply = self._ask("GET", self._object(key), key, params={"alt": "media"}, accepted=(404,))
+        return None if reply.status_code == 404 else (reply.content, reply.headers["x-goog-generation"])
+
+    def list(self, prefix: str) -> Iterator[StoredObject]:
+        """See `Bucket`."""
+        given = {"prefix": prefix, "fields": "nextPageToken,items(name,size,generation)"}
+        while True:
+            page = self._ask("GET", self._objects, prefix, params=given).json()
+            for one in page.get("items", ()):
+                yield StoredObject(one["name"], int(one.get("size", 0)), str(one["generation"]))
+            if not page.get("nextPageToken"):
+                return
+            given["pageToken"] = page["nextPageToken"]
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """See `Bucket`."""
+        with Pool(_DELETERS, "delete") as pool:
+            list(pool.map(partial(self._delete, condition={}), keys))
+
+    def delete_if(self, key: str, etag: str) -> None:
+        """See `Bucket`."""
+        self._delete(key, _condition(Match(etag)))
+
+    def _delete(self, key: str, condition: Mapping[str, str]) -> None:
+        self._ask("DELETE", self._object(key), key, params=condition, accepted=(404, 412))
+
+    def _exists(self, key: str) -> bool:
+        reply = self._ask("GET", self._object(key), key, params={"fields": "generation"}, accepted=(404,))
+        return bool(reply.status_code != 404)
+
+    def find_token(self, key: str) -> str | None:
+        """See `Bucket`."""
+        reply = self._ask("GET", self._object(key), key, params={"fields": "metadata"}, accepted=(404,))
+        if reply.status_code == 404:
+            return None
+        token: str | None = reply.json().get("metadata", {}).get(_TOKEN_KEY)
+        return token
+
+    def begin_upload(self, key: str, token: str, match: Match) -> str:
+        """See `Bucket`."""
+        given = {"uploadType": "resumable", "name": key, **_condition(match)}
+        told = {"metadata": {_TOKEN_KEY: token}}
+        reply = self._ask("POST", f"/upload{self._objects}", key, params=given, json=told, accepted=(412,))
+        if reply.status_code == 412:
+            raise Conflict(self._name(key))
+        session = str(reply.headers["Location"])
+        self._begun[session] = _Begun()
+        return session
+
+    def send_part(self, key: str, upload_id: str, number: int, body: bytes) -> Part:  # noqa: ARG002 - in order
+        """See `Bucket`."""
+        begun, whole = self._begun[upload_id], len(body) // _QUANTUM * _QUANTUM
+        if whole:
+            self._send(key, upload_id, begun.byte_count, memoryview(body)[:whole])
+        if whole < len(body):
+            self.put(self._tail(upload_id), body[whole:], Match())
+        begun.add(body)
+        self.part_sizes.append(len(body))
+        return Part(str(begun.byte_count), begun.checksum)
+
+    def _send(self, key: str, session: str, begin: int, body: memoryview) -> None:
+        """Append bytes to a session that holds `begin` bytes."""
+        end, attempts = begin + len(body), count()
+
+        def send() -> None:
+            # A request that failed may have left a part of its bytes.
+            held = begin if next(attempts) == 0 else self._find_held(key, session)
+            if held < end:
+                span = f"bytes {held}-{end - 1}/*"
+                held = self._count_held(key, self._put_once(session, body[held - begin :], span))
+            if held < end:
+                raise ShortBody(f"the session has {held} of {end} bytes")
+
+        self._call(key, send)
+
+    def is_whole(self, key: str, upload_id: str, parts: Sequence[Part], byte_count: int) -> bool:
+        """See `Bucket`."""
+        rest = byte_count % _QUANTUM
+        held = self._call(key, lambda: self._find_held(key, upload_id))
+        tail = self.read(self._tail(upload_id)) if rest else None
+        return parts[-1].etag == str(byte_count) == str(held + rest) and len(tail[0] if tail else b"") == rest
+
+    def complete_upload(self, key: str, upload_id: str, parts: Sequence[Part], match: Match) -> None:
+        """See `Bucket`; compared is the `match` of `begin_upload`."""
+        size, checksum = int(parts[-1].etag), parts[-1].checksum
+        rest = size % _QUANTUM
+        tail = self.read(self._tail(upload_id)) if rest else (b"", "")
+        if tail is None:
+            raise MissingUpload(self._name(key))
+        span = f"bytes {size - rest}-{size - 1}/{size}" if rest else f"bytes */{size}"
+        reply = self._call(
+            key, lambda: self._put_once(upload_id, tail[0], span, {"X-Goog-Hash": f"md5={checksum}"})
+        )
+        if reply.status_code == 412:
+            if match.etag is not None and not self._exists(key):
+                self.abort_upload(key, upload_id)  # no object will have this generation
+                raise MissingUpload(self._name(key))
+            raise Conflict(self._name(key))
+        if not reply.ok or reply.status_code == _INCOMPLETE:
+            raise MissingUpload(self._name(key))
+
+    def abort_upload(self, key: str, upload_id: str) -> None:
+        """See `Bucket`."""
+        self._call(key, lambda: self._request("DELETE", upload_id, accepted=_ENDED))
+        self._delete(self._tail(upload_id), {})
+
+    def find_uploads(self, prefix: str, known: Iterable[OpenUpload]) -> Iterator[OpenUpload]:
+        """See `Bucket`; sessions cannot be listed."""
+        for one in known:
+            with suppress(MissingUpload):
+                if one.key.startswith(prefix):
+                    self._call(one.key, partial(self._find_held, one.key, one.upload_id))
+                    yield one
+
+    def _find_held(self, key: str, session: str) -> int:
+        """Return how many bytes a session holds."""
+        return self._count_held(key, self._put_once(session))
+
+    def _count_held(self, key: str, reply: Any) -> int:
+        """Return how many bytes a session holds after a request to it."""
+        if reply.status_code != _INCOMPLETE:
+            raise MissingUpload(self._name(key))
+        held = re.fullmatch(r"bytes=0-(\d+)", reply.headers.get("Range", ""))
+        return int(held[1]) + 1 if held else 0
+
+    def _put_once(
+        self,
+        session: str,
+        body: bytes | memoryview = b"",
+        span: str = "bytes */*",
+        headers: Mapping[str, str] = {},
+    ) -> Any:
+        given = {"Content-Range": span, **headers}
+        return self._request("PUT", session, data=body, headers=given, accepted=(_INCOMPLETE, 412, *_ENDED))
+
+    def _ask(self, method: str, path: str, key: str, **given: Any) -> Any:
+        return self._call(key, lambda: self._request(method, f"{self._endpoint}{path}", **given))
+
+    def _request(self, method: str, url: str, accepted: Sequence[int] = (), **given: Any) -> Any:
+        """Return the reply to one request; other errors than accepted ones are raised."""
+        from google.auth.exceptions import GoogleAuthError
+
+        try:
+            reply = self._session.request(method, url, timeout=_SECONDS, allow_redirects=False, **given)
+        except GoogleAuthError as error:
+            raise Answer(401, str(error)) from error
+        if reply.ok or reply.status_code in accepted:
+            return reply
+        if reply.status_code == 404:
+            raise MissingBucketError(f"gs://{self.bucket}: there is no such bucket; create it first")
+        raise Answer(reply.status_code, _find_message(reply))
+
+    def _call(self, key: str, request: Callable[[], T]) -> T:
+        return self._requests.call_for_output(self._name(key), request)
+
+    @property
+    def _objects(self) -> str:
+        return f"/storage/v1/b/{self.bucket}/o"
+
+    def _object(self, key: str) -> str:
+        return f"{self._objects}/{quote(key, safe='')}"
+
+    def _tail(self, session: str) -> str:
+        return f"{self._scratch}{hashlib.sha256(session.encode()).hexdigest()[:32]}.tail"
+
+    def _name(self, key: str) -> str:
+        return f"gs://{self.bucket}/{key}"
+
+
+class _Begun:
+    """What was sent to a session."""
+
+    def __init__(self) -> None:
+        self.byte_count = 0
+        self._hash = hashlib.md5(usedforsecurity=False)
+
+    @property
+    def checksum(self) -> str:
+        """MD5 of all bytes, in base64."""
+        return base64.b64encode(self._hash.digest()).decode()
+
+    def add(self, body: bytes) -> None:
+        """Note a part."""
+        self.byte_count += len(body)
+        self._hash.update(body)
+
+
+def _condition(match: Match) -> dict[str, str]:
+    """Return parameters of a request; no object has generation 0."""
+    return {"ifGenerationMatch": match.etag or "0"}
+
+
+def _find_message(reply: Any) -> str:
+    try:
+        return str(reply.json()["error"]["message"])
+    except (ValueError, LookupError, TypeError):
+        return str(reply.reason)
+
+
+def _read_options(given: Mapping[str, str]) -> dict[str, str]:
+    """Return storage options by their short names, those that are not given from the environment."""
+    options = {
+        name: os.environ[f"GOOGLE_{name.upper()}"]
+        for name in _OPTIONS
+        if f"GOOGLE_{name.upper()}" in os.environ
+    }
+    for name, value in given.items():
+        short = _shorten(name)
+        if short not in _OPTIONS:
+            raise UsageError(
+                f"--storage-option {name}: is not taken for outputs in gs://; known are {', '.join(_OPTIONS)}"
+            )
+        options[short] = value
+    if parse_flag("skip_signature", options.get("skip_signature", "false")) and "service_account" in map(
+        _shorten, given
+    ):
+        raise UsageError(
+            "--storage-option service_account: contradicts skip_signature; leave out one of them"
+        )
+    return options
+
+
+def _shorten(name: str) -> str:
+    return name.lower().removeprefix("google_")
+
+
+def _open_session(given: Mapping[str, str]) -> Any:
+    """Return a session of requests with credentials; those of the environment, if the options name none."""
+    try:
+        import google.auth
+        import requests
+        from google.auth.transport.requests import AuthorizedSession
+    except ImportError as error:
+        raise UsageError("writing gs:// needs google-auth and requests; install recshuf[cloud]") from error
+    if parse_flag("skip_signature", given.get("skip_signature", "false")):
+        session = requests.Session()
+    else:
+        session = AuthorizedSession(_find_credentials(google.auth, given.get("service_account")))
+    for prefix in ("https://", "http://"):
+        session.mount(prefix, requests.adapters.HTTPAdapter(pool_maxsize=_CONNECTIONS))
+    return session
+
+
+def _find_credentials(auth: Any, path: str | None) -> Any:
+    try:
+        if path:
+            from google.oauth2.service_account import Credentials
+
+            return Credentials.from_service_account_file(path, scopes=[_SCOPE])
+        return auth.default(scopes=[_SCOPE])[0]
+    except (auth.exceptions.GoogleAuthError, OSError, ValueError) as error:
+        raise UsageError(
+            "there are no valid credentials for gs://; set GOOGLE_APPLICATION_CREDENTIALS, or run gcloud auth "
+            f"application-default login ({str(error).partition(chr(10))[0]})"
+        ) from error

@@ -1,0 +1,320 @@
+"""A bucket of S3 as it is written to: conditional puts and deletes, and multipart uploads that stay open."""
+
+from __future__ import annotations
+
+import base64
+import time
+import zlib
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from recshuf.errors import MissingBucketError, OutputError
+from recshuf.storage.requests import (
+    ANSWER_REMEDY,
+    ATTEMPTS,
+    CLOCK_REMEDY,
+    EXPIRED,
+    FORBIDDEN,
+    OTHER_REGION,
+    REDIRECTS,
+    REGION_REMEDY,
+    SKEWED,
+    UNREACHED_REMEDY,
+    UNSUPPORTED,
+    pause,
+)
+from recshuf.storage.s3_session import (
+    NO_CREDENTIALS,
+    check_credentials,
+    explain_credentials,
+    make_client,
+    make_session,
+)
+from recshuf.storage.writing.bucket import Conflict, Match, MissingUpload, OpenUpload, Part, StoredObject
+from recshuf.system.threads import NoAnswerError, call_while_stopping
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+
+    from recshuf.storage.settings import StorageOptions
+
+_CONFLICT_ATTEMPTS = 6
+_CONFLICT_SECONDS = 0.05
+"""Pause after the first conflict of two writers of an object; it doubles."""
+_DELETED_AT_ONCE = 1000
+_TOKEN_KEY = "recshuf-upload"  # noqa: S105 - no secret
+"""Key of the token in the metadata of an object."""
+_BUSY = ("SlowDown", "ServiceUnavailable", "503", "Throttling", "RequestLimitExceeded")
+
+
+class S3Bucket:
+    """A bucket of S3; a `Bucket`.
+
+    Raises
+    ------
+    UsageError
+        When boto3 is not installed or takes no such option.
+    """
+
+    sends_in_order = False
+
+    def __init__(self, bucket: str, options: StorageOptions) -> None:
+        self.bucket = bucket
+        self.requests = 0
+        self.retries = 0
+        self.part_sizes: list[int] = []
+        session = make_session(options.options)
+        check_credentials(session)
+        self._client = make_client(session, options.endpoint_url)
+
+    def put(self, key: str, body: bytes, match: Match) -> str:
+        """See `Bucket`."""
+        try:
+            reply = self._call_again("put_object", key, Body=body, **_condition(match))
+        except Conflict:
+            # The reply to an earlier attempt may have been lost.
+            found = self.read(key)
+            if found is None or found[0] != body:
+                raise
+            return found[1]
+        return str(self._take(key, reply, "ETag"))
+
+    def read(self, key: str) -> tuple[bytes, str] | None:
+        """See `Bucket`."""
+        with self._explaining(key):
+            try:
+                return self._read(key)
+            except self._client.exceptions.NoSuchKey:
+                return None
+
+    def _read(self, key: str) -> tuple[bytes, str]:
+        from botocore.exceptions import IncompleteReadError, ReadTimeoutError, ResponseStreamingError
+        from urllib3.exceptions import HTTPError
+
+        for attempt in range(ATTEMPTS):
+            try:
+                reply = self._request("get_object", Key=key)
+                return reply["Body"].read(), str(self._take(key, reply, "ETag"))
+            except (IncompleteReadError, ReadTimeoutError, ResponseStreamingError, HTTPError):
+                # boto3 makes requests again, and leaves bodies to its callers; those of errors raise what urllib3 does.
+                if attempt == ATTEMPTS - 1:
+                    raise
+            self.retries += 1
+            pause(attempt)
+        raise RuntimeError("unreachable")
+
+    def list(self, prefix: str) -> Iterator[StoredObject]:
+        """See `Bucket`."""
+        for one in self._list_pages("list_objects_v2", "Contents", prefix):
+            yield StoredObject(*(self._take(prefix, one, field) for field in ("Key", "Size", "ETag")))
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """See `Bucket`."""
+        for start in range(0, len(keys), _DELETED_AT_ONCE):
+            some = keys[start : start + _DELETED_AT_ONCE]
+            with self._explaining(some[0]):
+                objects = {"Objects": [{"Key": key} for key in some], "Quiet": True}
+                failed = self._request("delete_objects", Delete=objects).get("Errors")
+            if failed:
+                raise OutputError(
+                    f"{self._name(failed[0]['Key'])}: cannot be deleted: {failed[0].get('Message')}"
+                )
+
+    def delete_if(self, key: str, etag: str) -> None:
+        """See `Bucket`."""
+        with suppress(Conflict):
+            self._call("delete_object", key, IfMatch=etag)
+
+    def begin_upload(self, key: str, token: str, match: Match) -> str:  # noqa: ARG002 - of the end
+        """See `Bucket`."""
+        reply = self._call(
+            "create_multipart_upload", key, Metadata={_TOKEN_KEY: token}, ChecksumAlgorithm="CRC32"
+        )
+        return str(self._take(key, reply, "UploadId"))
+
+    def send_part(self, key: str, upload_id: str, number: int, body: bytes) -> Part:
+        """See `Bucket`."""
+        checksum = base64.b64encode(zlib.crc32(body).to_bytes(4, "big")).decode()
+        reply = self._call(
+            "upload_part", key, UploadId=upload_id, PartNumber=number, Body=body, ChecksumCRC32=checksum
+        )
+        self.part_sizes.append(len(body))
+        return Part(str(self._take(key, reply, "ETag")), checksum)
+
+    def is_whole(self, key: str, upload_id: str, parts: Sequence[Part], byte_count: int) -> bool:
+        """See `Bucket`."""
+        pages = list(self._list_pages("list_parts", "Parts", key, Key=key, UploadId=upload_id))
+        found = {self._take(key, one, "PartNumber"): self._take(key, one, "ETag") for one in pages}
+        named = {number: part.etag for number, part in enumerate(parts, 1)}
+        return found == named and sum(self._take(key, one, "Size") for one in pages) == byte_count
+
+    def complete_upload(self, key: str, upload_id: str, parts: Sequence[Part], match: Match) -> None:
+        """See `Bucket`."""
+        numbered = [
+            {"PartNumber": number, "ETag": part.etag, "ChecksumCRC32": part.checksum}
+            for number, part in enumerate(parts, 1)
+        ]
+        self._call_again(
+            "complete_multipart_upload",
+            key,
+            UploadId=upload_id,
+            MultipartUpload={"Parts": numbered},
+            **_condition(match),
+        )
+
+    def abort_upload(self, key: str, upload_id: str) -> None:
+        """See `Bucket`."""
+        with suppress(MissingUpload):
+            self._call("abort_multipart_upload", key, UploadId=upload_id)
+
+    def find_uploads(self, prefix: str, known: Iterable[OpenUpload]) -> Iterator[OpenUpload]:  # noqa: ARG002 - lists
+        """See `Bucket`."""
+        for one in self._list_pages("list_multipart_uploads", "Uploads", prefix):
+            name, upload_id, begun = (
+                self._take(prefix, one, field) for field in ("Key", "UploadId", "Initiated")
+            )
+            yield OpenUpload(name, upload_id, f"{begun:%Y-%m-%d %H:%M:%S %Z}")
+
+    def find_token(self, key: str) -> str | None:
+        """See `Bucket`."""
+        with self._explaining(key):
+            try:
+                found = self._request("head_object", Key=key)
+            except self._client.exceptions.ClientError as error:
+                if _code_of(error) not in ("404", "NoSuchKey", "NotFound"):
+                    raise
+                return None
+        token: str | None = found.get("Metadata", {}).get(_TOKEN_KEY)
+        return token
+
+    def _call(self, operation: str, key: str, **given: Any) -> dict[str, Any]:
+        with self._explaining(key, given):
+            return self._request(operation, Key=key, **given)
+
+    def _call_again(self, operation: str, key: str, **given: Any) -> dict[str, Any]:
+        """Do what `_call` does; a conflict with another writer at the same moment is tried again."""
+        for attempt in range(_CONFLICT_ATTEMPTS - 1):
+            try:
+                return self._call(operation, key, **given)
+            except _Race:
+                time.sleep(_CONFLICT_SECONDS * 2**attempt)
+        return self._call(operation, key, **given)
+
+    def _list_pages(self, operation: str, field: str, prefix: str, **given: Any) -> Iterator[dict[str, Any]]:
+        with self._explaining(prefix):
+            pages = self._client.get_paginator(operation)
+            found = iter(pages.paginate(Bucket=self.bucket, **(given or {"Prefix": prefix})))
+            while (page := call_while_stopping(lambda: next(found, None))) is not None:
+                self._count(page)
+                yield from page.get(field, ())
+
+    def _request(self, operation: str, **given: Any) -> dict[str, Any]:
+        call: Callable[..., dict[str, Any]] = getattr(self._client, operation)
+        reply = call_while_stopping(lambda: call(Bucket=self.bucket, **given))
+        self._count(reply)
+        return reply
+
+    def _count(self, reply: dict[str, Any]) -> None:
+        retries = reply.get("ResponseMetadata", {}).get("RetryAttempts", 0)
+        self.requests += 1 + retries
+        self.retries += retries
+
+    def _take(self, key: str, reply: Mapping[str, Any], field: str) -> Any:
+        """Return a field of a reply; some gateways leave fields out."""
+        if field not in reply:
+            raise OutputError(
+                f"{self._name(key)}: the store at {self._client.meta.endpoint_url} does not say {field} in its reply, so "
+                "nothing can be written there; check --endpoint-url"
+            )
+        return reply[field]
+
+    def _name(self, key: str) -> str:
+        return f"s3://{self.bucket}/{key}"
+
+    @contextmanager
+    def _explaining(self, key: str, given: Container[str] = ()) -> Iterator[None]:
+        """Raise the errors of boto3 as those of this class; `given` are the arguments of the request."""
+        from botocore.exceptions import BotoCoreError, ClientError
+        from urllib3.exceptions import HTTPError
+
+        try:
+            yield
+        except ClientError as error:
+            raise self._explain(key, error, given) from error
+        except (BotoCoreError, HTTPError) as error:
+            raise OutputError(f"{self._name(key)}: {_describe(error)}") from error
+        except NoAnswerError as error:
+            raise OutputError(f"{self._name(key)}: {error}") from error
+
+    def _explain(self, key: str, error: Any, given: Container[str]) -> Exception:
+        reply = error.response.get("ResponseMetadata", {})
+        code, status = _code_of(error), reply.get("HTTPStatusCode")
+        message = error.response.get("Error", {}).get("Message") or code
+        name = self._name(key)
+        if "IfMatch" in given or "IfNoneMatch" in given:
+            if code == "ConditionalRequestConflict" or status == 409:
+                return _Race(f"{name}: {message}")
+            # An object that is to match and does not exist is an error 404 of S3.
+            if code == "PreconditionFailed" or status == 412 or (code == "NoSuchKey" and "IfMatch" in given):
+                return Conflict(f"{name}: {message}")
+        if code == "NoSuchUpload":
+            return MissingUpload(name)
+        if code == "NoSuchBucket":
+            return MissingBucketError(f"s3://{self.bucket}: there is no such bucket; create it first")
+        if status in REDIRECTS:
+            code = OTHER_REGION[0]
+        is_busy = code in _BUSY or reply.get("RetryAttempts") == ATTEMPTS - 1
+        return OutputError(f"{name}: {_find_problem(code, message, is_busy=is_busy)}")
+
+
+class _Race(Conflict):
+    """Another request wrote the object at the same moment."""
+
+
+def _condition(match: Match) -> dict[str, str]:
+    """Return arguments of boto3."""
+    return {"IfNoneMatch": "*"} if match.etag is None else {"IfMatch": match.etag}
+
+
+def _code_of(error: Any) -> str:
+    return str(error.response.get("Error", {}).get("Code", ""))
+
+
+def _find_problem(code: str, message: str, *, is_busy: bool) -> str:
+    """Return what is wrong, and what to do."""
+    if code in EXPIRED:
+        return f"the credentials have expired ({code}); renew them, and run again"
+    if code in OTHER_REGION:
+        return f"the bucket is in another region ({code}); {REGION_REMEDY}"
+    if code == SKEWED:
+        return f"the clock of this machine is wrong, says the store ({code}); {CLOCK_REMEDY}"
+    if code in ("NotImplemented", "501"):
+        return f"{UNSUPPORTED} ({code}); check --endpoint-url"
+    if code in (*FORBIDDEN, "403"):
+        return f"access is denied ({code}); check the credentials and the policy of the bucket"
+    if is_busy:
+        return f"the store is busy ({code}), after {ATTEMPTS} attempts; run again later"
+    return f"the store answers {code}: {message.rstrip('.')}; {ANSWER_REMEDY}"
+
+
+def _describe(error: Exception) -> str:
+    """Return what is wrong when a request got no answer."""
+    from botocore.exceptions import (
+        CredentialRetrievalError,
+        NoCredentialsError,
+        NoRegionError,
+        ParamValidationError,
+        PartialCredentialsError,
+        SSOError,
+        TokenRetrievalError,
+    )
+
+    if isinstance(error, NoCredentialsError | PartialCredentialsError):
+        return NO_CREDENTIALS
+    if isinstance(error, CredentialRetrievalError | SSOError | TokenRetrievalError):
+        return explain_credentials(error)
+    if isinstance(error, NoRegionError):
+        return "the region is unknown; set AWS_REGION, or give --storage-option region=NAME"
+    if isinstance(error, ParamValidationError):
+        return f"{str(error).rpartition(chr(10))[2]}; check the URL"
+    return f"the store cannot be reached: {error}".rstrip(".") + f"; {UNREACHED_REMEDY}"

@@ -1,0 +1,165 @@
+"""Arrays conform to other types at any slice, and keep their values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recshuf.piles.encoding.planes import plain_type
+from recshuf.records.arrays.conforming import conform
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NESTED = pa.list_(
+    pa.struct(
+        [("a", pa.dictionary(pa.int8(), pa.string())), ("m", pa.map_(pa.string(), pa.list_(pa.int8())))]
+    )
+)
+WIDE = pa.large_list(
+    pa.struct(
+        [("m", pa.map_(pa.string(), pa.list_(pa.int64()))), ("new", pa.int8()), ("a", pa.large_string())]
+    )
+)
+
+
+def test_nested_arrays_conform_at_any_slice() -> None:
+    rows = [
+        [{"a": "x", "m": [("k", [1, None])]}],
+        None,
+        [],
+        [None, {"a": None, "m": None}],
+        [{"a": "y", "m": []}],
+    ]
+    array = pa.array(rows, NESTED)
+    for start in range(len(rows)):
+        for stop in range(start, len(rows) + 1):
+            part = conform(array.slice(start, stop - start), WIDE)
+            part.validate(full=True)
+            expected = [
+                None
+                if row is None
+                else [each and {"m": each["m"], "new": None, "a": each["a"]} for each in row]
+                for row in rows[start:stop]
+            ]
+            assert part.to_pylist() == expected
+
+
+@pytest.mark.parametrize(("view", "plain"), [(pa.list_view, pa.list_), (pa.large_list_view, pa.large_list)])
+def test_list_views_become_lists_wherever_nulls_stand(
+    view: Callable[[pa.DataType], pa.DataType], plain: Callable[[pa.DataType], pa.DataType]
+) -> None:
+    rows = [[1, 2], [], None, [3, None], None]
+    array = pa.array(rows, view(pa.int32()))
+    for start in range(len(rows) + 1):
+        for stop in range(start, len(rows) + 1):
+            part = conform(array.slice(start, stop - start), plain(pa.int32()))
+            part.validate(full=True)
+            assert part.to_pylist() == rows[start:stop]
+
+
+LEAVES = {
+    "text": (pa.string(), str),
+    "view of text": (pa.string_view(), str),
+    "view of bytes": (pa.binary_view(), lambda k: b"%d" % k),
+    "number": (pa.int16(), int),
+    "nothing": (pa.null(), lambda _: None),
+}
+
+
+@st.composite
+def arrays(draw: st.DrawFn, count: int, depth: int = 3) -> pa.Array:
+    """Return an array of lists, structs, maps and dictionaries of each other, all of them slices."""
+    before, after = draw(st.integers(0, 2)), draw(st.integers(0, 2))
+    return draw(_wholes(before + count + after, depth)).slice(before, count)
+
+
+@st.composite
+def _wholes(draw: st.DrawFn, count: int, depth: int) -> pa.Array:
+    shape = draw(
+        st.sampled_from(["leaf", "dictionary", "dictionary", "list", "large", "fixed", "struct", "map"])
+    )
+    if shape == "leaf" or not depth:
+        kind, make = LEAVES[draw(st.sampled_from(sorted(LEAVES)))]
+        return pa.array([None if draw(st.booleans()) else make(k) for k in range(count)], kind)
+    mask = pa.array(draw(st.lists(st.booleans(), min_size=count, max_size=count)), pa.bool_())
+    if shape == "dictionary":
+        values = draw(arrays(3, depth - 1))
+        places = draw(st.lists(st.integers(0, 2) | st.none(), min_size=count, max_size=count))
+        return pa.DictionaryArray.from_arrays(pa.array(places, pa.int8()), values)
+    if shape == "struct":
+        children = [draw(arrays(count, depth - 1)) for _ in range(2)]
+        names = draw(st.sampled_from([["a", "b"], ["a", "a"]]))
+        fields = [pa.field(name, one.type) for name, one in zip(names, children, strict=True)]
+        return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
+    if shape == "fixed":
+        return pa.FixedSizeListArray.from_arrays(draw(arrays(2 * count, depth - 1)), 2, mask=mask)
+    steps = draw(st.lists(st.integers(0, 2), min_size=count, max_size=count))
+    edges = [sum(steps[:place]) for place in range(count + 1)]
+    items = draw(arrays(edges[-1], depth - 1))
+    if shape == "map":
+        keys = draw(arrays(edges[-1], 0)).cast(pa.string()).fill_null("")
+        return pa.MapArray.from_arrays(edges, keys, items)
+    make_list = pa.ListArray if shape == "list" else pa.LargeListArray
+    return make_list.from_arrays(edges, items, mask=mask)
+
+
+def to_values(array: pa.Array) -> list[object]:
+    """Return the values of an array, with the fields of structs by their places."""
+    if not pa.types.is_nested(array.type) and not pa.types.is_dictionary(array.type):
+        return array.to_pylist()
+    return [_to_value(one) for one in array]
+
+
+def _to_value(scalar: pa.Scalar) -> object:
+    if not scalar.is_valid:
+        return None
+    if pa.types.is_dictionary(scalar.type):
+        return _to_value(scalar.value)
+    if pa.types.is_struct(scalar.type):
+        return [_to_value(scalar[place]) for place in range(scalar.type.num_fields)]
+    if pa.types.is_nested(scalar.type):
+        return to_values(scalar.values)
+    return scalar.as_py()
+
+
+@settings(max_examples=300, deadline=None)
+@given(array=st.integers(0, 6).flatmap(arrays))
+def test_values_stand_in_place_of_dictionaries(array: pa.Array) -> None:
+    kind = plain_type(array.type)
+    found = conform(array, kind)
+    found.validate(full=True)
+    assert found.type == kind
+    assert to_values(found) == to_values(array)
+
+
+def test_a_dictionary_may_be_a_slice_of_fixed_lists_of_fixed_lists() -> None:
+    lists = pa.array([[[4 * k, 4 * k + 1], [4 * k + 2, 4 * k + 3]] for k in range(10)])
+    kind = pa.list_(pa.list_(pa.int64(), 2), 2)
+    array = pa.DictionaryArray.from_arrays([2, 0], lists.cast(kind).slice(3))
+    assert conform(array, kind).to_pylist() == array.to_pylist()
+
+
+def test_lists_without_values_conform_at_any_slice() -> None:
+    array = pa.array([[], None, [], ["a"]], pa.list_(pa.dictionary(pa.int8(), pa.string())))
+    for start in range(4):
+        assert conform(array.slice(start), pa.list_(pa.string())).to_pylist() == array.to_pylist()[start:]
+
+
+@pytest.mark.parametrize("shape", ["list", "map", "fixed"])
+def test_slices_leave_the_values_of_others_alone(shape: str) -> None:
+    items = pa.array(["a", "b"] * 500).dictionary_encode()
+    if shape == "fixed":
+        whole = pa.FixedSizeListArray.from_arrays(items, 2)
+    elif shape == "map":
+        whole = pa.MapArray.from_arrays(list(range(0, 1001, 2)), pa.array(map(str, range(1000))), items)
+    else:
+        whole = pa.ListArray.from_arrays(list(range(0, 1001, 2)), items)
+    for start in (0, 7):
+        part = conform(whole.slice(start, 3), plain_type(whole.type))
+        assert len(part.values) == 6
+        assert part.to_pylist() == whole.slice(start, 3).to_pylist()

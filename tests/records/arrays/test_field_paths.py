@@ -1,0 +1,198 @@
+"""Reading one field of each record: the same values as among all others, and nothing else is read."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import h5py
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import recshuf
+from recshuf.audit.order.value_ranks import find_value
+from recshuf.errors import InputError, MemoryLimitError, UsageError
+from recshuf.formats import load_format
+from recshuf.interfaces import InputFile, ReadOptions
+from recshuf.records.arrays.field_paths import split_path
+from tests.support.formats.format_tools import place_batches
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+COUNT = 3000
+IDS = np.arange(COUNT)
+TIMES = IDS[::-1] / 2
+PATHS = ["id", "/id", "meta.time", "meta/time", "/meta/at/day"]
+
+
+def write_parquet(path: Path) -> None:
+    records = {"text": ["x" * 50] * COUNT, "id": IDS, "meta": list_meta()}
+    pq.write_table(pa.table(records), path, row_group_size=1000, compression="none")
+
+
+def write_jsonl(path: Path) -> None:
+    records = ({"text": "x" * 50, "id": id_, "meta": meta} for id_, meta in enumerate(list_meta()))
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+
+
+def write_hdf5(path: Path) -> None:
+    with h5py.File(path, "w") as file:
+        file["text"] = np.full((COUNT, 50), ord("x"), np.uint8)
+        file["id"] = IDS
+        file["meta/time"] = TIMES
+        file["meta/at"] = IDS.astype([("day", "i8")])
+
+
+def list_meta() -> list[dict[str, object]]:
+    return [
+        {"time": time, "at": {"day": day}} for time, day in zip(TIMES.tolist(), IDS.tolist(), strict=True)
+    ]
+
+
+WRITERS: dict[str, Callable[[Path], None]] = {
+    "parquet": write_parquet,
+    "jsonl": write_jsonl,
+    "hdf5": write_hdf5,
+}
+
+
+@pytest.fixture(params=WRITERS)
+def data(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    path = tmp_path / f"data.{request.param}"
+    WRITERS[request.param](path)
+    return path
+
+
+def read_table(path: Path, options: ReadOptions) -> pa.RecordBatch:
+    source = load_format(path.suffix[1:]).open_source([InputFile(str(path), path)], options)
+    batches = place_batches(source, 1 << 20)
+    decoder = source.decoder()
+    for batch, file, row in batches:
+        decoder.observe(batch, file, row)
+    decoder.finish()
+    return pa.concat_batches([decoder.decode(batch) for batch, _, _ in batches])
+
+
+@pytest.mark.parametrize("field", PATHS)
+def test_a_field_has_the_values_that_it_has_among_others(data: Path, field: str):
+    whole, alone = read_table(data, ReadOptions()), read_table(data, ReadOptions(field=field))
+    assert find_value(alone, field).equals(find_value(whole, field))
+    assert alone.num_columns == 1
+
+
+def test_of_a_group_of_datasets_only_the_one_is_read(tmp_path: Path):
+    write_hdf5(tmp_path / "in.hdf5")
+    table = read_table(tmp_path / "in.hdf5", ReadOptions(field="meta/time"))
+    assert table.schema == pa.schema([("meta", pa.struct([("time", pa.float64())]))])
+
+
+def test_columns_and_datasets_that_are_left_out_hold_no_field(tmp_path: Path):
+    write_hdf5(tmp_path / "in.hdf5")
+    write_parquet(tmp_path / "in.parquet")
+    for name, options in (
+        ("in.hdf5", ReadOptions(datasets=("text", "/meta/time"), field="id")),
+        ("in.parquet", ReadOptions(columns=("text", "meta"), field="id")),
+    ):
+        with pytest.raises(UsageError, match=r"no column 'id'; there are: text, /?meta"):
+            read_table(tmp_path / name, options)
+
+
+def test_what_no_field_has_is_named_beside_what_there_is(data: Path):
+    with pytest.raises(UsageError, match=r"^there is no column 'nothing'; there are: .*\bid\b"):
+        recshuf.check(data, column="nothing")
+
+
+def test_names_with_dots_go_before_fields():
+    assert split_path("a.b", ["a", "a.b"]) == ("a.b", [])
+    assert split_path("a.b.c", ["a", "a.b"]) == ("a", ["b", "c"])
+
+
+# What is not needed is not read
+
+
+def test_damage_elsewhere_in_a_parquet_file_does_not_matter(tmp_path: Path):
+    path = tmp_path / "in.parquet"
+    write_parquet(path)
+    text = pq.ParquetFile(path).metadata.row_group(1).column(0)
+    content = bytearray(path.read_bytes())
+    start = text.dictionary_page_offset or text.data_page_offset
+    content[start : start + 8] = b"\xff" * 8
+    path.write_bytes(content)
+    with pytest.raises(InputError):
+        recshuf.check(path, column="text")
+    assert recshuf.check(path, column="id").records == COUNT
+
+
+def test_other_datasets_may_have_other_lengths_or_no_records(tmp_path: Path):
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file["label"] = IDS
+        file["classes"] = np.arange(10)
+        file["nothing"] = h5py.Empty("f8")
+        file["elsewhere"] = h5py.ExternalLink("other.h5", "/x")
+    assert recshuf.check(tmp_path / "in.h5", column="label").records == COUNT
+
+
+def test_wide_files_take_the_memory_of_the_column(tmp_path: Path):
+    columns = {f"c{number}": np.random.default_rng(7).permutation(100_000) for number in range(100)}
+    pq.write_table(pa.table(columns), tmp_path / "in.parquet", use_dictionary=False)
+    with pytest.raises(MemoryLimitError):
+        recshuf.shuffle(tmp_path / "in.parquet", tmp_path / "out.parquet", memory="64MB")
+    assert recshuf.check(tmp_path / "in.parquet", column="c7", memory="64MB").is_uniform
+
+
+# Fields that tell records apart
+
+
+@pytest.mark.parametrize("to", WRITERS)
+@pytest.mark.parametrize("field", ["id", "meta.time"])
+def test_ids_are_read_alone_on_both_sides(tmp_path: Path, data: Path, to: str, field: str):
+    output = tmp_path / f"out.{to}"
+    recshuf.shuffle(data, output, seed=1, to=to)
+    report = recshuf.check(output, against=data, to=to, id_column=field)
+    assert report.is_uniform
+    assert (report.tested, report.missing, report.extra, report.duplicates) == (COUNT, 0, 0, 0)
+    with pytest.raises(UsageError, match="no column 'nothing'"):
+        recshuf.check(output, against=data, to=to, id_column="nothing")
+
+
+def test_an_output_may_have_more_fields_than_the_inputs(tmp_path: Path):
+    write_parquet(tmp_path / "in.parquet")
+    lines = [
+        json.dumps({"new": "x", "id": id_}) for id_ in np.random.default_rng(0).permutation(COUNT).tolist()
+    ]
+    (tmp_path / "out.jsonl").write_text("\n".join(lines) + "\n")
+    assert (
+        recshuf.check(tmp_path / "out.jsonl", against=tmp_path / "in.parquet", id_column="id").tested == COUNT
+    )
+    lines[5] = '{"new": "y", "id": "five"}'
+    (tmp_path / "out.jsonl").write_text("\n".join(lines) + "\n")
+    with pytest.raises(InputError, match="line 6, field 'id': holds a value of type string"):
+        recshuf.check(tmp_path / "out.jsonl", against=tmp_path / "in.parquet", id_column="id")
+
+
+# Lines
+
+
+def test_fields_of_lines_are_found_wherever_they_first_come(tmp_path: Path):
+    """Also if what they lie in has come long before, and whatever the types of others are."""
+    lines = ['{"other": 1, "meta": {"name": "x"}}\n'] * 10_000
+    lines += [json.dumps({"meta": {"time": time}, "late": 1}) + "\n" for time in range(10_000)]
+    lines[15_000] = '{"meta": {"time": 0.5}}\n'
+    (tmp_path / "in.jsonl").write_text("".join(lines))
+    table = read_table(tmp_path / "in.jsonl", ReadOptions(field="meta.time"))
+    values = find_value(table, "meta.time").to_pylist()
+    assert values == [None] * 10_000 + [0.5 if time == 5000 else time for time in range(10_000)]
+
+
+def test_types_of_other_fields_need_not_agree(tmp_path: Path):
+    lines = [json.dumps({"id": id_, "other": id_ if id_ < 10_000 else "x"}) + "\n" for id_ in range(20_000)]
+    (tmp_path / "in.jsonl").write_text("".join(lines))
+    with pytest.raises(InputError, match="holds a string, but a number"):
+        read_table(tmp_path / "in.jsonl", ReadOptions())
+    assert read_table(tmp_path / "in.jsonl", ReadOptions(field="id")).column(0).to_pylist() == list(
+        range(20_000)
+    )

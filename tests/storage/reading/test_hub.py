@@ -1,0 +1,240 @@
+"""Inputs on the Hugging Face Hub, read by its own library from a server that stands in for it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from recshuf.errors import (
+    ForbiddenInputError,
+    InputError,
+    MissingInputError,
+    UnavailableInputError,
+    UsageError,
+)
+from recshuf.storage import requests
+from recshuf.storage.reading.stores import open_store
+from recshuf.storage.settings import StorageOptions
+from recshuf.storage.urls import Url
+from tests.support.objects.hub_server import HubServer
+from tests.support.objects.object_outputs import shuffle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    import recshuf
+    from recshuf.storage.reading.store import Store
+
+NAMES = ("b10.txt", "b9.txt", ".hidden.txt", "x/a.txt")
+CONTENT = b"".join(b"%09d\n" % number for number in range(1000))
+ROOT = "hf://datasets/user/set/"
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
+    """Return a server with a data set."""
+    pytest.importorskip("huggingface_hub", reason="huggingface_hub is not installed")
+    # Another test may have imported it without access to servers.
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    server = HubServer()
+    server.files |= dict.fromkeys(NAMES, CONTENT)
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Try failed requests again at once, here and in the library."""
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    monkeypatch.setattr(requests, "FIRST_PAUSE_SECONDS", 0)
+
+
+def read(hub: HubServer, tmp_path: Path, name: str = "") -> recshuf.ShuffleReport:
+    return shuffle(ROOT + name, tmp_path / "out.txt", shards=None, endpoint_url=hub.url, overwrite=True)
+
+
+def open_hub(hub: HubServer) -> Store:
+    return open_store(Url.parse(ROOT), StorageOptions(hub.url))
+
+
+def test_a_data_set_is_listed_and_read(tmp_path: Path, hub: HubServer):
+    report = read(hub, tmp_path)
+    assert [one.name.removeprefix(ROOT) for one in report.inputs] == ["b9.txt", "b10.txt", "x/a.txt"]
+    assert sorted((tmp_path / "out.txt").read_bytes().splitlines(keepends=True)) == sorted(
+        3 * CONTENT.splitlines(keepends=True)
+    )
+    assert read(hub, tmp_path, "x/a.txt").records == 1000
+
+
+def test_what_is_not_there_is_missing(tmp_path: Path, hub: HubServer):
+    for name in ("b8.txt", "y/", "x/a.txt/b"):
+        with pytest.raises(MissingInputError, match=rf"{name}: there is neither an object nor one below it"):
+            read(hub, tmp_path, name)
+
+
+def test_a_denied_access_is_an_error_at_once(tmp_path: Path, hub: HubServer):
+    hub.denied.add("b9.txt")
+    with pytest.raises(ForbiddenInputError, match=r"b9.txt: access is denied \(403\)"):
+        read(hub, tmp_path, "b9.txt")
+    assert sum("/resolve/" in one for one in hub.requests) == 1
+
+
+@pytest.mark.parametrize("name", ["b9.txt", "x/", "*.txt"])
+@pytest.mark.parametrize(
+    ("status", "answer", "kind", "said"),
+    [
+        (401, "RepoNotFound", MissingInputError, "there is no such repository, or no access .*HF_TOKEN"),
+        (404, "RepoNotFound", MissingInputError, "there is no such repository, or no access .*HF_TOKEN"),
+        (403, "GatedRepo", ForbiddenInputError, "the repository is gated; ask for access .*HF_TOKEN"),
+        (404, "RevisionNotFound", MissingInputError, "no such revision; check the name after the @"),
+    ],
+)
+def test_a_repository_that_is_not_there_for_this_user_is_an_error_at_once(
+    tmp_path: Path, hub: HubServer, name: str, status: int, answer: str, kind: type[InputError], said: str
+):
+    hub.failures.append((".", status, answer))
+    with pytest.raises(kind, match=f"^hf://datasets/user/set/.*: .*{said}"):
+        read(hub, tmp_path, name)
+    assert len(hub.requests) <= 2
+
+
+def test_an_access_that_was_given_meanwhile_is_seen(tmp_path: Path, hub: HubServer):
+    hub.failures.append((".", 403, "GatedRepo"))
+    with pytest.raises(ForbiddenInputError):
+        read(hub, tmp_path, "b9.txt")
+    hub.failures.clear()
+    assert read(hub, tmp_path, "b9.txt").records == 1000
+
+
+def count_answers(hub: HubServer, part: str) -> int:
+    return sum(part in one for one in hub.requests)
+
+
+@pytest.mark.parametrize(("part", "name"), [("/resolve/", "b9.txt"), ("/tree/", "")])
+def test_what_the_library_tries_again_is_not_tried_again_here(
+    tmp_path: Path, hub: HubServer, no_pauses: None, part: str, name: str
+):
+    hub.failures.append((part, 503, ""))
+    with pytest.raises(UnavailableInputError, match=r"the store is busy \(503\), after several attempts"):
+        read(hub, tmp_path, name)
+    assert 1 <= count_answers(hub, part) <= 8
+
+
+@pytest.mark.parametrize("part", ["/api/datasets/user/set$", "/api/datasets/user/set/paths-info"])
+def test_what_the_library_asks_once_is_tried_again(
+    tmp_path: Path, hub: HubServer, no_pauses: None, part: str
+):
+    hub.failures.append((part, 503, ""))
+    with pytest.raises(UnavailableInputError, match=r"the store is busy \(503\), after 8 attempts"):
+        read(hub, tmp_path, "b9.txt")
+    assert len(hub.requests) >= 8
+
+
+PROGRAM = """
+import sys, time
+time.sleep = lambda _: None
+sys.argv[0] = "recshuf"
+from recshuf.cli.main import run
+run()
+"""
+
+
+def test_a_command_line_has_one_line_for_a_hub_that_is_busy(tmp_path: Path, hub: HubServer):
+    hub.failures.append(("/resolve/", 503, ""))
+    given = [f"{ROOT}b9.txt", "-q", "-o", str(tmp_path / "out.txt"), "--endpoint-url", hub.url]
+    settings = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *given], env=settings, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "b9.txt: the store is busy (503)" in done.stderr
+
+
+def test_a_hub_that_may_not_be_asked_is_an_error_at_once(hub: HubServer, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(UsageError, match=r"^hf://.*: HF_HUB_OFFLINE .* is set, so nothing is read; unset it"):
+        open_hub(hub)
+    assert not hub.requests
+
+
+def test_an_endpoint_that_is_no_url_is_an_error_at_once(hub: HubServer, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "127.0.0.1:9")
+    with pytest.raises(UsageError, match=r"^HF_ENDPOINT: '127.0.0.1:9' is no URL of a server; give one of"):
+        open_store(Url.parse(ROOT), StorageOptions())
+    open_hub(hub)
+
+
+def test_an_option_that_nobody_takes_is_refused():
+    with pytest.raises(
+        UsageError, match=r"^--storage-option nope: is not taken for hf://; known are token, endpoint_url"
+    ):
+        open_store(Url.parse(ROOT), StorageOptions(None, {"nope": "1"}))
+
+
+@pytest.mark.parametrize("listed", ["b9.txt", ""])
+@pytest.mark.parametrize(
+    ("new", "said"),
+    [(CONTENT * 2, "its size was"), (CONTENT[::-1], "it was replaced"), (None, "it is gone")],
+)
+def test_a_file_that_changes_while_it_is_read_is_an_error(
+    tmp_path: Path, hub: HubServer, monkeypatch: pytest.MonkeyPatch, listed: str, new: bytes | None, said: str
+):
+    store_type = type(open_hub(hub))
+    get = store_type.get
+
+    def change(self: Store, key: str, *given: object) -> object:
+        content = get(self, key, *given)  # type: ignore[arg-type] # those of `get`
+        if key.endswith("b9.txt"):
+            hub.files.pop("b9.txt", None)
+            if new is not None:
+                hub.files["b9.txt"] = new
+        return content
+
+    monkeypatch.setattr(store_type, "get", change)
+    with pytest.raises(InputError, match=rf"b9.txt: has changed while it was read: {said}"):
+        read(hub, tmp_path, listed)
+
+
+def test_a_question_at_the_end_that_is_denied_is_no_change(
+    tmp_path: Path, hub: HubServer, monkeypatch: pytest.MonkeyPatch
+):
+    store_type = type(open_hub(hub))
+    get = store_type.get
+
+    def deny(self: Store, key: str, *given: object) -> object:
+        content = get(self, key, *given)  # type: ignore[arg-type] # those of `get`
+        hub.failures.append(("paths-info", 403, ""))
+        return content
+
+    monkeypatch.setattr(store_type, "get", deny)
+    with pytest.raises(ForbiddenInputError, match=r"b9.txt: access is denied \(403\)"):
+        read(hub, tmp_path, "b9.txt")
+
+
+LISTINGS: list[Callable[[Store], object]] = [
+    lambda store: store.list("user/set/"),
+    lambda store: store.find("user/set/b9.txt"),
+]
+
+
+@pytest.mark.parametrize("ask", LISTINGS)
+def test_each_question_is_asked_anew(hub: HubServer, ask: Callable[[Store], object]):
+    store = open_hub(hub)
+    before = ask(store)
+    assert ask(store) == before
+    hub.files["b9.txt"] = CONTENT[::-1]
+    assert ask(store) != before
+
+
+def test_a_listing_and_a_single_answer_give_one_stamp(hub: HubServer):
+    store = open_hub(hub)
+    listed = {one.key: one.stamp for one in store.list("user/set/")}
+    assert len(listed) == len(NAMES)
+    assert {key: store.find(key) for key in listed} == listed

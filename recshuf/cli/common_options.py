@@ -14,11 +14,23 @@ WIDE_HELP_SETTINGS = HELP_SETTINGS | {"max_content_width": 110}
 """Those of commands whose help has long lines."""
 HELP_OF_VERBOSE = "Print tracebacks of errors."
 """For commands that have no details to print."""
+_VERBOSE = "recshuf.verbose"
 
 
-def make_verbose_option() -> click.Option:
-    """Return the option ``--verbose`` of a command that has no details to print."""
-    return click.Option(["-v", "--verbose"], is_flag=True, help=HELP_OF_VERBOSE)
+def make_verbose_option(text: str = HELP_OF_VERBOSE) -> click.Option:
+    """Return the option ``--verbose`` of a command, with its help."""
+    return click.Option(["-v", "--verbose"], is_flag=True, help=text, callback=note_verbose)
+
+
+def note_verbose(context: click.Context, _: click.Parameter, value: bool) -> bool:
+    """Keep the value of ``--verbose`` for `is_verbose`, and return it."""
+    context.meta[_VERBOSE] = value
+    return value
+
+
+def is_verbose(context: click.Context | None) -> bool | None:
+    """Tell whether ``--verbose`` was given to the command in a context, or in a group; None if that takes none."""
+    return None if context is None else context.meta.get(_VERBOSE)
 
 
 def check_loudness(quiet: bool, verbose: bool) -> None:

@@ -17,6 +17,7 @@ from click.exceptions import Exit
 from click.shell_completion import shell_complete
 
 from recshuf.cli.commands import FAILED, commands
+from recshuf.cli.common_options import is_verbose
 from recshuf.errors import AlreadyCompleteError, Interrupted, RecshufError, UsageError
 from recshuf.system.paths import write_error
 
@@ -50,6 +51,7 @@ def main() -> int:
     int
         Exit code: 0 success, 1 failure, 2 wrong usage, 3 not uniformly random, 128 + n stopped by signal n.
     """
+    context = None
     try:
         if instruction := os.environ.get(COMPLETION_VARIABLE):
             return shell_complete(commands, {}, "recshuf", COMPLETION_VARIABLE, instruction)
@@ -61,7 +63,7 @@ def main() -> int:
         return done.exit_code
     except (Exception, KeyboardInterrupt) as error:
         _discard_output(error)
-        return _explain(error)
+        return _explain(error, is_verbose(context))
     return 0
 
 
@@ -146,28 +148,16 @@ def _discard_output(error: BaseException) -> None:
     os.close(nowhere)
 
 
-def _explain(error: BaseException) -> int:
+def _explain(error: BaseException, verbose: bool | None) -> int:
     """Print an error and its notes, a line each, and return the exit code."""
     from recshuf.audit.reports.terminal import say
 
     if isinstance(error, BrokenPipeError) or isinstance(error.__cause__, BrokenPipeError):
         return SIGNALLED + signal.SIGPIPE
-    code = _explain_kind(error, _find_verbose(error))
+    code = _explain_kind(error, verbose)
     for note in getattr(error, "__notes__", ()):
         say(note)
     return code
-
-
-def _find_verbose(error: BaseException | None) -> bool | None:
-    """Tell whether the command that an error has ended was given ``-v``; None if it takes none, or none was called."""
-    while error is not None:
-        for frame, _ in traceback.walk_tb(error.__traceback__):
-            # The context of a command within a group is gone.
-            if frame.f_code is click.Command.invoke.__code__:
-                verbose: bool | None = frame.f_locals["ctx"].params.get("verbose")
-                return verbose
-        error = error.__cause__
-    return None
 
 
 def _explain_kind(error: BaseException, verbose: bool | None) -> int:

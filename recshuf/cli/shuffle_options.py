@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from recshuf.cli.common_options import HELP_OF_VERBOSE, WIDE_HELP_SETTINGS
+from recshuf.cli.common_options import HELP_OF_VERBOSE, WIDE_HELP_SETTINGS, make_verbose_option
 from recshuf.errors import UsageError
 from recshuf.job.options import OPTIONS, flag_of
 from recshuf.version import __version__
@@ -123,7 +123,7 @@ def _make_options() -> dict[str, list[click.Option]]:
         click.Option(["--report"], type=GivenPath(), metavar="FILE", help="Write the figures of the run as JSON, with --plan those of the plan; - is standard output."),
         click.Option(["--html"], type=GivenPath(), metavar="FILE", help="Write a page with pictures and figures, after a test of the order. Needs recshuf[report]."),
         click.Option(["-q", "--quiet"], is_flag=True, help="Print errors only."),
-        click.Option(["-v", "--verbose"], is_flag=True, help="Print details, and tracebacks of errors."),
+        make_verbose_option("Print details, and tracebacks of errors."),
         click.Option(["--version"], is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Print the version."),
     ]  # fmt: skip
     return made

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from recshuf.cli.common_options import HELP_OF_VERBOSE, HELP_SETTINGS, check_loudness
+from recshuf.cli.common_options import HELP_OF_VERBOSE, HELP_SETTINGS, check_loudness, note_verbose
 from recshuf.cli.progress import choose_progress
 from recshuf.cli.result_files import check_report, check_spared, may_replace, refuse_stdout, write_json
 from recshuf.cli.shuffle_options import GivenPath, SiblingCommand, Wording
@@ -219,7 +219,7 @@ def _run_window(
         say(f"{done.path}: {count_of(done.num_records, 'record')}, snapshot {done.snapshot}")
 
 
-_verbose = click.option("-v", "--verbose", is_flag=True, help=HELP_OF_VERBOSE)
+_verbose = click.option("-v", "--verbose", is_flag=True, help=HELP_OF_VERBOSE, callback=note_verbose)
 _store = click.argument("store", type=click.Path(path_type=Path))
 
 

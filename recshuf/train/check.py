@@ -14,7 +14,7 @@ from recshuf.audit.order.matching import Matching
 from recshuf.errors import CheckError, UsageError
 from recshuf.piles.order.epochs import EpochOrder
 from recshuf.piles.order.groups import Groups
-from recshuf.records.provenance import FILE_SHIFT
+from recshuf.records.provenance import pack_provenance, unpack_provenance
 from recshuf.train.ids import ID
 from recshuf.train.loader import PileLoader
 from recshuf.train.stores import open_piles
@@ -42,13 +42,14 @@ def check_epochs(
 ) -> CheckReport:
     """Test two epochs of a store: each by itself, and how often records that shared a group share one again.
 
-    Each must hold every record of the store once, as its source and row tell, which are read without a loader, too. All of
-    it is in memory: 40 bytes a record.
+    Each must hold every record of the store once. Records are known by source and row, which are read from the store
+    without a loader, too. All of them are in memory: 40 bytes a record.
 
     Raises
     ------
     CheckError
-        When a record comes twice or not at all, or both epochs have one order though they are to differ, or the reverse.
+        When a record comes twice, not at all, or is none of the store; when both epochs have the same order, or with
+        ``"none"`` have not.
     UsageError
         When there is no store, or it has too few records or too many or too small groups.
     """
@@ -67,7 +68,7 @@ def check_epochs(
         listed = _list_origins(piles)
         _check_once(listed, origins, order, piles)
         positions = [np.searchsorted(listed, one) for one in origins]
-        sizes = np.unique(listed >> np.uint64(FILE_SHIFT), return_counts=True)[1].tolist()
+        sizes = np.unique(unpack_provenance(listed)[0], return_counts=True)[1].tolist()
         reports = [score_matching(_match(one, sizes), started) for one in positions]
         _check_orders(origins, order, piles)
         again = _score_meetings(piles, order, mix, _count_meetings(_make_table(positions, groups)))
@@ -92,9 +93,8 @@ def _read_origins(piles: StoredPiles, order: EpochOrder, mix: int, progress: Pro
     )  # fmt: skip
     parts, share = [], int(piles.byte_counts.sum()) / max(1, piles.record_count)
     for batch in loader:
-        sources, rows = batch[ID].astype(np.uint64).T
-        parts.append(sources << np.uint64(FILE_SHIFT) | rows)
-        progress.advance(len(rows), int(len(rows) * share))
+        parts.append(pack_provenance(*batch[ID].T))
+        progress.advance(len(batch[ID]), int(len(batch[ID]) * share))
     return np.concatenate([np.zeros(0, np.uint64), *parts])
 
 

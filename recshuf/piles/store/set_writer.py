@@ -134,10 +134,10 @@ class PileWriter:
             frames may be changed afterwards. Arrow data is not copied; memory of others under it must not change before
             `close`.
 
-            Data with types, of Arrow, NumPy or a data frame, must have those of the store; text, bytes and lists may be large
-            or not, or views, at any depth, and any values in dictionaries. Values of Python, in lists and dicts, take the types of the store: integers
-            that they hold, text, bytes, and floats, which are rounded where a column has fewer than 64 bits. A value that
-            would change otherwise is refused.
+            Data with types, of Arrow, NumPy or a data frame, must have those of the store. Text, bytes and lists may be
+            large or not, or views, at any depth; any values may lie in dictionaries. Values of Python, in lists and dicts,
+            take the types of the store: integers that they hold, text, bytes, and floats, which are rounded where a column
+            has fewer than 64 bits. A value that would change otherwise is refused.
 
         Raises
         ------

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import xxhash
 
 from recshuf.errors import InputError, OutputError, PileError, UsageError
+from recshuf.interfaces import Stamp
 from recshuf.job.options import describe_options
 from recshuf.piles.store.snapshots import STORE_VERSION
 from recshuf.piles.store.store_folder import StoreFolder
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from recshuf.interfaces import InputFile, Stamp
+    from recshuf.interfaces import InputFile
     from recshuf.job.job import Job
     from recshuf.job.progress import Progress
 
@@ -119,7 +120,7 @@ def _find_stamp(file: InputFile) -> Stamp:
             f"{file.name}: is a stream, which cannot be read again to find its store; name a file, or make a store with "
             "recshuf.scatter"
         )
-    if not any(file.stamp[1:]):
+    if file.stamp == Stamp(file.stamp.size):
         raise UsageError(
             f"{file.name}: nothing tells its versions apart, as the server sends neither ETag nor Last-Modified; "
             "download it, or make a store with recshuf.scatter"

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 FAILED = 1
-NOT_UNIFORM = 3
+_NOT_UNIFORM = 3
 _LIKENESS = 0.75
 """Of two words, from 0 to 1, from which one is taken for a slip of the other."""
 _OF_LOADER = {"inputs", "loader", "as_json", "quiet", "verbose"}
@@ -244,7 +244,7 @@ def _run_check(
     for line in lines:
         click.echo(one_line(line))
     if not done.is_uniform:
-        raise Exit(NOT_UNIFORM)
+        raise Exit(_NOT_UNIFORM)
 
 
 def _check_alone(inputs: tuple[str, ...]) -> None:

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import NoReturn
 
-COMPLETION_VARIABLE = "_RECSHUF_COMPLETE"
+_COMPLETION_VARIABLE = "_RECSHUF_COMPLETE"
 
-WRONG_USAGE = 2
-SIGNALLED = 128
+_WRONG_USAGE = 2
+_SIGNALLED = 128
 """Plus the number of the signal."""
 _COLLECTED_OBJECTS = 20_000
 
@@ -53,8 +53,8 @@ def main() -> int:
     """
     context = None
     try:
-        if instruction := os.environ.get(COMPLETION_VARIABLE):
-            return shell_complete(commands, {}, "recshuf", COMPLETION_VARIABLE, instruction)
+        if instruction := os.environ.get(_COMPLETION_VARIABLE):
+            return shell_complete(commands, {}, "recshuf", _COMPLETION_VARIABLE, instruction)
         with _raising_signals(), commands.make_context("recshuf", sys.argv[1:]) as context:
             commands.invoke(context)
             if sys.stdout is not None:
@@ -89,7 +89,7 @@ def run() -> NoReturn:
         traceback.print_exc()
         code = FAILED
     # After a signal, a thread may still be writing to standard output and hold its lock.
-    for stream in (sys.stderr,) if code > SIGNALLED else (sys.stdout, sys.stderr):
+    for stream in (sys.stderr,) if code > _SIGNALLED else (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):
             stream.flush()
     os._exit(code)
@@ -153,7 +153,7 @@ def _explain(error: BaseException, verbose: bool | None) -> int:
     from recshuf.audit.reports.terminal import say
 
     if isinstance(error, BrokenPipeError) or isinstance(error.__cause__, BrokenPipeError):
-        return SIGNALLED + signal.SIGPIPE
+        return _SIGNALLED + signal.SIGPIPE
     code = _explain_kind(error, verbose)
     for note in getattr(error, "__notes__", ()):
         say(note)
@@ -170,10 +170,10 @@ def _explain_kind(error: BaseException, verbose: bool | None) -> int:
         case KeyboardInterrupt():
             number = getattr(error, "number", signal.SIGINT)
             say(f"stopped by {signal.Signals(number).name}")
-            return SIGNALLED + number
+            return _SIGNALLED + number
         case UsageError():
             say(f"error: {error}")
-            return WRONG_USAGE
+            return _WRONG_USAGE
         case AlreadyCompleteError():
             say(f"{error}")
             return 0

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     Result = TypeVar("Result")
 
 _ANSWER_SECONDS = 10
-MOST_RETRIES = 20
+_MOST_RETRIES = 20
 """How often a task runs again because its process or machine has died."""
 
 
@@ -73,7 +73,7 @@ class RayEngine:
             When Ray fails, or processes have died too often.
         """
         remote = self._ray.remote(function).options(
-            num_cpus=self._cores, max_retries=MOST_RETRIES, scheduling_strategy="SPREAD"
+            num_cpus=self._cores, max_retries=_MOST_RETRIES, scheduling_strategy="SPREAD"
         )
         waiting = [remote.remote(task) for task in tasks]
         try:

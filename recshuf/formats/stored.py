@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from recshuf.errors import InputError
     from recshuf.interfaces import Decoder, FieldAdder, Format, Fragment
 
-TABLE_FORMAT = "parquet"
+_TABLE_FORMAT = "parquet"
 """Format of records that a program wrote: batches in table form are its native batches."""
 
 
@@ -131,7 +131,7 @@ class StoredSource(Source):
     ) -> None:
         self.schema = schema
         self.inputs = tuple(inputs)
-        self.format_name: str = TABLE_FORMAT if origin is None else origin["format"]
+        self.format_name: str = _TABLE_FORMAT if origin is None else origin["format"]
         self._problem = ""
         self.options = ReadOptions(schema=schema)
         self._kept_layout = None if origin is None else origin["layout"]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from recshuf.job.options import Names, Paths, SchemaLike, Size
 
-SMALLEST_MEMORY = 64 * 10**6
+_SMALLEST_MEMORY = 64 * 10**6
 _TAKEN = "only paths are taken, each str or os.PathLike"
 
 
@@ -75,7 +75,7 @@ class Job:
 
     def __post_init__(self) -> None:
         _check("--seed", self.options["seed"], 0, MAX_SEED)
-        _check("--memory", self.memory_bytes, SMALLEST_MEMORY, None)
+        _check("--memory", self.memory_bytes, _SMALLEST_MEMORY, None)
         _check("--workers", self.workers, 1, 1024)
         _check("--head-count", self.options["head_count"], 0, None)
         _check("--piles", self.options["piles"], 1, MAX_PILES)
@@ -442,7 +442,7 @@ def _count_threads(options: Options) -> int:
 def _choose_memory(options: Options, workers: int) -> int:
     """Return half of the available memory, with an engine one task's share of it."""
     tasks = 1 if options["engine"] == "local" else max(1, _count_cores() // max(1, workers))
-    return max(SMALLEST_MEMORY, available_bytes() // 2 // tasks)
+    return max(_SMALLEST_MEMORY, available_bytes() // 2 // tasks)
 
 
 def _count_cores() -> int:

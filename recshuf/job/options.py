@@ -68,10 +68,10 @@ class Option(NamedTuple):
     Must be None for the default of a new option, because older journals lack the option."""
 
 
-def parse_seed(text: str) -> int:
+def _parse_seed(text: str) -> int:
     """Return a whole number, decimal or hexadecimal.
 
-    >>> parse_seed("0xff")
+    >>> _parse_seed("0xff")
     255
     """
     try:
@@ -252,7 +252,7 @@ class Options(CheckOptions, total=False):
     """Records per shard; the last one may have fewer."""
     shard_bytes: Annotated[Size | None, Option("Output", "SIZE", "Approximate size of a shard.", parse=parse_size)]
     """Approximate size of a shard."""
-    seed: Annotated[int | None, Option("Order", "N", "Seed, 0 to 2^128-1. Default: drawn at random, printed and recorded.", parse=parse_seed)]
+    seed: Annotated[int | None, Option("Order", "N", "Seed, 0 to 2^128-1. Default: drawn at random, printed and recorded.", parse=_parse_seed)]
     """0 to 2**128 - 1. Default: drawn at random; `ShuffleReport.seed` holds it."""
     temp_dir: Annotated[str | os.PathLike[str] | None, Option("Resources", "DIR", "Folder for spilled records, or the URL of a prefix in an object store, to which they are uploaded. Default: beside the output.", is_path=True,
         identity=lambda job: None if job.temp_url is None else "a URL")]

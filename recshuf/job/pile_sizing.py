@@ -21,7 +21,7 @@ MOST_SPILLED_PILE_BYTES = 32 << 20
 SPILLED_PILES, MOST_SPILLED_PILES = 128, 512
 """Numbers of piles on disk. With fewer piles, a block adds longer slices, each of which costs a call. Above 32 MB per
 pile, that saves less than touching new memory costs."""
-LEAST_CONVERTED_PILE_BYTES = 2 << 20
+_LEAST_CONVERTED_PILE_BYTES = 2 << 20
 """Size to which a pile on disk may shrink if it is converted."""
 SHARED_BYTES = 4 << 20
 LEAST_SHARED_REGIONS = 128
@@ -34,7 +34,7 @@ OBJECT_REGION_BYTES = 2 << 20
 MAX_SETS = 64
 MAX_PLANNED_PILES = 8192
 """With more piles, slices are so short that writing them costs more than splitting piles later."""
-STREAM_BYTES = 1 << 33
+_STREAM_BYTES = 1 << 33
 """For inputs of unknown size: up to so many bytes, piles are not split."""
 LEAST_STREAM_PILES, MOST_STREAM_PILES = 512, 1024
 
@@ -53,13 +53,13 @@ def limit_converted(byte_count: int, most_bytes: int) -> int:
 
     `most_bytes` leaves as much memory for them as the sink takes.
     """
-    return max(LEAST_CONVERTED_PILE_BYTES, most_bytes, byte_count // MOST_SPILLED_PILES)
+    return max(_LEAST_CONVERTED_PILE_BYTES, most_bytes, byte_count // MOST_SPILLED_PILES)
 
 
 def count_piles(byte_count: int | None, pile_bytes: int) -> int:
     """Return the number of piles; `byte_count` is None for inputs of unknown size."""
     if byte_count is None:
-        return max(LEAST_STREAM_PILES, min(MOST_STREAM_PILES, STREAM_BYTES // pile_bytes))
+        return max(LEAST_STREAM_PILES, min(MOST_STREAM_PILES, _STREAM_BYTES // pile_bytes))
     return max(1, min(MAX_PLANNED_PILES, MAX_PILES, -(-byte_count // pile_bytes)))
 
 

@@ -2,9 +2,9 @@
 
 Memory of the two passes, each at most `Limits.room_bytes`:
 
-    scatter:  workers * (reading a fragment + block * GROUPING)      + resident piles
+    scatter:  workers * (reading a fragment + block * _GROUPING)      + resident piles
     gather:   writers * sink + piles in flight * pile * ORDERING     + resident piles
-              + further ordered piles * pile * WAITING               (decoded piles take more)
+              + further ordered piles * pile * _WAITING               (decoded piles take more)
 """
 
 from __future__ import annotations
@@ -40,24 +40,24 @@ if TYPE_CHECKING:
     from recshuf.job.plan import Costs, Cut, Limits
     from recshuf.piles.layout import PileLayout
 
-LARGEST_BLOCK = 32 << 20
+_LARGEST_BLOCK = 32 << 20
 SMALLEST_BLOCK = 1 << 20
-SLICE_BYTES = 32 << 10
+_SLICE_BYTES = 32 << 10
 """Least size of a slice on disk; blocks are enlarged for it. At 16 KiB, the calls to write and read a slice cost as much
 as its bytes."""
-SMALLEST_PILE = 1 << 20
-GROUPING = 2.0
+_SMALLEST_PILE = 1 << 20
+_GROUPING = 2.0
 """Memory of grouping a batch by pile, as a multiple of the batch: the copy in pile order, keys and indices."""
 ORDERING = 2.75
 """Memory of ordering a pile, as a multiple of the pile: the loaded and the ordered copy, keys, lengths and indices."""
-WAITING = 1.25
+_WAITING = 1.25
 """Memory of an ordered pile, as a multiple of the pile."""
 STAYING_SHARE, SPILLING_SHARE = 0.6, 0.8
 """The scatter's share of the memory limit, if piles may stay in memory and if none do. Larger blocks make fewer and longer
 slices."""
-MISJUDGED = 1.25
+_MISJUDGED = 1.25
 """Factor by which the memory for piles may be underestimated."""
-RESERVED_DESCRIPTORS = 40
+_RESERVED_DESCRIPTORS = 40
 
 
 def make_plan(
@@ -146,7 +146,7 @@ class _Planner:
             + 1
             + scattering.workers
             + gathering.writers
-            + RESERVED_DESCRIPTORS,
+            + _RESERVED_DESCRIPTORS,
             shard_count=self._shard_count,
             spill_compression=limits.spill_compression,
             provenance_bytes=self._costs.provenance_bytes,
@@ -191,9 +191,11 @@ class _Planner:
             rest = limits.room_bytes - writers * sink_bytes
             most_pile_bytes = int(rest / (writers * in_flight * self._ordering_factor))
             # Several writers or threads are not worth smaller piles.
-            if most_pile_bytes >= (SMALLEST_PILE if writers == threads == 1 else 4 * SMALLEST_PILE):
+            if most_pile_bytes >= (_SMALLEST_PILE if writers == threads == 1 else 4 * _SMALLEST_PILE):
                 return _Gathering(writers, threads, in_flight, most_pile_bytes, sink_bytes)
-        needed = self._costs.sink_bytes(1) + int((limits.workers + 1) * self._ordering_factor * SMALLEST_PILE)
+        needed = self._costs.sink_bytes(1) + int(
+            (limits.workers + 1) * self._ordering_factor * _SMALLEST_PILE
+        )
         raise _too_small(limits, "writing a shard", needed)
 
     @cached_property
@@ -228,13 +230,13 @@ class _Planner:
     def _scattering(self) -> ReadingPlan:
         """How inputs are read; with more memory if no piles stay there."""
         if self._kept_bytes is None:
-            return self._plan_scatter(STAYING_SHARE, _list_blocks(LARGEST_BLOCK))
-        chosen = self._plan_scatter(STAYING_SHARE, halve_blocks(LARGEST_BLOCK))
+            return self._plan_scatter(STAYING_SHARE, _list_blocks(_LARGEST_BLOCK))
+        chosen = self._plan_scatter(STAYING_SHARE, halve_blocks(_LARGEST_BLOCK))
         scatter_bytes = chosen.workers * self._scatter_worker_bytes(chosen.block_bytes)
-        if self._kept_bytes <= MISJUDGED * (self._limits.room_bytes - self._spare_bytes - scatter_bytes):
+        if self._kept_bytes <= _MISJUDGED * (self._limits.room_bytes - self._spare_bytes - scatter_bytes):
             return chosen
         region_count = -(-self._spilled_count // self._region_piles)
-        largest = max(LARGEST_BLOCK, min(region_count, MAX_PLANNED_PILES) * SLICE_BYTES)
+        largest = max(_LARGEST_BLOCK, min(region_count, MAX_PLANNED_PILES) * _SLICE_BYTES)
         return self._plan_scatter(SPILLING_SHARE, _list_blocks(largest))
 
     def _plan_scatter(self, share: float, blocks: Sequence[int]) -> ReadingPlan:
@@ -246,7 +248,7 @@ class _Planner:
 
     def _scatter_worker_bytes(self, block: int) -> int:
         """Return the memory of one worker of the scatter."""
-        return self._costs.reading_bytes(block) + int(GROUPING * block)
+        return self._costs.reading_bytes(block) + int(_GROUPING * block)
 
     @cached_property
     def _scatter_bytes(self) -> int:
@@ -304,13 +306,13 @@ class _Planner:
         staying = limits.room_bytes if self._kept_bytes is None else self._kept_bytes if self._fits else 0
         room = max(limits.room_bytes - self._spare_bytes - staying, self._scatter_bytes)
         room -= self._order_bytes(self._pile_bytes)
-        waiting = int(self._pile_bytes * WAITING * self._costs.decoding_factor)
+        waiting = int(self._pile_bytes * _WAITING * self._costs.decoding_factor)
         return max(0, min(gathering.sink_bytes, room // gathering.writers) // waiting)
 
     @cached_property
     def _passes_bytes(self) -> int:
         """Memory of the pass that takes more, without resident piles."""
-        waiting = int(self._ahead * self._pile_bytes * WAITING * self._costs.decoding_factor)
+        waiting = int(self._ahead * self._pile_bytes * _WAITING * self._costs.decoding_factor)
         gather_bytes = self._order_bytes(self._pile_bytes) + self._gathering.writers * waiting
         return max(self._scatter_bytes, gather_bytes)
 
@@ -319,7 +321,7 @@ class _Planner:
         """Most bytes of piles in memory; 0 if they are not expected to fit."""
         resident_bytes = max(0, self._limits.room_bytes - self._passes_bytes - self._spare_bytes)
         is_hopeless = self._limits.spills_all or (
-            self._kept_bytes is not None and self._kept_bytes > MISJUDGED * resident_bytes
+            self._kept_bytes is not None and self._kept_bytes > _MISJUDGED * resident_bytes
         )
         return 0 if is_hopeless else resident_bytes
 

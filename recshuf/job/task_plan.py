@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 STAGES = ("count", "scatter", "gather", "commit")
 MOST_SETS = 512
 """Each task of the gather opens all sets."""
-MOST_GATHER_TASKS = 1024
+_MOST_GATHER_TASKS = 1024
 LEAST_RUNS = 8
 """Fewest regions of a task of the gather: two tasks read the region between them."""
 
@@ -125,7 +125,7 @@ def divide(plan: Plan, byte_counts: Sequence[int], fragments: Mapping[int, Seque
     runs = plan.pile_count // plan.region_piles
     set_bytes = size_sets(plan, sum(byte_counts))
     sets = _fill_sets(_cut_inputs(set_bytes, byte_counts, fragments), set_bytes)
-    most = min(MOST_GATHER_TASKS, max(1, runs // LEAST_RUNS))
+    most = min(_MOST_GATHER_TASKS, max(1, runs // LEAST_RUNS))
     return TaskPlan(
         PileLayout(plan.pile_count, plan.region_piles, _find_first_sets(sets)),
         plan.block_bytes,

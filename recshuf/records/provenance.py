@@ -29,7 +29,7 @@ FILE_SHIFT = np.uint64(42)
 """A record's provenance is one 64-bit number: the input's index in the high 22 bits, the row number in the others."""
 MAX_INPUTS, MAX_ROWS = 1 << (64 - int(FILE_SHIFT)), 1 << int(FILE_SHIFT)
 
-PROVENANCE = pa.field("provenance", pa.binary(PROVENANCE_BYTES))
+_PROVENANCE = pa.field("provenance", pa.binary(PROVENANCE_BYTES))
 """The column of native batches that holds it."""
 _NUMBER_BYTES, _INDEX_BYTES = 8, 4
 _DICTIONARY = pa.dictionary(pa.int32(), pa.string())
@@ -37,7 +37,7 @@ _DICTIONARY = pa.dictionary(pa.int32(), pa.string())
 
 def extend_schema(schema: pa.Schema) -> pa.Schema:
     """Return the schema of native batches with provenance."""
-    return schema.append(PROVENANCE)
+    return schema.append(_PROVENANCE)
 
 
 def pack_provenance(inputs: NDArray[Any] | np.int64, rows: NDArray[Any]) -> NDArray[np.uint64]:
@@ -60,7 +60,7 @@ def add_provenance(batch: pa.RecordBatch, ranges: Sequence[RowRange]) -> pa.Reco
         pack_provenance(np.int64(index), np.arange(first_row, first_row + rows, dtype=np.int64))
         for index, first_row, rows in ranges
     ]
-    column = wrap_values(np.concatenate(numbers), PROVENANCE.type)
+    column = wrap_values(np.concatenate(numbers), _PROVENANCE.type)
     return pa.RecordBatch.from_arrays([*batch.columns, column], schema=extend_schema(batch.schema))
 
 
@@ -93,8 +93,8 @@ def shift_sources(records: Records, added: NDArray[np.int64]) -> Records:
     """
     batch = records.batch
     shifted = shift_origins(find_origins(batch), added)
-    column = wrap_values(shifted, PROVENANCE.type)
-    return Records(records.keys, batch.set_column(batch.num_columns - 1, PROVENANCE, column))
+    column = wrap_values(shifted, _PROVENANCE.type)
+    return Records(records.keys, batch.set_column(batch.num_columns - 1, _PROVENANCE, column))
 
 
 def check_names(names: Sequence[str]) -> None:

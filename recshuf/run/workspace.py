@@ -176,7 +176,7 @@ def open_workspace(
                 work.journal.note({"piles": str(scratch.kept)})
     cleanup.callback(scratch.close)
     if not job.options["no_space_check"] and job.temp_url is None:
-        check_space(resolved, scratch.parent, folder)
+        _check_space(resolved, scratch.parent, folder)
     quarantine = open_quarantine(resolved, work, scratch.parent, cleanup)
     keeps_sets = work is not None and work.keeps_files and not job.reads_stdin and stored is None
     store = make_store(resolved, scratch, keeps_sets=keeps_sets)
@@ -303,7 +303,7 @@ def make_store(resolved: ResolvedJob, scratch: Scratch, *, keeps_sets: bool) -> 
     return RunPiles(store_plan, choose_codec(resolved.pile_schema), scratch)
 
 
-def check_space(resolved: ResolvedJob, scratch: Path, output: Path | None) -> None:
+def _check_space(resolved: ResolvedJob, scratch: Path, output: Path | None) -> None:
     """Refuse a run if the plan needs more disk space than is free.
 
     The size of an output in another format or compression is unknown; only the scratch counts then.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     Allocate = Callable[[int, int], NDArray[np.uint8]]
     """`allocate`, or that of a `BufferPool` or a `Slab`."""
 
-LINE_BYTES = 64
+_LINE_BYTES = 64
 """Bytes of a cache line."""
 _LEAST_KEPT = 256 << 10
 """Smaller blocks are cheap to get anew."""
@@ -47,9 +47,9 @@ def allocate(size: int, offset: int = 0) -> NDArray[np.uint8]:
     offset
         Where what will be copied there lies in its file, or in its own aligned memory.
     """
-    block = np.empty(size + LINE_BYTES, np.uint8)
+    block = np.empty(size + _LINE_BYTES, np.uint8)
     address: int = block.__array_interface__["data"][0]
-    start = (offset - address) % LINE_BYTES
+    start = (offset - address) % _LINE_BYTES
     return block[start : start + size]
 
 
@@ -74,11 +74,11 @@ class BufferPool:
         if size < _LEAST_KEPT:
             return allocate(size, offset)
         with self._lock:
-            block = self._take(size + LINE_BYTES)
+            block = self._take(size + _LINE_BYTES)
         lease = np.frombuffer(block, np.uint8)
         if len(block) <= self._most_kept:
             weakref.finalize(lease, self._free.append, block).atexit = False
-        start = offset % LINE_BYTES
+        start = offset % _LINE_BYTES
         return lease[start : start + size]
 
     def _take(self, size: int) -> mmap.mmap:
@@ -101,13 +101,13 @@ class Slab:
     """
 
     def __init__(self, sizes: Sequence[int], memory: Allocate) -> None:
-        self._rest = memory(sum(sizes) + len(sizes) * LINE_BYTES, 0)
+        self._rest = memory(sum(sizes) + len(sizes) * _LINE_BYTES, 0)
         self._place = 0
         self._memory = memory
 
     def allocate(self, size: int, offset: int = 0) -> NDArray[np.uint8]:
         """Return memory as the function does."""
-        start = self._place + (offset - self._place) % LINE_BYTES
+        start = self._place + (offset - self._place) % _LINE_BYTES
         if start + size > len(self._rest):
             return self._memory(size, offset)
         self._place = start + size

@@ -33,7 +33,7 @@ def choose_allocators(memory_bytes: int) -> None:
     if "pyarrow" in sys.modules:
         return
     settings = {
-        "JE_ARROW_MALLOC_CONF": f"dirty_decay_ms:{keep_ms(memory_bytes)},muzzy_decay_ms:0",
+        "JE_ARROW_MALLOC_CONF": f"dirty_decay_ms:{_keep_ms(memory_bytes)},muzzy_decay_ms:0",
         "MIMALLOC_PURGE_DELAY": "1",
     }
     if _bundles_arrow():
@@ -74,13 +74,13 @@ def release_freed() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def keep_ms(memory_bytes: int) -> int:
+def _keep_ms(memory_bytes: int) -> int:
     """Return for how many milliseconds freed memory may be kept.
 
     What a thread's arena keeps in that time comes on top of what a pass was planned with: 4 GB of Parquet at 250 MB
     peak at 389 to 490 MB when it is four times as long, at 320 to 372 as it is.
 
-    >>> keep_ms(500 * 10**6)
+    >>> _keep_ms(500 * 10**6)
     500
     """
     return min(memory_bytes // 10**6, _MOST_KEPT_MS)

@@ -45,12 +45,12 @@ LIMIT = 6.0
 MIN_RECORDS = 1_000
 """The normal approximations need so many records."""
 
-FEW_BLOCKS = 32
-RESIDUES = 100
-RESIDUE_BLOCKS = 50
-CLOSE = 10
-MIN_EXPECTED = 10
-POOL_FACTOR = 6.0
+_FEW_BLOCKS = 32
+_RESIDUES = 100
+_RESIDUE_BLOCKS = 50
+_CLOSE = 10
+_MIN_EXPECTED = 10
+_POOL_FACTOR = 6.0
 """Keeps the weight of two records of the smallest group in one window at a quarter of a deviation or less."""
 
 
@@ -103,13 +103,13 @@ def run_battery(p: Order, file_sizes: Sequence[int], group: str = "file") -> lis
     """
     if p.size < MIN_RECORDS:
         raise UsageError(f"{p.size} records are too few to test their order: it takes {MIN_RECORDS}")
-    measures = {name: measure(p) for name, measure in ORDER_MEASURES.items()}
-    measures |= measure_files(p, np.asarray(file_sizes))
+    measures = {name: measure(p) for name, measure in _ORDER_MEASURES.items()}
+    measures |= _measure_files(p, np.asarray(file_sizes))
     words = {"group": group, "Group": group.capitalize()}
-    meanings = dict(MEANINGS)
+    meanings = dict(_MEANINGS)
     if (buffer_share := estimate_buffer(p)) is not None:
         words["share"] = f"{buffer_share * 100:.2g} %"
-        meanings["steps"] = MEANINGS["steps"][0], BUFFER_MEANING
+        meanings["steps"] = _MEANINGS["steps"][0], _BUFFER_MEANING
     return [
         Score(name.replace("file", group), *measure, *(text.format(**words) for text in meanings[name]))
         for name, measure in measures.items()
@@ -131,7 +131,7 @@ def combine_scores(batteries: Sequence[Sequence[Score]]) -> list[Score]:
     ]
 
 
-def measure_files(p: Order, file_sizes: Order) -> dict[str, Measure]:
+def _measure_files(p: Order, file_sizes: Order) -> dict[str, Measure]:
     """Return the measures that compare files; none if all files are pooled into one group."""
     window = int(np.count_nonzero(file_sizes))
     groups = pool_files(file_sizes)
@@ -141,7 +141,7 @@ def measure_files(p: Order, file_sizes: Order) -> dict[str, Measure]:
     measures = {}
     if 2 * window <= p.size:
         measures["file-windows"] = measure_windows(files, window)
-    if (same := measure_same_file(files)).expectation >= MIN_EXPECTED:
+    if (same := measure_same_file(files)).expectation >= _MIN_EXPECTED:
         measures["same-file"] = same
     return measures
 
@@ -158,7 +158,7 @@ def pool_files(file_sizes: Order) -> Order:
     windows = file_sizes.sum() / np.count_nonzero(file_sizes)
     group_count, pooled_count = file_sizes.size, -1
     while True:
-        enough = POOL_FACTOR * math.sqrt(windows / max(1, group_count - 1))
+        enough = _POOL_FACTOR * math.sqrt(windows / max(1, group_count - 1))
         is_small = file_sizes < enough
         if pooled_count == (pooled_count := int(is_small.sum())):
             break
@@ -170,12 +170,12 @@ def pool_files(file_sizes: Order) -> Order:
     return numbered
 
 
-ORDER_MEASURES: Mapping[str, Callable[[Order], Measure]] = {
-    "blocks": lambda p: measure_blocks(p, FEW_BLOCKS),
+_ORDER_MEASURES: Mapping[str, Callable[[Order], Measure]] = {
+    "blocks": lambda p: measure_blocks(p, _FEW_BLOCKS),
     "fine-blocks": lambda p: measure_blocks(p, math.isqrt(p.size)),
-    "residues": lambda p: measure_residues(p, RESIDUES, RESIDUE_BLOCKS),
-    "pairs": lambda p: measure_pairs(p, FEW_BLOCKS),
-    "near": lambda p: measure_near(p, CLOSE),
+    "residues": lambda p: measure_residues(p, _RESIDUES, _RESIDUE_BLOCKS),
+    "pairs": lambda p: measure_pairs(p, _FEW_BLOCKS),
+    "near": lambda p: measure_near(p, _CLOSE),
     "near-percent": lambda p: measure_near(p, p.size // 100),
     "steps": measure_steps,
     "serial": measure_serial,
@@ -187,10 +187,10 @@ ORDER_MEASURES: Mapping[str, Callable[[Order], Measure]] = {
     "maxima": measure_maxima,
 }
 
-BUFFER_MEANING = "Neighbours stay together, as after a shuffle buffer that holds about {share} of the data."
+_BUFFER_MEANING = "Neighbours stay together, as after a shuffle buffer that holds about {share} of the data."
 """The meaning of short steps whose distribution is that of a shuffle buffer."""
 
-MEANINGS: Mapping[str, tuple[str, str]] = {
+_MEANINGS: Mapping[str, tuple[str, str]] = {
     "blocks": (
         "Parts of the input are still together: records moved too short a way, or in pieces.",
         "Every part of the output has too equal a share of every part of the input: records were dealt out, not drawn.",

@@ -68,7 +68,7 @@ def match_records(
         share=0.5**level,
         missing=len(wanted) - len(matched),
         extra=len(found) - len(matched),
-        duplicates=count_duplicates(found),
+        duplicates=_count_duplicates(found),
     )
 
 
@@ -97,10 +97,10 @@ def invert(permutation: NDArray[np.int64]) -> NDArray[np.int64]:
     return inverse
 
 
-def count_duplicates(values: NDArray[np.uint64]) -> int:
+def _count_duplicates(values: NDArray[np.uint64]) -> int:
     """Return how many of the values, sorted, equal another one.
 
-    >>> count_duplicates(np.array([1, 2, 2, 3, 3, 3]))
+    >>> _count_duplicates(np.array([1, 2, 2, 3, 3, 3]))
     5
     """
     same = values[1:] == values[:-1]

@@ -21,16 +21,16 @@ def pass_buffer(rng: np.random.Generator, n: int, size: int) -> NDArray[np.int64
                     ^---- j: one of these is yielded, record i moves to its index
     """
     indices = np.arange(n)
-    return apply_swaps(rng.integers(indices, np.minimum(indices + size, n)))
+    return _apply_swaps(rng.integers(indices, np.minimum(indices + size, n)))
 
 
-def apply_swaps(targets: NDArray[np.int64]) -> NDArray[np.int64]:
+def _apply_swaps(targets: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return ``0 .. n - 1`` after index i was swapped with index ``targets[i]`` for each i in turn.
 
     Since ``targets[i] >= i``, index i is final after its swap. It then holds what the last earlier swap with its target
     put there, or the target itself if there was none. Records are followed back through these swaps.
 
-    >>> apply_swaps(np.array([2, 2, 2])).tolist()
+    >>> _apply_swaps(np.array([2, 2, 2])).tolist()
     [2, 0, 1]
     """
     indices = np.arange(targets.size)
@@ -38,14 +38,14 @@ def apply_swaps(targets: NDArray[np.int64]) -> NDArray[np.int64]:
     held[targets] = indices  # of several swaps with a target, the last
     while not np.array_equal(held, further := held[held]):
         held = further
-    previous = find_previous(targets)
+    previous = _find_previous(targets)
     return np.where(previous >= 0, held[previous], targets)
 
 
-def find_previous(values: NDArray[np.int64]) -> NDArray[np.int64]:
+def _find_previous(values: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return for each index the nearest earlier one with the same value, or -1.
 
-    >>> find_previous(np.array([5, 7, 5, 5])).tolist()
+    >>> _find_previous(np.array([5, 7, 5, 5])).tolist()
     [-1, -1, 0, 2]
     """
     order = np.argsort(values, kind="stable")

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
     Order = NDArray[np.int64]
 
-MAX_CHUNK_BUCKETS = 512
+_MAX_CHUNK_BUCKETS = 512
 """Most bucket files that Expanda opens."""
 
-FIXED_SHARE = 0.75
+_FIXED_SHARE = 0.75
 """Share of an even shard that every uneven shard has."""
 
 
@@ -71,7 +71,7 @@ def interleave_uneven_shards(
     """Return the order of `interleave_shards` for shards of random sizes that vary by about a quarter."""
     rng = np.random.default_rng(seed)
     return read_shards(
-        rng, np.split(np.arange(n), cut_unevenly(rng, n, shard_count)), parallel_reads, ratio, n
+        rng, np.split(np.arange(n), _cut_unevenly(rng, n, shard_count)), parallel_reads, ratio, n
     )
 
 
@@ -92,9 +92,9 @@ def cut_evenly(n: int, shard_count: int) -> Order:
     return np.arange(1, shard_count) * n // shard_count
 
 
-def cut_unevenly(rng: np.random.Generator, n: int, shard_count: int) -> Order:
-    """Return the first index of each shard but the first: random cuts divide all but `FIXED_SHARE` of the records."""
-    fixed = int(n * FIXED_SHARE)
+def _cut_unevenly(rng: np.random.Generator, n: int, shard_count: int) -> Order:
+    """Return the first index of each shard but the first: random cuts divide all but `_FIXED_SHARE` of the records."""
+    fixed = int(n * _FIXED_SHARE)
     cuts: Order = np.sort(rng.integers(0, n - fixed, shard_count - 1, endpoint=True))
     return cuts + np.arange(1, shard_count) * fixed // shard_count
 
@@ -104,17 +104,17 @@ def read_shards(
 ) -> Order:
     """Return the records of shards, interleaved in random order through a buffer of a share `ratio` of n."""
     ordered = [shards[shard] for shard in rng.permutation(len(shards))]
-    read = np.concatenate(ordered)[take_turns([shard.size for shard in ordered], parallel_reads)]
+    read = np.concatenate(ordered)[_take_turns([shard.size for shard in ordered], parallel_reads)]
     return read[pass_buffer(rng, read.size, int(n * ratio) + 1)]
 
 
-def take_turns(sizes: Sequence[int], parallel_reads: int) -> Order:
+def _take_turns(sizes: Sequence[int], parallel_reads: int) -> Order:
     """Return the index array that reads concatenated shards, one record of each open shard per round.
 
     As in `tf.data`, the round after its last record finds a shard at its end, and the round after that opens the next
     shard in its slot.
 
-    >>> take_turns([1, 3, 2], 2).tolist()
+    >>> _take_turns([1, 3, 2], 2).tolist()
     [0, 1, 2, 4, 3, 5]
     """
     openings = [(0, slot) for slot in range(parallel_reads)]
@@ -137,8 +137,8 @@ def shuffle_columns_and_rows(n: int, seed: int, file_count: float = 9.5) -> Orde
     A `file_count` of 9.5 makes ten files of which the last is half as long: it ends after half of the rows.
     """
     rng = np.random.default_rng(seed)
-    columns = shuffle_files(rng, n, file_count)
-    return deal_rows(rng, columns)
+    columns = _shuffle_files(rng, n, file_count)
+    return _deal_rows(rng, columns)
 
 
 def shuffle_columns_and_rows_by_rejection(n: int, seed: int, file_count: float = 9.5) -> Order:
@@ -147,16 +147,16 @@ def shuffle_columns_and_rows_by_rejection(n: int, seed: int, file_count: float =
     A row takes a line of that file with the probability that uses it up on average. Lines left over come last.
     """
     rng = np.random.default_rng(seed)
-    columns = shuffle_files(rng, n, file_count)
+    columns = _shuffle_files(rng, n, file_count)
     row_count = columns.shape[1]
     last = columns[-1, columns[-1] >= 0]
     rows = np.flatnonzero(rng.random(row_count) * row_count < last.size)[: last.size]
     columns[-1] = -1
     columns[-1, rows] = last[: rows.size]
-    return np.concatenate((deal_rows(rng, columns), last[rows.size :]))
+    return np.concatenate((_deal_rows(rng, columns), last[rows.size :]))
 
 
-def shuffle_files(rng: np.random.Generator, n: int, file_count: float) -> Order:
+def _shuffle_files(rng: np.random.Generator, n: int, file_count: float) -> Order:
     """Return the shuffled records of each file, shape ``(files, lines)``, padded with -1."""
     lines = max(1, math.ceil(n / file_count))
     columns = np.full((max(1, -(-n // lines)), lines), -1)
@@ -167,7 +167,7 @@ def shuffle_files(rng: np.random.Generator, n: int, file_count: float) -> Order:
     return columns
 
 
-def deal_rows(rng: np.random.Generator, columns: Order) -> Order:
+def _deal_rows(rng: np.random.Generator, columns: Order) -> Order:
     """Return the records row by row, each row in random order, without padding."""
     dealt: Order = rng.permuted(columns.T, axis=1).ravel()
     return dealt[dealt >= 0]
@@ -183,7 +183,7 @@ def scatter_chunks(n: int, seed: int, stride: int = 100) -> Order:
     starts = rng.permutation(np.arange(0, n, stride))
     lines = (starts[:, np.newaxis] + np.arange(stride)).ravel()
     lines = lines[lines < n]
-    return lines[np.argsort(rng.integers(0, min(2 * stride, MAX_CHUNK_BUCKETS), n), kind="stable")]
+    return lines[np.argsort(rng.integers(0, min(2 * stride, _MAX_CHUNK_BUCKETS), n), kind="stable")]
 
 
 def merge_runs(n: int, seed: int, run_records: int = 10_000, is_fixed_width: bool = False) -> Order:
@@ -251,11 +251,11 @@ class Method:
     """Whether the default settings make every order equally likely."""
 
 
-TENSORFLOW = "How to shuffle in TensorFlow, moderndescartes.com"
-BOJONE = "bojone/shuffle, kexue.fm"
-RATIOS = (0, 0.01, 0.1, 0.5)
+_TENSORFLOW = "How to shuffle in TensorFlow, moderndescartes.com"
+_BOJONE = "bojone/shuffle, kexue.fm"
+_RATIOS = (0, 0.01, 0.1, 0.5)
 SHARDS = (1, 2, 4, 8)
-PARALLEL = {"shard_count": SHARDS, "parallel_reads": SHARDS}
+_PARALLEL = {"shard_count": SHARDS, "parallel_reads": SHARDS}
 
 METHODS: Mapping[str, Method] = {
     "Fisher-Yates": Method(
@@ -267,49 +267,49 @@ METHODS: Mapping[str, Method] = {
     "one buffer": Method(
         use_buffer,
         "A buffer yields a random record and reads the next: records farther apart than its length stay apart.",
-        TENSORFLOW,
-        {"ratio": (*RATIOS, 1)},
+        _TENSORFLOW,
+        {"ratio": (*_RATIOS, 1)},
     ),
     "chained buffers": Method(
         chain_buffers,
         "Several small buffers in a row mix over shorter distances than one buffer of the same memory.",
-        TENSORFLOW,
-        {"ratio": RATIOS, "buffer_count": (1, 2, 4)},
+        _TENSORFLOW,
+        {"ratio": _RATIOS, "buffer_count": (1, 2, 4)},
     ),
     "shards in random order": Method(
         order_shards,
         "Shards are read one after another in random order, through a buffer: each shard stays together.",
-        TENSORFLOW,
-        {"ratio": RATIOS, "shard_count": SHARDS},
+        _TENSORFLOW,
+        {"ratio": _RATIOS, "shard_count": SHARDS},
     ),
     "parallel interleave": Method(
         interleave_shards,
         "Shards are read in turn, a record of each, through a buffer: the order inside every shard shows through.",
-        TENSORFLOW,
-        PARALLEL,
+        _TENSORFLOW,
+        _PARALLEL,
     ),
     "parallel interleave, uneven shards": Method(
         interleave_uneven_shards,
         "The same with shards of different sizes: at the end only the longest are left.",
-        TENSORFLOW,
-        PARALLEL,
+        _TENSORFLOW,
+        _PARALLEL,
     ),
     "two-stage sharding": Method(
         shuffle_in_two_stages,
         "Each shard is cut into shards and interleaved, then the results are: finer grains of the same order.",
-        TENSORFLOW,
-        PARALLEL,
+        _TENSORFLOW,
+        _PARALLEL,
     ),
     "columns and rows": Method(
         shuffle_columns_and_rows,
         "Files are shuffled, then dealt out row by row, a line of each: too even, and the short last file ends early.",
-        BOJONE,
+        _BOJONE,
         {"file_count": (9.5, 10, 100)},
     ),
     "columns and rows, by rejection": Method(
         shuffle_columns_and_rows_by_rejection,
         "The same with a last file that is skipped at random, so that it lasts as long as the others: still too even.",
-        BOJONE,
+        _BOJONE,
         {"file_count": (9.5, 10, 100)},
     ),
     "strided chunks into buckets": Method(

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
     Order = NDArray[np.int64]
 
-MAX_BUFFER_SHARE = 0.2
+_MAX_BUFFER_SHARE = 0.2
 """Steps of longer buffers look more and more like those of a uniformly random order."""
 
-MIN_BUFFER = 20
+_MIN_BUFFER = 20
 """In records. The quartiles of the steps of shorter buffers are too coarse to identify their distribution."""
 
-LAW_TOLERANCE = 0.06
+_LAW_TOLERANCE = 0.06
 """Tolerance of quartiles: those of a buffer of a fifth of the data are off by 0.04, of two buffers in a row by 0.08."""
 
 
@@ -42,36 +42,36 @@ def measure_table(rows: Order, columns: Order) -> Measure:
 
     Expectation and deviation are exact for records dealt to the columns at random, whatever the margins.
     """
-    counts = count_table(rows, columns)
-    row_share, row_spread = share_margin(counts.sum(axis=1))
-    column_share, column_spread = share_margin(counts.sum(axis=0))
+    counts = _count_table(rows, columns)
+    row_share, row_spread = _share_margin(counts.sum(axis=1))
+    column_share, column_spread = _share_margin(counts.sum(axis=0))
     n = rows.size
     freedom = (counts.shape[0] - 1) * (counts.shape[1] - 1)
     variance = 2 * n / (n - 3) * (row_share - row_spread) * (column_share - column_spread)
     variance += n * n / (n - 1) * row_spread * column_spread
-    return Measure(sum_squares(counts), freedom * n / (n - 1), math.sqrt(variance))
+    return Measure(_sum_squares(counts), freedom * n / (n - 1), math.sqrt(variance))
 
 
-def count_table(rows: Order, columns: Order) -> Order:
+def _count_table(rows: Order, columns: Order) -> Order:
     """Return the number of records in each cell."""
     shape = int(rows.max()) + 1, int(columns.max()) + 1
     return np.bincount(rows * shape[1] + columns, minlength=math.prod(shape)).reshape(shape)
 
 
-def sum_squares(counts: Order) -> float:
+def _sum_squares(counts: Order) -> float:
     """Return the chi-square of a table without zero margins."""
     expected = np.outer(counts.sum(axis=1), counts.sum(axis=0)) / counts.sum()
     return float(((counts - expected) ** 2 / expected).sum())
 
 
-def share_margin(sums: Order) -> tuple[float, float]:
+def _share_margin(sums: Order) -> tuple[float, float]:
     """Return the terms of a margin in the variance of chi-square: of its number of cells, and of their unevenness."""
     n, cells = int(sums.sum()), sums.size
     share = (n - cells) * (cells - 1) / (n - 1)
     return share, float((n * (1 / sums).sum() - cells * cells) / (n - 2))
 
 
-def find_blocks(indices: Order, n: int, block_count: int) -> Order:
+def _find_blocks(indices: Order, n: int, block_count: int) -> Order:
     """Return the block of each index when ``0 .. n - 1`` is cut into blocks of nearly equal size."""
     return indices * block_count // n
 
@@ -79,12 +79,12 @@ def find_blocks(indices: Order, n: int, block_count: int) -> Order:
 def measure_blocks(p: Order, block_count: int) -> Measure:
     """Return chi-square of input block against output block."""
     n = p.size
-    return measure_table(find_blocks(p, n, block_count), find_blocks(np.arange(n), n, block_count))
+    return measure_table(_find_blocks(p, n, block_count), _find_blocks(np.arange(n), n, block_count))
 
 
 def measure_residues(p: Order, modulus: int, block_count: int) -> Measure:
     """Return chi-square of input index modulo `modulus` against output block."""
-    return measure_table(p % modulus, find_blocks(np.arange(p.size), p.size, block_count))
+    return measure_table(p % modulus, _find_blocks(np.arange(p.size), p.size, block_count))
 
 
 def measure_windows(files: Order, window: int) -> Measure:
@@ -96,9 +96,9 @@ def measure_windows(files: Order, window: int) -> Measure:
 
 def measure_pairs(p: Order, block_count: int) -> Measure:
     """Return chi-square of each record's input block against that of the next record."""
-    blocks = find_blocks(p, p.size, block_count)
+    blocks = _find_blocks(p, p.size, block_count)
     freedom = (block_count - 1) ** 2
-    statistic = sum_squares(count_table(blocks[:-1], blocks[1:]))
+    statistic = _sum_squares(_count_table(blocks[:-1], blocks[1:]))
     return Measure(statistic, freedom * p.size / (p.size - 1), math.sqrt(2 * freedom))
 
 
@@ -141,12 +141,12 @@ def estimate_buffer(p: Order) -> float | None:
     steps = np.diff(p)
     first, median, third = np.quantile(np.abs(steps), [0.25, 0.5, 0.75]).tolist()
     buffer = median / math.log(2)
-    if not MIN_BUFFER <= buffer <= MAX_BUFFER_SHARE * p.size:
+    if not _MIN_BUFFER <= buffer <= _MAX_BUFFER_SHARE * p.size:
         return None
     found = first / median, third / median, np.count_nonzero(steps < 0) / steps.size
     law = math.log(4 / 3) / math.log(2), 2, 0.5
     follows = all(
-        math.isclose(one, other, rel_tol=LAW_TOLERANCE) for one, other in zip(found, law, strict=True)
+        math.isclose(one, other, rel_tol=_LAW_TOLERANCE) for one, other in zip(found, law, strict=True)
     )
     return buffer / p.size if follows else None
 
@@ -154,10 +154,10 @@ def estimate_buffer(p: Order) -> float | None:
 def measure_serial(p: Order) -> Measure:
     """Return the correlation of each input index with the next one."""
     n = p.size
-    return Measure(correlate(p[:-1], p[1:], n), -1 / n, 1 / math.sqrt(n))
+    return Measure(_correlate(p[:-1], p[1:], n), -1 / n, 1 / math.sqrt(n))
 
 
-def correlate(one: Order, other: Order, n: int) -> float:
+def _correlate(one: Order, other: Order, n: int) -> float:
     """Return the correlation of two orders of all, or nearly all, of ``0 .. n - 1``."""
     mean, variance = (n - 1) / 2, (n * n - 1) / 12
     return float(((one - mean) * (other - mean)).sum() / (n * variance))
@@ -173,7 +173,7 @@ def measure_descents(p: Order) -> Measure:
 
 def measure_spearman(p: Order) -> Measure:
     """Return the correlation of input and output index."""
-    return Measure(correlate(p, np.arange(p.size), p.size), 0, 1 / math.sqrt(p.size - 1))
+    return Measure(_correlate(p, np.arange(p.size), p.size), 0, 1 / math.sqrt(p.size - 1))
 
 
 def measure_inversions(p: Order) -> Measure:
@@ -228,16 +228,16 @@ def count_cycles(p: Order) -> int:
 
 def measure_cycles(p: Order) -> Measure:
     """Return the number of cycles."""
-    return measure_harmonic(count_cycles(p), p.size)
+    return _measure_harmonic(count_cycles(p), p.size)
 
 
 def measure_maxima(p: Order) -> Measure:
     """Return how many input indices are higher than all before them."""
     highest = np.maximum.accumulate(p)
-    return measure_harmonic(1 + int(np.count_nonzero(np.diff(highest))), p.size)
+    return _measure_harmonic(1 + int(np.count_nonzero(np.diff(highest))), p.size)
 
 
-def measure_harmonic(count: int, n: int) -> Measure:
+def _measure_harmonic(count: int, n: int) -> Measure:
     """Return a number of cycles or left-to-right maxima with the expectation and deviation that both have."""
     inverse = 1 / np.arange(1, n + 1)
     return Measure(count, float(inverse.sum()), math.sqrt(inverse.sum() - (inverse**2).sum()))

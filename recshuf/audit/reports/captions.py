@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     Font = FreeTypeFont | ImageFont
 
 PAPER = (250, 250, 250)
-INK = (33, 33, 33)
-PALE_INK = (85, 85, 85)
+_INK = (33, 33, 33)
+_PALE_INK = (85, 85, 85)
 BORDER = (198, 198, 198)
 
-MARGIN_SHARE = 16
-TEXT_SHARE = 41
-MIN_TEXT = 15
-TEXT_GREYS = 32
-TITLE_SCALE = 1.4
-LINE_SCALE = 1.4
+_MARGIN_SHARE = 16
+_TEXT_SHARE = 41
+_MIN_TEXT = 15
+_TEXT_GREYS = 32
+_TITLE_SCALE = 1.4
+_LINE_SCALE = 1.4
 
 
 def load_pillow() -> Any:
@@ -49,17 +49,17 @@ def load_pillow() -> Any:
     return Image
 
 
-def load_font(size: int) -> Font:
+def _load_font(size: int) -> Font:
     """Return Pillow's own font: the same on every system, ASCII only."""
     from PIL import ImageFont
 
     return ImageFont.load_default(size)
 
 
-def spell(text: str) -> str:
+def _spell(text: str) -> str:
     r"""Return text as one line of ASCII.
 
-    >>> spell("Café\n№ 5 中")
+    >>> _spell("Café\n№ 5 中")
     'Cafe No 5 ?'
     """
     plain = "".join(
@@ -90,7 +90,7 @@ def join(patches: Sequence[Pixels], gap: int) -> Pixels:
     return np.concatenate([part for patch in patches for part in (space, patch)][1:], axis=1)
 
 
-def flow(patches: Iterable[Pixels], gap: int, width: int) -> Pixels:
+def _flow(patches: Iterable[Pixels], gap: int, width: int) -> Pixels:
     """Return patches of one height laid out like words in lines of a width."""
     lines: list[Pixels] = []
     for patch in patches:
@@ -115,36 +115,36 @@ class Style:
     def __init__(self, panel_count: int, side: int) -> None:
         self._pillow = load_pillow()
         self.side = side
-        self.margin = max(16, side // MARGIN_SHARE)
+        self.margin = max(16, side // _MARGIN_SHARE)
         self.width = panel_count * (side + self.margin) - self.margin
-        self.text_size = max(MIN_TEXT, self.width // TEXT_SHARE)
+        self.text_size = max(_MIN_TEXT, self.width // _TEXT_SHARE)
 
     def draw_title(self, title: str) -> Pixels:
         """Return the title of the picture."""
-        return np.concatenate((self._wrap(title, round(self.text_size * TITLE_SCALE), INK), self._room()))
+        return np.concatenate((self._wrap(title, round(self.text_size * _TITLE_SCALE), _INK), self._room()))
 
     def draw_headings(self, titles: Sequence[str]) -> Pixels:
         """Return the titles of the panels in a row, one line each."""
-        return np.concatenate((self._write_each(titles, INK), blank(self.text_size // 4, self.width)))
+        return np.concatenate((self._write_each(titles, _INK), blank(self.text_size // 4, self.width)))
 
     def join_panels(self, squares: Sequence[Pixels], notes: Sequence[str]) -> Pixels:
         """Return the panels side by side, with a note below each if there are any."""
         row = join(squares, self.margin)
         if any(notes):
             row = np.concatenate(
-                (row, blank(self.text_size // 4, self.width), self._write_each(notes, PALE_INK))
+                (row, blank(self.text_size // 4, self.width), self._write_each(notes, _PALE_INK))
             )
         return np.concatenate((row, self._room()))
 
     def draw_legend(self, subject: str, entries: Sequence[Entry]) -> Pixels:
         """Return the legend of the colours."""
-        chips = [self._write(f"{subject}:", self.text_size, INK, self.width)]
+        chips = [self._write(f"{subject}:", self.text_size, _INK, self.width)]
         chips += [self._draw_chip(entry) for entry in entries]
-        return np.concatenate((flow(chips, self.text_size, self.width), self._room()))
+        return np.concatenate((_flow(chips, self.text_size, self.width), self._room()))
 
     def draw_caption(self, caption: str) -> Pixels:
         """Return the caption in pale ink."""
-        return self._wrap(caption, self.text_size, PALE_INK)
+        return self._wrap(caption, self.text_size, _PALE_INK)
 
     def frame(self, strip: Pixels) -> Pixels:
         """Return a strip with a margin and a thin border."""
@@ -157,7 +157,7 @@ class Style:
     def _draw_chip(self, entry: Entry) -> Pixels:
         """Return a colour and its name, or a ramp between the names of its ends."""
         gap = self.text_size // 2
-        names = [self._write(name, self.text_size, INK, self.width // 3) for name in entry.ends]
+        names = [self._write(name, self.text_size, _INK, self.width // 3) for name in entry.ends]
         colours = entry.colours.repeat(self.text_size, axis=0)
         if len(names) > 1:
             room = self.width - sum(name.shape[1] + gap for name in names)
@@ -177,14 +177,14 @@ class Style:
     def _wrap(self, text: str, size: int, ink: tuple[int, int, int]) -> Pixels:
         """Return text wrapped to lines."""
         words = [self._write(word, size, ink, self.width) for word in text.split()]
-        return flow(words, max(4, size // 4), self.width)
+        return _flow(words, max(4, size // 4), self.width)
 
     def _write(self, text: str, size: int, ink: tuple[int, int, int], max_width: int) -> Pixels:
         """Return one line of text, cut to a width in pixels."""
         from PIL import ImageDraw
 
-        font = load_font(size)
-        plain = spell(text)[:max_width]
+        font = _load_font(size)
+        plain = _spell(text)[:max_width]
         shown = plain
         while shown and font.getlength(shown) > max_width:
             plain = plain[:-1]
@@ -192,13 +192,13 @@ class Style:
         image = self._pillow.new("L", (math.ceil(font.getlength(shown)), self._line(size)))
         ImageDraw.Draw(image).text((0, self._line(size) // 2), shown, 255, font, "lm")
         # Few greys leave room in the palette for the colours of the panels.
-        greys = mix(PAPER, ink, TEXT_GREYS)
-        patch: Pixels = greys[np.asarray(image) // (256 // TEXT_GREYS)]
+        greys = mix(PAPER, ink, _TEXT_GREYS)
+        patch: Pixels = greys[np.asarray(image) // (256 // _TEXT_GREYS)]
         return patch
 
     def _line(self, size: int) -> int:
         """Return the height of a line of text."""
-        return round(size * LINE_SCALE)
+        return round(size * _LINE_SCALE)
 
     def _room(self) -> Pixels:
         """Return the gap between two strips."""

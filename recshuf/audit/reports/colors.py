@@ -28,7 +28,7 @@ ROOTS_TO_LINEAR = np.array(
     ]
 )
 
-RAMP_STOPS = np.array(
+_RAMP_STOPS = np.array(
     [
         [0.25, 0.11, 300],
         [0.42, 0.13, 285],
@@ -85,7 +85,7 @@ def convert_oklab(lab: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def trace_ramp(step_count: int) -> NDArray[np.float64]:
     """Return OKLab coordinates at even distances along the ramp."""
-    lightness, chroma, hue = RAMP_STOPS.T
+    lightness, chroma, hue = _RAMP_STOPS.T
     stops = np.column_stack((lightness, chroma * np.cos(np.radians(hue)), chroma * np.sin(np.radians(hue))))
     lengths = np.linalg.norm(np.diff(stops, axis=0), axis=1)
     marks = np.concatenate(([0], np.cumsum(lengths)))

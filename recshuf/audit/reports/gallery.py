@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 COUNT = 100_000
 SEED = 7
-FILE_COUNT = 100
+_FILE_COUNT = 100
 _SIDE = 128
 _ROW_SIDE = 256
 
@@ -90,7 +90,7 @@ def render_gallery(say: Callable[[str], object], count: int = COUNT) -> str:
         grids.append(draw_method(name, method, count))
     notes = (
         (
-            f"{count:,} records, as if from {FILE_COUNT} files of one size, are laid along a Hilbert curve in the order that "
+            f"{count:,} records, as if from {_FILE_COUNT} files of one size, are laid along a Hilbert curve in the order that "
             "a method gives them; dark ones come from the beginning of the data, light ones from the end. Noise is good."
         ),
         (
@@ -112,7 +112,7 @@ def draw_row(count: int = COUNT) -> bytes:
     """
     panels = []
     for title, (name, settings) in ROW.items():
-        drawn = apply_method(METHODS[name], settings, count)
+        drawn = _apply_method(METHODS[name], settings, count)
         farthest = drawn.farthest
         panels.append(drawn.make_panel(title, f"{show_deviations(farthest.z)} ({farthest.name})"))
     title = f"Four shufflers, {count:,} records; below each, the statistic that is most deviations off: random within {LIMIT:g}"
@@ -123,31 +123,31 @@ def draw_method(name: str, method: Method, count: int) -> Grid:
     """Return the pictures of a method under all settings to compare."""
     rows, columns = [("", [None]), ("", [None]), *method.axes.items()][-2:]
     drawings = {
-        (row, column): apply_method(method, choose_settings((rows[0], row), (columns[0], column)), count)
+        (row, column): _apply_method(method, _choose_settings((rows[0], row), (columns[0], column)), count)
         for row, column in product(rows[1], columns[1])
     }
     return Grid(
         heading=name,
         text=method.sentence,
         source=method.source,
-        columns=tuple(name_setting(columns[0], column) for column in columns[1]),
+        columns=tuple(_name_setting(columns[0], column) for column in columns[1]),
         rows=tuple(
-            (name_setting(rows[0], row), tuple(draw_cell(drawings[row, column]) for column in columns[1]))
+            (_name_setting(rows[0], row), tuple(_draw_cell(drawings[row, column]) for column in columns[1]))
             for row in rows[1]
         ),
-        figures=list_scores(name, list(drawings.values())),
+        figures=_list_scores(name, list(drawings.values())),
     )
 
 
-def apply_method(method: Method, settings: Mapping[str, float], count: int) -> Drawing:
+def _apply_method(method: Method, settings: Mapping[str, float], count: int) -> Drawing:
     """Return the order of `count` records by a method."""
     order = method.shuffle(count, SEED, **settings)
-    sizes = np.bincount(np.arange(count) * FILE_COUNT // count).tolist()
-    name = ", ".join(name_setting(*setting) for setting in settings.items())
+    sizes = np.bincount(np.arange(count) * _FILE_COUNT // count).tolist()
+    name = ", ".join(_name_setting(*setting) for setting in settings.items())
     return Drawing(name or "as it is", order, run_battery(order, sizes))
 
 
-def draw_cell(drawing: Drawing) -> Cell:
+def _draw_cell(drawing: Drawing) -> Cell:
     """Return a drawing with its scores."""
     count = drawing.flagged_count
     lines = [f"{count or 'none'} of {len(drawing.scores)}"]
@@ -157,7 +157,7 @@ def draw_cell(drawing: Drawing) -> Cell:
     return Cell(picture, tuple(lines), bool(count))
 
 
-def list_scores(heading: str, drawings: Sequence[Drawing]) -> Table:
+def _list_scores(heading: str, drawings: Sequence[Drawing]) -> Table:
     """Return the scores of all drawings as text that wraps on a narrow page."""
     rows = []
     for drawing in drawings:
@@ -167,19 +167,19 @@ def list_scores(heading: str, drawings: Sequence[Drawing]) -> Table:
     return Table(f"{heading}: deviations", columns, tuple(rows), "all deviations")
 
 
-def name_setting(axis: str, value: float | None) -> str:
+def _name_setting(axis: str, value: float | None) -> str:
     """Return a setting in words; an empty text without one.
 
-    >>> name_setting("shard_count", 8)
+    >>> _name_setting("shard_count", 8)
     'shard count 8'
     """
     return "" if value is None else f"{axis.replace('_', ' ')} {value:g}"
 
 
-def choose_settings(*chosen: tuple[str, float | None]) -> dict[str, float]:
+def _choose_settings(*chosen: tuple[str, float | None]) -> dict[str, float]:
     """Return the settings that have a name and a value.
 
-    >>> choose_settings(("ratio", 0.5), ("", None))
+    >>> _choose_settings(("ratio", 0.5), ("", None))
     {'ratio': 0.5}
     """
     return {name: value for name, value in chosen if name and value is not None}

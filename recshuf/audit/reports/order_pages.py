@@ -157,8 +157,8 @@ def _tabulate_scores(found: CheckReport) -> Table:
             (
                 score.name,
                 show_deviations(score.z),
-                show_figure(score.statistic),
-                show_figure(score.expectation),
+                _show_figure(score.statistic),
+                _show_figure(score.expectation),
             ),
             score.is_flagged,
             score.meaning if score.is_flagged else f"Too high: {score.higher} Too low: {score.lower}",
@@ -168,10 +168,10 @@ def _tabulate_scores(found: CheckReport) -> Table:
     return Table(f"Statistics: random within {LIMIT:g} deviations", _SCORE_COLUMNS, rows)
 
 
-def show_figure(value: float) -> str:
+def _show_figure(value: float) -> str:
     """Return a figure in few letters; M means million.
 
-    >>> show_figure(0.12345), show_figure(961), show_figure(123456.7), show_figure(13_333_333_333)
+    >>> _show_figure(0.12345), _show_figure(961), _show_figure(123456.7), _show_figure(13_333_333_333)
     ('0.123', '961.0', '123,457', '13,333 M')
     """
     size = abs(value)

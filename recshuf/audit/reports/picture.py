@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 SIDE = 512
 """Default side of a panel in pixels: two panels fit a page of 1,200 pixels."""
 
-PATH_SENTENCE = (
+_PATH_SENTENCE = (
     "Records follow a Hilbert curve from the top left corner to the top right one, "
     "so that neighbours in the data lie close together."
 )
@@ -60,10 +60,10 @@ def sample_rows(record_count: int, side: int = SIDE) -> NDArray[np.int64]:
     return rows
 
 
-def choose_level(value_count: int, side: int) -> int:
+def _choose_level(value_count: int, side: int) -> int:
     """Return the level of the smallest curve with a cell for every value, or for every pixel if values are more.
 
-    >>> choose_level(100, 512), choose_level(10**9, 512)
+    >>> _choose_level(100, 512), _choose_level(10**9, 512)
     (4, 9)
     """
     return min((max(1, value_count) - 1).bit_length() + 1 >> 1, side.bit_length() - 1)
@@ -84,7 +84,7 @@ def paint_panel(panel: Panel, key: Key, side: int = SIDE) -> Pixels:
     values = panel.values[sample_rows(panel.values.size, side)]
     if not values.size:
         return np.full((side, side, 3), PAPER, np.uint8)
-    level = choose_level(values.size, side)
+    level = _choose_level(values.size, side)
     cells = np.empty((1 << level, 1 << level, 3), np.uint8)
     cells[trace_curve(level)] = key.paint(values)[np.arange(4**level) * values.size >> 2 * level]
     return cells.repeat(side >> level, axis=0).repeat(side >> level, axis=1)
@@ -96,15 +96,15 @@ def describe_panels(panels: Sequence[Panel], side: int = SIDE) -> str:
     >>> describe_panels([Panel("before", np.zeros(9), 9), Panel("after", np.zeros(9), 9)])[-20:]
     'All 9 records shown.'
     """
-    counts = [describe_count(panel, side) for panel in panels]
+    counts = [_describe_count(panel, side) for panel in panels]
     if len(set(counts)) == 1:
         sentences = [f"{counts[0][0].upper()}{counts[0][1:]}."]
     else:
         sentences = [f"{panel.title}: {count}." for panel, count in zip(panels, counts, strict=True)]
-    return " ".join((PATH_SENTENCE, *sentences))
+    return " ".join((_PATH_SENTENCE, *sentences))
 
 
-def describe_count(panel: Panel, side: int) -> str:
+def _describe_count(panel: Panel, side: int) -> str:
     """Return how many of a panel's records are shown, in words."""
     shown = min(panel.values.size, side * side)
     if shown == panel.record_count:

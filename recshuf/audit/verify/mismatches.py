@@ -33,7 +33,7 @@ INPUTS, OUTPUT = 0, 1
 """Indices of the two record sets."""
 BUCKETS = 4096
 """Hashes are summed by their first 12 bits: only buckets whose sums differ are searched."""
-MOST_NAMED = 10
+_MOST_NAMED = 10
 """Missing and extra records that are reported one by one, each."""
 _SUMMED_AT_ONCE = 1 << 20
 _SET_SHIFT = np.uint64(63)
@@ -63,7 +63,7 @@ class Tally:
         self.records[file] += len(hashes)
         for start in range(0, len(hashes), _SUMMED_AT_ONCE):
             some = hashes[start : start + _SUMMED_AT_ONCE]
-            buckets = find_buckets(some)
+            buckets = _find_buckets(some)
             self.counts += np.bincount(buckets, minlength=BUCKETS)
             for lane in range(2):
                 self.sums[lane] += _sum_by_bucket(some[:, lane], buckets)
@@ -89,7 +89,7 @@ def _sum_by_bucket(values: NDArray[np.uint64], buckets: NDArray[np.intp]) -> NDA
     return low + (high << np.uint64(32))
 
 
-def find_buckets(hashes: NDArray[np.uint64]) -> NDArray[np.intp]:
+def _find_buckets(hashes: NDArray[np.uint64]) -> NDArray[np.intp]:
     """Return the bucket of each hash."""
     return (hashes[:, 0] >> np.uint64(52)).astype(np.intp)
 
@@ -166,7 +166,7 @@ class Search:
 
     def add(self, set_index: int, hashes: NDArray[np.uint64], file: int, first_row: int) -> None:
         """Add the hashes, shape ``(n, 2)``, of consecutive records of `INPUTS` or `OUTPUT`."""
-        rows = np.flatnonzero(self._wanted[find_buckets(hashes)])
+        rows = np.flatnonzero(self._wanted[_find_buckets(hashes)])
         if not rows.size:
             return
         location = pack_provenance(np.int64(file), rows + first_row) | np.uint64(set_index) << _SET_SHIFT
@@ -223,8 +223,8 @@ def _find_first(entries: _Entries, starts: NDArray[np.intp], set_index: int) -> 
 def _keep_first(
     known: Sequence[Mismatch], locations: NDArray[np.uint64], copies: NDArray[np.int64]
 ) -> list[Mismatch]:
-    """Return the first `MOST_NAMED` of the mismatches known and found."""
-    first = np.argsort(locations)[:MOST_NAMED]
+    """Return the first `_MOST_NAMED` of the mismatches known and found."""
+    first = np.argsort(locations)[:_MOST_NAMED]
     columns = (*unpack_provenance(locations[first] & _BELOW_SET), copies[first])
     found = map(Mismatch, *(column.tolist() for column in columns))
-    return sorted([*known, *found], key=lambda one: (one.file, one.row))[:MOST_NAMED]
+    return sorted([*known, *found], key=lambda one: (one.file, one.row))[:_MOST_NAMED]

@@ -54,7 +54,7 @@ def sorted_fields(fields: list[pa.Field], *, by_name: bool) -> list[int]:
     return sorted(indices, key=lambda index: fields[index].name) if by_name else list(indices)
 
 
-def name_class(kind: pa.DataType, field: str) -> str:
+def _name_class(kind: pa.DataType, field: str) -> str:
     """Return the class, as messages name it, of a type that is no list, map or struct.
 
     Raises
@@ -155,7 +155,7 @@ def _compare_types(left: pa.DataType, right: pa.DataType, path: str) -> str | No
         found = (_compare_types(ours, theirs, f"{path}[]") for ours, theirs in pairs)
         return next((difference for difference in found if difference), None)
     nested = pt.is_nested(left) or pt.is_nested(right)
-    if nested or name_class(left, path) != name_class(right, path):
+    if nested or _name_class(left, path) != _name_class(right, path):
         return f"field {path!r} is {left} in the inputs and {right} in the output"
     return None
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-BLOCK_WORDS = 64
-BLOCK_BYTES = 8 * BLOCK_WORDS
+_BLOCK_WORDS = 64
+BLOCK_BYTES = 8 * _BLOCK_WORDS
 HASH_BYTES = 16
 _ROWS = 12288
 """Values hashed at once: their sums and halves fit the L2 cache."""
@@ -57,7 +57,7 @@ class HashKey:
         table = self._tables.get(domain)
         if table is None or len(table) < count:
             # A longer table begins like a shorter one.
-            table = self._draw(domain, max(count, BLOCK_WORDS))
+            table = self._draw(domain, max(count, _BLOCK_WORDS))
             self._tables[domain] = table
         return table
 
@@ -173,9 +173,9 @@ def _hash_some_blocks(strings: ByteStrings, key: HashKey, domain: int) -> NDArra
     # Longest first: the values that have a word at an index are the first ones.
     words = ((lengths + 7) >> 3).astype(np.uint8)
     order = np.argsort(words, kind="stable")[::-1]
-    reaching = len(words) - np.cumsum(np.bincount(words, minlength=BLOCK_WORDS + 1))
+    reaching = len(words) - np.cumsum(np.bincount(words, minlength=_BLOCK_WORDS + 1))
     starts, lengths = starts[order], lengths[order]
-    keys = key.table(domain, BLOCK_WORDS + 1)
+    keys = key.table(domain, _BLOCK_WORDS + 1)
     unaligned = np.ndarray((data.size - 7,), np.uint64, data.data, 0, (1,))
     sums = WordSums(len(words))
     for index, count in enumerate(reaching.tolist()):
@@ -188,7 +188,7 @@ def _hash_some_blocks(strings: ByteStrings, key: HashKey, domain: int) -> NDArra
             unaligned, starts[whole:count] + 8 * index, lengths[whole:count] - 8 * index
         )
         sums.add(found, keys[index])
-    sums.add(lengths.view(np.uint64), keys[BLOCK_WORDS])
+    sums.add(lengths.view(np.uint64), keys[_BLOCK_WORDS])
     hashes = np.empty_like(sums.sums)
     hashes[:, order] = mix(sums.sums, key)
     return hashes

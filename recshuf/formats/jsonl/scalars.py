@@ -71,7 +71,7 @@ def _half_texts() -> pa.Array:
     return pa.array(halves.astype(str).tolist(), TEXT)
 
 
-def encode_strings(array: pa.Array, field: str) -> pa.Array:
+def _encode_strings(array: pa.Array, field: str) -> pa.Array:
     """Encode text, quoted; only quotes, backslashes and control characters are escaped."""
     texts = array.cast(TEXT, safe=False)
     try:
@@ -98,7 +98,7 @@ def _escape(texts: pa.Array) -> pa.Array:
     return texts
 
 
-def encode_binary(array: pa.Array, _: str) -> pa.Array:
+def _encode_binary(array: pa.Array, _: str) -> pa.Array:
     """Encode byte strings as base64 text."""
     array = array.cast(pa.large_binary())
     text, lengths = base64_text.encode(view_bytes(array), np.diff(view_offsets(array)))
@@ -109,7 +109,7 @@ def encode_binary(array: pa.Array, _: str) -> pa.Array:
     return concat('"', texts, '"')
 
 
-def encode_timestamps(array: pa.Array, field: str) -> pa.Array:
+def _encode_timestamps(array: pa.Array, field: str) -> pa.Array:
     """Encode as ISO 8601 with all digits of the unit; zoned ones as UTC with ``Z``, others without a zone."""
     check_times(array, field)
     end = '"' if array.type.tz is None else 'Z"'
@@ -117,13 +117,13 @@ def encode_timestamps(array: pa.Array, field: str) -> pa.Array:
     return concat('"', pc.replace_substring(texts, " ", "T"), end)
 
 
-def encode_times(array: pa.Array, field: str) -> pa.Array:
+def _encode_times(array: pa.Array, field: str) -> pa.Array:
     """Encode dates as ``YYYY-MM-DD``, times as ``HH:MM:SS`` with all digits of the unit."""
     check_times(array, field)
     return concat('"', array.cast(TEXT), '"')
 
 
-def encode_decimals(array: pa.Array, field: str) -> pa.Array:
+def _encode_decimals(array: pa.Array, field: str) -> pa.Array:
     """Encode decimals with all digits, those of a negative scale as integers."""
     return plain_decimals(array, field).cast(TEXT)
 
@@ -133,17 +133,17 @@ ENCODERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array, str], p
     # Arrow writes these two as JSON does, and exactly.
     (pt.is_boolean, lambda array, _: array.cast(TEXT)),
     (pt.is_integer, lambda array, _: array.cast(TEXT)),
-    (pt.is_decimal, encode_decimals),
-    (pt.is_string, encode_strings),
-    (pt.is_large_string, encode_strings),
-    (pt.is_string_view, encode_strings),
-    (pt.is_binary, encode_binary),
-    (pt.is_large_binary, encode_binary),
-    (pt.is_binary_view, encode_binary),
-    (pt.is_fixed_size_binary, encode_binary),
-    (pt.is_timestamp, encode_timestamps),
-    (pt.is_date, encode_times),
-    (pt.is_time, encode_times),
+    (pt.is_decimal, _encode_decimals),
+    (pt.is_string, _encode_strings),
+    (pt.is_large_string, _encode_strings),
+    (pt.is_string_view, _encode_strings),
+    (pt.is_binary, _encode_binary),
+    (pt.is_large_binary, _encode_binary),
+    (pt.is_binary_view, _encode_binary),
+    (pt.is_fixed_size_binary, _encode_binary),
+    (pt.is_timestamp, _encode_timestamps),
+    (pt.is_date, _encode_times),
+    (pt.is_time, _encode_times),
     (pt.is_duration, lambda array, _: array.cast(pa.int64()).cast(TEXT)),
 )
 """The encoder of each type, called with the array and the name of its field; floats need an option more, see `encode_floats`."""

@@ -28,10 +28,10 @@ PIECE_BYTES = 1 << 18
 OFFSET_BYTES = 8
 
 
-def has_border(separator: bytes) -> bool:
+def _has_border(separator: bytes) -> bool:
     """Tell whether two occurrences of a separator can overlap: whether a proper prefix is also a suffix.
 
-    >>> has_border(b"aa"), has_border(b"abca"), has_border(b"<>")
+    >>> _has_border(b"aa"), _has_border(b"abca"), _has_border(b"<>")
     (True, True, False)
     """
     return any(separator.endswith(separator[:size]) for size in range(1, len(separator)))
@@ -49,7 +49,7 @@ def find_first(data: Bytes, separator: bytes, begin: int) -> int:
 
 def find_last_end(data: Bytes, separator: bytes) -> int:
     """Return the end of the last complete record, 0 if there is none. `data` begins with a record."""
-    if has_border(separator):
+    if _has_border(separator):
         return max((int(ends[-1]) for ends in find_ends(data, 0, separator) if ends.size), default=0)
     for end in range(data.size, 0, -PIECE_BYTES):
         begin = max(0, end - PIECE_BYTES)
@@ -95,7 +95,7 @@ def find_set(mask: NDArray[np.bool_]) -> Positions:
 
 
 def _find_long_ends(data: Bytes, begin: int, separator: bytes) -> Iterator[Positions]:
-    overlaps = has_border(separator)
+    overlaps = _has_border(separator)
     free = begin  # the first byte after the separators found so far
     for at in range(begin, data.size - len(separator) + 1, PIECE_BYTES):
         stop = min(at + PIECE_BYTES, data.size - len(separator) + 1)

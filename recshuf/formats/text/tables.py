@@ -21,12 +21,12 @@ _TEXT_TYPES = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
 _LARGEST_STRING_BYTES = 2**31 - 1
 
 
-def strip_separator(lines: pa.LargeBinaryArray, separator: bytes) -> pa.LargeBinaryArray:
+def _strip_separator(lines: pa.LargeBinaryArray, separator: bytes) -> pa.LargeBinaryArray:
     """Return the records without their separators."""
     return pc.binary_slice(lines, 0, -len(separator))
 
 
-def append_separator(values: pa.LargeBinaryArray, separator: bytes) -> pa.LargeBinaryArray:
+def _append_separator(values: pa.LargeBinaryArray, separator: bytes) -> pa.LargeBinaryArray:
     """Return the values, each followed by the separator."""
     ends = pa.scalar(separator, pa.large_binary())
     return pc.binary_join_element_wise(values, pa.scalar(b"", pa.large_binary()), ends)
@@ -97,7 +97,7 @@ class TextDecoder(Decoder):
         """See `Decoder`; lines that are not UTF-8 are bad."""
         if self._takes_bytes:
             return None
-        texts = strip_separator(batch.column(0), self._separator)
+        texts = _strip_separator(batch.column(0), self._separator)
         if _is_utf8(texts):
             return None
         bad = find_invalid(texts)
@@ -112,7 +112,7 @@ class TextDecoder(Decoder):
 
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """See `Decoder`."""
-        values = strip_separator(batch.column(0), self._separator)
+        values = _strip_separator(batch.column(0), self._separator)
         kind = self._schema.field(0).type
         if kind in (pa.string(), pa.binary()) and view_records(values)[0].size > _LARGEST_STRING_BYTES:
             raise ConversionError(
@@ -169,7 +169,7 @@ def encode_text(batch: pa.RecordBatch, separator: bytes) -> pa.LargeBinaryArray:
         raise ConversionError(name, "text cannot hold nulls", remedy="write JSONL or Parquet")
     if column.type != pa.large_binary():
         column = column.cast(pa.large_binary())
-    lines = append_separator(column, separator)
+    lines = _append_separator(column, separator)
     data, offsets = view_records(lines)
     ends = np.concatenate([np.zeros(1, np.int64), *find_ends(data, 0, separator)])
     if not np.array_equal(ends, offsets):

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-DEFAULT_PILES = 1024
+_DEFAULT_PILES = 1024
 """Piles of a store whose size is not known. 64 MB at a time are then written in slices of 64 kB, and 10 GB are in piles of
 10 MB."""
 BUFFER_BYTES = 64 << 20
@@ -101,7 +101,7 @@ class PileWriter:
         own_name = SetNames(self._folder, name)
         self._name = name
         self._buffer_bytes = buffer_bytes
-        snapshot = self._folder.create(Snapshot.new(seed, piles or DEFAULT_PILES))
+        snapshot = self._folder.create(Snapshot.new(seed, piles or _DEFAULT_PILES))
         self._snapshot = _check_store(self._folder.path, snapshot, seed, piles)
         if schema is not None:
             check_names(schema.names)

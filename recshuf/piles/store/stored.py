@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from recshuf.system.buffers import Allocate
 
 
-def number_sources(sets: Iterable[SetDescription], inputs: Sequence[str]) -> tuple[list[int], list[str]]:
+def _number_sources(sets: Iterable[SetDescription], inputs: Sequence[str]) -> tuple[list[int], list[str]]:
     """Return for each set what to add to the numbers of its sources, and the names of all sources.
 
     Sets of one stream number their sources together. Streams follow in the order of their first sets, after the one of
@@ -99,7 +99,7 @@ class StoredPiles:
         ]
         shape = (3, *shape[1:])
         self._digests = np.stack(columns, axis=1) if columns else np.zeros(shape, np.int64)
-        self._bases, sources = number_sources(
+        self._bases, sources = _number_sources(
             (footer.description for footer in footers), (found.origin or {}).get("names", [])
         )
         self.sources: tuple[str, ...] = tuple(sources)

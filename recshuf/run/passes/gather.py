@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from recshuf.records.keys import KeyRange
 
 
-JOINED_BYTES = 2 << 20
+_JOINED_BYTES = 2 << 20
 """Smaller runs of piles cost more in calls than in bytes."""
 
 
@@ -145,7 +145,7 @@ def iterate_runs(
     first: int,
     stop: int,
     largest_bytes: int,
-    joined_bytes: int = JOINED_BYTES,
+    joined_bytes: int = _JOINED_BYTES,
     place: int = 0,
 ) -> Iterator[PileRun | OrderedReader]:
     """Yield the runs that cover records ``first`` to ``stop`` of the shuffled order.
@@ -213,7 +213,7 @@ class GatherTask:
     """First record of each shard in the shuffled order, and the end of the last."""
     finished: Collection[int] = ()
     """Shards that are not to be written."""
-    joined_bytes: int = JOINED_BYTES
+    joined_bytes: int = _JOINED_BYTES
     """Consecutive piles are ordered together up to this size."""
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from recshuf.interfaces import Decoder, InputSummary, Source
     from recshuf.job.job import Job
 
-CONVERSION_FACTOR = 1.5
+_CONVERSION_FACTOR = 1.5
 """Memory of a batch in table form, as a multiple of its native size; offsets and validity add to it."""
 _UNKNOWN_RECORD_BYTES = 32  # of inputs of unknown size
 _PREFIX_BYTES = 16 << 20  # of records from which a decoder may infer the schema
@@ -94,7 +94,7 @@ class Decoding:
     def find_costs(self, source: Source, sink_bytes: Callable[[int], int]) -> Costs:
         """Return the memory needs of a run."""
         grows = self.converts or isinstance(self.inner, FieldAdder)
-        costs = Costs(source.reading_bytes, sink_bytes, CONVERSION_FACTOR if grows else 1.0)
+        costs = Costs(source.reading_bytes, sink_bytes, _CONVERSION_FACTOR if grows else 1.0)
         if isinstance(self.decoder, ProvenanceDecoder):
             return _add_provenance_costs(costs, source.inputs, self.decoder.column_bytes)
         return costs

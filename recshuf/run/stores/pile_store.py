@@ -239,7 +239,7 @@ class StoreUpdate:
     def _change(self, newest: Snapshot) -> Snapshot:
         if self._entries and self._snapshot.schema is not None:
             newest = newest.add(tuple(self._entries), self._snapshot.schema)
-        expired = find_expired(newest.sets, self._limits)
+        expired = _find_expired(newest.sets, self._limits)
         if any(one.name in expired for one in self._entries):
             raise UsageError(
                 f"{self._folder.path}: the limits of the window would remove what is appended; raise them"
@@ -311,12 +311,12 @@ def _fit_job(job: Job, snapshot: Snapshot) -> Job:
     return replace(job, read=replace(job.read, schema=schema))
 
 
-def find_expired(sets: Sequence[SetEntry], limits: dict[str, float]) -> set[str]:
+def _find_expired(sets: Sequence[SetEntry], limits: dict[str, float]) -> set[str]:
     """Return the names of the sets that leave a window. Sets of one time leave together.
 
     >>> from recshuf.piles.store.snapshots import SetEntry
     >>> sets = [SetEntry("a", 5, 50, 0, "", 1.0), SetEntry("b", 5, 50, 0, "", 2.0), SetEntry("c", 5, 50, 0)]
-    >>> sorted(find_expired(sets, {"records": 9})), sorted(find_expired(sets, {"before": 2.0}))
+    >>> sorted(_find_expired(sets, {"records": 9})), sorted(_find_expired(sets, {"before": 2.0}))
     (['a', 'c'], ['a', 'c'])
     """
     newest_first = sorted(sets, key=lambda one: (one.age_key, one.name), reverse=True)

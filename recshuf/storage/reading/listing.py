@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from recshuf.storage.reading.objects import Stores
     from recshuf.system.listing import NameRules
 
-LISTED_SCHEMES = ("s3", "gs", "az", "hf")
+_LISTED_SCHEMES = ("s3", "gs", "az", "hf")
 """Schemes of stores that have prefixes; of others, one object is read."""
 
 
@@ -67,7 +67,7 @@ class InputLister:
         return found
 
     def _list_url(self, pattern: str, url: Url) -> list[InputFile]:
-        listed = url.scheme in LISTED_SCHEMES
+        listed = url.scheme in _LISTED_SCHEMES
         if not listed and "?" not in url.key and url.key[-1:] in ("", "/"):
             raise DirectoryInputError(
                 pattern, "is a folder, which HTTP does not list", remedy="name a file in it"

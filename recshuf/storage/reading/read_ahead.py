@@ -36,7 +36,7 @@ PART_BYTES = 16 << 20
 """Bytes of a request of many; `divide` lets it have a quarter more."""
 UNIT_BYTES = 1 << 19
 """Least bytes of a request, but at the end of an object."""
-AHEAD_PARTS = 2
+_AHEAD_PARTS = 2
 """Segments in flight behind the one that is read."""
 WORKER_BYTES = 128 << 20
 """Memory for segments, for each worker."""
@@ -288,7 +288,7 @@ class SegmentedObject:
         long = sum(end - begin > 2 * share for begin, end in expected)
         rest = sum(end - begin for begin, end in expected if end - begin <= 2 * share)
         fitting = (self._cache.reader_bytes - rest) // (max(1, long) * share) - 1
-        return max(1, min(AHEAD_PARTS, fitting))
+        return max(1, min(_AHEAD_PARTS, fitting))
 
     def _read_ahead(self, segment: Segment, end: int, expected: Sequence[Range]) -> None:
         """Begin to fetch what follows a segment of the full size, and the rest of a read up to `end`."""
@@ -299,7 +299,7 @@ class SegmentedObject:
             reach = at + (self._count_ahead(expected) - 1) * share + 1
             self._fill(at, max(end, min(reach, most)), share, max(end, most))
         elif segment.wanted >= part:
-            self._fill(at, max(end, at + (AHEAD_PARTS - 1) * part + 1), part)
+            self._fill(at, max(end, at + (_AHEAD_PARTS - 1) * part + 1), part)
         else:
             self._fill(at, end, part if end - at >= _LARGE_BYTES else min(part, _GROWTH * segment.wanted))
 

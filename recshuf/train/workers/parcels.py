@@ -123,7 +123,7 @@ class _Opened:
             self._next += 1
         records = self._stream.read_next_batch()
         self._next += 1
-        return own_memory(records, self._content)
+        return _own_memory(records, self._content)
 
 
 _pool = FilePool()
@@ -154,7 +154,7 @@ def _write(batches: Sequence[pa.RecordBatch], sink: pa.NativeFile) -> None:
             stream.write_batch(batch)
 
 
-def own_memory(records: pa.RecordBatch, memory: NDArray[np.uint8]) -> pa.RecordBatch:
+def _own_memory(records: pa.RecordBatch, memory: NDArray[np.uint8]) -> pa.RecordBatch:
     """Return records in memory that is ours with buffers that may be written to, where arrays need them."""
     columns = [_own(column, memory) for column in records.columns]
     return pa.RecordBatch.from_arrays(columns, schema=records.schema)

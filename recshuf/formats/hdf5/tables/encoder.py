@@ -77,11 +77,11 @@ class _FixedEncoder(LeafEncoder):
     def encode(self, array: pa.Array) -> pa.Array:
         row_count = len(array)
         for _ in self.row_shape:
-            refuse_nulls(array, self.field)
+            _refuse_nulls(array, self.field)
             array = array.flatten()
-        refuse_nulls(array, self.field)
+        _refuse_nulls(array, self.field)
         width = max(1, self.row_bytes)
-        raw = view_items(array) if self.row_bytes else np.zeros(row_count, np.uint8)
+        raw = _view_items(array) if self.row_bytes else np.zeros(row_count, np.uint8)
         return pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), row_count, [None, pa.py_buffer(raw)])
 
 
@@ -93,7 +93,7 @@ class _TextEncoder(LeafEncoder):
         self.tid = h5t.py_create(h5py.string_dtype("utf-8"), logical=True)
 
     def encode(self, array: pa.Array) -> pa.Array:
-        refuse_nulls(array, self.field)
+        _refuse_nulls(array, self.field)
         rows = array.cast(pa.large_binary())
         data = view_bytes(rows)
         if data.size and data.min() == 0:
@@ -111,7 +111,7 @@ class _BinaryEncoder(LeafEncoder):
         self.tid = h5t.vlen_create(h5t.py_create(np.dtype(np.uint8)))
 
     def encode(self, array: pa.Array) -> pa.Array:
-        refuse_nulls(array, self.field)
+        _refuse_nulls(array, self.field)
         return array.cast(pa.large_binary())
 
 
@@ -125,13 +125,13 @@ class _ListEncoder(LeafEncoder):
         self.tid = h5t.vlen_create(_find_item_type(kind.value_type, self.field))
 
     def encode(self, array: pa.Array) -> pa.Array:
-        refuse_nulls(array, self.field)
+        _refuse_nulls(array, self.field)
         lists = array.cast(self._list_type)
         items = lists.flatten()
-        refuse_nulls(items, self.field)
+        _refuse_nulls(items, self.field)
         offsets = view_offsets(lists)
         offsets = (offsets - offsets[0]) * self._item_bytes
-        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(view_items(items))]
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(_view_items(items))]
         return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(array), buffers)
 
 
@@ -213,14 +213,14 @@ def flatten_structs(arrays: list[pa.Array], names: list[str], prefix: str = "") 
     for array, name in zip(arrays, names, strict=True):
         plain = _plain_array(array)
         if pa.types.is_struct(plain.type):
-            refuse_nulls(plain, prefix + name)
+            _refuse_nulls(plain, prefix + name)
             inner_names = [field.name for field in plain.type]
             yield from flatten_structs(plain.flatten(), inner_names, f"{prefix}{name}.")
         else:
             yield plain
 
 
-def refuse_nulls(array: pa.Array, field: str) -> None:
+def _refuse_nulls(array: pa.Array, field: str) -> None:
     """Raise `ConversionError` if an array has nulls."""
     if array.null_count:
         raise ConversionError(
@@ -228,7 +228,7 @@ def refuse_nulls(array: pa.Array, field: str) -> None:
         )
 
 
-def view_items(array: pa.Array) -> np.ndarray[Any, np.dtype[np.uint8]]:
+def _view_items(array: pa.Array) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """Return the bytes of the values of a fixed-size array without nulls, booleans as one byte each."""
     if pa.types.is_boolean(array.type):
         flags: np.ndarray[Any, Any] = array.to_numpy(zero_copy_only=False)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 256 * 1024
 """Chunk size of datasets without chunks."""
-MAX_CHUNK_ROW_BYTES = 64 << 20
+_MAX_CHUNK_ROW_BYTES = 64 << 20
 """Most bytes of all chunks of the same rows."""
 
 
@@ -225,7 +225,7 @@ def _shard_chunk(dataset: h5d.DatasetID, row_count: int) -> tuple[int, ...]:
     if chunk is None:
         rows = min(CHUNK_BYTES // row_bytes, row_count)
         return (max(1, rows), *(max(1, width) for width in row_shape))
-    return (max(1, min(chunk[0], MAX_CHUNK_ROW_BYTES // row_bytes)), *chunk[1:])
+    return (max(1, min(chunk[0], _MAX_CHUNK_ROW_BYTES // row_bytes)), *chunk[1:])
 
 
 def _find_most(dataset: h5d.DatasetID) -> tuple[int, ...]:

@@ -123,7 +123,7 @@ def read_annotations(name: str, footer: bytes) -> Annotations:
                 remedy = "leave it out with --columns, or write it with another type"
                 raise InputError(
                     name,
-                    f"its type {name_annotation(mark)} cannot be kept",
+                    f"its type {_name_annotation(mark)} cannot be kept",
                     place=f"field {group!r}",
                     remedy=remedy,
                 )
@@ -184,7 +184,7 @@ def _encode(element: RawFields, fields: Sequence[int]) -> bytes:
     return encode_fields({field: element[field] for field in fields if field in element})
 
 
-def name_annotation(mark: bytes) -> str:
+def _name_annotation(mark: bytes) -> str:
     """Return the name of an annotation as in the specification."""
     element = ThriftReader(mark).read_raw_fields()
     logical = _logical_id(element)
@@ -195,7 +195,7 @@ def name_annotation(mark: bytes) -> str:
 
 def name_type(field: pa.Field) -> str:
     """Return the type of a field for messages: Arrow's name, and its annotations."""
-    return " ".join([str(field.type), *(f"({name_annotation(mark)})" for mark in _marks_of(field).values())])
+    return " ".join([str(field.type), *(f"({_name_annotation(mark)})" for mark in _marks_of(field).values())])
 
 
 def merge_marks(left: pa.Field, right: pa.Field) -> Marks | None:
@@ -209,7 +209,7 @@ def merge_marks(left: pa.Field, right: pa.Field) -> Marks | None:
     if ours == theirs and left.type == right.type:
         return ours
     marks = [*ours.values(), *theirs.values()]
-    return {} if all(name_annotation(mark) in _LOOSE for mark in marks) else None
+    return {} if all(_name_annotation(mark) in _LOOSE for mark in marks) else None
 
 
 def _marks_of(field: pa.Field) -> Marks:
@@ -275,7 +275,7 @@ def _put(element: RawFields, mark: bytes | None) -> RawFields:
         return element
     wanted = ThriftReader(mark).read_raw_fields()
     if any(wanted.get(field) != element.get(field) for field in _COMPARED if field in wanted):
-        raise RuntimeError(f"a column of type {name_annotation(mark)} is stored in another physical type")
+        raise RuntimeError(f"a column of type {_name_annotation(mark)} is stored in another physical type")
     return {
         **{field: value for field, value in element.items() if field not in _KEPT},
         **{field: wanted[field] for field in _KEPT if field in wanted},

@@ -56,7 +56,7 @@ class EntryCount:
         if self._nested:
             edges = np.minimum(np.maximum(self._edges - self.rows, 0), batch.num_rows)
             for index in self._nested:
-                found = list(count_entries(batch.column(index), edges))
+                found = list(_count_entries(batch.column(index), edges))
                 counts = self._counts[index]
                 self._counts[index] = list(map(np.add, counts, found)) if counts else found
         self.rows += batch.num_rows
@@ -74,18 +74,18 @@ def _count_flat(kind: pa.DataType, rows: Sequence[int]) -> list[Any]:
     return [] if pa.types.is_nested(storage) else [rows]
 
 
-def count_entries(column: pa.Array, edges: NDArray[Any]) -> Iterator[NDArray[np.int64]]:
+def _count_entries(column: pa.Array, edges: NDArray[Any]) -> Iterator[NDArray[np.int64]]:
     """Yield, for each Parquet column below a column, the entries of the rows between each two edges.
 
-    >>> [found.tolist() for found in count_entries(pa.array([[1, 2], [], None, [3]]), np.array([0, 1, 4]))]
+    >>> [found.tolist() for found in _count_entries(pa.array([[1, 2], [], None, [3]]), np.array([0, 1, 4]))]
     [[2, 3]]
     """
     kind, types = column.type, pa.types
     if isinstance(kind, pa.BaseExtensionType):
-        yield from count_entries(column.storage, edges)
+        yield from _count_entries(column.storage, edges)
     elif types.is_struct(kind):
         for index in range(kind.num_fields):
-            yield from count_entries(column.field(index), edges)
+            yield from _count_entries(column.field(index), edges)
     elif types.is_fixed_size_list(kind):
         nulls = (
             _count_between(column.is_null().to_numpy(zero_copy_only=False), edges) if column.null_count else 0
@@ -94,7 +94,7 @@ def count_entries(column: pa.Array, edges: NDArray[Any]) -> Iterator[NDArray[np.
     elif types.is_nested(kind) and has_offsets(kind):
         offsets = view_offsets(column)
         empty = _count_between(offsets[1:] == offsets[:-1], edges)
-        for found in count_entries(column.values, offsets[edges]):
+        for found in _count_entries(column.values, offsets[edges]):
             yield found + empty
     else:
         yield edges[1:] - edges[:-1]

@@ -43,18 +43,18 @@ def dense_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_dictionary(kind):
         return dense_type(kind.value_type)
     if pa.types.is_nested(kind) and not is_extension(kind):
-        return with_children(kind, [dense_field(child) for child in child_fields(kind)])
+        return with_children(kind, [_dense_field(child) for child in child_fields(kind)])
     return _DENSE.get(str(kind), kind)
 
 
-def dense_field(field: pa.Field) -> pa.Field:
+def _dense_field(field: pa.Field) -> pa.Field:
     """Return the field with its type made dense; name, nullability and metadata stay."""
     return field.with_type(dense_type(field.type))
 
 
 def dense_schema(schema: pa.Schema) -> pa.Schema:
     """Return the schema with every type made dense."""
-    return pa.schema([dense_field(field) for field in schema], metadata=schema.metadata)
+    return pa.schema([_dense_field(field) for field in schema], metadata=schema.metadata)
 
 
 def held_type(kind: pa.DataType) -> pa.DataType:

@@ -130,7 +130,7 @@ def columns_of(union: pa.Schema, schema: pa.Schema, name: str, others: list[str]
 
 def _merge_columns(left: pa.Field, right: pa.Field, owner: str, name: str, *, widens: bool) -> pa.Field:
     try:
-        return unify_fields(left, right, left.name, widens=widens)
+        return _unify_fields(left, right, left.name, widens=widens)
     except FieldClash as clash:
         raise InputError(
             name,
@@ -142,13 +142,13 @@ def _merge_columns(left: pa.Field, right: pa.Field, owner: str, name: str, *, wi
 
 def _find_remedy(left: pa.Field, right: pa.Field) -> str:
     try:
-        kind = unify_fields(left, right, left.name, widens=True).type
+        kind = _unify_fields(left, right, left.name, widens=True).type
     except FieldClash:
         return "convert one of them, or shuffle the files apart"
     return f"give --widen to make both {kind}, or shuffle the files apart"
 
 
-def unify_fields(left: pa.Field, right: pa.Field, path: str, *, widens: bool = False) -> pa.Field:
+def _unify_fields(left: pa.Field, right: pa.Field, path: str, *, widens: bool = False) -> pa.Field:
     """Return a field that holds the values of both, with name and metadata of `left`. `widens` as in `SchemaUnion`.
 
     Raises
@@ -295,7 +295,7 @@ def _finer(left: pa.DataType, right: pa.DataType) -> str:
 
 
 def _unify_nested(left: pa.DataType, right: pa.DataType, path: str, *, widens: bool) -> pa.DataType:
-    unify = partial(unify_fields, widens=widens)
+    unify = partial(_unify_fields, widens=widens)
     if is_variable_list(left) and is_variable_list(right):
         wide = right if pa.types.is_large_list(right) else left
         return with_value_field(wide, unify(left.value_field, right.value_field, f"{path}.element"))
@@ -321,7 +321,7 @@ def _unify_structs(left: pa.StructType, right: pa.StructType, path: str, *, wide
     if len(ours) < left.num_fields or len(theirs) < right.num_fields:
         raise FieldClash(path, left, right)
     unify: Callable[[str], pa.Field] = lambda name: (  # noqa: E731 - shorter than a named closure
-        unify_fields(ours[name], theirs[name], f"{path}.{name}", widens=widens)
+        _unify_fields(ours[name], theirs[name], f"{path}.{name}", widens=widens)
         if name in theirs
         else ours[name].with_nullable(True)
     )

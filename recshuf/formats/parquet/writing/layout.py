@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 ROW_GROUP_BYTES = 1 << 26
 """Most Arrow data in a row group."""
-LEAST_GROUP_BYTES = 1 << 20
+_LEAST_GROUP_BYTES = 1 << 20
 """Least Arrow data in a row group: a smaller one takes longer to open than to read, and its footer entry is as large."""
 ROW_GROUP_ROWS = 1 << 20
 """Most rows in a row group, unless the inputs have more."""
@@ -75,8 +75,8 @@ class RowCost:
         return 2 * self.row_bytes + self.scratch_bytes
 
     def least_rows(self) -> int:
-        """Return the rows of `LEAST_GROUP_BYTES`."""
-        return math.ceil(LEAST_GROUP_BYTES / max(1, self.row_bytes))
+        """Return the rows of `_LEAST_GROUP_BYTES`."""
+        return math.ceil(_LEAST_GROUP_BYTES / max(1, self.row_bytes))
 
     def most_rows(self) -> int:
         """Return the rows of a row group within `ROW_GROUP_BYTES` and `SINK_BYTES`."""

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from recshuf.errors import ForbiddenOutputError, OutputError, UsageError
+from recshuf.storage.reading.input_names import MANIFEST_SUFFIX
 from recshuf.storage.urls import is_url
-from recshuf.system.listing import MANIFEST_SUFFIX
 from recshuf.system.paths import real_path, refuse_url
 
 if TYPE_CHECKING:

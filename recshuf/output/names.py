@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from recshuf.system.listing import MANIFEST_SUFFIX
+from recshuf.storage.reading.input_names import MANIFEST_SUFFIX
 from recshuf.system.paths import shorten_name
 
 _SHARD = re.compile(r"shard-\d{5,}[.\w]*")

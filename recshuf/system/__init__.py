@@ -1,1 +1,1 @@
-"""The operating system: paths, page cache, locks, atomic renames, file listing, memory, threads."""
+"""The operating system: paths, page cache, locks, atomic renames, memory, threads."""

@@ -18,7 +18,7 @@ import recshuf
 from recshuf.errors import UsageError
 from recshuf.run import pipeline
 from recshuf.run.resolving import decoding
-from recshuf.system.listing import name_stdin
+from recshuf.storage.reading.local_listing import name_stdin
 from tests.support.formats.format_tools import OneWayWriter
 from tests.support.numbered_files import make_inputs, read_ids
 

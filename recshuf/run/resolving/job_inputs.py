@@ -12,8 +12,8 @@ from recshuf.formats import NameRules
 from recshuf.interfaces import InputFile
 from recshuf.piles.store.store_folder import StoreFolder
 from recshuf.storage.reading.listing import InputLister, find_pattern, leave_out_output
+from recshuf.storage.reading.local_listing import name_stdin
 from recshuf.storage.reading.objects import Stores
-from recshuf.system.listing import name_stdin
 
 if TYPE_CHECKING:
     from recshuf.job.job import Job

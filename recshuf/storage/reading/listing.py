@@ -10,11 +10,8 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import DirectoryInputError, InputError, MissingInputError
 from recshuf.interfaces import InputFile
-from recshuf.storage.reading.local import opener_of
-from recshuf.storage.reading.store import compare_weakly
-from recshuf.storage.urls import Url, is_url
-from recshuf.system import listing
-from recshuf.system.listing import (
+from recshuf.storage.reading import local_listing
+from recshuf.storage.reading.input_names import (
     MANIFEST_SUFFIX,
     ONLY_OTHERS,
     TABLES,
@@ -24,13 +21,16 @@ from recshuf.system.listing import (
     natural_key,
     refuse_table,
 )
+from recshuf.storage.reading.local import opener_of
+from recshuf.storage.reading.store import compare_weakly
+from recshuf.storage.urls import Url, is_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from recshuf.interfaces import Stamp
+    from recshuf.storage.reading.input_names import NameRules
     from recshuf.storage.reading.objects import Stores
-    from recshuf.system.listing import NameRules
 
 _LISTED_SCHEMES = ("s3", "gs", "az", "hf")
 """Schemes of stores that have prefixes; of others, one object is read."""
@@ -51,7 +51,7 @@ class InputLister:
         self._stores = stores
 
     def list_all(self, patterns: Iterable[str]) -> list[InputFile]:
-        """Expand paths, directories, globs and URLs, with the rules of `recshuf.system.listing.expand_inputs`.
+        """Expand paths, directories, globs and URLs, with the rules of `local_listing.expand_inputs`.
 
         Raises
         ------
@@ -63,7 +63,7 @@ class InputLister:
             if is_url(pattern):
                 found += self._list_url(pattern, Url.parse(pattern))
             else:
-                found += listing.expand_inputs([pattern], self._rules, self._warn)
+                found += local_listing.expand_inputs([pattern], self._rules, self._warn)
         return found
 
     def _list_url(self, pattern: str, url: Url) -> list[InputFile]:
@@ -167,7 +167,7 @@ def _match(parts: Sequence[str], pattern: Sequence[str]) -> bool:
 
 
 def _refuse_tables(pattern: str, prefix: Url, names: Iterable[str], found: Collection[str]) -> None:
-    """Refuse those files of a table that were found, as `recshuf.system.listing` does; its log lies below the prefix."""
+    """Refuse those files of a table that were found, as `local_listing` does; its log lies below the prefix."""
     for folder, kind in _find_tables(names, len(str(prefix))):
         if any(name.startswith(folder) for name in found):
             raise refuse_table(pattern, kind, folder.rstrip("/"))
@@ -197,7 +197,7 @@ def find_pattern(patterns: Iterable[str], output: str, *, is_directory: bool) ->
         Whether a URL is a prefix for shards.
     """
     if not is_url(output):
-        return listing.find_pattern([pattern for pattern in patterns if not is_url(pattern)], output)
+        return local_listing.find_pattern([pattern for pattern in patterns if not is_url(pattern)], output)
     target = output.rstrip("/")
     written = f"{target}/shard" if is_directory else target
     for pattern in filter(is_url, patterns):
@@ -249,7 +249,7 @@ def leave_out_output(files: list[InputFile], patterns: Sequence[str], output: st
         File, folder or URL; it may be missing.
     """
     if not is_url(output):
-        return listing.leave_out_output(files, patterns, output)
+        return local_listing.leave_out_output(files, patterns, output)
     target = output.rstrip("/")
     if target in {pattern.rstrip("/") for pattern in patterns}:
         return files

@@ -26,7 +26,7 @@ from recshuf.errors import InputError, OutputError
 from recshuf.formats import NameRules, parquet
 from recshuf.formats.lines.sink import FileOutput
 from recshuf.interfaces import WriteOptions
-from recshuf.system.listing import expand_inputs
+from recshuf.storage.reading.local_listing import expand_inputs
 from tests.fuzzing.server import Server
 from tests.support.formats.hostile_tools import GB, refusal
 

@@ -16,7 +16,7 @@ import pytest
 import recshuf
 from recshuf.errors import CheckError, ConversionError, InputError
 from recshuf.run import pipeline
-from recshuf.system.listing import MANIFEST_SUFFIX
+from recshuf.storage.reading.input_names import MANIFEST_SUFFIX
 from tests.support.golden_inputs import make_inputs
 from tests.support.output_trees import list_tree
 

@@ -8,7 +8,7 @@ import pytest
 
 from recshuf.errors import InputError
 from recshuf.formats import NameRules
-from recshuf.system.listing import expand_inputs
+from recshuf.storage.reading.local_listing import expand_inputs
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
-from recshuf.errors import PileError
 from recshuf.train.loader import PileLoader as StoreLoader
 from recshuf.train.stores import open_piles
 
@@ -80,10 +79,4 @@ class _CachedStore:
     make: Callable[[], Path]
 
     def piles(self) -> StoredPiles:
-        path = self.make()
-        try:
-            return open_piles(path)[0]
-        except PileError as error:
-            from recshuf.run.stores.cached_store import explain_damage
-
-            raise explain_damage(path, error) from error
+        return open_piles(self.make())[0]

@@ -160,8 +160,11 @@ def test_a_damaged_store_is_made_again_when_it_was_dropped(spoil: Callable[[Path
     (store,) = list_stores()
     spoil(store)
     for _ in range(2):
-        with pytest.raises(PileError, match=rf"^{store}/.* \(recshuf store drop {store} deletes it\)$"):
+        with pytest.raises(
+            PileError, match=rf"^{store}/.*; .*recshuf store drop {store}, and make"
+        ) as raised:
             open_loader("data", seed=7)
+        assert str(raised.value).count("recshuf store drop") == 1
     drop_store(store)
     assert sorted(read_ids(open_loader("data", seed=7))) == list(range(50))
 

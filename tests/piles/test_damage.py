@@ -118,7 +118,8 @@ def test_a_missing_set_is_named(store: Path) -> None:
     for path in sorted((store / "sets").iterdir()):
         path.rename(path.with_suffix(".away"))
         with pytest.raises(
-            PileError, match=f"{path}: cannot be opened: No such file.*; put it back, or make the"
+            PileError,
+            match=f"{path}: cannot be opened: No such file.*; put it back, or delete the store with",
         ):
             read_all(store)
         path.with_suffix(".away").rename(path)
@@ -218,7 +219,7 @@ def test_a_gather_from_a_damaged_slice_puts_nothing_in_place(store: Path, tmp_pa
     content = bytearray(path.read_bytes())
     content[48] ^= 1  # in the payload of the first slice
     path.write_bytes(content)
-    damage = f"^{path}: region 0 .*faulty; make the store again on another disk$"
+    damage = f"^{path}: region 0 .*faulty; .*recshuf store drop {store}, and make it again on another disk$"
     with pytest.raises(PileError, match=damage):
         list(recshuf.PileLoader(store, 1))
     with pytest.raises(PileError, match=damage):
@@ -230,7 +231,10 @@ def test_a_set_that_is_cut_while_it_is_read_is_damage_of_the_store(store: Path) 
     path = min((store / "sets").iterdir())
     piles = StoredPiles(store)
     path.write_bytes(b"")
-    with pytest.raises(PileError, match=f"^{path}: ends at byte .*; make the store again on another disk$"):
+    with pytest.raises(
+        PileError,
+        match=f"^{path}: ends at byte .*; .*recshuf store drop {store}, and make it again on another disk$",
+    ):
         piles.load([(0, int(np.flatnonzero(piles.counts[0])[0]))])
     piles.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from typing import TYPE_CHECKING, Protocol
 
 from recshuf.errors import DamagedSetError
@@ -21,7 +22,16 @@ if TYPE_CHECKING:
 
 
 RUN_REMEDY = "run again with another --temp-dir"
-STORE_REMEDY = "make the store again on another disk"
+
+
+def remake_store(store: Path) -> str:
+    """Return the advice for a damaged store. Nothing is written to its path while it is there.
+
+    >>> from pathlib import Path
+    >>> remake_store(Path("my store"))
+    "delete the store with recshuf store drop 'my store', and make it again"
+    """
+    return f"delete the store with recshuf store drop {shlex.quote(str(store))}, and make it again"
 
 
 class PileFile(Protocol):

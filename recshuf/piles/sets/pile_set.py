@@ -81,7 +81,7 @@ class PileSet:
         reads_all
             Whether every slice is verified now. A set that was not synced may lack some.
         remedy
-            What to do if the file is missing, for the message; else the caller adds it.
+            What to do if the file or its footer is damaged, for the message; else the caller adds it.
 
         Raises
         ------
@@ -100,8 +100,10 @@ class PileSet:
             found = cls(file, regions, footer.compression, footer.sums)
             if reads_all:
                 found.check()
-        except PileError:
+        except PileError as error:
             file.close()
+            if remedy and not isinstance(error, DamagedSetError):
+                raise PileError(f"{error}; {remedy}") from error
             raise
         return found, footer
 

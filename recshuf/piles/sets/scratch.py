@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from recshuf.errors import OutputError
-from recshuf.piles.sets.pile_file import RUN_REMEDY, STORE_REMEDY, LocalPileFile
+from recshuf.piles.sets.pile_file import RUN_REMEDY, LocalPileFile, remake_store
 from recshuf.system.descriptors import open_more
 from recshuf.system.paths import WriteMessages, open_regular, open_sole, write_error
 
@@ -126,7 +126,7 @@ class Scratch:
         paths = [folder / name for folder in (self.kept, *self._earlier)]
         path = next((path for path in paths if path.exists()), paths[0])
         descriptor = open_more(lambda: open_regular(path) if self._of_store else open_sole(path, os.O_RDONLY))
-        remedy = STORE_REMEDY if self._of_store else self.remedy
+        remedy = f"{remake_store(self.kept.parent)} on another disk" if self._of_store else self.remedy
         with self._lock:
             return LocalPileFile(self._add(descriptor), path, self.release, remedy)
 

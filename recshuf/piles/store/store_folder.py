@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import OutputError, PileError, RecshufError
 from recshuf.piles.sets.footer import TRAILER_BYTES, format_checksum
+from recshuf.piles.sets.pile_file import remake_store
 from recshuf.piles.store.snapshots import SetEntry, Snapshot, find_writer, parse_snapshot
 from recshuf.piles.store.store_errors import explain_damage, explain_gone, explain_missing, explain_unsynced
 from recshuf.system.atomic import sync
@@ -88,8 +89,10 @@ class StoreFolder:
 
     @property
     def is_rest(self) -> bool:
-        """Whether there is what a writer may leave in a store that is deleted: a folder for sets, and no snapshot."""
-        if not os.path.isdir(self.sets) or self._numbers() or self.list_foreign():  # noqa: PTH112 - as above
+        """Whether there is what is left of a store that is deleted: at most a folder for sets, and no snapshot."""
+        if not os.path.isdir(self.sets):  # noqa: PTH112 - as above
+            return os.path.isdir(self.path) and not os.listdir(self.path)  # noqa: PTH112, PTH208 - as above
+        if self._numbers() or self.list_foreign():
             return False
         return all(one.suffix in (SET_SUFFIX, _LOCK_SUFFIX) for one in self.sets.iterdir())
 
@@ -144,7 +147,7 @@ class StoreFolder:
                 return found
             if numbers:
                 raise PileError(
-                    f"{self._file(numbers[0])}: is damaged, and no other snapshot is left; make the store again"
+                    f"{self._file(numbers[0])}: is damaged, and no other snapshot is left; {remake_store(self.path)}"
                 )
             if not self._numbers():
                 return None

@@ -11,6 +11,7 @@ import numpy as np
 from recshuf.errors import PileError, UsageError
 from recshuf.piles.encoding.codec import choose_codec
 from recshuf.piles.encoding.packed import PackedRecords
+from recshuf.piles.sets.pile_file import remake_store
 from recshuf.piles.sets.pile_set import PileSet
 from recshuf.piles.sets.scratch import Scratch
 from recshuf.piles.store.store_folder import SET_SUFFIX, SETS_FOLDER, StoreFolder
@@ -111,13 +112,13 @@ class StoredPiles:
             self._scratch,
             entry.name + SET_SUFFIX,
             reads_all=False,
-            remedy="put it back, or make the store again",
+            remedy=f"put it back, or {remake_store(self.path)}",
         )
         path = self._find_file(entry.name)
         if entry.checksum != footer.checksum:
             raise PileError(
                 f"{path}: is another pile set than was written under this name; "
-                "put that back, or make the store again"
+                f"put that back, or {remake_store(self.path)}"
             )
         shape = (self.seed, self.info.pile_count)
         if (
@@ -126,7 +127,7 @@ class StoredPiles:
         ) != shape or footer.schema != self.info.schema:
             raise PileError(
                 f"{path}: has another seed, other columns or another number of piles than the store; "
-                "make the store again"
+                f"{remake_store(self.path)}"
             )
         return found, footer
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from recshuf.errors import OutputError, PileError
 from recshuf.piles.encoding.codec import choose_codec
+from recshuf.piles.sets.pile_file import remake_store
 from recshuf.piles.store.store_folder import SET_SUFFIX, StoreFolder
 from recshuf.piles.store.stored import StoredPiles
 from recshuf.records.arrays.byte_sizes import count_bytes
@@ -102,13 +103,13 @@ def _verify_regions(piles: StoredPiles, advance: Callable[[int, int], None]) -> 
         if found != [int(sums[set_index, pile]) for sums in given]:
             raise PileError(
                 f"{piles.path}: set {piles.names[set_index]}: its footer has other lengths than the records of "
-                f"pile {pile}; make the store again, and report this as a fault"
+                f"pile {pile}; {remake_store(piles.path)}, and report this as a fault"
             )
         advance(len(records), count_bytes(records.batch))
 
 
 def drop_store(path: Path) -> None:
-    """Delete a store, also a damaged one, or what a process has left that wrote to it while it was deleted.
+    """Delete a store, also a damaged one, or what is left of one: by a drop that died, or a process that wrote to it meanwhile.
 
     Raises
     ------

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import xxhash
 
-from recshuf.errors import InputError, OutputError, PileError, UsageError
+from recshuf.errors import InputError, OutputError, UsageError
 from recshuf.interfaces import Stamp
 from recshuf.job.options import describe_options
 from recshuf.piles.store.snapshots import STORE_VERSION
@@ -59,11 +59,6 @@ def find_or_scatter(job: Job, cache: Path, progress: Progress) -> Path:
     return path
 
 
-def explain_damage(path: Path, error: PileError) -> PileError:
-    """Return the error for a store that was found in the cache and is damaged: nobody else deletes it."""
-    return PileError(f"{error} (recshuf store drop {path} deletes it)")
-
-
 def _is_made(path: Path) -> bool:
     """Tell whether there is a store; nothing else may be in its place."""
     folder = StoreFolder(path)
@@ -71,8 +66,6 @@ def _is_made(path: Path) -> bool:
         if folder.find() is not None:
             return True
         folder.check_free()
-    except PileError as error:
-        raise explain_damage(path, error) from error
     except OutputError as error:
         raise OutputError(
             f"{path}: is no pile store, and has the name of the one of these inputs; delete it"

@@ -1,0 +1,143 @@
+"""Stores that are damaged or half deleted: the advice of every error works as it is written."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import recshuf
+from recshuf.piles.store.upkeep import drop_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.conftest import Result, Run
+
+RECORDS = [b"%d" % number for number in range(1000)]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """Return a store whose path a shell takes apart."""
+    (tmp_path / "in.txt").write_bytes(b"\n".join([*RECORDS, b""]))
+    path = tmp_path / "my store"
+    recshuf.scatter(tmp_path / "in.txt", path, seed=5, piles=3)
+    return path
+
+
+def scatter(store: Path, call: Run) -> Result:
+    return call("scatter", store.parent / "in.txt", "-o", store, "--seed", "5", "--piles", "3")
+
+
+def gather(store: Path, call: Run) -> Result:
+    return call("gather", store, "-o", store.parent / "out.txt", "--overwrite")
+
+
+def follow(advice: bytes, call: Run) -> None:
+    """Give the command that an error names."""
+    assert advice.count(b"\n") == 1
+    assert advice.count(b"recshuf store drop") == 1
+    found = re.search(rb"delete the store with recshuf (store drop .*), and make it again", advice)
+    assert found
+    done = call(*shlex.split(os.fsdecode(found[1])))
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def spoil_snapshot(store: Path, file: Path) -> None:
+    (store / "snapshot-000001.json").write_bytes(b"?")
+
+
+def lose_set(store: Path, file: Path) -> None:
+    file.unlink()
+
+
+def cut_set(store: Path, file: Path) -> None:
+    os.truncate(file, 100)
+
+
+def exchange_set(store: Path, file: Path) -> None:
+    recshuf.scatter(store.parent / "in.txt", store.parent / "other", seed=6, piles=2)
+    (store.parent / "other" / "sets" / file.name).replace(file)
+
+
+def spoil_slice(store: Path, file: Path) -> None:
+    with file.open("r+b") as opened:
+        opened.seek(48)
+        opened.write(b"\xff" * 32)
+
+
+@pytest.mark.parametrize("spoil", [spoil_snapshot, lose_set, cut_set, exchange_set, spoil_slice])
+def test_a_damaged_store_is_made_again(store: Path, call: Run, spoil: Callable[[Path, Path], None]) -> None:
+    assert gather(store, call).returncode == 0
+    expected = (store.parent / "out.txt").read_bytes()
+    (file,) = (store / "sets").iterdir()
+    spoil(store, file)
+    done = gather(store, call)
+    assert done.returncode == 1
+    assert scatter(store, call).returncode == 1
+    follow(done.stderr, call)
+    assert not store.exists()
+    assert (scatter(store, call).returncode, gather(store, call).returncode) == (0, 0)
+    assert (store.parent / "out.txt").read_bytes() == expected
+
+
+class Killed(BaseException):
+    """Ends a function as the system ends a process."""
+
+
+def stop_after(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a number of files and folders be deleted, and then nothing more."""
+    left = [count]
+    for name in ("unlink", "rmdir"):
+        delete = getattr(os, name)
+
+        def stop(*arguments: Any, delete: Callable[..., None] = delete, **options: Any) -> None:
+            if not left[0]:
+                raise Killed
+            left[0] -= 1
+            delete(*arguments, **options)
+
+        monkeypatch.setattr(os, name, stop)
+
+
+def test_a_drop_that_is_stopped_anywhere_is_given_again(
+    store: Path, call: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What reads the store meanwhile says so, and what makes it again says how."""
+    reader = recshuf.PileLoader(store, 10)  # keeps the first snapshot
+    with recshuf.PileStore(store).update() as update:
+        update.append(store.parent / "in.txt")
+    del reader
+    kept = store.parent / "kept"
+    store.rename(kept)
+    is_done, count = False, 0
+    while not is_done:
+        shutil.rmtree(store, ignore_errors=True)
+        shutil.copytree(kept, store)
+        with monkeypatch.context() as patch:
+            stop_after(count, patch)
+            try:
+                drop_store(store)
+                is_done = True
+            except Killed:
+                pass
+        count += 1
+        if count == 1 or is_done:
+            continue  # nothing was deleted, or all
+        for done in (call("store", "info", store), call("store", "verify", store), gather(store, call)):
+            assert (done.returncode in (1, 2), done.stderr.count(b"\n")) == (True, 1)
+            assert os.fsencode(store) in done.stderr
+            if list(store.iterdir()):
+                assert re.search(rb"recshuf store drop '.*/my store', and make it again\n$", done.stderr)
+            else:
+                assert b"run recshuf scatter again\n" in done.stderr
+        assert call("store", "drop", store).returncode == 0
+        assert not store.exists()
+    assert count > 5
+    assert scatter(store, call).returncode == 0

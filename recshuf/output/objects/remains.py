@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from recshuf.storage.urls import Url
     from recshuf.storage.writing.bucket import OpenUpload
 
+_UNKNOWN_SETS = (
+    f"so the spilled records of these tasks stay: give recshuf clean of the URL that was their --temp-dir, or delete "
+    f"the folder {PILES_PREFIX}... in the folder that was"
+)
+
 
 class Remains:
     """The open uploads and the journal of an output, or the pile sets below a prefix, as `find` found them.
@@ -97,6 +102,8 @@ class Remains:
             yield f"{self._keys[0].show(one.key)}: open upload{begun}"
         if self._result_count:
             yield f"{self._tasks.address}: results of tasks: {self._result_count}"
+            if self._tasks.find_sets() is None:
+                yield f"{self._tasks.address}run.json: is missing or damaged, {_UNKNOWN_SETS}"
         for folder, count in Counter(key.rpartition("/")[0] for key in self._sets).items():
             yield f"{self._keys[0].show(folder)}/: spilled records, objects: {count}"
 

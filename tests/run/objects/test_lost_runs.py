@@ -1,0 +1,51 @@
+"""Tasks whose run is forgotten: `recshuf clean` says what it cannot find, and how that is removed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from recshuf import api
+from tests.support.objects.object_outputs import SHARDS, check_whole
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import Run
+    from tests.support.objects.object_outputs import AnyBucket
+
+RUN_FILE = "data/.out.recshuf/tasks/run.json"
+
+
+def scatter(source: Path, output: str, temp_dir: str) -> None:
+    """Run the tasks before those that write shards."""
+    run = api.plan_tasks(source, output, shards=SHARDS, temp_dir=temp_dir)[1]
+    for number in range(api.list_tasks(run, "gather")[0]):
+        api.run_task(run, number)
+
+
+@pytest.mark.parametrize("content", [None, b"{}"])
+def test_clean_says_that_sets_of_a_lost_run_stay_and_how_to_remove_them(
+    bucket: AnyBucket, source: Path, call: Run, content: bytes | None
+) -> None:
+    output, temp_dir = f"{bucket.url}/data/out/", f"{bucket.url}/tmp"
+    scatter(source, output, temp_dir)
+    if content is None:
+        bucket.delete(RUN_FILE)
+    else:
+        bucket.put(RUN_FILE, content)
+    found = call("clean", output, "--yes").stdout.decode()
+    assert "tasks/run.json: is missing or damaged, so the spilled records of these tasks stay" in found
+    assert "recshuf clean of the URL that was their --temp-dir" in found
+    assert all(key.startswith("tmp/recshuf-piles-") for key in bucket.list_keys())
+    assert bucket.list_keys()
+    assert call("clean", temp_dir, "--yes").returncode == 0
+    check_whole(bucket, {})
+
+
+def test_clean_says_nothing_of_it_where_the_run_is_known(bucket: AnyBucket, source: Path, call: Run) -> None:
+    output = f"{bucket.url}/data/out/"
+    scatter(source, output, f"{bucket.url}/tmp")
+    assert b"run.json" not in call("clean", output, "--yes").stdout
+    check_whole(bucket, {})

@@ -1,19 +1,23 @@
-"""Atomic replacement of folders, and syncing."""
+"""Files and folders that are put in place at once, and syncing."""
 
 from __future__ import annotations
 
 import ctypes
 import errno
 import os
+import secrets
 import stat
 from contextlib import suppress
 from typing import TYPE_CHECKING
+
+from recshuf.system.paths import write_error
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 NO_EXCHANGE = (errno.EINVAL, errno.ENOSYS, errno.EXDEV, errno.EBUSY, errno.EOPNOTSUPP)
 """Error numbers of file systems that cannot exchange two names."""
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 
@@ -41,6 +45,41 @@ def exchange(first: Path, second: Path) -> None:
     if libc.renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), str(first), None, str(second))
+
+
+def place_file(path: Path, content: bytes) -> None:
+    """Write a file that is whole or not there, if there is none of this name.
+
+    Raises
+    ------
+    OutputError
+        When it cannot be written.
+    """
+    draft = path.with_name(f"{secrets.token_hex(8)}.draft")
+    try:
+        with draft.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        _place(draft, path)
+        sync(path.parent)
+    except OSError as error:
+        raise write_error(error, str(path), path.parent) from error
+
+
+def _place(draft: Path, path: Path) -> None:
+    """Rename a file, unless there is one of the new name."""
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        pass
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        # Of two that get here at the same time the later one counts. What the other names is complete and stays.
+        draft.rename(path)
+        return
+    draft.unlink()
 
 
 def sync(path: Path) -> None:

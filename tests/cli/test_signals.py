@@ -112,7 +112,7 @@ def test_a_signal_names_the_work_folder_that_it_leaves(tmp_path: Path, number: s
     code = f"""
         import os, sys
         from recshuf.cli import main
-        from recshuf.output.journal import FileJournal
+        from recshuf.output.local.journal import FileJournal
         note = FileJournal.note
         def note_and_signal(self, entry):
             note(self, entry)

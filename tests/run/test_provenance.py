@@ -20,7 +20,7 @@ from recshuf.errors import RecshufError, UsageError
 from recshuf.formats.parquet import FORMAT
 from recshuf.interfaces import InputFile, InputSummary, ReadOptions, WriteOptions
 from recshuf.job.plan import Costs
-from recshuf.output.journal import FileJournal
+from recshuf.output.local.journal import FileJournal
 from recshuf.output.manifest import manifest_path
 from recshuf.records.provenance import ProvenanceDecoder
 from tests.support.formats.format_tools import decompress_file

@@ -15,7 +15,7 @@ import recshuf
 import recshuf.run.resolving.resolve as resolve
 from recshuf.errors import AlreadyCompleteError, InputError, OutputError, UsageError
 from recshuf.job.progress import SilentProgress
-from recshuf.output.journal import FileJournal, read_journal
+from recshuf.output.local.journal import FileJournal, read_journal
 from recshuf.output.local.shard_files import ShardFiles
 from recshuf.output.local.work_folder import WorkFolder
 from recshuf.output.manifest import manifest_path

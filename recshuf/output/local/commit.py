@@ -12,7 +12,7 @@ from recshuf.system.paths import write_error
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from recshuf.output.journal import FileJournal
+    from recshuf.output.local.journal import FileJournal
     from recshuf.output.local.shard_files import ShardFiles
     from recshuf.output.manifest import Manifest
 

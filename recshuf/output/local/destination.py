@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import MissingFolderError, OutputError, OutputExistsError
 from recshuf.output.local.output_path import OutputPath
+from recshuf.output.local.task_folder import LocalTaskFolder
 from recshuf.output.local.task_shards import FileTaskShards
 from recshuf.output.local.work_folder import WorkFolder
 from recshuf.output.manifest import Manifest, manifest_path
-from recshuf.output.task_folder import TASK_FOLDER, LocalTaskFolder
+from recshuf.output.task_folder import TASK_FOLDER
 from recshuf.output.transaction import Destination
 from recshuf.system.paths import real_path, write_error
 

@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recshuf.errors import OutputError
-from recshuf.output.journal import FileJournal
 from recshuf.output.local.commit import commit
+from recshuf.output.local.journal import FileJournal
 from recshuf.output.local.shard_files import ShardFiles
 from recshuf.output.local.shard_sync import ShardSyncer
+from recshuf.output.local.task_folder import LocalTaskFolder
 from recshuf.output.pile_sets import is_own_folder, remove_folder
-from recshuf.output.task_folder import TASK_FOLDER, LocalTaskFolder
+from recshuf.output.task_folder import TASK_FOLDER
 from recshuf.output.transaction import Transaction
 from recshuf.system.atomic import sync
 from recshuf.system.locks import lock_folder

@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from recshuf.output.task_folder import LocalTaskFolder
+from recshuf.output.local.task_folder import LocalTaskFolder
 from recshuf.storage.settings import StorageOptions
 from recshuf.storage.urls import is_url
 

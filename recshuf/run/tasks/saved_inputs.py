@@ -15,8 +15,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from recshuf.errors import OutputError
-from recshuf.output.task_folder import place_file
 from recshuf.storage.settings import StorageOptions
+from recshuf.system.atomic import place_file
 from recshuf.system.locks import wait_exclusive
 from recshuf.version import __version__
 

@@ -11,9 +11,9 @@ import pytest
 import recshuf
 import recshuf.run.passes.shards as shards
 import recshuf.system.page_cache as page_cache
-from recshuf.output.journal import read_journal
 from recshuf.output.local import shard_sync
 from recshuf.output.local.destination import LocalDestination
+from recshuf.output.local.journal import read_journal
 from recshuf.output.local.shard_sync import ShardSyncer
 from recshuf.output.transaction import FinishedShard
 from recshuf.records.digests import Digest

@@ -11,9 +11,9 @@ import pytest
 
 import recshuf
 from recshuf.errors import OutputError
-from recshuf.output.journal import FileJournal
 from recshuf.output.local import shard_sync
 from recshuf.output.local.destination import LocalDestination
+from recshuf.output.local.journal import FileJournal
 from recshuf.output.local.work_folder import WorkFolder
 from recshuf.run.passes.gather import Gather
 from tests.support.output_tools import enter_work, leave_finished, open_work, read_tree, stage

@@ -13,8 +13,8 @@ import pytest
 import recshuf
 from recshuf import api
 from recshuf.errors import DiskFullError
-from recshuf.output.journal import FileJournal
 from recshuf.output.local import commit
+from recshuf.output.local.journal import FileJournal
 from recshuf.system.checked_lines import format_line
 from tests.support.numbered_files import make_inputs
 from tests.support.processes.task_runs import divide_small, read_all

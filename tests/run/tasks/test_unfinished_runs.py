@@ -11,7 +11,7 @@ import pytest
 import recshuf
 from recshuf import api
 from recshuf.errors import OutputError, OutputExistsError, UsageError
-from recshuf.output.journal import FileJournal
+from recshuf.output.local.journal import FileJournal
 from recshuf.output.local.work_folder import WorkFolder
 from recshuf.output.objects.journal import ObjectJournal
 from recshuf.output.objects.remains import Remains
@@ -91,7 +91,7 @@ def leave(run: Callable[[], object], entries: int) -> None:
     def noting(note: Callable[..., None]) -> Callable[..., None]:
         def note_and_die(*given: Any) -> None:
             note(*given)
-            if next(left) == 0:
+            if next(left, 0) == 0:  # other threads may note more until the run ends
                 raise Killed
 
         return note_and_die

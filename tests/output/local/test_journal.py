@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from recshuf.output.journal import FileJournal, read_journal
+from recshuf.output.local.journal import FileJournal, read_journal
 from recshuf.system.checked_lines import format_line
 
 if TYPE_CHECKING:

@@ -106,8 +106,8 @@ class ObjectDestination(Destination):
         """Return the figures of the requests made."""
         sizes = self.bucket.part_sizes
         return UploadReport(
-            self.bucket.requests,
-            self.bucket.retries,
+            self.bucket.requests.count,
+            self.bucket.requests.retries,
             len(sizes),
             sum(sizes),
             int(median(sizes)) if sizes else 0,

@@ -50,22 +50,12 @@ class AzureBucket:
     def __init__(self, container: str, options: StorageOptions) -> None:
         self.bucket = container
         self.part_sizes: list[int] = []
-        self._requests = Requests()
+        self.requests = Requests()
         check_given("az", options.options)
         given = _read_options(options.options)
         if options.endpoint_url:
             given["endpoint"] = options.endpoint_url
         self._client = _open_container(container, given)
-
-    @property
-    def requests(self) -> int:
-        """See `Bucket`."""
-        return self._requests.count
-
-    @property
-    def retries(self) -> int:
-        """See `Bucket`."""
-        return self._requests.retries
 
     def put(self, key: str, body: bytes, match: Match) -> str:
         """See `Bucket`."""
@@ -173,7 +163,7 @@ class AzureBucket:
             except HttpResponseError as error:
                 raise self._explain(name, error) from error
 
-        return self._requests.call_for_output(name, translated)
+        return self.requests.call_for_output(name, translated)
 
     def _explain(self, name: str, error: Any) -> Exception:
         code = str(getattr(error.error_code, "value", error.error_code) or "")

@@ -10,6 +10,7 @@ from recshuf.storage.requests import Finding
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from recshuf.storage.requests import Requests
 
 MOST_PARTS = 10_000
 MOST_PART_BYTES = 4000 << 20
@@ -57,25 +58,16 @@ class Match:
 
 
 class Bucket(Protocol):
-    """A bucket, and the number of requests to it. Many threads may use it.
+    """A bucket. Many threads may use it.
 
     Every method raises an `OutputError` that names the object when a request fails for good.
     """
 
+    requests: Requests
     part_sizes: list[int]
     """Bytes of each part that was sent."""
     sends_in_order: bool
     """Whether the parts of an upload must come one after the other."""
-
-    @property
-    def requests(self) -> int:
-        """Number of requests that were made, with `retries`."""
-        ...
-
-    @property
-    def retries(self) -> int:
-        """Number of requests that were made again."""
-        ...
 
     def put(self, key: str, body: bytes, match: Match) -> str:
         """Write an object, and return its ETag; one that has these bytes already is left as it is.

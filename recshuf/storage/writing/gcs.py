@@ -67,7 +67,7 @@ class GcsBucket:
     def __init__(self, bucket: str, options: StorageOptions, scratch: str) -> None:
         self.bucket = bucket
         self.part_sizes: list[int] = []
-        self._requests = Requests()
+        self.requests = Requests()
         self._scratch = scratch
         check_given("gs", options.options)
         given = _read_options(options.options)
@@ -75,16 +75,6 @@ class GcsBucket:
         self._session = _open_session(given)
         self._begun: dict[str, _Begun] = {}
         """Sessions that this process began."""
-
-    @property
-    def requests(self) -> int:
-        """See `Bucket`."""
-        return self._requests.count
-
-    @property
-    def retries(self) -> int:
-        """See `Bucket`."""
-        return self._requests.retries
 
     def put(self, key: str, body: bytes, match: Match) -> str:
         """See `Bucket`."""
@@ -240,11 +230,14 @@ class GcsBucket:
 
     def _request(self, method: str, url: str, accepted: Sequence[int] = (), **given: Any) -> Any:
         """Return the reply to one request; other errors than accepted ones are raised."""
-        from google.auth.exceptions import GoogleAuthError
+        from google.auth.exceptions import GoogleAuthError, TransportError
 
         try:
             reply = self._session.request(method, url, timeout=_SECONDS, allow_redirects=False, **given)
         except GoogleAuthError as error:
+            # The servers of credentials may not be reached either, which may pass.
+            if error.retryable or any(isinstance(one, TransportError) for one in (error, error.__cause__)):
+                raise
             raise Answer(401, str(error)) from error
         if reply.ok or reply.status_code in accepted:
             return reply
@@ -253,7 +246,7 @@ class GcsBucket:
         raise Answer(reply.status_code, _find_message(reply))
 
     def _call(self, key: str, request: Callable[[], T]) -> T:
-        return self._requests.call_for_output(self._name(key), request)
+        return self.requests.call_for_output(self._name(key), request)
 
     @property
     def _objects(self) -> str:

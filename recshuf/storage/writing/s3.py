@@ -21,6 +21,7 @@ from recshuf.storage.requests import (
     SKEWED,
     UNREACHED_REMEDY,
     UNSUPPORTED,
+    Requests,
     pause,
 )
 from recshuf.storage.s3_session import (
@@ -60,8 +61,7 @@ class S3Bucket:
 
     def __init__(self, bucket: str, options: StorageOptions) -> None:
         self.bucket = bucket
-        self.requests = 0
-        self.retries = 0
+        self.requests = Requests()
         self.part_sizes: list[int] = []
         session = make_session(options.options)
         check_credentials(session)
@@ -99,7 +99,7 @@ class S3Bucket:
                 # boto3 makes requests again, and leaves bodies to its callers; those of errors raise what urllib3 does.
                 if attempt == ATTEMPTS - 1:
                     raise
-            self.retries += 1
+            self.requests.retries += 1
             pause(attempt)
         raise RuntimeError("unreachable")
 
@@ -216,8 +216,8 @@ class S3Bucket:
 
     def _count(self, reply: dict[str, Any]) -> None:
         retries = reply.get("ResponseMetadata", {}).get("RetryAttempts", 0)
-        self.requests += 1 + retries
-        self.retries += retries
+        self.requests.count += 1 + retries
+        self.requests.retries += retries
 
     def _take(self, key: str, reply: Mapping[str, Any], field: str) -> Any:
         """Return a field of a reply; some gateways leave fields out."""

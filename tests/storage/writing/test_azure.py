@@ -54,7 +54,7 @@ def test_a_store_that_is_busy_is_asked_again(azure_bucket: AzureTestBucket, stor
     azure_bucket.proxy.reset("PUT ", times=1)
     store.put("a", b"one", Match())
     assert azure_bucket.read("a") == b"one"
-    assert (store.requests, store.retries) == (4, 3)
+    assert (store.requests.count, store.requests.retries) == (4, 3)
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def test_a_store_that_is_busy_is_asked_again(gcs_bucket: GcsTestBucket, store: G
     gcs_bucket.proxy.reset("POST ", times=1)
     store.put("a", b"one", Match())
     assert gcs_bucket.read("a") == b"one"
-    assert (store.requests, store.retries) == (4, 3)
+    assert (store.requests.count, store.requests.retries) == (4, 3)
 
 
 @pytest.mark.parametrize(

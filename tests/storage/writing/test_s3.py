@@ -68,14 +68,14 @@ def test_a_store_that_is_busy_is_asked_again(bucket: Bucket, store: S3Bucket, st
     store.put("a", b"one", Match())
     assert bucket.read("a") == b"one"
     assert bucket.proxy.count("PUT .*/a") == 3
-    assert store.requests == (1 if status[0] == 409 else 3)
+    assert store.requests.count == (1 if status[0] == 409 else 3)
 
 
 def test_retries_are_counted(bucket: Bucket, store: S3Bucket):
     bucket.proxy.answer("PUT .*/a", 503, "SlowDown", times=1)
     bucket.proxy.reset("PUT .*/a", times=1)
     store.put("a", b"one", Match())
-    assert store.retries == 2
+    assert store.requests.retries == 2
 
 
 def test_a_body_that_ends_early_is_asked_for_again(
@@ -85,7 +85,7 @@ def test_a_body_that_ends_early_is_asked_for_again(
     etag = store.put("a", b"one", Match())
     bucket.proxy.cut_body("GET .*/a", times=2)
     assert store.read("a") == (b"one", etag)
-    assert store.retries == 2
+    assert store.requests.retries == 2
     bucket.proxy.cut_body("GET .*/a", times=100)
     with pytest.raises(OutputError, match=rf"^s3://{bucket.name}/a: the store cannot be reached: "):
         store.read("a")

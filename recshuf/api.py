@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, cast
 # Return types are named by the package, which imports them when they are asked for; some import pyarrow.
 import recshuf  # noqa: TC001
 from recshuf.errors import RecshufError, UsageError
-from recshuf.job.job import Epoch, list_paths, make_job, parse_path
+from recshuf.job.arguments import list_paths, make_job, parse_path
+from recshuf.job.job import Epoch
 from recshuf.job.options import (
     GatherOptions,
     Options,

@@ -156,7 +156,7 @@ def _is_output_there(inputs: tuple[str, ...], output: str, options: dict[str, An
     """Tell whether an output exists; a set in an object store only with its manifest."""
     if not is_url(output):
         return output != "-" and Path(output).exists()
-    from recshuf.job.job import make_job
+    from recshuf.job.arguments import make_job
     from recshuf.job.options import OPTIONS
     from recshuf.run.resolving.resolve import find_destination
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from recshuf.errors import UsageError
-from recshuf.job.job import list_paths, make_job, split_names
+from recshuf.job.arguments import list_paths, make_job, split_names
 from recshuf.job.option_types import make_plain
 from recshuf.job.options import CheckOptions, OrderOptions, refuse_unknown
 from recshuf.system.memory import choose_allocators

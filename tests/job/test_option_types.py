@@ -13,7 +13,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import UsageError
-from recshuf.job.job import make_job
+from recshuf.job.arguments import make_job
 from recshuf.job.options import ArrowSchema, Options, OrderOptions, describe_options
 
 MEGABYTE = 10**6

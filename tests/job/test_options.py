@@ -10,7 +10,7 @@ import pytest
 
 from recshuf.cli.commands import commands
 from recshuf.formats import FORMAT_NAMES
-from recshuf.job.job import make_job
+from recshuf.job.arguments import make_job
 from recshuf.job.options import FORMATS, OPTIONS, CheckOptions, Options, VerifyOptions, flag_of
 
 COMMAND_ONLY = {"inputs", "output", "plan", "report", "html", "quiet", "verbose"}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from recshuf.errors import OutputError
-from recshuf.job.job import make_job
+from recshuf.job.arguments import make_job
 from recshuf.run.set_folders import open_sets
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from recshuf.errors import BusyNameError, ConversionError, UsageError, UsedNameError
 from recshuf.formats.stored import StoredSource, read_table_schema
-from recshuf.job.job import make_job
+from recshuf.job.arguments import make_job
 from recshuf.job.options import ScatterOptions, refuse_unknown
 from recshuf.job.progress import SilentProgress
 from recshuf.piles.store.set_names import SetNames

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from recshuf.engines.registry import LOCAL
 from recshuf.errors import UsageError
 from recshuf.formats.stored import pack, unpack
-from recshuf.job.job import make_job
+from recshuf.job.arguments import make_job
 from recshuf.job.options import Options, refuse_unknown
 from recshuf.job.task_plan import TaskPlan, divide, find_large_inputs
 from recshuf.run.set_folders import choose_sets

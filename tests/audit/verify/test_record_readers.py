@@ -13,7 +13,7 @@ import recshuf
 from recshuf.audit.verify import record_readers
 from recshuf.audit.verify.comparison import open_comparison
 from recshuf.errors import MemoryLimitError
-from recshuf.job.job import make_job
+from recshuf.job.arguments import make_job
 from recshuf.job.progress import SilentProgress
 from tests.support.formats.format_tools import decompress_file
 from tests.support.formats.line_comparisons import write_lines

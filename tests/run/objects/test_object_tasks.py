@@ -13,7 +13,7 @@ import recshuf
 from recshuf import api
 from recshuf.engines.registry import ENGINES
 from recshuf.errors import AlreadyCompleteError, InputError, OutputError, PileError, UsageError
-from recshuf.job.job import make_job
+from recshuf.job.arguments import make_job
 from recshuf.output.local.work_folder import WorkFolder
 from recshuf.output.objects.transaction import UploadTransaction
 from recshuf.piles.sets.pile_file import ObjectPileFile

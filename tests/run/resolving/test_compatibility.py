@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from recshuf.errors import UsageError
-from recshuf.job.job import make_job
+from recshuf.job.arguments import make_job
 from recshuf.run.resolving.compatibility import check_options
 
 FORMATS = ("jsonl", "csv", "text", "parquet", "hdf5")

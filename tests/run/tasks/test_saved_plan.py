@@ -14,7 +14,7 @@ import pytest
 import recshuf
 from recshuf import api
 from recshuf.errors import AlreadyCompleteError, InputError, OutputError, OutputExistsError, UsageError
-from recshuf.job.job import make_job
+from recshuf.job.arguments import make_job
 from recshuf.job.options import OPTIONS as OPTIONS_OF_A_RUN
 from recshuf.job.progress import SilentProgress
 from recshuf.job.task_plan import STAGES

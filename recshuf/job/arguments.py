@@ -1,0 +1,301 @@
+"""Arguments of the public functions and of the command, parsed into a job."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from recshuf.errors import UsageError
+from recshuf.formats.compression import check_level
+from recshuf.interfaces import ReadOptions, WriteOptions
+from recshuf.job.job import SMALLEST_MEMORY, Job
+from recshuf.job.option_types import describe_type, make_plain
+from recshuf.job.options import OPTIONS, Options, parse_header, refuse_unknown
+from recshuf.job.plan import Cut
+from recshuf.storage.settings import StorageOptions, parse_storage_options
+from recshuf.storage.urls import Url, is_url, refuse_unknown_scheme
+from recshuf.storage.writing.buckets import WRITTEN_SCHEMES, check_prefix
+from recshuf.system.memory import available_bytes
+from recshuf.system.paths import check_name, local_path, refuse_url
+from recshuf.system.units import parse_size
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from recshuf.job.options import Names, Paths, SchemaLike, Size
+
+_TAKEN = "only paths are taken, each str or os.PathLike"
+
+
+def list_paths(what: str, paths: Paths) -> list[str]:
+    """Return the paths, one by one.
+
+    Parameters
+    ----------
+    what
+        Name of the argument in messages.
+
+    Raises
+    ------
+    UsageError
+        When it holds something else. An open file or a data frame gives strings too, but they are no paths.
+    """
+    if isinstance(paths, str | os.PathLike):
+        paths = [paths]
+    is_data = any(hasattr(paths, name) for name in ("read", "columns", "column_names"))
+    if is_data or isinstance(paths, bytes | Mapping) or not isinstance(paths, Iterable):
+        raise UsageError(f"{what}: {_TAKEN}; here: {describe_type(paths)}")
+    if isinstance(paths, set | frozenset):
+        raise UsageError(f"{what}: a set has no order, and the result depends on it; give a list")
+    return [_parse_input(what, path) for path in paths]
+
+
+def _parse_input(what: str, path: object) -> str:
+    """Return an input as text: a path, or a URL of a known scheme."""
+    if isinstance(path, str):
+        if is_url(path):
+            return path
+        refuse_unknown_scheme(path)
+    return parse_path(what, path)
+
+
+def parse_path(what: str, path: object) -> str:
+    """Return a path as text.
+
+    Raises
+    ------
+    UsageError
+        When it is something else.
+    """
+    name = os.fspath(path) if isinstance(path, str | os.PathLike) else path
+    if not isinstance(name, str):
+        raise UsageError(f"{what}: {_TAKEN}; here: {describe_type(name)}")
+    if not name:
+        raise UsageError(f"{what}: a path is empty; give one")
+    check_name(path)
+    refuse_url(name)
+    return name
+
+
+def _parse_output(output: str | os.PathLike[str]) -> str:
+    """Return the output as text: a path, or a URL of a known scheme."""
+    if isinstance(output, str):
+        if is_url(output):
+            return output
+        refuse_unknown_scheme(output)
+    return parse_path("output", output)
+
+
+def make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Options) -> Job:
+    """Parse arguments into a job.
+
+    Raises
+    ------
+    TypeError
+        When an option is unknown.
+    UsageError
+        When an option is of another type, out of range or contradicts another.
+    """
+    refuse_unknown(options, Options)
+    paths = list_paths("inputs", inputs)
+    if not paths:
+        raise UsageError('no inputs; give at least one path, or "-" for standard input')
+    defaults = {name: option.default for name, option in OPTIONS.items()}
+    options = cast("Options", defaults | make_plain(options, Options))
+    compression, level = _parse_compression(options["compression"])
+    separator = _choose_separator(options)
+    options["separator"] = None if separator == b"\n" else separator
+    header = _choose_header(options["header"])
+    quarantine = _parse_bad_record(options["on_bad_record"])
+    memory, temp_dir = options["memory"], options["temp_dir"]
+    if temp_dir == "":
+        raise UsageError("--temp-dir: the path is empty; give one, or leave it out")
+    check_name(temp_dir)
+    workers = options["workers"] or _count_threads(options)
+    memory_bytes = _choose_memory(options, workers) if memory is None else _parse(memory)
+    return Job(
+        inputs=tuple(paths),
+        output=None if output is None else _parse_output(output),
+        options=options,
+        memory_bytes=memory_bytes,
+        cut=_make_cut(options),
+        workers=workers,
+        temp_dir=None if temp_dir is None or is_url(os.fspath(temp_dir)) else Path(temp_dir),
+        temp_url=_parse_temp_url(os.fspath(temp_dir or "")),
+        storage=StorageOptions(options["endpoint_url"], parse_storage_options(options["storage_options"])),
+        quarantine=quarantine,
+        read=ReadOptions(
+            separator=separator,
+            header_lines=header or 0,
+            finds_header=header is None,
+            delimiter=_parse_byte("--delimiter", options["delimiter"]),
+            quote=_parse_quote(options["quote"]),
+            max_record_bytes=_parse(options["max_record_bytes"]),
+            datasets=split_names("--datasets", options["datasets"]),
+            keeps_others=options["keep_others"],
+            columns=split_names("--columns", options["columns"]),
+            widens=options["widen"],
+            schema=_load_schema(options["schema"]),
+            memory_bytes=memory_bytes,
+            refuses_foreign=options["format"] != "text",
+            sets_bad_aside=quarantine is not None,
+        ),
+        write=WriteOptions(
+            compression,
+            level,
+            separator,
+            delimiter=_parse_byte("--delimiter", options["delimiter"]),
+            nan_as_null=options["nan_as_null"],
+        ),
+    )
+
+
+def _parse_temp_url(path: str) -> Url | None:
+    """Return the prefix for pile sets, if it is no local folder."""
+    refuse_unknown_scheme(path)
+    if not is_url(path):
+        return None
+    url = Url.parse(path if path.endswith("/") else f"{path}/")
+    if url.scheme not in WRITTEN_SCHEMES:
+        raise UsageError(f"--temp-dir {path}: is only read; give s3://, gs://, az:// or a local folder")
+    check_prefix(url, f"--temp-dir {path}", "tmp")
+    return url
+
+
+def _make_cut(options: Options) -> Cut | None:
+    shard_bytes = options["shard_bytes"]
+    cut = Cut(
+        options["shards"],
+        options["shard_records"],
+        None if shard_bytes is None else _parse(shard_bytes),
+    )
+    asked = [cut.shards, cut.shard_records, cut.shard_bytes]
+    if sum(one is not None for one in asked) > 1:
+        raise UsageError(
+            "--shards, --shard-records and --shard-bytes contradict each other; give one of them"
+        )
+    return None if asked == [None, None, None] else cut
+
+
+def _choose_header(given: int | str | None) -> int | None:
+    """Return the number of header lines; None if it is to be found."""
+    if isinstance(given, str) and given not in ("auto", "none"):
+        raise UsageError(f"--header {given!r} is not a number of lines, 'auto' or 'none'")
+    return parse_header(given) if isinstance(given, str) else given
+
+
+def _parse_quote(given: str | bytes) -> bytes:
+    return b"" if given in ("none", b"") else _parse_byte("--quote", given) or b""
+
+
+def _parse_byte(flag: str, given: str | bytes | None) -> bytes | None:
+    """Return one byte that can be a delimiter or quote; None if none is given."""
+    if given is None:
+        return None
+    byte = os.fsencode(given) if isinstance(given, str) else given
+    if len(byte) != 1 or not byte.isascii() or byte in b"\r\n":
+        raise UsageError(f"{flag} takes one ASCII character that ends no line, such as ; or \\t for a tab")
+    return byte
+
+
+def _choose_separator(options: Options) -> bytes:
+    separator = options["separator"]
+    if options["zero_terminated"]:
+        if separator is not None:
+            raise UsageError("--zero-terminated and --separator contradict each other; give one of them")
+        return b"\0"
+    if separator is None:
+        return b"\n"
+    return os.fsencode(separator) if isinstance(separator, str) else separator
+
+
+def _parse_compression(text: str | None) -> tuple[str | None, int | None]:
+    if text is None:
+        return None, None
+    name, colon, level = text.partition(":")
+    if not colon:
+        return name, None
+    try:
+        number = int(level)
+    except ValueError:
+        raise UsageError(
+            f"--compression {text!r}: {level!r} is not a level; write for example zstd:9"
+        ) from None
+    check_level(name, number)
+    return name, number
+
+
+def _parse_bad_record(text: str) -> Path | None:
+    """Return the file for bad records; None if they are errors."""
+    word, _, name = text.partition(":")
+    if text == "fail":
+        return None
+    if word != "quarantine" or name in ("", "-"):
+        raise UsageError(f"--on-bad-record {text!r} is neither fail nor quarantine:FILE")
+    return local_path(name)
+
+
+def _parse(size: Size) -> int:
+    """Return a size in bytes; `Job` checks numbers."""
+    if isinstance(size, float) and size.is_integer():
+        return int(size)
+    return parse_size(size) if isinstance(size, str) else size  # type: ignore[return-value] # refused by `Job`
+
+
+def split_names(option: str, names: Names | None) -> tuple[str, ...] | None:
+    """Return the names in a list or comma-separated string; None for None.
+
+    Raises
+    ------
+    UsageError
+        When one is empty, or given twice.
+    """
+    if names is None:
+        return None
+    split = tuple(names.split(",") if isinstance(names, str) else names)
+    if not split or "" in split:
+        raise UsageError(f"{option} holds an empty name; write for example {option} a,b")
+    name, count = Counter(split).most_common(1)[0]
+    if count > 1:
+        raise UsageError(f"{option} holds {name!r} twice; give each name once")
+    return split
+
+
+def _load_schema(schema: SchemaLike | None) -> pa.Schema | None:
+    if schema is None:
+        return None
+    if hasattr(schema, "__arrow_c_schema__"):
+        import pyarrow as pa
+
+        try:
+            return pa.schema(schema)
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise UsageError(f"--schema: {describe_type(schema)} is no schema of columns") from error
+    from recshuf.job.schema_file import parse_schema, read_schema
+
+    if isinstance(schema, Mapping):
+        return parse_schema(schema, "--schema")
+    if not isinstance(schema, str | os.PathLike):
+        raise UsageError(
+            f"--schema: give a path, a dict or a schema of pyarrow; here: {describe_type(schema)}"
+        )
+    return read_schema(local_path(schema))
+
+
+def _count_threads(options: Options) -> int:
+    if options["workers"] == 0:
+        return 0  # refused with the limits of the option named
+    return _count_cores() if options["engine"] == "local" else 1
+
+
+def _choose_memory(options: Options, workers: int) -> int:
+    """Return half of the available memory, with an engine one task's share of it."""
+    tasks = 1 if options["engine"] == "local" else max(1, _count_cores() // max(1, workers))
+    return max(SMALLEST_MEMORY, available_bytes() // 2 // tasks)
+
+
+def _count_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

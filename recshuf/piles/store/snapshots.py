@@ -151,8 +151,8 @@ def describe_type_drift(name: str, expected: pa.DataType, found: pa.DataType) ->
     """Return a sentence about a column, or a field below it, that has another type than in the store."""
     if pa.types.is_null(expected):
         return (
-            f"column {name!r} is {found}, and null in the store, as the first records had no value there; give the "
-            "writer that begins a store schema="
+            f"column {name!r} is {found}, and null in the store, which began with no value there; begin a new store, "
+            "with a schema= that names its type"
         )
     return f"column {name!r} is {found}, and {expected} in the store; cast it"
 

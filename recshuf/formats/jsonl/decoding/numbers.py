@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from recshuf.formats.jsonl.decoding.line_checks import Path
 
 _EXACT = exact_limit(pa.float64())
+_OTHERS_OR_ZERO = (
+    r'("(?:[^"\\]|\\.)*"|-?[1-9][0-9.eE+-]*|-?0\.[0-9]*[1-9][0-9.eE+-]*)|(-?0(?:\.0+)?[eE][+-]?[0-9])[0-9]*'
+)
+"""A text, or a number that is not zero; or a zero, to one digit of its exponent, and the rest of it."""
 _NULL_REMEDY = "write it as null or as a string"
 TYPE_REMEDY = "give the field a type with --schema, such as string, uint64 or decimal128(38, 0)"
 
@@ -126,19 +130,21 @@ def _numbers_at(value: Any, path: Path) -> Iterator[int | float]:
         yield from _numbers_at(value.get(path[0]), path[1:])
 
 
-def explain_too_large(line: str) -> BadRecord:
-    """Return the error for a line with a number above those of float64, which names its field.
+def shorten_zeros(lines: pa.Array) -> pa.Array:
+    """Return lines with one digit of the exponent of each zero, as pyarrow takes zeros with large ones for large numbers.
 
-    pyarrow takes zeros with large exponents for such numbers.
+    >>> shorten_zeros(pa.array(['{"a":[-0.0e+400,10e400,"0e400"]}'])).to_pylist()
+    ['{"a":[-0.0e+4,10e400,"0e400"]}']
     """
+    return pc.replace_substring_regex(lines, _OTHERS_OR_ZERO, r"\1\2")
+
+
+def explain_too_large(line: str) -> BadRecord:
+    """Return the error for a line with a number above those of float64, which names its field."""
     try:
         path = _find_too_large(json.loads(line, strict=False), ())
     except (ValueError, RecursionError):  # thousands of digits, or too deep
         path = None
-    else:
-        if path is None:
-            problem = "holds a number too large for float64, or a zero with such an exponent"
-            return BadRecord(problem, remedy="write zeros as 0.0")
     is_listed = path is None or path[-1] is None
     remedy = _NULL_REMEDY if is_listed else "give its field the type string with --schema"
     return BadRecord("holds a number too large for float64", remedy=remedy, path=path)

@@ -17,7 +17,7 @@ from recshuf.formats.jsonl.decoding.casts import (
     text_only_names,
 )
 from recshuf.formats.jsonl.decoding.line_checks import BadRecord, Path, check_lines, shorten
-from recshuf.formats.jsonl.decoding.numbers import explain_too_large
+from recshuf.formats.jsonl.decoding.numbers import explain_too_large, shorten_zeros
 from recshuf.records.arrays.arrow_views import view_bytes
 from recshuf.records.arrays.field_paths import check_path, split_path
 
@@ -185,8 +185,12 @@ def _read_table(lines: pa.Array, options: pj.ParseOptions) -> pa.Table:
             pa.BufferReader(pa.py_buffer(text)), read_options=read_options, parse_options=options
         )
     except pa.ArrowInvalid as error:
-        if _TOO_LARGE in str(error) and len(lines) == 1:
-            raise explain_too_large(lines[0].as_py()) from error
+        if _TOO_LARGE in str(error):
+            shortened = shorten_zeros(lines)
+            if not shortened.equals(lines):
+                return _read_table(shortened, options)
+            if len(lines) == 1:
+                raise explain_too_large(lines[0].as_py()) from error
         raise _translate(str(error), options.explicit_schema is not None) from error
     if table.num_rows != len(lines):
         raise BadRecord("holds more than one JSON value", remedy="every line must be one object")

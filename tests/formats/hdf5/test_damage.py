@@ -44,6 +44,26 @@ def test_a_disk_that_fails_is_no_damage(tmp_path: Path, is_damaged: bool):
     close_file(file)
 
 
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_a_disk_that_fails_where_a_dataset_is_opened_is_no_damage(tmp_path: Path, is_damaged: bool):
+    """h5py raises a `KeyError` in both cases."""
+    path = tmp_path / "in.h5"
+    with h5py.File(path, "w") as made:
+        made["x"] = np.arange(300)
+        place = h5py.h5o.get_info(made["x"].id).addr
+    if is_damaged:
+        patch(path, place, b"\xff")
+    file = open_file(InputFile(str(path), path))
+    if not is_damaged:
+        with Path(os.devnull).open("wb") as unreadable:
+            os.dup2(unreadable.fileno(), file.id.get_vfd_handle(), inheritable=False)
+    with pytest.raises(InputError, match="cannot be read as HDF5") as caught, reading(str(path)):
+        file["x"]
+    assert isinstance(caught.value.__cause__, KeyError)
+    assert isinstance(caught.value, UnavailableInputError) != is_damaged
+    close_file(file)
+
+
 def damage_chunk_size(path: Path) -> None:
     """Let the index say that a chunk with a checksum has one byte: HDF5 would end the process."""
     with h5py.File(path, "w") as file:

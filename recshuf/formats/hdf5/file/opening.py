@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -44,6 +45,7 @@ _FAILURES = (
     SystemError,
     pa.ArrowException,
 )
+_SYSTEM_ERROR = re.compile(r"file descriptor = \d+, errno = [1-9]")
 
 
 class _FoundRoot(Exception):  # noqa: N818 # no error
@@ -137,8 +139,9 @@ def reading(name: str, place: str | None = None) -> Iterator[None]:
         raise
     except _FAILURES as error:
         said = " ".join(str(error).split()) or type(error).__name__
-        # h5py gives the number of an error of the system, and none for damage.
-        kind = UnavailableInputError if isinstance(error, OSError) and error.errno else InputError
+        # h5py gives the number of an error of the system, for a `KeyError` in the text alone, and none for damage.
+        is_of_system = isinstance(error, OSError) and error.errno
+        kind = UnavailableInputError if is_of_system or _SYSTEM_ERROR.search(said) else InputError
         raise kind(name, f"cannot be read as HDF5 ({said})", place=place) from error
 
 

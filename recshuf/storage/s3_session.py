@@ -35,6 +35,8 @@ _SENT = {
     "token": "aws_session_token",
 }
 """Argument of a boto3 session for each part of credentials; in upper case it is the variable."""
+CUT_REPLY = "CutReply"
+"""Code of the error for replies that end early, each time they are asked for."""
 NO_CREDENTIALS = "there are no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
 
 
@@ -181,6 +183,7 @@ def make_client(session: Any, endpoint_url: str | None) -> Any:
         )
     # boto3 asks for the region of a bucket where an answer does not say it, and must not ask about that answer again.
     client.meta.events.register("before-call.s3.HeadBucket", _follow_no_redirect)
+    client.meta.events.register("before-parse.s3", _refuse_cut_reply)
     if client.meta.endpoint_url.startswith("https:"):
         # TLS and the CRC-32 suffice, as for the checksums of botocore; it does not know ours, and would add SHA-256.
         client.meta.config.s3 = {"payload_signing_enabled": False} | (client.meta.config.s3 or {})
@@ -190,3 +193,12 @@ def make_client(session: Any, endpoint_url: str | None) -> Any:
 def _follow_no_redirect(params: dict[str, Any], **_: object) -> None:
     """Let boto3 take a request for one that was redirected before."""
     params["context"].setdefault("s3_redirect", {})["redirected"] = True
+
+
+def _refuse_cut_reply(operation_model: Any, response_dict: dict[str, Any], **_: object) -> None:
+    """Let boto3 ask again for a reply that is shorter than it says, which urllib3 does not notice."""
+    headers, body = response_dict["headers"], response_dict["body"]
+    is_comparable = operation_model.http["method"] != "HEAD" and "Content-Encoding" not in headers
+    if isinstance(body, bytes) and is_comparable and len(body) < int(headers.get("Content-Length", 0)):
+        error = f"<Error><Code>{CUT_REPLY}</Code></Error>"
+        response_dict.update(status_code=500, body=error.encode())

@@ -25,6 +25,7 @@ from recshuf.storage.requests import (
     pause,
 )
 from recshuf.storage.s3_session import (
+    CUT_REPLY,
     NO_CREDENTIALS,
     check_credentials,
     explain_credentials,
@@ -292,6 +293,8 @@ def _find_problem(code: str, message: str, *, is_busy: bool) -> str:
         return f"{UNSUPPORTED} ({code}); check --endpoint-url"
     if code in (*FORBIDDEN, "403"):
         return f"access is denied ({code}); check the credentials and the policy of the bucket"
+    if code == CUT_REPLY:
+        return f"the store cannot be reached: its replies are cut short; {UNREACHED_REMEDY}"
     if is_busy:
         return f"the store is busy ({code}), after {ATTEMPTS} attempts; run again later"
     return f"the store answers {code}: {message.rstrip('.')}; {ANSWER_REMEDY}"

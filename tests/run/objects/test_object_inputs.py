@@ -255,7 +255,7 @@ def test_requests_that_fail_are_tried_again(tmp_path: Path, large: AnyBucket, fa
         "slow down": lambda: large.proxy.answer(GETS, 503, "SlowDown", times=5),
         "reset": lambda: large.proxy.reset(GETS, times=5),
         "dropped body": lambda: large.proxy.cut_body(GETS, times=5),
-        "short body": lambda: large.proxy.cut_body(GETS, times=5, says_so=True),
+        "short body": lambda: large.proxy.cut_body(GETS, times=5, cuts="stated"),
     }
     strike[fault]()
     found = read(large, tmp_path, overwrite=True)

@@ -91,14 +91,15 @@ def test_what_is_wrong_is_said_in_a_line(
         assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("cuts", ["dropped", "closed"])
 def test_an_answer_whose_body_is_cut_is_asked_for_again_and_then_told_in_a_line(
-    azure_bucket: AzureTestBucket, store: AzureBucket
+    azure_bucket: AzureTestBucket, store: AzureBucket, cuts: str
 ):
     for call in (lambda: store.read("k"), lambda: list(store.list("k"))):
         whole: object = call()
-        azure_bucket.proxy.cut_body("", times=2)
+        azure_bucket.proxy.cut_body("", 2, cuts)
         assert call() == whole
-        azure_bucket.proxy.cut_body("", times=100)
+        azure_bucket.proxy.cut_body("", 100, cuts)
         with pytest.raises(
             OutputError, match=rf"^az://{azure_bucket.name}/k: the store cannot be reached: .*"
         ) as told:

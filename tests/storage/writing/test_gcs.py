@@ -113,16 +113,17 @@ def test_what_is_wrong_is_said_in_a_line(gcs_bucket: GcsTestBucket, store: GcsBu
         assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("cuts", ["dropped", "closed"])
 @pytest.mark.parametrize("key", ["a", "none"])
 def test_every_answer_whose_body_is_cut_is_asked_for_again_and_then_told_in_a_line(
-    gcs_bucket: GcsTestBucket, store: GcsBucket, key: str
+    gcs_bucket: GcsTestBucket, store: GcsBucket, key: str, cuts: str
 ):
     store.put("a", b"one", Match())
     for call in (lambda: store.read(key), lambda: list(store.list(key))):
         whole: object = call()
-        gcs_bucket.proxy.cut_body("", times=2)
+        gcs_bucket.proxy.cut_body("", 2, cuts)
         assert call() == whole
-        gcs_bucket.proxy.cut_body("", times=100)
+        gcs_bucket.proxy.cut_body("", 100, cuts)
         with pytest.raises(
             OutputError, match=rf"^gs://{gcs_bucket.name}/{key}: the store cannot be reached: .*"
         ) as told:

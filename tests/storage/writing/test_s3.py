@@ -12,7 +12,7 @@ import pytest
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from urllib3 import HTTPResponse
 
-from recshuf.errors import OutputError, UsageError
+from recshuf.errors import MissingBucketError, OutputError, UsageError
 from recshuf.storage import requests, s3_session
 from recshuf.storage.settings import StorageOptions
 from recshuf.storage.writing import s3
@@ -91,9 +91,10 @@ def test_a_body_that_ends_early_is_asked_for_again(
         store.read("a")
 
 
+@pytest.mark.parametrize("cuts", ["dropped", "closed"])
 @pytest.mark.parametrize("key", ["a", "none"])
 def test_every_answer_whose_body_is_cut_is_asked_for_again_and_then_told_in_a_line(
-    bucket: Bucket, store: S3Bucket, monkeypatch: pytest.MonkeyPatch, key: str
+    bucket: Bucket, store: S3Bucket, monkeypatch: pytest.MonkeyPatch, key: str, cuts: str
 ):
     monkeypatch.setattr(requests, "FIRST_PAUSE_SECONDS", 0.001)
     monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0)
@@ -104,9 +105,9 @@ def test_every_answer_whose_body_is_cut_is_asked_for_again_and_then_told_in_a_li
         lambda: list(store.find_uploads(key, [])),
     ):
         whole: object = call()
-        bucket.proxy.cut_body("", times=2)
+        bucket.proxy.cut_body("", 2, cuts)
         assert call() == whole
-        bucket.proxy.cut_body("", times=100)
+        bucket.proxy.cut_body("", 100, cuts)
         with pytest.raises(
             OutputError, match=rf"^s3://{bucket.name}/{key}: the store cannot be reached: .*"
         ) as told:
@@ -245,6 +246,15 @@ def test_what_stays_wrong_after_all_attempts_is_told_with_their_number(
 def test_a_bucket_that_does_not_exist_is_told(bucket: Bucket):
     with pytest.raises(OutputError, match=r"^s3://no-such-bucket: there is no such bucket; create it first"):
         S3Bucket("no-such-bucket", StorageOptions()).put("k", b"", Match())
+
+
+def test_a_bucket_that_does_not_exist_is_told_though_the_answer_is_cut(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0)
+    bucket.proxy.cut_body("GET .*/k", 2, "closed")
+    with pytest.raises(MissingBucketError):
+        S3Bucket("no-such-bucket", StorageOptions()).read("k")
 
 
 def test_a_bucket_whose_name_boto3_does_not_take_is_told_in_a_line(bucket: Bucket):

@@ -200,9 +200,9 @@ class FaultProxy:
         """Drop the connections of the next requests in the middle of their bodies."""
         self.add(request, lambda one: one.drop(), times)
 
-    def cut_body(self, request: str, times: int = 1, *, says_so: bool = False) -> None:
-        """Send half of the bodies of the next replies, and drop the connections, or state the half as the size."""
-        self.add(request, lambda one: one.forward(cuts="stated" if says_so else "dropped"), times)
+    def cut_body(self, request: str, times: int = 1, cuts: str = "dropped") -> None:
+        """Send half of the bodies of the next replies; for `cuts`, see `ProxiedRequest.forward`."""
+        self.add(request, lambda one: one.forward(cuts=cuts), times)
 
     def lose_reply(self, request: str, times: int = 1) -> None:
         """Pass the next requests on, and drop the connection in place of a reply."""
@@ -309,7 +309,8 @@ class ProxiedRequest(BaseHTTPRequestHandler):
         Parameters
         ----------
         cuts
-            How half of the body of the reply is left out: ``stated`` as its size, or ``dropped`` with the connection.
+            How half of the body of the reply is left out: ``stated`` as its size, or the connection is ``dropped`` or
+            ``closed``.
         """
         body = self._read_body()
         headers = {
@@ -341,6 +342,7 @@ class ProxiedRequest(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(half if cuts else content)
         self.wfile.flush()
+        self.close_connection = self.close_connection or cuts == "closed"
         return self.drop() if cuts == "dropped" else True
 
     def answer(self, status: int, code: str) -> bool:

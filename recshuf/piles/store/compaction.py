@@ -10,15 +10,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from recshuf.errors import OutputError, UsedNameError
-from recshuf.piles.encoding.codec import choose_codec
 from recshuf.piles.encoding.slices import Origin
 from recshuf.piles.layout import StorePlan
-from recshuf.piles.run_piles import RunPiles
 from recshuf.piles.sets.footer import SetDescription, SetSource
-from recshuf.piles.sets.scratch import STORE_MESSAGES, Scratch
-from recshuf.piles.spilled import name_set
+from recshuf.piles.store.new_sets import describe_new_set, open_new_sets
 from recshuf.piles.store.set_names import SetNames
-from recshuf.piles.store.store_folder import SET_MODE, SET_SUFFIX, StoreFolder
+from recshuf.piles.store.store_folder import StoreFolder
 from recshuf.piles.store.stored import StoredPiles
 from recshuf.records.digests import Digest, digest_records
 from recshuf.records.input_counts import InputCount
@@ -136,14 +133,10 @@ def _write_set(
         piles.info.pile_count,
         (float(piles.counts[members].sum()),),
         resident_bytes=0,
-        keeps_sets=True,
         set_prefix=name,
-        syncs_sets=True,
     )
-    with closing(
-        Scratch(folder.sets, folder.path, folder.sets, mode=SET_MODE, messages=STORE_MESSAGES)
-    ) as scratch:
-        made = RunPiles(plan, choose_codec(piles.pile_schema), scratch)
+    with ExitStack() as cleanup:
+        made = open_new_sets(folder, plan, piles.pile_schema, cleanup)
         digest, first_row = Digest(), 0
         for records in _read_piles(piles, members):
             made.add(0, Origin(0, first_row), records)
@@ -156,8 +149,7 @@ def _write_set(
         made.seal_next()
     byte_count = sum(one.count.byte_count for one in sources)
     times = [one.time for one in (piles.info.sets[k] for k in members) if one.time is not None]
-    set_name = name_set(name, 0).removesuffix(SET_SUFFIX)
-    return folder.describe_set(set_name, first_row, byte_count, max(times, default=None))
+    return describe_new_set(folder, name, 0, first_row, byte_count, max(times, default=None))
 
 
 def _list_sources(piles: StoredPiles, members: list[int]) -> Iterator[SetSource]:

@@ -10,18 +10,15 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from recshuf.errors import UsageError
-from recshuf.piles.encoding.codec import choose_codec
 from recshuf.piles.encoding.planes import plain_type
 from recshuf.piles.encoding.slices import Origin
 from recshuf.piles.layout import StorePlan
-from recshuf.piles.run_piles import RunPiles
 from recshuf.piles.sets.footer import SetDescription, SetSource
-from recshuf.piles.sets.scratch import STORE_MESSAGES, Scratch
-from recshuf.piles.spilled import name_set
 from recshuf.piles.store.given_records import check_names, to_table
+from recshuf.piles.store.new_sets import describe_new_set, open_new_sets
 from recshuf.piles.store.set_names import SetNames
 from recshuf.piles.store.snapshots import SetEntry, Snapshot, describe_drift
-from recshuf.piles.store.store_folder import SET_MODE, SET_SUFFIX, StoreFolder
+from recshuf.piles.store.store_folder import StoreFolder
 from recshuf.records.arrays.arrow_views import is_list_view, is_variable_list
 from recshuf.records.arrays.byte_sizes import count_bytes
 from recshuf.records.arrays.conforming import conform
@@ -38,6 +35,8 @@ from recshuf.system.paths import local_path
 if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
+
+    from recshuf.piles.run_piles import RunPiles
 
 _DEFAULT_PILES = 1024
 """Piles of a store whose size is not known. 64 MB at a time are then written in slices of 64 kB, and 10 GB are in piles of
@@ -196,18 +195,8 @@ class PileWriter:
         """Return the piles, made with the first records."""
         if self._piles is None:
             assert self._schema is not None  # noqa: S101 - records have been read
-            plan = StorePlan(
-                self._snapshot.pile_count, (None,), 0, keeps_sets=True, set_prefix=self._name, syncs_sets=True
-            )
-            scratch = Scratch(
-                self._folder.sets,
-                self._folder.path,
-                self._folder.sets,
-                mode=SET_MODE,
-                messages=STORE_MESSAGES,
-            )
-            self._cleanup.callback(scratch.close)
-            self._piles = RunPiles(plan, choose_codec(extend_schema(self._schema)), scratch)
+            plan = StorePlan(self._snapshot.pile_count, (None,), 0, set_prefix=self._name)
+            self._piles = open_new_sets(self._folder, plan, extend_schema(self._schema), self._cleanup)
         return self._piles
 
     def seal(self) -> tuple[SetEntry, pa.Schema] | None:
@@ -229,8 +218,7 @@ class PileWriter:
         description = SetDescription(self._snapshot.seed, (source,), stream_of(self._name))
         self._piles.complete(0, self._count.digest, description)
         self._piles.seal_next()
-        set_name = name_set(self._name, 0).removesuffix(SET_SUFFIX)
-        entry = self._folder.describe_set(set_name, self._rows, self._count.byte_count)
+        entry = describe_new_set(self._folder, self._name, 0, self._rows, self._count.byte_count)
         return entry, self._piles.codec.schema
 
     def close(self) -> None:

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from recshuf.errors import ConversionError, InputError, OutputExistsError, UsedNameError
-from recshuf.formats.stored import TableForm, pack_source
+from recshuf.errors import InputError, OutputExistsError, UsedNameError
+from recshuf.formats.stored import pack_source
 from recshuf.job.pile_sizing import SPILLED_PILE_BYTES, count_piles
 from recshuf.job.plan import Costs, Cut, sum_known
 from recshuf.job.planner import make_plan
 from recshuf.job.report import DownloadReport, FileReport, ScatterReport
-from recshuf.piles.encoding.codec import choose_codec
 from recshuf.piles.layout import StorePlan
-from recshuf.piles.run_piles import RunPiles
-from recshuf.piles.sets.scratch import STORE_MESSAGES, Scratch
-from recshuf.piles.spilled import name_set
+from recshuf.piles.store.new_sets import describe_new_set, open_new_sets
 from recshuf.piles.store.set_names import SetNames
 from recshuf.piles.store.snapshots import SetEntry, Snapshot
-from recshuf.piles.store.store_folder import SET_MODE, SET_SUFFIX, StoreFolder
+from recshuf.piles.store.store_folder import StoreFolder
 from recshuf.records.provenance import PROVENANCE_BYTES, extend_schema
 from recshuf.run.passes.scatter import Piles, Scatter, ScatterCallbacks, ScatterTask
 from recshuf.run.resolving.job_inputs import list_inputs
 from recshuf.run.resolving.resolve import find_limits, resolve_inputs
+from recshuf.run.stores.form_observer import choose_observer
 from recshuf.storage.reading.listing import check_unchanged
 from recshuf.storage.reading.objects import list_requests
 
@@ -35,12 +32,14 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from recshuf.interfaces import BadRecords, Decoder, Source
+    from recshuf.formats.stored import TableForm
     from recshuf.job.job import Job
     from recshuf.job.plan import Plan
     from recshuf.job.progress import Progress
+    from recshuf.piles.run_piles import RunPiles
     from recshuf.records.input_counts import InputCounts
     from recshuf.run.resolving.resolve import ResolvedInputs
+    from recshuf.run.stores.form_observer import FormObserver
 
 SCATTER_NAME = "scatter"
 """Name of the sets of the first scatter, whose keys are those of an ordinary run."""
@@ -159,12 +158,8 @@ def open_piles(
     share
         About which part of the records they get.
     """
-    scratch = Scratch(folder.sets, folder.path, folder.sets, plan.spilled_bytes, SET_MODE, STORE_MESSAGES)
-    cleanup.callback(scratch.close)
     schema = extend_schema(inputs.source.schema)
-    store = RunPiles(_plan_sets(plan, inputs, name, share), choose_codec(schema), scratch)
-    cleanup.callback(store.close)
-    return store
+    return open_new_sets(folder, _plan_sets(plan, inputs, name, share), schema, cleanup, plan.spilled_bytes)
 
 
 def run_scatter(
@@ -216,9 +211,7 @@ def _plan_sets(plan: Plan, inputs: ResolvedInputs, name: str, share: float) -> S
         tuple(None if count is None else count * share for count in map(sum_known, counts)),
         resident_bytes=0,
         compression=plan.spill_compression,
-        keeps_sets=True,
         set_prefix=name,
-        syncs_sets=True,
     )
 
 
@@ -230,48 +223,5 @@ def describe_sets(
     for set_index in sorted(sealed):
         own = [counts[index] for index in plan.inputs_of(set_index)]
         records, byte_count = sum(one.digest.records for one in own), sum(one.byte_count for one in own)
-        set_name = name_set(name, set_index).removesuffix(SET_SUFFIX)
-        entries.append(folder.describe_set(set_name, records, byte_count))
+        entries.append(describe_new_set(folder, name, set_index, records, byte_count))
     return tuple(entries)
-
-
-class FormObserver:
-    """An `Observer`: a decoder sees all records, until one shows that they have no table form."""
-
-    def __init__(self, inner: Decoder | None, failed: TableForm | None = None) -> None:
-        self._inner = inner
-        self._failed: dict[tuple[int, int], TableForm] = {(-1, 0): failed} if failed else {}
-        self._lock = threading.Lock()
-
-    @property
-    def schema(self) -> pa.Schema | None:
-        """See `Observer`."""
-        return self._inner.schema if self._inner else None
-
-    def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> BadRecords | None:
-        """Observe records; those that cannot be decoded are no error."""
-        if self._inner is None or self._failed:
-            return None
-        try:
-            return self._inner.observe(batch, input_index, first_row)
-        except (InputError, ConversionError) as error:
-            with self._lock:
-                self._failed[input_index, first_row] = TableForm.of_error(error)
-            return None
-
-    def finish_form(self) -> TableForm:
-        """Return the table form of all records."""
-        if self._inner is None or self._failed:
-            return self._failed[min(self._failed)]
-        try:
-            return TableForm(self._inner.finish())
-        except (InputError, ConversionError) as error:
-            return TableForm.of_error(error)
-
-
-def choose_observer(source: Source) -> FormObserver:
-    """Return the observer of a source's records."""
-    try:
-        return FormObserver(source.decoder())
-    except ConversionError as error:
-        return FormObserver(None, TableForm.of_error(error))

@@ -24,10 +24,10 @@ from recshuf.records.split import Split
 from recshuf.run.passes.scatter import ScatterTask
 from recshuf.run.resolving.job_inputs import list_inputs
 from recshuf.run.resolving.resolve import resolve_inputs
+from recshuf.run.stores.form_observer import choose_observer
 from recshuf.run.stores.scatter_store import (
     SCATTER_NAME,
     ScatteredSets,
-    choose_observer,
     choose_pile_count,
     describe_scatter,
     describe_sets,

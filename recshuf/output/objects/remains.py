@@ -52,6 +52,7 @@ class Remains:
         self._uploads: list[OpenUpload] = []
         self._tasks = ObjectTaskFolder(self._bucket, replace(url, key=self._keys[0].tasks), options, str(url))
         self._result_count = 0
+        self._has_tasks = False
         self._sets: list[str] = []
         """Keys of pile sets."""
 
@@ -86,7 +87,8 @@ class Remains:
             if one.key.startswith(sets) or any(keys.is_shard(one.key) for keys in self._keys)
         ]
         self._result_count = self._tasks.count()
-        return bool(self._uploads or self._sets or self._result_count) or self._journal.has_remains
+        self._has_tasks = self._tasks.has_any
+        return bool(self._uploads or self._sets or self._has_tasks) or self._journal.has_remains
 
     def _find_key(self, name: str) -> str:
         """Return the key of a shard, or of the one object, by its name in the journal."""
@@ -100,7 +102,7 @@ class Remains:
         for one in self._uploads:
             begun = f", begun {one.begun}" if one.begun else ""
             yield f"{self._keys[0].show(one.key)}: open upload{begun}"
-        if self._result_count:
+        if self._has_tasks:
             yield f"{self._tasks.address}: results of tasks: {self._result_count}"
             if self._tasks.find_sets() is None:
                 yield f"{self._tasks.address}run.json: is missing or damaged, {_UNKNOWN_SETS}"

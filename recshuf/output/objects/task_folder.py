@@ -64,6 +64,11 @@ class ObjectTaskFolder(TaskFolder):
         """Return the number of results."""
         return sum(map(is_result, self._find_names()))
 
+    @property
+    def has_any(self) -> bool:
+        """Whether a task has left anything, if only the file of the run."""
+        return bool(self._find_names())
+
     def _find_names(self) -> set[str]:
         return {one.key.removeprefix(self._url.key) for one in self._bucket.list(self._url.key)}
 

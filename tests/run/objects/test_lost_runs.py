@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from recshuf import api
+from recshuf.output.objects.task_folder import ObjectTaskFolder
+from recshuf.run.tasks.results import RUN
 from tests.support.objects.object_outputs import SHARDS, check_whole
 
 if TYPE_CHECKING:
@@ -41,6 +43,30 @@ def test_clean_says_that_sets_of_a_lost_run_stay_and_how_to_remove_them(
     assert all(key.startswith("tmp/recshuf-piles-") for key in bucket.list_keys())
     assert bucket.list_keys()
     assert call("clean", temp_dir, "--yes").returncode == 0
+    check_whole(bucket, {})
+
+
+class Killed(BaseException):
+    """Ends a task as no error of its own would."""
+
+
+def test_clean_removes_what_a_first_task_that_died_has_left(
+    bucket: AnyBucket, source: Path, call: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has no result yet."""
+    place = ObjectTaskFolder.place
+
+    def place_run(folder: ObjectTaskFolder, name: str, values: dict[str, Any]) -> Any:
+        if name != RUN:
+            raise Killed
+        return place(folder, name, values)
+
+    monkeypatch.setattr(ObjectTaskFolder, "place", place_run)
+    output = f"{bucket.url}/data/out/"
+    with pytest.raises(Killed):
+        scatter(source, output, f"{bucket.url}/tmp")
+    assert RUN_FILE in bucket.list_keys()
+    assert call("clean", output, "--yes").stdout.endswith(b"results of tasks: 0\nremoved\n")
     check_whole(bucket, {})
 
 

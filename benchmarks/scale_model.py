@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import click
 
 from benchmarks.markdown import format_table
-from recshuf.output.objects import uploader
 from recshuf.storage.reading import read_ahead
+from recshuf.storage.writing import file_parts
 from recshuf.system.units import parse_size
 
 TB = 10**12
@@ -62,7 +62,7 @@ def find_seconds(machine: Machine, machines: int, shared_bytes: float) -> tuple[
 
 def count_request_dollars() -> float:
     """Return the price of the requests for a TB: read and written in parts."""
-    return TB / read_ahead.PART_BYTES * GET_PRICE + TB / uploader.PART_BYTES * PUT_PRICE
+    return TB / read_ahead.PART_BYTES * GET_PRICE + TB / file_parts.PART_BYTES * PUT_PRICE
 
 
 @click.command(help=(__doc__ or "").partition("\n")[0])

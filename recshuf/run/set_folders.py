@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recshuf.errors import OutputError, PileError
-from recshuf.output.objects.scratch import UploadFolder
-from recshuf.output.objects.uploader import PART_THREADS, send_file
 from recshuf.output.pile_sets import PILES_PREFIX, remove_sets
 from recshuf.piles.sets.pile_file import ObjectPileFile
 from recshuf.piles.sets.scratch import Scratch
@@ -22,6 +20,8 @@ from recshuf.storage.reading.read_ahead import UNIT_BYTES
 from recshuf.storage.urls import Url, is_url
 from recshuf.storage.writing.bucket import Conflict, Match, MissingUpload
 from recshuf.storage.writing.buckets import open_bucket
+from recshuf.storage.writing.file_parts import PART_THREADS, send_file
+from recshuf.storage.writing.upload_folder import UploadFolder
 from recshuf.system.paths import choose_temp_dir, real_path
 from recshuf.system.threads import Pool
 

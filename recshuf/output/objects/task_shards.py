@@ -7,9 +7,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from recshuf.errors import OutputError
-from recshuf.output.objects.scratch import UploadFolder
 from recshuf.output.objects.uploader import ShardUploader
 from recshuf.output.transaction import TaskShards
+from recshuf.storage.writing.upload_folder import UploadFolder
 from recshuf.system.paths import choose_temp_dir
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from recshuf.errors import AlreadyCompleteError, OutputError
 from recshuf.output.objects.commits import has_unfinished
 from recshuf.output.objects.journal import ObjectJournal
 from recshuf.output.objects.place import FoundOutput, find_placed
-from recshuf.output.objects.scratch import UploadFolder
 from recshuf.output.objects.uploader import ShardUploader, UploadTarget
 from recshuf.output.transaction import Transaction
 from recshuf.storage.writing.bucket import Conflict, Match, MissingUpload, Part
+from recshuf.storage.writing.upload_folder import UploadFolder
 from recshuf.system.paths import choose_temp_dir
 from recshuf.system.threads import NoAnswerError, Pool, call_while_stopping
 

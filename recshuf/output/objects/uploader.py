@@ -10,28 +10,24 @@ from typing import TYPE_CHECKING, cast
 
 from recshuf.errors import OutputError, Stopped
 from recshuf.output.objects.shard_stream import ShardStream
-from recshuf.storage.writing.bucket import MOST_PART_BYTES, MOST_PARTS, Conflict, MissingUpload
+from recshuf.storage.writing.bucket import Conflict, MissingUpload
+from recshuf.storage.writing.file_parts import PART_BYTES, PART_THREADS, send_file
 from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from concurrent.futures import Future
     from pathlib import Path
     from typing import BinaryIO
 
     from recshuf.output.transaction import FinishedShard
     from recshuf.storage.writing.bucket import Bucket, Match, Part
 
-PART_BYTES = 8 << 20
-PART_THREADS = 4
-"""So many parts are sent at once at most."""
 MOST_STREAMED_BYTES = 4 << 30
 """Larger shards are files first, so that their size is known and parts of one size suffice."""
 MOST_SHARDS = 8
 """So many shards are uploaded at once if they are small: a shard takes three requests, one after the other."""
 _LEAST_SHARDS = 2
 _WAITING_BYTES = 256 << 20
-_MIB = 1 << 20
 
 
 def count_slots(shard_bytes: int) -> int:
@@ -41,16 +37,6 @@ def count_slots(shard_bytes: int) -> int:
     (8, 2, 2)
     """
     return max(_LEAST_SHARDS, min(MOST_SHARDS, _WAITING_BYTES // max(1, shard_bytes)))
-
-
-def choose_part_bytes(shard_bytes: int, least: int = PART_BYTES) -> int:
-    """Return the size of all parts of a shard but the last.
-
-    >>> choose_part_bytes(10**6) == PART_BYTES, choose_part_bytes(10**12) * MOST_PARTS >= 10**12
-    (True, True)
-    """
-    wanted = -(-shard_bytes // MOST_PARTS)
-    return max(least, -(-wanted // _MIB) * _MIB)
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,42 +273,3 @@ class ShardUploader:
     def _abort_upload(self, key: str, upload_id: str) -> None:
         with suppress(OutputError):  # a later run aborts it
             self._target.bucket.abort_upload(key, upload_id)
-
-
-def send_file(path: Path, send: Callable[[int, bytes], Part], pool: Pool, *, in_order: bool) -> list[Part]:
-    """Send a file in parts, and return them.
-
-    Parameters
-    ----------
-    send
-        Sends a part, given its number from 1 and its bytes.
-    in_order
-        Whether each part must arrive before the next one is sent.
-
-    Raises
-    ------
-    OutputError
-        When it is too large for an object, or cannot be sent.
-    """
-    size = path.stat().st_size
-    part_bytes = choose_part_bytes(size, PART_BYTES)
-    if part_bytes > MOST_PART_BYTES:
-        raise OutputError(
-            f"{path.name}: {size:,} bytes are more than an object can have; write more --shards"
-        )
-
-    def send_part(number: int, start: int) -> Part:
-        with path.open("rb", buffering=0) as file:
-            file.seek(start)
-            return send(number, file.read(part_bytes))
-
-    futures: list[Future[Part]] = []
-    try:
-        for number, start in enumerate(range(0, max(1, size), part_bytes), 1):
-            futures.append(pool.submit(send_part, number, start))
-            if in_order:
-                futures[-1].result()
-        return [future.result() for future in futures]
-    finally:
-        for future in futures:
-            future.cancel()

@@ -15,13 +15,13 @@ from recshuf.output.objects.uploader import (
     ShardUploader,
     UploadLimits,
     UploadTarget,
-    choose_part_bytes,
     count_slots,
 )
 from recshuf.output.transaction import FinishedShard, WrittenBytes
 from recshuf.records.digests import Digest
 from recshuf.storage.settings import StorageOptions
 from recshuf.storage.writing.bucket import MOST_PART_BYTES, MOST_PARTS, Match, Part
+from recshuf.storage.writing.file_parts import PART_BYTES, choose_part_bytes
 from recshuf.storage.writing.s3 import S3Bucket
 
 if TYPE_CHECKING:
@@ -249,7 +249,7 @@ def test_large_shards_and_little_memory_need_files(bucket: Bucket, tmp_path: Pat
     assert not UploadLimits.within(95 << 20, 2).can_stream(1)
     assert UploadLimits.within(96 << 20, 2).can_stream(1)
     for size in (0, 10 << 20, 95 << 20, 96 << 20, 1 << 40):
-        assert UploadLimits.within(size, 2).memory_bytes <= max(size, uploader.PART_BYTES)
+        assert UploadLimits.within(size, 2).memory_bytes <= max(size, PART_BYTES)
 
 
 def test_parts_and_slots_fit_any_size():

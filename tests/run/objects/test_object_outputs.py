@@ -14,9 +14,8 @@ import pytest
 import recshuf
 from recshuf.errors import AlreadyCompleteError, InputError, OutputError, OutputExistsError, UsageError
 from recshuf.output.objects import uploader
-from recshuf.output.objects.uploader import send_file
 from recshuf.run.resolving.resolve import ResolvedJob
-from recshuf.storage.writing import s3
+from recshuf.storage.writing import file_parts, s3
 from tests.support.numbered_files import FORMATS, make_inputs
 from tests.support.objects.object_outputs import (
     SHARDS,
@@ -85,10 +84,13 @@ def test_large_shards_go_in_parts(
     tmp_path: Path, bucket: AnyBucket, scratch: Path, monkeypatch: pytest.MonkeyPatch, memory: str
 ):
     """With little memory they are files first."""
-    monkeypatch.setattr(uploader, "PART_BYTES", 5 << 20)
+    for module in (uploader, file_parts):
+        monkeypatch.setattr(module, "PART_BYTES", 5 << 20)
     files: list[int] = []
     monkeypatch.setattr(
-        uploader, "send_file", lambda *given, **named: files.append(1) or send_file(*given, **named)
+        uploader,
+        "send_file",
+        lambda *given, **named: files.append(1) or file_parts.send_file(*given, **named),
     )
     (tmp_path / "in.txt").write_bytes(b"".join(b"%0998d\n" % number for number in range(25_000)))
     expected = shuffle_locally(tmp_path / "in.txt", tmp_path / "local", shards=2)
@@ -357,7 +359,8 @@ def test_a_local_run_imports_no_library_of_object_stores(tmp_path: Path):
 def test_the_report_has_the_requests_to_the_store(
     tmp_path: Path, bucket: AnyBucket, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(uploader, "PART_BYTES", 5 << 20)
+    for module in (uploader, file_parts):
+        monkeypatch.setattr(module, "PART_BYTES", 5 << 20)
     (tmp_path / "in.txt").write_bytes(b"".join(b"%099999d\n" % number for number in range(205)))
     bucket.proxy.answer(bucket.requests["part"], 503, "SlowDown", times=2)
     report = shuffle(tmp_path / "in.txt", f"{bucket.url}/out.txt", shards=None)

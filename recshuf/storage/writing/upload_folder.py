@@ -1,4 +1,4 @@
-"""Local folders of shards on their way to a store."""
+"""Local folders of files on their way to a store."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import ConversionError, OutputError, UsageError
-from recshuf.run.stores.pile_store import parse_time
+from recshuf.run.stores.window import parse_time
 
 if TYPE_CHECKING:
     from pathlib import Path

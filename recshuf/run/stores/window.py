@@ -1,0 +1,99 @@
+"""The window of a store: when records are too old or too many, and times as users give them."""
+
+from __future__ import annotations
+
+import sys
+import time as clock
+from contextlib import suppress
+from datetime import UTC, date, datetime
+from itertools import groupby
+from math import isfinite
+from numbers import Real
+from typing import TYPE_CHECKING, Any, cast
+
+from recshuf.errors import UsageError
+from recshuf.system.numbers import check_number
+from recshuf.system.units import parse_size
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from recshuf.job.options import Size
+    from recshuf.piles.store.snapshots import SetEntry
+
+
+def find_expired(sets: Sequence[SetEntry], limits: dict[str, float]) -> set[str]:
+    """Return the names of the sets that leave a window. Sets of one time leave together.
+
+    >>> from recshuf.piles.store.snapshots import SetEntry
+    >>> sets = [SetEntry("a", 5, 50, 0, "", 1.0), SetEntry("b", 5, 50, 0, "", 2.0), SetEntry("c", 5, 50, 0)]
+    >>> sorted(find_expired(sets, {"records": 9})), sorted(find_expired(sets, {"before": 2.0}))
+    (['a', 'c'], ['a', 'c'])
+    """
+    newest_first = sorted(sets, key=lambda one: (one.age_key, one.name), reverse=True)
+    expired: set[str] = set()
+    records, byte_count = 0, 0
+    for _, same_time in groupby(newest_first, lambda one: one.name if one.time is None else one.time):
+        members = list(same_time)
+        records += sum(one.records for one in members)
+        byte_count += sum(one.byte_count for one in members)
+        time = members[0].age_key
+        is_old = time < limits.get("before", time)
+        if is_old or records > limits.get("records", records) or byte_count > limits.get("bytes", byte_count):
+            expired.update(one.name for one in members)
+    return expired
+
+
+def parse_time(given: Any) -> float:
+    """Return seconds since 1970; None means now.
+
+    >>> parse_time("1970-01-02"), parse_time(5), parse_time("1970-01-01T00:00:01+00:00")
+    (86400.0, 5.0, 1.0)
+    """
+    if given is None:
+        return clock.time()
+    if isinstance(given, Real) and not isinstance(given, bool):
+        return _check_seconds(float(given))
+    if isinstance(given, str):
+        given = _parse_text(given)
+        if isinstance(given, float):
+            return _check_seconds(given)
+    if isinstance(given, date) and not isinstance(given, datetime):
+        given = datetime(given.year, given.month, given.day, tzinfo=UTC)
+    if not isinstance(given, datetime):
+        raise UsageError(
+            f"{given!r} is no time; give seconds since 1970, a datetime, or text such as 2026-01-31"
+        )
+    return (given if given.tzinfo else given.replace(tzinfo=UTC)).timestamp()
+
+
+def _parse_text(text: str) -> float | datetime:
+    """Return seconds since 1970, or a time."""
+    seconds: float | None = None
+    day: datetime | None = None
+    with suppress(ValueError):
+        seconds = float(text)
+    with suppress(ValueError):
+        day = datetime.fromisoformat(text)
+    if seconds is not None and day is not None:
+        raise UsageError(f"{text!r} may be a day or seconds since 1970; write {day:%Y-%m-%d}, or {text}.0")
+    if seconds is None and day is None:
+        raise UsageError(
+            f"{text!r} is no time; write 2026-01-31, 2026-01-31T12:00:00Z, or seconds since 1970"
+        )
+    return cast("float | datetime", seconds if day is None else day)
+
+
+def parse_bytes(size: Size) -> int:
+    """Return a number of bytes, given as one or as text such as ``"300MB"``."""
+    number = parse_size(size) if isinstance(size, str) else size
+    is_whole = not isinstance(number, float) or not isfinite(number)
+    return check_number("bytes", number if is_whole else int(number), sys.maxsize)
+
+
+def _check_seconds(seconds: float) -> float:
+    try:
+        datetime.fromtimestamp(seconds, UTC)
+    except (ValueError, OverflowError, OSError):
+        raise UsageError(f"{seconds!r} is no time; give seconds since 1970, in the years 1 to 9999") from None
+    return float(seconds)

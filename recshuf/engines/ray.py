@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from recshuf.errors import EngineError, UsageError
+from recshuf.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -70,16 +71,23 @@ class RayEngine:
         Raises
         ------
         EngineError
-            When Ray fails, or processes have died too often.
+            When Ray fails, processes have died too often, or one has another version of recshuf.
         """
-        remote = self._ray.remote(function).options(
-            num_cpus=self._cores, max_retries=_MOST_RETRIES, scheduling_strategy="SPREAD"
+        pack = self._ray.cloudpickle.dumps
+        remote = self._ray.remote(_carry(pack(function))).options(
+            name=function.__name__,
+            num_cpus=self._cores,
+            max_retries=_MOST_RETRIES,
+            scheduling_strategy="SPREAD",
         )
-        waiting = [remote.remote(task) for task in tasks]
+        waiting = [remote.remote(pack(task)) for task in tasks]
         try:
             while waiting:
                 (done, *_), waiting = self._ray.wait(waiting)
-                yield self._get(done)
+                version, result = self._get(done)
+                if version != __version__:
+                    raise _explain_version(version)
+                yield result
         finally:
             for one in waiting:
                 self._ray.cancel(one, force=True)
@@ -100,6 +108,36 @@ class RayEngine:
         if self._is_connected_here:
             self._is_connected_here = False
             self._ray.shutdown()
+
+
+def _carry(function: bytes) -> Callable[[bytes], tuple[str | None, Any]]:
+    """Return a function that runs a pickled one on a worker.
+
+    It returns the version of recshuf there, and the result if that is the version here. Ray sends its code, so that nothing
+    of recshuf is needed to begin.
+    """
+    version = __version__
+
+    def run(task: bytes) -> tuple[str | None, Any]:
+        import pickle
+
+        try:
+            from recshuf import __version__ as found
+        except ImportError:
+            return None, None
+        if found != version:
+            return found, None
+        call, value = map(pickle.loads, (function, task))  # as Ray does with all tasks
+        return found, call(value)
+
+    return run
+
+
+def _explain_version(version: str | None) -> EngineError:
+    found = "no recshuf" if version is None else f"recshuf {version}"
+    return EngineError(
+        f"--engine ray: a machine of the cluster has {found}, and this one {__version__}; install {__version__} on all of them"
+    )
 
 
 def _check_address(address: str) -> None:

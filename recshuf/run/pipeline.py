@@ -109,7 +109,7 @@ def run_job(job: Job, progress: Progress, planned: tuple[SharedRun, Earlier] | N
             raise
         earlier = Earlier.of(work.journal.entries) if work else None
         if earlier is not None:
-            earlier.check_formats(job)
+            earlier.check_given(job)
         shared, begun = planned or _find_shared(job, destination, work)
         if begun is not None and job.options["seed"] is None:
             job = replace(job, options=job.options | {"seed": begun.seed})

@@ -98,18 +98,18 @@ class Earlier:
         """Seed of the order."""
         return int(self.header["options"]["--seed"])
 
-    def check_formats(self, job: Job) -> None:
-        """Check that given formats are those of the earlier run, before the inputs are read in them.
+    def check_given(self, job: Job) -> None:
+        """Check that options are those of the earlier run as far as they do not follow from the inputs, before these are read.
 
         Raises
         ------
         UsageError
             When one differs.
         """
-        for option in _FORMATS:
-            given = job.options.get(option.removeprefix("--"))
-            if given is not None:
-                self._compare(option, self.header["options"][option], given)
+        formats = {option: job.options.get(option.removeprefix("--")) for option in _FORMATS}
+        given = {option: name for option, name in formats.items() if name is not None}
+        for option, is_now in (given | describe_options(job)).items():
+            self._compare_option(option, self.header["options"].get(option), is_now)
 
     def check(self, header: Entry) -> None:
         """Check that a job is the same as in the earlier run.
@@ -128,13 +128,7 @@ class Earlier:
         for option in sorted(
             {*before["options"], *now["options"]}, key=lambda name: (name not in _FORMATS, name)
         ):
-            was, is_now = before["options"].get(option), now["options"].get(option)
-            if option == "--engine" and was is not None and is_now is None:
-                raise UsageError(
-                    f"--resume: the engine was {was} in the unfinished run; continue it with --engine ray, or run the tasks "
-                    "that are left"
-                )
-            self._compare(option, was, is_now)
+            self._compare_option(option, before["options"].get(option), now["options"].get(option))
         for name in header["libraries"]:
             self._compare(f"version of {name}", before.get(name), now[name])
         self._compare(
@@ -146,6 +140,14 @@ class Earlier:
                 since = "the plan was made" if self.is_plan else "the unfinished run"
                 remedy = "make the plan again" if self.is_plan else "restore it, or start anew"
                 raise InputError(new[0], f"has changed since {since}: {change}", remedy=remedy)
+
+    def _compare_option(self, option: str, was: object, is_now: object) -> None:
+        if option == "--engine" and was is not None and is_now is None:
+            raise UsageError(
+                f"--resume: the engine was {was} in the unfinished run; continue it with --engine ray, or run the tasks "
+                "that are left"
+            )
+        self._compare(option, was, is_now)
 
     def _compare(self, what: str, before: object, now: object) -> None:
         if before == now:

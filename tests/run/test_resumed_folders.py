@@ -169,6 +169,24 @@ def test_another_format_by_suffix_is_named_first(tmp_path: Path, inputs: list[Pa
         run(renamed, tmp_path / "out", resume=True)
 
 
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"columns": "no such column"}, r"columns was \['id'\] .* is \['no such column'\]"),
+        ({}, r"columns was \['id'\] .* is not given"),
+        ({"columns": "id", "datasets": "x"}, r"datasets was not given .* is \['x'\]"),
+    ],
+)
+def test_an_option_that_differs_is_named_before_what_is_wrong_with_it(
+    tmp_path: Path, options: dict[str, str], named: str
+):
+    """Also where the inputs do not allow it."""
+    inputs = make_inputs(tmp_path / "in", "parquet", COUNTS)
+    run_and_die(1, inputs, tmp_path / "out", columns="id")
+    with pytest.raises(UsageError, match=f"^resume=True: the {named}; give it as before, or start anew"):
+        run(inputs, tmp_path / "out", resume=True, **options)
+
+
 def test_an_input_that_is_missing_may_be_restored(tmp_path: Path, inputs: list[Path]):
     run(inputs, tmp_path / "whole")
     run_and_die(1, inputs, tmp_path / "out", format="text")

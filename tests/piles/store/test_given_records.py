@@ -205,13 +205,13 @@ def test_arrays_of_text_and_objects_hold_values_of_python(tmp_path: Path, values
 def test_a_column_that_began_without_values_names_the_schema_as_remedy(
     tmp_path: Path, first: Any, later: Any, field: str
 ) -> None:
-    with pytest.raises(UsageError, match=f"^column {field}, .*; give .* schema=") as caught:
+    with pytest.raises(UsageError, match=f"^column {field}, .*; begin .* schema=") as caught:
         write(tmp_path / "s", rows(first), rows(later))
     assert "\n" not in str(caught.value)
 
 
 def test_a_table_is_refused_by_a_column_that_began_without_values(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"^column 'a' is int64, and null in the store, .*; give .* schema="):
+    with pytest.raises(UsageError, match=r"^column 'a' is int64, and null in the store, .*; begin .* schema="):
         write(tmp_path / "s", pa.table({"a": [None]}), pa.table({"a": [1]}))
 
 

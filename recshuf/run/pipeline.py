@@ -98,29 +98,8 @@ def run_job(job: Job, progress: Progress, planned: tuple[SharedRun, Earlier] | N
     with ExitStack() as cleanup:
         destination = find_destination(job)
         check_sets(job)
-        try:
-            work = begin_output(job, destination, progress, cleanup)
-        except AlreadyCompleteError:
-            if planned is None and destination is not None:
-                refuse_other_command(job, destination)
-            # The run that put it in place may have died before it compared it.
-            if _verifies_late(job, destination):
-                verify_committed(_resolve(job, destination, progress, cleanup), progress)
-            raise
-        earlier = Earlier.of(work.journal.entries) if work else None
-        if earlier is not None:
-            earlier.check_given(job)
-        shared, begun = planned or _find_shared(job, destination, work)
-        if begun is not None and job.options["seed"] is None:
-            job = replace(job, options=job.options | {"seed": begun.seed})
-        layout = shared.tasks.piles if shared else earlier.piles if earlier else None
-        resolved = _resolve(job, destination, progress, cleanup, layout)
-        if begun is not None:
-            # Before the journal begins, since that keeps what it begins with for the next attempt.
-            begun.check(describe_job(resolved, job.options["seed"] or 0, None))
-        piles = _choose_sets(job, work, shared)
-        workspace = open_workspace(resolved, work, earlier, cleanup, piles)
-        tasks = _open_tasks(shared, resolved, workspace, piles, progress, cleanup)
+        work = _begin(job, destination, progress, cleanup, is_planned=planned is not None)
+        resolved, workspace, tasks = _open(job, destination, work, planned, progress, cleanup)
         base_bytes = resident_bytes()
         counts, scatter_report = _scatter(resolved, workspace, tasks, progress)
         resolved, bounds, gather_report = _gather(resolved, workspace, tasks, counts, progress)
@@ -144,6 +123,52 @@ def run_job(job: Job, progress: Progress, planned: tuple[SharedRun, Earlier] | N
         seconds=time.perf_counter() - started,
         base_bytes=base_bytes,
     )
+
+
+def _begin(
+    job: Job, destination: Destination | None, progress: Progress, cleanup: ExitStack, *, is_planned: bool
+) -> Transaction | None:
+    """Begin to write the output; see `begin_output`.
+
+    Raises
+    ------
+    AlreadyCompleteError
+        When it is complete, and no difference from that of this command is known.
+    """
+    try:
+        return begin_output(job, destination, progress, cleanup)
+    except AlreadyCompleteError:
+        if not is_planned and destination is not None:
+            refuse_other_command(job, destination)
+        # The run that put it in place may have died before it compared it.
+        if _verifies_late(job, destination):
+            verify_committed(_resolve(job, destination, progress, cleanup), progress)
+        raise
+
+
+def _open(
+    job: Job,
+    destination: Destination | None,
+    work: Transaction | None,
+    planned: tuple[SharedRun, Earlier] | None,
+    progress: Progress,
+    cleanup: ExitStack,
+) -> tuple[ResolvedJob, Workspace, TaskPasses | None]:
+    """Resolve the job, as the unfinished run in `work` has begun it, and open what its passes need, until `cleanup`."""
+    earlier = Earlier.of(work.journal.entries) if work else None
+    if earlier is not None:
+        earlier.check_given(job)
+    shared, begun = planned or _find_shared(job, destination, work)
+    if begun is not None and job.options["seed"] is None:
+        job = replace(job, options=job.options | {"seed": begun.seed})
+    layout = shared.tasks.piles if shared else earlier.piles if earlier else None
+    resolved = _resolve(job, destination, progress, cleanup, layout)
+    if begun is not None:
+        # Before the journal begins, since that keeps what it begins with for the next attempt.
+        begun.check(describe_job(resolved, job.options["seed"] or 0, None))
+    piles = _choose_sets(job, work, shared)
+    workspace = open_workspace(resolved, work, earlier, cleanup, piles)
+    return resolved, workspace, _open_tasks(shared, resolved, workspace, piles, progress, cleanup)
 
 
 def _choose_sets(job: Job, work: Transaction | None, shared: SharedRun | None) -> str | None:

@@ -122,7 +122,7 @@ def _carry(function: bytes) -> Callable[[bytes], tuple[str | None, Any]]:
         import pickle
 
         try:
-            from recshuf import __version__ as found
+            from recshuf.version import __version__ as found
         except ImportError:
             return None, None
         if found != version:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 from recshuf.records.keys import MAX_PILES
@@ -27,18 +27,19 @@ class Limits:
     """How spilled records are compressed, one of `SPILL_COMPRESSIONS`."""
     input_count: int = 0
     """Number of inputs; `make_plan` sets it."""
-    reserved_bytes: int = 0
-    """Memory for other things than records."""
+    count_reserved_bytes: Callable[[int], int] = field(default=lambda _: 0)
+    """Returns the memory for other things than records under a memory limit."""
     spills_all: bool = False
     """Whether no pile stays in memory."""
 
     @property
     def taken_bytes(self) -> int:
-        """Memory for other things than records: names and counts of inputs, and `reserved_bytes`.
+        """Memory for other things than records: names and counts of inputs, and what is reserved.
 
         Of names and counts at most a quarter counts, so that a small limit allows thousands of inputs.
         """
-        return min(INPUT_BYTES * self.input_count, self.memory_bytes // 4) + self.reserved_bytes
+        inputs_bytes = min(INPUT_BYTES * self.input_count, self.memory_bytes // 4)
+        return inputs_bytes + self.count_reserved_bytes(self.memory_bytes)
 
     @property
     def room_bytes(self) -> int:

@@ -14,8 +14,8 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from recshuf.errors import MemoryLimitError
 from recshuf.job.input_sizes import InputSize, InputSizes
+from recshuf.job.least_memory import TooLittle, fit
 from recshuf.job.pile_sizing import (
     CACHE_PILE_BYTES,
     MAX_PLANNED_PILES,
@@ -29,19 +29,18 @@ from recshuf.job.pile_sizing import (
     share_regions,
 )
 from recshuf.job.plan import Plan, count_shards
+from recshuf.job.reading_planner import SMALLEST_BLOCK, STAYING_SHARE, choose_reading, halve_blocks
 from recshuf.records.keys import KEY_BYTES
-from recshuf.records.reading.reading_plan import ReadingPlan
-from recshuf.system.units import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from recshuf.interfaces import InputSummary
     from recshuf.job.plan import Costs, Cut, Limits
     from recshuf.piles.layout import PileLayout
+    from recshuf.records.reading.reading_plan import ReadingPlan
 
 _LARGEST_BLOCK = 32 << 20
-SMALLEST_BLOCK = 1 << 20
 _SLICE_BYTES = 32 << 10
 """Least size of a slice on disk; blocks are enlarged for it. At 16 KiB, the calls to write and read a slice cost as much
 as its bytes."""
@@ -52,9 +51,8 @@ ORDERING = 2.75
 """Memory of ordering a pile, as a multiple of the pile: the loaded and the ordered copy, keys, lengths and indices."""
 _WAITING = 1.25
 """Memory of an ordered pile, as a multiple of the pile."""
-STAYING_SHARE, SPILLING_SHARE = 0.6, 0.8
-"""The scatter's share of the memory limit, if piles may stay in memory and if none do. Larger blocks make fewer and longer
-slices."""
+_SPILLING_SHARE = 0.8
+"""The scatter's share of the memory limit, if no piles stay in memory. Larger blocks make fewer and longer slices."""
 _MISJUDGED = 1.25
 """Factor by which the memory for piles may be underestimated."""
 _RESERVED_DESCRIPTORS = 40
@@ -75,8 +73,14 @@ def make_plan(
     MemoryLimitError
         When not even one worker with the smallest blocks and piles fits the limit.
     """
-    limits = replace(limits, input_count=len(inputs))
-    return _Planner(InputSizes.of(inputs), limits, costs, cut, output_count, piles).plan()
+    sizes = InputSizes.of(inputs)
+
+    def plan_within(limits: Limits) -> _Planner:
+        planner = _Planner(sizes, limits, costs, cut, output_count, piles)
+        planner.check()
+        return planner
+
+    return fit(plan_within, replace(limits, input_count=len(inputs))).plan()
 
 
 class _Gathering(NamedTuple):
@@ -115,6 +119,10 @@ class _Planner:
         self._output_bytes = inputs.known_bytes
         written = [count for count in (self._record_count, output_count) if count is not None]
         self._shard_count = count_shards(cut, min(written, default=None), self._output_bytes)
+
+    def check(self) -> None:
+        """Raise `TooLittle` when there is no plan."""
+        _ = self._gathering, self._scattering
 
     def plan(self) -> Plan:
         """Return the plan."""
@@ -193,10 +201,7 @@ class _Planner:
             # Several writers or threads are not worth smaller piles.
             if most_pile_bytes >= (_SMALLEST_PILE if writers == threads == 1 else 4 * _SMALLEST_PILE):
                 return _Gathering(writers, threads, in_flight, most_pile_bytes, sink_bytes)
-        needed = self._costs.sink_bytes(1) + int(
-            (limits.workers + 1) * self._ordering_factor * _SMALLEST_PILE
-        )
-        raise _too_small(limits, "writing a shard", needed)
+        raise TooLittle("writing a shard")
 
     @cached_property
     def _even_pile_bytes(self) -> int:
@@ -237,12 +242,12 @@ class _Planner:
             return chosen
         region_count = -(-self._spilled_count // self._region_piles)
         largest = max(_LARGEST_BLOCK, min(region_count, MAX_PLANNED_PILES) * _SLICE_BYTES)
-        return self._plan_scatter(SPILLING_SHARE, _list_blocks(largest))
+        return self._plan_scatter(_SPILLING_SHARE, _list_blocks(largest))
 
     def _plan_scatter(self, share: float, blocks: Sequence[int]) -> ReadingPlan:
         # Fewer workers with larger blocks are faster than many with small ones.
         least = 4 * SMALLEST_BLOCK
-        return plan_reading(
+        return choose_reading(
             self._scatter_worker_bytes, self._limits, blocks, share, least, "reading the inputs"
         )
 
@@ -334,66 +339,8 @@ class _Planner:
         return assign_sets(byte_counts, choose_set_bytes(int(byte_counts.sum()), region_count))
 
 
-def _too_small(limits: Limits, what: str, needed: int) -> MemoryLimitError:
-    return MemoryLimitError(
-        f"{what} needs at least {format_size(needed + limits.taken_bytes)} of memory, and the limit is "
-        f"{format_size(limits.memory_bytes)}; raise --memory"
-    )
-
-
 def _list_blocks(largest: int) -> range:
     return range(largest // SMALLEST_BLOCK * SMALLEST_BLOCK, 0, -SMALLEST_BLOCK)
-
-
-def halve_blocks(largest: int) -> list[int]:
-    """Return `largest`, half of it, and so on to the smallest block.
-
-    >>> halve_blocks(4 << 20) == [4 << 20, 2 << 20, 1 << 20]
-    True
-    """
-    return [largest >> power for power in range((largest // SMALLEST_BLOCK).bit_length())]
-
-
-def plan_reading(
-    worker_bytes: Callable[[int], int],
-    limits: Limits,
-    blocks: Sequence[int],
-    share: float = STAYING_SHARE,
-    least_shared_block: int = 0,
-    what: str = "reading",
-    record_copies: int = 12,
-) -> ReadingPlan:
-    """Return a plan for reading inputs within a share of memory: as many workers as fit, then the largest blocks.
-
-    Parameters
-    ----------
-    worker_bytes
-        Memory of one worker, by block size.
-    blocks
-        Block sizes, descending. One worker with the last size may take all memory.
-    least_shared_block
-        Least block size with several workers.
-    what
-        Name of the step, for the error.
-    record_copies
-        How often the memory beside blocks holds the longest record. Default: 12, which suits a shuffle.
-
-    Raises
-    ------
-    MemoryLimitError
-        When not even one worker with the smallest blocks fits.
-    """
-    room_bytes = limits.room_bytes
-    for workers in range(limits.workers, 0, -1):
-        for block in (size for size in blocks if workers == 1 or size >= least_shared_block):
-            needed = workers * worker_bytes(block)
-            is_least = workers == 1 and block == blocks[-1]
-            if needed <= (room_bytes if is_least else share * room_bytes):
-                # Several threads can hold copies of such a record beside their blocks. Measured at 300 MB and two
-                # workers: records of 15 MB stay within the limit, of 30 MB exceed it by 90 MB.
-                longest = max(block, (room_bytes - needed) // record_copies)
-                return ReadingPlan(workers, block, min(limits.max_record_bytes, longest))
-    raise _too_small(limits, what, worker_bytes(blocks[-1]))
 
 
 def take_census(inputs: Sequence[InputSummary], provenance_bytes: int = 0) -> InputSizes:

@@ -124,9 +124,8 @@ class Destination(ABC):
         """Return the figures of the requests made; None for a local output."""
         return None
 
-    @property
-    def memory_bytes(self) -> int:
-        """Memory that it takes to write there, besides that of sinks."""
+    def count_memory_bytes(self, limit_bytes: int) -> int:  # noqa: ARG002 - for others
+        """Return the memory that it takes to write there under a memory limit, besides that of sinks."""
         return 0
 
     def count_disk_bytes(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 
 from recshuf.errors import UsageError
 
@@ -30,7 +31,17 @@ def parse_size(text: str) -> int:
     match = _SIZE.fullmatch(text.upper())
     if match is None or match[2] not in _UNITS:
         raise UsageError(f"{text!r} is not a size; write for example 300MB, 2GiB or 1500000000")
-    return int(float(match[1]) * _UNITS[match[2]])
+    return int(Fraction(match[1]) * _UNITS[match[2]])
+
+
+def round_up(count: int) -> int:
+    """Return the next size that `format_size` shows as it is.
+
+    >>> round_up(2_401_000), round_up(2_410_000)
+    (2410000, 2410000)
+    """
+    unit: int = 10 ** max(0, len(str(count)) - 3)
+    return -(-count // unit) * unit
 
 
 def format_size(count: float) -> str:

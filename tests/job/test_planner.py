@@ -23,7 +23,8 @@ from recshuf.job.pile_sizing import (
     choose_set_bytes,
 )
 from recshuf.job.plan import INPUT_BYTES, Costs, Cut, Limits, Plan, shard_bounds, sum_known
-from recshuf.job.planner import SMALLEST_BLOCK, halve_blocks, make_plan, plan_reading
+from recshuf.job.planner import make_plan
+from recshuf.job.reading_planner import SMALLEST_BLOCK, halve_blocks, plan_reading
 from recshuf.piles.layout import PileLayout, region_bytes
 from recshuf.records.keys import MAX_PILES
 from recshuf.system.units import parse_size
@@ -340,18 +341,6 @@ def test_an_impossible_limit_names_both_numbers_and_the_option(costs: Costs, wha
     assert parse_size(limit) == 100 * MB
     assert parse_size(needed) >= GB
     assert "--memory" in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "costs", [Costs(lambda block: block + GB, lambda _: MB), Costs(lambda block: block, lambda _: GB)]
-)
-def test_the_number_that_an_impossible_limit_names_is_enough(costs: Costs):
-    inputs = [InputSize(10, 100, 100)]
-    with pytest.raises(MemoryLimitError) as caught:
-        make_plan(inputs, Limits(100 * MB, 4, GB), costs, Cut(shards=1))
-    needed = parse_size(re.findall(r"[\d.]+ [MG]B", str(caught.value))[0])
-    plan = make_plan(inputs, Limits(int(needed * 1.01), 4, GB), costs, Cut(shards=1))
-    assert plan.peak_memory_bytes <= needed * 1.01
 
 
 # Shards

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from recshuf.audit.verify.memory_budget import READING_SHARE
 from recshuf.job.plan import Limits, sum_known
-from recshuf.job.planner import halve_blocks, plan_reading
+from recshuf.job.reading_planner import halve_blocks, plan_reading
 from recshuf.records.reading.input_tasks import whole_inputs
 from recshuf.records.reading.reader import InputReader
 from recshuf.records.rows import split_ranges
@@ -70,7 +70,7 @@ class RecordReader:
             job.memory_bytes,
             job.workers,
             job.read.max_record_bytes,
-            reserved_bytes=count_read_bytes(job.memory_bytes, job.workers) if are_objects else 0,
+            count_reserved_bytes=lambda memory: count_read_bytes(memory, job.workers) if are_objects else 0,
         )
         larger = [
             block

@@ -26,7 +26,7 @@ from recshuf.interfaces import InputSummary
 from recshuf.records.arrays.field_paths import dotted, split_path
 from recshuf.storage.reading.objects import look_ahead
 from recshuf.storage.reading.read_ahead import UNIT_BYTES
-from recshuf.system.units import format_size
+from recshuf.system.units import format_size, round_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -182,7 +182,7 @@ class ParquetCensus:
         needed = footer.parsed_bytes + COLUMN_BYTES * count
         if self._memory_bytes is not None and needed > self._memory_bytes:
             raise MemoryLimitError(
-                f"{footer.name}: reading its {count:,} columns needs at least {format_size(needed)} of memory, "
+                f"{footer.name}: reading its {count:,} columns needs at least {format_size(round_up(needed))} of memory, "
                 f"and the limit is {format_size(self._memory_bytes)}; raise --memory"
             )
 

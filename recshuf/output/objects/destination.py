@@ -58,7 +58,8 @@ class ObjectDestination(Destination):
         check_prefix(url, str(url), "shuffled")
         self._url, self._options = url, options
         self.temp_dir = temp_dir
-        self._limits = UploadLimits.within(memory_bytes // 4, workers)
+        self._workers = workers
+        self._limits = self._limit_uploads(memory_bytes)
         self.is_directory = wants_shards or url.key.endswith("/") or self._has_objects_below()
         self.keys = OutputKeys(url, self.is_directory)
 
@@ -88,10 +89,12 @@ class ObjectDestination(Destination):
         """None."""
         return
 
-    @property
-    def memory_bytes(self) -> int:
-        """Memory of the parts in flight, and of those that are filled."""
-        return self._limits.memory_bytes
+    def _limit_uploads(self, memory_bytes: int) -> UploadLimits:
+        return UploadLimits.within(memory_bytes // 4, self._workers)
+
+    def count_memory_bytes(self, limit_bytes: int) -> int:
+        """Return the memory of the parts in flight, and of those that are filled."""
+        return self._limit_uploads(limit_bytes).memory_bytes
 
     def count_disk_bytes(
         self, output_bytes: int, shard_count: int | None, writers: int, *, appends: bool

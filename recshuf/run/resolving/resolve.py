@@ -30,7 +30,7 @@ from recshuf.run.resolving.job_inputs import list_inputs
 from recshuf.storage.reading.objects import count_read_bytes
 from recshuf.storage.urls import Url, is_url
 from recshuf.system.memory import available_bytes
-from recshuf.system.units import format_size
+from recshuf.system.units import format_size, round_up
 
 if TYPE_CHECKING:
     from recshuf.interfaces import Decoder, Format, Source, Target, WriteOptions
@@ -131,7 +131,7 @@ class ResolvedJob:
         target = load_format(self.output.format).open_target(schema, layout, write)
         if (needed := target.sink_bytes(1)) > self.job.memory_bytes:
             raise MemoryLimitError(
-                f"writing {len(schema):,} columns needs at least {format_size(needed)} of memory, and the limit is "
+                f"writing {len(schema):,} columns needs at least {format_size(round_up(needed))} of memory, and the limit is "
                 f"{format_size(self.job.memory_bytes)}; raise --memory"
             )
         return target
@@ -249,9 +249,7 @@ def _plan(
     for note in target.notes:
         progress.warn(note)
     costs = decoding.find_costs(inputs.source, target.sink_bytes)
-    limits = find_limits(job)
-    if destination is not None:
-        limits = replace(limits, reserved_bytes=limits.reserved_bytes + destination.memory_bytes)
+    limits = find_limits(job, destination)
     plan = make_plan(inputs.sizes, limits, costs, output.cut, job.options["head_count"], piles)
     if job.temp_url is not None:
         plan = replace(plan, spilled_to=str(job.temp_url))
@@ -277,23 +275,23 @@ def _count_disk_bytes(job: Job, plan: Plan, destination: Destination | None, tar
     return replace(plan, peak_disk_bytes=spilled_bytes + kept_bytes)
 
 
-def find_limits(job: Job) -> Limits:
+def find_limits(job: Job, destination: Destination | None = None) -> Limits:
     """Return what a job may use."""
+
+    def count_reserved_bytes(memory_bytes: int) -> int:
+        written_bytes = 0 if destination is None else destination.count_memory_bytes(memory_bytes)
+        return written_bytes + object_count * count_read_bytes(memory_bytes, job.workers)
+
+    object_count = sum([any(map(is_url, job.inputs)), job.temp_url is not None])
     return Limits(
         job.memory_bytes,
         job.workers,
         job.read.max_record_bytes,
         job.options["piles"],
         job.options["spill_compression"],
-        reserved_bytes=_count_object_bytes(job),
+        count_reserved_bytes=count_reserved_bytes,
         spills_all=job.uses_tasks,
     )
-
-
-def _count_object_bytes(job: Job) -> int:
-    """Return the memory for reading inputs and pile sets in object stores."""
-    are_objects = [any(map(is_url, job.inputs)), job.temp_url is not None]
-    return sum(are_objects) * count_read_bytes(job.memory_bytes, job.workers)
 
 
 def _warn_of_lost_columns(job: Job, given: Format, files: list[InputFile], progress: Progress) -> None:

@@ -1,0 +1,92 @@
+"""The memory that an error names is enough for the same run, and little less is not."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from recshuf.errors import MemoryLimitError
+from recshuf.job.input_sizes import InputSize
+from recshuf.job.plan import Costs, Cut, Limits
+from recshuf.job.planner import make_plan
+from recshuf.job.reading_planner import halve_blocks, plan_reading
+from recshuf.output.objects.uploader import UploadLimits
+from recshuf.storage.reading.objects import count_read_bytes
+from recshuf.system.units import format_size, parse_size, round_up
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MB = 10**6
+SHOWN = 0.011
+"""Share by which a size of three digits may exceed what it stands for."""
+
+
+@st.composite
+def limits(draw: st.DrawFn) -> Limits:
+    workers, read, writes = draw(st.integers(1, 64)), draw(st.integers(0, 2)), draw(st.booleans())
+
+    def count_reserved_bytes(memory_bytes: int) -> int:
+        written_bytes = UploadLimits.within(memory_bytes // 4, workers).memory_bytes if writes else 0
+        return written_bytes + read * count_read_bytes(memory_bytes, workers)
+
+    memory_bytes = draw(st.integers(64 * MB, 1000 * MB))
+    return Limits(memory_bytes, workers, 1 << 30, count_reserved_bytes=count_reserved_bytes)
+
+
+def find_named(plan: Callable[[Limits], object], limits: Limits) -> int:
+    try:
+        plan(limits)
+    except MemoryLimitError as error:
+        named, limit = re.findall(r"[\d.]+ [KMGT]?B", str(error))
+        assert limit == format_size(limits.memory_bytes)
+        return parse_size(named)
+    assume(False)
+    raise AssertionError
+
+
+def check_named(plan: Callable[[Limits], object], limits: Limits) -> None:
+    named = find_named(plan, limits)
+    plan(replace(limits, memory_bytes=named))
+    less = int(named * (1 - SHOWN))
+    if less > limits.memory_bytes:
+        with pytest.raises(MemoryLimitError):
+            plan(replace(limits, memory_bytes=less))
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    limits=limits(),
+    count=st.sampled_from([1, 3000]),
+    size=st.none() | st.integers(0, 10**12),
+    reading=st.integers(0, 1000),
+    sink=st.integers(0, 1000),
+    decoding=st.sampled_from([1.0, 1.5]),
+)
+def test_the_memory_that_a_plan_lacks_is_named(
+    limits: Limits, count: int, size: int | None, reading: int, sink: int, decoding: float
+):
+    costs = Costs(lambda block: 2 * block + reading * MB, lambda threads: threads * sink * MB, decoding)
+    inputs = [InputSize(None if size is None else 10**6, size, size)] * count
+    check_named(lambda given: make_plan(inputs, given, costs, Cut(shards=2)), limits)
+
+
+@settings(max_examples=100, deadline=None)
+@given(limits=limits(), reading=st.integers(1, 5000))
+def test_the_memory_that_reading_lacks_is_named(limits: Limits, reading: int):
+    def plan(given: Limits) -> object:
+        return plan_reading(lambda block: 2 * block + reading * MB, given, halve_blocks(8 << 20))
+
+    check_named(plan, limits)
+
+
+@given(size=st.integers(1, 10**15))
+def test_a_size_that_is_shown_as_it_is_can_be_given(size: int):
+    shown = parse_size(format_size(round_up(size)))
+    assert size <= shown <= size * (1 + SHOWN)
+    assert round_up(shown) == shown

@@ -34,12 +34,17 @@ class FinishedTasks:
         """
         yield from ()
         if tasks:
-            raise UsageError(
-                f"{describe_missing(tasks)}: not done; run recshuf task with these numbers first"
-            )
+            raise refuse_missing(tasks)
 
     def close(self) -> None:
         """See `Engine`."""
+
+
+def refuse_missing(tasks: Sequence[object]) -> UsageError:
+    """Return the error of a task for others that it needs, and that are not done."""
+    return UsageError(
+        f"{describe_missing(tasks)}: not done; run recshuf task with these numbers, then this one"
+    )
 
 
 def describe_missing(tasks: Sequence[object]) -> str:

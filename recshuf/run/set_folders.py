@@ -68,6 +68,10 @@ class SetFolder(ABC):
         """
 
     @abstractmethod
+    def show(self, name: str) -> str:
+        """Return where a set or another file is, for messages."""
+
+    @abstractmethod
     def discard(self, name: str) -> None:
         """Delete a set or another file, if it is there."""
 
@@ -125,6 +129,9 @@ class _LocalSets(SetFolder):
     def fetch(self, name: str) -> AbstractContextManager[Path]:
         return nullcontext(self._folder / name)
 
+    def show(self, name: str) -> str:
+        return str(self._folder / name)
+
     def discard(self, name: str) -> None:
         (self._folder / name).unlink(missing_ok=True)
 
@@ -169,6 +176,9 @@ class _UploadedSets(SetFolder):
                 self._bucket.abort_upload(key, upload_id)
             raise
 
+    def show(self, name: str) -> str:
+        return str(self.url.join(name))
+
     def discard(self, name: str) -> None:
         self._bucket.delete([self.url.join(name).key])
 
@@ -179,7 +189,7 @@ class _UploadedSets(SetFolder):
             cleanup.callback(folder.close)
             stamp = self.find().get(name)
             if stamp is None:
-                raise PileError(f"{self.url}{name}: is missing")
+                raise PileError(f"{self.show(name)}: is missing")
             handle = self.open(name, stamp)
             cleanup.callback(handle.close)
             path = folder.path / name

@@ -67,10 +67,10 @@ def _read_bad(sets: SetFolder, bad: dict[str, Any]) -> Iterator[bytes]:
     """Yield the pieces of a file that `keep_bad` has described."""
     with ExitStack() as cleanup:
         path = cleanup.enter_context(sets.fetch(bad["name"]))
-        yield from _read_whole(path, bad["bytes"], bad["xxh3"])
+        yield from _read_whole(path, bad["bytes"], bad["xxh3"], sets.show(bad["name"]))
 
 
-def _read_whole(path: Path, byte_count: int, checksum: str) -> Iterator[bytes]:
+def _read_whole(path: Path, byte_count: int, checksum: str, shown: str) -> Iterator[bytes]:
     digest = xxhash.xxh3_128()
     try:
         with os.fdopen(open_sole(path, os.O_RDONLY), "rb", buffering=0) as file:
@@ -79,6 +79,6 @@ def _read_whole(path: Path, byte_count: int, checksum: str) -> Iterator[bytes]:
                     digest.update(piece)
                     yield piece
     except OSError as error:
-        raise PileError(f"{path}: bad records set aside cannot be read: {error.strerror}") from error
+        raise PileError(f"{shown}: bad records set aside cannot be read: {error.strerror}") from error
     if digest.hexdigest() != checksum:
-        raise PileError(f"{path}: bad records set aside are not as they were written")
+        raise PileError(f"{shown}: bad records set aside are not as they were written")

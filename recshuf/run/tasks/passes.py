@@ -125,7 +125,7 @@ class TaskPasses:
             try:
                 use(number, results[number])
             except PileError as error:
-                self._progress.warn(f"{error}; it is written again")
+                self._progress.warn(f"{error}; task {number} writes it again")
                 results |= self._repeat([number])
                 use(number, results[number])
 
@@ -141,8 +141,9 @@ class TaskPasses:
         results = self._finish(self._run.tasks.gather)
         lost = self._work.adopt(self._check(results, bounds[-1]))
         if lost:
-            self._progress.warn(f"{lost[0]}: is missing or damaged; it is written again")
             again = [n for n, one in results.items() if any(entry["name"] in lost for entry in one["shards"])]
+            writer = next(n for n in again if any(entry["name"] == lost[0] for entry in results[n]["shards"]))
+            self._progress.warn(f"{lost[0]}: is missing or damaged; task {writer} writes it again")
             results |= self._repeat(again)
             lost = self._work.adopt(self._check(results, bounds[-1]))
         if lost:

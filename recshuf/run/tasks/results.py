@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from recshuf.engines.finished import describe_missing
-from recshuf.errors import UsageError
+from recshuf.engines.finished import refuse_missing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,5 +41,5 @@ def read_results(tasks: TaskFolder, run_id: str, numbers: range) -> dict[int, An
     found = find_results(tasks, run_id, numbers)
     missing = [f"task {number}" for number, result in found.items() if result is None]
     if missing:
-        raise UsageError(f"{describe_missing(missing)}: not done; run recshuf task with these numbers first")
+        raise refuse_missing(missing)
     return found

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 COUNTS = (60, 40)
 OPTIONS: dict[str, Any] = {"seed": 5, "workers": 1, "piles": 16, "memory": "300MB"}
-MISSING = r"^task \d.*: not done; run recshuf task with these numbers first$"
+MISSING = r"^task \d.*: not done; run recshuf task with these numbers, then this one$"
 
 
 @pytest.fixture(autouse=True)

@@ -15,14 +15,13 @@ from recshuf.errors import DiskFullError, UsageError
 from recshuf.job.progress import SilentProgress
 from recshuf.output.quarantine import Quarantine
 from tests.support.numbered_files import make_inputs
+from tests.support.objects.object_server import Bucket
 from tests.support.processes.task_runs import HARMS as OF_FILES
 from tests.support.processes.task_runs import divide_small, read_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-    from tests.support.objects.object_server import Bucket
 
 OPTIONS: dict[str, Any] = {"seed": 5, "shards": 2, "to": "parquet", "piles": 16, "memory": "300MB"}
 
@@ -60,9 +59,12 @@ class Warnings(SilentProgress):
     def warn(self, message: str) -> None:
         self.said.append(message)
 
-    def check(self) -> None:
-        """Check that the first one names a file of bad records."""
-        assert re.search(r"bad-.*\.jsonl: .*; it is written again", self.said[0])
+    def check(self, place: Path | str, task: int | None = None) -> None:
+        """Check that the first one names a file of bad records in a folder, and the task that writes it, if that is known."""
+        found = re.fullmatch(r"(.*)bad-[^/]*\.jsonl: .*; task (\d+) writes it again", self.said[0])
+        assert found
+        assert found[1] == f"{place}/"
+        assert task in (None, int(found[2]))
 
 
 class BadRun:
@@ -117,8 +119,8 @@ def test_the_commit_names_the_task_that_has_lost_bad_records(tmp_path: Path, har
     said = Warnings()
     with pytest.raises(UsageError, match=r"task \d+: not done; run recshuf task with") as raised:
         api.run_task(run.plan, run.last, progress=said)
-    said.check()
     number = int(str(raised.value).split(":")[0].removeprefix("task "))
+    said.check(run.piles, number)
     assert number in api.list_tasks(run.plan, "scatter")
     api.run_task(run.plan, number)
     api.run_task(run.plan, run.last)
@@ -146,21 +148,25 @@ def test_an_engine_writes_lost_bad_records_again(tmp_path: Path, harm: str, with
             path.unlink()
     said = Warnings()
     run.shuffle(f"{run.output}/out/", **run.given, engine="threads", resume=True, progress=said)
-    said.check()
+    said.check(run.piles)
     run.check()
 
 
-def test_bad_records_that_are_deleted_from_a_bucket_are_written_again(tmp_path: Path, s3_bucket: Bucket):
+@pytest.mark.parametrize("harm", [Bucket.delete, lambda bucket, key: bucket.put(key, b"other")])
+def test_bad_records_that_are_lost_in_a_bucket_are_written_again(
+    tmp_path: Path, s3_bucket: Bucket, harm: Callable[[Bucket, str], None]
+):
     run = BadRun(tmp_path, f"{s3_bucket.url}/tmp")
     run.run(range(run.last))
     first, second = [key for key in sorted(s3_bucket.list_keys()) if "/bad-" in key][:2]
-    s3_bucket.delete(first)
+    harm(s3_bucket, first)
     run.run(range(run.last))
-    s3_bucket.delete(second)
+    harm(s3_bucket, second)
     said = Warnings()
-    with pytest.raises(UsageError, match=r"task \d+: not done"):
+    with pytest.raises(UsageError, match=r"task \d+: not done") as raised:
         api.run_task(run.plan, run.last, progress=said)
-    said.check()
+    number = int(str(raised.value).split(":")[0].removeprefix("task "))
+    said.check(f"{s3_bucket.url}/{second.rpartition('/')[0]}", number)
     run.run(range(run.last + 1))
     run.check()
 

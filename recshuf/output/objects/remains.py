@@ -13,7 +13,7 @@ from recshuf.output.objects.journal import ObjectJournal
 from recshuf.output.objects.keys import OutputKeys
 from recshuf.output.objects.task_folder import ObjectTaskFolder
 from recshuf.output.pile_sets import PILES_PREFIX
-from recshuf.storage.writing.buckets import WRITTEN_SCHEMES, open_bucket
+from recshuf.storage.writing.buckets import WRITTEN_SCHEMES, check_key, open_bucket
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,6 +43,7 @@ class Remains:
             raise UsageError(f"{url}: no output is written there; give the URL of one")
         if not url.key.strip("/"):
             raise UsageError(f"{url}: is a whole bucket; give the prefix or the object that was the output")
+        check_key(url, str(url))
         self._url = url
         whole = replace(url, key=url.key.rstrip("/"))
         self._keys = [OutputKeys(whole, is_directory=is_directory) for is_directory in (False, True)]

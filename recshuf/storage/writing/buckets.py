@@ -31,12 +31,23 @@ def check_prefix(url: Url, given: str, example: str) -> None:
     Raises
     ------
     UsageError
-        When it is a whole bucket, or obstore cannot read such keys.
+        When it is a whole bucket, or `check_key` refuses it.
     """
     if not url.key.strip("/"):
         raise UsageError(
             f"{given}: is a whole bucket; give a prefix in it, such as {url.scheme}://{url.bucket}/{example}/"
         )
+    check_key(url, given)
+
+
+def check_key(url: Url, given: str) -> None:
+    """Refuse a URL, which the user has `given`, with a key that no run writes.
+
+    Raises
+    ------
+    UsageError
+        When obstore cannot read such keys.
+    """
     parts = url.key.removesuffix("/").split("/")
     if "" in parts:
         raise UsageError(f"{given}: has an empty part in its key, and could not be read; leave out a slash")

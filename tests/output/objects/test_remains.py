@@ -31,6 +31,21 @@ def test_a_missing_bucket_is_named(bucket: Bucket):
         Remains(Url.parse("s3://no-such-bucket/out/"), StorageOptions()).find()
 
 
+@pytest.mark.parametrize(
+    "key",
+    ["a\nb/", "a\tb", "a/\x7f/", "o//", "/o/", "a//b", "./x/", "x/.", "x/../y/", "../x", "b\n//"],
+)
+def test_urls_that_every_run_refuses_are_refused_alike(bucket: Bucket, tmp_path: Path, call: Run, key: str):
+    (tmp_path / "in.txt").write_bytes(b"a\nb\n")
+    url = f"{bucket.url}/{key}"
+    cleaned = call("clean", url)
+    run = call(tmp_path / "in.txt", "-o", url, "--endpoint-url", bucket.proxy.url)
+    assert (cleaned.returncode, cleaned.stdout) == (2, b"")
+    assert cleaned.stderr == run.stderr
+    assert cleaned.stderr.count(b"\n") == 1
+    assert bucket.proxy.requests == []
+
+
 @pytest.mark.parametrize("spared", [6, 7, 9, 12])
 def test_a_run_that_cannot_remove_what_it_leaves_says_how_to_go_on(
     bucket: Bucket, tmp_path: Path, call: Run, spared: int

@@ -37,7 +37,7 @@ from recshuf.run.verify_pass import verify_committed, verify_written
 from recshuf.run.workspace import begin_output, open_workspace
 from recshuf.system.memory import resident_bytes
 from recshuf.system.paths import choose_temp_dir
-from recshuf.system.units import format_size
+from recshuf.system.units import format_size, round_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -326,7 +326,7 @@ def _open_reader(resolved: ResolvedJob, workspace: Workspace) -> Iterator[Ordere
         needed = int(ORDERING * reader.largest_bytes)
         if needed > resolved.job.memory_bytes:
             raise MemoryLimitError(
-                f"{stored.path}: ordering a group of piles needs {format_size(needed)} of memory, and the limit is "
+                f"{stored.path}: ordering a group of piles needs {format_size(round_up(needed))} of memory, and the limit is "
                 f"{format_size(resolved.job.memory_bytes)}; raise --memory, lower --mix, or scatter into more --piles"
             )
         yield reader

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -95,6 +96,8 @@ def test_new_keys_without_space_name_the_folder(
 def test_groups_that_exceed_the_memory_limit_are_refused(tmp_path: Path) -> None:
     with recshuf.PileWriter(tmp_path / "store", "a", piles=1) as writer:
         writer.write({"id": np.zeros((300_000, 16), np.int64)})
-    with pytest.raises(recshuf.errors.MemoryLimitError, match=r"raise memory, lower mix"):
+    with pytest.raises(recshuf.errors.MemoryLimitError, match=r"raise memory, lower mix") as told:
         recshuf.gather(tmp_path / "store", tmp_path / "out.jsonl", epoch=1, memory="64MB")
     assert not (tmp_path / "out.jsonl").exists()
+    [named] = re.findall(r"needs ([\d.]+ \wB) of memory", str(told.value))
+    recshuf.gather(tmp_path / "store", tmp_path / "out.jsonl", epoch=1, memory=named)

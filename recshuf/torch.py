@@ -30,7 +30,7 @@ from recshuf.train.workers.sharing import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -299,6 +299,13 @@ def _return_unchanged(batch: Any) -> Any:
     return batch
 
 
+def _start_worker(given: Callable[[int], None] | None, number: int) -> None:
+    """Start a worker, also one that will not be asked for anything."""
+    end_with_parent()
+    if given is not None:
+        given(number)
+
+
 class _Request(NamedTuple):
     """What a worker is asked for. It tells all of its iteration, since the worker may have been busy with another one."""
 
@@ -344,7 +351,6 @@ class _Parts(Dataset[Any]):
         return next(self._parts)
 
     def _begin(self, request: _Request) -> Iterator[Any]:
-        end_with_parent()
         _, epoch, step, number = request
         workers = get_worker_info().num_workers
         if self._in_bundles:
@@ -390,6 +396,7 @@ class PileDataLoader:
         if self._in_workers:
             given = _Parts(dataset, self._in_bundles)
             options["sampler"] = self._requests
+            options["worker_init_fn"] = partial(_start_worker, options.get("worker_init_fn"))
         self._loader = DataLoader(given, batch_size=None, **({"collate_fn": _return_unchanged} | options))
         self._move, self._state = 0, dict[str, Any]()
 

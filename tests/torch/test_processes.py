@@ -126,6 +126,19 @@ def test_the_trainer_can_be_killed_three_times(store: Path, method: str) -> None
     assert found == expect(store)
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_workers_without_a_request_end_with_a_killed_trainer(tmp_path: Path, method: str) -> None:
+    with recshuf.PileWriter(tmp_path / "store", name="a", seed=1) as writer:  # one bundle for two workers
+        writer.write({"id": range(20_000)})
+    command = [sys.executable, "-m", training_process.__name__, str(tmp_path / "store"), "2", method]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as trainer:
+        assert trainer.stdout is not None
+        trainer.stdout.readline()
+        children = psutil.Process(trainer.pid).children(recursive=True)
+        trainer.kill()
+    assert not psutil.wait_procs(children, timeout=20)[1]
+
+
 def test_an_iteration_can_be_left(store: Path) -> None:
     for batch in make_loader(store):
         assert len(batch["id"]) == 16

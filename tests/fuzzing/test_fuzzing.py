@@ -12,6 +12,7 @@ from tests.fuzzing.mutate import mutate
 from tests.fuzzing.oracle import compare
 from tests.fuzzing.seeds import FORMATS, make_seeds
 from tests.fuzzing.server import HUNG, Server
+from tests.support.effort import examples
 from tests.support.tally import format_table
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_damaged_file_gives_the_right_records_or_a_clean_error(tmp_path: Path, name: str) -> None:
-    tally = campaign.fuzz_format(name, 50, 0, tmp_path)
+    tally = campaign.fuzz_format(name, examples(50), 0, tmp_path)
     assert tally.is_clean, "\n".join([format_table([tally]), *tally.failures])
     assert tally.right
     assert tally.detected

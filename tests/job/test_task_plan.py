@@ -15,6 +15,7 @@ from recshuf.job.pile_sizing import OBJECT_REGION_BYTES, REGION_BYTES
 from recshuf.job.plan import Costs, Cut, Limits, Plan
 from recshuf.job.planner import make_plan
 from recshuf.job.task_plan import MOST_SETS, TaskPlan, divide, find_large_inputs
+from tests.support.effort import examples
 
 GB = 10**9
 COSTS = Costs(lambda block: 2 * block, lambda threads: 10**6 * threads)
@@ -42,7 +43,7 @@ def divide_inputs(found: list[tuple[int, list[int | None] | None]], shards: int 
     return divide(plan, byte_counts, fragments)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(inputs, st.none() | st.integers(1, 5000))
 def test_parts_hold_every_fragment_once(found, shards):
     tasks = divide_inputs(found, shards)
@@ -62,7 +63,7 @@ def test_parts_hold_every_fragment_once(found, shards):
     ]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(inputs, st.none() | st.integers(1, 5000))
 def test_rows_are_those_before_or_are_counted(found, shards):
     tasks = divide_inputs(found, shards)
@@ -74,7 +75,7 @@ def test_rows_are_those_before_or_are_counted(found, shards):
             assert (part.input_index, part.start) in counted
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(inputs, st.none() | st.integers(1, 5000), st.integers(0, 5000))
 def test_tasks_of_the_gather_write_every_shard_once(found, shards, written):
     tasks = divide_inputs(found, shards)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from recshuf.piles.encoding.codec import FlatCodec, RecordCodec, choose_codec
 from recshuf.records.arrays.taking import take_rows
 from recshuf.records.batch import Records, concat_records
+from tests.support.effort import examples
 from tests.support.record_batches import FLAT, OTHER, make_batch
 
 POOL = {
@@ -64,7 +65,7 @@ def check_round_trip(codec: RecordCodec, records: Records, bounds: list[int]) ->
     assert_same(codec.unpack(slices), records)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(data=st.data(), name=st.sampled_from(sorted(FLAT)), inner=st.lists(st.integers(0, 40), max_size=4))
 def test_both_codecs_give_back_what_was_packed(data: st.DataObject, name: str, inner: list[int]):
     batch = data.draw(flat_batches(FLAT[name]))

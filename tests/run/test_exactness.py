@@ -21,6 +21,7 @@ from recshuf.piles.reader import PileReader
 from recshuf.piles.sets.scratch import Scratch
 from recshuf.records.keys import draw_keys, sort_by_key
 from recshuf.run.passes.gather import PileRun, iterate_runs
+from tests.support.effort import TRIES_ALL, examples
 from tests.support.formats.fake_format import MAGIC, TRAILER, FakeSource, FakeTarget, make_fixed_shape
 from tests.support.order_statistics import battery, permutation_chi_square
 from tests.support.pass_tools import UNLIMITED, InlineExecutor, Knobs, fill_store, write_shards
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 RARE = 1e-6
 SPILLED_EVERY = 5
 THREADED_SHARE = 10
-FEW = {4: 4_800, 5: 6_000}
+FEW = {4: examples(4_800), 5: examples(6_000)}
 MANY = {4: 24_000, 5: 60_000}
 
 # A pile of two records or more is always split: a record and its key take 9 bytes in memory, 48 on disk.
@@ -43,11 +44,9 @@ ON_DISK = Knobs(piles=2, pile_bytes=50, resident_bytes=0)
 FILES = {4: [[b"\0", b"\1", b"\2"], [b"\3"]], 5: [[b"\0", b"\1"], [b"\2", b"\3", b"\4"]]}
 
 
-@pytest.fixture
-def needs_exhaustive(request: pytest.FixtureRequest) -> None:
-    """Skip unless the full counts were asked for by name."""
-    if "exhaustive" not in request.config.getoption("-m"):
-        pytest.skip("the full seed counts take minutes; ask for them with -m exhaustive")
+needs_all = pytest.mark.skipif(
+    not TRIES_ALL, reason="the full seed counts take minutes; RECSHUF_TESTS=all tries them"
+)
 
 
 def draw_orders(n: int, seeds: Sequence[int], folder: Path) -> NDArray[np.int64]:
@@ -91,9 +90,8 @@ def test_every_order_of_few_records_is_equally_likely(tmp_path: Path, n: int):
     assert_uniform(n, draw_orders(n, range(FEW[n]), tmp_path))
 
 
-@pytest.mark.exhaustive
+@needs_all
 @pytest.mark.timeout(1200)
-@pytest.mark.usefixtures("needs_exhaustive")
 @pytest.mark.parametrize("n", MANY)
 def test_every_order_is_equally_likely_over_all_seeds(tmp_path: Path, n: int):
     assert_uniform(n, draw_orders(n, range(10**9, 10**9 + MANY[n]), tmp_path))
@@ -182,9 +180,8 @@ def test_no_seed_is_flagged(tmp_path: Path):
     assert_normal(score_seeds(range(20), tmp_path))
 
 
-@pytest.mark.exhaustive
+@needs_all
 @pytest.mark.timeout(1200)
-@pytest.mark.usefixtures("needs_exhaustive")
 def test_none_of_a_thousand_seeds_is_flagged(tmp_path: Path):
     """On all cores, where it takes less than two minutes; ``-rP`` shows the mean, deviation and extremes of each statistic."""
     chunks = [range(first, first + CHUNK) for first in range(0, 1000, CHUNK)]

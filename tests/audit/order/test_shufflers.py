@@ -28,6 +28,7 @@ from recshuf.audit.order.shufflers import (
     swap_all,
     use_buffer,
 )
+from tests.support.effort import examples
 from tests.support.order_statistics import battery, permutation_chi_square
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def fill_files(rng: np.random.Generator, n: int, file_count: float) -> tuple[int
     return lines, [[file[line] for line in rng.permutation(len(file))] for file in files]
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(few, seeds)
 def test_swapping_all_equals_the_loop(n: int, seed: int) -> None:
     draws = np.random.default_rng(seed).integers(np.arange(n), n)
@@ -109,7 +110,7 @@ def test_swapping_all_equals_the_loop(n: int, seed: int) -> None:
     assert swap_all(n, seed).tolist() == records
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(few, seeds, ratios)
 def test_a_buffer_equals_the_loop(n: int, seed: int, ratio: float) -> None:
     rng = np.random.default_rng(seed)
@@ -125,7 +126,7 @@ def test_chained_buffers_equal_the_loop(n: int, seed: int, ratio: float, count: 
     assert chain_buffers(n, seed, ratio, count).tolist() == records
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(few, seeds, counts, counts, ratios)
 def test_interleaved_shards_equal_the_loop(n: int, seed: int, shards: int, reads: int, ratio: float) -> None:
     rng = np.random.default_rng(seed)
@@ -140,7 +141,7 @@ def test_ordered_shards_equal_the_loop(n: int, seed: int, shards: int, ratio: fl
     assert order_shards(n, seed, ratio, shards).tolist() == expected
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(few, seeds, counts, counts, ratios)
 def test_uneven_shards_equal_the_loop(n: int, seed: int, shards: int, reads: int, ratio: float) -> None:
     rng = np.random.default_rng(seed)
@@ -162,7 +163,7 @@ def test_two_stages_equal_the_loop(n: int, seed: int, shards: int, reads: int, r
     )
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(few, seeds, st.sampled_from([1, 1.5, 2, 3.3, 5, 9.5, 100]))
 def test_columns_and_rows_equal_the_loop(n: int, seed: int, file_count: float) -> None:
     rng = np.random.default_rng(seed)
@@ -172,7 +173,7 @@ def test_columns_and_rows_equal_the_loop(n: int, seed: int, file_count: float) -
     assert shuffle_columns_and_rows(n, seed, file_count).tolist() == yielded
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(few, seeds, st.sampled_from([1, 1.5, 2, 3.3, 5, 9.5, 100]))
 def test_rejection_equals_the_loop(n: int, seed: int, file_count: float) -> None:
     rng = np.random.default_rng(seed)
@@ -200,7 +201,7 @@ def test_scattered_chunks_equal_the_loop(n: int, seed: int, stride: int) -> None
     assert scatter_chunks(n, seed, stride).tolist() == [line for bucket in buckets for line in bucket]
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(few, seeds, counts, st.booleans())
 def test_merged_runs_equal_the_loop(n: int, seed: int, size: int, is_fixed_width: bool) -> None:
     rng = np.random.default_rng(seed)

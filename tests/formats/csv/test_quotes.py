@@ -16,6 +16,7 @@ from recshuf.formats.csv import quotes
 from recshuf.formats.csv.cutter import CsvCutter
 from recshuf.formats.csv.quotes import Dialect, QuoteScanner, State
 from recshuf.interfaces import ReadOptions
+from tests.support.effort import examples
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,7 +55,7 @@ def scan(data: bytes) -> tuple[list[int], State]:
     return [end for ends, _ in pieces for end in ends.tolist()], pieces[-1][1] if pieces else State()
 
 
-@settings(max_examples=2000)
+@settings(max_examples=examples(2000))
 @given(nasty)
 def test_records_end_where_an_automaton_says(text: str) -> None:
     ends, inside = walk(text.encode())
@@ -63,7 +64,7 @@ def test_records_end_where_an_automaton_says(text: str) -> None:
     assert state.is_quoted == inside[-1]
 
 
-@settings(max_examples=1000)
+@settings(max_examples=examples(1000))
 @given(nasty)
 def test_records_are_those_of_the_csv_module(text: str) -> None:
     text = text.replace("\r\n", "\n").replace("\r", "")
@@ -75,7 +76,7 @@ def test_records_are_those_of_the_csv_module(text: str) -> None:
     assert [next(csv.reader(io.StringIO(record.decode(), newline=""))) for record in records] == expected
 
 
-@settings(max_examples=2000)
+@settings(max_examples=examples(2000))
 @given(nasty, nasty)
 def test_a_sync_is_outside_of_quotes_whatever_comes_before(before: str, text: str) -> None:
     data = text.encode()
@@ -85,7 +86,7 @@ def test_a_sync_is_outside_of_quotes_whatever_comes_before(before: str, text: st
         assert not walk(before.encode() + data)[1][len(before.encode()) + sync]
 
 
-@settings(max_examples=1000)
+@settings(max_examples=examples(1000))
 @given(nasty)
 def test_the_last_end_is_that_of_the_automaton(text: str) -> None:
     cutter = CsvCutter(ReadOptions(delimiter=b","))

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from recshuf.errors import ConversionError
 from recshuf.formats.jsonl import base64_text
 from recshuf.formats.jsonl.encoding import check_schema, encode_lines
+from tests.support.effort import examples
 
 UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
@@ -191,7 +192,7 @@ def batches(draw: st.DrawFn) -> tuple[pa.RecordBatch, list[list[Any]]]:
     return whole.slice(start, stop - start if stop > start else 0), [column[start:stop] for column in columns]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(batches())
 def test_lines_say_what_the_columns_hold(made: tuple[pa.RecordBatch, list[list[Any]]]) -> None:
     batch, columns = made
@@ -286,7 +287,7 @@ def test_text_that_is_not_utf8_is_refused(kind: pa.DataType) -> None:
     assert caught.value.field == "x.y"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.binary(max_size=9), max_size=8))
 def test_base64_there_and_back(values: list[bytes]) -> None:
     lengths = np.array([len(value) for value in values], np.int64)
@@ -298,7 +299,7 @@ def test_base64_there_and_back(values: list[bytes]) -> None:
     assert np.array_equal(decoded[1], lengths)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(st.text("AQg+/=-_\n", max_size=8).map(str.encode), min_size=1, max_size=3))
 def test_base64_takes_only_what_it_would_write(texts: list[bytes]) -> None:
     lengths = np.array([len(text) for text in texts], np.int64)

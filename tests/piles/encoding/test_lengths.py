@@ -15,6 +15,7 @@ from recshuf.piles.encoding.codec import choose_codec
 from recshuf.piles.encoding.lengths import list_variable_columns
 from recshuf.records.batch import Records
 from tests.piles.encoding.test_planes import Label, kinds, make_array
+from tests.support.effort import examples
 
 WORDS = pa.opaque(pa.list_(pa.int16()), "words", "tests")
 """An extension type whose storage has lengths."""
@@ -73,7 +74,7 @@ def test_the_columns_with_lengths_are_those_with_offsets_in_slices() -> None:
     assert list_variable_columns(schema) == tuple(range(len(HAVE_LENGTHS)))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(chosen=st.lists(kinds(), min_size=1, max_size=3), nulls=st.sampled_from([0, 0.3]), data=st.data())
 def test_sums_are_those_of_the_values(chosen: Any, nulls: float, data: st.DataObject) -> None:
     count, first = data.draw(st.integers(0, 20)), data.draw(st.integers(0, 3))

@@ -16,6 +16,7 @@ from recshuf.errors import ConversionError
 from recshuf.piles.encoding.codec import RecordCodec, choose_codec
 from recshuf.piles.encoding.planes import Order, PlaneCutter, PlaneReader, count_nodes, plain_type
 from recshuf.records.batch import Records
+from tests.support.effort import examples
 
 
 class Label(pa.ExtensionType):
@@ -82,7 +83,7 @@ def cut(arrays: list[pa.Array], edges: list[list[int]]) -> tuple[PlaneReader, np
     return PlaneReader(slices, np.array(flags).T), np.cumsum([0, *counts])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(data=st.data(), chosen=kinds(), nulls=st.sampled_from([0, 0.3]), offset=st.integers(0, 3))
 def test_slices_of_any_type_are_joined(data: st.DataObject, chosen: Any, nulls: float, offset: int) -> None:
     kind, make = chosen
@@ -98,7 +99,7 @@ def test_slices_of_any_type_are_joined(data: st.DataObject, chosen: Any, nulls: 
     assert found.to_pylist() == [value for array in arrays for value in array.to_pylist()]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(chosen=kinds(), nulls=st.sampled_from([0, 0.3]), seed=st.integers(0, 9))
 def test_records_come_in_the_order_asked_for(chosen: Any, nulls: float, seed: int) -> None:
     kind, make = chosen

@@ -211,7 +211,9 @@ def test_a_column_that_began_without_values_names_the_schema_as_remedy(
 
 
 def test_a_table_is_refused_by_a_column_that_began_without_values(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"^column 'a' is int64, and null in the store, .*; begin .* schema="):
+    with pytest.raises(
+        UsageError, match=r"^column 'a' is int64, and null in the store, .*; begin .* schema="
+    ):
         write(tmp_path / "s", pa.table({"a": [None]}), pa.table({"a": [1]}))
 
 

@@ -19,6 +19,7 @@ from recshuf.formats.jsonl.decoding.decoder import JsonDecoder
 from recshuf.job.progress import SilentProgress
 from recshuf.run import pipeline
 from recshuf.run.resolving import decoding
+from tests.support.effort import examples
 from tests.support.formats.json_decoding import batch_of, decode_with
 from tests.support.formats.json_records import ANY_RECORDS, RECORDS_OF_ONE_TYPE
 
@@ -58,7 +59,7 @@ def test_a_record_that_is_different_is_noticed(strange: bytes) -> None:
     decode_with(decoder, KNOWN)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(RECORDS_OF_ONE_TYPE | ANY_RECORDS, st.integers(0, 8))
 def test_records_are_decoded_as_if_all_had_been_observed_or_not_at_all(
     records: list[dict[str, Any]], known: int

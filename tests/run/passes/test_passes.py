@@ -18,6 +18,7 @@ from recshuf.piles.sets.scratch import Scratch
 from recshuf.records.keys import draw_keys
 from recshuf.records.reading.input_tasks import group_inputs, whole_inputs
 from recshuf.run.passes.gather import PileRun, iterate_runs, plan_tasks
+from tests.support.effort import examples
 from tests.support.formats.fake_format import (
     FakeFragment,
     FakeSink,
@@ -91,7 +92,7 @@ def join(shards: Sequence[Sequence[bytes]]) -> list[bytes]:
     return [row for shard in shards for row in shard]
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(
     rows=inputs,
     seed=st.integers(0, 2**128 - 1),
@@ -302,7 +303,7 @@ def test_empty_shards_are_written_too():
     assert shuffle_rows(source, 1, Knobs(shard_writers=2), shards=3) == [[], [], [b"only"]]
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     count=st.integers(1, 30),
     finished=st.sets(st.integers(0, 30)),

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import math
 import os
-from datetime import date
+from datetime import date, datetime
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -344,12 +345,32 @@ def test_times_are_utc() -> None:
     assert parse_time("1970-01-01T00:01") == parse_time("1970-01-01T01:01+01:00") == parse_time("60") == 60
 
 
-@pytest.mark.parametrize("given", ["20260131", "19700101"])
+@pytest.mark.parametrize("given", ["20260131", "19700101", "2026", "1970"])
 def test_a_time_that_may_be_a_day_or_seconds_is_refused(given: str) -> None:
-    day = f"{given[:4]}-{given[4:6]}-{given[6:]}"
+    day = f"{given[:4]}-{given[4:6] or '01'}-{given[6:] or '01'}"
     with pytest.raises(UsageError, match=f"may be a day or seconds since 1970; write {day}, or {given}.0$"):
         parse_time(given)
-    assert parse_time(f"{given}.0") == int(given)
+    assert parse_time(f"{given}.0") == parse_time(int(given)) == int(given)
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["9999-12-31T23:59:59-14:00", "0001-01-01T00:00:00+14:00", datetime.max, pd.NaT, 10**400, -(10**400)],
+)
+def test_times_outside_the_calendar_of_utc_are_refused(given: Any) -> None:
+    with pytest.raises(UsageError, match=r"is no time; give .* in the years 1 to 9999 of UTC$"):
+        parse_time(given)
+
+
+def test_a_time_that_no_calendar_has_is_shown_in_seconds(
+    tmp_path: Path, call: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An earlier version took such times."""
+    recshuf.PileWriter(tmp_path / "store", "start").close()
+    monkeypatch.setattr("recshuf.run.stores.store_update.parse_time", lambda _: 253402350399.0)
+    with recshuf.PileStore(tmp_path / "store").update() as update:
+        update.append({"id": [1]}, time=1)
+    assert b"253402350399 seconds since 1970" in call("store", "info", tmp_path / "store").stdout
 
 
 @pytest.mark.parametrize(("size", "kept"), [("1KiB", 0), (1e9, 200), ("1GB", 200)])

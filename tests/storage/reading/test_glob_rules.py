@@ -17,6 +17,7 @@ from recshuf.storage.reading.objects import Stores
 from recshuf.storage.reading.store import Entry
 from recshuf.storage.requests import Requests
 from recshuf.storage.settings import StorageOptions
+from tests.support.effort import examples
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -109,7 +110,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(parts=st.lists(st.sampled_from(PARTS), min_size=1, max_size=4), end=st.sampled_from(["", "/"]))
 @example(parts=["**", "**"], end="")
 @example(parts=["*", "**"], end="")
@@ -127,7 +128,7 @@ def test_a_url_gives_what_a_path_gives(folder: Path, parts: list[str], end: str)
 OUTPUTS = ("out", "s/out", "s/t/out", "t/_out", ".h/out", "in", "s/a.txt")
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(
     parts=st.lists(st.sampled_from(PARTS), max_size=4),
     end=st.sampled_from(["", "/"]),

@@ -23,6 +23,7 @@ from recshuf.formats.jsonl.decoding.line_checks import BadRecord
 from recshuf.formats.jsonl.decoding.messages import LineMessages
 from recshuf.formats.jsonl.decoding.observers import BadLineFilter
 from recshuf.formats.jsonl.decoding.shapes import Rows
+from tests.support.effort import examples
 from tests.support.formats.bad_json import BAD, damaged_lines
 from tests.support.formats.json_decoding import batch_of, decode_with
 from tests.support.formats.json_oracle import fit_together, is_sound
@@ -59,7 +60,7 @@ def filter_lines(decoder: JsonDecoder, lines: list[bytes], first_row: int = 0) -
     return {int(at) + first_row: reason for at, reason in zip(bad.index, bad.reasons, strict=True)}
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.lists(damaged_lines(), min_size=1, max_size=12))
 @example([b'{"a":"x}', b'{","b":1}', b"{}{}"])
 @example([b'{"a":9007199254740993}', b'{"a":1.5,"b":NaN}'])
@@ -230,7 +231,7 @@ TOKENS += [
 ]
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     st.lists(
         st.lists(st.sampled_from(TOKENS), max_size=9).map(lambda tokens: "{" + "".join(tokens) + "}\n"),

@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 from recshuf.errors import InputError
 from recshuf.formats.jsonl.decoding import line_checks
 from recshuf.formats.jsonl.decoding.decoder import JsonDecoder
+from tests.support.effort import examples
 from tests.support.formats.json_decoding import batch_of, decode, decode_with, finished, observe_spans
 from tests.support.formats.json_oracle import DoesNotFitError, as_typed, merged, type_of
 from tests.support.formats.json_records import ANY_RECORDS, RECORDS_OF_ONE_TYPE, written
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(RECORDS_OF_ONE_TYPE | ANY_RECORDS, st.data())
 @example([{"b": [None, None, 1]}, {"b": None}], None)
 @example([{"b": [None, None, None]}, {"b": [None]}], None)
@@ -60,7 +61,7 @@ def test_any_records_in_any_cuts_and_any_order(
     assert repr(found) == repr([as_typed(records[row], expected) for row in shuffled])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(RECORDS_OF_ONE_TYPE)
 def test_the_schema_found_decodes_when_it_is_given(records: list[dict[str, Any]]) -> None:
     lines = [json.dumps(record).encode() for record in records]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from recshuf.errors import InputError
 from recshuf.formats.jsonl.decoding import inference
 from recshuf.formats.jsonl.decoding.decoder import JsonDecoder
+from tests.support.effort import examples
 from tests.support.formats.json_decoding import batch_of, decode, decode_with, failure, observe_spans
 from tests.support.formats.json_records import ANY_RECORDS, RECORDS_OF_ONE_TYPE
 
@@ -169,7 +170,7 @@ def test_no_records_make_an_empty_schema() -> None:
 # Several decoders, each of some records
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(RECORDS_OF_ONE_TYPE | ANY_RECORDS, st.data())
 def test_decoders_of_some_records_merge_to_the_one_of_all(
     records: list[dict[str, Any]], data: st.DataObject

@@ -13,12 +13,13 @@ from recshuf.errors import InputError
 from recshuf.formats.jsonl.decoding import line_checks
 from recshuf.formats.jsonl.decoding.decoder import JsonDecoder
 from recshuf.records.arrays.arrow_views import view_offsets
+from tests.support.effort import examples
 from tests.support.formats.bad_json import damaged_lines
 from tests.support.formats.json_decoding import batch_of, decode, decode_with, failure
 from tests.support.formats.json_oracle import fit_together, is_sound
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 @given(st.lists(damaged_lines(), min_size=1, max_size=4))
 @example([b'{"a":1}{"a":2}', b""])
 @example([b'{"a":1}{"a":2}', b'{"a":'])

@@ -18,6 +18,7 @@ from recshuf.formats.parquet import source as source_module
 from recshuf.formats.parquet.metadata.entries import EntryCount, is_countable
 from recshuf.formats.parquet.metadata.file import OpenFile
 from recshuf.interfaces import InputFile, ReadOptions
+from tests.support.effort import flipped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -161,20 +162,18 @@ def test_damage_in_one_row_group_moves_no_rows_of_others(tmp_path: Path, name: s
     content, expected = path.read_bytes(), read(path)
     chunk = pq.read_metadata(path).row_group(1).column(0)
     found: Counter[str] = Counter()
-    for place in range(chunk.data_page_offset, chunk.data_page_offset + chunk.total_compressed_size):
-        for bit in range(8):
-            damaged = bytearray(content)
-            damaged[place] ^= 1 << bit
-            path.write_bytes(damaged)
-            try:
-                got = read(path)
-            except InputError:
-                found["refused"] += 1
-                continue
-            for start in (0, 2 * GROUP_ROWS):
-                assert got.slice(start, GROUP_ROWS).equals(expected.slice(start, GROUP_ROWS))
-            found["read"] += 1
-    assert min(found["refused"], found["read"]) > 20
+    places = range(chunk.data_page_offset, chunk.data_page_offset + chunk.total_compressed_size)
+    for damaged in flipped(content, places):
+        path.write_bytes(damaged)
+        try:
+            got = read(path)
+        except InputError:
+            found["refused"] += 1
+            continue
+        for start in (0, 2 * GROUP_ROWS):
+            assert got.slice(start, GROUP_ROWS).equals(expected.slice(start, GROUP_ROWS))
+        found["read"] += 1
+    assert min(found["refused"], found["read"]) > 5
 
 
 def test_rows_that_are_missing_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from recshuf.errors import InputError
 from recshuf.formats.parquet import FORMAT
 from recshuf.formats.parquet.metadata.file import OpenFile
 from recshuf.interfaces import InputFile, Joined, ReadOptions, SupportsJoining
+from tests.support.effort import flipped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -194,20 +195,18 @@ def test_damage_to_one_file_leaves_the_others_as_they_are(tmp_path: Path, column
     content = paths[1].read_bytes()
     chunk = pq.read_metadata(paths[1]).row_group(1).column(0)
     refused = 0
-    for place in range(chunk.data_page_offset, chunk.data_page_offset + chunk.total_compressed_size):
-        for bit in range(8):
-            damaged = bytearray(content)
-            damaged[place] ^= 1 << bit
-            paths[1].write_bytes(damaged)
-            joined = read_joined(source)
-            try:
-                alone[1] = read_alone(source, 1)
-            except InputError:
-                refused += 1
-                assert joined is None or len(joined.rows) == 1
-            if joined is not None:
-                compare(source, joined, alone[: len(joined.rows)])
-    assert refused > 20
+    places = range(chunk.data_page_offset, chunk.data_page_offset + chunk.total_compressed_size)
+    for damaged in flipped(content, places):
+        paths[1].write_bytes(damaged)
+        joined = read_joined(source)
+        try:
+            alone[1] = read_alone(source, 1)
+        except InputError:
+            refused += 1
+            assert joined is None or len(joined.rows) == 1
+        if joined is not None:
+            compare(source, joined, alone[: len(joined.rows)])
+    assert refused > 5
 
 
 def test_rows_that_are_missing_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

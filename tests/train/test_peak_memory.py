@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import recshuf
+from tests.support.effort import TRIES_ALL
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,7 +64,7 @@ def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return path
 
 
-@pytest.mark.parametrize("mix", [1, 2, 4])
+@pytest.mark.parametrize("mix", [1, 2, 4] if TRIES_ALL else [1, 4])
 @pytest.mark.parametrize("output", ["numpy", "arrow"])
 def test_a_loader_holds_few_piles(store: Path, output: str, mix: int) -> None:
     call = json.dumps([str(store), {"output": output, "mix": mix}])

@@ -258,11 +258,16 @@ def _info(store: Path, as_json: bool, verbose: bool) -> None:  # noqa: ARG001 - 
         "columns": ", ".join(f"{name}: {kind}" for name, kind in found["columns"].items()) or "none yet",
     }
     if times:
-        lines["times"] = " to ".join(
-            datetime.fromtimestamp(one, UTC).isoformat() for one in (times[0], times[-1])
-        )
+        lines["times"] = f"{_format_time(times[0])} to {_format_time(times[-1])}"
     for name, text in lines.items():
         click.echo(one_line(f"{name:<8}  {text}"))
+
+
+def _format_time(seconds: float) -> str:
+    try:
+        return datetime.fromtimestamp(seconds, UTC).isoformat()
+    except (ValueError, OverflowError, OSError):  # of another version
+        return f"{seconds:.0f} seconds since 1970"
 
 
 @store_group.command("verify", context_settings=HELP_SETTINGS)

@@ -52,19 +52,27 @@ def parse_time(given: Any) -> float:
     """
     if given is None:
         return clock.time()
-    if isinstance(given, Real) and not isinstance(given, bool):
-        return _check_seconds(float(given))
-    if isinstance(given, str):
-        given = _parse_text(given)
-        if isinstance(given, float):
-            return _check_seconds(given)
-    if isinstance(given, date) and not isinstance(given, datetime):
-        given = datetime(given.year, given.month, given.day, tzinfo=UTC)
-    if not isinstance(given, datetime):
+    found: Any = _parse_text(given) if isinstance(given, str) else given
+    if isinstance(found, date) and not isinstance(found, datetime):
+        found = datetime(found.year, found.month, found.day, tzinfo=UTC)
+    is_number = isinstance(found, Real) and not isinstance(found, bool)
+    if not is_number and not isinstance(found, datetime):
         raise UsageError(
             f"{given!r} is no time; give seconds since 1970, a datetime, or text such as 2026-01-31"
         )
-    return (given if given.tzinfo else given.replace(tzinfo=UTC)).timestamp()
+    try:
+        seconds = float(found) if is_number else _count_seconds(found)
+        datetime.fromtimestamp(seconds, UTC)
+    except (ValueError, OverflowError, OSError):
+        shown = str(given) if isinstance(given, datetime) else f"{given!r:.80}"
+        raise UsageError(
+            f"{shown} is no time; give seconds since 1970, or a time, in the years 1 to 9999 of UTC"
+        ) from None
+    return seconds
+
+
+def _count_seconds(time: datetime) -> float:
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
 
 
 def _parse_text(text: str) -> float | datetime:
@@ -74,7 +82,8 @@ def _parse_text(text: str) -> float | datetime:
     with suppress(ValueError):
         seconds = float(text)
     with suppress(ValueError):
-        day = datetime.fromisoformat(text)
+        is_year = text.strip().isdecimal() and len(text.strip()) == 4
+        day = datetime(int(text), 1, 1, tzinfo=UTC) if is_year else datetime.fromisoformat(text)
     if seconds is not None and day is not None:
         raise UsageError(f"{text!r} may be a day or seconds since 1970; write {day:%Y-%m-%d}, or {text}.0")
     if seconds is None and day is None:
@@ -89,11 +98,3 @@ def parse_bytes(size: Size) -> int:
     number = parse_size(size) if isinstance(size, str) else size
     is_whole = not isinstance(number, float) or not isfinite(number)
     return check_number("bytes", number if is_whole else int(number), sys.maxsize)
-
-
-def _check_seconds(seconds: float) -> float:
-    try:
-        datetime.fromtimestamp(seconds, UTC)
-    except (ValueError, OverflowError, OSError):
-        raise UsageError(f"{seconds!r} is no time; give seconds since 1970, in the years 1 to 9999") from None
-    return float(seconds)

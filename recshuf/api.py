@@ -509,6 +509,7 @@ def check_loader(
         When a record comes twice or not at all, or the order of both epochs is the same.
     """
     mix = check_number("mix", mix, MAX_PILES, least=1)
+    epoch = check_number("epoch", epoch, MAX_EPOCH - 1)
     path = Path(parse_path("store", store))
     from recshuf.train.check import check_epochs
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from recshuf.cli.common_options import make_epoch_options
 from recshuf.cli.shuffle_options import GivenPath, SiblingCommand, Wording
 from recshuf.job.options import CheckOptions
 
@@ -41,9 +42,10 @@ Examples:
 """,
     shared=CheckOptions,
     headings=_HEADINGS,
-    general=("overwrite", *_GENERAL),
+    general=("overwrite", "seed", *_GENERAL),
     help=_HELP
     | {
+        "seed": "With --loader: seed of the epochs. Default: that of the store.",
         "overwrite": "Replace an existing page. Default: it is an error.",
         "verbose": "Print all statistics, and tracebacks of errors.",
     },
@@ -121,10 +123,12 @@ def make_check_command(callback: Callable[..., None]) -> OrderCommand:
     own = _make_options()
     own["Order"] += [
         click.Option(
-            ["--loader"],
+            ["--loader", "loaders"],
+            multiple=True,
             metavar="STORE",
             help="Test what recshuf.PileLoader yields from this store over two epochs, in place of DATA.",
         ),
+        *make_epoch_options("With --loader: first of the two epochs.", 1),
         click.Option(["--json", "as_json"], is_flag=True, help="Print the result as JSON."),
         click.Option(
             ["--html"],

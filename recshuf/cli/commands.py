@@ -50,8 +50,10 @@ FAILED = 1
 _NOT_UNIFORM = 3
 _LIKENESS = 0.75
 """Of two words, from 0 to 1, from which one is taken for a slip of the other."""
-_OF_LOADER = {"inputs", "loader", "as_json", "quiet", "verbose"}
-"""Parameters of ``recshuf check`` that go with ``--loader``."""
+_ONLY_OF_LOADER = ("seed", "epoch", "reshuffle", "mix")
+"""Parameters of ``recshuf check`` that need ``--loader``."""
+_OF_LOADER = {"inputs", "loaders", "as_json", "quiet", "verbose", *_ONLY_OF_LOADER}
+"""Those that go with it."""
 
 
 class DefaultGroup(click.Group):
@@ -211,15 +213,15 @@ def _run_check(
     overwrite: bool,
     quiet: bool,
     verbose: bool,
-    loader: str | None,
+    loaders: tuple[str, ...],
     **options: Any,
 ) -> None:
     """Test the order of `inputs`, or of a loader; `options` are arguments of `recshuf.check`."""
     if quiet and (verbose or as_json):
         raise UsageError("-q contradicts -v and --json; give one of them")
-    if loader is not None:
-        _check_alone(inputs)
-    elif not inputs:
+    _check_beside(inputs, loaders)
+    of_loader = {name: options.pop(name) for name in _ONLY_OF_LOADER}
+    if not inputs and not loaders:
         raise UsageError(
             "no data; usage: recshuf check [OPTIONS] DATA... [--against INPUT... | --column NAME | --provenance]"
         )
@@ -227,9 +229,9 @@ def _run_check(
     from recshuf.audit.reports.text import check_lines, one_line
 
     progress = choose_progress(quiet)
-    if loader is not None:
-        done = api.check_loader(loader, progress=progress)
-        inputs = (loader,)
+    if loaders:
+        done = api.check_loader(loaders[0], progress=progress, **of_loader)
+        inputs = loaders
     elif html:
         check_writable("--html", html, None)
         check_spared(html, [*inputs, *options["against"], options["schema"]], overwrite=overwrite)
@@ -247,15 +249,19 @@ def _run_check(
         raise Exit(_NOT_UNIFORM)
 
 
-def _check_alone(inputs: tuple[str, ...]) -> None:
-    """Refuse data, and options of data, beside ``--loader``."""
-    if inputs:
+def _check_beside(inputs: tuple[str, ...], loaders: tuple[str, ...]) -> None:
+    """Refuse data and its options beside ``--loader``, and the options of a loader without one."""
+    if len(loaders) > 1:
+        raise UsageError(f"--loader: names {len(loaders)} stores; check one after the other")
+    if inputs and loaders:
         raise UsageError("--loader and DATA contradict each other; give one of them")
     context = click.get_current_context()
     for option in context.command.params:
         name = option.name or ""
-        if name not in _OF_LOADER and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            raise UsageError(f"{option.opts[0]}: does not go with --loader; leave it out")
+        is_refused = name not in _OF_LOADER if loaders else name in _ONLY_OF_LOADER
+        if is_refused and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            remedy = "does not go with --loader; leave it out" if loaders else "is for --loader; leave it out"
+            raise UsageError(f"{option.opts[0]}: {remedy}")
 
 
 def _run_picture(

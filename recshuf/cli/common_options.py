@@ -22,6 +22,18 @@ def make_verbose_option(text: str = HELP_OF_VERBOSE) -> click.Option:
     return click.Option(["-v", "--verbose"], is_flag=True, help=text, callback=note_verbose)
 
 
+def make_epoch_options(text: str, epoch: int) -> list[click.Option]:
+    """Return the options that choose the order of an epoch of a store, given the help and the default of ``--epoch``."""
+    return [
+        click.Option(["--epoch"], type=int, default=epoch, metavar="N", help=f"{text} Default: {epoch}."),
+        click.Option(
+            ["--reshuffle"], default="rotate", metavar="NAME",
+            help="How later epochs differ: rotate, piles, exact or none; see docs/training.md. Default: rotate.",
+        ),
+        click.Option(["--mix"], type=int, default=1, metavar="N", help="Piles that later epochs mix. Default: 1."),
+    ]  # fmt: skip
+
+
 def note_verbose(context: click.Context, _: click.Parameter, value: bool) -> bool:
     """Keep the value of ``--verbose`` for `is_verbose`, and return it."""
     context.meta[_VERBOSE] = value

@@ -9,7 +9,13 @@ from typing import Any
 
 import click
 
-from recshuf.cli.common_options import HELP_OF_VERBOSE, HELP_SETTINGS, check_loudness, note_verbose
+from recshuf.cli.common_options import (
+    HELP_OF_VERBOSE,
+    HELP_SETTINGS,
+    check_loudness,
+    make_epoch_options,
+    note_verbose,
+)
 from recshuf.cli.progress import choose_progress
 from recshuf.cli.result_files import check_report, check_spared, may_replace, refuse_stdout, write_json
 from recshuf.cli.shuffle_options import GivenPath, SiblingCommand, Wording
@@ -120,14 +126,7 @@ def make_gather_command() -> SiblingCommand:
     output = click.Option(
         ["-o", "--output"], type=GivenPath(), metavar="OUTPUT", help="Output file or directory."
     )
-    order = [
-        click.Option(["--epoch"], type=int, default=0, metavar="N", help="Write the order of this epoch. Default: 0."),
-        click.Option(
-            ["--reshuffle"], default="rotate", metavar="NAME",
-            help="How later epochs differ: rotate, piles, exact or none; see docs/training.md. Default: rotate.",
-        ),
-        click.Option(["--mix"], type=int, default=1, metavar="N", help="Piles that later epochs mix. Default: 1."),
-    ]  # fmt: skip
+    order = make_epoch_options("Write the order of this epoch.", 0)
     return SiblingCommand("gather", _run_gather, _GATHER, {"Output": [output], "Order": order})
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -187,6 +188,26 @@ def test_check_tests_two_epochs_of_a_store(store: Path, call: Run):
     done = call("check", "--loader", store, store, "--provenance")
     assert done.returncode == 2
     assert b"--loader and DATA contradict each other" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "options", [{"reshuffle": "none", "mix": 2}, {"seed": 9, "epoch": 3, "reshuffle": "piles"}]
+)
+def test_the_check_of_a_loader_takes_its_options(store: Path, call: Run, options: dict[str, Any]) -> None:
+    given = [word for name, value in options.items() for word in (f"--{name}", value)]
+    found = json.loads(call("check", "--loader", store, "--json", *given).stdout)
+    expected = recshuf.check_loader(store, **options).to_json()
+    assert found | {"seconds": 0} == json.loads(json.dumps(expected)) | {"seconds": 0}
+    assert expected["scores"] != recshuf.check_loader(store).to_json()["scores"]
+    done = call("check", "x", "--provenance", *given)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert re.search(rb"--(seed|epoch|reshuffle): is for --loader; leave it out", done.stderr)
+
+
+def test_a_check_of_two_loaders_is_refused(store: Path, call: Run) -> None:
+    done = call("check", "--loader", store, "--loader", store)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"--loader: names 2 stores; check one after the other" in done.stderr
 
 
 @pytest.mark.parametrize(

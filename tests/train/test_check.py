@@ -52,6 +52,12 @@ def test_every_reshuffle_passes_with_the_meetings_of_the_formula(
     assert again.expectation == pytest.approx(meetings, rel=0.1)
 
 
+@pytest.mark.parametrize("epoch", [-1, 2**32 - 1, 2**32])
+def test_an_epoch_without_a_next_one_is_refused_by_its_number(store: Path, epoch: int) -> None:
+    with pytest.raises(UsageError, match=f"epoch={epoch}: give an integer from 0 to 4,294,967,294$"):
+        recshuf.check_loader(store, epoch=epoch)
+
+
 def spoil(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
     """Change the order of the epochs that the check reads."""
     read = check._read_origins

@@ -56,7 +56,7 @@ recshuf.PileWriter have no time, and count as older than all others.
     usage=["STORE", "[--append INPUT]..."],
     example="""\
 Example:
-  recshuf window store --append today/ --time 2026-01-31 --keep-bytes 500GB
+  recshuf window store --append 2026-01-31/ --time 2026-01-31 --keep-bytes 500GB
 """,
     shared=ScatterOptions,
     headings={"Order": "Window"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -105,11 +106,35 @@ def check_names(names: Sequence[str]) -> None:
     UsageError
         When two have, or there are too many inputs.
     """
+    _check_count(names)
+    for name, count in _find_repeated(names):
+        raise UsageError(f"--provenance: {name} is an input {count} times; name it once")
+
+
+def check_stored_names(names: Sequence[str], record_counts: Sequence[int | None]) -> None:
+    """Check that no two sources of a store that have records have the same name.
+
+    Raises
+    ------
+    UsageError
+        When two have, or there are too many sources.
+    """
+    _check_count(names)
+    for name, count in _find_repeated(list(compress(names, record_counts))):
+        raise UsageError(
+            f"--provenance: the store holds records of {count} inputs named {name}; leave it out, and give what is "
+            "appended later a path of its own"
+        )
+
+
+def _check_count(names: Sequence[str]) -> None:
     if len(names) > MAX_INPUTS:
         raise UsageError(f"--provenance: {len(names):,} inputs are more than {MAX_INPUTS:,}; join some")
-    for name, count in Counter(names).most_common(1):
-        if count > 1:
-            raise UsageError(f"--provenance: {name} is an input {count} times; name it once")
+
+
+def _find_repeated(names: Sequence[str]) -> list[tuple[str, int]]:
+    """Return the name that is there most often, and how often, unless all are there once."""
+    return [(name, count) for name, count in Counter(names).most_common(1) if count > 1]
 
 
 class ProvenanceDecoder(Decoder):

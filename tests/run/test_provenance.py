@@ -315,6 +315,20 @@ def test_an_input_named_twice_is_refused(tmp_path: Path):
         recshuf.shuffle([path, path], tmp_path / "out", provenance=True)
 
 
+def test_a_path_that_a_store_was_filled_from_twice_is_refused_while_it_holds_both(tmp_path: Path):
+    [path] = make_inputs(tmp_path / "in", "parquet", [1000])
+    store, output = tmp_path / "store", tmp_path / "out.parquet"
+    recshuf.scatter(path, store, piles=4)
+    recshuf.window(store, path, time=1)
+    message = "the store holds records of 2 inputs named .*; leave it out, and give what is appended later"
+    with pytest.raises(UsageError, match=message):
+        recshuf.gather(store, output, provenance=True)
+    assert recshuf.window(store, expire_before=1).num_records == 1000
+    recshuf.gather(store, output, provenance=True, verify=True)
+    assert {*pq.read_table(output)["source_file"].to_pylist()} == {str(path)}
+    assert recshuf.check(output, provenance=True).is_uniform
+
+
 # Comparisons
 
 

@@ -16,6 +16,7 @@ from recshuf.records.provenance import (
     ROW_COLUMN,
     ProvenanceDecoder,
     check_names,
+    check_stored_names,
 )
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from recshuf.interfaces import Decoder, InputSummary, Source
     from recshuf.job.job import Job
+    from recshuf.run.resolving.resolve import ResolvedInputs
 
 _CONVERSION_FACTOR = 1.5
 """Memory of a batch in table form, as a multiple of its native size; offsets and validity add to it."""
@@ -44,8 +46,8 @@ class Decoding:
     """Whether `inner` infers the schema from a prefix of the records."""
 
     @classmethod
-    def choose(cls, source: Source, to: str, *, converts: bool, provenance: bool) -> Decoding:
-        """Return how records of a source are decoded for the format `to`.
+    def choose(cls, inputs: ResolvedInputs, to: str, *, provenance: bool) -> Decoding:
+        """Return how records of inputs are decoded for the format `to`.
 
         Raises
         ------
@@ -54,11 +56,15 @@ class Decoding:
         UsageError
             When provenance is wanted, and records cannot get columns or two inputs have the same name.
         """
+        source, converts = inputs.source, inputs.format != to
         inner = source.decoder() if converts else _choose_field_adder(source) if provenance else None
         if inner is None or not provenance:
             return cls(converts, inner, inner)
         names = [one.name for one in source.inputs]
-        check_names(names)
+        if inputs.stored is None:
+            check_names(names)
+        else:
+            check_stored_names(names, [one.record_count for one in source.inputs])
         is_lean = to == "parquet" or isinstance(inner, FieldAdder)
         return cls(converts, inner, ProvenanceDecoder(inner, names, as_dictionary=is_lean))
 

@@ -349,9 +349,7 @@ def _open_inputs(job: Job, given: Format, files: list[InputFile]) -> ResolvedInp
 
 
 def _choose_decoding(job: Job, inputs: ResolvedInputs, to: str) -> Decoding:
-    return Decoding.choose(
-        inputs.source, to, converts=inputs.format != to, provenance=job.options["provenance"]
-    )
+    return Decoding.choose(inputs, to, provenance=job.options["provenance"])
 
 
 def _choose_output(

@@ -49,7 +49,8 @@ def start_cluster() -> Iterator[None]:
 def write_oldest(folder: Path) -> None:
     """Make a package without anything that tasks need."""
     (folder / "recshuf").mkdir(parents=True)
-    (folder / "recshuf/__init__.py").write_text('__version__ = "0.0.1"\n')
+    (folder / "recshuf/__init__.py").touch()
+    (folder / "recshuf/version.py").write_text('__version__ = "0.0.1"\n')
 
 
 def write_newest(folder: Path) -> None:

@@ -85,7 +85,7 @@ def test_batches_that_travel_together_keep_their_order(
     store: Path, monkeypatch: pytest.MonkeyPatch, together: int, workers: int, first: int
 ) -> None:
     bytes_of_batch = PileLoader(store, 16).batch_bytes
-    monkeypatch.setattr("recshuf.torch.PARCEL_BYTES", together * bytes_of_batch)
+    monkeypatch.setattr("recshuf.torch.dataset.PARCEL_BYTES", together * bytes_of_batch)
     dataset = PileDataset(store, 16, drop_last=False)
     dataset.seek(2, first)
     found = ids_of(DataLoader(dataset, batch_size=None, num_workers=workers))

@@ -1,24 +1,17 @@
-"""Training with PyTorch from piles: a data set for its `DataLoader`, and a loader whose state counts."""
+"""The batches of a pile store as a data set of PyTorch."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from functools import partial
 from itertools import islice, starmap
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+from torch import distributed
+from torch.utils.data import IterableDataset, get_worker_info
+from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
 from recshuf.errors import UsageError
-
-try:
-    from torch import distributed
-    from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
-    from torch.utils.data._utils.collate import collate, default_collate_fn_map
-except ImportError as error:
-    raise ImportError(
-        "recshuf.torch needs PyTorch, which is not installed; install recshuf[torch]"
-    ) from error
-
 from recshuf.train.loader import PileLoader
 from recshuf.train.workers.shared_position import MOST_WORKERS, TRAINER, SharedPosition
 from recshuf.train.workers.sharing import (
@@ -30,7 +23,7 @@ from recshuf.train.workers.sharing import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -38,14 +31,9 @@ if TYPE_CHECKING:
     from recshuf.train.blocks import Block
     from recshuf.train.transforms import Transform
 
-__all__ = ["PileDataLoader", "PileDataset"]
-
 _WORKERS_COUNT = (
     "state_dict: worker processes make the batches, and this process cannot count those that the training loop has "
     "received; use recshuf.torch.PileDataLoader, or count the steps and call seek(epoch, step)"
-)
-_LATER_HAS_WORKERS = (
-    "persistent_workers=True: a later iterator has the workers of this one; leave it out to use both in turn"
 )
 
 
@@ -293,169 +281,3 @@ def _explain_worker(state: Mapping[str, Any], mine: tuple[int | None, int | None
 
 def _pair(batch: Any, seeds: NDArray[np.uint64]) -> tuple[Any, NDArray[np.uint64]]:
     return batch, seeds
-
-
-def _return_unchanged(batch: Any) -> Any:
-    return batch
-
-
-def _start_worker(given: Callable[[int], None] | None, number: int) -> None:
-    """Start a worker, also one that will not be asked for anything."""
-    end_with_parent()
-    if given is not None:
-        given(number)
-
-
-class _Request(NamedTuple):
-    """What a worker is asked for. It tells all of its iteration, since the worker may have been busy with another one."""
-
-    move: int
-    """Of the iteration: another one for each."""
-    epoch: int
-    first_step: int
-    """Of the iteration."""
-    number: int
-    """Of the bundle or batch, from those of the first step on."""
-
-
-class _Requests:
-    """The sampler of a `DataLoader`: what is to be asked for, in order, in the iteration that was begun last."""
-
-    def __init__(self, dataset: PileDataset, in_bundles: bool) -> None:
-        self._dataset = dataset
-        self._in_bundles = in_bundles
-        self._iteration = 0, 0, 0
-
-    def begin(self, move: int, epoch: int, first_step: int) -> None:
-        """Begin an iteration."""
-        self._iteration = move, epoch, first_step
-
-    def __iter__(self) -> Iterator[_Request]:
-        numbers = self._dataset.count_parts(self._iteration[-1], self._in_bundles)
-        return map(partial(_Request, *self._iteration), numbers)
-
-
-class _Parts(Dataset[Any]):
-    """The bundles or batches of a `PileDataset` that `_Requests` ask for: in each worker one of as many as there are."""
-
-    def __init__(self, dataset: PileDataset, in_bundles: bool) -> None:
-        self._dataset = dataset
-        self._in_bundles = in_bundles
-        self._move = 0
-        self._parts: Iterator[Any] = iter(())
-
-    def __getitem__(self, request: _Request) -> Any:
-        if request.move != self._move:
-            self._parts = self._begin(request)
-            self._move = request.move
-        return next(self._parts)
-
-    def _begin(self, request: _Request) -> Iterator[Any]:
-        _, epoch, step, number = request
-        workers = get_worker_info().num_workers
-        if self._in_bundles:
-            return self._dataset.share_bundles(epoch, step, number, workers)
-        return self._dataset.share_batches(epoch, step + number, workers)
-
-
-class PileDataLoader:
-    """The batches of a `PileDataset`, made by worker processes and counted where the training loop receives them.
-
-    `state_dict` is that of `PileLoader`: the same on every rank, and right for any number of workers and ranks.
-
-    Parameters
-    ----------
-    dataset
-        The dataset. Its position is also that of the loader.
-    options
-        Of `torch.utils.data.DataLoader`: ``num_workers``, ``prefetch_factor``, ``pin_memory``, ``persistent_workers``,
-        ``multiprocessing_context``, ``collate_fn`` (called with each batch) ...
-
-    Raises
-    ------
-    UsageError
-        When an option would change the order of batches, or `dataset` is not a `PileDataset`.
-    """
-
-    def __init__(self, dataset: PileDataset, **options: Any) -> None:
-        if not isinstance(dataset, PileDataset):
-            raise UsageError(
-                f"PileDataLoader: {dataset!r:.200} is no dataset; give a PileDataset: PileDataset(store, batch_size)"
-            )
-        for name in ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last"):
-            if name in options:
-                raise UsageError(f"{name}: PileDataset makes the batches; give it there, or leave it out")
-        if not options.get("in_order", True):
-            raise UsageError("in_order=False: batches would come in another order; leave it out")
-        self.dataset = dataset
-        given: Dataset[Any] = dataset
-        self._in_workers = options.get("num_workers", 0) != 0
-        # What changes batches runs where they are made.
-        self._in_bundles = self._in_workers and not (dataset.has_transform or options.get("collate_fn"))
-        self._requests = _Requests(dataset, self._in_bundles)
-        if self._in_workers:
-            given = _Parts(dataset, self._in_bundles)
-            options["sampler"] = self._requests
-            options["worker_init_fn"] = partial(_start_worker, options.get("worker_init_fn"))
-        self._loader = DataLoader(given, batch_size=None, **({"collate_fn": _return_unchanged} | options))
-        self._move, self._state = 0, dict[str, Any]()
-
-    def __len__(self) -> int:
-        """Return the number of batches of the epoch."""
-        return len(self.dataset)
-
-    def __iter__(self) -> Iterator[Any]:
-        """Return an iterator over the batches of the epoch, once from where `load_state_dict` or `seek` went."""
-        self._move, self._state = self.dataset.begin(self._in_workers)
-        self._requests.begin(self._move, self._state["epoch"], self._state["step"])
-        batches = iter(self._loader)
-        if self._loader.persistent_workers:
-            batches = self._receive(batches, self._move)
-        if self._in_bundles:
-            batches = self.dataset.cut_bundles(self._state["step"], batches)
-        return _count(batches, self._state)
-
-    def _receive(self, parts: Iterator[Any], move: int) -> Iterator[Any]:
-        """Yield what workers send as long as they serve the iteration of a move."""
-        while True:
-            if move != self._move:
-                raise UsageError(_LATER_HAS_WORKERS)
-            try:
-                part = next(parts)
-            except StopIteration:
-                return
-            yield part
-            del part  # to be freed before the next one is there
-
-    @property
-    def sampler(self) -> PileDataset:
-        """What has the method `set_epoch`. Lightning looks for it here."""
-        return self.dataset
-
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch of the next iteration. Another epoch than the present one starts at its first batch.
-
-        Raises
-        ------
-        UsageError
-            When it is not the number of an epoch.
-        """
-        self.dataset.set_epoch(epoch)
-
-    def seek(self, epoch: int, step: int) -> None:
-        """See `PileDataset.seek`."""
-        self.dataset.seek(epoch, step)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the position: the number of batches that the latest iterator yielded."""
-        return dict(self._state) if self.dataset.moves == self._move else self.dataset.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """See `PileDataset.load_state_dict`."""
-        self.dataset.load_state_dict(state)
-
-
-def _count(batches: Iterator[Any], state: dict[str, Any]) -> Iterator[Any]:
-    for batch in batches:
-        state["step"] += 1
-        yield batch

@@ -1,0 +1,17 @@
+"""Training with PyTorch from piles: a data set for its `DataLoader`, and a loader whose state counts."""
+
+from __future__ import annotations
+
+try:
+    import torch as _torch
+except ImportError as error:
+    raise ImportError(
+        "recshuf.torch needs PyTorch, which is not installed; install recshuf[torch]"
+    ) from error
+
+from recshuf.torch.data_loader import PileDataLoader
+from recshuf.torch.dataset import PileDataset
+
+__all__ = ["PileDataLoader", "PileDataset"]
+
+del _torch

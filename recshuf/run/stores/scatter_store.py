@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from recshuf.errors import InputError, OutputExistsError, UsedNameError
@@ -89,7 +90,9 @@ def scatter_store(job: Job, path: Path, progress: Progress) -> ScatterReport:
 
 
 def _explain_existing(path: Path) -> OutputExistsError:
-    return OutputExistsError(f"{path}: is a pile store already; choose another name, or delete it")
+    return OutputExistsError(
+        f"{path}: is a pile store already; choose another name, or delete it with recshuf store drop {quote(str(path))}"
+    )
 
 
 def fill_snapshot(first: Snapshot, made: ScatteredSets, job: Job) -> Snapshot:

@@ -1,4 +1,4 @@
-"""Finds the least memory limit for which there is a plan, once there is none."""
+"""Finds the least memory limit for which there is a plan, when the given one is too small."""
 
 from __future__ import annotations
 

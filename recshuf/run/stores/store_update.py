@@ -19,7 +19,8 @@ from recshuf.records.provenance import extend_schema
 from recshuf.run.resolving.job_inputs import list_inputs
 from recshuf.run.resolving.resolve import resolve_inputs
 from recshuf.run.stores.scatter_store import scatter_sets
-from recshuf.run.stores.window import find_expired, parse_bytes, parse_time
+from recshuf.run.stores.slice_times import parse_time
+from recshuf.run.stores.window import find_expired, parse_bytes
 from recshuf.system.numbers import check_number
 
 if TYPE_CHECKING:

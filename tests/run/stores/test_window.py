@@ -5,19 +5,15 @@ from __future__ import annotations
 import json
 import math
 import os
-from datetime import date, datetime
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import recshuf
 from recshuf.errors import ConversionError, OutputError, UsageError
-from recshuf.run.stores.window import parse_time
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -336,30 +332,6 @@ def test_a_forked_child_leaves_the_update_of_its_parent_alone(store: Path, tmp_p
             os._exit(4)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert sorted(read_ids(store, tmp_path)) == ids_of(0, 1)
-
-
-def test_times_are_utc() -> None:
-    for given in (np.int64(60), np.float32(60), Fraction(60)):
-        assert parse_time(given) == 60
-    assert parse_time(date(1970, 1, 2)) == 86_400
-    assert parse_time("1970-01-01T00:01") == parse_time("1970-01-01T01:01+01:00") == parse_time("60") == 60
-
-
-@pytest.mark.parametrize("given", ["20260131", "19700101", "2026", "1970"])
-def test_a_time_that_may_be_a_day_or_seconds_is_refused(given: str) -> None:
-    day = f"{given[:4]}-{given[4:6] or '01'}-{given[6:] or '01'}"
-    with pytest.raises(UsageError, match=f"may be a day or seconds since 1970; write {day}, or {given}.0$"):
-        parse_time(given)
-    assert parse_time(f"{given}.0") == parse_time(int(given)) == int(given)
-
-
-@pytest.mark.parametrize(
-    "given",
-    ["9999-12-31T23:59:59-14:00", "0001-01-01T00:00:00+14:00", datetime.max, pd.NaT, 10**400, -(10**400)],
-)
-def test_times_outside_the_calendar_of_utc_are_refused(given: Any) -> None:
-    with pytest.raises(UsageError, match=r"is no time; give .* in the years 1 to 9999 of UTC$"):
-        parse_time(given)
 
 
 def test_a_time_that_no_calendar_has_is_shown_in_seconds(

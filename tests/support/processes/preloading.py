@@ -39,7 +39,7 @@ def list_modules() -> list[str]:
         path.relative_to(PROJECT).with_suffix("") for path in sorted((PROJECT / "recshuf").rglob("*.py"))
     )
     names = (".".join(path.parts) for path in paths if path.stem not in ("__main__", "__init__"))
-    return [*_LIBRARIES, *(name for name in names if name not in _OF_PYTORCH)]
+    return [*_LIBRARIES, *(name for name in names if not name.startswith(_OF_PYTORCH))]
 
 
 def import_all() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import signal
+import stat
 import subprocess
 import sys
 import uuid
@@ -22,6 +23,7 @@ if str(PROJECT) not in sys.path:
 
 pytest.register_assert_rewrite("tests.support")
 
+from tests.support.effort import TRIES_ALL  # noqa: E402
 from tests.support.objects.azure_buckets import (  # noqa: E402
     ACCOUNT,
     ACCOUNT_KEY,
@@ -33,12 +35,23 @@ from tests.support.objects.gcs_buckets import GcsTestBucket, serve_gcs  # noqa: 
 from tests.support.objects.object_server import CREDENTIALS, Bucket, FaultProxy, ObjectServer  # noqa: E402
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 # Under nohup or in the background of a script the tests start with signals ignored, and so would their children.
 for _number in (signal.SIGINT, signal.SIGHUP):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, signal.SIG_DFL)
+
+
+def _sync_devices(file: Any, sync: Callable[[Any], None] = os.fsync) -> None:
+    """Wait for no disk; tests of what outlasts a loss of power look at the calls of other processes."""
+    mode = os.fstat(file if isinstance(file, int) else file.fileno()).st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        sync(file)
+
+
+if not TRIES_ALL:
+    os.fsync = _sync_devices
 
 # A slow machine is no failure; and CI tries the same examples each time.
 hypothesis.settings.register_profile("recshuf", deadline=None, derandomize="CI" in os.environ)

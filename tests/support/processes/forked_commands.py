@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 from contextlib import contextmanager
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from multiprocessing.context import ForkServerProcess
 
-_STORES = ["boto3.s3.inject", "google.auth.transport.requests", "google.oauth2.service_account", "obstore"]
+_STORES = [
+    "boto3.s3.inject",
+    "google.auth.transport.requests",
+    "google.oauth2.service_account",
+    "obstore",
+    "tests.support.processes.forked_commands",
+    "tests.support.processes.warm_stores",
+]
+
+# A start looks for children that have ended: of two threads that find one at once, one would not get its code.
+_LOCK = threading.Lock()
 
 
 def _run(arguments: list[str], environment: Mapping[str, str], said: Path) -> None:
@@ -38,20 +49,20 @@ class ForkedCommand:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([*list_modules(), *_STORES])
         self._said = said
-        self._lock = threading.Lock()
         self._process: ForkServerProcess = context.Process(
             target=_run, args=(arguments, dict(os.environ), said)
         )
-        self._process.start()
+        with _LOCK:
+            self._process.start()
         self.pid = self._process.pid or 0
 
     def wait(self, seconds: float = 60) -> int:
         """Wait for its end, and return its exit code; negative for a signal."""
-        # Of two threads that wait at once, one would not get the code.
-        with self._lock:
-            self._process.join(seconds)
-            code = self._process.exitcode
-        assert code is not None, f"still runs after {seconds} s"
+        assert wait([self._process.sentinel], seconds), f"still runs after {seconds} s"
+        with _LOCK:
+            self._process.join()
+        code = self._process.exitcode
+        assert code is not None
         return code
 
     def read_stderr(self) -> str:
@@ -60,8 +71,9 @@ class ForkedCommand:
 
     def close(self) -> None:
         """End it. Idempotent."""
-        self._process.kill()
-        self._process.join()
+        with _LOCK:
+            self._process.kill()
+            self._process.join()
 
 
 @contextmanager

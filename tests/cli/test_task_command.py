@@ -10,12 +10,14 @@ import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from recshuf.system.locks import share_folder
 from tests.support.numbered_files import make_inputs
+from tests.support.processes.forked_commands import run_forked
 from tests.support.processes.task_runs import HARMS, divide_small, read_all, shuffle
 
 if TYPE_CHECKING:
@@ -346,16 +348,19 @@ def test_tasks_of_a_stage_run_at_the_same_time_as_processes(call: Run, folder: P
     inputs = make_plan(call, folder, to="parquet")
     shuffle(inputs, folder / "here" / "out", to="parquet")
 
-    def run_process(number: int) -> subprocess.CompletedProcess[bytes]:
-        command = [sys.executable, "-m", "recshuf", "task", str(folder / "plan.json"), str(number)]
-        return subprocess.run(command, capture_output=True, timeout=120)
+    said = count()
+
+    def run_process(number: int) -> tuple[int, str]:
+        command = ["task", str(folder / "plan.json"), str(number)]
+        with run_forked(command, folder / f"said-{next(said)}.txt") as child:
+            return child.wait(), child.read_stderr()
 
     for stage in STAGES:
         numbers = numbers_of(call, folder, stage)
         twice = numbers * 2 if stage in ("scatter", "gather") and len(numbers) < 8 else numbers
         with ThreadPoolExecutor(3) as pool:
-            for done in pool.map(run_process, twice):
-                assert done.returncode == 0, done.stderr
+            for code, stderr in pool.map(run_process, twice):
+                assert code == 0, stderr
     assert read_all(folder / "there") == read_all(folder / "here")
 
 

@@ -118,9 +118,9 @@ def scatter(
     store
         Folder of the store; it must not exist.
     split
-        Shares of the records by name, numbers or text such as ``"1/3"``, which add up to 1: each becomes a store in the folder `store`. Counts are exact, and
-        every choice of so many records is equally likely. Inputs whose files do not tell how many records they hold are
-        read twice. Default: one store.
+        Shares of the records by name, numbers or text such as ``"1/3"``, which add up to 1. Each becomes a store of this name
+        in the folder `store`. Counts are exact, and every choice of so many records is equally likely. Inputs whose files
+        do not tell how many records they hold are read twice. Default: one store.
     progress
         As for `shuffle`.
     **options
@@ -239,13 +239,15 @@ def window(
 
     Parameters
     ----------
+    store
+        Folder of the store; it must exist.
     append
         Inputs, as for `scatter`. Default: none.
     time
         Time of the slice: seconds since 1970, a datetime, or text such as ``2026-01-31``; UTC. Default: now.
     expire_before, keep_records, keep_bytes
-        Remove slices that are older than the time; keep the newest slices that together hold at most so many records or
-        bytes. A slice is removed as a whole. Records of `scatter` and `PileWriter` have no time, and count as older than all
+        Remove slices that are older than a time, given as `time` is. Keep the newest slices that together hold at most so
+        many records or bytes. Default: keep all. A slice is removed as a whole. Records of `scatter` and `PileWriter` have no time, and count as older than all
         others.
     progress
         As for `shuffle`.
@@ -286,10 +288,17 @@ def compact(
 
     Parameters
     ----------
+    store
+        Folder of the store.
     sets
         Number of sets at most. A store that has no more stays as it is.
     progress
         As for `shuffle`.
+
+    Returns
+    -------
+    PileStore
+        The store at its newest snapshot.
 
     Raises
     ------
@@ -494,10 +503,22 @@ def check_loader(
 ) -> recshuf.CheckReport:
     """Test what a `PileLoader` yields in two epochs, `epoch` and the next one: every record once, and in random order.
 
-    Records are told apart by their ``_id``; their values are not compared.
+    Records are told apart by their ``_id``; their values are not compared. Takes 40 bytes of memory for each record.
 
-    The statistic ``meetings`` says how much more often than by chance two records share a group that shared one in the
-    epoch before; it is compared with that of other seeds. Needs 40 bytes of memory a record.
+    Parameters
+    ----------
+    store
+        Folder of the store.
+    seed, epoch, reshuffle, mix
+        As for `PileLoader`; `epoch` is the first of the two. Default of `seed`: that of the store.
+    progress
+        As for `shuffle`.
+
+    Returns
+    -------
+    CheckReport
+        As for `check`. A further statistic, ``meetings``, says how much more often than by chance two records that shared a
+        group in one epoch do so in the next. It is compared with that of other seeds.
 
     Raises
     ------

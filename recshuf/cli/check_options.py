@@ -29,8 +29,9 @@ Test whether records are in a uniformly random order.
 With --against, each DATA is a shuffle of the INPUTs by any program; records are matched by content. With
 --provenance, the columns source_file and source_row give the input row of each record, and no input is read.
 Several DATA are shuffles with different seeds and are tested together. With --column, the order of one column's
-values is tested, without the inputs. With --loader, two epochs of a pile store are tested. More than a million records are sampled. Exit code 0: no evidence against a
-uniformly random order; 3: not uniformly random; 1: a file cannot be read; 2: wrong usage.
+values is tested, without the inputs. With --loader, two epochs of a pile store are tested. More than a million
+records are sampled. Exit code 0: no evidence against a uniformly random order; 3: not uniformly random; 1: a file
+cannot be read; 2: wrong usage, or fewer than 1,000 records.
 """,
     usage=["DATA...", "[--against INPUT... | --column NAME | --provenance | --loader STORE]"],
     example="""\

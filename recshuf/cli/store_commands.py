@@ -114,7 +114,7 @@ def make_window_command() -> SiblingCommand:
     own = [
         click.Option(["--append"], multiple=True, metavar="INPUT", type=GivenPath(), help="Append this input; may be repeated."),
         click.Option(["--time"], metavar="T", help="Time of what is appended: 2026-01-31, 2026-01-31T12:00:00Z, or seconds since 1970; UTC. Default: now."),
-        click.Option(["--expire-before"], metavar="T", help="Remove slices that are older."),
+        click.Option(["--expire-before"], metavar="T", help="Remove slices that are older than T, which is written as for --time."),
         click.Option(["--keep-records"], type=click.IntRange(0), metavar="N", help="Keep the newest slices that together hold at most N records."),
         click.Option(["--keep-bytes"], metavar="SIZE", help="Keep the newest slices that together hold at most SIZE."),
     ]  # fmt: skip
@@ -274,7 +274,10 @@ def _format_time(seconds: float) -> str:
 @click.option("-q", "--quiet", is_flag=True, help="Print errors only; the exit code is the result.")
 @_verbose
 def _verify(store: Path, quiet: bool, verbose: bool) -> None:  # noqa: ARG001 - as above
-    """Check all records of STORE against its checksums."""
+    """Check all records of STORE against its checksums.
+
+    Exit code 0: whole; 1: damaged, or a file cannot be read; 2: wrong usage.
+    """
     from recshuf.piles.store.upkeep import describe_store, verify_store
 
     progress = choose_progress(quiet)
@@ -292,7 +295,10 @@ def _verify(store: Path, quiet: bool, verbose: bool) -> None:  # noqa: ARG001 - 
 @_store
 @_verbose
 def _drop(store: Path, verbose: bool) -> None:  # noqa: ARG001 - as above
-    """Delete STORE, unless a process reads or writes it."""
+    """Delete STORE, also a damaged one.
+
+    It is an error while a process reads or writes it.
+    """
     from recshuf.piles.store.upkeep import drop_store
 
     drop_store(store)

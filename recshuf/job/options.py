@@ -122,9 +122,10 @@ class InputOptions(TypedDict, total=False):
         parse=parse_header, side="inputs", formats=("text", "csv"), identity=lambda job: "none" if job.options["header"] in (0, "none") else job.read.header_lines)]
     """Number of header lines of each text or CSV input, written once at the top of each shard, ``"auto"`` or ``"none"``.
     Default: ``"auto"``, which is 0 for text; for CSV, 0 or 1 as its first records tell, or an error."""
-    delimiter: Annotated[str | bytes | None, Option("Input", "C", "CSV: character between fields. Default: a tab in .tsv, else found in the first input; a comma in CSV that is made.",
+    delimiter: Annotated[str | bytes | None, Option("Input", "C", "CSV: character between fields. Default: a tab in .tsv, else found in the first input; in a conversion to CSV, a tab into .tsv, else a comma.",
         parse=parse_separator, side="records", formats=("csv",), identity=lambda job: job.read.delimiter and job.read.delimiter.hex())]
-    """Character between CSV fields. Default: a tab in ``.tsv``, else found in the first input; a comma in CSV that is made."""
+    """Character between CSV fields. Default: a tab in ``.tsv``, else found in the first input; in a conversion to CSV, a tab into
+    ``.tsv``, else a comma."""
     quote: Annotated[str | bytes, Option("Input", "C", "CSV: character around quoted fields, or none. Default: a double quote.",
         default='"', side="inputs", formats=("csv",), identity=lambda job: None if job.read.quote == b'"' else job.read.quote.hex())]
     """Character around quoted CSV fields, or ``"none"``. Default: a double quote."""
@@ -146,10 +147,11 @@ class InputOptions(TypedDict, total=False):
     columns: Annotated[Names | None, Option("Input", "A,B", "Parquet: columns to keep. Default: all.",
         side="inputs", formats=("parquet",), identity=lambda job: job.read.columns and list(job.read.columns))]
     """Parquet columns to keep; a string is split at commas. Default: all."""
-    widen: Annotated[bool, Option("Input", None, "Parquet: give a column that is int64 in one input and double in another a type for both: double or decimal. A value that it does not hold exactly is an error. Default: such inputs are refused.",
+    widen: Annotated[bool, Option("Input", None, "Parquet: unite integers of one input with floats of another, as float64, and integers or decimals with decimals of another scale. A value that the type does not hold exactly is an error. Default: such inputs are refused, unless the float holds all integers of the type.",
         default=False, side="inputs", formats=("parquet",), identity=lambda job: job.read.widens or None)]
-    """Give Parquet columns that are integers here, and floats or decimals there, one type: double or decimal. A value
-    that it does not hold exactly is an error. Default: False; such inputs are refused."""
+    """Unite integers of one Parquet input with floats of another, as float64, and integers or decimals with decimals of another
+    scale. A value that the type does not hold exactly is an error. Default: False; such inputs are refused, unless the
+    float holds all integers of the type."""
     schema: Annotated[SchemaLike | None, Option("Input", "FILE", "Schema file for a conversion from JSONL, CSV or text. Default: inferred types.",
         is_path=True, side="inputs", formats=("jsonl", "csv", "text"), identity=lambda job: None if job.read.schema is None else str(job.read.schema))]
     """Schema of pyarrow, or path or content (a dict) of a schema file, for a conversion from JSONL, CSV or text. Default: inferred types."""
@@ -184,7 +186,7 @@ class ScatterOptions(InputOptions, total=False):
 
 
 class GatherOptions(TypedDict, total=False):
-    """Options of `gather`. ``recshuf gather --help`` explains each, with ``-`` in place of ``_``."""
+    """Options of `gather`, which mean what those of `shuffle` do. ``recshuf gather --help`` explains each, with ``-`` in place of ``_``."""
 
     to: str | None
     """Output format. Default: from the suffix of the output, else that of the inputs of the store."""
@@ -205,7 +207,7 @@ class GatherOptions(TypedDict, total=False):
     nan_as_null: bool
     provenance: bool
     verify: bool
-    """Compare the output with the records of the store before it is put in place."""
+    """Compare the output with the records of the store before it is put in place; in an object store, after that."""
     overwrite: bool
     resume: bool
 
@@ -249,9 +251,9 @@ class Options(CheckOptions, total=False):
     shards: Annotated[int | None, Option("Output", "N", "Number of shards. Default: one per input file, in a directory.", parse=int)]
     """Number of shards; their record counts differ by at most one. Default: one per input file, in a directory."""
     shard_records: Annotated[int | None, Option("Output", "N", "Records per shard.", parse=int)]
-    """Records per shard; the last one may have fewer."""
+    """Records per shard; the last one may have fewer. Default: `shards` says how many shards there are."""
     shard_bytes: Annotated[Size | None, Option("Output", "SIZE", "Approximate size of a shard.", parse=parse_size)]
-    """Approximate size of a shard."""
+    """Approximate size of a shard. Default: as for `shard_records`."""
     seed: Annotated[int | None, Option("Order", "N", "Seed, 0 to 2^128-1. Default: drawn at random, printed and recorded.", parse=_parse_seed)]
     """0 to 2**128 - 1. Default: drawn at random; `ShuffleReport.seed` holds it."""
     temp_dir: Annotated[str | os.PathLike[str] | None, Option("Resources", "DIR", "Folder for spilled records, or the URL of a prefix in an object store, to which they are uploaded. Default: beside the output.", is_path=True,
@@ -267,7 +269,7 @@ class Options(CheckOptions, total=False):
     ray_address: Annotated[str | None, Option("Resources", "ADDR", "Address of the Ray cluster. Default: as ray.init finds it, else Ray on this machine.")]
     """Address of the Ray cluster. Default: as ``ray.init`` finds it, else Ray on this machine."""
     no_space_check: Annotated[bool, Option("Resources", None, "Start even if the disk seems too small.", default=False)]
-    """Start even if the disk seems too small."""
+    """Start even if the disk seems too small. Default: False."""
     piles: Annotated[int | None, Option("Resources", "N", "Number of piles, 1 to 65,536, for tests and experts. Default: chosen by the plan.", parse=int)]
     """Number of piles, 1 to 65,536, for tests and experts. Default: chosen by the plan."""
     head_count: Annotated[int | None, Option("Order", "N", "Write a uniform sample of N records, without replacement, in random order. Default: all records.", short="-n", parse=int)]
@@ -285,7 +287,7 @@ class Options(CheckOptions, total=False):
     overwrite: Annotated[bool, Option("Output", None, "Replace an existing output, report or page. Default: it is an error.", default=False)]
     """Replace an existing output. Default: False; it is an error."""
     verify: Annotated[bool, Option("Output", None, "Compare the output with the inputs before it is put in place; in an object store, after that.", default=False)]
-    """Compare the output with the inputs before it is put in place. Default: False."""
+    """Compare the output with the inputs before it is put in place; in an object store, after that. Default: False."""
     resume: Annotated[bool, Option("Output", None, "Continue a killed or failed run of the same command.", default=False)]
     """Continue a killed or failed run with the same arguments; memory and workers may differ. Default: False."""
     stdin: BinaryIO | None

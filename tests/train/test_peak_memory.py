@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -68,8 +69,15 @@ def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 @pytest.mark.parametrize("output", ["numpy", "arrow"])
 def test_a_loader_holds_few_piles(store: Path, output: str, mix: int) -> None:
     call = json.dumps([str(store), {"output": output, "mix": mix}])
+    # Threads that wait for the next product would keep all cores busy.
+    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", CHILD, call], capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, "-c", CHILD, call],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+        env=environment,
     )
     assert done.returncode == 0, done.stderr
     largest, peak = json.loads(done.stdout)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_SPAN_BEGIN = re.compile(r"bytes\s+(\d{1,18})-", re.IGNORECASE)
 _CHANGED = 412
 NO_SUCH_RANGE = 416
 _MISSING = (404, 410)
@@ -73,7 +75,7 @@ class FsspecStore:
             content: bytes = self._ask(
                 name, lambda: self._files.cat_file(name, start=begin, end=end, **given)
             )
-            self._check_reply(given, stamp)
+            self._check_reply(name, given, stamp, begin)
             if len(content) == stamp.size > end - begin:
                 raise InputError(name, "the server takes no ranges", remedy="download the file")
             if len(content) != end - begin:
@@ -92,8 +94,8 @@ class FsspecStore:
         """Return arguments that make a read fail if the file has another stamp."""
         return {"cache_type": "none"}
 
-    def _check_reply(self, given: Mapping[str, Any], stamp: Stamp) -> None:
-        """Check what a reply says of the file; `given` are the arguments of its request."""
+    def _check_reply(self, name: str, given: Mapping[str, Any], stamp: Stamp, begin: int) -> None:
+        """Check what a reply says of the file and of its place in it; `given` are the arguments of its request."""
 
     def _stamp_of(self, name: str, info: Mapping[str, Any]) -> Stamp:  # noqa: ARG002 - see above
         return Stamp(info["size"], 0, etag=str(info.get("blob_id") or ""))
@@ -137,16 +139,20 @@ class HttpStore(FsspecStore):
         )
         return {"headers": headers, "trace_request_ctx": {}}
 
-    def _check_reply(self, given: Mapping[str, Any], stamp: Stamp) -> None:
+    def _check_reply(self, name: str, given: Mapping[str, Any], stamp: Stamp, begin: int) -> None:
         # Some servers ignore conditions.
         headers = given["trace_request_ctx"]["headers"]
-        etag, total = headers.get("ETag", ""), headers.get("Content-Range", "").rpartition("/")[2]
+        etag = headers.get("ETag", "")
+        span, _, total = headers.get("Content-Range", "").rpartition("/")
         modified_ns = _read_time(headers.get("Last-Modified")) * 10**9 if stamp.modified_ns else 0
         now = Stamp(
             int(total) if total.isdecimal() else stamp.size, modified_ns or stamp.modified_ns, etag=etag
         )
         if compare_weakly(now, stamp):
             raise ChangedObject
+        first = _SPAN_BEGIN.match(span)
+        if first and int(first[1]) != begin:
+            raise InputError(name, "the server sends other bytes than asked for", remedy="download the file")
         if not etag:
             self.is_bound = False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import fsspec
@@ -181,6 +182,25 @@ def test_a_date_that_cannot_be_read_counts_as_none(tmp_path: Path, public: Bucke
 def test_a_server_without_ranges_is_named(tmp_path: Path, public: Bucket):
     public.proxy.add("GET .*", lambda one: one.forward(left_out=("Range",)), 100)
     with pytest.raises(InputError, match=r"in.txt: the server takes no ranges; download the file$"):
+        shuffle(url_of(public), tmp_path / "out.txt", shards=None)
+
+
+def test_a_reply_with_another_range_is_an_error(tmp_path: Path, public: Bucket):
+    def send_begin(one: ProxiedRequest) -> bool:
+        first, last = map(int, re.findall(r"\d+", one.headers["Range"]))
+        content = CONTENT[: min(last, len(CONTENT) - 1) - first + 1]
+        one.send_response_only(206)
+        one.send_header("Content-Range", f"bytes 0-{len(content) - 1}/{len(CONTENT)}")
+        one.send_header("Content-Length", str(len(content)))
+        one.end_headers()
+        one.wfile.write(content)
+        one.wfile.flush()
+        return True
+
+    public.proxy.add("GET .*", send_begin, 100)
+    with pytest.raises(
+        InputError, match=r"in.txt: the server sends other bytes than asked for; download the file$"
+    ):
         shuffle(url_of(public), tmp_path / "out.txt", shards=None)
 
 

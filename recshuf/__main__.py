@@ -1,6 +1,6 @@
 """``python -m recshuf``: the same as the command ``recshuf``."""
 
-from recshuf.cli.main import run
+from recshuf.cli.entry import run
 
 if __name__ == "__main__":
     run()

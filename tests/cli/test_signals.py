@@ -52,6 +52,28 @@ class TestSignals:
         assert list(scratch.iterdir()) == []
         assert list(results.iterdir()) == []
 
+    @pytest.mark.parametrize("module", ["click", "recshuf.cli.commands", "numpy", "pyarrow"])
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+    def test_signal_while_modules_are_imported(
+        self, tmp_path: Path, number: signal.Signals, module: str
+    ) -> None:
+        """The process signals itself when it looks for the module."""
+        (tmp_path / "in.jsonl").write_text('{"a": 1}\n')
+        code = f"""
+            import os, runpy, sys
+            class Signaller:
+                def find_spec(self, name, *_):
+                    if name == {module!r}:
+                        os.kill(os.getpid(), {int(number)})
+            sys.meta_path.insert(0, Signaller())
+            runpy.run_module("recshuf", run_name="__main__")
+        """
+        command = [sys.executable, "-c", textwrap.dedent(code), "in.jsonl", "-o", "out.parquet"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False, timeout=DEADLINE)
+        assert done.returncode == 128 + number
+        assert_one_line(done.stderr, number.name)
+        assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
+
     def test_ignored_signal_stays_ignored(self, tmp_path: Path) -> None:
         """As nohup and a script's background jobs want it."""
         output = tmp_path / "out.txt"

@@ -140,6 +140,7 @@ def test_a_drop_that_was_killed_is_given_again(store: Path, call: Run):
             "is a pile store already; choose another name, or delete it with recshuf store drop ",
         ),
         (("scatter", "{given}", "-o", "{given}"), 1, "is a file; choose another name"),
+        (("scatter", "{given}", "-o", "{given}/new"), 1, "in.jsonl: is a file; choose another folder"),
         (("scatter", "{given}", "-o", "{folder}"), 1, "not empty"),
         (("scatter", "{folder}/missing", "-o", "{folder}/new"), 1, "missing"),
         (

@@ -216,6 +216,19 @@ def test_a_loader_can_be_pickled_with_its_position(store: Path) -> None:
     assert ids_of(copied) == ids_of(loader) != whole
 
 
+def test_a_pickled_loader_opens_the_same_store_in_any_folder(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(store.parent)
+    loader = PileLoader(store.name, 4)
+    monkeypatch.chdir(tmp_path)
+    content = pickle.dumps(loader)
+    shutil.copytree(store, tmp_path / "other" / store.name)
+    monkeypatch.chdir(tmp_path / "other")
+    shutil.rmtree(store.name)
+    assert ids_of(pickle.loads(content)) == ids_of(loader)
+
+
 def test_a_loader_that_was_pickled_takes_no_other_store(tmp_path: Path) -> None:
     def make() -> None:
         with recshuf.PileWriter(tmp_path / "store", name="w", piles=2, seed=1) as writer:

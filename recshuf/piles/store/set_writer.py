@@ -96,7 +96,8 @@ class PileWriter:
             raise UsageError(
                 f"schema={schema!r}: give a pyarrow.Schema, such as pyarrow.schema({{'id': pyarrow.int64()}})"
             )
-        self._folder = StoreFolder(local_path(store))
+        # The process may go to another folder meanwhile.
+        self._folder = StoreFolder(local_path(store).absolute())
         own_name = SetNames(self._folder, name)
         self._name = name
         self._buffer_bytes = buffer_bytes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from recshuf.errors import OutputError, PileError, UsageError
@@ -41,3 +42,10 @@ def explain_unsynced(file: Path, error: OSError) -> OutputError:
         f"{file}: is in place, but may be lost in a power cut: {error.strerror}; "
         "check the disk, and do not write the records again"
     )
+
+
+def explain_file(path: Path) -> OutputError:
+    """Return the error for a store whose path is that of a file, or leads through one."""
+    file = next(one for one in (path, *path.parents) if os.path.lexists(one))  # nothing exists below a file
+    other = "name for the store" if file == path else "folder"
+    return OutputError(f"{file}: is a file; choose another {other}")

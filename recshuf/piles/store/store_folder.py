@@ -26,7 +26,13 @@ from recshuf.errors import OutputError, PileError, RecshufError
 from recshuf.piles.sets.footer import TRAILER_BYTES, format_checksum
 from recshuf.piles.sets.pile_file import remake_store
 from recshuf.piles.store.snapshots import SetEntry, Snapshot, find_writer, parse_snapshot
-from recshuf.piles.store.store_errors import explain_damage, explain_gone, explain_missing, explain_unsynced
+from recshuf.piles.store.store_errors import (
+    explain_damage,
+    explain_file,
+    explain_gone,
+    explain_missing,
+    explain_unsynced,
+)
 from recshuf.system.atomic import sync
 from recshuf.system.locks import Lease, try_exclusive, try_shared, unlink_unless_locked
 from recshuf.system.paths import write_error
@@ -109,7 +115,7 @@ class StoreFolder:
         except FileNotFoundError:
             return
         except NotADirectoryError:
-            raise OutputError(f"{self.path}: is a file; choose another name for the store") from None
+            raise explain_file(self.path) from None
         if foreign:
             raise OutputError(f"{self.path}: is not a pile store, and not empty; choose another folder")
 

@@ -75,6 +75,7 @@ class StoredPiles:
         self.path = path
         folder = StoreFolder(path)
         found, self._lease = folder.open(snapshot)
+        self._place = path.absolute()
         self.info: Snapshot = found
         self.store_id, self.snapshot, self.seed = found.store, found.number, found.seed
         self.names: tuple[str, ...] = tuple(one.name for one in found.sets)
@@ -216,7 +217,8 @@ class StoredPiles:
         return choose_codec(self.pile_schema)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"path": self.path, "snapshot": self.snapshot, "store": self.store_id}
+        # Other processes may work in other folders: those of `spawn` begin where Python was started.
+        return {"path": self._place, "snapshot": self.snapshot, "store": self.store_id}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["path"], state["snapshot"])  # type: ignore[misc] # it is the constructor

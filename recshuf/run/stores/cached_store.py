@@ -67,6 +67,8 @@ def _is_made(path: Path) -> bool:
             return True
         folder.check_free()
     except OutputError as error:
+        if not os.path.lexists(path):  # a file is in the place of the cache
+            raise
         raise OutputError(
             f"{path}: is no pile store, and has the name of the one of these inputs; delete it"
         ) from error

@@ -111,6 +111,19 @@ class DocumentSource:
             )
         return kind.value_type
 
+    def check_lanes(self, lanes: int) -> None:
+        """Check that each lane has records in the first epoch. Nothing is known of one whose piles must be written first.
+
+        Raises
+        ------
+        UsageError
+            When a lane has none.
+        """
+        if not self.order.needs_keys:
+            first = EpochGroups(self.piles, Groups(self.piles, self.order, self.mix))
+            for lane in range(lanes):
+                first.find_lane(lane, lanes)
+
     def open(self, epochs: EpochPiles, epoch: int) -> EpochGroups:
         """Return the groups of an epoch."""
         order = replace(self.order, epoch=epoch)

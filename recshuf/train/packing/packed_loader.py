@@ -55,7 +55,7 @@ class PackedLoader:
     Raises
     ------
     UsageError
-        When the column holds no tokens, or an argument is not valid.
+        When the column holds no tokens, a lane has no records in the first epoch, or an argument is not valid.
     """
 
     def __init__(
@@ -71,6 +71,7 @@ class PackedLoader:
         self._source, self._sharding, self._start, self._output = source, sharding, start, output
         self._tokens, self._column = tokens, column
         self._kind = source.find_type(column)
+        source.check_lanes(sharding.lanes)
         share = sharding.lanes // sharding.world_size if sharding.lanes > 1 else 1
         first = sharding.rank * share if sharding.lanes > 1 else 0
         self._lanes = range(first, first + share)

@@ -247,6 +247,18 @@ def test_a_store_in_an_object_store_is_refused_by_its_url(
     assert not list(tmp_path.iterdir())
 
 
+def test_records_go_where_the_store_was_when_the_writer_was_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with recshuf.PileWriter("store", "a") as writer:
+        monkeypatch.chdir("elsewhere")
+        writer.write(ROWS)
+    assert recshuf.PileStore(tmp_path / "store").num_records == writer.num_records > 0
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
 def test_a_closed_writer_takes_nothing(tmp_path: Path) -> None:
     writer = recshuf.PileWriter(tmp_path / "store", "a")
     writer.write(ROWS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import nullcontext
 from itertools import islice
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from recshuf.errors import ConversionError, UsageError
 from recshuf.train.loader import PileLoader
-from tests.support.stores.epoch_oracle import flatten
+from tests.support.stores.epoch_oracle import Rules, flatten, group_records
 from tests.support.stores.fake_piles import FakePiles
 from tests.support.stores.token_documents import count_nameless_files, make_store, tokens_of
 
@@ -87,13 +88,37 @@ def test_nulls_and_columns_without_tokens_are_errors() -> None:
         with pytest.raises(UsageError, match="no document of a lane holds tokens; give fewer lanes"):
             next(iter(packed))
     with pytest.raises(UsageError, match="lane 3 has no records in epoch 0; give fewer lanes"):
-        next(iter(PileLoader(make_store(piles=3), 4, lanes=4).packed(2, column="tokens")))
+        PileLoader(make_store(piles=3), 4, lanes=4).packed(2, column="tokens")
 
 
 @pytest.mark.parametrize("lanes", [1, 2])
 def test_an_emptied_store_is_named(lanes: int) -> None:
-    packed = PileLoader(make_store(sizes=(0, 0, 0)), 2, lanes=lanes).packed(2, column="tokens")
+    loader = PileLoader(make_store(sizes=(0, 0, 0)), 2, lanes=lanes)
     with pytest.raises(UsageError, match=r"^the store holds no records; append some"):
+        loader.packed(2, column="tokens")
+
+
+@pytest.mark.parametrize("reshuffle", ["rotate", "piles", "none"])
+def test_a_lane_without_records_is_known_to_every_rank_when_its_loader_is_made(reshuffle: str) -> None:
+    store, lanes = make_store(sizes=(4, 4, 4), piles=9), 4
+    for epoch in range(8):
+        rules = Rules(epoch=epoch, reshuffle=reshuffle, mix=2)
+        groups = group_records(store.records(), list(store.names), 9, rules)
+        empty = [lane for lane in range(lanes) if not flatten(groups[lane::lanes])]
+        problem = f"^lane {empty[0]} has no records in epoch {epoch}; give fewer lanes$" if empty else None
+        for rank in range(lanes):
+            loader = PileLoader(
+                store, 1, epoch=epoch, reshuffle=reshuffle, rank=rank, world_size=lanes, lanes=lanes, mix=2
+            )
+            with pytest.raises(UsageError, match=problem) if problem else nullcontext():
+                loader.packed(2, column="tokens")
+
+
+def test_a_lane_without_records_is_named_when_its_epoch_begins() -> None:
+    packed = PileLoader(make_store(piles=3), 4, reshuffle="exact", epoch=1, lanes=4).packed(
+        2, column="tokens"
+    )
+    with pytest.raises(UsageError, match=r"^lane 3 has no records in epoch 1; give fewer lanes$"):
         next(iter(packed))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -29,6 +30,8 @@ T = TypeVar("T")
 
 _TIMEOUTS = {"connect_timeout": "20s", "timeout": "180s"}
 _PAGE_KEYS = 1000
+_MOST_LISTINGS = 2
+"""Of the same keys in a reply; some gateways send the first page for ever."""
 _ASKERS = 16
 """Threads that ask for objects without bytes."""
 _ENDPOINTS = {"gs": "base_url", "az": "endpoint"}
@@ -78,8 +81,15 @@ class ObstoreStore:
         folder = prefix.removesuffix("/")
 
         def read() -> list[Entry]:
-            pages = obstore.list(self._store, folder or None, chunk_size=_PAGE_KEYS)
-            return [Entry(one["path"], _stamp_of(one)) for page in pages for one in page]
+            entries: list[Entry] = []
+            begins: Counter[Entry] = Counter()
+            for page in obstore.list(self._store, folder or None, chunk_size=_PAGE_KEYS):
+                entries += [Entry(one["path"], _stamp_of(one)) for one in page]
+                begins.update(entries[-len(page) :][:1])
+                if max(begins.values(), default=0) > _MOST_LISTINGS:
+                    problem = "the store lists its keys again and again"
+                    raise InputError(self._name(prefix), problem, remedy="check --endpoint-url")
+            return entries
 
         listed = self._call(prefix, read)
         self.requests.count += len(listed) // _PAGE_KEYS
@@ -170,6 +180,8 @@ class ObstoreStore:
         def translated() -> T:
             try:
                 return request()
+            except InputError:
+                raise
             except FileNotFoundError as error:
                 if any(f"<Code>{code}" in str(error) for code in NO_BUCKET):
                     raise

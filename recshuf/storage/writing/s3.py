@@ -207,6 +207,11 @@ class S3Bucket:
             found = iter(pages.paginate(Bucket=self.bucket, **(given or {"Prefix": prefix})))
             while (page := call_while_stopping(lambda: next(found, None))) is not None:
                 self._count(page)
+                if not page.keys() - {"ResponseMetadata"}:
+                    raise OutputError(
+                        f"{self._name(prefix)}: the store at {self._client.meta.endpoint_url} sends no listing; check "
+                        "--endpoint-url"
+                    )
                 yield from page.get(field, ())
 
     def _request(self, operation: str, **given: Any) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,9 +14,10 @@ from recshuf.storage.settings import StorageOptions
 from recshuf.storage.urls import Url
 from recshuf.storage.writing.buckets import open_bucket
 from recshuf.storage.writing.s3 import S3Bucket
+from tests.support.objects.s3_server import PAGE_KEYS
 
 if TYPE_CHECKING:
-    from tests.support.objects.object_server import Bucket
+    from tests.support.objects.object_server import Bucket, ProxiedRequest
 
 
 pytestmark = pytest.mark.usefixtures("s3_credentials")
@@ -137,3 +139,19 @@ def test_a_key_that_cannot_be_read_is_told_in_a_line_with_a_remedy(s3_bucket: Bu
             ask()
         assert str(told.value).isprintable()
     assert [one.key for one in store.list("a/good/")] == ["a/good/x"]
+
+
+def test_a_store_that_lists_its_first_page_for_ever_is_told(bucket: Bucket):
+    def forget(one: ProxiedRequest) -> bool:
+        one.path = re.sub("&?continuation-token=[^&]*", "", one.path)
+        return False
+
+    for number in range(PAGE_KEYS + 1):
+        bucket.put(f"in/{number}", b"x")
+    url = Url.parse(f"{bucket.url}/in/")
+    assert len(ObstoreStore(url, StorageOptions()).list(url.key)) == PAGE_KEYS + 1
+    bucket.proxy.add("GET .*list-type", forget, 10**6)
+    with pytest.raises(
+        InputError, match=rf"^{url}: the store lists its keys again and again; check --endpoint-url$"
+    ):
+        ObstoreStore(url, StorageOptions()).list(url.key)

@@ -20,7 +20,7 @@ from recshuf.storage.writing.bucket import Conflict, Match, MissingUpload
 from recshuf.storage.writing.s3 import S3Bucket
 
 if TYPE_CHECKING:
-    from tests.support.objects.object_server import Bucket
+    from tests.support.objects.object_server import Bucket, ProxiedRequest
 
 
 @pytest.fixture
@@ -151,6 +151,27 @@ def test_a_reply_that_lacks_a_field_is_told_in_a_line(bucket: Bucket, store: S3B
     for call in calls[field]:
         with pytest.raises(OutputError, match=said):
             call()
+
+
+@pytest.mark.parametrize("content", [b"", b"<html>Sign in</html>"])
+def test_a_listing_that_says_nothing_is_no_empty_one(bucket: Bucket, store: S3Bucket, content: bytes):
+    def answer(one: ProxiedRequest) -> bool:
+        one.send_response_only(200)
+        one.send_header("Content-Length", str(len(content)))
+        one.end_headers()
+        one.wfile.write(content)
+        one.wfile.flush()
+        return True
+
+    bucket.proxy.add("GET .*prefix=", answer, 100)
+    for call in (store.list, lambda key: store.find_uploads(key, [])):
+        with pytest.raises(
+            OutputError,
+            match=rf"^s3://{bucket.name}/a/: the store at {bucket.proxy.url} sends no listing; .*--endpoint-url$",
+        ):
+            list(call("a/"))
+    bucket.proxy.clear()
+    assert list(store.list("a/")) == list(store.find_uploads("a/", [])) == []
 
 
 def test_a_store_that_stays_busy_is_told(bucket: Bucket, store: S3Bucket, monkeypatch: pytest.MonkeyPatch):

@@ -31,7 +31,7 @@ def check_schema(schema: pa.Schema) -> None:
         Names the first column that it cannot hold.
     """
     if not len(schema):
-        raise ConversionError("", "CSV needs at least one column")
+        raise ConversionError("", "records without a single field have no place in CSV", remedy="write JSONL")
     for field in schema:
         kind = field.type.value_type if pt.is_dictionary(field.type) else field.type
         if isinstance(kind, pa.BaseExtensionType) or pt.is_nested(kind) or not _is_plain(kind):

@@ -30,9 +30,19 @@ class LocalDestination(Destination):
 
     @classmethod
     def of(cls, output: str, *, wants_shards: bool) -> LocalDestination:
-        """Parse an OUTPUT argument: a directory if it ends in ``/``, is one, or an option asks for shards."""
+        """Parse an OUTPUT argument: a directory if it ends in ``/``, is one, or an option asks for shards.
+
+        Raises
+        ------
+        OutputError
+            When the path cannot be looked at: its name is too long, or a folder above it forbids that.
+        """
         path = Path(output)
-        return cls(path, is_directory=wants_shards or output.endswith("/") or path.is_dir())
+        try:
+            is_one = path.is_dir()
+        except OSError as error:
+            raise write_error(error, output) from error
+        return cls(path, is_directory=wants_shards or output.endswith("/") or is_one)
 
     @property
     def tasks(self) -> LocalTaskFolder:

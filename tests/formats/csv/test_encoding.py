@@ -132,3 +132,9 @@ def test_a_shuffle_refuses_what_csv_cannot_say(tmp_path: Path) -> None:
     with pytest.raises(ConversionError, match=r"^field 'd': a date or time lies outside"):
         recshuf.gather(tmp_path / "store", tmp_path / "out.csv")
     assert [path.name for path in tmp_path.iterdir()] == ["store"]
+
+
+def test_records_without_fields_are_refused_with_a_remedy(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text("{}\n")
+    with pytest.raises(ConversionError, match=r"without a single field.*; write JSONL$"):
+        recshuf.shuffle(tmp_path / "in.jsonl", tmp_path / "out.csv")

@@ -26,6 +26,13 @@ def test_what_is_a_directory(tmp_path: Path):
     assert not LocalDestination.of(f"{tmp_path}/new", wants_shards=False).is_directory
 
 
+@pytest.mark.parametrize("end", ["", "/"])
+@pytest.mark.parametrize("wants_shards", [False, True])
+def test_a_path_that_cannot_be_looked_at_is_an_error(tmp_path: Path, end: str, wants_shards: bool):
+    with pytest.raises(OutputError, match=r"xxx/?: cannot be written: File name too long"):
+        LocalDestination.of(f"{tmp_path}/{'x' * 300}{end}", wants_shards=wants_shards)
+
+
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_new_outputs_and_empty_directories_are_fine(tmp_path: Path, overwrite: bool):
     LocalDestination(tmp_path / "new.txt", is_directory=False).check(overwrite=overwrite)

@@ -79,7 +79,7 @@ def shorten(names: Sequence[str], count: int | None = None) -> str:
 
 def _propose(names: list[str]) -> str:
     shown = names[:_MOST_SHOWN]
-    remedy = "give --keep-others to copy those of other lengths unchanged, or name those that belong together with --datasets"
+    remedy = "for HDF5 output, --keep-others copies those of other lengths unchanged; else name those that belong together with --datasets"
     if any("," in one or not one.isprintable() for one in shown):
         return remedy  # the command line cannot name them
     example = shorten([shlex.quote(",".join(shown))], len(names) - len(shown) + 1)

@@ -95,7 +95,9 @@ def explain(error: BaseException, name: str, place: str | None = None) -> InputE
     if "CRC checksum" in text:
         problem = "a page does not match its checksum, so the file is damaged"
         return InputError(name, problem, place=place, remedy="fetch or write the file again")
-    return InputError(name, f"cannot be read as Parquet: {text[:300]}", place=place)
+    lacks = isinstance(error, pa.ArrowNotImplementedError)
+    remedy = "Arrow lacks this; write the file without it" if lacks else None
+    return InputError(name, f"cannot be read as Parquet: {text[:300]}", place=place, remedy=remedy)
 
 
 def check_magic(name: str, stream: BinaryIO) -> int:

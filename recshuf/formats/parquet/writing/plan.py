@@ -258,5 +258,5 @@ def _problem(schema: pa.Schema) -> str | None:
         # `empty_table` takes no extension types below other types.
         trial(pa.Table.from_batches([], schema))
     except (pa.ArrowException, OSError, ValueError) as error:
-        return " ".join(str(error).split())[:200]
+        return " ".join(str(error).split())[:200].rstrip(".")
     return None

@@ -10,6 +10,7 @@ import h5py
 import numpy as np
 import pytest
 
+import recshuf
 from recshuf.errors import InputError
 from tests.support.formats.hdf5_tools import open_source
 
@@ -72,3 +73,11 @@ def test_names_are_quoted_for_the_shell(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["a,b", "a\nb"])
 def test_names_that_the_command_line_cannot_give_are_not_proposed(tmp_path: Path, name: str) -> None:
     assert re.search("with --datasets$", refusal(write(tmp_path / "in.h5", **{name: (3, 9), "y": 2})))
+
+
+def test_keep_others_is_proposed_for_hdf5_alone(tmp_path: Path) -> None:
+    """Other formats refuse it; what else is proposed works for all."""
+    given = write(tmp_path / "in.h5", a=9, b=9, c=2)
+    assert "for HDF5 output, --keep-others" in refusal(given)
+    recshuf.shuffle(given, tmp_path / "out.h5", keep_others=True)
+    recshuf.shuffle(given, tmp_path / "out.parquet", datasets=list(proposed(given)))

@@ -6,6 +6,7 @@ import gc
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -83,3 +84,10 @@ def test_the_memory_of_a_large_footer_is_planned_for(tmp_path: Path) -> None:
     more_bytes = pq.read_metadata(many).serialized_size - pq.read_metadata(few).serialized_size
     without, found = (open_source(*paths).reading_bytes(BLOCK) for paths in ([few], [few, many]))
     assert found >= without + 5 * more_bytes
+
+
+def test_what_arrow_lacks_is_told_with_a_remedy() -> None:
+    """Such as the integers of 128 bits that polars writes."""
+    told = str(file.explain(pa.ArrowNotImplementedError("Integers with more than 64 bits"), "in.parquet"))
+    assert told.startswith("in.parquet: cannot be read as Parquet: Integers with more than 64 bits; ")
+    assert ";" not in str(file.explain(pa.ArrowInvalid("damaged"), "in.parquet"))

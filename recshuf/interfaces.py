@@ -172,7 +172,7 @@ class ReadOptions:
     quote: bytes = b'"'
     """Byte around quoted CSV fields; empty for none."""
     max_record_bytes: int = 1 << 30
-    """Longest text record accepted, separator included."""
+    """Longest record accepted, the separator of a line included."""
     datasets: tuple[str, ...] | None = None
     """HDF5 datasets to read; None for all that have a first axis."""
     keeps_others: bool = False
@@ -197,6 +197,10 @@ class ReadOptions:
     """Whether text, JSONL and CSV whose bytes or names are those of other formats are an error."""
     sets_bad_aside: bool = False
     """Whether decoders return lines that do not parse, instead of raising an error."""
+
+    def name_limit(self, max_record_bytes: int) -> str:
+        """Return the option that raises the limit on records that `Source.fragments` was given."""
+        return "--memory" if max_record_bytes < self.max_record_bytes else "--max-record-bytes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -411,8 +415,8 @@ class Source(ABC):
         block_bytes
             Size limit of a native batch; only a longer single record exceeds it.
         max_record_bytes
-            The longest record that fits the memory limit. A longer one is an `InputError` that names this number
-            and the position.
+            The longest record that is accepted and fits the memory limit. A longer one is an `InputError` that names
+            this number, the position and the option that raises it.
         """
 
     def skips_fragments(self, input_index: int) -> bool:  # noqa: ARG002 # by default no input is like that

@@ -27,6 +27,7 @@ from recshuf.formats.hdf5.reading.others import (
     drop_indexes,
     hash_others,
 )
+from recshuf.formats.hdf5.reading.references import RecordLimit
 from recshuf.formats.hdf5.reading.rows import RowFragment, RowReader
 from recshuf.formats.hdf5.tables.decoder import TableDecoder
 from recshuf.formats.hdf5.writing.template import ImageCopier
@@ -72,6 +73,7 @@ class Hdf5Source(Source):
         if options.keeps_others:
             self.options = options = choose_others(given[0], options) if options.others is None else options
             self.repeated = _hash_repeated(given, options)
+        self._name_limit = options.name_limit
         ahead = look_ahead(given[1:], head_bytes=UNIT_BYTES, tail_bytes=UNIT_BYTES)
         rest = [take_inventory(each, options.datasets) for each in ahead]
         first, self.layout = _open_first(given[0], options, sum(each.row_count for each in rest))
@@ -86,12 +88,13 @@ class Hdf5Source(Source):
         inventory = self._inventories[input_index]
         if inventory.row_count == 0:
             return
-        _check_limits(inventory, max_record_bytes)
+        limit = RecordLimit(max_record_bytes, self._name_limit(max_record_bytes))
+        _check_limits(inventory, limit)
         rows = _rows_of_fragment(inventory, block_bytes)
         reader = RowReader(inventory, self.schema, _find_cached(inventory, rows))
         for start in range(0, inventory.row_count, rows):
             stop = min(start + rows, inventory.row_count)
-            yield RowFragment(reader, start, stop, block_bytes, max_record_bytes)
+            yield RowFragment(reader, start, stop, block_bytes, limit)
 
     def skips_fragments(self, input_index: int) -> bool:  # noqa: ARG002 # all inputs are alike
         """See `Source`."""
@@ -160,16 +163,16 @@ def _summarise(inventory: Inventory) -> InputSummary:
     )
 
 
-def _check_limits(inventory: Inventory, max_record_bytes: int) -> None:
+def _check_limits(inventory: Inventory, limit: RecordLimit) -> None:
     record_bytes = sum(column.fixed_bytes for column in inventory.columns)
-    if record_bytes > max_record_bytes:
-        problem = f"a record has {record_bytes} bytes, more than the {max_record_bytes} that fit"
-        raise InputError(inventory.given.name, problem, place="row 0", remedy="raise --memory")
+    if record_bytes > limit.max_bytes:
+        problem = f"a record has {record_bytes} bytes, more than the {limit.max_bytes} allowed"
+        raise InputError(inventory.given.name, problem, place="row 0", remedy=f"raise {limit.option}")
     for storage in inventory.storages:
-        if storage.chunk_bytes > max_record_bytes:
-            problem = f"a chunk has {storage.chunk_bytes} bytes, more than the {max_record_bytes} that fit"
+        if storage.chunk_bytes > limit.max_bytes:
+            problem = f"a chunk has {storage.chunk_bytes} bytes, more than the {limit.max_bytes} allowed"
             place = f"dataset {storage.path!r}"
-            raise InputError(inventory.given.name, problem, place=place, remedy="raise --memory")
+            raise InputError(inventory.given.name, problem, place=place, remedy=f"raise {limit.option}")
 
 
 def _record_bytes(inventory: Inventory) -> int:

@@ -90,11 +90,10 @@ class LineSource(Source):
             if input_index in self._streams_taken:
                 raise RuntimeError(f"{lines.name}: a stream can be read once")
             self._streams_taken.add(input_index)
-        is_memory_less = max_record_bytes < self.options.max_record_bytes
         limit = RecordLimit(
             lines.name,
             min(max_record_bytes, self.options.max_record_bytes),
-            "--memory" if is_memory_less else "--max-record-bytes",
+            self.options.name_limit(max_record_bytes),
             lines.compression != "none",
             self._cutter.long_record_hint,
         )

@@ -35,7 +35,7 @@ class ParquetSource(Source):
     Parameters
     ----------
     options
-        `columns`, `widens`, `field` and `memory_bytes` apply.
+        `columns`, `widens`, `field`, `max_record_bytes` and `memory_bytes` apply.
 
     Raises
     ------
@@ -46,6 +46,7 @@ class ParquetSource(Source):
     """
 
     def __init__(self, inputs: Sequence[InputFile], options: ReadOptions) -> None:
+        self._name_limit = options.name_limit
         self._census = ParquetCensus(inputs, options)
         self.schema = dense_schema(self._census.declared)
         self.inputs = self._census.summaries()
@@ -79,7 +80,8 @@ class ParquetSource(Source):
     def _limit(self, block_bytes: int, max_record_bytes: int) -> BatchLimits:
         # Only some pages were measured. Others may be twice as large, and as large as a record.
         page_bytes = 2 * self._open_bytes + max_record_bytes
-        return BatchLimits(min(block_bytes, max_record_bytes), max_record_bytes, page_bytes)
+        option = self._name_limit(max_record_bytes)
+        return BatchLimits(min(block_bytes, max_record_bytes), max_record_bytes, option, page_bytes)
 
     def _project(self, input_index: int) -> Projection:
         """Return the projection of one input."""

@@ -11,6 +11,7 @@ import io
 import random
 from abc import ABC, abstractmethod
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -209,6 +210,10 @@ class FormatSuite(ABC):
             read_input(source, 0, block_bytes, max_record_bytes=7)
         assert inputs[0].name in str(caught.value)
         assert "7" in str(caught.value).replace(inputs[0].name, "")
+        assert "raise --memory" in str(caught.value)
+        options = replace(self.read_options, max_record_bytes=7)
+        with pytest.raises(InputError, match="raise --max-record-bytes"):
+            read_input(self.format.open_source(inputs, options), 0, block_bytes, max_record_bytes=7)
 
     def test_a_missing_file_is_named(self, inputs: list[InputFile], tmp_path: Path) -> None:
         gone = InputFile(name="gone away", path=tmp_path / "gone away")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,14 @@ _ADDRESS_BYTES = 8
 _STEP_ROWS = 1 << 16
 _HEAP_EXTRA_BYTES = 1 << 20
 """Most bytes of a heap beyond its largest value."""
+
+
+class RecordLimit(NamedTuple):
+    """The longest record or variable-length value that is accepted."""
+
+    max_bytes: int
+    option: str
+    """The command line option that raises the limit."""
 
 
 class ValueGuard:
@@ -48,8 +56,8 @@ class ValueGuard:
         self._checked = 0
         self._offset: int | None = dataset.get_offset() if usual and not chunked else None
 
-    def check(self, start: int, stop: int, most_bytes: int) -> None:
-        """Check rows ``start:stop``; `most_bytes` is the size of the longest value that fits.
+    def check(self, start: int, stop: int, limit: RecordLimit) -> None:
+        """Check rows ``start:stop``.
 
         Raises
         ------
@@ -61,20 +69,20 @@ class ValueGuard:
         for low in range(start, stop, _STEP_ROWS):
             raw = self._read(low, min(low + _STEP_ROWS, stop))
             if raw is not None:
-                self._check_references(raw.reshape(-1, REFERENCE_BYTES), low, most_bytes)
+                self._check_references(raw.reshape(-1, REFERENCE_BYTES), low, limit)
 
-    def _check_references(self, references: NDArray[np.uint8], start: int, most_bytes: int) -> None:
+    def _check_references(self, references: NDArray[np.uint8], start: int, limit: RecordLimit) -> None:
         lengths = references[:, :4].copy().view("<u4")[:, 0].astype(np.int64) * self._item_bytes
         addresses = references[:, 4:12].copy().view("<i8")[:, 0]
         indexes = references[:, 12:].copy().view("<u4")[:, 0].astype(np.int64)
         lengths[addresses == 0] = 0  # no value
-        if lengths.max() > most_bytes:
+        if lengths.max() > limit.max_bytes:
             row = int(lengths.argmax())
-            problem = f"{lengths[row]} bytes are more than the {most_bytes} that fit"
+            problem = f"{lengths[row]} bytes are more than the {limit.max_bytes} allowed"
             place = f"row {start + row} of dataset {self._label!r}"
-            raise InputError(self._name, problem, place=place, remedy="raise --memory")
+            raise InputError(self._name, problem, place=place, remedy=f"raise {limit.option}")
         if self._file_bytes > SMALL_FILE_BYTES:
-            self._check_heaps(addresses, indexes, lengths, most_bytes)
+            self._check_heaps(addresses, indexes, lengths, limit.max_bytes)
 
     def _check_heaps(
         self,

@@ -16,7 +16,7 @@ from recshuf.formats.hdf5.file.opening import check_stamp, close_file, content_o
 from recshuf.formats.hdf5.file.types import Kind
 from recshuf.formats.hdf5.reading.chunk_index import ChunkChecker, RowGuard
 from recshuf.formats.hdf5.reading.chunks import ChunkReader, make_inflater
-from recshuf.formats.hdf5.reading.references import ValueGuard
+from recshuf.formats.hdf5.reading.references import RecordLimit, ValueGuard
 from recshuf.interfaces import Fragment
 from recshuf.records.arrays.arrow_views import view_offsets
 
@@ -71,18 +71,18 @@ class RowReader:
         checker = ChunkChecker(dataset, item_bytes, storage.path, self.name, self._stamp.size)
         return RowGuard(content_of(self._file), storage.index_root, checker)
 
-    def check_values(self, start: int, stop: int, most_bytes: int) -> None:
+    def check_values(self, start: int, stop: int, limit: RecordLimit) -> None:
         """Check the variable-length values of rows ``start:stop`` without reading them.
 
         Raises
         ------
         InputError
-            When one is longer than `most_bytes`, or its heap is damaged.
+            When one is longer than the limit, or its heap is damaged.
         """
         for column, guard in zip(self.columns, self._guards, strict=True):
             if guard is not None:
                 with reading(self.name, f"rows {start} to {stop} of dataset {column.name!r}"):
-                    guard.check(start, stop, most_bytes)
+                    guard.check(start, stop, limit)
 
     def read(self, start: int, stop: int) -> pa.RecordBatch:
         """Return rows ``start:stop`` as a batch that owns its memory.
@@ -173,19 +173,19 @@ class RowFragment(Fragment):
     ----------
     batch_bytes
         Most bytes of a batch of several records.
-    max_record_bytes
-        Longest variable-length value accepted.
+    limit
+        That of variable-length values.
     """
 
     def __init__(
-        self, reader: RowReader, start: int, stop: int, batch_bytes: int, max_record_bytes: int
+        self, reader: RowReader, start: int, stop: int, batch_bytes: int, limit: RecordLimit
     ) -> None:
         self.record_count = stop - start
         self._reader = reader
         self._start = start
         self._stop = stop
         self._batch_bytes = batch_bytes
-        self._max_record_bytes = max_record_bytes
+        self._limit = limit
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows in order."""
@@ -201,7 +201,7 @@ class RowFragment(Fragment):
 
     def _read_steps(self) -> Iterator[pa.RecordBatch]:
         """Read few rows first, then as many as fill a batch by the size of those."""
-        self._reader.check_values(self._start, self._stop, self._max_record_bytes)
+        self._reader.check_values(self._start, self._stop, self._limit)
         start, rows = self._start, _FIRST_ROWS
         while start < self._stop:
             stop = min(start + rows, self._stop)
@@ -225,8 +225,10 @@ class RowFragment(Fragment):
             if column.kind is Kind.FIXED:
                 continue
             lengths = np.diff(view_offsets(array))
-            if lengths.max() > self._max_record_bytes:
+            if lengths.max() > self._limit.max_bytes:
                 row = int(lengths.argmax())
-                problem = f"{lengths[row]} bytes are more than the {self._max_record_bytes} that fit"
+                problem = f"{lengths[row]} bytes are more than the {self._limit.max_bytes} allowed"
                 place = f"row {first_row + row} of dataset {column.name!r}"
-                raise InputError(self._reader.name, problem, place=place, remedy="raise --memory")
+                raise InputError(
+                    self._reader.name, problem, place=place, remedy=f"raise {self._limit.option}"
+                )

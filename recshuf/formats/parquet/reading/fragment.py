@@ -35,6 +35,8 @@ class BatchLimits:
 
     block_bytes: int
     max_record_bytes: int
+    record_option: str
+    """The command line option that raises the limit on records."""
     page_bytes: int
     """Limit on the memory of the pages of a row group."""
 
@@ -143,6 +145,6 @@ class ParquetFragment(Fragment):
                 self._footer.name,
                 f"a record of {size} bytes is longer than the {self._limits.max_record_bytes} bytes allowed",
                 place=self._place(first_row),
-                remedy="raise --memory",
+                remedy=f"raise {self._limits.record_option}",
             )
         yield batch

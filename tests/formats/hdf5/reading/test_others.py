@@ -97,7 +97,9 @@ def test_long_strings_count_while_they_are_read(tmp_path: Path) -> None:
     assert "hold more than the 1000000 bytes that fit" in refusal(path, memory_bytes=8 * 10**6)
     path = write(tmp_path / "in.h5", other=["long" * 300_000, "short"])
     found = refusal(path, memory_bytes=8 * 10**6, datasets=("x", "y"))
-    assert "row 0 of dataset 'other': 1200000 bytes are more than the 1000000 that fit" in found
+    assert (
+        "row 0 of dataset 'other': 1200000 bytes are more than the 1000000 allowed; raise --memory" in found
+    )
 
 
 def test_pickled_objects_elsewhere_are_copied(tmp_path: Path) -> None:

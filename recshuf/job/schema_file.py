@@ -13,8 +13,9 @@ A file is one object of names and types, in the order of the fields::
 
 A type is one of
 
-- a name: ``null``, ``bool``, ``int8`` to ``int64``, ``uint8`` to ``uint64``, ``float16`` to ``float64``,
-  ``string``, ``large_string``, ``binary`` and ``large_binary`` (base64 text in JSON), ``date32``, ``date64``;
+- a name: ``null``, ``bool``, ``int8`` to ``int64``, ``uint8`` to ``uint64``, ``float16`` to ``float64`` (or
+  ``halffloat``, ``float``, ``double``, as in messages), ``string``, ``large_string``, ``binary`` and
+  ``large_binary`` (base64 text in JSON), ``date32``, ``date64``;
 - a name with parameters: ``timestamp[UNIT]`` and ``timestamp[UNIT, tz=ZONE]``, ``time32[s|ms]``,
   ``time64[us|ns]``, ``duration[UNIT]`` (UNIT is s, ms, us or ns), ``decimal128(PRECISION, SCALE)``,
   ``decimal256(PRECISION, SCALE)``;
@@ -60,6 +61,8 @@ _NAMED = {
     "date32": pa.date32(),
     "date64": pa.date64(),
 }
+_FLOATS = {str(kind): kind for kind in (pa.float16(), pa.float32(), pa.float64())}
+"""Arrow's own names, which messages show."""
 _WITH_PARAMETERS: tuple[tuple[str, str, Callable[..., pa.DataType]], ...] = (
     ("timestamp[us]", r"timestamp\[(s|ms|us|ns)\]", pa.timestamp),
     ("timestamp[us, tz=UTC]", r"timestamp\[(s|ms|us|ns), *tz=([^\]]+)\]", pa.timestamp),
@@ -170,8 +173,8 @@ def _to_type(kind: Any, field: str, source: str, depth: int) -> pa.DataType:
 
 
 def _parse_type(text: str, field: str, source: str, depth: int) -> pa.DataType:
-    if text in _NAMED:
-        return _NAMED[text]
+    if named := _NAMED.get(text) or _FLOATS.get(text):
+        return named
     try:
         for _, pattern, make in _WITH_PARAMETERS:
             if match := re.fullmatch(pattern, text):

@@ -93,25 +93,26 @@ class Case:
         return files[int(self.rng.integers(len(files)))]
 
 
-def fuzz_format(name: str, count: int, seed: int, folder: Path) -> Tally:
+def fuzz_format(name: str, count: int, seed: int, folder: Path, server: Server) -> Tally:
     """Return the outcomes of mutants 0 to `count` of a format; `folder` is for their files, which are deleted."""
     tally = Tally(f"fuzz: {name}")
-    for attempt in fuzz(name, range(count), seed, folder):
+    for attempt in fuzz(name, range(count), seed, folder, server):
         tally.add(attempt.outcome, str(attempt))
     return tally
 
 
-def fuzz(name: str, numbers: range, seed: int, folder: Path, *, keep: bool = False) -> Iterator[Attempt]:
+def fuzz(
+    name: str, numbers: range, seed: int, folder: Path, server: Server, *, keep: bool = False
+) -> Iterator[Attempt]:
     """Yield what comes of mutants with these numbers."""
-    with Server() as server:
-        for number in numbers:
-            place = folder / f"{name}-{seed}-{number}"
-            case = Case(name, seed, number, place)
-            _choose_role(case)(case, server)
-            outcome, problem, message = _judge(case, server)
-            yield Attempt(name, seed, number, case.attack, outcome, problem, message)
-            if not keep:
-                shutil.rmtree(place)
+    for number in numbers:
+        place = folder / f"{name}-{seed}-{number}"
+        case = Case(name, seed, number, place)
+        _choose_role(case)(case, server)
+        outcome, problem, message = _judge(case, server)
+        yield Attempt(name, seed, number, case.attack, outcome, problem, message)
+        if not keep:
+            shutil.rmtree(place)
 
 
 def _choose_role(case: Case) -> Callable[[Case, Server], None]:
@@ -287,14 +288,15 @@ def main() -> int:
     numbers = range(options.count) if options.only is None else range(options.only, options.only + 1)
     folder = options.keep or Path(tempfile.mkdtemp())
     tallies, messages = [], Counter[str]()
-    for name in options.formats:
-        tally = Tally(f"fuzz: {name}")
-        for attempt in fuzz(name, numbers, options.seed, folder, keep=options.keep is not None):
-            tally.add(attempt.outcome, str(attempt))
-            messages[f"{attempt.outcome}: {_shape_of(attempt.message)}"] += 1
-            if options.only is not None:
-                _show(attempt.attack, attempt.message)
-        tallies.append(tally)
+    with Server() as server:
+        for name in options.formats:
+            tally = Tally(f"fuzz: {name}")
+            for attempt in fuzz(name, numbers, options.seed, folder, server, keep=options.keep is not None):
+                tally.add(attempt.outcome, str(attempt))
+                messages[f"{attempt.outcome}: {_shape_of(attempt.message)}"] += 1
+                if options.only is not None:
+                    _show(attempt.attack, attempt.message)
+            tallies.append(tally)
     for shape, times in messages.most_common() if options.messages else ():
         _show(f"{times:6}  {shape}")
     _show(*(failure for tally in tallies for failure in tally.failures), format_table(tallies))

@@ -16,13 +16,22 @@ from tests.support.effort import examples
 from tests.support.tally import format_table
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with Server() as server:
+        yield server
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_damaged_file_gives_the_right_records_or_a_clean_error(tmp_path: Path, name: str) -> None:
-    tally = campaign.fuzz_format(name, examples(50), 0, tmp_path)
+def test_a_damaged_file_gives_the_right_records_or_a_clean_error(
+    tmp_path: Path, server: Server, name: str
+) -> None:
+    tally = campaign.fuzz_format(name, examples(50), 0, tmp_path, server)
     assert tally.is_clean, "\n".join([format_table([tally]), *tally.failures])
     assert tally.right
     assert tally.detected
@@ -50,7 +59,9 @@ def test_readers_of_their_own_tell_files_apart(tmp_path: Path, name: str) -> Non
 
 
 @pytest.mark.slow
-def test_what_a_broken_program_does_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_broken_program_does_is_noticed(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Records lost, files left behind, a wrong exit code: each is found out."""
     monkeypatch.setattr(campaign, "_choose_role", lambda case: campaign._alone)
     real = Server.run
@@ -67,7 +78,7 @@ def test_what_a_broken_program_does_is_noticed(tmp_path: Path, monkeypatch: pyte
 
     for broken, outcome in ((lose, "silent"), (leave, "silent"), (refuse, "crashed")):
         monkeypatch.setattr(Server, "run", broken)
-        outcomes = {attempt.outcome for attempt in campaign.fuzz("text", range(8), 0, tmp_path)}
+        outcomes = {attempt.outcome for attempt in campaign.fuzz("text", range(8), 0, tmp_path, server)}
         assert outcome in outcomes
 
 

@@ -32,6 +32,8 @@ _STEP_SECONDS = 0.1
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>([A-Za-z0-9.]+)</Code>")
 _PASSING_STATUS = (408, 425, 429)
+_PASSING_CODES = ("RequestTimeout",)
+"""Of answers whose status is final."""
 EXPIRED = ("ExpiredToken", "ExpiredTokenException", "RequestExpired", "InvalidToken", "TokenRefreshRequired")
 FORBIDDEN = ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "AllAccessDisabled")
 NO_BUCKET = {"NoSuchBucket": "bucket", "ContainerNotFound": "container"}
@@ -106,7 +108,9 @@ class Failure:
     @property
     def may_pass(self) -> bool:
         """Whether the request may succeed if it is tried again."""
-        return self.status is None or self.status in _PASSING_STATUS or self.status not in _FINAL_STATUS
+        if self.status in _PASSING_STATUS or self.code in _PASSING_CODES:
+            return True
+        return self.status is None or self.status not in _FINAL_STATUS
 
     def explain(self, name: str, attempts: str = f"{ATTEMPTS} attempts") -> InputError:
         """Return the error for a user.

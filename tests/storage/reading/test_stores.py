@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from recshuf.errors import InputError, UsageError
+from recshuf.storage import requests
 from recshuf.storage.reading.stores import ObstoreStore
 from recshuf.storage.settings import StorageOptions
 from recshuf.storage.urls import Url
@@ -155,3 +156,23 @@ def test_a_store_that_lists_its_first_page_for_ever_is_told(bucket: Bucket):
         InputError, match=rf"^{url}: the store lists its keys again and again; check --endpoint-url$"
     ):
         ObstoreStore(url, StorageOptions()).list(url.key)
+
+
+@pytest.mark.parametrize("code", ["SlowDown", "RequestTimeout"])
+def test_a_request_that_the_store_took_no_time_for_is_tried_again(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch, code: str
+):
+    monkeypatch.setattr(requests, "FIRST_PAUSE_SECONDS", 0.001)
+    bucket.put("a", b"one")
+    store = ObstoreStore(Url.parse(f"{bucket.url}/a"), StorageOptions())
+    status = {"SlowDown": 503, "RequestTimeout": 400}[code]
+    bucket.proxy.answer("GET .*", status, code, times=2)
+    ((_, stamp),) = store.list("")
+    bucket.proxy.answer("GET .*/a", status, code, times=2)
+    assert bytes(store.get("a", 0, 3, stamp)) == b"one"
+    assert store.requests.retries == 4
+    bucket.proxy.answer("GET .*/a", status, code, times=100)
+    with pytest.raises(
+        InputError, match=rf"/a: the store is busy \({code}\), after 8 attempts; run again later$"
+    ):
+        store.get("a", 0, 3, stamp)

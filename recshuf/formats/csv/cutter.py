@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from recshuf.errors import InputError
-from recshuf.formats.csv.detection import MARK, detect_delimiter, has_header, parse_head
+from recshuf.formats.csv.detection import detect_delimiter, has_header, parse_head
 from recshuf.formats.csv.quotes import Dialect, QuoteScanner, State, find_returns
 from recshuf.formats.lines.cutter import Cutter
 from recshuf.formats.lines.files import fill
-from recshuf.formats.lines.header import Header
+from recshuf.formats.lines.header import MARK, Header
 from recshuf.formats.lines.limit import RecordLimit
 
 if TYPE_CHECKING:

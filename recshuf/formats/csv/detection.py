@@ -8,12 +8,11 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from recshuf.errors import InputError
+from recshuf.formats.lines.header import MARK
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-MARK = b"\xef\xbb\xbf"
-"""The byte order mark of UTF-8. It stays at the top of a file, with the header."""
 _DELIMITERS = (b",", b"\t", b";", b"|")
 _MOST_RECORDS = 100
 

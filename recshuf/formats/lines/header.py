@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from recshuf.formats.compression.streams import ByteReader
     from recshuf.interfaces import ReadOptions
 
+MARK = b"\xef\xbb\xbf"
+"""The byte order mark of UTF-8. It stays at the top of a file, with the header."""
 _PIECE_BYTES = 1 << 12
 
 
@@ -61,3 +63,20 @@ def _end_header(name: str, data: bytearray, end: int, found: int, options: ReadO
             name, f"has fewer lines than its header, {options.header_lines}", remedy="check --header"
         )
     return Header(bytes(data) + options.separator, b"", len(data))
+
+
+def tell_unseen(header: bytes, other: bytes) -> str:
+    r"""Return where alone two headers differ that look alike in an editor; nothing if they do not.
+
+    >>> tell_unseen(b"a,b\r\n", b"a,b\n")
+    ' in nothing but line ends (CRLF)'
+    >>> tell_unseen(b"a,b\n", b"a,c\n")
+    ''
+    """
+    places = ["the byte order mark"] if header.startswith(MARK) != other.startswith(MARK) else []
+    header, other = header.removeprefix(MARK), other.removeprefix(MARK)
+    if header.replace(b"\r\n", b"\n") != other.replace(b"\r\n", b"\n"):
+        return ""
+    if header != other:
+        places.append("line ends (CRLF)")
+    return f" in nothing but {' and '.join(places)}"

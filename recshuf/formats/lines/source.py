@@ -10,6 +10,7 @@ from recshuf.formats.lines.blocks import BlockFragment, BlockReader, skip_bytes
 from recshuf.formats.lines.census import Census
 from recshuf.formats.lines.cutter import Cutter
 from recshuf.formats.lines.cutting import OFFSET_BYTES, PIECE_BYTES, SCHEMA
+from recshuf.formats.lines.header import tell_unseen
 from recshuf.formats.lines.joined import read_files
 from recshuf.formats.lines.limit import RecordLimit
 from recshuf.formats.lines.ranges import READ_ON_BYTES, RangeFragment
@@ -76,9 +77,10 @@ class LineSource(Source):
         with_header = [one for one in self._lines if one.header is not None]
         for other in with_header[1:]:
             if other.header != with_header[0].header:
+                unseen = tell_unseen(with_header[0].header or b"", other.header or b"")
                 raise InputError(
                     other.name,
-                    f"its header differs from that of {with_header[0].name}",
+                    f"its header differs from that of {with_header[0].name}{unseen}",
                     remedy="shuffle them apart, or make the headers equal",
                 )
         return with_header[0].header or b"" if with_header else b""

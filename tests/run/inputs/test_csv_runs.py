@@ -137,7 +137,12 @@ def test_a_bad_record_far_down_is_named_by_its_number(tmp_path: Path):
 @pytest.mark.parametrize(
     ("first", "second", "message"),
     [
-        (b"a,b\n1,2\n", b"a,c\n1,2\n", "its header differs"),
+        (b"a,b\n1,2\n", b"a,c\n1,2\n", r"its header differs from that of \S*1.csv; "),
+        (b"a,b\r\n1,2\r\n", b"a,b\n1,2\n", r"1.csv in nothing but line ends \(CRLF\); "),
+        (b"a,b\n1,2\n", b"\xef\xbb\xbfa,b\n1,2\n", "1.csv in nothing but the byte order mark; "),
+        (b"\xef\xbb\xbf1,2\n", b"1,2\n", "1.csv in nothing but the byte order mark; "),
+        (b"\xef\xbb\xbfa,b\r\n", b"a,b\n", r"the byte order mark and line ends \(CRLF\); "),
+        (b"\xef\xbb\xbfa,b\r\n", b"a,c\n", r"1.csv; "),
         (b"a,b\n1,2\n", b"1,2\n", "does not begin with a header line"),
         (b"1,2\n", b"a,b\n", "begins with a header line"),
         (b"country,2019\nx,1\n", b"", "may be a header"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os  # noqa: TC003 - `typing.get_type_hints` needs it, as it does the names below
+import sys
 from collections.abc import Mapping  # noqa: TC003 - for typing.get_type_hints
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -92,7 +93,8 @@ def shuffle(
     job = make_job(inputs, output, options)
     if job.options["engine"] == "tasks":
         raise UsageError(
-            "--engine tasks: give --plan --report FILE, then run recshuf task FILE with each number"
+            "--engine tasks: run recshuf task FILE with each number of the plan that is written by "
+            "recshuf INPUT... -o OUTPUT --engine tasks --plan --report FILE"
         )
     choose_allocators(job.memory_bytes)
     from recshuf.run.pipeline import run_job
@@ -213,7 +215,9 @@ def gather(
     """
     refuse_unknown(options, GatherOptions)
     order = Epoch(
-        check_number("epoch", epoch, MAX_EPOCH), reshuffle, check_number("mix", mix, MAX_PILES, least=1)
+        check_number("--epoch", epoch, MAX_EPOCH),
+        reshuffle,
+        check_number("--mix", mix, MAX_PILES, least=1),
     )
     job = make_job(parse_path("store", store), output, cast("Options", options))
     job.require_local_scratch()
@@ -270,6 +274,8 @@ def window(
     refuse_unknown(options, ScatterOptions)
     if not paths and expire_before is None and keep_records is None and keep_bytes is None:
         raise UsageError("nothing to do; give append, expire_before, keep_records or keep_bytes")
+    if keep_records is not None:
+        keep_records = check_number("--keep-records", keep_records, sys.maxsize)
     found = PileStore(parse_path("store", store))
     with _listen(progress) as listener, found.update(listener) as update:
         update.expire(before=expire_before, records=keep_records, bytes=keep_bytes)
@@ -312,7 +318,7 @@ def compact(
     from recshuf.piles.store.compaction import compact_store
     from recshuf.run.stores.pile_store import PileStore
 
-    sets = check_number("sets", sets, MAX_PILES, least=1)
+    sets = check_number("--sets", sets, MAX_PILES, least=1)
     found = PileStore(parse_path("store", store))
     with _listen(progress) as listener:
         listener.start("compact", found.num_records, found.num_bytes)
@@ -529,8 +535,8 @@ def check_loader(
     CheckError
         When a record comes twice or not at all, or the order of both epochs is the same.
     """
-    mix = check_number("mix", mix, MAX_PILES, least=1)
-    epoch = check_number("epoch", epoch, MAX_EPOCH - 1)
+    mix = check_number("--mix", mix, MAX_PILES, least=1)
+    epoch = check_number("--epoch", epoch, MAX_EPOCH - 1)
     path = Path(parse_path("store", store))
     from recshuf.train.check import check_epochs
 

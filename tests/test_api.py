@@ -50,6 +50,14 @@ def test_output_must_be_named(tmp_path: Path):
         recshuf.shuffle(path)
 
 
+def test_tasks_are_left_to_the_command_line(tmp_path: Path):
+    (path,) = make_inputs(tmp_path, "text", [10])
+    with pytest.raises(
+        UsageError, match=r"^engine tasks: .*recshuf INPUT... -o OUTPUT --engine tasks --plan --report FILE$"
+    ):
+        recshuf.shuffle(path, tmp_path / "out.txt", engine="tasks")
+
+
 def test_paths_are_taken_in_any_iterable(tmp_path: Path):
     paths = make_inputs(tmp_path, "text", [10, 10])
     for number, inputs in enumerate(

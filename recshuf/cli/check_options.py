@@ -147,7 +147,6 @@ def make_picture_command(callback: Callable[..., None]) -> OrderCommand:
         "Output": [
             click.Option(
                 ["-o", "--output"],
-                required=True,
                 type=GivenPath(),
                 metavar="PNG",
                 help="File of the picture; - is standard output.",

@@ -265,12 +265,13 @@ def _check_beside(inputs: tuple[str, ...], loaders: tuple[str, ...]) -> None:
 
 
 def _run_picture(
-    inputs: tuple[str, ...], output: str, quiet: bool, verbose: bool, overwrite: bool, **options: Any
+    inputs: tuple[str, ...], output: str | None, quiet: bool, verbose: bool, overwrite: bool, **options: Any
 ) -> None:
     """Draw the order of `inputs`; `options` are arguments of `recshuf.picture`."""
     check_loudness(quiet, verbose)
-    if not inputs:
-        raise UsageError("no data; usage: recshuf picture [OPTIONS] DATA... -o PICTURE.png")
+    if not inputs or output is None:
+        what = "no data" if not inputs else "no file for the picture"
+        raise UsageError(f"{what}; usage: recshuf picture [OPTIONS] DATA... -o PICTURE.png")
     if output == "-":
         _check_picture_stream()
     else:
@@ -301,8 +302,10 @@ def _check_picture_file(output: str, given: list[str | None], overwrite: bool) -
         raise UsageError(f"{output}: the picture is a PNG; give a name that ends in .png")
 
 
-def _run_gallery(output: str, verbose: bool) -> None:  # noqa: ARG001 - `main` reads it
+def _run_gallery(output: str | None, verbose: bool) -> None:  # noqa: ARG001 - `main` reads it
     """Draw other shufflers in a new folder."""
+    if output is None:
+        raise UsageError("no folder; usage: recshuf gallery -o DIR")
     folder = Path(output)
     check_new_folder(output)
     from recshuf.audit.reports.gallery import draw_row, render_gallery
@@ -365,9 +368,7 @@ _gallery = click.Command(
     HELP_SETTINGS,
     callback=_run_gallery,
     params=[
-        click.Option(
-            ["-o", "--output"], required=True, metavar="DIR", help="New folder for index.html and row.png."
-        ),
+        click.Option(["-o", "--output"], metavar="DIR", help="New folder for index.html and row.png."),
         make_verbose_option(),
     ],
     help="Draw the orders of other shufflers, with scores: a page of all, and a picture of four. Needs recshuf[report].",

@@ -180,7 +180,7 @@ def _explain_kind(error: BaseException, verbose: bool | None) -> int:
         case RecshufError():
             say(f"error: {error}")
         case click.ClickException():
-            say(f"error: {error.format_message()}")
+            say(f"error: {_add_remedy(error)}")
             return error.exit_code
         case MemoryError():
             say("error: out of memory; give a lower --memory to spill more to disk")
@@ -190,6 +190,14 @@ def _explain_kind(error: BaseException, verbose: bool | None) -> int:
             hint = "; run again with -v for the traceback" if verbose is False else ""
             say(f"internal error: {type(error).__name__}: {error} ({_find_origin(error)}){hint}")
     return FAILED
+
+
+def _add_remedy(error: click.ClickException) -> str:
+    """Return the message of an error about the command line; one without a proposal names the help."""
+    message = error.format_message()
+    if not isinstance(error, click.UsageError) or error.ctx is None or not message.endswith("."):
+        return message
+    return f"{message[:-1]}; see {error.ctx.command_path} --help"
 
 
 def _find_origin(error: BaseException) -> str:

@@ -115,7 +115,7 @@ def make_window_command() -> SiblingCommand:
         click.Option(["--append"], multiple=True, metavar="INPUT", type=GivenPath(), help="Append this input; may be repeated."),
         click.Option(["--time"], metavar="T", help="Time of what is appended: 2026-01-31, 2026-01-31T12:00:00Z, or seconds since 1970; UTC. Default: now."),
         click.Option(["--expire-before"], metavar="T", help="Remove slices that are older than T, which is written as for --time."),
-        click.Option(["--keep-records"], type=click.IntRange(0), metavar="N", help="Keep the newest slices that together hold at most N records."),
+        click.Option(["--keep-records"], type=int, metavar="N", help="Keep the newest slices that together hold at most N records."),
         click.Option(["--keep-bytes"], metavar="SIZE", help="Keep the newest slices that together hold at most SIZE."),
     ]  # fmt: skip
     return SiblingCommand("window", _run_window, _WINDOW, {"Window": own})

@@ -29,7 +29,7 @@ SchemaLike = ArrowSchema | Mapping[str, object] | str | os.PathLike[str]
 FORMATS = ("jsonl", "csv", "text", "parquet", "hdf5")
 _FLAG = re.compile(rf"(?<![\w./-])(--[a-z]+(?:-[a-z]+)*|-[oz])\b( (?:{'|'.join(FORMATS)}|[A-Z]{{3,}})\b)?")
 """A flag in a message, and the format or the placeholder after it."""
-_COMMAND = re.compile(r"recshuf (?:clean|gather|scatter) ")
+_COMMAND = re.compile(r"recshuf (?:clean |gather |scatter |INPUT)")
 _ODD_NAMES = {
     "-o": "output",
     "-z": "zero_terminated",

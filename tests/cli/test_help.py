@@ -74,6 +74,12 @@ def test_help_names_the_range_of_piles(call: Run, command: list[str]) -> None:
     )
 
 
+@pytest.mark.parametrize("command", sorted(main.commands.commands))
+def test_help_says_in_words_what_an_option_takes(call: Run, command: str) -> None:
+    shown = call(command, "--help").stdout.decode()
+    assert not [line for line in shown.splitlines() if line.endswith("]") and "  [" in line]
+
+
 def test_help_names_every_command(call: Run) -> None:
     shown = call("--help").stdout.decode()
     assert all(f"recshuf {name} " in shown for name in main.commands.commands)

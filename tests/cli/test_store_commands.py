@@ -166,7 +166,15 @@ def test_a_drop_that_was_killed_is_given_again(store: Path, call: Run):
         ),
         (("store",), 2, "no command; usage: recshuf store info|verify|compact|drop STORE"),
         (("store", "inf", "{store}"), 2, "Did you mean 'info'"),
+        (("store", "list"), 2, "No such command 'list'; see recshuf store --help"),
+        (("store", "info", "{store}", "--list"), 2, "No such option '--list'; see recshuf store info --help"),
+        (("picture", "{given}", "--column", "a"), 2, "no file for the picture; usage: recshuf picture"),
+        (("gallery",), 2, "no folder; usage: recshuf gallery -o DIR"),
         (("scater", "{given}"), 2, "did you mean: recshuf scatter"),
+        (("check", "--loader", "{store}", "--epoch", "-1"), 2, "--epoch=-1: give an integer"),
+        (("gather", "{store}", "-o", "{folder}/x.jsonl", "--mix", "0"), 2, "--mix=0: give an integer"),
+        (("window", "{store}", "--keep-records", "-1"), 2, "--keep-records=-1: give an integer"),
+        (("store", "compact", "{store}", "--sets", "0"), 2, "--sets=0: give an integer"),
     ],
 )
 def test_slips_get_one_line_and_change_nothing(

@@ -366,7 +366,7 @@ def test_tasks_of_a_stage_run_at_the_same_time_as_processes(call: Run, folder: P
 
 WRONG: dict[str, tuple[list[Any], str]] = {
     "no-report": (["--plan"], "--engine tasks: name the file for the plan with --report FILE"),
-    "no-plan": ([], "--engine tasks: give --plan --report FILE, then run recshuf task FILE with each number"),
+    "no-plan": ([], "recshuf INPUT... -o OUTPUT --engine tasks --plan --report FILE"),
 }
 
 

@@ -179,6 +179,19 @@ def write_error(
     return DiskFullError(f"{name}: {messages.no_space.format(room=room)}")
 
 
+def refuse_below_file(folder: Path, what: str) -> None:
+    """Refuse a folder that is a file, or that lies below one; `what` names the argument.
+
+    Raises
+    ------
+    OutputError
+        Names the file.
+    """
+    there = next((one for one in (folder, *folder.parents) if one.exists()), folder)
+    if there.exists() and not there.is_dir():
+        raise OutputError(f"{there}: is a file, not a directory; choose another {what}")
+
+
 def choose_temp_dir(asked: Path | None, beside: Path | None = None) -> Path:
     """Return the folder for large temporary files: `asked`, else `beside`, else the system's.
 
@@ -188,10 +201,11 @@ def choose_temp_dir(asked: Path | None, beside: Path | None = None) -> Path:
     Raises
     ------
     OutputError
-        When `asked` is missing.
+        When `asked` is missing, or is a file.
     """
     if asked is not None:
         if not asked.is_dir():
+            refuse_below_file(asked, "--temp-dir")
             raise MissingFolderError(f"{asked}: no such directory; create it, or choose another --temp-dir")
         return asked
     if beside is not None:

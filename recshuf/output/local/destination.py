@@ -15,7 +15,7 @@ from recshuf.output.local.work_folder import WorkFolder
 from recshuf.output.manifest import Manifest, manifest_path
 from recshuf.output.task_folder import TASK_FOLDER
 from recshuf.output.transaction import Destination
-from recshuf.system.paths import real_path, write_error
+from recshuf.system.paths import real_path, refuse_below_file, write_error
 
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -110,6 +110,7 @@ class LocalDestination(Destination):
             if not overwrite and not self.is_stream:
                 raise OutputExistsError(f"{self.path}: exists already; give --overwrite to replace it")
         elif not self.path.parent.is_dir():
+            refuse_below_file(self.path.parent, "output")
             raise MissingFolderError(f"{self.path.parent}: no such directory; create it first")
 
     def begin(self) -> WorkFolder:
@@ -144,6 +145,7 @@ class LocalDestination(Destination):
                 raise OutputError(
                     f"{self.path}: is a file, and the output is a directory of shards; remove it first"
                 )
+            refuse_below_file(self.path.parent, "output")
             return set()
         if not _can_replace(real_path(self.path)):
             raise OutputError(

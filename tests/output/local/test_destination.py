@@ -110,6 +110,14 @@ def test_a_file_is_no_directory_and_a_folder_must_exist(tmp_path: Path):
         LocalDestination(tmp_path / "none" / "x.txt", is_directory=False).check(overwrite=False)
 
 
+@pytest.mark.parametrize("is_directory", [True, False])
+@pytest.mark.parametrize("given", ["file/below", "file/far/below"])
+def test_nothing_can_lie_below_a_file(tmp_path: Path, given: str, is_directory: bool):
+    (tmp_path / "file").touch()
+    with pytest.raises(OutputError, match=r"/file: is a file, not a directory; choose another output$"):
+        LocalDestination(tmp_path / given, is_directory=is_directory).check(overwrite=True)
+
+
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_a_mount_point_is_refused_with_a_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overwrite: bool

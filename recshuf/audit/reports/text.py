@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from recshuf.storage.urls import is_url
 from recshuf.system.units import format_size
 
 if TYPE_CHECKING:
@@ -118,7 +119,8 @@ def _describe_quarantine(report: ShuffleReport) -> str:
 def _describe_output(report: ShuffleReport, output: str | None) -> str:
     if output is None or output == "-":
         return "to standard output"
-    if Path(output).is_dir():
+    names = [one.name for one in report.shards]
+    if Path(output).is_dir() or (is_url(output) and names != [output.rpartition("/")[2]]):
         return f"{count_of(len(report.shards), 'shard')} in {output}"
     return f"to {output}"
 

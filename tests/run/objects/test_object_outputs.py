@@ -44,6 +44,18 @@ def test_the_objects_are_those_of_a_local_run(tmp_path: Path, bucket: AnyBucket,
     assert [shard.file_bytes for shard in report.shards] == [len(expected[name]) for name in names]
 
 
+@pytest.mark.parametrize(
+    ("output", "options", "said"),
+    [("out/", [], "1 shard in"), ("out", ["--shards", "3"], "3 shards in"), ("out.txt", [], "to")],
+)
+def test_the_summary_counts_shards(
+    tmp_path: Path, bucket: AnyBucket, call: Run, output: str, options: list[str], said: str
+):
+    (path,) = make_inputs(tmp_path, "text", (300,))
+    done = call(path, "-o", f"{bucket.url}/data/{output}", *options)
+    assert f", {said} {bucket.url}/data/{output}, " in done.stderr.decode()
+
+
 @pytest.mark.parametrize(("name", "to"), [("jsonl", "parquet"), ("parquet", "jsonl"), ("csv", "jsonl")])
 def test_conversions_are_those_of_a_local_run(tmp_path: Path, bucket: AnyBucket, name: str, to: str):
     inputs = make_inputs(tmp_path / "in", name, (300, 200))

@@ -32,7 +32,12 @@ RIVALS = sorted({contender.name for case in CASES for contender in case.contende
 @click.command(help=(__doc__ or "").partition("\n")[0])
 @click.argument("folder", type=click.Path(path_type=Path), default=Path("build/benchmarks"))
 @click.option(
-    "--size", type=parse_size, default="1GB", show_default=True, help="Data per case, before compression."
+    "--size",
+    type=parse_size,
+    metavar="SIZE",
+    default="1GB",
+    show_default=True,
+    help="Data per case, before compression.",
 )
 @click.option("--rounds", type=click.IntRange(1), default=5, show_default=True, help="Rounds per case.")
 @click.option(
@@ -50,7 +55,10 @@ RIVALS = sorted({contender.name for case in CASES for contender in case.contende
     help="Run this tool only, beside recshuf and the floor; repeatable. Default: all.",
 )
 @click.option(
-    "--memory", type=parse_size, help="Memory limit of the cases that have one. Default: that of the case."
+    "--memory",
+    type=parse_size,
+    metavar="SIZE",
+    help="Memory limit of the cases that have one. Default: that of the case.",
 )
 @click.option("--limit", default=900.0, show_default=True, help="Seconds after which a run is killed.")
 @click.option(
@@ -59,6 +67,7 @@ RIVALS = sorted({contender.name for case in CASES for contender in case.contende
 @click.option(
     "--touch",
     type=parse_size,
+    metavar="SIZE",
     default="0",
     help="Memory to touch and free before each run, on a virtual machine whose host reclaims free memory. Default: none.",
 )

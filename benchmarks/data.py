@@ -350,7 +350,11 @@ def deflate_chunk(values: NDArray[np.float32], chunk_rows: int) -> bytes:
 @click.option("--seed", default=0, show_default=True)
 @click.option("--codec", help="Parquet: snappy (default), zstd, none; HDF5: gzip (default), lzf, none.")
 @click.option(
-    "--file-bytes", type=parse_size, default=str(FILE_BYTES), help="Bytes of data in a file of a folder."
+    "--file-bytes",
+    type=parse_size,
+    metavar="SIZE",
+    default=str(FILE_BYTES),
+    help="Bytes of data in a file of a folder.",
 )
 @click.option("--group-rows", default=PARQUET_GROUP_ROWS, help="Rows in a row group of Parquet.")
 def main(

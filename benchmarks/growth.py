@@ -234,9 +234,16 @@ def find_first(report: dict[str, Any], point: dict[str, Any], name: str) -> floa
 
 @click.command(help=(__doc__ or "").partition("\n")[0])
 @click.argument("folder", type=click.Path(path_type=Path), default=Path("build/benchmarks"))
-@click.option("--most", type=parse_size, default="16GB", show_default=True, help="Largest data size.")
 @click.option(
-    "--size", type=parse_size, default="1GB", show_default=True, help="Data size for cores and shapes."
+    "--most", type=parse_size, metavar="SIZE", default="16GB", show_default=True, help="Largest data size."
+)
+@click.option(
+    "--size",
+    type=parse_size,
+    metavar="SIZE",
+    default="1GB",
+    show_default=True,
+    help="Data size for cores and shapes.",
 )
 @click.option(
     "--groups",

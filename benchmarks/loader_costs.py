@@ -136,7 +136,9 @@ def compare(rounds: list[Round], piles: int, mix: int) -> list[tuple[str, float,
 
 @click.command(help=(__doc__ or "").partition("\n")[0])
 @click.argument("folder", type=click.Path(path_type=Path), default=Path("build/benchmarks"))
-@click.option("--size", type=parse_size, default="300MB", show_default=True, help="Bytes of the store.")
+@click.option(
+    "--size", type=parse_size, metavar="SIZE", default="300MB", show_default=True, help="Bytes of the store."
+)
 @click.option(
     "--piles",
     type=click.IntRange(1, MAX_PILES),

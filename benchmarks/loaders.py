@@ -171,7 +171,9 @@ def format_figures(figures: dict[str, dict[str, float]]) -> str:
 @click.option("--rounds", default=3, show_default=True, help="Epochs of each loader.")
 @click.option("--data", "kinds", type=click.Choice(KINDS), multiple=True, help="Default: all.")
 @click.option("--loader", "names", type=click.Choice(list(LOADERS)), multiple=True, help="Default: all.")
-@click.option("--disk", type=parse_size, help="Bytes a second of a simulated disk. Default: none.")
+@click.option(
+    "--disk", type=parse_size, metavar="SIZE", help="Bytes a second of a simulated disk. Default: none."
+)
 @click.option("--run", "one", hidden=True)
 def main(
     folder: Path,

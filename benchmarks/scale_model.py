@@ -71,15 +71,26 @@ def count_request_dollars() -> float:
 @click.option(
     "--disk",
     type=parse_size,
+    metavar="SIZE",
     default="250MB",
     show_default=True,
     help="Of the disk of one machine, a second.",
 )
 @click.option(
-    "--network", type=parse_size, default="1250MB", show_default=True, help="Of a machine, a second."
+    "--network",
+    type=parse_size,
+    metavar="SIZE",
+    default="1250MB",
+    show_default=True,
+    help="Of a machine, a second.",
 )
 @click.option(
-    "--shared", type=parse_size, default="20GB", show_default=True, help="Of the file system, a second."
+    "--shared",
+    type=parse_size,
+    metavar="SIZE",
+    default="20GB",
+    show_default=True,
+    help="Of the file system, a second.",
 )
 @click.option("--price", default=1.0, show_default=True, help="Dollars for a machine and hour.")
 def main(core_seconds: float, cores: int, disk: int, network: int, shared: int, price: float) -> None:

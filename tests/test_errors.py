@@ -112,6 +112,9 @@ def test_missing_output_folder_is_a_file_not_found_error(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
+    ("name", "problem"), [("a\0b", r"'a\\x00b': has a NUL"), ("a\ud800", r"'a\\ud800': has half a character")]
+)
+@pytest.mark.parametrize(
     "use",
     [
         lambda name: recshuf.shuffle(name, "out"),
@@ -123,6 +126,8 @@ def test_missing_output_folder_is_a_file_not_found_error(tmp_path: Path):
         lambda name: recshuf.PileLoader.from_files("a.txt", 2, cache=name),
     ],
 )
-def test_a_name_with_a_nul_is_refused(use: Callable[[str], object]) -> None:
-    with pytest.raises(errors.UsageError, match=r"'a\\x00b': has a NUL"):
-        use("a\0b")
+def test_a_name_that_no_file_can_have_is_refused(
+    use: Callable[[str], object], name: str, problem: str
+) -> None:
+    with pytest.raises(errors.UsageError, match=problem):
+        use(name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import click
@@ -11,6 +10,7 @@ import click
 from recshuf.cli.common_options import WIDE_HELP_SETTINGS, make_verbose_option
 from recshuf.cli.progress import choose_progress
 from recshuf.errors import MissingInputError, UsageError
+from recshuf.system.paths import local_path
 
 _MOST_DIGITS = 18
 """Of the number of a task; Python converts no texts of thousands."""
@@ -79,8 +79,9 @@ def _run_task(plan: str, what: str, quiet: bool, verbose: bool) -> None:  # noqa
 
 def _read_run(plan: str) -> dict[str, Any]:
     """Return the run in the file of a plan."""
+    path = local_path(plan)
     try:
-        values = json.loads(Path(plan).read_bytes())
+        values = json.loads(path.read_bytes())
     except OSError as error:
         remedy = "give the file that --plan --report FILE --engine tasks wrote"
         raise MissingInputError.of_system(error, plan, remedy=remedy) from error

@@ -121,6 +121,12 @@ def check_name(path: object) -> None:
     name = os.fsdecode(path) if isinstance(path, str | os.PathLike) else ""
     if "\0" in name:
         raise UsageError(f"{name!r}: has a NUL, which no name of a file can have; give another one")
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"{name!r}: has half a character, which no name of a file can have; give another one"
+        ) from error
     # It would be a local folder with that name.
     match = _CUT_URL.match(name)
     if match is None:

@@ -107,6 +107,12 @@ def test_a_plan_that_is_missing_says_what_to_give(call: Run, folder: Path):
     )
 
 
+def test_a_plan_at_a_url_is_refused(call: Run):
+    done = call("task", "s3://bucket/plan.json", "count")
+    assert done.returncode == 2
+    assert b"s3://bucket/plan.json: is a URL; give a local path here" in done.stderr
+
+
 @pytest.mark.parametrize(("name", "to"), [("text", "text"), ("jsonl", "parquet"), ("hdf5", "hdf5")])
 def test_tasks_together_write_the_same_bytes(call: Run, folder: Path, name: str, to: str):
     inputs = make_plan(call, folder, name=name, to=to)

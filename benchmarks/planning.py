@@ -1,6 +1,6 @@
 """Plans a run of a million million records, and tells what that takes.
 
-    python -m benchmarks.planning [--records 1e12] [--files 1e7] [--piles 65536] [--memory 64GB] [--workers 16]
+    python -m benchmarks.planning [--records 1e12] [--files 1e7] [--piles 1e5] [--memory 64GB] [--workers 16]
 
 The inputs do not exist: the planner gets numbers, of the size that `recshuf --plan` gives it. Beside the plan with so many
 piles, it makes the one with as many as it chooses.
@@ -17,7 +17,6 @@ from benchmarks.markdown import format_table
 from recshuf.job.input_sizes import InputSizes
 from recshuf.job.plan import Costs, Cut, Limits, Plan
 from recshuf.job.planner import make_plan
-from recshuf.records.keys import MAX_PILES
 from recshuf.system.memory import peak_bytes
 from recshuf.system.units import format_size, parse_size
 
@@ -52,11 +51,7 @@ def describe(plan: Plan) -> list[str]:
 @click.option("--records", type=float, default=1e12, show_default=True, help="Number of records.")
 @click.option("--files", type=float, default=1e7, show_default=True, help="Number of input files.")
 @click.option(
-    "--piles",
-    type=click.IntRange(1, MAX_PILES),
-    default=MAX_PILES,
-    show_default=True,
-    help="Number of piles of the first plan.",
+    "--piles", type=float, default=1e5, show_default=True, help="Number of piles of the first plan."
 )
 @click.option(
     "--memory",
@@ -67,7 +62,7 @@ def describe(plan: Plan) -> list[str]:
     help="Memory limit of the run.",
 )
 @click.option("--workers", default=16, show_default=True, help="Threads of the run.")
-def main(records: float, files: float, piles: int, memory: int, workers: int) -> None:
+def main(records: float, files: float, piles: float, memory: int, workers: int) -> None:
     """Print the plans, and what they took."""
     start = time.perf_counter()
     inputs = make_inputs(int(records), int(files))
@@ -77,7 +72,7 @@ def main(records: float, files: float, piles: int, memory: int, workers: int) ->
         describe(
             make_plan(inputs, Limits(memory, workers, 1 << 30, count), costs, Cut(shard_bytes=SHARD_BYTES))
         )
-        for count in (piles, None)
+        for count in (int(piles), None)
     ]
     seconds, peak = time.perf_counter() - start, peak_bytes()
     click.echo(format_table(head, lines))

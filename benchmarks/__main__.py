@@ -18,9 +18,9 @@ import click
 
 from benchmarks.cases import CASES, FLOOR, OURSELVES
 from benchmarks.markdown import format_report
+from benchmarks.option_types import SIZE
 from benchmarks.report import make_report, save_report
 from benchmarks.suite import Settings, run_case
-from recshuf.system.units import parse_size
 
 if TYPE_CHECKING:
     from benchmarks.cases import Case, Contender
@@ -32,12 +32,7 @@ RIVALS = sorted({contender.name for case in CASES for contender in case.contende
 @click.command(help=(__doc__ or "").partition("\n")[0])
 @click.argument("folder", type=click.Path(path_type=Path), default=Path("build/benchmarks"))
 @click.option(
-    "--size",
-    type=parse_size,
-    metavar="SIZE",
-    default="1GB",
-    show_default=True,
-    help="Data per case, before compression.",
+    "--size", type=SIZE, default="1GB", show_default=True, help="Data per case, before compression."
 )
 @click.option("--rounds", type=click.IntRange(1), default=5, show_default=True, help="Rounds per case.")
 @click.option(
@@ -55,10 +50,7 @@ RIVALS = sorted({contender.name for case in CASES for contender in case.contende
     help="Run this tool only, beside recshuf and the floor; repeatable. Default: all.",
 )
 @click.option(
-    "--memory",
-    type=parse_size,
-    metavar="SIZE",
-    help="Memory limit of the cases that have one. Default: that of the case.",
+    "--memory", type=SIZE, help="Memory limit of the cases that have one. Default: that of the case."
 )
 @click.option("--limit", default=900.0, show_default=True, help="Seconds after which a run is killed.")
 @click.option(
@@ -66,8 +58,7 @@ RIVALS = sorted({contender.name for case in CASES for contender in case.contende
 )
 @click.option(
     "--touch",
-    type=parse_size,
-    metavar="SIZE",
+    type=SIZE,
     default="0",
     help="Memory to touch and free before each run, on a virtual machine whose host reclaims free memory. Default: none.",
 )

@@ -29,8 +29,8 @@ import click
 
 from benchmarks.cases import CASES, fill_in, make_job
 from benchmarks.markdown import format_table
+from benchmarks.option_types import SIZE
 from benchmarks.suite import prepare_data, warm_up
-from recshuf.system.units import parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -140,14 +140,7 @@ def format_models(found: dict[str, Limits]) -> str:
 
 @click.command(help=(__doc__ or "").partition("\n")[0])
 @click.argument("folder", type=click.Path(path_type=Path), default=Path("build/cores"))
-@click.option(
-    "--size",
-    type=parse_size,
-    metavar="SIZE",
-    default="1GB",
-    show_default=True,
-    help="Bytes before compression.",
-)
+@click.option("--size", type=SIZE, default="1GB", show_default=True, help="Bytes before compression.")
 @click.option("--workers", default=CORES[-1], show_default=True, help="Threads of each run.")
 @click.option("--case", "names", type=click.Choice(NAMES), multiple=True, help="Default: all.")
 def main(folder: Path, size: int, workers: int, names: tuple[str, ...]) -> None:

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import zstandard
 
-from recshuf.system.units import parse_size
+from benchmarks.option_types import SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -345,17 +345,11 @@ def deflate_chunk(values: NDArray[np.float32], chunk_rows: int) -> bytes:
 
 @click.command(help=__doc__.partition("\n")[0])
 @click.argument("kind", type=click.Choice(KINDS))
-@click.argument("size", type=parse_size)
+@click.argument("size", type=SIZE)
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option("--seed", default=0, show_default=True)
 @click.option("--codec", help="Parquet: snappy (default), zstd, none; HDF5: gzip (default), lzf, none.")
-@click.option(
-    "--file-bytes",
-    type=parse_size,
-    metavar="SIZE",
-    default=str(FILE_BYTES),
-    help="Bytes of data in a file of a folder.",
-)
+@click.option("--file-bytes", type=SIZE, default=str(FILE_BYTES), help="Bytes of data in a file of a folder.")
 @click.option("--group-rows", default=PARQUET_GROUP_ROWS, help="Rows in a row group of Parquet.")
 def main(
     kind: str, size: int, out: Path, seed: int, codec: str | None, file_bytes: int, group_rows: int

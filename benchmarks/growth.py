@@ -34,9 +34,9 @@ from benchmarks.cases import (
 )
 from benchmarks.data import FILE_BYTES, count_rows
 from benchmarks.markdown import format_circumstances, format_ratio, format_table
+from benchmarks.option_types import SIZE
 from benchmarks.report import make_contender, make_head, save_report
 from benchmarks.suite import Settings, Trial, run_in_turn
-from recshuf.system.units import parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -234,17 +234,8 @@ def find_first(report: dict[str, Any], point: dict[str, Any], name: str) -> floa
 
 @click.command(help=(__doc__ or "").partition("\n")[0])
 @click.argument("folder", type=click.Path(path_type=Path), default=Path("build/benchmarks"))
-@click.option(
-    "--most", type=parse_size, metavar="SIZE", default="16GB", show_default=True, help="Largest data size."
-)
-@click.option(
-    "--size",
-    type=parse_size,
-    metavar="SIZE",
-    default="1GB",
-    show_default=True,
-    help="Data size for cores and shapes.",
-)
+@click.option("--most", type=SIZE, default="16GB", show_default=True, help="Largest data size.")
+@click.option("--size", type=SIZE, default="1GB", show_default=True, help="Data size for cores and shapes.")
 @click.option(
     "--groups",
     type=click.IntRange(1),

@@ -25,10 +25,10 @@ import pyarrow as pa
 
 import recshuf
 from benchmarks.markdown import format_table
+from benchmarks.option_types import SIZE
 from benchmarks.stores import MOST_IN_MEMORY, make_batches, write_store
 from recshuf.piles.store.stored import StoredPiles
 from recshuf.records.keys import MAX_PILES, sort_by_key
-from recshuf.system.units import parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -136,9 +136,7 @@ def compare(rounds: list[Round], piles: int, mix: int) -> list[tuple[str, float,
 
 @click.command(help=(__doc__ or "").partition("\n")[0])
 @click.argument("folder", type=click.Path(path_type=Path), default=Path("build/benchmarks"))
-@click.option(
-    "--size", type=parse_size, metavar="SIZE", default="300MB", show_default=True, help="Bytes of the store."
-)
+@click.option("--size", type=SIZE, default="300MB", show_default=True, help="Bytes of the store.")
 @click.option(
     "--piles",
     type=click.IntRange(1, MAX_PILES),

@@ -40,7 +40,7 @@ from benchmarks.loading import (
 )
 from benchmarks.loading.rows import KINDS, make_table
 from benchmarks.markdown import format_table
-from recshuf.system.units import parse_size
+from benchmarks.option_types import SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -171,9 +171,7 @@ def format_figures(figures: dict[str, dict[str, float]]) -> str:
 @click.option("--rounds", default=3, show_default=True, help="Epochs of each loader.")
 @click.option("--data", "kinds", type=click.Choice(KINDS), multiple=True, help="Default: all.")
 @click.option("--loader", "names", type=click.Choice(list(LOADERS)), multiple=True, help="Default: all.")
-@click.option(
-    "--disk", type=parse_size, metavar="SIZE", help="Bytes a second of a simulated disk. Default: none."
-)
+@click.option("--disk", type=SIZE, help="Bytes a second of a simulated disk. Default: none.")
 @click.option("--run", "one", hidden=True)
 def main(
     folder: Path,

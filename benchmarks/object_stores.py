@@ -27,7 +27,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from recshuf.system.units import format_size, parse_size
+from benchmarks.option_types import SIZE
+from recshuf.system.units import format_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -105,9 +106,7 @@ def measure(command: list[str]) -> float:
 
 @click.command(help=(__doc__ or "").partition("\n")[0])
 @click.argument("folder", type=click.Path(path_type=Path), default=Path("build/benchmarks/object_stores"))
-@click.option(
-    "--size", type=parse_size, metavar="SIZE", default="400MB", show_default=True, help="Data of each format."
-)
+@click.option("--size", type=SIZE, default="400MB", show_default=True, help="Data of each format.")
 @click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="Rounds of each format.")
 @click.option("--endpoint-url", help="A server that speaks the protocol of S3. Default: moto's.")
 def main(folder: Path, size: int, rounds: int, endpoint_url: str | None) -> None:

@@ -14,11 +14,12 @@ import click
 import numpy as np
 
 from benchmarks.markdown import format_table
+from benchmarks.option_types import SIZE
 from recshuf.job.input_sizes import InputSizes
 from recshuf.job.plan import Costs, Cut, Limits, Plan
 from recshuf.job.planner import make_plan
 from recshuf.system.memory import peak_bytes
-from recshuf.system.units import format_size, parse_size
+from recshuf.system.units import format_size
 
 RECORD_BYTES = 100
 SHARD_BYTES = 1 << 30
@@ -53,14 +54,7 @@ def describe(plan: Plan) -> list[str]:
 @click.option(
     "--piles", type=float, default=1e5, show_default=True, help="Number of piles of the first plan."
 )
-@click.option(
-    "--memory",
-    type=parse_size,
-    metavar="SIZE",
-    default="64GB",
-    show_default=True,
-    help="Memory limit of the run.",
-)
+@click.option("--memory", type=SIZE, default="64GB", show_default=True, help="Memory limit of the run.")
 @click.option("--workers", default=16, show_default=True, help="Threads of the run.")
 def main(records: float, files: float, piles: float, memory: int, workers: int) -> None:
     """Print the plans, and what they took."""

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 import click
 
 from benchmarks.markdown import format_table
+from benchmarks.option_types import SIZE
 from recshuf.storage.reading import read_ahead
 from recshuf.storage.writing import file_parts
-from recshuf.system.units import parse_size
 
 TB = 10**12
 MACHINES = (1, 10, 100)
@@ -69,29 +69,10 @@ def count_request_dollars() -> float:
 @click.option("--core-seconds", default=3.6, show_default=True, help="CPU seconds for a GB, both passes.")
 @click.option("--cores", default=16, show_default=True, help="Cores of a machine.")
 @click.option(
-    "--disk",
-    type=parse_size,
-    metavar="SIZE",
-    default="250MB",
-    show_default=True,
-    help="Of the disk of one machine, a second.",
+    "--disk", type=SIZE, default="250MB", show_default=True, help="Of the disk of one machine, a second."
 )
-@click.option(
-    "--network",
-    type=parse_size,
-    metavar="SIZE",
-    default="1250MB",
-    show_default=True,
-    help="Of a machine, a second.",
-)
-@click.option(
-    "--shared",
-    type=parse_size,
-    metavar="SIZE",
-    default="20GB",
-    show_default=True,
-    help="Of the file system, a second.",
-)
+@click.option("--network", type=SIZE, default="1250MB", show_default=True, help="Of a machine, a second.")
+@click.option("--shared", type=SIZE, default="20GB", show_default=True, help="Of the file system, a second.")
 @click.option("--price", default=1.0, show_default=True, help="Dollars for a machine and hour.")
 def main(core_seconds: float, cores: int, disk: int, network: int, shared: int, price: float) -> None:
     """Print the table."""

@@ -26,8 +26,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import recshuf
+from benchmarks.option_types import SIZE
 from recshuf.piles.store.upkeep import drop_store
-from recshuf.system.units import parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -141,9 +141,7 @@ def measure_append(folder: Path, batches: list[pa.RecordBatch], size: int, round
 
 @click.command(help=(__doc__ or "").partition("\n")[0])
 @click.argument("folder", type=click.Path(path_type=Path), default=Path("build/benchmarks"))
-@click.option(
-    "--size", type=parse_size, metavar="SIZE", default="300MB", show_default=True, help="Bytes of the data."
-)
+@click.option("--size", type=SIZE, default="300MB", show_default=True, help="Bytes of the data.")
 @click.option("--rounds", type=click.IntRange(1), default=5, show_default=True, help="Pairs of runs.")
 def main(folder: Path, size: int, rounds: int) -> None:
     """Print the ratios."""

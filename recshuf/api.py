@@ -251,8 +251,8 @@ def window(
         Time of the slice: seconds since 1970, a datetime, or text such as ``2026-01-31``; UTC. Default: now.
     expire_before, keep_records, keep_bytes
         Remove slices that are older than a time, given as `time` is. Keep the newest slices that together hold at most so
-        many records or bytes. Default: keep all. A slice is removed as a whole. Records of `scatter` and `PileWriter` have no time, and count as older than all
-        others.
+        many records or bytes. Default: keep all. A slice is removed as a whole. Records of `scatter` and `PileWriter` have no
+        time, and count as older than all others.
     progress
         As for `shuffle`.
     **options

@@ -185,6 +185,11 @@ def write_error(
     return DiskFullError(f"{name}: {messages.no_space.format(room=room)}")
 
 
+def find_existing(path: Path) -> Path:
+    """Return the path, or the closest folder above it that is there; a link is there, wherever it leads."""
+    return next((one for one in (path, *path.parents) if os.path.lexists(one)), path)
+
+
 def refuse_below_file(folder: Path, what: str) -> None:
     """Refuse a folder that is a file, or that lies below one; `what` names the argument.
 
@@ -193,7 +198,7 @@ def refuse_below_file(folder: Path, what: str) -> None:
     OutputError
         Names the file.
     """
-    there = next((one for one in (folder, *folder.parents) if one.exists()), folder)
+    there = find_existing(folder)
     if there.exists() and not there.is_dir():
         raise OutputError(f"{there}: is a file, not a directory; choose another {what}")
 
@@ -210,7 +215,7 @@ def choose_temp_dir(asked: Path | None, beside: Path | None = None) -> Path:
         When `asked` is missing, or is a file.
     """
     if asked is not None:
-        if not asked.is_dir():
+        if not os.path.isdir(asked):  # noqa: PTH112 - that of a path fails with too long a name
             refuse_below_file(asked, "--temp-dir")
             raise MissingFolderError(f"{asked}: no such directory; create it, or choose another --temp-dir")
         return asked

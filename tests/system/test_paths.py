@@ -70,6 +70,8 @@ def test_the_folder_asked_for_comes_before_that_of_the_output(tmp_path: Path) ->
 def test_a_folder_asked_for_must_be_there(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="gone: no such directory; create it, or choose another --temp-dir"):
         choose_temp_dir(tmp_path / "gone")
+    with pytest.raises(OutputError, match="xxx: no such directory; "):
+        choose_temp_dir(tmp_path / ("x" * 300))
     (tmp_path / "file").touch()
     for given in ("file", "file/below", "file/far/below"):
         with pytest.raises(

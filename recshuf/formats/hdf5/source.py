@@ -27,7 +27,7 @@ from recshuf.formats.hdf5.reading.others import (
     drop_indexes,
     hash_others,
 )
-from recshuf.formats.hdf5.reading.references import RecordLimit
+from recshuf.formats.hdf5.reading.references import SizeLimit
 from recshuf.formats.hdf5.reading.rows import RowFragment, RowReader
 from recshuf.formats.hdf5.tables.decoder import TableDecoder
 from recshuf.formats.hdf5.writing.template import ImageCopier
@@ -88,7 +88,7 @@ class Hdf5Source(Source):
         inventory = self._inventories[input_index]
         if inventory.row_count == 0:
             return
-        limit = RecordLimit(max_record_bytes, self._name_limit(max_record_bytes))
+        limit = SizeLimit(max_record_bytes, self._name_limit(max_record_bytes))
         _check_limits(inventory, limit)
         rows = _rows_of_fragment(inventory, block_bytes)
         reader = RowReader(inventory, self.schema, _find_cached(inventory, rows))
@@ -163,7 +163,7 @@ def _summarise(inventory: Inventory) -> InputSummary:
     )
 
 
-def _check_limits(inventory: Inventory, limit: RecordLimit) -> None:
+def _check_limits(inventory: Inventory, limit: SizeLimit) -> None:
     record_bytes = sum(column.fixed_bytes for column in inventory.columns)
     if record_bytes > limit.max_bytes:
         problem = f"a record has {record_bytes} bytes, more than the {limit.max_bytes} allowed"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from recshuf.errors import OutputError, PileError, UsageError
+from recshuf.system.paths import find_existing
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,6 +46,6 @@ def explain_unsynced(file: Path, error: OSError) -> OutputError:
 
 def explain_file(path: Path) -> OutputError:
     """Return the error for a store whose path is that of a file, or leads through one."""
-    file = next(one for one in (path, *path.parents) if os.path.lexists(one))  # nothing exists below a file
+    file = find_existing(path)  # nothing exists below a file
     other = "name for the store" if file == path else "folder"
     return OutputError(f"{file}: is a file; choose another {other}")

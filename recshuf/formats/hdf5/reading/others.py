@@ -24,7 +24,7 @@ from recshuf.formats.hdf5.filters.names import refuse_unknown_filters
 from recshuf.formats.hdf5.reading.chunk_index import check_chunks
 from recshuf.formats.hdf5.reading.inventory import find_item_bytes, find_records
 from recshuf.formats.hdf5.reading.lengths import find_commonest, is_anndata, may_have_observations, shorten
-from recshuf.formats.hdf5.reading.references import RecordLimit, ValueGuard
+from recshuf.formats.hdf5.reading.references import SizeLimit, ValueGuard
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -202,7 +202,7 @@ class _Hasher:
         check_chunks(dataset.id, item_bytes, path, self._name, self._stamp.size)
         if column.kind is not Kind.FIXED and not column.row_shape:
             guard = ValueGuard(self._file, dataset.id, column, self._name, self._stamp)
-            guard.check(0, dataset.shape[0], RecordLimit(self._most_bytes, "--memory"))
+            guard.check(0, dataset.shape[0], SizeLimit(self._most_bytes, "--memory"))
 
     def _check_size(self, byte_count: int) -> None:
         """Raise `InputError` if these bytes, with all before, are too many."""

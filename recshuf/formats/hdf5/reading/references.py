@@ -26,7 +26,7 @@ _HEAP_EXTRA_BYTES = 1 << 20
 """Most bytes of a heap beyond its largest value."""
 
 
-class RecordLimit(NamedTuple):
+class SizeLimit(NamedTuple):
     """The longest record or variable-length value that is accepted."""
 
     max_bytes: int
@@ -56,7 +56,7 @@ class ValueGuard:
         self._checked = 0
         self._offset: int | None = dataset.get_offset() if usual and not chunked else None
 
-    def check(self, start: int, stop: int, limit: RecordLimit) -> None:
+    def check(self, start: int, stop: int, limit: SizeLimit) -> None:
         """Check rows ``start:stop``.
 
         Raises
@@ -71,7 +71,7 @@ class ValueGuard:
             if raw is not None:
                 self._check_references(raw.reshape(-1, REFERENCE_BYTES), low, limit)
 
-    def _check_references(self, references: NDArray[np.uint8], start: int, limit: RecordLimit) -> None:
+    def _check_references(self, references: NDArray[np.uint8], start: int, limit: SizeLimit) -> None:
         lengths = references[:, :4].copy().view("<u4")[:, 0].astype(np.int64) * self._item_bytes
         addresses = references[:, 4:12].copy().view("<i8")[:, 0]
         indexes = references[:, 12:].copy().view("<u4")[:, 0].astype(np.int64)

@@ -16,7 +16,7 @@ from recshuf.formats.hdf5.file.opening import check_stamp, close_file, content_o
 from recshuf.formats.hdf5.file.types import Kind
 from recshuf.formats.hdf5.reading.chunk_index import ChunkChecker, RowGuard
 from recshuf.formats.hdf5.reading.chunks import ChunkReader, make_inflater
-from recshuf.formats.hdf5.reading.references import RecordLimit, ValueGuard
+from recshuf.formats.hdf5.reading.references import SizeLimit, ValueGuard
 from recshuf.interfaces import Fragment
 from recshuf.records.arrays.arrow_views import view_offsets
 
@@ -71,7 +71,7 @@ class RowReader:
         checker = ChunkChecker(dataset, item_bytes, storage.path, self.name, self._stamp.size)
         return RowGuard(content_of(self._file), storage.index_root, checker)
 
-    def check_values(self, start: int, stop: int, limit: RecordLimit) -> None:
+    def check_values(self, start: int, stop: int, limit: SizeLimit) -> None:
         """Check the variable-length values of rows ``start:stop`` without reading them.
 
         Raises
@@ -177,9 +177,7 @@ class RowFragment(Fragment):
         That of variable-length values.
     """
 
-    def __init__(
-        self, reader: RowReader, start: int, stop: int, batch_bytes: int, limit: RecordLimit
-    ) -> None:
+    def __init__(self, reader: RowReader, start: int, stop: int, batch_bytes: int, limit: SizeLimit) -> None:
         self.record_count = stop - start
         self._reader = reader
         self._start = start

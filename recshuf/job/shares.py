@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from recshuf.errors import UsageError
-from recshuf.system.paths import is_plain_name
+from recshuf.system.paths import PLAIN_NAME_RULE, is_plain_name
 
 _TOLERANCE = Fraction(1, 10**9)
 _MOST = 255
@@ -54,7 +54,7 @@ def check_shares(shares: Any) -> dict[str, Fraction]:
         )
     for name in shares:
         if not isinstance(name, str) or not is_plain_name(name):
-            raise UsageError(f"split: name {name!r}: give letters, digits, '.', '_' and '-', at most 100")
+            raise UsageError(f"split: name {name!r}: {PLAIN_NAME_RULE}")
     exact = {name: _read_share(name, share) for name, share in shares.items()}
     if abs(sum(exact.values(), Fraction(-1))) > _TOLERANCE:
         total = float(sum(exact.values()))

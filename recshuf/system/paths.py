@@ -28,6 +28,8 @@ class WriteMessages(NamedTuple):
 _OUTPUT_MESSAGES = WriteMessages()
 _CUT_URL = re.compile(f"(({'|'.join((*SCHEMES, *ALIASES, FILE))}):)/(?!/)", re.IGNORECASE)
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
+PLAIN_NAME_RULE = "give letters, digits, '.', '_' and '-', the first a letter, digit or '_', at most 100"
+"""What errors say of a name that `is_plain_name` refuses."""
 _LONGEST_NAME = 240  # file systems allow 255 bytes
 
 

@@ -38,7 +38,7 @@ def test_a_split_into_one_part_or_too_many_is_refused_as_the_command_has_it(text
         ("a=1", "give 2 to 255 shares by name"),
         ({"a": 1.0}, "give 2 to 255 shares by name"),
         ({"a": 0.5, "b/c": 0.5}, "name 'b/c': give letters"),
-        ({"a": 0.5, "..": 0.5}, r"name '\.\.': give letters"),
+        ({"a": 0.5, "..": 0.5}, r"name '\.\.': give letters, .* the first a letter, digit or '_'"),
         ({"a": 0.5, 3: 0.5}, "name 3: give letters"),
         ({"a": 1.5, "b": -0.5}, "share 1.5 of 'a': give a number between 0 and 1"),
         ({"a": True, "b": 0.5}, "share True of 'a'"),

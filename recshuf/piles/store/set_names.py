@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from recshuf.errors import BusyNameError, UsageError, UsedNameError
 from recshuf.piles.store.store_folder import SET_MODE
 from recshuf.system.locks import try_exclusive
-from recshuf.system.paths import is_plain_name, write_error
+from recshuf.system.paths import PLAIN_NAME_RULE, is_plain_name, write_error
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,9 +35,7 @@ class SetNames:
 
     def __init__(self, folder: StoreFolder, name: str) -> None:
         if str(name) != name or not is_plain_name(name):
-            raise UsageError(
-                f"name={name!r}: give letters, digits, '.', '_' and '-', the first a letter, digit or '_', at most 100"
-            )
+            raise UsageError(f"name={name!r}: {PLAIN_NAME_RULE}")
         self._folder, self._name = folder, name
 
     def __enter__(self) -> None:

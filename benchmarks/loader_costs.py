@@ -27,7 +27,7 @@ import recshuf
 from benchmarks.markdown import format_table
 from benchmarks.option_types import SIZE
 from benchmarks.stores import MOST_IN_MEMORY, make_batches, write_store
-from recshuf.piles.store.stored import StoredPiles
+from recshuf.piles.kept.stored import StoredPiles
 from recshuf.records.keys import MAX_PILES, sort_by_key
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ import numpy as np
 
 from benchmarks.markdown import format_table
 from benchmarks.option_types import SIZE
-from recshuf.job.input_sizes import InputSizes
-from recshuf.job.plan import Costs, Cut, Limits, Plan
+from recshuf.job.plan import Costs, Cut, InputSizes, Limits, Plan
 from recshuf.job.planner import make_plan
 from recshuf.system.memory import peak_bytes
 from recshuf.system.units import format_size

@@ -9,11 +9,10 @@ import numpy as np
 
 from recshuf.cli.main import run
 from recshuf.output.local import shard_sync
-from recshuf.piles import reader
-from recshuf.piles.encoding import slices
-from recshuf.piles.sets import footer
+from recshuf.piles import footer, slices
+from recshuf.piles import regions as reader
 from recshuf.records.digests import Digest, Digests
-from recshuf.run import resume
+from recshuf.run import header as resume
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

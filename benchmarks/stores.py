@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 
 import recshuf
 from benchmarks.option_types import SIZE
-from recshuf.piles.store.upkeep import drop_store
+from recshuf.piles.kept.upkeep import drop_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -39,18 +39,8 @@ __all__ = [
 
 if TYPE_CHECKING:
     from recshuf import errors
-    from recshuf.api import (
-        check,
-        check_loader,
-        compact,
-        gather,
-        picture,
-        plan,
-        scatter,
-        shuffle,
-        verify,
-        window,
-    )
+    from recshuf.api.checks import check, check_loader, picture, verify
+    from recshuf.api.runs import compact, gather, plan, scatter, shuffle, window
     from recshuf.audit.order.check import CheckReport
     from recshuf.audit.verify.verification import VerifyReport
     from recshuf.job.options import (
@@ -62,37 +52,36 @@ if TYPE_CHECKING:
         VerifyOptions,
     )
     from recshuf.job.plan import Plan
-    from recshuf.job.progress import Progress
-    from recshuf.job.report import ScatterReport, ShuffleReport
+    from recshuf.job.report import Progress, ScatterReport, ShuffleReport
     from recshuf.loader import PileLoader
-    from recshuf.piles.store.set_writer import PileWriter
     from recshuf.run.stores.pile_store import PileStore
+    from recshuf.run.stores.writer import PileWriter
     from recshuf.train.mixing import MixLoader
 
 _HOMES = {
     "CheckOptions": "recshuf.job.options",
     "CheckReport": "recshuf.audit.order.check",
-    "check": "recshuf.api",
-    "check_loader": "recshuf.api",
-    "picture": "recshuf.api",
+    "check": "recshuf.api.checks",
+    "check_loader": "recshuf.api.checks",
+    "picture": "recshuf.api.checks",
     "GatherOptions": "recshuf.job.options",
     "ScatterOptions": "recshuf.job.options",
     "ScatterReport": "recshuf.job.report",
-    "compact": "recshuf.api",
-    "window": "recshuf.api",
-    "gather": "recshuf.api",
-    "scatter": "recshuf.api",
+    "compact": "recshuf.api.runs",
+    "window": "recshuf.api.runs",
+    "gather": "recshuf.api.runs",
+    "scatter": "recshuf.api.runs",
     "Options": "recshuf.job.options",
     "OrderOptions": "recshuf.job.options",
     "MixLoader": "recshuf.train.mixing",
     "PileLoader": "recshuf.loader",
     "PileStore": "recshuf.run.stores.pile_store",
-    "PileWriter": "recshuf.piles.store.set_writer",
+    "PileWriter": "recshuf.run.stores.writer",
     "Plan": "recshuf.job.plan",
-    "Progress": "recshuf.job.progress",
-    "shuffle": "recshuf.api",
-    "plan": "recshuf.api",
-    "verify": "recshuf.api",
+    "Progress": "recshuf.job.report",
+    "shuffle": "recshuf.api.runs",
+    "plan": "recshuf.api.runs",
+    "verify": "recshuf.api.checks",
     "ShuffleReport": "recshuf.job.report",
     "VerifyOptions": "recshuf.job.options",
     "VerifyReport": "recshuf.audit.verify.verification",
@@ -109,8 +98,8 @@ def __getattr__(name: str) -> object:
         # No folder or module here may have one of these names: it would shadow the function.
         home = import_module(_HOMES[name])
         value = getattr(home, name)
-        if home.__name__ == "recshuf.api":
-            value = home.speak_python(value)
+        if home.__name__.startswith("recshuf.api."):
+            value = import_module("recshuf.api").speak_python(value)
         globals()[name] = value
         return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

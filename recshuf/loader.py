@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from recshuf.train.loader import PileLoader as StoreLoader
-from recshuf.train.stores import open_piles
+from recshuf.train.selection import open_piles
 
 if TYPE_CHECKING:
     import os
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from recshuf.job.options import Paths
-    from recshuf.job.progress import Progress
-    from recshuf.piles.store.stored import StoredPiles
+    from recshuf.job.report import Progress
+    from recshuf.piles.kept.stored import StoredPiles
 
 
 class PileLoader(StoreLoader):
@@ -62,7 +62,8 @@ class PileLoader(StoreLoader):
             As `recshuf.scatter` does.
         """
         # A trainer that has its store should not wait for what makes one.
-        from recshuf.api import cache_store, speak_python
+        from recshuf.api import speak_python
+        from recshuf.api.runs import cache_store
         from recshuf.job.options import ScatterOptions
 
         of_store = ScatterOptions.__annotations__.keys() - {"columns"}

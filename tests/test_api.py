@@ -25,7 +25,7 @@ from recshuf.api import speak_python
 from recshuf.cli.commands import commands
 from recshuf.errors import UsageError
 from recshuf.job.options import flag_of
-from recshuf.system.schemes import ALIASES, SCHEMES
+from recshuf.system.paths import ALIASES, SCHEMES
 from tests.conftest import PROJECT
 from tests.support.numbered_files import make_inputs
 

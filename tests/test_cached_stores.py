@@ -16,7 +16,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import OutputError, PileError, UsageError
-from recshuf.piles.store.upkeep import drop_store
+from recshuf.piles.kept.upkeep import drop_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable

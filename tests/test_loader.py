@@ -15,7 +15,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import UsageError
-from recshuf.job.progress import SilentProgress
+from recshuf.job.report import SilentProgress
 from recshuf.run.stores import cached_store
 from recshuf.run.stores.scatter_store import scatter_store
 

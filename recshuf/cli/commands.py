@@ -14,10 +14,15 @@ import click
 from click.core import ParameterSource
 from click.exceptions import Exit
 
-from recshuf.cli.check_options import make_check_command, make_picture_command
-from recshuf.cli.clean_command import make_clean_command
-from recshuf.cli.common_options import HELP_SETTINGS, check_loudness, make_verbose_option
-from recshuf.cli.progress import choose_progress
+from recshuf.cli.audit_options import make_check_command, make_picture_command
+from recshuf.cli.options import (
+    HELP_SETTINGS,
+    ShuffleCommand,
+    check_loudness,
+    choose_progress,
+    make_verbose_option,
+    make_verify_command,
+)
 from recshuf.cli.result_files import (
     check_html,
     check_new_folder,
@@ -29,15 +34,13 @@ from recshuf.cli.result_files import (
     write_json,
     write_whole,
 )
-from recshuf.cli.shuffle_options import ShuffleCommand
 from recshuf.cli.store_commands import (
     make_gather_command,
     make_scatter_command,
     make_window_command,
     store_group,
 )
-from recshuf.cli.task_command import make_task_command
-from recshuf.cli.verify_options import make_verify_command
+from recshuf.cli.task_commands import make_clean_command, make_task_command
 from recshuf.errors import OutputError, RecshufError, UsageError
 from recshuf.system.paths import real_path
 
@@ -134,12 +137,12 @@ def _run_shuffle(
     if plan:
         _plan_shuffle(inputs, output, report, quiet, options)
         return
-    from recshuf import api
+    from recshuf.api import checks, runs
     from recshuf.audit.reports.terminal import say
     from recshuf.audit.reports.text import detail_lines, summary
 
     progress = choose_progress(quiet, writes_records=output in (None, "-"))
-    done = api.shuffle(inputs, output, progress=progress, **options)
+    done = runs.shuffle(inputs, output, progress=progress, **options)
     for line in detail_lines(done) if verbose else ():
         say(line)
     if not quiet:
@@ -148,7 +151,7 @@ def _run_shuffle(
         _write_result(report, "report", lambda: write_json(report, done.to_json()))
     if html:
         path = real_path(html)
-        write = partial(api.write_run, done, inputs, output, progress=progress, **options)
+        write = partial(checks.write_run, done, inputs, output, progress=progress, **options)
         _write_result(html, "page", lambda: write_whole(path, write().encode()))
         _say_written(html, quiet)
 
@@ -188,11 +191,11 @@ def _run_verify(
     if report:
         check_report(report, output, True)
         check_spared(report, [*inputs, options.get("schema")], overwrite=overwrite)
-    from recshuf import api
+    from recshuf.api import checks
     from recshuf.audit.reports.text import difference_lines, one_line, verdict
 
     progress = choose_progress(quiet)
-    done = api.verify(given, output, progress=progress, **options)
+    done = checks.verify(given, output, progress=progress, **options)
     if report:
         write_json(report, done.to_json())
     lines = (
@@ -225,21 +228,21 @@ def _run_check(
         raise UsageError(
             "no data; usage: recshuf check [OPTIONS] DATA... [--against INPUT... | --column NAME | --provenance]"
         )
-    from recshuf import api
+    from recshuf.api import checks
     from recshuf.audit.reports.text import check_lines, one_line
 
     progress = choose_progress(quiet)
     if loaders:
-        done = api.check_loader(loaders[0], progress=progress, **of_loader)
+        done = checks.check_loader(loaders[0], progress=progress, **of_loader)
         inputs = loaders
     elif html:
         check_writable("--html", html, None)
         check_spared(html, [*inputs, *options["against"], options["schema"]], overwrite=overwrite)
-        done, page = api.write_check(inputs, progress=progress, **options)
+        done, page = checks.write_check(inputs, progress=progress, **options)
         write_whole(real_path(html), page.encode())
         _say_written(html, quiet)
     else:
-        done = api.check(inputs, progress=progress, **options)
+        done = checks.check(inputs, progress=progress, **options)
     if as_json:
         write_json("-", done.to_json())
     lines = [] if quiet or as_json or sys.stdout is None else check_lines(done, inputs, with_all=verbose)
@@ -276,9 +279,9 @@ def _run_picture(
         _check_picture_stream()
     else:
         _check_picture_file(output, [*inputs, *options["against"], options["schema"]], overwrite)
-    from recshuf import api
+    from recshuf.api import checks
 
-    picture = api.picture(inputs, progress=choose_progress(quiet), **options)
+    picture = checks.picture(inputs, progress=choose_progress(quiet), **options)
     if output == "-":
         click.echo(picture, nl=False)
     else:
@@ -346,16 +349,16 @@ def _check_streams(inputs: tuple[str, ...], output: str | None) -> None:
 def _plan_shuffle(
     inputs: tuple[str, ...], output: str | None, report: str | None, quiet: bool, options: dict[str, Any]
 ) -> None:
-    from recshuf import api
+    from recshuf.api import runs
     from recshuf.audit.reports.text import plan_lines
 
     if options["engine"] == "tasks":
         if not report:
             raise UsageError("--engine tasks: name the file for the plan with --report FILE")
-        made, run = api.plan_tasks(inputs, output, **options)
+        made, run = runs.plan_tasks(inputs, output, **options)
         values = made.to_json() | {"run": run}
     else:
-        made = api.plan(inputs, output, **options)
+        made = runs.plan(inputs, output, **options)
         values = made.to_json()
     if not quiet and report != "-":
         click.echo("\n".join(plan_lines(made)))

@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from recshuf.api import check, picture, shuffle, verify
+from recshuf.api.checks import check, picture, verify
+from recshuf.api.runs import shuffle
 from recshuf.audit.reports.text import check_lines, count_of, duration, verdict
 from recshuf.system.units import format_size
 
@@ -17,11 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+
 LABELS = ("cat", "dog")
 ROWS_PER_LABEL = 100_000
 MEMORY = "64MB"
 SEED = 7
-
 _TEXT_BYTES = 600
 _ROW_GROUP_ROWS = 10_000
 _LETTERS = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz      ", np.uint8)

@@ -17,7 +17,7 @@ from click.exceptions import Exit
 from click.shell_completion import shell_complete
 
 from recshuf.cli.commands import FAILED, commands
-from recshuf.cli.common_options import is_verbose
+from recshuf.cli.options import is_verbose
 from recshuf.errors import AlreadyCompleteError, Interrupted, RecshufError, UsageError
 from recshuf.system.paths import write_error
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import NoReturn
 
-_COMPLETION_VARIABLE = "_RECSHUF_COMPLETE"
 
+_COMPLETION_VARIABLE = "_RECSHUF_COMPLETE"
 _WRONG_USAGE = 2
 _SIGNALLED = 128
 """Plus the number of the signal."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from recshuf.errors import ForbiddenOutputError, OutputError, UsageError
-from recshuf.storage.reading.input_names import MANIFEST_SUFFIX
+from recshuf.storage.reading.local_listing import MANIFEST_SUFFIX
 from recshuf.storage.urls import is_url
 from recshuf.system.paths import real_path, refuse_url
 
@@ -158,7 +158,7 @@ def _is_output_there(inputs: tuple[str, ...], output: str, options: dict[str, An
         return output != "-" and Path(output).exists()
     from recshuf.job.arguments import make_job
     from recshuf.job.options import OPTIONS
-    from recshuf.run.resolving.resolve import find_destination
+    from recshuf.run.resolve import find_destination
 
     # The options of an epoch say nothing of where the output is.
     known = {name: value for name, value in options.items() if name in OPTIONS}

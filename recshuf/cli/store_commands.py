@@ -9,16 +9,18 @@ from typing import Any
 
 import click
 
-from recshuf.cli.common_options import (
+from recshuf.cli.options import (
     HELP_OF_VERBOSE,
     HELP_SETTINGS,
+    GivenPath,
+    SiblingCommand,
+    Wording,
     check_loudness,
+    choose_progress,
     make_epoch_options,
     note_verbose,
 )
-from recshuf.cli.progress import choose_progress
 from recshuf.cli.result_files import check_report, check_spared, may_replace, refuse_stdout, write_json
-from recshuf.cli.shuffle_options import GivenPath, SiblingCommand, Wording
 from recshuf.errors import UsageError
 from recshuf.job.options import GatherOptions, ScatterOptions
 
@@ -149,13 +151,13 @@ def _run_scatter(
     if report:
         check_report(report, store, False)
         check_spared(report, [*inputs, options["schema"]], overwrite=overwrite)
-    from recshuf import api
+    from recshuf.api import runs
     from recshuf.audit.reports.terminal import say
     from recshuf.audit.reports.text import scatter_summary
-    from recshuf.job.shares import parse_shares
+    from recshuf.records.split import parse_shares
 
     shares = None if split is None else parse_shares(split)
-    done = api.scatter(inputs, store, split=shares, progress=choose_progress(quiet), **options)
+    done = runs.scatter(inputs, store, split=shares, progress=choose_progress(quiet), **options)
     for one in () if quiet else done.parts or (done,):
         say(scatter_summary(one))
     if report:
@@ -178,12 +180,12 @@ def _run_gather(
     if report:
         check_report(report, output, False)
         check_spared(report, [], overwrite=may_replace([report], inputs, output, options))
-    from recshuf import api
+    from recshuf.api import runs
     from recshuf.audit.reports.terminal import say
     from recshuf.audit.reports.text import detail_lines, summary
 
     progress = choose_progress(quiet, writes_records=output == "-")
-    done = api.gather(inputs[0], output, progress=progress, **options)
+    done = runs.gather(inputs[0], output, progress=progress, **options)
     for line in detail_lines(done) if verbose else ():
         say(line)
     if not quiet:
@@ -209,11 +211,11 @@ def _run_window(
         raise UsageError(
             "nothing to do; give --append INPUT, --expire-before T, --keep-records N or --keep-bytes SIZE"
         )
-    from recshuf import api
+    from recshuf.api import runs
     from recshuf.audit.reports.terminal import say
     from recshuf.audit.reports.text import count_of
 
-    done = api.window(inputs[0], append, progress=choose_progress(quiet), seed=seed, piles=piles, **options)
+    done = runs.window(inputs[0], append, progress=choose_progress(quiet), seed=seed, piles=piles, **options)
     if not quiet:
         say(f"{done.path}: {count_of(done.num_records, 'record')}, snapshot {done.snapshot}")
 
@@ -237,7 +239,7 @@ def store_group(context: click.Context) -> None:
 def _info(store: Path, as_json: bool, verbose: bool) -> None:  # noqa: ARG001 - `main` reads it
     """Print what STORE holds."""
     from recshuf.audit.reports.text import one_line
-    from recshuf.piles.store.upkeep import describe_store
+    from recshuf.piles.kept.upkeep import describe_store
     from recshuf.system.units import format_size
 
     found = describe_store(store)
@@ -278,7 +280,7 @@ def _verify(store: Path, quiet: bool, verbose: bool) -> None:  # noqa: ARG001 - 
 
     Exit code 0: whole; 1: damaged, or a file cannot be read; 2: wrong usage.
     """
-    from recshuf.piles.store.upkeep import describe_store, verify_store
+    from recshuf.piles.kept.upkeep import describe_store, verify_store
 
     progress = choose_progress(quiet)
     found = describe_store(store)
@@ -299,7 +301,7 @@ def _drop(store: Path, verbose: bool) -> None:  # noqa: ARG001 - as above
 
     It is an error while a process reads or writes it.
     """
-    from recshuf.piles.store.upkeep import drop_store
+    from recshuf.piles.kept.upkeep import drop_store
 
     drop_store(store)
 
@@ -314,8 +316,8 @@ def _compact(store: Path, sets: int, quiet: bool, verbose: bool) -> None:  # noq
 
     It then loads faster. Time slices of a window that follow each other become one.
     """
-    from recshuf import api
+    from recshuf.api import runs
 
-    done = api.compact(store, sets=sets, progress=choose_progress(quiet))
+    done = runs.compact(store, sets=sets, progress=choose_progress(quiet))
     if not quiet:
         click.echo(f"{store}: {done.num_records:,} records, snapshot {done.snapshot}")

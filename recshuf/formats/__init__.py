@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from recshuf.interfaces import Format, FormatNames, InputFile, NameSuffix
 
+
 FORMAT_NAMES = ("jsonl", "csv", "text", "parquet", "hdf5")
 _SAME_BYTES = ({"jsonl", "text"}, {"csv", "text"})  # their files may have each other's suffixes
 _BY_CONTENT = ("parquet", "hdf5", "jsonl", "text")
@@ -158,7 +159,7 @@ def _name_within(file: InputFile, by_name: str | None) -> str:
 
 def _check_document(file: InputFile) -> None:
     """Refuse a file whose suffix says JSON Lines but that holds another form of JSON."""
-    from recshuf.formats.jsonl.documents import describe_document
+    from recshuf.formats.jsonl import describe_document
 
     if file.stamp is None:
         return

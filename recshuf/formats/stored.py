@@ -12,13 +12,14 @@ import pyarrow as pa
 from recshuf.errors import ConversionError
 from recshuf.formats import load_format
 from recshuf.interfaces import InputSummary, ReadOptions, Source, StoredInputs
-from recshuf.records.arrays.packed_schema import pack_schema, unpack_schema
+from recshuf.records.arrays import pack_schema, unpack_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from recshuf.errors import InputError
     from recshuf.interfaces import Decoder, FieldAdder, Format, Fragment
+
 
 _TABLE_FORMAT = "parquet"
 """Format of records that a program wrote: batches in table form are its native batches."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from recshuf.engines.registry import LOCAL, check_engine
 from recshuf.errors import UsageError
-from recshuf.job.options import OPTIONS
+from recshuf.job.options import LOCAL, OPTIONS, check_engine
 from recshuf.piles.layout import SPILL_COMPRESSIONS
 from recshuf.records.keys import MAX_PILES, MAX_SEED
 from recshuf.storage.urls import Url, is_url
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from recshuf.job.options import Options
     from recshuf.job.plan import Cut
     from recshuf.storage.settings import StorageOptions
+
 
 SMALLEST_MEMORY = 64 * 10**6
 """Least memory limit, in bytes."""

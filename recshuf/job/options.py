@@ -11,6 +11,25 @@ from typing import Annotated, Any, BinaryIO, Literal, NamedTuple, Protocol, Type
 from recshuf.errors import UsageError
 from recshuf.system.units import parse_size
 
+LOCAL = "local"
+ENGINES = {
+    LOCAL: "recshuf.system.threads:OneByOne",
+    "ray": "recshuf.run.ray:RayEngine",
+    "tasks": "recshuf.run.engines:FinishedTasks",
+}
+
+
+def check_engine(name: str) -> None:
+    """Refuse a name of no engine.
+
+    Raises
+    ------
+    UsageError
+        Names those that there are.
+    """
+    if name not in ENGINES:
+        raise UsageError(f"--engine {name!r} is not possible; choose one of {', '.join(ENGINES)}")
+
 
 class ArrowSchema(Protocol):
     """A schema of pyarrow, or of another library with Arrow's C interface."""
@@ -25,7 +44,6 @@ Size = int | float | str
 """Bytes, or text such as ``300MB``."""
 SchemaLike = ArrowSchema | Mapping[str, object] | str | os.PathLike[str]
 """A schema, the content of a schema file, or its path."""
-
 FORMATS = ("jsonl", "csv", "text", "parquet", "hdf5")
 _FLAG = re.compile(rf"(?<![\w./-])(--[a-z]+(?:-[a-z]+)*|-[oz])\b( (?:{'|'.join(FORMATS)}|[A-Z]{{3,}})\b)?")
 """A flag in a message, and the format or the placeholder after it."""
@@ -167,11 +185,15 @@ class InputOptions(TypedDict, total=False):
     ``s3://bucket:region`` for one. Default: none."""
 
 
+
+
 class CheckOptions(InputOptions, total=False):
     """Options that `shuffle`, `verify`, `check` and `picture` share; see `Options`."""
 
     to: Annotated[str | None, Option("Output", "NAME", "Output format. Default: from the suffix of OUTPUT, else that of the inputs.", choices=FORMATS)]
     """Output format. Default: from the suffix of the output, else that of the inputs."""
+
+
 
 
 class ScatterOptions(InputOptions, total=False):
@@ -183,6 +205,8 @@ class ScatterOptions(InputOptions, total=False):
     """Number of piles, 1 to 65,536. Default: one for each 8 MB of records."""
     spill_compression: str
     """Compression of the records: ``"none"``, ``"lz4"`` or ``"zstd"``. Default: ``"none"``."""
+
+
 
 
 class GatherOptions(TypedDict, total=False):
@@ -212,6 +236,8 @@ class GatherOptions(TypedDict, total=False):
     resume: bool
 
 
+
+
 class OrderOptions(CheckOptions, total=False):
     """Options of `check` and `picture`. ``recshuf check --help`` explains each, with ``-`` in place of ``_``; of `id_column`, ``--id``."""
 
@@ -226,6 +252,8 @@ class OrderOptions(CheckOptions, total=False):
     """With `against`: column or field that identifies a record. Default: its whole content."""
 
 
+
+
 class VerifyOptions(CheckOptions, total=False):
     """Options of `verify`: give those that `shuffle` got. ``recshuf verify --help`` explains each, with ``-`` in place of ``_``."""
 
@@ -237,6 +265,8 @@ class VerifyOptions(CheckOptions, total=False):
     """NaN and infinities of the inputs are null in the output. Default: False."""
     temp_dir: str | os.PathLike[str] | None
     """Folder for hashes that do not fit in memory. Default: ``$TMPDIR``, else ``/var/tmp``."""
+
+
 
 
 class Options(CheckOptions, total=False):
@@ -294,6 +324,8 @@ class Options(CheckOptions, total=False):
     """Stream to read when the input is ``-``. Default: standard input."""
     stdout: BinaryIO | None
     """Stream to write when the output is ``-``. Default: standard output."""
+
+
 # fmt: on
 
 

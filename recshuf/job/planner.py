@@ -14,22 +14,25 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from recshuf.job.input_sizes import InputSize, InputSizes
-from recshuf.job.least_memory import TooLittle, fit
-from recshuf.job.pile_sizing import (
+from recshuf.job.plan import InputSize, InputSizes, Plan, count_shards
+from recshuf.job.sizing import (
     CACHE_PILE_BYTES,
     MAX_PLANNED_PILES,
     MOST_SPILLED_PILE_BYTES,
+    SMALLEST_BLOCK,
+    STAYING_SHARE,
     UNEVEN,
+    TooLittle,
     assign_sets,
+    choose_reading,
     choose_set_bytes,
     choose_spilled_bytes,
     count_piles,
+    fit,
+    halve_blocks,
     limit_converted,
     share_regions,
 )
-from recshuf.job.plan import Plan, count_shards
-from recshuf.job.reading_planner import SMALLEST_BLOCK, STAYING_SHARE, choose_reading, halve_blocks
 from recshuf.records.keys import KEY_BYTES
 
 if TYPE_CHECKING:
@@ -38,7 +41,8 @@ if TYPE_CHECKING:
     from recshuf.interfaces import InputSummary
     from recshuf.job.plan import Costs, Cut, Limits
     from recshuf.piles.layout import PileLayout
-    from recshuf.records.reading.reading_plan import ReadingPlan
+    from recshuf.records.reader import ReadingPlan
+
 
 _LARGEST_BLOCK = 32 << 20
 _SLICE_BYTES = 32 << 10

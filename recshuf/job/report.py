@@ -1,9 +1,12 @@
-"""The figures of a finished run."""
+"""The figures of a finished run.
+
+The protocol for progress reports.
+"""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from recshuf.job.plan import Plan  # noqa: TC001 - for typing.get_type_hints
 
@@ -11,6 +14,40 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from recshuf.storage.requests import Requests
+
+
+@runtime_checkable
+class Progress(Protocol):
+    """Receives the progress of a run. Called from many threads."""
+
+    def start(self, name: str, record_total: int | None, byte_total: int | None) -> None:
+        """Begin a pass; totals are estimates, None if unknown."""
+
+    def advance(self, records: int, byte_count: int) -> None:
+        """Add records and bytes to the pass."""
+
+    def warn(self, message: str) -> None:
+        """Show a warning; the run continues."""
+
+    def stop(self) -> None:
+        """End the display, after success or failure. Idempotent."""
+
+
+class SilentProgress:
+    """Progress that ignores all calls."""
+
+    def start(self, name: str, record_total: int | None, byte_total: int | None) -> None:
+        """See `Progress`."""
+
+    def advance(self, records: int, byte_count: int) -> None:
+        """See `Progress`."""
+
+    def warn(self, message: str) -> None:
+        """See `Progress`."""
+
+    def stop(self) -> None:
+        """See `Progress`."""
+
 
 _OPTIONAL = ("uploads", "downloads")
 

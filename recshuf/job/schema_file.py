@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+
 _NAMED = {
     "null": pa.null(),
     "bool": pa.bool_(),

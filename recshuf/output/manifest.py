@@ -1,27 +1,68 @@
-"""The manifest beside a folder of shards, and its comparison with the files there."""
+"""The manifest beside a folder of shards, and its comparison with the files there.
+
+Checksums of files.
+
+Names of what belongs to an output, in a folder or in a bucket: its shards, its manifest and its work folder.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+import xxhash
+
 from recshuf.formats import name_by_suffix
 from recshuf.job.job import Epoch
 from recshuf.job.report import FileReport
-from recshuf.output.checksum import find_checksum
-from recshuf.output.names import name_manifest, name_work_folder
 from recshuf.records.keys import ORDER_VERSION
+from recshuf.storage.reading.local_listing import MANIFEST_SUFFIX
 from recshuf.system.atomic import sync
-from recshuf.system.paths import real_path
+from recshuf.system.paths import real_path, shorten_name
 from recshuf.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pyarrow as pa
+
+
+def find_checksum(path: Path) -> str:
+    """Return the xxh3 checksum of a file, 128 bits as hexadecimal digits."""
+    with path.open("rb", buffering=0) as file:
+        return hashlib.file_digest(file, xxhash.xxh3_128).hexdigest()
+
+
+_SHARD = re.compile(r"shard-\d{5,}[.\w]*")
+
+
+def name_shard(number: int, suffix: str) -> str:
+    """Return the name of a shard in a directory.
+
+    >>> name_shard(7, ".jsonl.zst")
+    'shard-00007.jsonl.zst'
+    """
+    return f"shard-{number:05d}{suffix}"
+
+
+def is_shard_name(name: str) -> bool:
+    """Tell whether `name_shard` can have returned a name."""
+    return _SHARD.fullmatch(name) is not None
+
+
+def name_manifest(output: str) -> str:
+    """Return the name of the manifest, which lies beside an output of this name."""
+    return f"{shorten_name(output)}{MANIFEST_SUFFIX}"
+
+
+def name_work_folder(output: str) -> str:
+    """Return the name of the work folder, beside the output, too; in a bucket, of the journal."""
+    return f".{shorten_name(output)}.recshuf"
 
 
 def manifest_path(folder: Path) -> Path:

@@ -15,6 +15,7 @@ from recshuf.system.locks import is_own
 if TYPE_CHECKING:
     from recshuf.storage.settings import StorageOptions
 
+
 PILES_PREFIX = "recshuf-piles-"
 """Prefix of the last part of the path or URL."""
 

@@ -1,20 +1,153 @@
-"""Records between the passes: a native batch with its keys."""
+"""Records between the passes: a native batch with its keys.
+
+Row numbers: the row ranges of a batch, and the numbering of an input's fragments.
+"""
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from recshuf.records.arrays.byte_sizes import count_bytes, count_bytes_before
-from recshuf.records.arrays.taking import take_rows
+from recshuf.errors import Stopped
+from recshuf.records.arrays import count_bytes, count_bytes_before, take_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
+
+    from recshuf.interfaces import Fragment
+
+
+class RowRange(NamedTuple):
+    """Consecutive rows of one input."""
+
+    input_index: int
+    first_row: int
+    rows: int
+
+
+def join_ranges(ranges: Sequence[RowRange]) -> list[RowRange]:
+    """Join consecutive ranges of the same input.
+
+    >>> join_ranges([RowRange(0, 5, 2), RowRange(0, 7, 1), RowRange(1, 0, 4)])
+    [RowRange(input_index=0, first_row=5, rows=3), RowRange(input_index=1, first_row=0, rows=4)]
+    """
+    joined: list[RowRange] = []
+    for one in ranges:
+        if joined and joined[-1].input_index == one.input_index:
+            joined[-1] = joined[-1]._replace(rows=joined[-1].rows + one.rows)
+        else:
+            joined.append(one)
+    return joined
+
+
+def split_ranges(
+    batch: pa.RecordBatch, ranges: Sequence[RowRange]
+) -> Iterator[tuple[pa.RecordBatch, int, int]]:
+    """Yield each range of a batch as a view, with its input and first row."""
+    start = 0
+    for one in ranges:
+        yield batch.slice(start, one.rows), one.input_index, one.first_row
+        start += one.rows
+
+
+class RowCounter:
+    """Numbers the rows of one input, whose fragments are read by many threads.
+
+    The rows of a fragment are known once those of all earlier fragments are, so a claim waits until these are
+    `finish`ed.
+
+    Parameters
+    ----------
+    first_row
+        Number of the first row.
+    """
+
+    def __init__(self, first_row: int = 0) -> None:
+        self._turn = 0
+        self._first_row = self._rows = first_row
+        self._changed = threading.Condition()
+        self._stopped = False
+
+    @property
+    def rows(self) -> int:
+        """Rows claimed so far."""
+        return self._rows - self._first_row
+
+    def claim(self, fragment_index: int, count: int) -> int:
+        """Wait for a fragment's turn, and return the first row of its next `count` records.
+
+        Raises
+        ------
+        Stopped
+            When `stop` was called.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._turn == fragment_index or self._stopped)
+            if self._stopped:
+                raise Stopped
+            first_row = self._rows
+            self._rows += count
+            return first_row
+
+    def finish(self, fragment_index: int) -> None:
+        """Pass the turn to the next fragment, after all rows of this one were claimed."""
+        self.claim(fragment_index, 0)
+        with self._changed:
+            self._turn += 1
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Make all waiting threads raise `Stopped`."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+
+
+def number_batches(
+    counter: RowCounter, index: int, fragment: Fragment
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield the batches of fragment number `index` of an input, each with its first row.
+
+    Raises
+    ------
+    Stopped
+        When the counter was stopped.
+    """
+    if fragment.record_count is None:
+        yield from _number_uncounted(counter, index, fragment)
+        return
+    row = counter.claim(index, fragment.record_count)
+    counter.finish(index)
+    end = row + fragment.record_count
+    for batch in fragment.batches():
+        yield row, batch
+        row += batch.num_rows
+    if row != end:
+        raise RuntimeError(f"a fragment of {fragment.record_count} records yielded {row - end:+d} of them")
+
+
+def _number_uncounted(
+    counter: RowCounter, index: int, fragment: Fragment
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield the batches of a fragment of unknown size.
+
+    Each batch waits until the next one is read, so that the turn passes on before the last batch, mostly
+    the only one, is visited.
+    """
+    waiting: tuple[int, pa.RecordBatch] | None = None
+    for batch in fragment.batches():
+        if waiting is not None:
+            yield waiting
+        waiting = counter.claim(index, batch.num_rows), batch
+    counter.finish(index)
+    if waiting is not None:
+        yield waiting
 
 
 @dataclass(frozen=True, slots=True)

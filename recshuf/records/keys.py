@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import xxhash
-
-# NumPy imports `np.random` on first access, which is not thread-safe.
 from numpy.random import Philox, SeedSequence
 
 if TYPE_CHECKING:
@@ -22,12 +20,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+
 ORDER_VERSION = 1
 MAX_SEED = 2**128 - 1
 MAX_PILES = 1 << 16
 KEY_BYTES = 8
 """Of one key, an unsigned 64-bit integer."""
-
 _OUTPUTS_PER_STEP = 4  # Philox counts blocks of four 64-bit outputs
 
 

@@ -12,9 +12,8 @@ import pyarrow as pa
 
 from recshuf.errors import UsageError
 from recshuf.interfaces import Decoder, FieldAdder
-from recshuf.records.arrays.arrow_views import view_bytes, wrap_values
-from recshuf.records.batch import Records
-from recshuf.records.rows import RowRange
+from recshuf.records.arrays import view_bytes, wrap_values
+from recshuf.records.batch import Records, RowRange
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,13 +22,13 @@ if TYPE_CHECKING:
 
     from recshuf.interfaces import BadRecords
 
+
 FILE_COLUMN, ROW_COLUMN = "source_file", "source_row"
 """The columns of ``--provenance``: the name of a record's input, and its row number there, from 0."""
 PROVENANCE_BYTES = 8
 FILE_SHIFT = np.uint64(42)
 """A record's provenance is one 64-bit number: the input's index in the high 22 bits, the row number in the others."""
 MAX_INPUTS, MAX_ROWS = 1 << (64 - int(FILE_SHIFT)), 1 << int(FILE_SHIFT)
-
 _PROVENANCE = pa.field("provenance", pa.binary(PROVENANCE_BYTES))
 """The column of native batches that holds it."""
 _NUMBER_BYTES, _INDEX_BYTES = 8, 4

@@ -3,23 +3,128 @@
 Every record has a second key: output number ``r`` of ``Philox(SeedSequence(seed, spawn_key=(*stream_of("split"), i)))``
 for row ``r`` of input ``i``, independent of the one that orders it. The records that come first by (second key, input, row)
 are the first part, and so on. So any choice of so many records is equally likely.
+
+The shares of a split: ``train=0.99,val=0.01``.
+
+How many records each part of a whole gives: exact counts, all together and from step to step.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from recshuf.errors import UsageError
+from recshuf.records.batch import RowRange
 from recshuf.records.keys import draw_keys, stream_of
-from recshuf.records.rows import RowRange
+from recshuf.system.paths import PLAIN_NAME_RULE, is_plain_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
+
+
+_TOLERANCE = Fraction(1, 10**9)
+_MOST = 255
+
+
+def parse_shares(text: str) -> dict[str, str]:
+    """Return the shares in an option's value, as text.
+
+    >>> parse_shares("train=0.75,val=1/4")
+    {'train': '0.75', 'val': '1/4'}
+
+    Raises
+    ------
+    UsageError
+        When it has another form, or no number of shares that makes a split.
+    """
+    shares: dict[str, str] = {}
+    for part in text.split(","):
+        name, equals, share = part.partition("=")
+        if not equals or name in shares:
+            raise UsageError(
+                f"--split {text}: {part!r} is no share of a new name; give NAME=SHARE,NAME=SHARE, such as "
+                "train=0.99,val=0.01"
+            )
+        shares[name] = share
+    if not 1 < len(shares) <= _MOST:
+        raise UsageError(
+            f"--split: the number of shares is {len(shares)}; give 2 to {_MOST}, such as train=0.99,val=0.01"
+        )
+    return shares
+
+
+def check_shares(shares: Any) -> dict[str, Fraction]:
+    """Return the shares of a split by name, whose sum is 1.
+
+    Raises
+    ------
+    UsageError
+        When they are none.
+    """
+    if not isinstance(shares, Mapping) or not 1 < len(shares) <= _MOST:
+        raise UsageError(
+            f"split={shares!r}: give 2 to {_MOST} shares by name, such as {{'train': 0.99, 'val': 0.01}}"
+        )
+    for name in shares:
+        if not isinstance(name, str) or not is_plain_name(name):
+            raise UsageError(f"split: name {name!r}: {PLAIN_NAME_RULE}")
+    exact = {name: _read_share(name, share) for name, share in shares.items()}
+    if abs(sum(exact.values(), Fraction(-1))) > _TOLERANCE:
+        total = float(sum(exact.values()))
+        raise UsageError(f"split: the shares add up to {total:.10g}; let them add up to 1")
+    return exact
+
+
+def _read_share(name: str, share: Any) -> Fraction:
+    try:
+        exact = Fraction(share) if isinstance(share, float | str | Fraction) else Fraction()
+    except (ValueError, ZeroDivisionError):
+        exact = Fraction()
+    if not 0 < exact < 1:
+        raise UsageError(f"split: share {share!r} of {name!r}: give a number between 0 and 1")
+    return exact
+
+
+def apportion(total: int, weights: Sequence[float | Fraction]) -> list[int]:
+    """Return whole numbers in proportion to weights, whose sum is the total: those of the largest remainders.
+
+    >>> apportion(10, [2, 1, 1])
+    [5, 3, 2]
+    """
+    parts = [Fraction(weight) for weight in weights]
+    exact = [total * part / sum(parts) for part in parts]
+    counts = [int(one) for one in exact]
+    by_remainder = sorted(range(len(exact)), key=lambda index: counts[index] - exact[index])
+    for index in by_remainder[: total - sum(counts)]:
+        counts[index] += 1
+    return counts
+
+
+def count_before(done: int, counts: Sequence[int]) -> list[int]:
+    """Return how many of the first `done` records are of each part, if these have `counts` records in all.
+
+    The first part gets its share rounded down, the second its share of what is left, and so on. No number falls when
+    `done` rises, the sum is `done`, and at the end the numbers are `counts`. With n > 1 parts, a number, and what is
+    added to it from one `done` to another, is off the exact share by less than n - 1; remainders add up from part to part.
+
+    >>> [count_before(done, [2, 1, 1]) for done in range(5)]
+    [[0, 0, 0], [0, 0, 1], [1, 0, 1], [1, 1, 1], [2, 1, 1]]
+    """
+    found, left = [], sum(counts)
+    for count in counts:
+        share = done * count // left if left else 0
+        found.append(share)
+        done, left = done - share, left - count
+    return found
+
 
 _STREAM = stream_of("split")
 _CHUNK_ROWS = 1 << 20

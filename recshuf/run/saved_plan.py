@@ -16,21 +16,18 @@ from recshuf.errors import (
     UnfinishedOutputError,
     UsageError,
 )
+from recshuf.job.parts import STAGES
 from recshuf.job.plan import Cut, count_shards
-from recshuf.job.task_plan import STAGES
 from recshuf.output.manifest import Manifest, manifest_path
-from recshuf.output.sealed import is_sealed, seal
-from recshuf.records.input_counts import InputCounts
-from recshuf.run.pipeline import run_job
-from recshuf.run.resolving.resolve import find_destination, resolve_job
-from recshuf.run.resume import Earlier, describe_job
+from recshuf.output.run_log import is_sealed, name_result, read_results, seal
+from recshuf.records.digests import InputCounts
+from recshuf.run.bad_records import check_bad
+from recshuf.run.driver import run_job
+from recshuf.run.header import Earlier, SharedRun, check_format, damaged_plan, describe_job, find_tasks
+from recshuf.run.open_run import adopt_set, join_run, read_run
+from recshuf.run.passes import do_work
+from recshuf.run.resolve import find_destination, resolve_job
 from recshuf.run.set_folders import check_sets, open_sets
-from recshuf.run.tasks.bad_records import check_bad
-from recshuf.run.tasks.gather_task import adopt_set
-from recshuf.run.tasks.open_run import join_run, read_run
-from recshuf.run.tasks.results import name_result, read_results
-from recshuf.run.tasks.shared_run import SharedRun, check_format, damaged_plan, find_tasks
-from recshuf.run.tasks.work import do_work
 from recshuf.storage.settings import StorageOptions
 
 if TYPE_CHECKING:
@@ -38,11 +35,10 @@ if TYPE_CHECKING:
 
     from recshuf.job.job import Job
     from recshuf.job.plan import Plan
-    from recshuf.job.progress import Progress
-    from recshuf.job.report import ShuffleReport
-    from recshuf.output.journal import Entry
-    from recshuf.output.transaction import Destination
-    from recshuf.run.tasks.open_run import OpenRun
+    from recshuf.job.report import Progress, ShuffleReport
+    from recshuf.output.run_log import Entry
+    from recshuf.output.stage import Destination
+    from recshuf.run.open_run import OpenRun
 
 
 def save_plan(job: Job, progress: Progress) -> tuple[Plan, dict[str, Any]]:

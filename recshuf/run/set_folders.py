@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import OutputError, PileError
 from recshuf.output.pile_sets import PILES_PREFIX, remove_sets
-from recshuf.piles.sets.pile_file import ObjectPileFile
-from recshuf.piles.sets.scratch import Scratch
+from recshuf.piles.set_folder import ObjectPileFile, Scratch
 from recshuf.storage.reading.objects import Stores, count_read_bytes
 from recshuf.storage.reading.read_ahead import UNIT_BYTES
 from recshuf.storage.urls import Url, is_url
 from recshuf.storage.writing.bucket import Conflict, Match, MissingUpload
 from recshuf.storage.writing.buckets import open_bucket
-from recshuf.storage.writing.file_parts import PART_THREADS, send_file
-from recshuf.storage.writing.upload_folder import UploadFolder
+from recshuf.storage.writing.parts import PART_THREADS, UploadFolder, send_file
 from recshuf.system.paths import choose_temp_dir, real_path
 from recshuf.system.threads import Pool
 
@@ -32,6 +30,7 @@ if TYPE_CHECKING:
     from recshuf.interfaces import Stamp
     from recshuf.job.job import Job
     from recshuf.storage.reading.objects import ObjectHandle
+
 
 _COPY_BYTES = 4 << 20
 _OPENED_AHEAD = 16

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from recshuf.job.report import PassReport
-    from recshuf.records.input_counts import InputCounts
-    from recshuf.run.resolving.resolve import ResolvedJob
-    from recshuf.run.workspace import Workspace
+    from recshuf.records.digests import InputCounts
+    from recshuf.run.open_run import Workspace
+    from recshuf.run.resolve import ResolvedJob
 
 
 def describe_inputs(resolved: ResolvedJob, workspace: Workspace, counts: InputCounts) -> list[FileReport]:

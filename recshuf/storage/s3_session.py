@@ -7,12 +7,12 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import UsageError
-from recshuf.storage.credentials import check_text
 from recshuf.storage.requests import ATTEMPTS
-from recshuf.storage.settings import ENDPOINT_REMEDY, is_endpoint, parse_flag
+from recshuf.storage.settings import ENDPOINT_REMEDY, check_text, is_endpoint, parse_flag
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
 
 _CONNECTIONS = 16
 _SESSION_OPTIONS = {

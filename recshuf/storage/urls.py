@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 
 from recshuf.errors import UsageError
-from recshuf.system.schemes import ALIASES, FILE, SCHEMES, find_scheme
+from recshuf.system.paths import ALIASES, FILE, SCHEMES, find_scheme
 
 _BUCKET = re.compile(r"[A-Za-z0-9._:$-]+")
 """Names that some store takes; with other characters, libraries ask for another bucket, or crash."""

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+
 BASE_BYTES = 150 * 10**6
 """Memory of Python and libraries, which ``--memory`` excludes."""
-
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # from malloc.h
 _MOST_KEPT_BYTES = 32 << 20
 """The C library accepts no higher threshold."""

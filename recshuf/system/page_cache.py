@@ -1,13 +1,18 @@
-"""Page cache: reading pages ahead, dropping them, and writing them to the device."""
+"""Page cache: reading pages ahead, dropping them, and writing them to the device.
+
+The number of files that a process may have open.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import errno
 import io
 import os
+import resource
 from contextlib import suppress
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,12 +21,29 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 
+T = TypeVar("T")
+
+
+def open_more(open_file: Callable[[], T]) -> T:
+    """Return what a function opens. If too many files are open, the soft limit is raised to the hard one first.
+
+    Raises
+    ------
+    OSError
+        When it cannot be opened.
+    """
+    try:
+        return open_file()
+    except OSError as error:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if error.errno != errno.EMFILE or soft == hard:
+            raise
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        return open_file()
+
+
 _BEHIND_BYTES = 16 << 20
-
-
 _KEPT_BYTES = 4 * _BEHIND_BYTES
-
-
 _SYNC_FILE_RANGE_WRITE, _SYNC_FILE_RANGE_DONE = 2, 7  # from linux/fs.h
 
 

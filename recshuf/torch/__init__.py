@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from recshuf.torch.data_loader import PileDataLoader
+from recshuf.torch.dataset import PileDataset
+
 try:
     import torch as _torch
 except ImportError as error:
     raise ImportError(
         "recshuf.torch needs PyTorch, which is not installed; install recshuf[torch]"
     ) from error
-
-from recshuf.torch.data_loader import PileDataLoader
-from recshuf.torch.dataset import PileDataset
-
 __all__ = ["PileDataLoader", "PileDataset"]
-
 del _torch

@@ -13,14 +13,8 @@ from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
 from recshuf.errors import UsageError
 from recshuf.train.loader import PileLoader
-from recshuf.train.workers.shared_position import MOST_WORKERS, TRAINER, SharedPosition
-from recshuf.train.workers.sharing import (
-    PARCEL_BYTES,
-    SharedBatch,
-    SharedBlock,
-    end_with_parent,
-    share_batches,
-)
+from recshuf.train.sharing import PARCEL_BYTES, SharedBatch, SharedBlock, end_with_parent, share_batches
+from recshuf.train.workers import MOST_WORKERS, TRAINER, SharedPosition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,8 +22,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from recshuf.train.blocks import Block
-    from recshuf.train.transforms import Transform
+    from recshuf.train.blocks import Block, Transform
+
 
 _WORKERS_COUNT = (
     "state_dict: worker processes make the batches, and this process cannot count those that the training loop has "

@@ -1,4 +1,7 @@
-"""Blocks: the records of some groups, of which batches are made: Arrow record batches, or arrays or tensors by name."""
+"""Blocks: the records of some groups, of which batches are made: Arrow record batches, or arrays or tensors by name.
+
+Batches that a function of the trainer changes, with a seed for each record.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute  # else the first batch would import it, to put rows in order
 
 from recshuf.errors import UsageError
+from recshuf.records.arrays import view_bytes, wrap_values
 from recshuf.records.batch import concat_batches
 from recshuf.train.columns import show_column, view_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    Transform = Callable[[Any, NDArray[np.uint64]], Any]
+    """Gets a batch and the seeds of its records, of shape ``(n,)``, and returns what the trainer gets."""
 
 OUTPUTS = ("numpy", "arrow", "torch")
 """Forms of batches."""
@@ -155,3 +163,41 @@ def make_batch(output: str, records: pa.RecordBatch) -> Any:
     """Return records as a batch of a form: views where the records can be written to."""
     block = choose_block(output)(records)
     return block.cut([Part(block, 0, records.num_rows)])
+
+
+_SEEDS = "seeds"
+
+
+def append_seeds(records: pa.RecordBatch, seeds: NDArray[np.uint64]) -> pa.RecordBatch:
+    """Return records with their seeds as the last column."""
+    return records.append_column(_SEEDS, wrap_values(seeds, pa.uint64()))
+
+
+class TransformedBlock:
+    """A block whose batches are transformed; see `Block`.
+
+    Parameters
+    ----------
+    records
+        Records whose last column is their seeds.
+    make_block
+        Makes the block of the other columns.
+    """
+
+    def __init__(
+        self,
+        records: pa.RecordBatch,
+        make_block: Callable[[pa.RecordBatch], Block],
+        transform: Transform,
+    ) -> None:
+        self.seeds: NDArray[np.uint64] = view_bytes(records.columns[-1]).view(np.uint64)
+        self.inner = make_block(records.select(range(records.num_columns - 1)))
+        self.transform = transform
+
+    @staticmethod
+    def cut(parts: Sequence[Part]) -> Any:
+        """See `Block`."""
+        first = parts[0].block
+        seeds = np.concatenate([block.seeds[start:stop] for block, start, stop in parts])
+        batch = first.inner.cut([Part(block.inner, start, stop) for block, start, stop in parts])
+        return first.transform(batch, seeds)

@@ -12,12 +12,12 @@ from recshuf.audit.order.battery import Score
 from recshuf.audit.order.check import combine_reports, score_matching
 from recshuf.audit.order.matching import Matching
 from recshuf.errors import CheckError, UsageError
-from recshuf.piles.order.epochs import EpochOrder
-from recshuf.piles.order.groups import Groups
+from recshuf.piles.epochs import EpochOrder
+from recshuf.piles.groups import Groups
 from recshuf.records.provenance import pack_provenance, unpack_provenance
-from recshuf.train.ids import ID
+from recshuf.train.columns import ID
 from recshuf.train.loader import PileLoader
-from recshuf.train.stores import open_piles
+from recshuf.train.selection import open_piles
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recshuf.audit.order.check import CheckReport
-    from recshuf.job.progress import Progress
-    from recshuf.piles.store.stored import StoredPiles
+    from recshuf.job.report import Progress
+    from recshuf.piles.kept.stored import StoredPiles
+
 
 _BATCH = 4096
 _SIMULATIONS = 64

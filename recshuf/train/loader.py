@@ -7,26 +7,25 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import UsageError
-from recshuf.piles.order.epochs import MAX_EPOCH, EpochOrder
+from recshuf.piles.epochs import MAX_EPOCH, EpochOrder
 from recshuf.records.keys import MAX_PILES
-from recshuf.system.numbers import check_number
+from recshuf.system.units import check_number
 from recshuf.train.batch_reader import BatchReader
 from recshuf.train.blocks import choose_block
 from recshuf.train.columns import iterate_rows
-from recshuf.train.packing.documents import DocumentSource
-from recshuf.train.packing.packed_loader import PackedLoader
-from recshuf.train.position import Position, count_batches
+from recshuf.train.documents import DocumentSource
+from recshuf.train.packing import PackedLoader
 from recshuf.train.schedule import Sharding
-from recshuf.train.selection import list_columns
-from recshuf.train.state import LoaderState, find_position
-from recshuf.train.stores import open_piles
+from recshuf.train.selection import list_columns, open_piles
+from recshuf.train.state import LoaderState, Position, count_batches, find_position
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
-    from recshuf.train.transforms import Transform
+    from recshuf.train.blocks import Transform
+
 
 _MOST_AHEAD = 1 << 16
 

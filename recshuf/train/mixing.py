@@ -20,20 +20,18 @@ import xxhash
 from numpy.random import Philox, SeedSequence
 
 from recshuf.errors import UsageError
-from recshuf.piles.order.epochs import MAX_EPOCH
-from recshuf.records.apportioning import apportion, count_before
-from recshuf.records.arrays.arrow_views import wrap_values
-from recshuf.records.arrays.taking import take_rows
+from recshuf.piles.epochs import MAX_EPOCH
+from recshuf.records.arrays import take_rows, wrap_values
 from recshuf.records.batch import concat_batches
 from recshuf.records.keys import ORDER_VERSION, sort_by_key
-from recshuf.system.numbers import check_number
+from recshuf.records.split import apportion, count_before
+from recshuf.system.units import check_number
 from recshuf.train.blocks import choose_block, make_batch
 from recshuf.train.loader import PileLoader
-from recshuf.train.position import Position, count_batches
 from recshuf.train.prefetch import close_at_exit
 from recshuf.train.schedule import Sharding
 from recshuf.train.selection import list_columns
-from recshuf.train.state import STATE_VERSION, find_position
+from recshuf.train.state import STATE_VERSION, Position, count_batches, find_position
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -41,6 +39,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recshuf.train.batch_reader import BatchReader
+
 
 STORE = "_store"
 """Name of the column with the number of the store."""

@@ -19,15 +19,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
     from concurrent.futures import Future
 
+
 LEAST_AWAY = 0.5
 """Part of the CPU time that a value takes for which the consumer must be away, so that computing ahead pays.
 
 Two threads of Python take turns. In a loop that does nothing else, that takes more than what they do at once saves.
 """
-
 Item = TypeVar("Item")
 Value = TypeVar("Value")
-
 _unfinished: WeakSet[Generator[Any]] = WeakSet()
 
 

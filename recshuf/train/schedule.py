@@ -26,12 +26,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from recshuf.errors import UsageError
-from recshuf.system.numbers import check_number
+from recshuf.system.units import check_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
+
 
 MOST_STEPS = 2**53 - 1
 

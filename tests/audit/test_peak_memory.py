@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from benchmarks.data import make_data
-from recshuf.audit.verify.memory_budget import READING_SHARE, divide_memory
+from recshuf.audit.verify.record_sets import READING_SHARE, divide_memory
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import recshuf
-from recshuf.piles.store.upkeep import drop_store
+from recshuf.piles.kept.upkeep import drop_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -64,7 +64,7 @@ class TestErrors:
         def fail(*_: object, **__: object) -> None:
             raise error
 
-        monkeypatch.setattr("recshuf.api.shuffle", fail)
+        monkeypatch.setattr("recshuf.api.runs.shuffle", fail)
         result = call(lines)
         assert result.returncode == code
         assert_one_line(result.stderr, *words)

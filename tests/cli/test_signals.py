@@ -109,7 +109,7 @@ def test_an_error_that_a_signal_led_to_is_told_as_the_signal(tmp_path: Path, err
     (tmp_path / "in.txt").write_bytes(numbers(10))
     code = f"""
         import os, signal, sys
-        from recshuf import api
+        from recshuf.api import runs
         from recshuf.cli import main
         def shuffle(*_, **__):
             try:
@@ -118,7 +118,7 @@ def test_an_error_that_a_signal_led_to_is_told_as_the_signal(tmp_path: Path, err
                 error = {error}
                 error.add_note("finished parts are kept")
                 raise error
-        api.shuffle = shuffle
+        runs.shuffle = shuffle
         sys.exit(main.main())
     """
     command = [sys.executable, "-c", textwrap.dedent(code), "in.txt", "-o", "out.txt"]

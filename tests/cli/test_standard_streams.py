@@ -16,8 +16,8 @@ import pytest
 
 import recshuf
 from recshuf.errors import UsageError
-from recshuf.run import pipeline
-from recshuf.run.resolving import decoding
+from recshuf.run import decoding
+from recshuf.run import driver as pipeline
 from recshuf.storage.reading.local_listing import name_stdin
 from tests.support.formats.format_tools import OneWayWriter
 from tests.support.numbered_files import make_inputs, read_ids

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from recshuf.cli.task_command import make_task_command
+from recshuf.cli.task_commands import make_task_command
 
 SCALE = Path(__file__).resolve().parents[2] / "docs" / "scale.md"
 LOOP = re.compile(r"^ *set -o pipefail\n *for stage in .*?^ *done$", re.MULTILINE | re.DOTALL)

@@ -8,10 +8,9 @@ from contextlib import closing
 
 import pytest
 
-from recshuf.engines.local import LocalEngine, run_threads
 from recshuf.errors import Interrupted, Stopped
 from recshuf.system import threads
-from recshuf.system.threads import Pool
+from recshuf.system.threads import LocalEngine, Pool, run_threads
 
 
 def test_results_come_in_the_order_of_completion():

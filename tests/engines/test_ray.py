@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from recshuf.engines.registry import open_engine
 from recshuf.errors import Interrupted, UsageError
+from recshuf.run.engines import open_engine
 from tests.support.numbered_files import make_inputs
 from tests.support.output_trees import list_tree
 

@@ -149,7 +149,8 @@ def main() -> int:
 
 def _parsing_modules() -> list[object]:
     from recshuf.formats.compression import readers
-    from recshuf.formats.lines import blocks, cutting
+    from recshuf.formats.lines import cutting
+    from recshuf.formats.lines import files as blocks
     from recshuf.job import schema_file
 
     return [cutting, blocks, readers, schema_file]

@@ -11,10 +11,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from recshuf.errors import MemoryLimitError
-from recshuf.job.input_sizes import InputSize
-from recshuf.job.plan import Costs, Cut, Limits
+from recshuf.job.plan import Costs, Cut, InputSize, Limits
 from recshuf.job.planner import make_plan
-from recshuf.job.reading_planner import halve_blocks, plan_reading
+from recshuf.job.sizing import halve_blocks, plan_reading
 from recshuf.output.objects.uploader import UploadLimits
 from recshuf.storage.reading.objects import count_read_bytes
 from recshuf.system.units import format_size, parse_size, round_up

@@ -13,18 +13,29 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from recshuf.errors import MemoryLimitError
-from recshuf.job.input_sizes import InputSize, InputSizes
-from recshuf.job.pile_sizing import (
+from recshuf.job.plan import (
+    INPUT_BYTES,
+    Costs,
+    Cut,
+    InputSize,
+    InputSizes,
+    Limits,
+    Plan,
+    shard_bounds,
+    sum_known,
+)
+from recshuf.job.planner import make_plan
+from recshuf.job.sizing import (
     LEAST_SHARED_REGIONS,
     MAX_PLANNED_PILES,
     MAX_SETS,
     SHARED_BYTES,
+    SMALLEST_BLOCK,
     assign_sets,
     choose_set_bytes,
+    halve_blocks,
+    plan_reading,
 )
-from recshuf.job.plan import INPUT_BYTES, Costs, Cut, Limits, Plan, shard_bounds, sum_known
-from recshuf.job.planner import make_plan
-from recshuf.job.reading_planner import SMALLEST_BLOCK, halve_blocks, plan_reading
 from recshuf.piles.layout import PileLayout, region_bytes
 from recshuf.records.keys import MAX_PILES
 from recshuf.system.units import parse_size

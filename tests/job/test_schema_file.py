@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from recshuf.errors import InputError
-from recshuf.formats.jsonl.decoding.decoder import JsonDecoder
+from recshuf.formats.jsonl.decoder import JsonDecoder
 from recshuf.job.schema_file import read_schema
 
 

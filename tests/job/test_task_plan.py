@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recshuf.job.input_sizes import InputSize
-from recshuf.job.pile_sizing import OBJECT_REGION_BYTES, REGION_BYTES
-from recshuf.job.plan import Costs, Cut, Limits, Plan
+from recshuf.job.parts import MOST_SETS, TaskPlan, divide, find_large_inputs
+from recshuf.job.plan import Costs, Cut, InputSize, Limits, Plan
 from recshuf.job.planner import make_plan
-from recshuf.job.task_plan import MOST_SETS, TaskPlan, divide, find_large_inputs
+from recshuf.job.sizing import OBJECT_REGION_BYTES, REGION_BYTES
 from tests.support.effort import examples
 
 GB = 10**9

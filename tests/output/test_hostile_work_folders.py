@@ -9,8 +9,8 @@ import pytest
 
 import recshuf
 from recshuf.errors import OutputError
-from recshuf.output.local.journal import FileJournal, read_journal
-from recshuf.output.local.shard_files import ShardFiles
+from recshuf.output.local.log import FileJournal, read_journal
+from recshuf.output.local.stage import ShardFiles
 from recshuf.output.manifest import manifest_path
 from recshuf.system.paths import is_sole_file, open_sole
 from tests.support.numbered_files import make_inputs

@@ -11,8 +11,7 @@ import pytest
 
 from recshuf.job.job import Epoch
 from recshuf.job.report import FileReport
-from recshuf.output.checksum import find_checksum
-from recshuf.output.manifest import Manifest, manifest_path
+from recshuf.output.manifest import Manifest, find_checksum, manifest_path
 from recshuf.version import __version__
 
 if TYPE_CHECKING:

@@ -20,10 +20,11 @@ import pytest
 import recshuf
 from recshuf.errors import DiskFullError, InputError, OutputError, PileError, UsageError
 from recshuf.interfaces import BadRecords
-from recshuf.output import bad_lines, quarantine
+from recshuf.output import quarantine
+from recshuf.output import quarantine as bad_lines
 from recshuf.output.manifest import manifest_path
 from recshuf.output.quarantine import Quarantine, check_path
-from recshuf.run.resolving import resolve
+from recshuf.run import resolve
 from tests.support.formats.bad_json import BAD
 from tests.support.formats.json_oracle import is_sound
 from tests.support.processes.killed_runs import run_and_die
@@ -431,7 +432,7 @@ def test_a_commit_that_fails_brings_the_old_file_back(
         assert len(read(tmp_path / "bad")) > 1, "the file must be whole before the shards are in place"
         raise OutputError("no")
 
-    monkeypatch.setattr("recshuf.output.local.work_folder.commit", fail)
+    monkeypatch.setattr("recshuf.output.local.stage.commit", fail)
     with pytest.raises(OutputError, match="no"):
         shuffle(inputs, tmp_path / "out", tmp_path / "bad", overwrite=True)
     assert (tmp_path / "bad").read_bytes() == b"before"
@@ -479,7 +480,7 @@ def test_a_run_killed_with_the_file_in_place_is_continued(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("recshuf.output.local.work_folder.commit", die)
+        patch.setattr("recshuf.output.local.stage.commit", die)
         patch.setattr(Quarantine, "withdraw", lambda _: None)
         with pytest.raises(KeyboardInterrupt):
             shuffle(inputs, tmp_path / "out", tmp_path / "bad", shards=2)

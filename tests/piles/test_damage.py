@@ -18,8 +18,8 @@ import pytest
 
 import recshuf
 from recshuf.errors import PileError, UsageError
-from recshuf.piles.sets import scratch
-from recshuf.piles.store.stored import StoredPiles
+from recshuf.piles import set_folder as scratch
+from recshuf.piles.kept.stored import StoredPiles
 from tests.support.effort import some
 
 if TYPE_CHECKING:

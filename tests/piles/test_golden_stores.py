@@ -20,7 +20,7 @@ import xxhash
 from numpy.random import Philox, SeedSequence
 
 import recshuf
-from recshuf.piles.store.stored import StoredPiles
+from recshuf.piles.kept.stored import StoredPiles
 from tests.support.stores.store_reader import Row, read_footer, read_snapshot, read_store
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "stores-1.zip"

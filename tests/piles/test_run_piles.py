@@ -12,18 +12,17 @@ import pyarrow as pa
 import pytest
 
 from recshuf.errors import DiskFullError, OutputError, PileError
-from recshuf.piles.encoding.codec import FlatCodec
-from recshuf.piles.encoding.slices import PREFIX_BYTES, Origin
+from recshuf.piles import pile_set as pile_sets
+from recshuf.piles.codec import FlatCodec
+from recshuf.piles.footer import SetDescription, SetSource
 from recshuf.piles.layout import SPILL_COMPRESSIONS, StorePlan
-from recshuf.piles.reader import PileReader
-from recshuf.piles.run_piles import RunPiles
-from recshuf.piles.sets import pile_set as pile_sets
-from recshuf.piles.sets.footer import SetDescription, SetSource
-from recshuf.piles.sets.pile_set import GrowingPileSet
-from recshuf.piles.sets.scratch import Scratch
+from recshuf.piles.pile_set import GrowingPileSet
+from recshuf.piles.regions import PileReader
+from recshuf.piles.set_folder import Scratch
+from recshuf.piles.slices import PREFIX_BYTES, Origin
+from recshuf.piles.store import RunPiles
 from recshuf.records.batch import Records
-from recshuf.records.digests import Digest
-from recshuf.records.input_counts import InputCount
+from recshuf.records.digests import Digest, InputCount
 from recshuf.records.keys import sort_by_key
 from tests.support.formats.format_tools import find_open_files
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recshuf.records.apportioning import apportion, count_before
+from recshuf.records.split import apportion, count_before
 
 
 @given(st.integers(0, 10**12), st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=6))

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recshuf.piles.encoding.codec import FlatCodec, RecordCodec, choose_codec
-from recshuf.records.arrays.taking import take_rows
+from recshuf.piles.codec import FlatCodec, RecordCodec, choose_codec
+from recshuf.records.arrays import take_rows
 from recshuf.records.batch import Records, concat_records
 from tests.support.effort import examples
 from tests.support.record_batches import FLAT, OTHER, make_batch

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recshuf.records import split as module
+from recshuf.records.batch import RowRange
 from recshuf.records.keys import draw_keys, stream_of
-from recshuf.records.rows import RowRange
 from recshuf.records.split import Split
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import recshuf
 from recshuf.errors import AlreadyCompleteError, OutputExistsError
 from recshuf.output.manifest import manifest_path
-from recshuf.run.complete_output import _may_be_same
+from recshuf.run.verify import _may_be_same
 from tests.support.numbered_files import FORMATS, make_inputs
 
 if TYPE_CHECKING:

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-import recshuf.engines.local
-import recshuf.run.passes.gather
+import recshuf.run.gather
+import recshuf.system.threads
 from recshuf.audit.order.battery import LIMIT
-from recshuf.piles.reader import PileReader
-from recshuf.piles.sets.scratch import Scratch
+from recshuf.piles.regions import PileReader
+from recshuf.piles.set_folder import Scratch
 from recshuf.records.keys import draw_keys, sort_by_key
-from recshuf.run.passes.gather import PileRun, iterate_runs
+from recshuf.run.gather import PileRun, iterate_runs
 from tests.support.effort import TRIES_ALL, examples
 from tests.support.formats.fake_format import MAGIC, TRAILER, FakeSource, FakeTarget, make_fixed_shape
 from tests.support.order_statistics import battery, permutation_chi_square
@@ -59,7 +59,7 @@ def draw_orders(n: int, seeds: Sequence[int], folder: Path) -> NDArray[np.int64]
     threaded = len(seeds) // THREADED_SHARE
     orders = [draw_order(source, seed, scratch) for seed in seeds[:threaded]]
     with pytest.MonkeyPatch.context() as patch:
-        for module in (recshuf.engines.local, recshuf.run.passes.gather):
+        for module in (recshuf.system.threads, recshuf.run.gather):
             patch.setattr(module, "Pool", InlineExecutor)
         orders += [draw_order(source, seed, scratch) for seed in seeds[threaded:]]
     scratch.close()

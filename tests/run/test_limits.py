@@ -15,7 +15,7 @@ import pytest
 import recshuf
 from benchmarks.data import make_data
 from recshuf.errors import MemoryLimitError
-from recshuf.piles.sets.scratch import Scratch
+from recshuf.piles.set_folder import Scratch
 from tests.support.numbered_files import FORMATS, make_inputs, order_of, read_ids
 from tests.support.output_trees import list_shards
 

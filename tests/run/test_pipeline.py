@@ -19,7 +19,7 @@ import zstandard
 import recshuf
 from recshuf.errors import UsageError
 from recshuf.output.manifest import manifest_path
-from recshuf.run.resolving import resolve
+from recshuf.run import resolve
 from recshuf.system import page_cache
 from recshuf.system.page_cache import WriteBehind
 from tests.support.formats.format_tools import OneWayReader, OneWayWriter

@@ -14,13 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import recshuf
-import recshuf.run.resolving.decoding as decoding
-import recshuf.run.resolving.resolve as resolve
+import recshuf.run.decoding as decoding
+import recshuf.run.resolve as resolve
 from recshuf.errors import RecshufError, UsageError
 from recshuf.formats.parquet import FORMAT
 from recshuf.interfaces import InputFile, InputSummary, ReadOptions, WriteOptions
 from recshuf.job.plan import Costs
-from recshuf.output.local.journal import FileJournal
+from recshuf.output.local.log import FileJournal
 from recshuf.output.manifest import manifest_path
 from recshuf.records.provenance import ProvenanceDecoder
 from tests.support.formats.format_tools import decompress_file

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import recshuf
-import recshuf.run.resolving.resolve as resolve
+import recshuf.run.resolve as resolve
 from recshuf.errors import AlreadyCompleteError, InputError, OutputError, UsageError
-from recshuf.job.progress import SilentProgress
-from recshuf.output.local.journal import FileJournal, read_journal
-from recshuf.output.local.shard_files import ShardFiles
-from recshuf.output.local.work_folder import WorkFolder
+from recshuf.job.report import SilentProgress
+from recshuf.output.local.log import FileJournal, read_journal
+from recshuf.output.local.stage import ShardFiles, WorkFolder
 from recshuf.output.manifest import manifest_path
-from recshuf.piles.sets.pile_set import GrowingPileSet
+from recshuf.piles.pile_set import GrowingPileSet
 from tests.support.numbered_files import FORMATS, make_inputs
 from tests.support.processes.killed_runs import Killed, kill_after, run, run_and_die
 
@@ -300,7 +299,7 @@ def test_other_versions_are_named(tmp_path: Path, key: str, monkeypatch: pytest.
         monkeypatch.setattr("pyarrow.__version__", "0.0.1")
     else:
         monkeypatch.setattr(
-            f"recshuf.run.resume.{'ORDER_VERSION' if key == 'order' else '__version__'}", "other"
+            f"recshuf.run.header.{'ORDER_VERSION' if key == 'order' else '__version__'}", "other"
         )
     with pytest.raises(UsageError, match=r"the version of .* was .* and is"):
         run(inputs, tmp_path / "out", resume=True)

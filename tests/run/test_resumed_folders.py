@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import recshuf.run.resolving.resolve as resolve
+import recshuf.run.resolve as resolve
 from recshuf.errors import DiskFullError, InputError, OutputError, UsageError
-from recshuf.piles.sets.scratch import Scratch
+from recshuf.piles.set_folder import Scratch
 from tests.support.numbered_files import make_inputs
 from tests.support.output_tools import read_tree
 from tests.support.processes.killed_runs import run, run_and_die

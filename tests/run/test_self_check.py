@@ -14,33 +14,34 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import recshuf
-import recshuf.piles.reader as reader
-import recshuf.run.passes.scatter as scatter
-import recshuf.run.resolving.resolve as resolve
+import recshuf.piles.regions as reader
+import recshuf.run.resolve as resolve
+import recshuf.run.scatter as scatter
 from recshuf.errors import CheckError
-from recshuf.formats.hdf5.writing.sink import Hdf5Sink
+from recshuf.formats.hdf5.sink import Hdf5Sink
 from recshuf.formats.lines.sink import LineSink
-from recshuf.formats.parquet.writing.sink import ParquetSink
-from recshuf.piles.reader import PileReader
+from recshuf.formats.parquet.sink import ParquetSink
+from recshuf.piles.pile_set import GrowingPileSet, PileSet
+from recshuf.piles.regions import PileReader
 from recshuf.piles.resident import ResidentPiles
-from recshuf.piles.sets.pile_set import GrowingPileSet, PileSet
 from recshuf.records.batch import Records
 from recshuf.records.digests import (
     Digest,
     Digests,
+    InputCount,
+    InputCounts,
     digest_records,
     find_fingerprints,
     record_lengths,
     sum_digests,
 )
-from recshuf.records.input_counts import InputCount, InputCounts
 from tests.support.numbered_files import FORMATS, make_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from recshuf.piles.encoding.slices import Slice
+    from recshuf.piles.slices import Slice
     from recshuf.system.buffers import Allocate
 
 SINKS = {"text": LineSink, "jsonl": LineSink, "csv": LineSink, "parquet": ParquetSink, "hdf5": Hdf5Sink}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import recshuf
-import recshuf.run.workspace as space
+import recshuf.run.open_run as space
 from recshuf.errors import DiskFullError
 from recshuf.system.units import format_size
 from tests.support.numbered_files import FORMATS, make_inputs

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from recshuf.output.local.destination import LocalDestination
-    from recshuf.output.local.work_folder import WorkFolder
+    from recshuf.output.local.stage import WorkFolder
 
 
 def write_run(folder: Path, *names: str, content: str = "old") -> None:

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from recshuf.job.plan import Plan
-from recshuf.job.progress import SilentProgress
-from recshuf.piles.encoding.codec import choose_codec
+from recshuf.job.report import SilentProgress
+from recshuf.piles.codec import choose_codec
 from recshuf.piles.layout import StorePlan
-from recshuf.piles.reader import PileReader
-from recshuf.piles.run_piles import RunPiles
-from recshuf.piles.sets.scratch import Scratch
+from recshuf.piles.regions import PileReader
+from recshuf.piles.set_folder import Scratch
+from recshuf.piles.store import RunPiles
 from recshuf.records.keys import draw_keys
-from recshuf.run.passes.gather import Gather, GatherTask, check_written
-from recshuf.run.passes.scatter import Scatter, ScatterTask
+from recshuf.run.gather import Gather, GatherTask, check_written
+from recshuf.run.scatter import Scatter, ScatterTask
 from tests.support.formats.fake_format import FakeTarget, read_shard
 
 if TYPE_CHECKING:
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recshuf.interfaces import Decoder, Sink, Source
-    from recshuf.records.digests import Digest
-    from recshuf.records.input_counts import InputCounts
+    from recshuf.records.digests import Digest, InputCounts
     from tests.support.formats.fake_format import FakeSource
 
 UNLIMITED = 1 << 40

@@ -18,9 +18,9 @@ from torch.utils.data import DataLoader, get_worker_info
 
 from recshuf.errors import UsageError
 from recshuf.torch import PileDataLoader, PileDataset
-from recshuf.train import cutting
+from recshuf.train import batch_reader as cutting
+from recshuf.train import parcels
 from recshuf.train.loader import PileLoader
-from recshuf.train.workers import parcels
 from tests.support.stores.epoch_oracle import flatten
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 
 from recshuf.errors import UsageError
 from recshuf.torch import PileDataLoader, PileDataset
-from recshuf.train import cutting
+from recshuf.train import batch_reader as cutting
 from recshuf.train.loader import PileLoader
 
 if TYPE_CHECKING:

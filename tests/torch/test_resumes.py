@@ -19,7 +19,7 @@ from torch.utils.data._utils import worker as torch_worker
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from recshuf.torch import PileDataset
-from recshuf.train import cutting
+from recshuf.train import batch_reader as cutting
 from tests.support.stores.epoch_oracle import Rules, cut_batches, flatten, group_records
 from tests.support.stores.fake_piles import FakePiles
 

@@ -41,7 +41,7 @@ def install_hooks(
 
 def _refuse_exchange() -> None:
     """Be a file system on which directories cannot change places."""
-    from recshuf.output.local import commit
+    from recshuf.output.local import stage as commit
 
     def refuse(first: Path, second: Path) -> None:
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
@@ -67,7 +67,7 @@ def _choose_numbers(numbers: Mapping[str, Any]) -> None:
 
 
 def _damage_before_gather(damage: Damage, report: int) -> None:
-    from recshuf.run.passes.gather import Gather
+    from recshuf.run.gather import Gather
 
     original = Gather.run
 

@@ -13,7 +13,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import CheckError, UsageError
-from recshuf.piles.order.epochs import EpochOrder
+from recshuf.piles.epochs import EpochOrder
 from recshuf.records.provenance import FILE_SHIFT
 from recshuf.train import check
 

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from recshuf.errors import UsageError
 from recshuf.train.blocks import Part, choose_block
-from recshuf.train.columns import iterate_rows
-from recshuf.train.ids import ID_TYPE
+from recshuf.train.columns import ID_TYPE, iterate_rows
 from recshuf.train.loader import PileLoader
 from tests.support.record_batches import OTHER, values_of
 from tests.support.stores.fake_piles import FakePiles

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import recshuf
-from recshuf.piles.order.epochs import RESHUFFLES
+from recshuf.piles.epochs import RESHUFFLES
 from tests.support.stores.epoch_oracle import (
     Record,
     Rules,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from recshuf.errors import PileError, UsageError
 from recshuf.system.buffers import allocate
-from recshuf.train import cutting
+from recshuf.train import batch_reader as cutting
 from recshuf.train import prefetch as prefetching
 from recshuf.train.loader import PileLoader
 from tests.support.stores.epoch_oracle import Rules, cut_batches, flatten, group_records

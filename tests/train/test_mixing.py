@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import recshuf
 from recshuf.errors import UsageError
-from recshuf.piles.order.epochs import MAX_EPOCH
+from recshuf.piles.epochs import MAX_EPOCH
 from recshuf.records.keys import MAX_SEED
 from recshuf.train.loader import PileLoader
 from recshuf.train.mixing import MixLoader

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from recshuf.errors import UsageError
-from recshuf.piles.order.epochs import MAX_EPOCH
+from recshuf.piles.epochs import MAX_EPOCH
 from recshuf.records.keys import MAX_SEED
 from recshuf.train.schedule import MOST_STEPS
 from recshuf.train.state import LoaderState, find_position

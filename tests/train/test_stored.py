@@ -20,7 +20,8 @@ import pytest
 
 import recshuf
 from recshuf.errors import ConversionError, PileError, UsageError
-from recshuf.train import batch_reader, cutting, prefetch
+from recshuf.train import batch_reader, prefetch
+from recshuf.train import batch_reader as cutting
 from recshuf.train.blocks import ArrowBlock
 from recshuf.train.loader import PileLoader
 from tests.support.golden_inputs import make_inputs

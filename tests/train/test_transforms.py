@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recshuf.errors import UsageError
-from recshuf.piles.order.epochs import EpochOrder
+from recshuf.piles.epochs import EpochOrder
 from recshuf.train.loader import PileLoader
 from tests.support.stores.fake_piles import FakePiles
 

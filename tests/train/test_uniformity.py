@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recshuf.piles.order.epochs import EpochOrder
-from recshuf.piles.order.groups import Groups
-from recshuf.piles.order.rekeyed import RekeyedPiles
+from recshuf.piles.epochs import EpochOrder
+from recshuf.piles.groups import Groups
+from recshuf.piles.rekeyed import RekeyedPiles
 from recshuf.records.provenance import find_origins
 from recshuf.train.schedule import Schedule, Sharding
 from tests.support.order_statistics import permutation_chi_square

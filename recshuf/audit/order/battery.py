@@ -41,10 +41,8 @@ if TYPE_CHECKING:
 
 LIMIT = 6.0
 """Most deviations from its expectation that a statistic may have."""
-
 MIN_RECORDS = 1_000
 """The normal approximations need so many records."""
-
 _FEW_BLOCKS = 32
 _RESIDUES = 100
 _RESIDUE_BLOCKS = 50
@@ -186,10 +184,8 @@ _ORDER_MEASURES: Mapping[str, Callable[[Order], Measure]] = {
     "cycles": measure_cycles,
     "maxima": measure_maxima,
 }
-
 _BUFFER_MEANING = "Neighbours stay together, as after a shuffle buffer that holds about {share} of the data."
 """The meaning of short steps whose distribution is that of a shuffle buffer."""
-
 _MEANINGS: Mapping[str, tuple[str, str]] = {
     "blocks": (
         "Parts of the input are still together: records moved too short a way, or in pieces.",

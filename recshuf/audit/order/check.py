@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from recshuf.audit.order.battery import MIN_RECORDS, Score, combine_scores, run_battery
-from recshuf.audit.order.sampling import SEED, match_output, sample_column
-from recshuf.audit.order.value_ranks import order_by_value
+from recshuf.audit.order.sampling import SEED, match_output, order_by_value, sample_column
 from recshuf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,10 +17,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from recshuf.audit.order.matching import Matching
-    from recshuf.audit.order.sample import BottomKSample
+    from recshuf.audit.order.matching import BottomKSample, Matching
     from recshuf.job.job import Job
-    from recshuf.job.progress import Progress
+    from recshuf.job.report import Progress
 
 
 @dataclass(frozen=True, slots=True)

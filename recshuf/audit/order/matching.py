@@ -1,16 +1,140 @@
-"""Which record of the inputs each record of an output is: records with equal hashes match."""
+"""Which record of the inputs each record of an output is: records with equal hashes match.
+
+The order of an output by its own columns of provenance, which say where each record was read.
+
+A bottom-k sample of records: those with the smallest of random priorities, drawn while records are read.
+"""
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+import xxhash
+
+from recshuf.audit.verify.record_sets import divide_memory
+from recshuf.errors import InputError, UsageError
+from recshuf.records.provenance import (
+    FILE_COLUMN,
+    MAX_INPUTS,
+    MAX_ROWS,
+    ROW_COLUMN,
+    pack_provenance,
+    unpack_provenance,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from recshuf.audit.order.sample import BottomKSample
+
+MOST_SAMPLED = 1_000_000
+"""The k of a sample whose records are small."""
+_MOST_BYTES = 1 << 30
+_HIGHEST = 2**64 - 1
+
+
+class SampledRecords(NamedTuple):
+    """Some records: shape ``(n,)`` each."""
+
+    values: pa.Array
+    priorities: NDArray[np.uint64]
+    provenance: NDArray[np.uint64]
+    """File index and row number, as `pack_provenance` returns them."""
+
+    @property
+    def files(self) -> NDArray[np.int64]:
+        """The file index of each record."""
+        return unpack_provenance(self.provenance)[0]
+
+    def at_level(self, level: int) -> SampledRecords:
+        """Return the records whose priority is at most 2^-`level` of the highest."""
+        keep = np.flatnonzero(self.priorities <= np.uint64(_HIGHEST >> level))
+        if len(keep) == len(self.priorities):
+            return self
+        return SampledRecords(self.values.take(pa.array(keep)), self.priorities[keep], self.provenance[keep])
+
+
+class BottomKSample:
+    """Keeps the values of the records with the smallest priorities; many threads may add.
+
+    A record is kept if its priority is below a threshold, which halves whenever too many are kept. So what is kept
+    depends on the priorities alone, and not on the order of calls.
+
+    Parameters
+    ----------
+    most_records
+        Most records to keep.
+    most_bytes
+        Most bytes of their values.
+    """
+
+    def __init__(self, most_records: int = MOST_SAMPLED, most_bytes: int = _MOST_BYTES) -> None:
+        self.records = 0
+        """Number of records added, kept or not."""
+        self.level = 0
+        """How often the threshold was halved: each record was kept with probability ``2 ** -level``."""
+        self.kept = 0
+        """Number of records kept."""
+        self._kept_bytes = 0
+        self._most_records = most_records
+        self._most_bytes = most_bytes
+        self._parts: list[SampledRecords] = []
+        self._lock = threading.Lock()
+
+    @classmethod
+    def within(cls, memory_bytes: int, sample_count: int = 1) -> BottomKSample:
+        """Return one of `sample_count` samples, 1 or 2, that fit a memory limit beside the reading of records."""
+        budget = divide_memory(memory_bytes, sample_count)
+        return cls(min(MOST_SAMPLED, budget.sample_records), min(_MOST_BYTES, budget.sample_bytes))
+
+    def add(self, values: pa.Array, priorities: NDArray[np.uint64], file: int, first_row: int) -> None:
+        """Add consecutive records of a file by value and priority."""
+        provenance = pack_provenance(np.int64(file), np.arange(first_row, first_row + len(values)))
+        part = SampledRecords(values, priorities, provenance).at_level(self.level)
+        with self._lock:
+            self.records += len(priorities)
+            self._parts.append(part)
+            self._count(part)
+            while self.kept > self._most_records or self._kept_bytes > self._most_bytes:
+                self._raise_level(self.level + 1)
+
+    def take(self, level: int = 0) -> SampledRecords:
+        """Return the records kept at the sample's level, or at a higher one, ordered by file and row.
+
+        Raises
+        ------
+        UsageError
+            When no record is kept, or the values are too large for one array.
+        """
+        self._raise_level(max(level, self.level))
+        if not self.kept:
+            raise UsageError("there are no records to check")
+        parts = [part for part in self._parts if len(part.priorities)]
+        self._parts = []
+        parts.sort(key=lambda part: int(part.provenance[0]))  # each holds consecutive records
+        values = pa.chunked_array([part.values for part in parts]).combine_chunks()
+        if isinstance(values, pa.ChunkedArray):
+            raise UsageError("the values are too large to be compared; choose a smaller column")
+        priorities = np.concatenate([part.priorities for part in parts])
+        provenance = np.concatenate([part.provenance for part in parts])
+        self._parts = [SampledRecords(values, priorities, provenance)]
+        return self._parts[0]
+
+    def _raise_level(self, level: int) -> None:
+        self.level = level
+        self.kept = self._kept_bytes = 0
+        for index, part in enumerate(self._parts):
+            self._parts[index] = part.at_level(level)
+            self._count(self._parts[index])
+
+    def _count(self, part: SampledRecords) -> None:
+        self.kept += len(part.priorities)
+        self._kept_bytes += part.values.nbytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,3 +229,112 @@ def _count_duplicates(values: NDArray[np.uint64]) -> int:
     """
     same = values[1:] == values[:-1]
     return int(np.count_nonzero(np.append(same, False) | np.insert(same, 0, False)))
+
+
+_REMEDY = "it takes an output written with --provenance; else give --against INPUT... or --column NAME"
+_ODD, _MIX = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
+_HALF = np.uint64(32)
+
+
+class ProvenanceReader:
+    """Reads the columns of provenance as one number per record; many threads may read.
+
+    A file's index is the order in which its name is first read, which depends on the threads.
+    """
+
+    def __init__(self) -> None:
+        self._codes: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def read(self, table: pa.RecordBatch) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+        """Return the provenance of each record and a priority that is a hash of it, shape ``(n,)`` each.
+
+        Raises
+        ------
+        UsageError
+            When the columns are missing, or do not hold what a run writes.
+        """
+        names, rows = _find_columns(table)
+        encoded = names.dictionary_encode()
+        files = [str(name) for name in encoded.dictionary.to_pylist()]
+        index = encoded.indices.to_numpy()
+        codes = np.array(self._encode(files), np.uint64)[index]
+        seeds = np.array([xxhash.xxh3_64_intdigest(name.encode()) for name in files], np.uint64)[index]
+        return pack_provenance(codes, rows), _hash_rows(seeds, rows)
+
+    def _encode(self, names: list[str]) -> list[int]:
+        with self._lock:
+            codes = [self._codes.setdefault(name, len(self._codes)) for name in names]
+        if len(self._codes) > MAX_INPUTS:
+            raise UsageError(f"column {FILE_COLUMN!r} names more than {MAX_INPUTS:,} files; {_REMEDY}")
+        return codes
+
+    def match_records(self, sample: BottomKSample, output: str) -> Matching:
+        """Return the order of an output's records, input files ordered by name.
+
+        Parameters
+        ----------
+        sample
+            Provenance of the records, as `read` returns it.
+        output
+            The output's name for messages.
+
+        Raises
+        ------
+        InputError
+            When two records have the same provenance.
+        """
+        given = sample.take().values.to_numpy()
+        names = sorted(self._codes)
+        ranks = np.empty(len(names), np.int64)
+        ranks[[self._codes[name] for name in names]] = np.arange(len(names))
+        codes, rows = unpack_provenance(given)
+        files = ranks[codes]
+        provenance = pack_provenance(files, rows)
+        order = rank(provenance)
+        _check_unique(provenance, order, names, output)
+        sizes = np.bincount(files, minlength=len(names)).tolist()
+        return Matching(order, sizes, sample.records, share=0.5**sample.level)
+
+
+def _find_columns(table: pa.RecordBatch) -> tuple[pa.Array, NDArray[np.uint64]]:
+    """Return file names as text, and row numbers."""
+    known = table.schema.names
+    for name in (FILE_COLUMN, ROW_COLUMN):
+        if name not in known:
+            raise UsageError(f"there is no column {name!r}; {_REMEDY}")
+    names, rows = (table.column(known.index(name)) for name in (FILE_COLUMN, ROW_COLUMN))
+    if pt.is_dictionary(names.type):
+        names = names.dictionary_decode()
+    is_text = pt.is_string(names.type) or pt.is_large_string(names.type)
+    if not is_text or not pt.is_integer(rows.type) or names.null_count or rows.null_count:
+        raise UsageError(
+            f"columns {FILE_COLUMN!r} and {ROW_COLUMN!r} must hold file names and row numbers; {_REMEDY}"
+        )
+    bounds = pc.min_max(rows)
+    if len(rows) and not 0 <= bounds["min"].as_py() <= bounds["max"].as_py() < MAX_ROWS:
+        raise UsageError(f"column {ROW_COLUMN!r} holds a value that is not a row number; {_REMEDY}")
+    return names, rows.to_numpy().astype(np.uint64)
+
+
+def _hash_rows(seeds: NDArray[np.uint64], rows: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return a hash of each row number and its file's seed, the same in every output."""
+    hashes = (rows + np.uint64(1)) * _ODD ^ seeds
+    for _ in range(2):
+        hashes = (hashes ^ hashes >> _HALF) * _MIX
+    return hashes ^ hashes >> _HALF
+
+
+def _check_unique(
+    provenance: NDArray[np.uint64], order: NDArray[np.int64], names: list[str], output: str
+) -> None:
+    ordered = np.empty_like(provenance)
+    ordered[order] = provenance
+    repeated = np.flatnonzero(ordered[1:] == ordered[:-1])
+    if len(repeated):
+        file, row = (int(numbers[0]) for numbers in unpack_provenance(ordered[repeated[:1]]))
+        raise InputError(
+            output,
+            f"row {row} of {names[file]} is there more than once",
+            remedy="name each shuffle by itself, or give --against INPUT..., which compares contents",
+        )

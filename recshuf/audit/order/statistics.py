@@ -18,10 +18,8 @@ if TYPE_CHECKING:
 
 _MAX_BUFFER_SHARE = 0.2
 """Steps of longer buffers look more and more like those of a uniformly random order."""
-
 _MIN_BUFFER = 20
 """In records. The quartiles of the steps of shorter buffers are too coarse to identify their distribution."""
-
 _LAW_TOLERANCE = 0.06
 """Tolerance of quartiles: those of a buffer of a fifth of the data are off by 0.04, of two buffers in a row by 0.08."""
 

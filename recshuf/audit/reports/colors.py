@@ -27,7 +27,6 @@ ROOTS_TO_LINEAR = np.array(
         [-0.0041960863, -0.7034186147, 1.7076147010],
     ]
 )
-
 _RAMP_STOPS = np.array(
     [
         [0.25, 0.11, 300],
@@ -39,9 +38,7 @@ _RAMP_STOPS = np.array(
     ]
 )
 """Lightness, chroma and hue in degrees: ever lighter, so that the order shows without hues."""
-
 RAMP_STEPS = 128
-
 LABEL_COLOURS = np.array(
     [
         [0, 114, 178],
@@ -56,7 +53,6 @@ LABEL_COLOURS = np.array(
     np.uint8,
 )
 """The palette of Okabe and Ito, safe for colour-blind readers; the first two differ most."""
-
 GREY = np.array([216, 216, 216], np.uint8)
 """Colour of missing values and of labels without one. A darker grey looks purple to readers who do not see green."""
 

@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from recshuf.audit.order.battery import Score
     from recshuf.audit.order.shufflers import Method
 
+
 COUNT = 100_000
 SEED = 7
 _FILE_COUNT = 100
 _SIDE = 128
 _ROW_SIDE = 256
-
 ROW: Mapping[str, tuple[str, Mapping[str, float]]] = {
     "one buffer, 10 %": ("one buffer", {"ratio": 0.1}),
     "uneven interleave": ("parallel interleave, uneven shards", {"shard_count": 8, "parallel_reads": 8}),

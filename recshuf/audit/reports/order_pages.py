@@ -1,4 +1,7 @@
-"""HTML pages about the order of records and about a run."""
+"""HTML pages about the order of records and about a run.
+
+Pictures of the order of records in files: of data alone, or of inputs and output side by side.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+import pyarrow as pa
+
 from recshuf.audit.order.battery import LIMIT
 from recshuf.audit.order.check import CheckReport, combine_reports, score_matching, score_values
-from recshuf.audit.order.sampling import match_output, sample_column
-from recshuf.audit.reports.colors import Ramp
+from recshuf.audit.order.sampling import MOST_LABELS, match_output, name_codes, rank_densely, sample_column
+from recshuf.audit.reports.colors import Labels, Ramp
 from recshuf.audit.reports.html import (
     Bar,
     Bars,
@@ -25,7 +31,7 @@ from recshuf.audit.reports.html import (
     render_page,
     show_deviations,
 )
-from recshuf.audit.reports.order_pictures import draw_matching, draw_values
+from recshuf.audit.reports.picture import Panel, draw_picture, encode_png
 from recshuf.audit.reports.text import check_notes, check_verdict, count_of, duration, plan_lines
 from recshuf.errors import UsageError
 from recshuf.output.manifest import manifest_path
@@ -34,10 +40,79 @@ from recshuf.system.units import format_size
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from recshuf.audit.order.matching import BottomKSample, Matching
+    from recshuf.audit.reports.colors import Key
     from recshuf.audit.reports.html import Part
     from recshuf.job.job import Job
-    from recshuf.job.progress import Progress
-    from recshuf.job.report import FileReport, ShuffleReport
+    from recshuf.job.report import FileReport, Progress, ShuffleReport
+
+
+BEFORE, AFTER = "before", "after"
+
+
+def draw_matching(matching: Matching) -> list[Panel]:
+    """Return the panels of inputs and output, coloured by the records' positions in the inputs."""
+    count = len(matching.order)
+    positions = np.arange(count) / max(1, count - 1)
+    before = Panel(BEFORE, positions, round(count / matching.share))
+    return [before, Panel(AFTER, positions[matching.order], matching.records)]
+
+
+def draw_values(samples: Sequence[BottomKSample], column: str) -> tuple[list[Panel], Key]:
+    """Return a panel for each of one or two samples of a column's values, and the colours of all panels.
+
+    Raises
+    ------
+    UsageError
+        When values have no order, or the two samples have no type in common.
+    """
+    taken = [sample.take().values for sample in samples]
+    try:
+        both = pa.chunked_array([values.cast(taken[0].type) for values in taken])
+    except pa.ArrowException as error:
+        raise UsageError(f"column {column!r} is not the same before and after: {error}") from error
+    codes, key = _choose_key(both, column)
+    parts = np.split(codes, np.cumsum([len(values) for values in taken])[:-1])
+    titles = [BEFORE, AFTER] if len(samples) > 1 else [""]
+    panels = [
+        Panel(name, values, sample.records)
+        for name, values, sample in zip(titles, parts, samples, strict=True)
+    ]
+    return panels, key
+
+
+def picture_matching(job: Job, progress: Progress, id_column: str | None, title: str) -> bytes:
+    """Return a PNG of the records of inputs and output, coloured by their positions in the inputs.
+
+    Raises
+    ------
+    RecshufError
+        As `recshuf.audit.order.sampling.match_output` does, and when Pillow is not installed.
+    """
+    panels = draw_matching(match_output(job, progress, id_column))
+    return encode_png(draw_picture(panels, Ramp(), title))
+
+
+def picture_values(jobs: Sequence[Job], progress: Progress, column: str, title: str) -> bytes:
+    """Return a PNG of the records of one or two jobs' inputs, coloured by the values of a column.
+
+    Raises
+    ------
+    RecshufError
+        As `recshuf.audit.order.sampling.sample_column` does; when values have no order, or Pillow is not installed.
+    """
+    panels, key = draw_values([sample_column(job, progress, column, len(jobs)) for job in jobs], column)
+    return encode_png(draw_picture(panels, key, title))
+
+
+def _choose_key(values: pa.ChunkedArray, column: str) -> tuple[np.ndarray, Key]:
+    """Return a number for each value and its colours: label codes if there are few labels, else ranks on a ramp."""
+    codes = rank_densely(values)
+    sizes = np.bincount(codes)
+    if len(sizes) <= MOST_LABELS and len(sizes) < len(codes):
+        return codes, Labels(name_codes(values, codes), sizes.tolist(), column)
+    return codes / max(1, len(sizes) - 1), Ramp(f"{column}, by rank", "lowest", "highest")
+
 
 _SCORE_COLUMNS = (
     Column("statistic"),
@@ -47,10 +122,8 @@ _SCORE_COLUMNS = (
 )
 _FEW = 10
 """Smaller figures have three decimals."""
-
 _MANY = 10_000_000
 """From here figures are in millions, so that the table fits a phone."""
-
 _MAX_FILES = 50
 """A longer table of files is folded."""
 

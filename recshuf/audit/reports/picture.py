@@ -2,6 +2,8 @@
 
 A picture is an array of uint8, shape ``(rows, columns, 3)``. A page that has its own text needs `paint_panel` and
 `encode_png`; `draw_picture` adds title, legend and caption. Pillow, which draws text and writes PNG, is imported late.
+
+The Hilbert curve: a path through all cells of a square whose near steps are near cells.
 """
 
 from __future__ import annotations
@@ -13,7 +15,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from recshuf.audit.reports.captions import PAPER, Style, load_pillow
-from recshuf.audit.reports.hilbert import trace_curve
 from recshuf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,9 +26,31 @@ if TYPE_CHECKING:
 
     Pixels = NDArray[np.uint8]
 
+
+def trace_curve(level: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return rows and columns of the cells of a square of side ``2 ** level``, in the order of the curve.
+
+    The curve starts in the top left corner (row 0) and ends in the top right one. Each level consists of four smaller
+    curves, the first and last mirrored at a diagonal so that their ends meet::
+
+        0 3
+        1 2
+
+    >>> rows, columns = trace_curve(1)
+    >>> list(zip(rows.tolist(), columns.tolist()))
+    [(0, 0), (1, 0), (1, 1), (0, 1)]
+    """
+    rows = columns = np.zeros(1, np.int64)
+    for side in 2 ** np.arange(level):
+        rows, columns = (
+            np.concatenate((columns, rows + side, rows + side, side - 1 - columns)),
+            np.concatenate((rows, columns, columns + side, 2 * side - 1 - rows)),
+        )
+    return rows, columns
+
+
 SIDE = 512
 """Default side of a panel in pixels: two panels fit a page of 1,200 pixels."""
-
 _PATH_SENTENCE = (
     "Records follow a Hilbert curve from the top left corner to the top right one, "
     "so that neighbours in the data lie close together."

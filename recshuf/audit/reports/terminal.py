@@ -9,14 +9,14 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from recshuf.audit.reports.text import one_line
-from recshuf.job.progress import SilentProgress
+from recshuf.job.report import SilentProgress
 from recshuf.system.units import format_size
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Display
     from rich.progress import TaskID
 
-    from recshuf.job.progress import Progress
+    from recshuf.job.report import Progress
 
 
 def say(text: str) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from recshuf.job.plan import Plan
     from recshuf.job.report import ScatterReport, ShuffleReport
 
+
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 

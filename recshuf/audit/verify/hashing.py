@@ -16,18 +16,13 @@ import pyarrow.types as pt
 from recshuf.audit.verify.type_classes import is_bytes, sorted_fields
 from recshuf.audit.verify.word_hashing import HASH_BYTES, ByteStrings, HashKey, add_nulls, combine, hash_bytes
 from recshuf.errors import ConversionError
-from recshuf.records.arrays.arrow_views import (
-    is_any_list,
-    is_list_view,
-    unpack_bits,
-    view_bytes,
-    view_offsets,
-)
+from recshuf.records.arrays import is_any_list, is_list_view, unpack_bits, view_bytes, view_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
+
 
 PIECE_BYTES = 2 << 20
 _PIECE_BYTES_PER_COLUMN = 16 << 10

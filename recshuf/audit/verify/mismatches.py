@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from recshuf.audit.verify.memory_budget import divide_memory
-from recshuf.piles.encoding.codec import choose_codec
-from recshuf.piles.encoding.slices import Origin
+from recshuf.audit.verify.record_sets import divide_memory
+from recshuf.piles.codec import choose_codec
 from recshuf.piles.layout import StorePlan
-from recshuf.piles.reader import PileReader
-from recshuf.piles.run_piles import RunPiles
-from recshuf.records.arrays.arrow_views import view_bytes, wrap_values
+from recshuf.piles.regions import PileReader
+from recshuf.piles.slices import Origin
+from recshuf.piles.store import RunPiles
+from recshuf.records.arrays import view_bytes, wrap_values
 from recshuf.records.batch import Records
 from recshuf.records.provenance import pack_provenance, unpack_provenance
 
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from recshuf.piles.sets.scratch import Scratch
+    from recshuf.piles.set_folder import Scratch
+
 
 INPUTS, OUTPUT = 0, 1
 """Indices of the two record sets."""

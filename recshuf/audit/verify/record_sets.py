@@ -1,10 +1,17 @@
-"""A set of records, the inputs or the output: its files, how they are read, and the hash of each record."""
+"""A set of records, the inputs or the output: its files, how they are read, and the hash of each record.
+
+How verify and check divide the memory limit.
+
+While records are read, 60 % are for reading: batches, their decoding and hashing. 25 % are for what is kept of them: a
+sample's values, or hashes of records that may differ; two samples have 20 % each. Reading gives its share back before
+samples are matched and tested, or piles of hashes are compared.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 import pyarrow.types as pt
@@ -15,8 +22,8 @@ from recshuf.errors import InputError, RecshufError, UsageError
 from recshuf.formats import NameRules, load_format
 from recshuf.output.manifest import Manifest, manifest_path
 from recshuf.output.objects.written import read_object_manifest
-from recshuf.piles.store.store_folder import StoreFolder
-from recshuf.records.arrays.arrow_views import is_any_list
+from recshuf.piles.kept.folder import StoreFolder
+from recshuf.records.arrays import is_any_list
 from recshuf.storage.reading.listing import InputLister
 from recshuf.storage.reading.objects import Stores
 from recshuf.storage.urls import is_url
@@ -30,7 +37,32 @@ if TYPE_CHECKING:
     from recshuf.audit.verify.word_hashing import HashKey
     from recshuf.interfaces import Decoder, InputFile, ReadOptions, Source
     from recshuf.job.job import Job
-    from recshuf.job.progress import Progress
+    from recshuf.job.report import Progress
+
+
+READING_SHARE = 0.6
+_RECORD_BYTES = 128
+"""Memory of matching and testing a record, without its value."""
+
+
+class MemoryBudget(NamedTuple):
+    """Shares of a memory limit beside that of reading."""
+
+    sample_records: int
+    """Most records of a sample."""
+    sample_bytes: int
+    """Most bytes of their values."""
+    search_bytes: int
+    """Most bytes of hashes kept in memory; more are spilled."""
+    pile_bytes: int
+    """Size of a pile of hashes."""
+
+
+def divide_memory(memory_bytes: int, sample_count: int = 1) -> MemoryBudget:
+    """Return the shares of a memory limit for an audit that holds so many samples at once, 1 or 2."""
+    kept_bytes = memory_bytes // 4
+    sample_bytes = kept_bytes if sample_count == 1 else memory_bytes // 5
+    return MemoryBudget(memory_bytes // _RECORD_BYTES, sample_bytes, kept_bytes, memory_bytes // 32)
 
 
 _BLOCK_BYTES = 1 << 20

@@ -9,10 +9,11 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from recshuf.errors import ConversionError
-from recshuf.records.arrays.arrow_views import is_any_list
+from recshuf.records.arrays import is_any_list
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
 
 _CLASSES: tuple[tuple[str, Callable[[pa.DataType], bool]], ...] = (
     ("null", pt.is_null),

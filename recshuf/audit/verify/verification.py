@@ -15,7 +15,7 @@ from recshuf.audit.verify.record_sets import read_manifest
 from recshuf.errors import UsageError
 from recshuf.job.report import DownloadReport, FileReport
 from recshuf.output.manifest import Manifest
-from recshuf.piles.sets.scratch import Scratch
+from recshuf.piles.set_folder import Scratch
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
 from recshuf.storage.reading.listing import check_unchanged
 from recshuf.storage.reading.objects import list_requests
@@ -28,12 +28,11 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from recshuf.audit.verify.comparison import Comparison
+    from recshuf.audit.verify.comparison import Comparison, RecordReader
     from recshuf.audit.verify.mismatches import Mismatch
-    from recshuf.audit.verify.record_readers import RecordReader
     from recshuf.audit.verify.record_sets import RecordSet
     from recshuf.job.job import Job
-    from recshuf.job.progress import Progress
+    from recshuf.job.report import Progress
 
 
 @dataclass(frozen=True, slots=True)

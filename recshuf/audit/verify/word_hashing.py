@@ -14,14 +14,13 @@ import secrets
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-
-# Not as `np.random`: NumPy imports that when it is first asked for, and not safely if two threads ask.
 from numpy.random import Philox, SeedSequence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
+
 
 _BLOCK_WORDS = 64
 BLOCK_BYTES = 8 * _BLOCK_WORDS

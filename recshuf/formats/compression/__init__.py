@@ -10,7 +10,8 @@ from recshuf.interfaces import NameSuffix
 
 if TYPE_CHECKING:
     from recshuf.formats.compression.encoders import PieceEncoder
-    from recshuf.formats.compression.streams import ByteReader, Readable
+    from recshuf.formats.compression.readers import ByteReader, Readable
+
 
 COMPRESSIONS = ("none", "zstd", "gzip", "bz2", "xz", "lz4")
 OUTPUT_SUFFIXES = {"none": "", "zstd": ".zst", "gzip": ".gz", "bz2": ".bz2", "xz": ".xz", "lz4": ".lz4"}
@@ -19,9 +20,7 @@ INPUT_SUFFIXES = {suffix: name for name, suffix in OUTPUT_SUFFIXES.items() if su
     ".gzip": "gzip",
     ".bzip2": "bz2",
 }
-HEAD_BYTES = 18
 """Bytes that `recognise_compression` needs."""
-
 _FOREIGN_SUFFIXES = {
     ".lzma": "lzma",
     ".br": "brotli",

@@ -18,6 +18,7 @@ import zstandard
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+
 _GZIP_MAGIC = b"\x1f\x8b\x08\x00\x00\x00\x00\x00"
 _GZIP_UNIX = b"\x03"
 _GZIP_LAST_BLOCK = b"\x03\x00"

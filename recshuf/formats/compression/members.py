@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Protocol
 import lz4.frame
 
 from recshuf.errors import InputError
-from recshuf.formats.compression.streams import CHUNK_BYTES, COPIED_BYTES, LARGEST_WINDOW_BYTES, TRUNCATED
+from recshuf.formats.compression.readers import CHUNK_BYTES, COPIED_BYTES, LARGEST_WINDOW_BYTES, TRUNCATED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from recshuf.formats.compression.streams import Readable
+    from recshuf.formats.compression.readers import Readable
+
 
 _GZIP_BITS = 31
 _XZ_HEAD_BYTES = 12 + 1024  # of a stream and its first block

@@ -1,24 +1,67 @@
-"""Readers of plain and of zstd bytes. Memory is bounded by about one chunk, whatever the data claims."""
+"""Readers of plain and of zstd bytes. Memory is bounded by about one chunk, whatever the data claims.
+
+Protocols of compressed and decompressed byte streams.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import zstandard
 
 from recshuf.errors import InputError
-from recshuf.formats.compression import HEAD_BYTES
-from recshuf.formats.compression.streams import (
-    CHUNK_BYTES,
-    COPIED_BYTES,
-    LARGEST_WINDOW_BYTES,
-    TRUNCATED,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from recshuf.formats.compression.streams import Readable
+
+HEAD_BYTES = 18
+CHUNK_BYTES = 1 << 17
+"""Compressed bytes read at once."""
+COPIED_BYTES = 1 << 20
+"""Bytes decompressed and then copied at once, which bounds the second copy."""
+LARGEST_WINDOW_BYTES = 1 << 31
+TRUNCATED = "is truncated: its compressed data ends in the middle"
+
+
+class ByteReader(Protocol):
+    """Bytes in order, decompressed."""
+
+    @property
+    def window_bytes(self) -> int:
+        """Memory of the window of the data so far, in bytes; a few hundred KiB come on top."""
+        ...
+
+    def limit_window(self, max_window_bytes: int) -> None:
+        """Accept no zstd window or xz dictionary that is larger.
+
+        Raises
+        ------
+        InputError
+            When a frame so far has a larger one; from `readinto`, when a later one has.
+        """
+        ...
+
+    def readinto(self, view: memoryview) -> int:
+        """Fill a part of `view` and return its size in bytes; 0 at the end of the data."""
+        ...
+
+    def close(self) -> None:
+        """Release what is open. Idempotent."""
+        ...
+
+
+class Readable(Protocol):
+    """Bytes of a file in order."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return up to `size` bytes, none at the end."""
+        ...
+
+    def close(self) -> None:
+        """Release what is open. Idempotent."""
+        ...
+
 
 _SKIPPABLE_HEAD_BYTES = 8
 _BLOCK_HEAD_BYTES = 3

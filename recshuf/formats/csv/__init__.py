@@ -10,8 +10,7 @@ from recshuf.errors import UsageError
 from recshuf.formats.compression import COMPRESSIONS
 from recshuf.formats.csv.cutter import CsvCutter
 from recshuf.formats.csv.quotes import Dialect
-from recshuf.formats.csv.ranges import RangeCuts, RecordRange
-from recshuf.formats.csv.unclosed import CsvBlockReader, UnclosedQuotes
+from recshuf.formats.csv.ranges import CsvBlockReader, RangeCuts, RecordRange, UnclosedQuotes
 from recshuf.formats.lines.sink import LineTarget
 from recshuf.formats.lines.source import LineLayout, LineSource, count_batch_records
 from recshuf.interfaces import Format, FormatNames
@@ -21,10 +20,11 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from recshuf.formats.compression.streams import ByteReader
+    from recshuf.formats.compression.readers import ByteReader
     from recshuf.formats.lines.census import LineInput
-    from recshuf.formats.lines.limit import RecordLimit
+    from recshuf.formats.lines.cutting import RecordLimit
     from recshuf.interfaces import Decoder, Fragment, InputFile, ReadOptions, StoredInputs, WriteOptions
+
 
 _TAB_SUFFIX = ".tsv"
 

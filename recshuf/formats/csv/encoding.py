@@ -12,12 +12,12 @@ import pyarrow.types as pt
 
 from recshuf.errors import ConversionError
 from recshuf.formats.csv.quotes import Dialect, QuoteScanner, State
-from recshuf.formats.values.times import PER_SECOND, check_times, has_factor
-from recshuf.formats.values.utf8 import find_invalid
-from recshuf.records.arrays.decimals import plain_decimals
+from recshuf.formats.values import PER_SECOND, check_times, find_invalid, has_factor
+from recshuf.records.conforming import plain_decimals
 
 if TYPE_CHECKING:
     from recshuf.formats.lines.cutting import Bytes, Positions
+
 
 _SHOWN_BYTES = 40
 

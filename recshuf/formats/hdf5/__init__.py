@@ -12,6 +12,8 @@ unlimited.
 
 In table form a group is a struct and an n-d row nested fixed-size lists; see `tables.forms` for the types. In
 the other direction, an attribute `arrow_type` records types that HDF5 lacks: times, dates, and binary values.
+
+HDF5 shards of a run.
 """
 
 from __future__ import annotations
@@ -20,15 +22,73 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from recshuf.errors import UsageError
-from recshuf.formats.hdf5.file.signature import SIGNATURE, list_places
-from recshuf.interfaces import Format, FormatNames
+from recshuf.formats.hdf5.opening import SIGNATURE, list_places
+from recshuf.formats.hdf5.sink import Hdf5Sink, plan_shard
+from recshuf.interfaces import Format, FormatNames, Sink, Target
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     import pyarrow as pa
 
-    from recshuf.interfaces import Decoder, InputFile, ReadOptions, Source, StoredInputs, Target, WriteOptions
+    from recshuf.formats.hdf5.encoder import TableEncoder
+    from recshuf.formats.hdf5.template import Layout
+    from recshuf.interfaces import Decoder, InputFile, ReadOptions, Source, StoredInputs, WriteOptions
+
+
+class Hdf5Target(Target):
+    """Shards that begin with one image.
+
+    Parameters
+    ----------
+    layout
+        The image, and its datasets of the record.
+    encoder
+        Turns table form into native batches; None if the sinks get native batches.
+    """
+
+    suffix = ".h5"
+
+    def __init__(self, layout: Layout, encoder: TableEncoder | None = None) -> None:
+        self._layout = layout
+        self.notes = tuple(layout.notes.values())
+        self._plan = plan_shard(layout)
+        self._encoder = encoder
+
+    def sink_bytes(self, threads: int) -> int:
+        """Return the memory of rows that wait for a full step, and of chunks being written."""
+        return self._plan.memory_bytes(threads) + len(self._layout.image)
+
+    def open(self, path: Path, threads: int) -> Sink:
+        """Create the file from the image and return its sink."""
+        sink = Hdf5Sink(path, self._layout.image, self._plan, threads)
+        return sink if self._encoder is None else _EncodingSink(sink, self._encoder)
+
+
+class _EncodingSink(Sink):
+    """A sink for table form in front of one for native batches."""
+
+    def __init__(self, sink: Hdf5Sink, encoder: TableEncoder) -> None:
+        self._sink = sink
+        self._encoder = encoder
+
+    @property
+    def record_count(self) -> int:
+        """See `Sink`."""
+        return self._sink.record_count
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append the records of a batch of the target's schema."""
+        self._sink.write(self._encoder.encode(batch))
+
+    def close(self) -> None:
+        """Complete the file."""
+        self._sink.close()
+
+    def abort(self) -> None:
+        """Close the file as it is."""
+        self._sink.abort()
 
 
 class Hdf5Format(Format):
@@ -37,7 +97,7 @@ class Hdf5Format(Format):
     @cached_property
     def names(self) -> FormatNames:
         """See `Format`."""
-        from recshuf.formats.hdf5.filters.names import list_compressions
+        from recshuf.formats.hdf5.filters import list_compressions
 
         return FormatNames("hdf5", (".h5", ".hdf5", ".hdf", ".he5"), list_compressions())
 
@@ -55,10 +115,9 @@ class Hdf5Format(Format):
 
     def open_target(self, schema: pa.Schema, layout: object | None, options: WriteOptions) -> Target:
         """Return the target; `options.compression` replaces the compression of the inputs."""
-        from recshuf.formats.hdf5.filters.names import check_compression
-        from recshuf.formats.hdf5.tables.layout import TableEncoder, make_layout
-        from recshuf.formats.hdf5.target import Hdf5Target
-        from recshuf.formats.hdf5.writing.template import Layout, recompress_image
+        from recshuf.formats.hdf5.encoder import TableEncoder, make_layout
+        from recshuf.formats.hdf5.filters import check_compression
+        from recshuf.formats.hdf5.template import Layout, recompress_image
 
         check_compression(options)
         if layout is None:
@@ -73,15 +132,15 @@ class Hdf5Format(Format):
     @property
     def layout_types(self) -> tuple[type, ...]:  # type: ignore[override] # imports the library
         """See `Format`."""
-        from recshuf.formats.hdf5.writing.template import Layout
+        from recshuf.formats.hdf5.template import Layout
 
         return (Layout,)
 
     def restore_decoder(self, stored: StoredInputs) -> Decoder:
         """See `Format`: the image has the datasets of the record."""
-        from recshuf.formats.hdf5.reading.inventory import read_columns
-        from recshuf.formats.hdf5.tables.decoder import TableDecoder
-        from recshuf.formats.hdf5.writing.template import Layout, open_image
+        from recshuf.formats.hdf5.decoder import TableDecoder
+        from recshuf.formats.hdf5.inventory import read_columns
+        from recshuf.formats.hdf5.template import Layout, open_image
 
         if not isinstance(stored.layout, Layout):
             raise TypeError(f"{type(stored.layout).__name__} is no layout of HDF5 inputs")

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from recshuf.errors import InputError
-from recshuf.formats.hdf5.file.contents import walk_file
-from recshuf.formats.hdf5.file.opening import opened, reading
-from recshuf.formats.hdf5.file.types import Kind
-from recshuf.formats.hdf5.reading.inventory import (
+from recshuf.formats.hdf5.chunks import SizeLimit
+from recshuf.formats.hdf5.contents import walk_file
+from recshuf.formats.hdf5.decoder import TableDecoder
+from recshuf.formats.hdf5.inventory import (
     Inventory,
     check_scalars,
     choose_datasets,
@@ -20,17 +20,11 @@ from recshuf.formats.hdf5.reading.inventory import (
     read_inventory,
     take_inventory,
 )
-from recshuf.formats.hdf5.reading.others import (
-    check_same,
-    choose_others,
-    describe_choice,
-    drop_indexes,
-    hash_others,
-)
-from recshuf.formats.hdf5.reading.references import SizeLimit
-from recshuf.formats.hdf5.reading.rows import RowFragment, RowReader
-from recshuf.formats.hdf5.tables.decoder import TableDecoder
-from recshuf.formats.hdf5.writing.template import ImageCopier
+from recshuf.formats.hdf5.opening import opened, reading
+from recshuf.formats.hdf5.others import check_same, choose_others, describe_choice, drop_indexes, hash_others
+from recshuf.formats.hdf5.rows import RowFragment, RowReader
+from recshuf.formats.hdf5.template import ImageCopier
+from recshuf.formats.hdf5.types import Kind
 from recshuf.interfaces import Decoder, Fragment, InputSummary, Source
 from recshuf.storage.reading.objects import look_ahead
 from recshuf.storage.reading.read_ahead import UNIT_BYTES
@@ -38,14 +32,14 @@ from recshuf.storage.reading.read_ahead import UNIT_BYTES
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from recshuf.formats.hdf5.writing.template import Layout
+    from recshuf.formats.hdf5.template import Layout
     from recshuf.interfaces import InputFile, ReadOptions
+
 
 _MOST_BLOCKS = 4
 """Most blocks of a fragment, to let it begin and end with a chunk."""
 _VARIABLE_COPIES = 4
 """Copies of variable-length values: in the library, as Python objects, in Arrow, and one for peaks."""
-
 _CHUNK_COPIES = 3
 """Copies of a chunk: stored, inflated in pieces, and joined."""
 

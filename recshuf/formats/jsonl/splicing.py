@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from recshuf.formats.lines.cutting import Bytes, Positions
 
+
 _SPACE = r"[ \t\r\n]*"
 _BEGINS = rf"^{_SPACE}\{{"
 _ENDS = rf"\}}{_SPACE}$"

@@ -10,7 +10,6 @@ from recshuf.formats.compression import DECOMPRESS, UNPACK, recognise_compressio
 
 FOREIGN_HEAD_BYTES = 4096
 """Bytes that `check_head` needs, if there are so many."""
-
 _TABLE = "write its records as Parquet or JSONL"
 _ARRAY = "write it as HDF5 or Parquet"
 _ENCODE = "convert it to UTF-8"

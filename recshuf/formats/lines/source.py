@@ -6,22 +6,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from recshuf.errors import InputError, UsageError
-from recshuf.formats.lines.blocks import BlockFragment, BlockReader, skip_bytes
 from recshuf.formats.lines.census import Census
-from recshuf.formats.lines.cutter import Cutter
-from recshuf.formats.lines.cutting import OFFSET_BYTES, PIECE_BYTES, SCHEMA
-from recshuf.formats.lines.header import tell_unseen
-from recshuf.formats.lines.joined import read_files
-from recshuf.formats.lines.limit import RecordLimit
-from recshuf.formats.lines.ranges import READ_ON_BYTES, RangeFragment
+from recshuf.formats.lines.cutting import OFFSET_BYTES, PIECE_BYTES, SCHEMA, Cutter, RecordLimit, tell_unseen
+from recshuf.formats.lines.files import BlockFragment, BlockReader, skip_bytes
+from recshuf.formats.lines.ranges import READ_ON_BYTES, RangeFragment, read_files
 from recshuf.interfaces import Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from recshuf.formats.compression.streams import ByteReader
+    from recshuf.formats.compression.readers import ByteReader
     from recshuf.formats.lines.census import LineInput
     from recshuf.interfaces import Fragment, InputFile, Joined, ReadOptions
+
 
 _SAMPLES_BYTES = 64 << 20
 _MIN_SAMPLE_BYTES, _MAX_SAMPLE_BYTES = 1 << 16, 1 << 20

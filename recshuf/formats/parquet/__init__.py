@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from recshuf.formats.parquet.metadata.magic import MAGIC, MAGIC_ENCRYPTED
+from recshuf.formats.parquet.file import MAGIC, MAGIC_ENCRYPTED
 from recshuf.interfaces import Format, FormatNames
 
 if TYPE_CHECKING:
@@ -38,9 +38,8 @@ class ParquetFormat(Format):
 
     def open_target(self, schema: pa.Schema, layout: object | None, options: WriteOptions) -> Target:
         """Return a target whose shards follow `layout`, or what their first rows suggest."""
-        from recshuf.formats.parquet.writing.layout import ParquetLayout
-        from recshuf.formats.parquet.writing.plan import make_plan
-        from recshuf.formats.parquet.writing.sink import ParquetTarget
+        from recshuf.formats.parquet.plan import ParquetLayout, make_plan
+        from recshuf.formats.parquet.sink import ParquetTarget
 
         if layout is not None and not isinstance(layout, ParquetLayout):
             raise TypeError(f"not a layout of Parquet inputs: {type(layout).__name__}")
@@ -49,14 +48,14 @@ class ParquetFormat(Format):
     @property
     def layout_types(self) -> tuple[type, ...]:  # type: ignore[override] # imports the library
         """See `Format`."""
-        from recshuf.formats.parquet.reading.sample import LeafStorage
-        from recshuf.formats.parquet.writing.layout import ParquetLayout
+        from recshuf.formats.parquet.plan import ParquetLayout
+        from recshuf.formats.parquet.sample import LeafStorage
 
         return (ParquetLayout, LeafStorage)
 
     def restore_decoder(self, stored: StoredInputs) -> Decoder:
         """See `Format`: native batches are tables."""
-        from recshuf.formats.parquet.decoder import IdentityDecoder
+        from recshuf.interfaces import IdentityDecoder
 
         return IdentityDecoder(stored.schema)
 

@@ -8,22 +8,15 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from recshuf.errors import MemoryLimitError, UsageError
-from recshuf.formats.parquet.metadata.footer import COLUMN_BYTES, open_footer
-from recshuf.formats.parquet.reading.int96 import choose_unit
-from recshuf.formats.parquet.reading.sample import GroupSample
-from recshuf.formats.parquet.schema.claims import settle_copies
-from recshuf.formats.parquet.schema.declared import DeclaredSchemas
-from recshuf.formats.parquet.schema.partitions import PartitionColumns
-from recshuf.formats.parquet.schema.types import is_ordered
-from recshuf.formats.parquet.schema.union import SchemaUnion, columns_of
-from recshuf.formats.parquet.writing.layout import (
-    CategoryOrder,
-    ParquetLayout,
-    RowCost,
-    choose_row_group_rows,
-)
+from recshuf.formats.parquet.claims import settle_copies
+from recshuf.formats.parquet.columns import PartitionColumns, choose_unit
+from recshuf.formats.parquet.footer import COLUMN_BYTES, DeclaredSchemas, open_footer
+from recshuf.formats.parquet.plan import CategoryOrder, ParquetLayout, RowCost, choose_row_group_rows
+from recshuf.formats.parquet.sample import GroupSample
+from recshuf.formats.parquet.types import is_ordered
+from recshuf.formats.parquet.union import SchemaUnion, columns_of
 from recshuf.interfaces import InputSummary
-from recshuf.records.arrays.field_paths import dotted, split_path
+from recshuf.records.arrays import dotted, split_path
 from recshuf.storage.reading.objects import look_ahead
 from recshuf.storage.reading.read_ahead import UNIT_BYTES
 from recshuf.system.units import format_size, round_up
@@ -31,11 +24,10 @@ from recshuf.system.units import format_size, round_up
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from recshuf.formats.parquet.metadata.file import OpenFile
-    from recshuf.formats.parquet.metadata.footer import Footer
-    from recshuf.formats.parquet.reading.sample import LeafStorage
-    from recshuf.formats.parquet.schema.claims import RangeIndex
-    from recshuf.formats.parquet.schema.declared import Declared
+    from recshuf.formats.parquet.claims import RangeIndex
+    from recshuf.formats.parquet.file import OpenFile
+    from recshuf.formats.parquet.footer import Declared, Footer
+    from recshuf.formats.parquet.sample import LeafStorage
     from recshuf.interfaces import InputFile, ReadOptions
 
 

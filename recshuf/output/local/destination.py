@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recshuf.errors import MissingFolderError, OutputError, OutputExistsError
-from recshuf.output.local.output_path import OutputPath
-from recshuf.output.local.task_folder import LocalTaskFolder
-from recshuf.output.local.task_shards import FileTaskShards
-from recshuf.output.local.work_folder import WorkFolder
+from recshuf.output.local.log import LocalTaskFolder
+from recshuf.output.local.stage import FileTaskShards, OutputPath, WorkFolder
 from recshuf.output.manifest import Manifest, manifest_path
-from recshuf.output.task_folder import TASK_FOLDER
-from recshuf.output.transaction import Destination
+from recshuf.output.run_log import TASK_FOLDER
+from recshuf.output.stage import Destination
 from recshuf.system.paths import real_path, refuse_below_file, write_error
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from recshuf.output.transaction import FinishedShard
+    from recshuf.output.stage import FinishedShard
 
 
 MANY = 32

@@ -9,16 +9,11 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import OutputError, OutputExistsError, UsageError
 from recshuf.job.report import UploadReport
-from recshuf.output.objects.clean_command import format_clean_command
-from recshuf.output.objects.commits import has_unfinished
-from recshuf.output.objects.journal import ObjectJournal
-from recshuf.output.objects.keys import OutputKeys
-from recshuf.output.objects.place import OutputPlace
-from recshuf.output.objects.task_folder import ObjectTaskFolder
-from recshuf.output.objects.task_shards import UploadedTaskShards
-from recshuf.output.objects.transaction import UploadTransaction
+from recshuf.output.objects.log import ObjectJournal, ObjectTaskFolder
+from recshuf.output.objects.place import OutputKeys, OutputPlace, format_clean_command, has_unfinished
+from recshuf.output.objects.stage import UploadedTaskShards, UploadTransaction
 from recshuf.output.objects.uploader import UploadLimits, UploadTarget, count_slots
-from recshuf.output.transaction import Destination
+from recshuf.output.stage import Destination
 from recshuf.storage.writing.bucket import Match
 from recshuf.storage.writing.buckets import WRITTEN_SCHEMES, check_prefix, open_bucket
 

@@ -1,20 +1,119 @@
-"""What is in a bucket where an output goes."""
+"""What is in a bucket where an output goes.
+
+The command that removes what a run leaves, for messages.
+
+How far the commits have come that the journal of an output names.
+
+The keys of one output in a bucket.
+"""
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recshuf.errors import OutputError
-from recshuf.output.manifest import Manifest
+from recshuf.output.manifest import Manifest, is_shard_name, name_manifest, name_shard, name_work_folder
+from recshuf.output.run_log import TASK_FOLDER
 from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
-    from recshuf.output.objects.keys import OutputKeys
+    from recshuf.output.run_log import Entry
+    from recshuf.storage.settings import StorageOptions
+    from recshuf.storage.urls import Url
     from recshuf.storage.writing.bucket import Bucket
+
+
+_SHOWN = (
+    "region",
+    "profile",
+    "account_name",
+    "endpoint",
+    "endpoint_url",
+    "base_url",
+    "service_account",
+    "skip_signature",
+)
+"""Ends of the names of options whose values are no secrets."""
+
+
+def format_clean_command(output: str, options: StorageOptions) -> str:
+    """Return the command for an output, without the values of options that may be secrets.
+
+    >>> from recshuf.storage.settings import StorageOptions
+    >>> format_clean_command("s3://b/out/", StorageOptions("http://h:9", {"region": "a", "session_token": "b"}))
+    'recshuf clean s3://b/out/ --yes --endpoint-url http://h:9 --storage-option region=a --storage-option session_token=...'
+    """
+    words = ["recshuf", "clean", output, "--yes"]
+    if options.endpoint_url is not None:
+        words += ["--endpoint-url", options.endpoint_url]
+    for name, value in options.options.items():
+        words += ["--storage-option", f"{name}={value if name.lower().endswith(_SHOWN) else '...'}"]
+    return shlex.join(words)
+
+
+@dataclass(frozen=True, slots=True)
+class OutputKeys:
+    """Keys of a set of shards under a prefix, or of one object.
+
+    For the prefix ``a/out/``, the manifest is ``a/out.recshuf.json``, and the journal is under ``a/.out.recshuf/``.
+    """
+
+    url: Url
+    is_directory: bool
+
+    @property
+    def name(self) -> str:
+        """Last part of the key."""
+        return self.url.key.rstrip("/").rpartition("/")[2]
+
+    @property
+    def _parent(self) -> str:
+        return self.url.key.rstrip("/").removesuffix(self.name)
+
+    @property
+    def prefix(self) -> str:
+        """What the keys of all shards begin with."""
+        key = self.url.key.rstrip("/")
+        return f"{key}/" if self.is_directory else key
+
+    @property
+    def journal(self) -> str:
+        """Prefix of the journal."""
+        return f"{self._parent}{name_work_folder(self.name)}/"
+
+    @property
+    def tasks(self) -> str:
+        """Prefix of the results of tasks."""
+        return f"{self.journal}{TASK_FOLDER}/"
+
+    @property
+    def manifest(self) -> str:
+        """Key of the manifest; an output of one object has none."""
+        return f"{self._parent}{name_manifest(self.name)}"
+
+    def name_shard(self, shard: int, suffix: str) -> str:
+        """Return the name of shard number `shard`."""
+        return name_shard(shard, suffix) if self.is_directory else self.name
+
+    def of_shard(self, name: str) -> str:
+        """Return the key of a shard."""
+        return f"{self.prefix}{name}" if self.is_directory else self.prefix
+
+    def is_shard(self, key: str) -> bool:
+        """Tell whether a key is one that a run gives to a shard."""
+        if not self.is_directory:
+            return key == self.prefix
+        return key.startswith(self.prefix) and is_shard_name(key.removeprefix(self.prefix))
+
+    def show(self, key: str) -> str:
+        """Return a key as a URL."""
+        return f"{self.url.scheme}://{self.url.bucket}/{key}"
+
 
 _REQUESTERS = 8
 
@@ -92,3 +191,37 @@ def find_placed(bucket: Bucket, tokens: Mapping[str, str], keys: Collection[str]
     with Pool(_REQUESTERS, "token") as pool:
         found = pool.map(bucket.find_token, keys)
         return {key for key, token in zip(keys, found, strict=True) if token == tokens[key]}
+
+
+def has_unfinished(runs: Iterable[Entry], bucket: Bucket, keys: OutputKeys) -> bool:
+    """Tell whether a commit has begun that ``--resume`` is to complete, since shards of it may be visible.
+
+    Parameters
+    ----------
+    runs
+        What the runs said of themselves; see `ObjectJournal.runs`.
+    """
+    commits = [run["commit"] for run in runs if "commit" in run]
+    if not commits:
+        return False
+    etags = {one.key: one.etag for one in bucket.list(keys.prefix.rstrip("/"))}
+    if _is_done(commits[-1], etags, bucket, keys):
+        return False
+    return not all(_is_hopeless(commit, etags, bucket) for commit in commits)
+
+
+def _is_hopeless(commit: Entry, etags: Mapping[str, str], bucket: Bucket) -> bool:
+    """Tell whether no shard of a commit is in place, and objects of others have taken its names."""
+    others = [key for key in commit["shards"] if key in etags and etags[key] != commit["old"].get(key)]
+    return bool(others) and not find_placed(bucket, commit["tokens"], others)
+
+
+def _is_done(commit: Entry, etags: Mapping[str, str], bucket: Bucket, keys: OutputKeys) -> bool:
+    """Tell whether a commit has done all that it says; a run may have died while it deleted its journal."""
+    manifest = bucket.read(keys.manifest)
+    is_written = manifest is not None and manifest[0] == (commit["manifest"] or "").encode()
+    if commit["manifest"] is not None and not is_written:
+        return False
+    tokens, old = commit["tokens"], commit["old"]
+    has_old = any(key not in tokens and etags.get(key) == etag for key, etag in old.items())
+    return not has_old and len(find_placed(bucket, tokens, tokens)) == len(tokens)

@@ -8,20 +8,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from recshuf.errors import MissingBucketError, OutputError, UsageError
-from recshuf.output.objects.commits import has_unfinished
-from recshuf.output.objects.journal import ObjectJournal
-from recshuf.output.objects.keys import OutputKeys
-from recshuf.output.objects.task_folder import ObjectTaskFolder
+from recshuf.output.objects.log import ObjectJournal, ObjectTaskFolder
+from recshuf.output.objects.place import OutputKeys, has_unfinished
 from recshuf.output.pile_sets import PILES_PREFIX
 from recshuf.storage.writing.buckets import WRITTEN_SCHEMES, check_key, open_bucket
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from recshuf.output.journal import Entry
+    from recshuf.output.run_log import Entry
     from recshuf.storage.settings import StorageOptions
     from recshuf.storage.urls import Url
     from recshuf.storage.writing.bucket import OpenUpload
+
 
 _UNKNOWN_SETS = (
     f"so the spilled records of these tasks stay: give recshuf clean of the URL that was their --temp-dir, or delete "

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import xxhash
 
 from recshuf.output.manifest import Manifest
-from recshuf.output.objects.keys import OutputKeys
+from recshuf.output.objects.place import OutputKeys
 from recshuf.storage.urls import Url
 
 if TYPE_CHECKING:
     from recshuf.interfaces import Stamp
     from recshuf.storage.reading.objects import Stores
+
 
 _STEP_BYTES = 1 << 20
 

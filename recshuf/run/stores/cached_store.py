@@ -16,11 +16,11 @@ import xxhash
 from recshuf.errors import InputError, OutputError, UsageError
 from recshuf.interfaces import Stamp
 from recshuf.job.options import describe_options
-from recshuf.piles.store.snapshots import STORE_VERSION
-from recshuf.piles.store.store_folder import StoreFolder
-from recshuf.piles.store.upkeep import drop_store
+from recshuf.piles.kept.folder import StoreFolder
+from recshuf.piles.kept.snapshots import STORE_VERSION
+from recshuf.piles.kept.upkeep import drop_store
 from recshuf.records.keys import ORDER_VERSION
-from recshuf.run.resolving.job_inputs import list_inputs
+from recshuf.run.inputs import list_inputs
 from recshuf.run.stores.scatter_store import scatter_store
 from recshuf.system.locks import wait_exclusive
 from recshuf.system.paths import write_error
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
     from recshuf.interfaces import InputFile
     from recshuf.job.job import Job
-    from recshuf.job.progress import Progress
+    from recshuf.job.report import Progress
+
 
 _LABEL_BYTES = 60
 

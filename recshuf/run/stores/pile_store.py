@@ -1,25 +1,322 @@
-"""`PileStore`: a kept pile store, as programs open it."""
+"""`PileStore`: a kept pile store, as programs open it.
+
+Times of slices, as users give them.
+
+`StoreUpdate`: records are appended to a store and expire, in one step.
+
+The window of a store: which slices are too old or too many.
+"""
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+import os
+import sys
+import time as clock
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from itertools import groupby
+from math import isfinite
+from numbers import Real
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from recshuf.formats.stored import StoredSource
-from recshuf.job.progress import SilentProgress
-from recshuf.piles.store.store_folder import StoreFolder
-from recshuf.piles.store.stored import StoredPiles
-from recshuf.run.stores.store_update import StoreUpdate
+from recshuf.errors import BusyNameError, ConversionError, UsageError, UsedNameError
+from recshuf.formats.stored import StoredSource, read_table_schema
+from recshuf.job.arguments import make_job
+from recshuf.job.options import ScatterOptions, refuse_unknown
+from recshuf.job.report import SilentProgress
+from recshuf.piles.kept.folder import StoreFolder
+from recshuf.piles.kept.new_sets import SetNames
+from recshuf.piles.kept.stored import StoredPiles
+from recshuf.records.keys import stream_of
+from recshuf.records.provenance import extend_schema
+from recshuf.run.inputs import list_inputs
+from recshuf.run.resolve import resolve_inputs
+from recshuf.run.stores.scatter_store import scatter_sets
+from recshuf.run.stores.writer import PileWriter
 from recshuf.system.paths import local_path
+from recshuf.system.units import check_number, parse_size
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
 
-    from recshuf.job.progress import Progress
-    from recshuf.piles.store.snapshots import Snapshot
+    from recshuf.job.job import Job
+    from recshuf.job.options import Options, Size
+    from recshuf.job.report import Progress
+    from recshuf.piles.kept.snapshots import SetEntry, Snapshot
+
+
+def parse_time(given: Any) -> float:
+    """Return seconds since 1970; None means now.
+
+    >>> parse_time("1970-01-02"), parse_time(5), parse_time("1970-01-01T00:00:01+00:00")
+    (86400.0, 5.0, 1.0)
+    """
+    if given is None:
+        return clock.time()
+    found: Any = _parse_text(given) if isinstance(given, str) else given
+    if isinstance(found, date) and not isinstance(found, datetime):
+        found = datetime(found.year, found.month, found.day, tzinfo=UTC)
+    is_number = isinstance(found, Real) and not isinstance(found, bool)
+    if not is_number and not isinstance(found, datetime):
+        raise UsageError(
+            f"{given!r} is no time; give seconds since 1970, a datetime, or text such as 2026-01-31"
+        )
+    try:
+        seconds = float(found) if is_number else _count_seconds(found)
+        datetime.fromtimestamp(seconds, UTC)
+    except (ValueError, OverflowError, OSError):
+        shown = str(given) if isinstance(given, datetime) else f"{given!r:.80}"
+        raise UsageError(
+            f"{shown} is no time; give seconds since 1970, or a time, in the years 1 to 9999 of UTC"
+        ) from None
+    return seconds
+
+
+def _count_seconds(time: datetime) -> float:
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+
+
+def _parse_text(text: str) -> float | datetime:
+    """Return seconds since 1970, or a time."""
+    seconds: float | None = None
+    day: datetime | None = None
+    with suppress(ValueError):
+        seconds = float(text)
+    with suppress(ValueError):
+        is_year = text.strip().isdecimal() and len(text.strip()) == 4
+        day = datetime(int(text), 1, 1, tzinfo=UTC) if is_year else datetime.fromisoformat(text)
+    if seconds is not None and day is not None:
+        raise UsageError(f"{text!r} may be a date or seconds since 1970; write {day:%Y-%m-%d}, or {text}.0")
+    if seconds is None and day is None:
+        raise UsageError(
+            f"{text!r} is no time; write 2026-01-31, 2026-01-31T12:00:00Z, or seconds since 1970"
+        )
+    return cast("float | datetime", seconds if day is None else day)
+
+
+def find_expired(sets: Sequence[SetEntry], limits: dict[str, float]) -> set[str]:
+    """Return the names of the sets that leave a window. Sets of one time leave together.
+
+    >>> from recshuf.piles.kept.snapshots import SetEntry
+    >>> sets = [SetEntry("a", 5, 50, 0, "", 1.0), SetEntry("b", 5, 50, 0, "", 2.0), SetEntry("c", 5, 50, 0)]
+    >>> sorted(find_expired(sets, {"records": 9})), sorted(find_expired(sets, {"before": 2.0}))
+    (['a', 'c'], ['a', 'c'])
+    """
+    newest_first = sorted(sets, key=lambda one: (one.age_key, one.name), reverse=True)
+    expired: set[str] = set()
+    records, byte_count = 0, 0
+    for _, same_time in groupby(newest_first, lambda one: one.name if one.time is None else one.time):
+        members = list(same_time)
+        records += sum(one.records for one in members)
+        byte_count += sum(one.byte_count for one in members)
+        time = members[0].age_key
+        is_old = time < limits.get("before", time)
+        if is_old or records > limits.get("records", records) or byte_count > limits.get("bytes", byte_count):
+            expired.update(one.name for one in members)
+    return expired
+
+
+def parse_bytes(size: Size) -> int:
+    """Return a number of bytes, given as one or as text such as ``"300MB"``."""
+    number = parse_size(size) if isinstance(size, str) else size
+    is_whole = not isinstance(number, float) or not isfinite(number)
+    return check_number("bytes", number if is_whole else int(number), sys.maxsize)
+
+
+Taken = TypeVar("Taken")
+
+
+class StoreUpdate:
+    """Records to append and to expire. See `PileStore.update`."""
+
+    def __init__(
+        self, folder: StoreFolder, snapshot: Snapshot, progress: Progress, cleanup: ExitStack
+    ) -> None:
+        self._folder = folder
+        self._snapshot = snapshot
+        self._progress = progress
+        self._cleanup = cleanup
+        self._append_count = 0
+        self._entries: list[SetEntry] = []
+        self._limits: dict[str, float] = {}
+        self._is_open = True
+        self._process = os.getpid()
+
+    def append(self, data: Any, *, time: Any = None, name: str | None = None, **options: Any) -> None:
+        """Add records as a slice of the window.
+
+        Parameters
+        ----------
+        data
+            Paths of inputs, as `scatter` takes them; or what `PileWriter.write` takes, or an iterator over such.
+        time
+            Seconds since 1970, a datetime, or text such as ``2026-01-31`` or ``2026-01-31T12:00:00Z``; UTC. Default: now.
+        name
+            Name of the slice, on which the order depends: letters, digits, ``.``, ``_`` and ``-``. It must be that of no
+            slice in the store or in an open reader. Default: ``append-``, the number of the snapshot, and the first
+            number that no other process has taken.
+        **options
+            For inputs: see `recshuf.ScatterOptions`.
+
+        Raises
+        ------
+        UsageError
+            When the update has ended, or is that of another process.
+        """
+        self._check_open()
+        seconds = parse_time(time)
+        refuse_unknown(options, ScatterOptions)
+        if options and not _are_paths(data):
+            raise UsageError(f"{next(iter(options))}: is for inputs that are given as paths; leave it out")
+        entries, schema = (
+            self._append_inputs(data, name, options) if _are_paths(data) else self._append_records(data, name)
+        )
+        timed = [replace(one, time=seconds) for one in entries]
+        if schema is not None:
+            # Also what is appended next must have these columns.
+            self._snapshot = self._snapshot.add(tuple(timed), schema)
+        self._entries += timed
+
+    def expire(
+        self,
+        *,
+        before: Any = None,
+        records: int | None = None,
+        bytes: Size | None = None,  # noqa: A002
+    ) -> None:
+        """Remove the oldest slices, those without a time first. A slice leaves as a whole: all that has the same time.
+
+        Parameters
+        ----------
+        before
+            A time, as in `append`: slices that are older leave.
+        records, bytes
+            The newest slices that together hold no more than so much stay. `bytes` is a number, or text such as ``"300MB"``.
+
+        Raises
+        ------
+        UsageError
+            As `append` does.
+        """
+        self._check_open()
+        given = {
+            "before": None if before is None else parse_time(before),
+            "records": None if records is None else check_number("records", records, sys.maxsize),
+            "bytes": None if bytes is None else parse_bytes(bytes),
+        }
+        self._limits |= {name: limit for name, limit in given.items() if limit is not None}
+
+    def commit(self) -> Snapshot:
+        """Put the new snapshot in place, and return it.
+
+        Raises
+        ------
+        UsageError
+            When the limits would remove what is appended; else as `append` does.
+        """
+        self._check_open()
+        if not self._entries and not self._limits:
+            return self._snapshot
+        return self._folder.commit(self._change, self._snapshot.store)
+
+    def end(self) -> None:
+        """Take no more changes. Idempotent."""
+        self._is_open = False
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise UsageError(
+                f"{self._folder.path}: the update has ended; begin another with `with store.update() as update`"
+            )
+        if self._process != os.getpid():
+            raise UsageError(f"{self._folder.path}: the update belongs to another process; begin one in each")
+
+    def _change(self, newest: Snapshot) -> Snapshot:
+        if self._entries and self._snapshot.schema is not None:
+            newest = newest.add(tuple(self._entries), self._snapshot.schema)
+        expired = find_expired(newest.sets, self._limits)
+        if any(one.name in expired for one in self._entries):
+            raise UsageError(
+                f"{self._folder.path}: the limits of the window would remove what is appended; raise them"
+            )
+        return newest.drop(expired)
+
+    def _take_name(self, name: str | None, take: Callable[[str], Taken]) -> Taken:
+        """Return what a function returns that locks a name: the given one, or the next that is free."""
+        if name:
+            return take(name)
+        while True:
+            chosen = f"append-{self._snapshot.number + 1:06d}-{self._append_count:03d}"
+            self._append_count += 1
+            # Another process may append to the same snapshot.
+            with suppress(BusyNameError, UsedNameError):
+                return take(chosen)
+
+    def _append_records(self, data: Any, name: str | None) -> tuple[Sequence[SetEntry], pa.Schema | None]:
+        schema = self._snapshot.schema
+        columns = schema and schema.remove(len(schema) - 1)
+        writer = self._take_name(name, lambda name: PileWriter(self._folder.path, name, columns))
+        self._cleanup.callback(writer.abort)
+        for part in data if hasattr(data, "__next__") else [data]:
+            writer.write(part)
+        sealed = writer.seal()
+        return ([], None) if sealed is None else ([sealed[0]], sealed[1])
+
+    def _lock(self, name: str) -> str:
+        self._cleanup.enter_context(SetNames(self._folder, name))
+        return name
+
+    def _check_same(self, what: str, given: object, found: int) -> None:
+        if given not in (None, found):
+            raise UsageError(f"--{what} {given}: {self._folder.path} has {found}; leave it out")
+
+    def _append_inputs(
+        self, data: Any, name: str | None, options: dict[str, Any]
+    ) -> tuple[Sequence[SetEntry], pa.Schema | None]:
+        origin = self._snapshot.origin
+        if origin is not None:
+            options = options | {"format": options.get("format") or origin["format"]}
+        job = _fit_job(make_job(data, None, cast("Options", options)), self._snapshot)
+        self._check_same("seed", options.get("seed"), self._snapshot.seed)
+        self._check_same("piles", options.get("piles"), self._snapshot.pile_count)
+        inputs = resolve_inputs(job, list_inputs(job, None, self._progress))
+        if (origin["format"] if origin else "parquet") != inputs.format:
+            raise UsageError(
+                f"{self._folder.path}: holds no records of {inputs.format} files; begin a new store for them"
+            )
+        self._snapshot.check_schema(extend_schema(inputs.source.schema))
+        name = self._take_name(name, self._lock)
+        stream = stream_of(name)
+        made = scatter_sets(job, inputs, self._snapshot, self._folder, name, stream, self._progress)
+        if made.table.schema is None and origin is not None and not origin["problem"]:
+            # The columns of a store never change, so a schema cannot be the remedy.
+            raise ConversionError(
+                "",
+                f"does not fit the columns of the store: {made.table.reason}",
+                remedy="begin a new store, or change the records",
+            )
+        return made.entries, made.schema
+
+
+def _fit_job(job: Job, snapshot: Snapshot) -> Job:
+    """Return a job that reads inputs with the columns of a store."""
+    schema = None if snapshot.origin is None else read_table_schema(snapshot.origin)
+    if schema is None or (snapshot.origin or {})["format"] not in ("jsonl", "csv", "text"):
+        return job
+    return replace(job, read=replace(job.read, schema=schema))
+
+
+def _are_paths(data: Any) -> bool:
+    if isinstance(data, str | os.PathLike):
+        return True
+    return (
+        isinstance(data, list | tuple)
+        and bool(data)
+        and all(isinstance(one, str | os.PathLike) for one in data)
+    )
 
 
 class PileStore:

@@ -1,29 +1,31 @@
-"""Pass 1 alone: scatters inputs into a kept pile store."""
+"""Pass 1 alone: scatters inputs into a kept pile store.
+
+What the records of a store are as a table: found out while they are scattered.
+"""
 
 from __future__ import annotations
 
+import threading
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from recshuf.errors import InputError, OutputExistsError, UsedNameError
-from recshuf.formats.stored import pack_source
-from recshuf.job.pile_sizing import SPILLED_PILE_BYTES, count_piles
+from recshuf.errors import ConversionError, InputError, OutputExistsError, UsedNameError
+from recshuf.formats.stored import TableForm, pack_source
 from recshuf.job.plan import Costs, Cut, sum_known
 from recshuf.job.planner import make_plan
 from recshuf.job.report import DownloadReport, FileReport, ScatterReport
+from recshuf.job.sizing import SPILLED_PILE_BYTES, count_piles
+from recshuf.piles.kept.folder import StoreFolder
+from recshuf.piles.kept.new_sets import SetNames, describe_new_set, open_new_sets
+from recshuf.piles.kept.snapshots import SetEntry, Snapshot
 from recshuf.piles.layout import StorePlan
-from recshuf.piles.store.new_sets import describe_new_set, open_new_sets
-from recshuf.piles.store.set_names import SetNames
-from recshuf.piles.store.snapshots import SetEntry, Snapshot
-from recshuf.piles.store.store_folder import StoreFolder
 from recshuf.records.provenance import PROVENANCE_BYTES, extend_schema
-from recshuf.run.passes.scatter import Piles, Scatter, ScatterCallbacks, ScatterTask
-from recshuf.run.resolving.job_inputs import list_inputs
-from recshuf.run.resolving.resolve import find_limits, resolve_inputs
-from recshuf.run.stores.form_observer import choose_observer
+from recshuf.run.inputs import list_inputs
+from recshuf.run.resolve import find_limits, resolve_inputs
+from recshuf.run.scatter import Piles, Scatter, ScatterCallbacks, ScatterTask
 from recshuf.storage.reading.listing import check_unchanged
 from recshuf.storage.reading.objects import list_requests
 
@@ -33,14 +35,56 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from recshuf.formats.stored import TableForm
+    from recshuf.interfaces import BadRecords, Decoder, Source
     from recshuf.job.job import Job
     from recshuf.job.plan import Plan
-    from recshuf.job.progress import Progress
-    from recshuf.piles.run_piles import RunPiles
-    from recshuf.records.input_counts import InputCounts
-    from recshuf.run.resolving.resolve import ResolvedInputs
-    from recshuf.run.stores.form_observer import FormObserver
+    from recshuf.job.report import Progress
+    from recshuf.piles.store import RunPiles
+    from recshuf.records.digests import InputCounts
+    from recshuf.run.inputs import ResolvedInputs
+
+
+class FormObserver:
+    """An `Observer`: a decoder sees all records, until one shows that they have no table form."""
+
+    def __init__(self, inner: Decoder | None, failed: TableForm | None = None) -> None:
+        self._inner = inner
+        self._failed: dict[tuple[int, int], TableForm] = {(-1, 0): failed} if failed else {}
+        self._lock = threading.Lock()
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """See `Observer`."""
+        return self._inner.schema if self._inner else None
+
+    def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> BadRecords | None:
+        """Observe records; those that cannot be decoded are no error."""
+        if self._inner is None or self._failed:
+            return None
+        try:
+            return self._inner.observe(batch, input_index, first_row)
+        except (InputError, ConversionError) as error:
+            with self._lock:
+                self._failed[input_index, first_row] = TableForm.of_error(error)
+            return None
+
+    def finish_form(self) -> TableForm:
+        """Return the table form of all records."""
+        if self._inner is None or self._failed:
+            return self._failed[min(self._failed)]
+        try:
+            return TableForm(self._inner.finish())
+        except (InputError, ConversionError) as error:
+            return TableForm.of_error(error)
+
+
+def choose_observer(source: Source) -> FormObserver:
+    """Return the observer of a source's records."""
+    try:
+        return FormObserver(source.decoder())
+    except ConversionError as error:
+        return FormObserver(None, TableForm.of_error(error))
+
 
 SCATTER_NAME = "scatter"
 """Name of the sets of the first scatter, whose keys are those of an ordinary run."""

@@ -12,22 +12,20 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from recshuf.errors import CheckError, OutputExistsError, UsageError
-from recshuf.piles.split_piles import SplitPiles
-from recshuf.piles.store.set_names import SetNames
-from recshuf.piles.store.snapshots import Snapshot
-from recshuf.piles.store.store_folder import StoreFolder
-from recshuf.records.apportioning import apportion
-from recshuf.records.reading.input_tasks import InputPart
-from recshuf.records.reading.reader import InputReader
-from recshuf.records.reading.reading_plan import ReadingPlan
-from recshuf.records.split import Split
-from recshuf.run.passes.scatter import ScatterTask
-from recshuf.run.resolving.job_inputs import list_inputs
-from recshuf.run.resolving.resolve import resolve_inputs
-from recshuf.run.stores.form_observer import choose_observer
+from recshuf.piles.kept.folder import StoreFolder
+from recshuf.piles.kept.new_sets import SetNames
+from recshuf.piles.kept.snapshots import Snapshot
+from recshuf.piles.split import SplitPiles
+from recshuf.records.batch_groups import InputPart
+from recshuf.records.reader import InputReader, ReadingPlan
+from recshuf.records.split import Split, apportion
+from recshuf.run.inputs import list_inputs
+from recshuf.run.resolve import resolve_inputs
+from recshuf.run.scatter import ScatterTask
 from recshuf.run.stores.scatter_store import (
     SCATTER_NAME,
     ScatteredSets,
+    choose_observer,
     choose_pile_count,
     describe_scatter,
     describe_sets,
@@ -47,9 +45,8 @@ if TYPE_CHECKING:
 
     from recshuf.job.job import Job
     from recshuf.job.plan import Plan
-    from recshuf.job.progress import Progress
-    from recshuf.job.report import ScatterReport
-    from recshuf.run.resolving.resolve import ResolvedInputs
+    from recshuf.job.report import Progress, ScatterReport
+    from recshuf.run.inputs import ResolvedInputs
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,11 @@ import numpy as np
 from recshuf.formats.stored import StoredSource
 from recshuf.interfaces import Fragment, InputFile, InputSummary, Source
 from recshuf.job.planner import take_census
+from recshuf.piles.kept.folder import SET_SUFFIX
 from recshuf.piles.layout import PileLayout
-from recshuf.piles.store.store_folder import SET_SUFFIX
-from recshuf.records.input_counts import InputCount, InputCounts
+from recshuf.records.digests import InputCount, InputCounts
 from recshuf.records.provenance import PROVENANCE_BYTES
-from recshuf.run.resolving.resolve import ResolvedInputs
+from recshuf.run.inputs import ResolvedInputs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from recshuf.interfaces import Decoder, FieldAdder
-    from recshuf.piles.run_piles import RunPiles
-    from recshuf.piles.store.stored import StoredPiles
+    from recshuf.piles.kept.stored import StoredPiles
+    from recshuf.piles.store import RunPiles
 
 
 def open_stored(piles: StoredPiles) -> tuple[ResolvedInputs, PileLayout]:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from recshuf.errors import DirectoryInputError, InputError, MissingInputError
 from recshuf.interfaces import InputFile
 from recshuf.storage.reading import local_listing
-from recshuf.storage.reading.input_names import (
+from recshuf.storage.reading.local import opener_of
+from recshuf.storage.reading.local_listing import (
     MANIFEST_SUFFIX,
     ONLY_OTHERS,
     TABLES,
@@ -21,16 +22,16 @@ from recshuf.storage.reading.input_names import (
     natural_key,
     refuse_table,
 )
-from recshuf.storage.reading.local import opener_of
-from recshuf.storage.reading.store import compare_weakly
+from recshuf.storage.requests import compare_weakly
 from recshuf.storage.urls import Url, is_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from recshuf.interfaces import Stamp
-    from recshuf.storage.reading.input_names import NameRules
+    from recshuf.storage.reading.local_listing import NameRules
     from recshuf.storage.reading.objects import Stores
+
 
 _LISTED_SCHEMES = ("s3", "gs", "az", "hf")
 """Schemes of stores that have prefixes; of others, one object is read."""

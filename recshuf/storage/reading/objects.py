@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
     from recshuf.interfaces import InputFile, Stamp
-    from recshuf.storage.reading.store import Store
-    from recshuf.storage.requests import Requests
+    from recshuf.storage.requests import Requests, Store
     from recshuf.storage.settings import StorageOptions
     from recshuf.storage.urls import Url
+
 
 _MEMORY_PART = 4
 _MOST_AHEAD = 64

@@ -18,8 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from recshuf.errors import InputError, MissingInputError
-from recshuf.storage.reading.store import is_strong
-from recshuf.storage.requests import CHANGED, REMEDY, ChangedObject, MissingObject
+from recshuf.storage.requests import CHANGED, REMEDY, ChangedObject, MissingObject, is_strong
 from recshuf.system.threads import TransientPool
 
 if TYPE_CHECKING:
@@ -27,11 +26,11 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from recshuf.interfaces import Stamp
-    from recshuf.storage.reading.store import Store
+    from recshuf.storage.requests import Store
+
 
 Range = tuple[int, int]
 """Bytes ``begin:end``."""
-
 PART_BYTES = 16 << 20
 """Bytes of a request of many; `divide` lets it have a quarter more."""
 UNIT_BYTES = 1 << 19

@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from recshuf.errors import InputError, UnavailableInputError, UsageError
 from recshuf.interfaces import Stamp
-from recshuf.storage.credentials import NO_ACCOUNT, check_given
-from recshuf.storage.reading.store import Entry
-from recshuf.storage.requests import NO_BUCKET, ChangedObject, MissingObject, Requests, ShortBody
-from recshuf.storage.settings import parse_flag
+from recshuf.storage.requests import NO_BUCKET, ChangedObject, Entry, MissingObject, Requests, ShortBody
+from recshuf.storage.settings import NO_ACCOUNT, check_given, parse_flag
 from recshuf.system.threads import Pool, call_interruptibly
 
 if TYPE_CHECKING:
@@ -22,12 +20,12 @@ if TYPE_CHECKING:
 
     from _typeshed import ReadableBuffer
 
-    from recshuf.storage.reading.store import Store
+    from recshuf.storage.requests import Store
     from recshuf.storage.settings import StorageOptions
     from recshuf.storage.urls import Url
 
-T = TypeVar("T")
 
+T = TypeVar("T")
 _TIMEOUTS = {"connect_timeout": "20s", "timeout": "180s"}
 _PAGE_KEYS = 1000
 _MOST_LISTINGS = 2
@@ -218,7 +216,7 @@ def open_store(url: Url, options: StorageOptions) -> Store:
     if url.scheme in ("s3", "gs", "az"):
         return ObstoreStore(url, options.of(url))
     if url.scheme == "hf":
-        from recshuf.storage.reading.hub import open_hub
+        from recshuf.storage.reading.fsspec_stores import open_hub
 
         return open_hub(url, options.of(url))
     from recshuf.storage.reading.fsspec_stores import open_http

@@ -13,8 +13,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from recshuf.errors import MissingBucketError, UsageError
-from recshuf.storage.credentials import NO_ACCOUNT, check_given
 from recshuf.storage.requests import Answer, MissingObject, Requests
+from recshuf.storage.settings import NO_ACCOUNT, check_given
 from recshuf.storage.writing.bucket import Conflict, Match, MissingUpload, OpenUpload, Part, StoredObject
 from recshuf.system.threads import Pool
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from recshuf.storage.settings import StorageOptions
 
-T = TypeVar("T")
 
+T = TypeVar("T")
 _SECONDS = {"connection_timeout": 20, "read_timeout": 180}
 _DELETERS = 8
 _TOKEN_KEY = "recshuf_upload"  # noqa: S105 - no secret

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from recshuf.storage.requests import Requests
 
+
 MOST_PARTS = 10_000
 MOST_PART_BYTES = 4000 << 20
 

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from recshuf.storage.urls import Url
     from recshuf.storage.writing.bucket import Bucket
 
+
 WRITTEN_SCHEMES = ("s3", "gs", "az")
 """Schemes of buckets that `open_bucket` opens."""
-
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from recshuf.errors import MissingBucketError, UsageError
-from recshuf.storage.credentials import check_given
 from recshuf.storage.requests import Answer, Requests, ShortBody
-from recshuf.storage.settings import parse_flag
+from recshuf.storage.settings import check_given, parse_flag
 from recshuf.storage.writing.bucket import Conflict, Match, MissingUpload, OpenUpload, Part, StoredObject
 from recshuf.system.threads import Pool
 
@@ -28,8 +27,8 @@ if TYPE_CHECKING:
 
     from recshuf.storage.settings import StorageOptions
 
-T = TypeVar("T")
 
+T = TypeVar("T")
 _ENDPOINT = "https://storage.googleapis.com"
 _SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 _QUANTUM = 256 << 10

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from recshuf.storage.settings import StorageOptions
 
+
 _CONFLICT_ATTEMPTS = 6
 _CONFLICT_SECONDS = 0.05
 """Pause after the first conflict of two writers of an object; it doubles."""

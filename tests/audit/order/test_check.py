@@ -19,10 +19,9 @@ from hypothesis import strategies as st
 import recshuf
 from recshuf.audit.order.battery import MIN_RECORDS
 from recshuf.audit.order.check import score_matching
-from recshuf.audit.order.matching import Matching, match_records
-from recshuf.audit.order.sample import BottomKSample
+from recshuf.audit.order.matching import BottomKSample, Matching, match_records
+from recshuf.audit.order.sampling import find_value, order_by_value, rank_densely
 from recshuf.audit.order.shufflers import METHODS
-from recshuf.audit.order.value_ranks import find_value, order_by_value, rank_densely
 from recshuf.errors import InputError, MemoryLimitError, UsageError
 
 if TYPE_CHECKING:
@@ -304,7 +303,7 @@ def test_other_data_cannot_be_checked(tmp_path: Path, inputs: Path):
 
 
 def test_large_data_are_sampled(tmp_path: Path, inputs: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("recshuf.audit.order.sample.MOST_SAMPLED", 5000)
+    monkeypatch.setattr("recshuf.audit.order.matching.MOST_SAMPLED", 5000)
     order = (
         METHODS["one buffer"].shuffle(COUNT, 3)
         if "one buffer" in METHODS

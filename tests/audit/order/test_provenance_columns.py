@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import recshuf
-from recshuf.api import write_check
+from recshuf.api.checks import write_check
 from recshuf.errors import InputError, UsageError
 from tests.support.numbered_files import make_inputs
 
@@ -62,7 +62,7 @@ def test_a_sample_of_provenance_does_not_depend_on_the_order_of_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """Of two outputs of the same records the same ones are looked at, in whatever order the files are met."""
-    monkeypatch.setattr("recshuf.audit.order.sample.MOST_SAMPLED", 3000)
+    monkeypatch.setattr("recshuf.audit.order.matching.MOST_SAMPLED", 3000)
     table = pa.table({"source_file": ["b"] * 5000 + ["a"] * 5000, "source_row": range(10_000)})
     kept = []
     for name, order in (("x", np.arange(10_000)), ("y", np.arange(10_000)[::-1])):

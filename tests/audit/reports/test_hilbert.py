@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from recshuf.audit.reports.hilbert import trace_curve
+from recshuf.audit.reports.picture import trace_curve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

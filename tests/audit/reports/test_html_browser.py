@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from recshuf import api
+from recshuf.api import checks, runs
 from recshuf.audit.order.shufflers import METHODS, use_buffer
 from recshuf.audit.reports.gallery import render_gallery
 from tests.support.pages.browser import Browser, BrowserError
@@ -67,12 +67,12 @@ def pages(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     buffered.mkdir()
     pq.write_table(table.take(use_buffer(COUNT, 1)), buffered / "data.parquet")
     run = {"inputs": given, "output": f"{shuffled}/", "seed": 5, "shards": 3}
-    done = api.shuffle(**run)
+    done = runs.shuffle(**run)
     texts = {
-        "run": api.write_run(done, **run),
-        "good": api.write_check(shuffled, against=given)[1],
-        "bad": api.write_check(buffered, against=given)[1],
-        "labels": api.write_check(buffered, column="label")[1],
+        "run": checks.write_run(done, **run),
+        "good": checks.write_check(shuffled, against=given)[1],
+        "bad": checks.write_check(buffered, against=given)[1],
+        "labels": checks.write_check(buffered, column="label")[1],
         "gallery": render_gallery(str, 2000),
     }
     for name, text in texts.items():

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from recshuf import api
+from recshuf.api import checks
 from recshuf.output.manifest import manifest_path
 from tests.support.pages.html_pages import Reader, assert_self_contained
 
@@ -142,6 +142,6 @@ def test_bad_places_are_told_before_the_run(tmp_path: Path, inputs: Path, argume
 
 
 def test_pages_are_the_same_text_again(inputs: Path):
-    one, two = (api.write_check(inputs, column="label")[1] for _ in range(2))
+    one, two = (checks.write_check(inputs, column="label")[1] for _ in range(2))
     seconds = re.compile(r"in \d+\.\d s")
     assert seconds.sub("", one) == seconds.sub("", two)

@@ -26,7 +26,6 @@ from recshuf.audit.reports.colors import (
     make_ramp,
     trace_ramp,
 )
-from recshuf.audit.reports.hilbert import trace_curve
 from recshuf.audit.reports.picture import (
     Panel,
     describe_panels,
@@ -34,6 +33,7 @@ from recshuf.audit.reports.picture import (
     encode_png,
     paint_panel,
     sample_rows,
+    trace_curve,
 )
 from recshuf.errors import UsageError
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import recshuf
 from recshuf.audit.verify import mismatches
 from recshuf.audit.verify.mismatches import INPUTS, Mismatch
-from recshuf.piles.sets.scratch import Scratch
+from recshuf.piles.set_folder import Scratch
 
 if TYPE_CHECKING:
     from pathlib import Path

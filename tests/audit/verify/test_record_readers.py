@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import recshuf
-from recshuf.audit.verify import record_readers
+from recshuf.audit.verify import comparison as record_readers
 from recshuf.audit.verify.comparison import open_comparison
 from recshuf.errors import MemoryLimitError
 from recshuf.job.arguments import make_job
-from recshuf.job.progress import SilentProgress
+from recshuf.job.report import SilentProgress
 from tests.support.formats.format_tools import decompress_file
 from tests.support.formats.line_comparisons import write_lines
 

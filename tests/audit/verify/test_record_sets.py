@@ -14,7 +14,7 @@ import pytest
 import recshuf
 from recshuf.errors import InputError, UsageError
 from recshuf.output.manifest import manifest_path
-from recshuf.records.reading.reader import InputReader
+from recshuf.records.reader import InputReader
 from tests.support.formats.line_comparisons import LINES, append, write_lines
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from recshuf.formats.compression import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from recshuf.formats.compression.streams import ByteReader
+    from recshuf.formats.compression.readers import ByteReader
 
 SKIPPABLE = struct.pack("<II", 0x184D2A5B, 7) + b"skipped"
 TEXT = b"".join(b"line %d of some text\n" % (i * i) for i in range(300))

@@ -27,7 +27,7 @@ from recshuf.formats.compression import (
 )
 
 if TYPE_CHECKING:
-    from recshuf.formats.compression.streams import ByteReader
+    from recshuf.formats.compression.readers import ByteReader
 
 TEXT = b"".join(b"line %d of some text\n" % (i * i) for i in range(300))
 SKIPPABLE = struct.pack("<II", 0x184D2A5B, 7) + b"skipped"

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from recshuf.errors import InputError, UnavailableInputError
-from recshuf.formats.hdf5.file.opening import close_file, open_file, reading
-from recshuf.formats.hdf5.reading import heap, references
+from recshuf.formats.hdf5 import chunks as references
+from recshuf.formats.hdf5 import heap
+from recshuf.formats.hdf5.opening import close_file, open_file, reading
 from recshuf.interfaces import InputFile
 from tests.support.formats.hdf5_bytes import find, patch, write_chunks
 from tests.support.formats.hdf5_tools import open_source, read_all, read_values

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 from h5py import h5s, h5t
 
-from recshuf.formats.hdf5 import FORMAT
-from recshuf.formats.hdf5.file.opening import close_file, open_file
-from recshuf.formats.hdf5.writing import plan, sink
+from recshuf.formats.hdf5 import FORMAT, sink
+from recshuf.formats.hdf5 import sink as plan
+from recshuf.formats.hdf5.opening import close_file, open_file
 from recshuf.interfaces import ReadOptions, WriteOptions
 from tests.support.formats.format_tools import cut_batch, merge_batches
 from tests.support.formats.hdf5_tools import (

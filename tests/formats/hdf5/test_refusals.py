@@ -16,7 +16,7 @@ from h5py import h5d, h5p, h5s, h5t
 
 from recshuf.errors import InputError, UsageError
 from recshuf.formats.hdf5 import FORMAT
-from recshuf.formats.hdf5.writing.shard_file import ShardFile
+from recshuf.formats.hdf5.writers import ShardFile
 from recshuf.interfaces import InputFile, ReadOptions, WriteOptions
 from tests.support.formats.hdf5_tools import copy_through, open_source, read_all, write_shard
 
@@ -388,7 +388,7 @@ def test_whichever_write_fails_it_is_an_ordinary_error(
         file.create_dataset("s", data=["text"] * 20_000, chunks=(500,))
     source = open_source(tmp_path / "in.h5")
     batches = read_all(source, 20_000)
-    monkeypatch.setattr("recshuf.formats.hdf5.writing.sink.ShardFile", FailingShard)
+    monkeypatch.setattr("recshuf.formats.hdf5.sink.ShardFile", FailingShard)
     for attempt in range(1, 1000):
         FailingShard.writes_left = attempt
         path = tmp_path / f"{attempt}.h5"

@@ -14,8 +14,8 @@ import zstandard
 import recshuf
 from recshuf.errors import InputError, RecshufError
 from recshuf.formats import parquet
-from recshuf.formats.parquet.metadata.nesting import check_nesting
-from recshuf.formats.parquet.metadata.thrift import ThriftReader
+from recshuf.formats.parquet.file import check_nesting
+from recshuf.formats.parquet.thrift import ThriftReader
 from recshuf.interfaces import InputFile, ReadOptions
 from tests.fuzzing.server import Server
 from tests.support.formats import hostile_parquet as hostile

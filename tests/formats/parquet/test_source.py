@@ -12,7 +12,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import InputError, MemoryLimitError, UsageError
-from recshuf.formats.parquet.metadata.file import OpenFile
+from recshuf.formats.parquet.file import OpenFile
 from tests.support.formats.parquet_tools import BLOCK, LONGEST, open_source, read_all, store
 
 if TYPE_CHECKING:

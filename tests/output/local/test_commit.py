@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import recshuf.output.local.commit as commit_module
+import recshuf.output.local.stage as commit_module
 from recshuf.errors import OutputError
 from recshuf.output.local.destination import LocalDestination
 from recshuf.output.manifest import Manifest, manifest_path

@@ -8,7 +8,7 @@ import pytest
 
 from recshuf.errors import ForeignFileError, OutputError
 from recshuf.output.local.destination import LocalDestination
-from recshuf.output.local.journal import FileJournal
+from recshuf.output.local.log import FileJournal
 from recshuf.output.manifest import manifest_path
 from tests.support.output_tools import write_run
 

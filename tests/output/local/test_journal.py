@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from recshuf.output.local.journal import FileJournal, read_journal
-from recshuf.system.checked_lines import format_line
+from recshuf.output.local.log import FileJournal, read_journal
+from recshuf.system.atomic import format_line
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import recshuf
-import recshuf.run.passes.shards as shards
+import recshuf.run.shards as shards
 import recshuf.system.page_cache as page_cache
 from recshuf.output.local import shard_sync
 from recshuf.output.local.destination import LocalDestination
-from recshuf.output.local.journal import read_journal
+from recshuf.output.local.log import read_journal
 from recshuf.output.local.shard_sync import ShardSyncer
-from recshuf.output.transaction import FinishedShard
+from recshuf.output.stage import FinishedShard
 from recshuf.records.digests import Digest
-from recshuf.run.resume import Earlier, describe_shard
+from recshuf.run.header import Earlier, describe_shard
 from recshuf.system.threads import Pool
 from tests.support.formats.format_tools import find_open_files
 from tests.support.output_tools import open_work
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import ctypes
     from collections.abc import Callable, Iterator
 
-    from recshuf.output.local.work_folder import WorkFolder
+    from recshuf.output.local.stage import WorkFolder
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from recshuf.errors import OutputError
-from recshuf.output.local.task_folder import LocalTaskFolder
+from recshuf.output.local.log import LocalTaskFolder
 
 if TYPE_CHECKING:
     from pathlib import Path

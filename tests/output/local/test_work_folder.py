@@ -13,9 +13,9 @@ import recshuf
 from recshuf.errors import OutputError
 from recshuf.output.local import shard_sync
 from recshuf.output.local.destination import LocalDestination
-from recshuf.output.local.journal import FileJournal
-from recshuf.output.local.work_folder import WorkFolder
-from recshuf.run.passes.gather import Gather
+from recshuf.output.local.log import FileJournal
+from recshuf.output.local.stage import WorkFolder
+from recshuf.run.gather import Gather
 from tests.support.output_tools import enter_work, leave_finished, open_work, read_tree, stage
 
 if TYPE_CHECKING:

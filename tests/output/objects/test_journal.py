@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from recshuf.errors import OutputError
-from recshuf.output.objects.journal import ObjectJournal
+from recshuf.output.objects.log import ObjectJournal
 from recshuf.storage.settings import StorageOptions
 from recshuf.storage.writing.s3 import S3Bucket
 

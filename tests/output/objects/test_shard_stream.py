@@ -7,10 +7,9 @@ from concurrent.futures import Future
 import pytest
 import xxhash
 
-from recshuf.output.objects.shard_stream import ShardStream, choose_next_bytes
-from recshuf.output.objects.uploader import MOST_STREAMED_BYTES
+from recshuf.output.objects.uploader import MOST_STREAMED_BYTES, ShardStream, choose_next_bytes
 from recshuf.storage.writing.bucket import MOST_PART_BYTES, MOST_PARTS, Part
-from recshuf.storage.writing.file_parts import PART_BYTES
+from recshuf.storage.writing.parts import PART_BYTES
 
 
 @pytest.mark.parametrize("write_bytes", [1, 3, 10, 25, 100])

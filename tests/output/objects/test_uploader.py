@@ -11,17 +11,12 @@ import xxhash
 
 from recshuf.errors import OutputError
 from recshuf.output.objects import uploader
-from recshuf.output.objects.uploader import (
-    ShardUploader,
-    UploadLimits,
-    UploadTarget,
-    count_slots,
-)
-from recshuf.output.transaction import FinishedShard, WrittenBytes
+from recshuf.output.objects.uploader import ShardUploader, UploadLimits, UploadTarget, count_slots
+from recshuf.output.stage import FinishedShard, WrittenBytes
 from recshuf.records.digests import Digest
 from recshuf.storage.settings import StorageOptions
 from recshuf.storage.writing.bucket import MOST_PART_BYTES, MOST_PARTS, Match, Part
-from recshuf.storage.writing.file_parts import PART_BYTES, choose_part_bytes
+from recshuf.storage.writing.parts import PART_BYTES, choose_part_bytes
 from recshuf.storage.writing.s3 import S3Bucket
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recshuf.piles.encoding.codec import choose_codec
-from recshuf.piles.encoding.lengths import list_variable_columns
+from recshuf.piles.codec import choose_codec, list_variable_columns
 from recshuf.records.batch import Records
 from tests.piles.encoding.test_planes import Label, kinds, make_array
 from tests.support.effort import examples

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recshuf.errors import ConversionError
-from recshuf.piles.encoding.codec import RecordCodec, choose_codec
-from recshuf.piles.encoding.planes import Order, PlaneCutter, PlaneReader, count_nodes, plain_type
+from recshuf.piles.codec import RecordCodec, choose_codec
+from recshuf.piles.planes import Order, PlaneCutter, PlaneReader, count_nodes, plain_type
 from recshuf.records.batch import Records
 from tests.support.effort import examples
 

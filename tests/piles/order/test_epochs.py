@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recshuf.errors import UsageError
-from recshuf.piles.order.epochs import MAX_EPOCH, RESHUFFLES, EpochOrder
+from recshuf.piles.epochs import MAX_EPOCH, RESHUFFLES, EpochOrder
 from recshuf.records.keys import MAX_SEED, stream_of
 from tests.support.order_statistics import permutation_chi_square
 from tests.support.stores import epoch_oracle as oracle

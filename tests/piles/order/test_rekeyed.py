@@ -13,10 +13,10 @@ import pytest
 
 import recshuf
 from recshuf.errors import DiskFullError, OutputError, PileError
-from recshuf.piles.order import rekeyed
-from recshuf.piles.order.epochs import EpochOrder
-from recshuf.piles.order.rekeyed import RekeyedPiles
-from recshuf.piles.sets.pile_file import LocalPileFile
+from recshuf.piles import rekeyed
+from recshuf.piles.epochs import EpochOrder
+from recshuf.piles.rekeyed import RekeyedPiles
+from recshuf.piles.set_folder import LocalPileFile
 from recshuf.train.loader import PileLoader
 from tests.support.stores.epoch_oracle import Rules, flatten, group_records
 from tests.support.stores.fake_piles import FakePiles
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from recshuf.piles.order.groups import CheckedRegions
+    from recshuf.piles.groups import CheckedRegions
 
 ORDER = EpochOrder(seed=7, epoch=3, reshuffle="exact", store_seed=7)
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from recshuf.piles.sets.pile_set import PileSet
-from recshuf.piles.sets.regions import WrittenRegions
+from recshuf.piles.pile_set import PileSet, WrittenRegions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

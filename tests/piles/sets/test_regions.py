@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recshuf.piles.sets.regions import RegionLayout
+from recshuf.piles.pile_set import RegionLayout
 
 counts = st.lists(st.integers(0, 9), min_size=1, max_size=40)
 

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from recshuf.errors import PileError
-from recshuf.piles.encoding.slices import Origin
-from recshuf.piles.sets.pile_file import RUN_REMEDY, remake_store
-from recshuf.piles.sets.pile_set import GrowingPileSet
-from recshuf.piles.sets.scratch import Scratch
+from recshuf.piles.pile_set import GrowingPileSet
+from recshuf.piles.set_folder import RUN_REMEDY, Scratch, remake_store
+from recshuf.piles.slices import Origin
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,14 +9,14 @@ import pytest
 
 import recshuf
 from recshuf.errors import OutputError, RecshufError, UsageError
-from recshuf.piles.store.store_folder import StoreFolder
-from recshuf.piles.store.upkeep import drop_store
+from recshuf.piles.kept.folder import StoreFolder
+from recshuf.piles.kept.upkeep import drop_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from recshuf.piles.store.snapshots import Snapshot
+    from recshuf.piles.kept.snapshots import Snapshot
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ import pytest
 
 import recshuf
 from recshuf.errors import OutputError
-from recshuf.piles.store.store_folder import StoreFolder
-from recshuf.piles.store.upkeep import drop_store
+from recshuf.piles.kept.folder import StoreFolder
+from recshuf.piles.kept.upkeep import drop_store
 from tests.support.effort import some
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def stop_before(
 def test_a_job_that_others_overtake_at_any_call_is_done_once(
     tmp_path: Path, name: str, others: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recshuf.piles.store.set_names.time.sleep", lambda _: None)
+    monkeypatch.setattr("recshuf.piles.kept.new_sets.time.sleep", lambda _: None)
     begun, store = tmp_path / "begun", tmp_path / "store"
     for first in (0, 10):
         write(begun, first)

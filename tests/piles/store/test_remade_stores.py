@@ -10,9 +10,9 @@ import pytest
 
 import recshuf
 from recshuf.errors import OutputError, OutputExistsError, UsageError
-from recshuf.piles.store import compaction
-from recshuf.piles.store.store_folder import StoreFolder
-from recshuf.piles.store.upkeep import drop_store, verify_store
+from recshuf.piles.kept import upkeep as compaction
+from recshuf.piles.kept.folder import StoreFolder
+from recshuf.piles.kept.upkeep import drop_store, verify_store
 from recshuf.run.stores import scatter_store
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ import pytest
 
 import recshuf
 from recshuf.errors import OutputError, PileError, UsageError
-from recshuf.piles.store.store_folder import StoreFolder
-from recshuf.piles.store.stored import StoredPiles
+from recshuf.piles.kept.folder import StoreFolder
+from recshuf.piles.kept.stored import StoredPiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,8 +10,8 @@ import pytest
 
 import recshuf
 from recshuf.errors import OutputError, PileError, UsageError
-from recshuf.piles.store.snapshots import SetEntry, Snapshot
-from recshuf.piles.store.store_folder import StoreFolder
+from recshuf.piles.kept.folder import StoreFolder
+from recshuf.piles.kept.snapshots import SetEntry, Snapshot
 from recshuf.system.locks import try_exclusive
 
 if TYPE_CHECKING:

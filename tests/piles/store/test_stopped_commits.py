@@ -12,9 +12,9 @@ import pytest
 
 import recshuf
 from recshuf.errors import OutputError, UsageError
-from recshuf.piles.store import store_folder
-from recshuf.piles.store.store_folder import StoreFolder
-from recshuf.piles.store.upkeep import drop_store
+from recshuf.piles.kept import folder as store_folder
+from recshuf.piles.kept.folder import StoreFolder
+from recshuf.piles.kept.upkeep import drop_store
 from recshuf.system.locks import lock_existing, unlink_unless_locked
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def test_a_commit_leaves_names_that_others_may_not_lock(store: Path, monkeypatch
 
 
 def test_a_lock_of_another_user_is_one_line(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recshuf.piles.store.set_names.try_exclusive", fail)
+    monkeypatch.setattr("recshuf.piles.kept.new_sets.try_exclusive", fail)
     with pytest.raises(OutputError, match=r"store: .*Permission denied") as raised:
         append(store, 1)
     assert "\n" not in str(raised.value)

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 import recshuf
 from recshuf.errors import PileError
-from recshuf.piles.order.epochs import EpochOrder
-from recshuf.piles.order.rekeyed import RekeyedPiles
-from recshuf.piles.sets.footer import Footer
-from recshuf.piles.store import upkeep
-from recshuf.piles.store.stored import StoredPiles
+from recshuf.piles.epochs import EpochOrder
+from recshuf.piles.footer import Footer
+from recshuf.piles.kept import upkeep
+from recshuf.piles.kept.stored import StoredPiles
+from recshuf.piles.rekeyed import RekeyedPiles
 from tests.piles.encoding.test_lengths import WORDS, measure
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from recshuf.piles.order.groups import CheckedRegions
+    from recshuf.piles.groups import CheckedRegions
 
 NAMES = ("list", "text", "map", "words")
 

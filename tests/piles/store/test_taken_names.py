@@ -8,8 +8,8 @@ import pytest
 
 import recshuf
 from recshuf.errors import OutputError, UsedNameError
-from recshuf.piles.store.store_folder import StoreFolder
-from recshuf.piles.store.stored import StoredPiles
+from recshuf.piles.kept.folder import StoreFolder
+from recshuf.piles.kept.stored import StoredPiles
 from recshuf.run.stores.pile_store import PileStore
 
 if TYPE_CHECKING:

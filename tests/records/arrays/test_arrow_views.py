@@ -3,7 +3,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from recshuf.records.arrays.arrow_views import (
+from recshuf.records.arrays import (
     has_offsets,
     is_any_list,
     is_contiguous_list,

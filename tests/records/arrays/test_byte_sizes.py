@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from recshuf.records.arrays.byte_sizes import count_bytes, count_bytes_before
+from recshuf.records.arrays import count_bytes, count_bytes_before
 from tests.support.record_batches import FLAT, OTHER, make_batch
 
 ROUNDING = 64

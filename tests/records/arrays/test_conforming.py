@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recshuf.piles.encoding.planes import plain_type
-from recshuf.records.arrays.conforming import conform
+from recshuf.piles.planes import plain_type
+from recshuf.records.conforming import conform
 from tests.support.effort import examples
 
 if TYPE_CHECKING:

@@ -12,13 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recshuf.errors import ConversionError
-from recshuf.records.arrays.decimals import (
-    check_digits,
-    find_misfit,
-    fit_digits,
-    has_decimals,
-    plain_decimals,
-)
+from recshuf.records.conforming import check_digits, find_misfit, fit_digits, has_decimals, plain_decimals
 from tests.support.formats.decimal_tools import EXACT, KINDS, make_decimals
 
 if TYPE_CHECKING:

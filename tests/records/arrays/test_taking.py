@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from recshuf.records.arrays.taking import take_rows
+from recshuf.records.arrays import take_rows
 
 NUMBERS = [pa.int32(), pa.uint16(), pa.float64(), pa.timestamp("us"), pa.bool_(), pa.decimal128(20, 3)]
 LISTS = [

@@ -12,11 +12,9 @@ from hypothesis import strategies as st
 
 from recshuf.errors import Stopped
 from recshuf.interfaces import Joined
-from recshuf.records.batch import concat_batches
-from recshuf.records.reading.input_tasks import InputPart, InputTask, whole_inputs
-from recshuf.records.reading.reader import InputReader
-from recshuf.records.reading.reading_plan import ReadingPlan
-from recshuf.records.rows import RowCounter
+from recshuf.records.batch import RowCounter, concat_batches
+from recshuf.records.batch_groups import InputPart, InputTask, whole_inputs
+from recshuf.records.reader import InputReader, ReadingPlan
 from tests.support.formats.fake_format import FakeFragment, FakeSource
 
 if TYPE_CHECKING:
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from recshuf.interfaces import Fragment
-    from recshuf.records.rows import RowRange
+    from recshuf.records.batch import RowRange
 
     Group = tuple[pa.RecordBatch, list[RowRange]]
 

@@ -9,7 +9,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import InputError
-from recshuf.run.passes.scatter import Scatter
+from recshuf.run.scatter import Scatter
 from tests.support.numbered_files import FORMATS, make_inputs
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 import recshuf
 from recshuf.errors import ConversionError, InputError, SchemaMismatch
-from recshuf.formats.jsonl.decoding.decoder import JsonDecoder
-from recshuf.job.progress import SilentProgress
-from recshuf.run import pipeline
-from recshuf.run.resolving import decoding
+from recshuf.formats.jsonl.decoder import JsonDecoder
+from recshuf.job.report import SilentProgress
+from recshuf.run import decoding
+from recshuf.run import driver as pipeline
 from tests.support.effort import examples
 from tests.support.formats.json_decoding import batch_of, decode_with
 from tests.support.formats.json_records import ANY_RECORDS, RECORDS_OF_ONE_TYPE

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import recshuf
-import recshuf.run.resolving.resolve as resolve
+import recshuf.run.resolve as resolve
 from recshuf.errors import InputError, OutputError, UsageError
 from tests.support.processes.killed_runs import Killed, kill_after
 
@@ -150,7 +150,7 @@ def test_a_run_that_fails_leaves_the_file_as_it_was(
     def refuse(*_: object) -> None:
         raise OutputError("refused")
 
-    monkeypatch.setattr("recshuf.output.local.work_folder.commit", refuse)
+    monkeypatch.setattr("recshuf.output.local.stage.commit", refuse)
     with pytest.raises(OutputError, match="refused"):
         recshuf.shuffle(
             name, tmp_path / "out.parquet", on_bad_record=f"quarantine:{tmp_path}/bad", overwrite=overwrite

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from recshuf.errors import AlreadyCompleteError, OutputError
-from recshuf.output.objects import transaction, uploader
+from recshuf.output.objects import stage as transaction
+from recshuf.output.objects import uploader
 from tests.support.objects.object_outputs import (
     check_whole,
     put_old_set,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from recshuf.errors import InputError, OutputError
-from recshuf.run.resolving import resolve
+from recshuf.run import resolve
 from recshuf.storage import requests
 from tests.support.objects.object_outputs import check_whole, shuffle, shuffle_locally
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from recshuf import api
-from recshuf.output.objects.task_folder import ObjectTaskFolder
-from recshuf.run.tasks.results import RUN
+from recshuf.api import runs
+from recshuf.output.objects.log import ObjectTaskFolder
+from recshuf.output.run_log import RUN
 from tests.support.objects.object_outputs import SHARDS, check_whole
 
 if TYPE_CHECKING:
@@ -22,9 +22,9 @@ RUN_FILE = "data/.out.recshuf/tasks/run.json"
 
 def scatter(source: Path, output: str, temp_dir: str) -> None:
     """Run the tasks before those that write shards."""
-    run = api.plan_tasks(source, output, shards=SHARDS, temp_dir=temp_dir)[1]
-    for number in range(api.list_tasks(run, "gather")[0]):
-        api.run_task(run, number)
+    run = runs.plan_tasks(source, output, shards=SHARDS, temp_dir=temp_dir)[1]
+    for number in range(runs.list_tasks(run, "gather")[0]):
+        runs.run_task(run, number)
 
 
 @pytest.mark.parametrize("content", [None, b"{}"])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import recshuf
-from recshuf import api
+from recshuf.api import runs
 from recshuf.errors import MemoryLimitError
 from tests.support.numbered_files import make_inputs
 
@@ -24,15 +24,15 @@ def test_the_memory_that_an_error_names_is_enough(tmp_path: Path, s3_bucket: Buc
     inputs = make_inputs(tmp_path / "in", name, [30, 20])
     options: dict[str, Any] = {"to": "parquet", "shards": 2, "workers": 2}
     local, remote, spilled = f"{tmp_path}/out/", f"{s3_bucket.url}/out/", f"{s3_bucket.url}/tmp/"
-    runs = [
+    calls = [
         partial(recshuf.plan, inputs, local),
         partial(recshuf.plan, inputs, remote),
         partial(recshuf.plan, inputs, local, temp_dir=spilled),
-        partial(api.plan_tasks, inputs, local),
-        partial(api.plan_tasks, inputs, remote, temp_dir=spilled),
+        partial(runs.plan_tasks, inputs, local),
+        partial(runs.plan_tasks, inputs, remote, temp_dir=spilled),
         partial(recshuf.shuffle, inputs, remote, temp_dir=spilled),
     ]
-    for run in runs:
+    for run in calls:
         with pytest.raises(MemoryLimitError) as told:
             run(memory="64MB", **options)
         [named] = re.findall(r"needs at least ([\d.]+ \wB) of memory", str(told.value))

@@ -11,7 +11,7 @@ import pytest
 import recshuf
 from recshuf.errors import InputError, MissingInputError, UsageError
 from recshuf.formats.compression import OUTPUT_SUFFIXES
-from recshuf.run import pipeline
+from recshuf.run import driver as pipeline
 from recshuf.storage import requests
 from tests.support.numbered_files import FORMATS, make_inputs
 from tests.support.objects.object_outputs import shuffle, shuffle_locally, write_lines

@@ -14,8 +14,9 @@ import pytest
 import recshuf
 from recshuf.errors import AlreadyCompleteError, InputError, OutputError, OutputExistsError, UsageError
 from recshuf.output.objects import uploader
-from recshuf.run.resolving.resolve import ResolvedJob
-from recshuf.storage.writing import file_parts, s3
+from recshuf.run.resolve import ResolvedJob
+from recshuf.storage.writing import parts as file_parts
+from recshuf.storage.writing import s3
 from tests.support.numbered_files import FORMATS, make_inputs
 from tests.support.objects.object_outputs import (
     SHARDS,
@@ -67,7 +68,7 @@ def test_conversions_are_those_of_a_local_run(tmp_path: Path, bucket: AnyBucket,
 def test_an_inferred_schema_that_fails_is_replaced(
     tmp_path: Path, bucket: AnyBucket, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("recshuf.run.resolving.decoding._PREFIX_BYTES", 1 << 10)
+    monkeypatch.setattr("recshuf.run.decoding._PREFIX_BYTES", 1 << 10)
     inputs = [tmp_path / f"in{number}.jsonl" for number in range(2)]
     for number, path in enumerate(inputs):
         path.write_text("".join(f'{{"a": {row + number / 2}}}\n' for row in range(1000)).replace(".0}", "}"))

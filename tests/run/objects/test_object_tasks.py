@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import recshuf
-from recshuf import api
-from recshuf.engines.registry import ENGINES
+from recshuf.api import runs
 from recshuf.errors import AlreadyCompleteError, InputError, OutputError, PileError, UsageError
 from recshuf.job.arguments import make_job
-from recshuf.output.local.work_folder import WorkFolder
-from recshuf.output.objects.transaction import UploadTransaction
-from recshuf.piles.sets.pile_file import ObjectPileFile
+from recshuf.job.options import ENGINES
+from recshuf.output.local.stage import WorkFolder
+from recshuf.output.objects.stage import UploadTransaction
+from recshuf.piles.set_folder import ObjectPileFile
 from recshuf.run.set_folders import _SetScratch, _UploadedSets, open_sets
 from recshuf.storage.reading.objects import count_read_bytes
 from tests.support.numbered_files import FORMATS, make_inputs
@@ -423,7 +423,7 @@ def test_the_plan_counts_the_piles_of_an_input_that_is_read_in_parts(
     inputs = make_inputs(tmp_path / "in", "text", COUNTS)
     where = {"temp_dir": f"{s3_bucket.url}/tmp"} | TASKS
     planned = recshuf.plan(inputs, tmp_path / "out.txt", **where)
-    run = api.plan_tasks(inputs, tmp_path / "out.txt", **where)
+    run = runs.plan_tasks(inputs, tmp_path / "out.txt", **where)
     with monkeypatch.context() as patch:
         patch.setattr(WorkFolder, "commit", interrupt)
         patch.setattr(_UploadedSets, "remove", lambda self: None)

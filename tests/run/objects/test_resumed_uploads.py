@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from recshuf.errors import AlreadyCompleteError, OutputError, UsageError
-from recshuf.output.objects.transaction import UploadTransaction
-from recshuf.storage.writing.upload_folder import PREFIX, UploadFolder
+from recshuf.output.objects.stage import UploadTransaction
+from recshuf.storage.writing.parts import PREFIX, UploadFolder
 from tests.support.objects.object_outputs import (
     SHARDS,
     check_whole,

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import recshuf
-from recshuf import api
+from recshuf.api import runs
 from recshuf.errors import OutputError, UsageError
-from recshuf.output.objects.transaction import UploadTransaction
+from recshuf.output.objects.stage import UploadTransaction
 from tests.support.objects.object_outputs import SHARDS, check_whole, shuffle, shuffle_locally
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def test_a_missing_bucket_is_found_before_the_run_begins(
 
 
 def test_a_missing_bucket_is_found_by_plans(bucket: AnyBucket, source: Path) -> None:
-    for plan in (recshuf.plan, api.plan_tasks):
+    for plan in (recshuf.plan, runs.plan_tasks):
         with pytest.raises(OutputError, match=MISSING):
             plan(source, f"{bucket.url}/data/out/", shards=SHARDS, temp_dir=miss(bucket))
 
@@ -54,9 +54,9 @@ def test_a_missing_bucket_is_found_by_tasks_before_they_leave_anything(
     """It was there when the plan was made."""
     with monkeypatch.context() as patch:
         patch.setattr("recshuf.run.saved_plan.check_sets", lambda job: None)
-        run = api.plan_tasks(source, f"{bucket.url}/data/out/", shards=SHARDS, temp_dir=miss(bucket))[1]
+        run = runs.plan_tasks(source, f"{bucket.url}/data/out/", shards=SHARDS, temp_dir=miss(bucket))[1]
     with pytest.raises(OutputError, match=MISSING):
-        api.run_task(run, 0)
+        runs.run_task(run, 0)
     check_whole(bucket, {})
 
 
@@ -65,7 +65,7 @@ def test_clean_removes_the_rest_if_the_bucket_is_gone(
 ) -> None:
     expected = shuffle_locally(source, tmp_path / "local")
     with monkeypatch.context() as patch:
-        patch.setattr("recshuf.run.pipeline.check_sets", lambda job: None)
+        patch.setattr("recshuf.run.driver.check_sets", lambda job: None)
         patch.setattr(UploadTransaction, "remove", UploadTransaction.release)
         with pytest.raises(OutputError, match=r"no-such-bucket: there is no such"):
             shuffle(source, f"{bucket.url}/data/out/", temp_dir=miss(bucket))

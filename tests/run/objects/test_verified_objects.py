@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import recshuf
-from recshuf import api
+from recshuf.api import runs
 from recshuf.audit.verify import verification
-from recshuf.engines.registry import ENGINES
 from recshuf.errors import AlreadyCompleteError, CheckError, OutputError
-from recshuf.output.objects.transaction import UploadTransaction
+from recshuf.job.options import ENGINES
+from recshuf.output.objects.stage import UploadTransaction
 from tests.support.numbered_files import make_inputs
 from tests.support.objects.object_outputs import check_whole, shuffle, shuffle_locally, write_lines
 from tests.support.processes.task_runs import divide_small
@@ -203,24 +203,24 @@ def save_tasks(tmp_path: Path, bucket: AnyBucket, shared: Path) -> dict[str, Any
     """Return a plan, all of whose tasks but the commit have been run."""
     options: dict[str, Any] = {"verify": True, "shards": 4, "piles": 64, "seed": 5}
     source = write_lines(tmp_path / "in.txt")
-    run = api.plan_tasks(source, f"{bucket.url}/data/out/", temp_dir=shared, **options)[1]
-    for number in range(api.list_tasks(run, "commit")[0]):
-        api.run_task(run, number)
+    run = runs.plan_tasks(source, f"{bucket.url}/data/out/", temp_dir=shared, **options)[1]
+    for number in range(runs.list_tasks(run, "commit")[0]):
+        runs.run_task(run, number)
     return run
 
 
 def test_the_task_that_commits_compares(tmp_path: Path, bucket: AnyBucket, shared: Path) -> None:
     run = save_tasks(tmp_path, bucket, shared)
-    (last,) = api.list_tasks(run, "commit")
-    report = api.run_task(run, last)
+    (last,) = runs.list_tasks(run, "commit")
+    report = runs.run_task(run, last)
     assert report is not None
     assert list_passes(report) == PASSES
     damage(bucket)
     with pytest.raises(CheckError, match="is in place: do not use it"):
-        api.run_task(run, last)
+        runs.run_task(run, last)
 
 
 def test_a_commit_whose_output_differs_is_an_error(tmp_path: Path, damaged: AnyBucket, shared: Path) -> None:
     run = save_tasks(tmp_path, damaged, shared)
     with pytest.raises(CheckError, match=r"1 records missing, 1 extra; .* is in place: do not use it"):
-        api.run_task(run, api.list_tasks(run, "commit")[0])
+        runs.run_task(run, runs.list_tasks(run, "commit")[0])

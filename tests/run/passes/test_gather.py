@@ -15,18 +15,17 @@ import pytest
 
 import recshuf
 from recshuf.errors import CheckError, ConversionError, InputError
-from recshuf.run import pipeline
-from recshuf.storage.reading.input_names import MANIFEST_SUFFIX
+from recshuf.run import driver as pipeline
+from recshuf.storage.reading.local_listing import MANIFEST_SUFFIX
 from tests.support.golden_inputs import make_inputs
 from tests.support.output_trees import list_tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from recshuf.job.progress import Progress
-    from recshuf.job.report import PassReport
-    from recshuf.output.transaction import Transaction
-    from recshuf.run.resolving.resolve import ResolvedJob
+    from recshuf.job.report import PassReport, Progress
+    from recshuf.output.stage import Transaction
+    from recshuf.run.resolve import ResolvedJob
 
 READING = ("columns", "datasets", "delimiter", "format", "header", "schema", "separator", "zero_terminated")
 """Options that a scatter takes, and a gather does not."""

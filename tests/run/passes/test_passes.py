@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import recshuf.run.passes.scatter
+import recshuf.run.scatter
 from recshuf.errors import CheckError, InputError
-from recshuf.piles.reader import PileReader
-from recshuf.piles.sets.scratch import Scratch
+from recshuf.piles.regions import PileReader
+from recshuf.piles.set_folder import Scratch
+from recshuf.records.batch_groups import group_inputs, whole_inputs
 from recshuf.records.keys import draw_keys
-from recshuf.records.reading.input_tasks import group_inputs, whole_inputs
-from recshuf.run.passes.gather import PileRun, iterate_runs, plan_tasks
+from recshuf.run.gather import PileRun, iterate_runs, plan_tasks
 from tests.support.effort import examples
 from tests.support.formats.fake_format import (
     FakeFragment,
@@ -249,7 +249,7 @@ def test_equal_keys_are_ordered_by_input_and_row(
     monkeypatch: pytest.MonkeyPatch, way: str, bits: int, place: int
 ):
     draw = draw_few(bits, place)
-    monkeypatch.setattr(recshuf.run.passes.scatter, "draw_keys", draw)
+    monkeypatch.setattr(recshuf.run.scatter, "draw_keys", draw)
     rows = number_rows(90, 30, 41)
     source = FakeSource(rows, fragment_rows=20, batch_rows=6)
     assert join(shuffle_rows(source, 5, WAYS[way], shards=3)) == sort_rows(rows, 5, draw)
@@ -261,7 +261,7 @@ def test_equal_keys_of_small_inputs_that_are_read_together_are_ordered_too(
     monkeypatch: pytest.MonkeyPatch, way: str, bits: int
 ):
     draw = draw_few(bits, 0)
-    monkeypatch.setattr(recshuf.run.passes.scatter, "draw_keys", draw)
+    monkeypatch.setattr(recshuf.run.scatter, "draw_keys", draw)
     rows = number_rows(*(k % 5 for k in range(150)), 90)
     source = FakeSource(rows, fragment_rows=2, batch_rows=1)
     together = [
@@ -276,7 +276,7 @@ def test_equal_keys_of_small_inputs_that_are_read_together_are_ordered_too(
 @pytest.mark.parametrize("resident_bytes", [0, 900, UNLIMITED])
 def test_a_sample_among_equal_keys_takes_the_first_rows(monkeypatch: pytest.MonkeyPatch, resident_bytes: int):
     draw = draw_few(2, 0)
-    monkeypatch.setattr(recshuf.run.passes.scatter, "draw_keys", draw)
+    monkeypatch.setattr(recshuf.run.scatter, "draw_keys", draw)
     rows = number_rows(90, 30)
     source = FakeSource(rows, fragment_rows=20, batch_rows=6)
     found = shuffle_rows(source, 5, Knobs(piles=8, resident_bytes=resident_bytes), head_count=40)

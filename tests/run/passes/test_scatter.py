@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from recshuf.job.progress import SilentProgress
-from recshuf.piles.encoding.codec import choose_codec
+from recshuf.job.report import SilentProgress
+from recshuf.piles.codec import choose_codec
 from recshuf.piles.layout import StorePlan
-from recshuf.piles.reader import PileReader
-from recshuf.piles.run_piles import RunPiles
-from recshuf.piles.sets.scratch import Scratch
-from recshuf.run.passes.scatter import Scatter, ScatterCallbacks, ScatterTask
+from recshuf.piles.regions import PileReader
+from recshuf.piles.set_folder import Scratch
+from recshuf.piles.store import RunPiles
+from recshuf.run.scatter import Scatter, ScatterCallbacks, ScatterTask
 from tests.support.formats.fake_format import FakeSource
 from tests.support.pass_tools import UNLIMITED, Knobs, make_plan
 

@@ -10,7 +10,7 @@ import pytest
 
 from recshuf.errors import UsageError
 from recshuf.job.arguments import make_job
-from recshuf.run.resolving.compatibility import check_options
+from recshuf.run.decoding import check_options
 
 FORMATS = ("jsonl", "csv", "text", "parquet", "hdf5")
 PAIRS = [(given, to) for given in FORMATS for to in FORMATS]

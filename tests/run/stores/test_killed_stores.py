@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import recshuf
-from recshuf.piles.store.store_folder import StoreFolder
+from recshuf.piles.kept.folder import StoreFolder
 from tests.support.stores.killed_stores import fork, join, list_files, read_ids
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from recshuf.errors import UsageError
-from recshuf.run.stores.slice_times import parse_time
+from recshuf.run.stores.pile_store import parse_time
 
 
 def test_times_are_utc() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import InputError, OutputError, OutputExistsError, UsageError
-from recshuf.records.rows import RowRange
+from recshuf.records.batch import RowRange
 from recshuf.records.split import Split
 from tests.support.formats.conversion_data import WRITERS, choose_columns
 from tests.support.stores.killed_stores import fork, join

@@ -339,7 +339,7 @@ def test_a_time_that_no_calendar_has_is_shown_in_seconds(
 ) -> None:
     """An earlier version took such times."""
     recshuf.PileWriter(tmp_path / "store", "start").close()
-    monkeypatch.setattr("recshuf.run.stores.store_update.parse_time", lambda _: 253402350399.0)
+    monkeypatch.setattr("recshuf.run.stores.pile_store.parse_time", lambda _: 253402350399.0)
     with recshuf.PileStore(tmp_path / "store").update() as update:
         update.append({"id": [1]}, time=1)
     assert b"253402350399 seconds since 1970" in call("store", "info", tmp_path / "store").stdout

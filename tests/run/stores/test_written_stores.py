@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import recshuf
-import recshuf.run.pipeline as pipeline
+import recshuf.run.driver as pipeline
 from recshuf.errors import CheckError, ConversionError
-from recshuf.formats.parquet.writing.sink import ParquetSink
+from recshuf.formats.parquet.sink import ParquetSink
 
 if TYPE_CHECKING:
     from collections.abc import Callable

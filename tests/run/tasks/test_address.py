@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from recshuf import api
-from recshuf.run.resolving.resolve import find_destination
-from recshuf.run.tasks.address import RunAddress
-from recshuf.run.tasks.shared_run import SharedRun, find_tasks
-from recshuf.run.tasks.task import Task, run_task
+from recshuf.api import runs
+from recshuf.run.header import RunAddress, SharedRun, find_tasks
+from recshuf.run.passes import Task, run_task
+from recshuf.run.resolve import find_destination
 from recshuf.storage.settings import StorageOptions
 from tests.support.numbered_files import make_inputs
 
@@ -31,7 +30,7 @@ def test_the_folder_at_an_address_is_that_of_the_run(
     output = f"{tmp_path if is_local else s3_bucket.url}/{name}"
     inputs = make_inputs(tmp_path / "in", "text", (9,))
     storage = StorageOptions(None, {"region": "us-east-1"})
-    values = api.plan_tasks(inputs, output, temp_dir=tmp_path, storage_options=storage.options)[1]
+    values = runs.plan_tasks(inputs, output, temp_dir=tmp_path, storage_options=storage.options)[1]
     run = SharedRun.from_json(values, storage)
     tasks = find_tasks(find_destination(run.make_job()))
     found = RunAddress.of(tasks, run).open_tasks()
@@ -61,8 +60,8 @@ def test_a_process_that_is_handed_a_task_chooses_the_allocators_of_its_run(tmp_p
         ).stdout
 
     inputs = make_inputs(tmp_path / "in", "text", (9,))
-    values = api.plan_tasks(inputs, tmp_path / "out.txt", memory="300MB")[1]
-    api.run_task(values, 0)  # begins the run
+    values = runs.plan_tasks(inputs, tmp_path / "out.txt", memory="300MB")[1]
+    runs.run_task(values, 0)  # begins the run
     run = SharedRun.from_json(values, StorageOptions(None, {}))
     tasks = find_tasks(find_destination(run.make_job()))
     task = Task(RunAddress.of(tasks, run), 1)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from recshuf import api
-from recshuf.output.objects.transaction import UploadTransaction
+from recshuf.api import runs
+from recshuf.output.objects.stage import UploadTransaction
 from tests.support.numbered_files import make_inputs
 from tests.support.objects.object_outputs import check_whole, shuffle_locally
 from tests.support.processes.killed_runs import Killed
@@ -38,7 +38,7 @@ def die_in_commit(run: dict[str, Any]) -> None:
         patch.setattr(UploadTransaction, "commit", die)
         patch.setattr(UploadTransaction, "remove", UploadTransaction.release)
         with pytest.raises(Killed):
-            api.run_task(run, *api.list_tasks(run, "commit"))
+            runs.run_task(run, *runs.list_tasks(run, "commit"))
 
 
 @pytest.mark.parametrize("moment", ["begin", "claim"])
@@ -47,11 +47,11 @@ def test_the_commit_that_comes_second_is_told_only_to_wait(
 ):
     """The other one takes over when it begins to continue a third one, or to put the output in place."""
     inputs = make_inputs(tmp_path / "in", "text", (60, 40))
-    run = api.plan_tasks(inputs, f"{s3_bucket.url}/data/out/", temp_dir=f"{s3_bucket.url}/tmp", **OPTIONS)[1]
+    run = runs.plan_tasks(inputs, f"{s3_bucket.url}/data/out/", temp_dir=f"{s3_bucket.url}/tmp", **OPTIONS)[1]
     (tmp_path / "plan.json").write_text(json.dumps({"run": run}))
-    (last,) = api.list_tasks(run, "commit")
+    (last,) = runs.list_tasks(run, "commit")
     for number in range(last):
-        api.run_task(run, number)
+        runs.run_task(run, number)
     if moment == "begin":
         die_in_commit(run)
     s3_bucket.proxy.call(s3_bucket.requests["claim"], lambda: die_in_commit(run))
@@ -61,5 +61,5 @@ def test_the_commit_that_comes_second_is_told_only_to_wait(
         f"recshuf: error: {s3_bucket.url}/data/.out.recshuf/: another run is writing this output, or has taken it over; "
         "wait for its end\n"
     )
-    api.run_task(run, last)
+    runs.run_task(run, last)
     check_whole(s3_bucket, shuffle_locally(inputs, tmp_path / "local", **OPTIONS))

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recshuf import api
+from recshuf.api import runs
 from recshuf.errors import OutputError, UsageError
-from recshuf.job.task_plan import STAGES
+from recshuf.job.parts import STAGES
 from tests.support.numbered_files import make_inputs
 from tests.support.processes.task_runs import cut, die_after, divide_small, flip, read_all, shuffle
 
@@ -38,7 +38,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("saved")
     with pytest.MonkeyPatch.context() as patch:
         divide_small(patch, block_bytes=4400)
-        run = api.plan_tasks(make_inputs(folder / "in", "text", COUNTS), f"{folder}/out/", **OPTIONS)[1]
+        run = runs.plan_tasks(make_inputs(folder / "in", "text", COUNTS), f"{folder}/out/", **OPTIONS)[1]
     values: dict[str, Any] = json.loads(json.dumps(run))
     assert len(values["tasks"]["sets"]) > 3
     return values
@@ -47,9 +47,9 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def refuse(run: Any, said: str = DAMAGED) -> None:
     for stage in STAGES:
         with pytest.raises(UsageError, match=said):
-            api.list_tasks(run, stage)
+            runs.list_tasks(run, stage)
     with pytest.raises(UsageError, match=said):
-        api.run_task(run, 0)
+        runs.run_task(run, 0)
 
 
 # Changed plans
@@ -145,9 +145,9 @@ def test_storage_options_that_are_none_are_refused(saved: dict[str, Any], storag
 
 def test_storage_options_may_change(saved: dict[str, Any]):
     run = saved | {"storage": {"endpoint_url": "http://localhost:9", "options": {"region": "there"}}}
-    assert api.list_tasks(run, "scatter") == api.list_tasks(saved, "scatter")
+    assert runs.list_tasks(run, "scatter") == runs.list_tasks(saved, "scatter")
     with pytest.raises(UsageError, match="'there' is no URL of a server"):
-        api.list_tasks(saved | {"storage": {"endpoint_url": "there", "options": {}}}, "scatter")
+        runs.list_tasks(saved | {"storage": {"endpoint_url": "there", "options": {}}}, "scatter")
 
 
 @pytest.mark.parametrize("values", [{}, {"format": 1}, {"format": 99, "storage": {}}, [], "x"], ids=str)
@@ -209,14 +209,14 @@ def test_a_file_of_a_run_that_is_damaged_is_named_and_made_again(
 
 
 def test_inputs_that_cannot_be_read_may_be_deleted(tmp_path: Path):
-    run = api.plan_tasks(make_inputs(tmp_path / "in", "text", COUNTS), f"{tmp_path}/out/", **OPTIONS)[1]
-    api.run_task(run, 0)
+    run = runs.plan_tasks(make_inputs(tmp_path / "in", "text", COUNTS), f"{tmp_path}/out/", **OPTIONS)[1]
+    runs.run_task(run, 0)
     (path,) = (tmp_path / ".out.recshuf" / "tasks").glob("inputs-*.pickle")
     path.unlink()
     path.mkdir()
     with pytest.raises(OutputError) as raised:
-        api.run_task(run, 1)
+        runs.run_task(run, 1)
     assert str(raised.value) == f"{path}: cannot be read: Is a directory; make it readable, or delete it"
     path.rmdir()
-    api.run_task(run, 1)
+    runs.run_task(run, 1)
     assert path.is_file()

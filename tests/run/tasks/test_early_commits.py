@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from recshuf import api
+from recshuf.api import runs
 from recshuf.errors import OutputError, UsageError
 from tests.support.numbered_files import make_inputs
 from tests.support.objects.object_outputs import check_whole, shuffle_locally
@@ -38,18 +38,18 @@ def inputs(tmp_path: Path) -> list[Path]:
 
 def plan(inputs: list[Path], output: str, **options: Any) -> dict[str, Any]:
     cut = {"shards": 2} if output.endswith("/") else {}
-    return api.plan_tasks(inputs, output, **OPTIONS | cut | options)[1]
+    return runs.plan_tasks(inputs, output, **OPTIONS | cut | options)[1]
 
 
 def commit(run: dict[str, Any]) -> None:
-    api.run_task(run, *api.list_tasks(run, "commit"))
+    runs.run_task(run, *runs.list_tasks(run, "commit"))
 
 
 def run_before_the_commit(run: dict[str, Any], short: int = 0) -> None:
     """Run all tasks before the commit, but the last few."""
-    (last,) = api.list_tasks(run, "commit")
+    (last,) = runs.list_tasks(run, "commit")
     for number in range(last - short):
-        api.run_task(run, number)
+        runs.run_task(run, number)
 
 
 def run_all(run: dict[str, Any]) -> None:
@@ -66,7 +66,7 @@ def commit_early(run: dict[str, Any]) -> None:
 # Beside other tasks
 
 BESIDE: dict[str, Callable[[dict[str, Any]], object]] = {
-    "a task": lambda run: api.run_task(run, 0),
+    "a task": lambda run: runs.run_task(run, 0),
     "all tasks but one": lambda run: run_before_the_commit(run, short=1),
     "a commit": lambda run: commit_early(run),
 }

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import recshuf
-from recshuf import api
+from recshuf.api import runs
 from recshuf.errors import DiskFullError, OutputError, PileError, UsageError
 from tests.support.numbered_files import make_inputs
 from tests.support.processes.task_runs import divide_small, read_all
@@ -42,18 +42,18 @@ class Gather:
         (folder / "here").mkdir()
         recshuf.shuffle(self.inputs, f"{folder}/here/{name}", **given | {"temp_dir": None})
         self.output = f"{folder}/there/{name}"
-        self.plan = api.plan_tasks(self.inputs, self.output, **given)[1]
-        (self.last,) = api.list_tasks(self.plan, "commit")
-        self.tasks = api.list_tasks(self.plan, "gather")
+        self.plan = runs.plan_tasks(self.inputs, self.output, **given)[1]
+        (self.last,) = runs.list_tasks(self.plan, "commit")
+        self.tasks = runs.list_tasks(self.plan, "gather")
         self.run(range(self.tasks.start))
 
     def run(self, numbers: range) -> None:
         for number in numbers:
-            api.run_task(self.plan, number)
+            runs.run_task(self.plan, number)
 
     def fail(self, kind: type[Exception], match: str) -> None:
         with pytest.raises(kind, match=match):
-            api.run_task(self.plan, self.tasks[0])
+            runs.run_task(self.plan, self.tasks[0])
 
     def check(self) -> None:
         """Run the tasks that are left, and check the output."""
@@ -129,13 +129,13 @@ DAMAGED = r"region \d+ does not read back .*; give (--resume|resume=True), or ru
 
 def test_the_task_of_a_damaged_region_is_named_and_runs_again(tmp_path: Path):
     gather = Gather(tmp_path)
-    scatter = api.list_tasks(gather.plan, "scatter")
+    scatter = runs.list_tasks(gather.plan, "scatter")
     for number, path in zip(scatter, find_sets(gather), strict=True):
         path.write_bytes(damage_region(path.read_bytes()))
         gather.fail(PileError, DAMAGED.format(number))
         with pytest.raises(UsageError, match=f"^task {number}: not done"):
             gather.run(gather.tasks)
-        api.run_task(gather.plan, number)
+        runs.run_task(gather.plan, number)
     gather.check()
 
 
@@ -154,7 +154,7 @@ def test_a_damaged_region_in_a_bucket_is_written_again(tmp_path: Path, s3_bucket
     gather = Gather(tmp_path, temp_dir=f"{s3_bucket.url}/tmp")
     key = sorted(key for key in s3_bucket.list_keys() if "/set-" in key)[0]
     s3_bucket.put(key, damage_region(s3_bucket.read(key)))
-    first = api.list_tasks(gather.plan, "scatter")[0]
+    first = runs.list_tasks(gather.plan, "scatter")[0]
     gather.fail(PileError, DAMAGED.format(first))
-    api.run_task(gather.plan, first)
+    runs.run_task(gather.plan, first)
     gather.check()

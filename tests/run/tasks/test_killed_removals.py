@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import recshuf
-from recshuf import api
+from recshuf.api import runs
 from recshuf.errors import AlreadyCompleteError, OutputExistsError, RecshufError
-from recshuf.output.local.work_folder import WorkFolder
+from recshuf.output.local.stage import WorkFolder
 from tests.support.numbered_files import make_inputs
 from tests.support.processes.task_runs import divide_small, read_all
 
@@ -124,10 +124,10 @@ def test_what_a_killed_commit_of_tasks_leaves_is_removed_by_whatever_comes_next(
 ):
     inputs = make_inputs(tmp_path / "in", "text", COUNTS)
     options = OPTIONS | CUTS[name] | piles
-    run = api.plan_tasks(inputs, f"{folder}/{name}", **options)[1]
-    (last,) = api.list_tasks(run, "commit")
+    run = runs.plan_tasks(inputs, f"{folder}/{name}", **options)[1]
+    (last,) = runs.list_tasks(run, "commit")
     for number in range(last):
-        api.run_task(run, number)
+        runs.run_task(run, number)
 
     def go_on() -> None:
         if next_run in ("ray", "local"):
@@ -136,11 +136,11 @@ def test_what_a_killed_commit_of_tasks_leaves_is_removed_by_whatever_comes_next(
                 recshuf.shuffle(inputs, f"{folder}/{name}", **options, engine=engine, resume=True)
             return
         with pytest.raises(OutputExistsError) as raised:
-            api.run_task(run, last if next_run == "commit" else 0)
+            runs.run_task(run, last if next_run == "commit" else 0)
         is_told = next_run == "commit" and name == "out/"
         assert isinstance(raised.value, AlreadyCompleteError) == is_told
 
-    Removal(folder, lambda: api.run_task(run, last)).try_each(go_on)
+    Removal(folder, lambda: runs.run_task(run, last)).try_each(go_on)
 
 
 @pytest.mark.parametrize("name", CUTS)
@@ -151,10 +151,10 @@ def test_another_plan_begins_where_a_killed_run_left_something(tmp_path: Path, f
         recshuf.shuffle(inputs[0], f"{folder}/{name}", **options | {"shards": 5})
 
     def plan_and_run() -> None:
-        run = api.plan_tasks(inputs, f"{folder}/{name}", **options)[1]
-        for number in range(*api.list_tasks(run, "commit")):
-            api.run_task(run, number)
-        api.run_task(run, *api.list_tasks(run, "commit"))
+        run = runs.plan_tasks(inputs, f"{folder}/{name}", **options)[1]
+        for number in range(*runs.list_tasks(run, "commit")):
+            runs.run_task(run, number)
+        runs.run_task(run, *runs.list_tasks(run, "commit"))
 
     Removal(folder, plan_and_run).try_each(plan_and_run)
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import recshuf
-from recshuf import api
+from recshuf.api import runs
 from recshuf.errors import DiskFullError, UsageError
-from recshuf.job.progress import SilentProgress
+from recshuf.job.report import SilentProgress
 from recshuf.output.quarantine import Quarantine
 from tests.support.numbered_files import make_inputs
 from tests.support.objects.object_server import Bucket
@@ -91,13 +91,13 @@ class BadRun:
         self.shuffle(f"{folder}/here/out/", on_bad_record=f"quarantine:{folder}/here/../bad.jsonl")
         (folder / "bad.jsonl").rename(folder / "here" / "bad.jsonl")
         self.given = {"on_bad_record": f"quarantine:{self.output}/bad.jsonl", "temp_dir": temp_dir}
-        self.plan = api.plan_tasks(inputs, f"{self.output}/out/", **OPTIONS | self.given)[1]
-        (self.last,) = api.list_tasks(self.plan, "commit")
+        self.plan = runs.plan_tasks(inputs, f"{self.output}/out/", **OPTIONS | self.given)[1]
+        (self.last,) = runs.list_tasks(self.plan, "commit")
         self.piles = self.output / ".out.recshuf" / "piles"
 
     def run(self, numbers: range) -> None:
         for number in numbers:
-            api.run_task(self.plan, number)
+            runs.run_task(self.plan, number)
 
     def check(self) -> None:
         """Check that the output and the bad records are those of the run in one process."""
@@ -118,12 +118,12 @@ def test_the_commit_names_the_task_that_has_lost_bad_records(tmp_path: Path, har
     HARMS[harm](lost[1])
     said = Warnings()
     with pytest.raises(UsageError, match=r"task \d+: not done; run recshuf task with") as raised:
-        api.run_task(run.plan, run.last, progress=said)
+        runs.run_task(run.plan, run.last, progress=said)
     number = int(str(raised.value).split(":")[0].removeprefix("task "))
     said.check(run.piles, number)
-    assert number in api.list_tasks(run.plan, "scatter")
-    api.run_task(run.plan, number)
-    api.run_task(run.plan, run.last)
+    assert number in runs.list_tasks(run.plan, "scatter")
+    runs.run_task(run.plan, number)
+    runs.run_task(run.plan, run.last)
     run.check()
 
 
@@ -164,7 +164,7 @@ def test_bad_records_that_are_lost_in_a_bucket_are_written_again(
     harm(s3_bucket, second)
     said = Warnings()
     with pytest.raises(UsageError, match=r"task \d+: not done") as raised:
-        api.run_task(run.plan, run.last, progress=said)
+        runs.run_task(run.plan, run.last, progress=said)
     number = int(str(raised.value).split(":")[0].removeprefix("task "))
     said.check(f"{s3_bucket.url}/{second.rpartition('/')[0]}", number)
     run.run(range(run.last + 1))
@@ -181,6 +181,6 @@ def test_a_full_disk_is_no_loss_of_bad_records(tmp_path: Path, monkeypatch: pyte
     with monkeypatch.context() as patch:
         patch.setattr(Quarantine, "_write", fail)
         with pytest.raises(DiskFullError, match="quarantine is full"):
-            api.run_task(run.plan, run.last)
-    api.run_task(run.plan, run.last)
+            runs.run_task(run.plan, run.last)
+    runs.run_task(run.plan, run.last)
     run.check()

@@ -9,8 +9,8 @@ import pytest
 
 import recshuf
 from recshuf.errors import InputError
-from recshuf.job import task_plan
-from recshuf.job.progress import SilentProgress
+from recshuf.job import parts as task_plan
+from recshuf.job.report import SilentProgress
 from tests.support.numbered_files import FORMATS, make_inputs
 from tests.support.processes.task_runs import divide_small, read_all, shuffle
 

@@ -12,16 +12,16 @@ import pyarrow as pa
 import pytest
 
 import recshuf
-from recshuf import api
+from recshuf.api import runs
 from recshuf.errors import AlreadyCompleteError, InputError, OutputError, OutputExistsError, UsageError
 from recshuf.job.arguments import make_job
 from recshuf.job.options import OPTIONS as OPTIONS_OF_A_RUN
-from recshuf.job.progress import SilentProgress
-from recshuf.job.task_plan import STAGES
-from recshuf.output.local.shard_files import ShardFiles
-from recshuf.run import resume
+from recshuf.job.parts import STAGES
+from recshuf.job.report import SilentProgress
+from recshuf.output.local.stage import ShardFiles
+from recshuf.run import header as resume
+from recshuf.run.header import SharedRun
 from recshuf.run.saved_plan import save_plan
-from recshuf.run.tasks.shared_run import SharedRun
 from recshuf.storage.settings import StorageOptions
 from recshuf.version import __version__
 from tests.support.numbered_files import make_inputs
@@ -41,17 +41,17 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def plan(inputs: Any, output: Any, **options: Any) -> dict[str, Any]:
-    return api.plan_tasks(inputs, output, **OPTIONS | options)[1]
+    return runs.plan_tasks(inputs, output, **OPTIONS | options)[1]
 
 
 def run_before_the_commit(run: dict[str, Any]) -> None:
-    for number in range(*api.list_tasks(run, "commit")):
-        api.run_task(run, number)
+    for number in range(*runs.list_tasks(run, "commit")):
+        runs.run_task(run, number)
 
 
 def run_all(run: dict[str, Any]) -> None:
     run_before_the_commit(run)
-    api.run_task(run, *api.list_tasks(run, "commit"))
+    runs.run_task(run, *runs.list_tasks(run, "commit"))
 
 
 # Credentials
@@ -87,15 +87,15 @@ def test_tasks_leave_no_credentials_in_the_work_folder_and_take_those_of_the_pla
         s3_bucket.put(f"in/{path.name}", path.read_bytes())
     expected = shuffle_locally(inputs, tmp_path / "local", to="parquet")
     run = plan(f"{s3_bucket.url}/in/", f"{tmp_path}/out/", to="parquet", **storage)
-    first, *others = range(*api.list_tasks(run, "commit"))
-    api.run_task(run, first)
+    first, *others = range(*runs.list_tasks(run, "commit"))
+    runs.run_task(run, first)
     left = [path for path in (tmp_path / ".out.recshuf").rglob("*") if path.is_file()]
     assert any(path.suffix == ".pickle" for path in left)
     assert not [path for path in left if b"a secret" in path.read_bytes()]
     run["storage"]["options"]["access_key_id"] = "renewed"
     seen = note_keys(s3_bucket)
-    for number in [*others, *api.list_tasks(run, "commit")]:
-        api.run_task(run, number)
+    for number in [*others, *runs.list_tasks(run, "commit")]:
+        runs.run_task(run, number)
     assert seen
     assert all("Credential=renewed/" in one for one in seen)
     shards = {f"data/out/{path.name}": path.read_bytes() for path in (tmp_path / "out").iterdir()}
@@ -134,7 +134,7 @@ def test_late_tasks_of_a_plan_that_may_overwrite_do_not_begin_it_again(
 def refuse_late(run: dict[str, Any], stage: str, *, is_told: bool = False) -> None:
     """Run a task of a stage after the commit, which may be `is_told` that the output is of this plan."""
     with pytest.raises(OutputExistsError) as raised:
-        api.run_task(run, api.list_tasks(run, stage)[0])
+        runs.run_task(run, runs.list_tasks(run, stage)[0])
     assert isinstance(raised.value, AlreadyCompleteError) == is_told
     said = (
         "complete; this task has put it in place before"
@@ -207,12 +207,12 @@ def test_a_commit_over_a_file_of_others_is_an_error(tmp_path: Path, begins: bool
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_a_file_of_others_in_the_folder_of_the_output_is_named_by_tasks(tmp_path: Path, overwrite: bool):
     run = plan(make_inputs(tmp_path / "in", "text", COUNTS), f"{tmp_path}/out/", overwrite=overwrite)
-    api.run_task(run, 0)
+    runs.run_task(run, 0)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "foo").touch()
-    for number in (1, *api.list_tasks(run, "gather")):
+    for number in (1, *runs.list_tasks(run, "gather")):
         with pytest.raises(OutputExistsError) as raised:
-            api.run_task(run, number)
+            runs.run_task(run, number)
         assert str(raised.value) == (
             f"{tmp_path}/out: holds 'foo', which is not from an earlier run; remove it and run this task again"
         )
@@ -220,9 +220,9 @@ def test_a_file_of_others_in_the_folder_of_the_output_is_named_by_tasks(tmp_path
     run_before_the_commit(run)
     (tmp_path / "out" / "foo").touch()
     with pytest.raises(OutputExistsError, match=r"holds 'foo', .*; remove it and run this task again"):
-        api.run_task(run, *api.list_tasks(run, "commit"))
+        runs.run_task(run, *runs.list_tasks(run, "commit"))
     (tmp_path / "out" / "foo").unlink()
-    api.run_task(run, *api.list_tasks(run, "commit"))
+    runs.run_task(run, *runs.list_tasks(run, "commit"))
 
 
 def test_a_commit_that_died_is_completed_by_the_commit_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -230,15 +230,15 @@ def test_a_commit_that_died_is_completed_by_the_commit_alone(tmp_path: Path, mon
     recshuf.shuffle(inputs, f"{tmp_path}/out/", **OPTIONS | {"shards": 5})
     run = plan(inputs, f"{tmp_path}/out/", overwrite=True, to="text", compression="gzip")
     run_before_the_commit(run)
-    (last,) = api.list_tasks(run, "commit")
+    (last,) = runs.list_tasks(run, "commit")
     with monkeypatch.context() as patch:
         patch.setattr(ShardFiles, "place_manifest", lambda _: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            api.run_task(run, last)
+            runs.run_task(run, last)
     for number in (0, last - 1):
         with pytest.raises(OutputError, match=f"an unfinished run left .*; run task {last} to complete it"):
-            api.run_task(run, number)
-    api.run_task(run, last)
+            runs.run_task(run, number)
+    runs.run_task(run, last)
     assert sorted(os.listdir(tmp_path)) == ["in", "out", "out.recshuf.json"]
 
 
@@ -252,11 +252,11 @@ def test_an_input_that_changed_is_named_and_may_be_restored(tmp_path: Path, outp
     run = plan(inputs, output, **cut, temp_dir=tmp_path)
     if moment == "begun":
         run_before_the_commit(run)
-    number = 0 if moment == "planned" else api.list_tasks(run, "commit")[0]
+    number = 0 if moment == "planned" else runs.list_tasks(run, "commit")[0]
     before, found = inputs[1].read_bytes(), inputs[1].stat()
     inputs[1].write_bytes(before + b'{"id": 7}\n')
     with pytest.raises(InputError) as raised:
-        api.run_task(run, number)
+        runs.run_task(run, number)
     assert re.fullmatch(
         r".*: has changed since the plan was made: its size was .*; make the plan again", str(raised.value)
     )
@@ -292,7 +292,7 @@ def test_tasks_are_neither_continued_nor_dropped_by_a_run_in_one_process(
     given = OPTIONS | cut | {"temp_dir": tmp_path}
     run = plan(inputs, output, **given)
     for number in range(count):
-        api.run_task(run, number)
+        runs.run_task(run, number)
     with pytest.raises(UsageError) as refused:
         recshuf.shuffle(inputs, output, **given | {"seed": None}, resume=True)
     assert str(refused.value) == (
@@ -312,7 +312,7 @@ def test_another_version_than_that_of_the_plan_is_named(tmp_path: Path, monkeypa
     run = plan(make_inputs(tmp_path / "in", "jsonl", COUNTS), f"{tmp_path}/out/")
     monkeypatch.setattr(resume, "__version__", "0.0.1")
     with pytest.raises(UsageError) as raised:
-        api.run_task(run, 0)
+        runs.run_task(run, 0)
     assert str(raised.value) == (
         f"the version of recshuf was {__version__} when the plan was made and is 0.0.1; give it as before, or make the "
         "plan again"

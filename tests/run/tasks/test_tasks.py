@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 import recshuf
 from recshuf.errors import InputError, OutputError, UsageError
-from recshuf.output.local.work_folder import WorkFolder
-from recshuf.piles.sets.pile_set import GrowingPileSet
-from recshuf.run.tasks import passes as task_passes
-from recshuf.run.tasks.task import Task, run_task
+from recshuf.output.local.stage import WorkFolder
+from recshuf.piles.pile_set import GrowingPileSet
+from recshuf.run import driver as task_passes
+from recshuf.run.passes import Task, run_task
 from tests.support.formats.conversion_data import PAIRS, WRITERS, choose_columns, choose_schema
 from tests.support.numbered_files import FORMATS, make_inputs
 from tests.support.processes.task_runs import (

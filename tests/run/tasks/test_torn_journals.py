@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import recshuf
-from recshuf import api
+from recshuf.api import runs
 from recshuf.errors import DiskFullError
-from recshuf.output.local import commit
-from recshuf.output.local.journal import FileJournal
-from recshuf.system.checked_lines import format_line
+from recshuf.output.local import stage as commit
+from recshuf.output.local.log import FileJournal
+from recshuf.system.atomic import format_line
 from tests.support.numbered_files import make_inputs
 from tests.support.processes.task_runs import divide_small, read_all
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from recshuf.output.journal import Entry
+    from recshuf.output.run_log import Entry
 
 OPTIONS: dict[str, Any] = {"seed": 5, "workers": 1, "piles": 16, "memory": "300MB", "overwrite": True}
 KILLED = 7
@@ -80,12 +80,12 @@ def test_a_commit_after_one_on_a_full_disk_may_be_killed_at_each_rename(
     inputs = make_inputs(tmp_path / "in", "jsonl", (60, 40))
     if replaces:
         recshuf.shuffle(inputs[0], f"{folder}/out/", **OPTIONS | {"shards": 2})
-    run = api.plan_tasks(inputs, f"{folder}/out/", **OPTIONS, shards=3)[1]
-    (last,) = api.list_tasks(run, "commit")
+    run = runs.plan_tasks(inputs, f"{folder}/out/", **OPTIONS, shards=3)[1]
+    (last,) = runs.list_tasks(run, "commit")
     for number in range(last):
-        api.run_task(run, number)
+        runs.run_task(run, number)
     shutil.copytree(folder, aside)
-    api.run_task(run, last)
+    runs.run_task(run, last)
     whole = read_all(folder)
     step = -1
     is_over = False
@@ -95,11 +95,11 @@ def test_a_commit_after_one_on_a_full_disk_may_be_killed_at_each_rename(
         with pytest.MonkeyPatch.context() as patch:
             fill_disk(patch, size)
             with pytest.raises(DiskFullError, match="journal"):
-                api.run_task(run, last)
+                runs.run_task(run, last)
         step += 1
-        is_over = not is_killed(step, lambda: api.run_task(run, last))
+        is_over = not is_killed(step, lambda: runs.run_task(run, last))
         if not is_over:
-            api.run_task(run, last)
+            runs.run_task(run, last)
         assert read_all(folder) == whole, step
         assert sorted(os.listdir(folder)) == ["out", "out.recshuf.json"]
     assert step == 5

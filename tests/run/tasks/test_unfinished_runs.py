@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import recshuf
-from recshuf import api
+from recshuf.api import runs
 from recshuf.errors import OutputError, OutputExistsError, UsageError
-from recshuf.output.local.journal import FileJournal
-from recshuf.output.local.work_folder import WorkFolder
-from recshuf.output.objects.journal import ObjectJournal
+from recshuf.output.local.log import FileJournal
+from recshuf.output.local.stage import WorkFolder
+from recshuf.output.objects.log import ObjectJournal
 from recshuf.output.objects.remains import Remains
-from recshuf.output.objects.transaction import UploadTransaction
+from recshuf.output.objects.stage import UploadTransaction
 from recshuf.storage.settings import StorageOptions
 from recshuf.storage.urls import Url
 from recshuf.system.locks import lock_folder
@@ -63,7 +63,7 @@ class Place:
             remains.remove()
 
     def plan(self, inputs: list[Path]) -> dict[str, Any]:
-        return api.plan_tasks(inputs, self.output, **self.options)[1]
+        return runs.plan_tasks(inputs, self.output, **self.options)[1]
 
     def shuffle(self, inputs: list[Path], **options: Any) -> recshuf.ShuffleReport:
         return recshuf.shuffle(inputs, self.output, **self.options | options)
@@ -106,8 +106,8 @@ def leave(run: Callable[[], object], entries: int) -> None:
 
 
 def run_all(run: dict[str, Any]) -> None:
-    for number in range(api.list_tasks(run, "commit")[0] + 1):
-        api.run_task(run, number)
+    for number in range(runs.list_tasks(run, "commit")[0] + 1):
+        runs.run_task(run, number)
 
 
 # Tasks beside a run in one process
@@ -124,7 +124,7 @@ def test_every_task_beside_an_unfinished_run_is_refused(
     leave(lambda: place.shuffle(inputs), entries)
     for stage in ("count", "scatter", "gather", "commit"):
         with pytest.raises(OutputError) as raised:
-            api.run_task(run, api.list_tasks(run, stage)[0])
+            runs.run_task(run, runs.list_tasks(run, stage)[0])
         assert (
             f"an unfinished run left parts in {place.work}; continue it with its own command and --resume, or "
             in str(raised.value)
@@ -135,7 +135,7 @@ def test_every_task_beside_an_unfinished_run_is_refused(
         return
     place.shuffle(inputs, resume=True)
     with pytest.raises(OutputExistsError, match="make the plan again"):
-        api.run_task(run, 0)
+        runs.run_task(run, 0)
 
 
 def test_a_task_beside_a_run_that_is_alive_is_told_to_wait(tmp_path: Path, inputs: list[Path]):
@@ -146,7 +146,7 @@ def test_a_task_beside_a_run_that_is_alive_is_told_to_wait(tmp_path: Path, input
     lock = lock_folder(tmp_path / "data" / ".out.recshuf", "out")
     for stage in ("count", "commit"):
         with pytest.raises(OutputError, match=r"another run is writing it .*; wait for its end"):
-            api.run_task(run, api.list_tasks(run, stage)[0])
+            runs.run_task(run, runs.list_tasks(run, stage)[0])
     os.close(lock)
 
 
@@ -158,7 +158,7 @@ def test_a_run_that_may_not_continue_tasks_names_only_ways_that_work(
     place: Place, inputs: list[Path], way: str
 ):
     run = place.plan(inputs)
-    api.run_task(run, 0)
+    runs.run_task(run, 0)
     with pytest.raises(
         UsageError, match="continue it with engine ray, or run the tasks that are left"
     ) as raised:
@@ -196,12 +196,12 @@ def test_a_damaged_run_in_a_bucket_can_be_removed(
 ):
     place = Place(f"{s3_bucket.url}/data/out/", tmp_path)
     run = place.plan(inputs)
-    api.run_task(run, 0)
+    runs.run_task(run, 0)
     s3_bucket.put("data/.out.recshuf/tasks/run.json", content)
     with pytest.raises(OutputError, match=r"/tasks/run\.json: is damaged; delete it"):
-        api.run_task(run, 1)
+        runs.run_task(run, 1)
     place.remove_work()
-    api.run_task(run, 0)
+    runs.run_task(run, 0)
 
 
 def test_a_run_with_other_options_names_only_ways_that_work(place: Place, inputs: list[Path]):

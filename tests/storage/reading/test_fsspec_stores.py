@@ -18,7 +18,7 @@ from recshuf.errors import (
 )
 from recshuf.storage import requests
 from recshuf.storage.reading import fsspec_stores
-from recshuf.storage.reading import hub as hub_stores
+from recshuf.storage.reading import fsspec_stores as hub_stores
 from tests.support.numbered_files import FORMATS, SUFFIXES, make_inputs
 from tests.support.objects.object_outputs import shuffle
 

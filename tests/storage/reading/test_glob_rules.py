@@ -14,8 +14,7 @@ from recshuf.formats import NameRules
 from recshuf.interfaces import Stamp
 from recshuf.storage.reading.listing import InputLister, find_pattern
 from recshuf.storage.reading.objects import Stores
-from recshuf.storage.reading.store import Entry
-from recshuf.storage.requests import Requests
+from recshuf.storage.requests import Entry, Requests
 from recshuf.storage.settings import StorageOptions
 from tests.support.effort import examples
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import recshuf
-    from recshuf.storage.reading.store import Store
+    from recshuf.storage.requests import Store
 
 NAMES = ("b10.txt", "b9.txt", ".hidden.txt", "x/a.txt")
 CONTENT = b"".join(b"%09d\n" % number for number in range(1000))

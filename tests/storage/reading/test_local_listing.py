@@ -12,8 +12,13 @@ from hypothesis import strategies as st
 
 from recshuf.errors import InputError
 from recshuf.interfaces import NameSuffix, Stamp
-from recshuf.storage.reading.input_names import natural_key
-from recshuf.storage.reading.local_listing import expand_inputs, find_pattern, leave_out_output, real_names
+from recshuf.storage.reading.local_listing import (
+    expand_inputs,
+    find_pattern,
+    leave_out_output,
+    natural_key,
+    real_names,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable

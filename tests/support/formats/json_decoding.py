@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from recshuf.errors import InputError
-from recshuf.formats.jsonl.decoding.decoder import JsonDecoder
+from recshuf.formats.jsonl.decoder import JsonDecoder
 
 
 def batch_of(lines: list[bytes]) -> pa.RecordBatch:

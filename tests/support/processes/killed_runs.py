@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import recshuf
-from recshuf.output.local.journal import FileJournal
+from recshuf.output.local.log import FileJournal
 
 if TYPE_CHECKING:
     from pathlib import Path

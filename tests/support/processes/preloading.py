@@ -18,7 +18,7 @@ _LIBRARIES = (
     "psutil",
 )
 
-_OF_PYTORCH = ("recshuf.torch.", "recshuf.train.workers.shared_position")
+_OF_PYTORCH = ("recshuf.torch.", "recshuf.train.workers")
 """Beginnings of the names of modules that import PyTorch, which starts threads and may be missing."""
 
 WITHOUT_THREADS = {

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import recshuf
-from recshuf.engines.local import LocalEngine
-from recshuf.engines.registry import ENGINES
-from recshuf.job import pile_sizing
-from recshuf.run.resolving import resolve
+from recshuf.job import sizing as pile_sizing
+from recshuf.job.options import ENGINES
+from recshuf.run import resolve
+from recshuf.system.threads import LocalEngine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence

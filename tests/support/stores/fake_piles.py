@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from recshuf.records.arrays.taking import take_rows
-from recshuf.records.batch import Records
+from recshuf.records.arrays import take_rows
+from recshuf.records.batch import Records, RowRange
 from recshuf.records.keys import draw_keys, find_piles
 from recshuf.records.provenance import FILE_SHIFT, add_provenance, extend_schema, find_origins
-from recshuf.records.rows import RowRange
 from recshuf.system.buffers import allocate
 from tests.support.stores.epoch_oracle import Record
 

@@ -13,7 +13,7 @@ from tests.support.stores.epoch_oracle import Rules, flatten, group_records
 from tests.support.stores.fake_piles import FakePiles
 
 if TYPE_CHECKING:
-    from recshuf.train.packing.packed_loader import PackedLoader
+    from recshuf.train.packing import PackedLoader
 
 
 def tokens_of(source: int, row: int) -> list[int]:

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 import recshuf
 from recshuf.errors import UsageError
-from recshuf.piles.order.groups import Groups
-from recshuf.piles.order.rekeyed import RekeyedPiles
+from recshuf.piles.groups import Groups
+from recshuf.piles.rekeyed import RekeyedPiles
+from recshuf.train.documents import DocumentSource
 from recshuf.train.loader import PileLoader
-from recshuf.train.packing.documents import DocumentSource
 from tests.support.stores.epoch_oracle import flatten
 from tests.support.stores.fake_piles import FakePiles
 from tests.support.stores.token_documents import (
@@ -35,7 +35,7 @@ from tests.support.stores.token_documents import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from recshuf.train.packing.packed_loader import PackedLoader
+    from recshuf.train.packing import PackedLoader
 
 ORDERS = st.fixed_dictionaries(
     {

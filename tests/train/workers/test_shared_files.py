@@ -10,9 +10,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recshuf.train.workers import parcels, shared_files
-from recshuf.train.workers.parcels import Parcel, receive
-from recshuf.train.workers.shared_files import Borrower, FilePool, SharedFile
+from recshuf.train import parcels, shared_files
+from recshuf.train.parcels import Parcel, receive
+from recshuf.train.shared_files import Borrower, FilePool, SharedFile
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from recshuf.errors import InputError
 from recshuf.formats.hdf5 import FORMAT
-from recshuf.formats.hdf5.file.index_nodes import parse_node
+from recshuf.formats.hdf5.types import parse_node
 from recshuf.interfaces import InputFile, ReadOptions, Stamp
 from recshuf.storage.reading import read_ahead
 from recshuf.storage.reading.objects import ObjectFile

@@ -16,14 +16,12 @@ from h5py import h5d, h5p, h5s, h5t, h5z
 from h5py._objects import phil
 
 from recshuf.errors import InputError
-from recshuf.formats.hdf5 import FORMAT
-from recshuf.formats.hdf5.filters.fletcher32 import has_right_checksum, make_checksum
-from recshuf.formats.hdf5.filters.pipeline import find_pipeline
-from recshuf.formats.hdf5.reading import rows
-from recshuf.formats.hdf5.reading.chunks import ChunkReader
-from recshuf.formats.hdf5.writing import plan
-from recshuf.formats.hdf5.writing.shard_file import ShardFile
-from recshuf.formats.hdf5.writing.writers import TaskQueue
+from recshuf.formats.hdf5 import FORMAT, rows
+from recshuf.formats.hdf5 import sink as plan
+from recshuf.formats.hdf5.chunks import ChunkReader
+from recshuf.formats.hdf5.filters import has_right_checksum, make_checksum
+from recshuf.formats.hdf5.pipeline import find_pipeline
+from recshuf.formats.hdf5.writers import ShardFile, TaskQueue
 from recshuf.interfaces import Sink, WriteOptions
 from tests.support.formats.hdf5_tools import copy_through, open_source, read_all, read_raw, write_shard
 
@@ -396,7 +394,7 @@ def test_an_error_in_a_thread_is_that_of_the_sink(tmp_path: Path, monkeypatch: p
     def fail(*_: object) -> bytes:
         raise MemoryError("no room")
 
-    monkeypatch.setattr("recshuf.formats.hdf5.filters.pipeline.deflate.zlib_compress", fail)
+    monkeypatch.setattr("recshuf.formats.hdf5.pipeline.deflate.zlib_compress", fail)
     for threads in (1, 3):
         with pytest.raises(MemoryError, match="no room"):
             write_all(target.open(tmp_path / f"{threads}.h5", threads), batches)
@@ -476,7 +474,7 @@ def test_others_may_call_the_library_while_a_large_chunk_is_written(
     with h5py.File(tmp_path / "in.h5", "w") as file:
         file.create_dataset("large", data=values, chunks=(100, 1000), **options)
         file.create_dataset("small", data=values, chunks=(20, 1000), **options)
-    monkeypatch.setattr("recshuf.formats.hdf5.writing.sink.ShardFile", WatchedShard)
+    monkeypatch.setattr("recshuf.formats.hdf5.sink.ShardFile", WatchedShard)
     copy_through(tmp_path / "in.h5", tmp_path / "out.h5")
     assert was_free.count(True) == 10 + 1  # large chunks, and the image before HDF5 has the file
     with h5py.File(tmp_path / "out.h5") as after:

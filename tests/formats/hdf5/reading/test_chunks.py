@@ -11,7 +11,7 @@ import pytest
 from h5py import h5s
 
 from recshuf.errors import InputError
-from recshuf.formats.hdf5.filters.fletcher32 import has_right_checksum
+from recshuf.formats.hdf5.filters import has_right_checksum
 from tests.support.formats.hdf5_bytes import write_chunks
 from tests.support.formats.hdf5_tools import open_source, read_all, read_raw
 from tests.support.formats.hostile_tools import TINY, refusal

@@ -11,7 +11,7 @@ from h5py import h5d, h5g, h5s, h5t
 
 from recshuf.errors import InputError
 from recshuf.formats.hdf5 import FORMAT
-from recshuf.formats.hdf5.file import values as values_module
+from recshuf.formats.hdf5 import attributes as values_module
 from recshuf.interfaces import ReadOptions, Source, WriteOptions
 from tests.support.formats.hdf5_tools import given, read_all, write_shard
 

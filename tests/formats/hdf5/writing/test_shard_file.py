@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from recshuf.formats.hdf5.writing.shard_file import ShardFile
+from recshuf.formats.hdf5.writers import ShardFile
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,10 +12,9 @@ import pytest
 from h5py import h5d, h5g, h5p, h5s, h5t
 
 import recshuf
-import recshuf.formats.hdf5.writing.plan as plan_module
+import recshuf.formats.hdf5.sink as plan_module
 from recshuf.errors import InputError
-from recshuf.formats.hdf5.reading import inventory
-from recshuf.formats.hdf5.writing import template
+from recshuf.formats.hdf5 import inventory, template
 
 if TYPE_CHECKING:
     from pathlib import Path

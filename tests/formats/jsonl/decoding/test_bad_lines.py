@@ -15,14 +15,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from recshuf.errors import InputError
-from recshuf.formats.jsonl.decoding import inference, line_checks
-from recshuf.formats.jsonl.decoding.decoder import JsonDecoder
-from recshuf.formats.jsonl.decoding.grammar import find_ungrammatical
-from recshuf.formats.jsonl.decoding.inference import InferredTypes
-from recshuf.formats.jsonl.decoding.line_checks import BadRecord
-from recshuf.formats.jsonl.decoding.messages import LineMessages
-from recshuf.formats.jsonl.decoding.observers import BadLineFilter
-from recshuf.formats.jsonl.decoding.shapes import Rows
+from recshuf.formats.jsonl import inference, line_checks
+from recshuf.formats.jsonl.decoder import BadLineFilter, JsonDecoder, LineMessages
+from recshuf.formats.jsonl.inference import InferredTypes, Rows
+from recshuf.formats.jsonl.line_checks import BadRecord, find_ungrammatical
 from tests.support.effort import examples
 from tests.support.formats.bad_json import BAD, damaged_lines
 from tests.support.formats.json_decoding import batch_of, decode_with
@@ -185,7 +181,7 @@ def test_good_lines_are_not_parsed_one_by_one(
         return read(source, **options)
 
     lines = [bad if row % round(1 / share) == 1 else b'{"a":1,"t":"x"}' for row in range(4000)]
-    monkeypatch.setattr("recshuf.formats.jsonl.decoding.parser.pj.read_json", count)
+    monkeypatch.setattr("recshuf.formats.jsonl.parser.pj.read_json", count)
     assert len(filter_lines(bad_line_filter(), lines)) == 4000 * share
     assert len(parsed) < 20
     assert sum(parsed) < 10 * sum(map(len, lines))

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from recshuf.errors import ConversionError
-from recshuf.formats.jsonl.decoding.decoder import JsonDecoder
+from recshuf.formats.jsonl.decoder import JsonDecoder
 from tests.support.formats.json_decoding import decode, failure
 
 GIVEN = pa.schema(

@@ -14,8 +14,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from recshuf.errors import InputError
-from recshuf.formats.jsonl.decoding import line_checks
-from recshuf.formats.jsonl.decoding.decoder import JsonDecoder
+from recshuf.formats.jsonl import line_checks
+from recshuf.formats.jsonl.decoder import JsonDecoder
 from tests.support.effort import examples
 from tests.support.formats.json_decoding import batch_of, decode, decode_with, finished, observe_spans
 from tests.support.formats.json_oracle import DoesNotFitError, as_typed, merged, type_of

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recshuf.errors import InputError
-from recshuf.formats.jsonl.decoding import inference
-from recshuf.formats.jsonl.decoding.decoder import JsonDecoder
+from recshuf.formats.jsonl import inference
+from recshuf.formats.jsonl.decoder import JsonDecoder
 from tests.support.effort import examples
 from tests.support.formats.json_decoding import batch_of, decode, decode_with, failure, observe_spans
 from tests.support.formats.json_records import ANY_RECORDS, RECORDS_OF_ONE_TYPE

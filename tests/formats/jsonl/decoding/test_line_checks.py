@@ -10,9 +10,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from recshuf.errors import InputError
-from recshuf.formats.jsonl.decoding import line_checks
-from recshuf.formats.jsonl.decoding.decoder import JsonDecoder
-from recshuf.records.arrays.arrow_views import view_offsets
+from recshuf.formats.jsonl import line_checks
+from recshuf.formats.jsonl.decoder import JsonDecoder
+from recshuf.records.arrays import view_offsets
 from tests.support.effort import examples
 from tests.support.formats.bad_json import damaged_lines
 from tests.support.formats.json_decoding import batch_of, decode, decode_with, failure

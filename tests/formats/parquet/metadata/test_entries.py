@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from recshuf.errors import InputError
 from recshuf.formats.parquet import FORMAT
 from recshuf.formats.parquet import source as source_module
-from recshuf.formats.parquet.metadata.entries import EntryCount, is_countable
-from recshuf.formats.parquet.metadata.file import OpenFile
+from recshuf.formats.parquet.file import OpenFile
+from recshuf.formats.parquet.pages import EntryCount
+from recshuf.formats.parquet.types import is_countable
 from recshuf.interfaces import InputFile, ReadOptions
 from tests.support.effort import TRIES_ALL, flipped
 

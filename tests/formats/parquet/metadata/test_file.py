@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from recshuf.formats.parquet.metadata import file
+from recshuf.formats.parquet import file
 from tests.support.formats.parquet_tools import BLOCK, LONGEST, open_source, read_all, store
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import recshuf
 from recshuf.errors import InputError
 from recshuf.formats.parquet import FORMAT
-from recshuf.formats.parquet.metadata.file import OpenFile
+from recshuf.formats.parquet.file import OpenFile
 from recshuf.interfaces import InputFile, Joined, ReadOptions, SupportsJoining
 from tests.support.effort import TRIES_ALL, flipped
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from recshuf.formats.parquet.schema.types import dense_type
+from recshuf.formats.parquet.types import dense_type
 
 
 def test_dense_types_have_no_dictionaries_and_views() -> None:

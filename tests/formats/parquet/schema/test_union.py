@@ -10,7 +10,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import InputError
-from recshuf.formats.parquet.schema.union import FieldClash, unify_types
+from recshuf.formats.parquet.union import FieldClash, unify_types
 from tests.support.formats.parquet_tools import load, open_source, read_all, store, write_all
 
 if TYPE_CHECKING:

@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recshuf.errors import ConversionError
-from recshuf.formats.parquet.metadata.thrift import LIST, STRUCT, ThriftReader, encode_list, encode_number
-from recshuf.formats.parquet.writing import sink as sink_module
-from recshuf.formats.parquet.writing.assembly import Assembly, encode_group
-from recshuf.formats.parquet.writing.plan import make_plan
-from recshuf.formats.parquet.writing.sink import ParquetTarget
+from recshuf.formats.parquet import sink as sink_module
+from recshuf.formats.parquet.assembly import Assembly, encode_group
+from recshuf.formats.parquet.plan import make_plan
+from recshuf.formats.parquet.sink import ParquetTarget
+from recshuf.formats.parquet.thrift import LIST, STRUCT, ThriftReader, encode_list, encode_number
 from recshuf.interfaces import WriteOptions
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import BinaryIO
 
-    from recshuf.formats.parquet.writing.assembly import EncodedGroup
+    from recshuf.formats.parquet.assembly import EncodedGroup
 
 SCHEMA = pa.schema(
     [

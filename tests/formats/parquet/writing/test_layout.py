@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from recshuf.formats.parquet.writing.layout import SINK_BYTES, ParquetLayout
+from recshuf.formats.parquet.plan import SINK_BYTES, ParquetLayout
 from recshuf.interfaces import WriteOptions
 from tests.support.formats.parquet_tools import chunk_of, convert, load, open_source, store, write_all
 
@@ -77,7 +77,7 @@ def test_dictionaries_follow_the_inputs_but_not_where_the_writer_gave_up(tmp_pat
 
 
 def test_conversions_fill_row_groups_by_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recshuf.formats.parquet.writing.layout.ROW_GROUP_BYTES", 100_000)
+    monkeypatch.setattr("recshuf.formats.parquet.plan.ROW_GROUP_BYTES", 100_000)
     table = pa.table({"a": np.arange(50_000)})
     metadata = pq.read_metadata(convert(table, tmp_path / "out.parquet"))
     rows = [metadata.row_group(index).num_rows for index in range(metadata.num_row_groups)]

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recshuf.formats.parquet.writing.row_buffer import RowBuffer
+from recshuf.formats.parquet.sink import RowBuffer
 
 SCHEMA = pa.schema([("n", pa.int64()), ("s", pa.string())])
 

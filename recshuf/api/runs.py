@@ -1,0 +1,377 @@
+"""TODO."""
+
+from __future__ import annotations
+
+import os  # noqa: TC003 - `typing.get_type_hints` needs it, as it does the names below
+import sys
+from collections.abc import Mapping  # noqa: TC003 - for typing.get_type_hints
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime  # noqa: TC003 - for typing.get_type_hints
+from pathlib import Path
+from typing import Any, Unpack, cast
+
+import recshuf  # noqa: TC001
+from recshuf.api import listen
+from recshuf.errors import UsageError
+from recshuf.job.arguments import list_paths, make_job, parse_path
+from recshuf.job.job import Epoch
+from recshuf.job.options import GatherOptions, Options, Paths, ScatterOptions, Size, refuse_unknown
+from recshuf.job.report import Progress, SilentProgress
+from recshuf.piles.epochs import MAX_EPOCH
+from recshuf.records.keys import MAX_PILES
+from recshuf.records.split import check_shares
+from recshuf.system.memory import choose_allocators
+from recshuf.system.units import check_number
+
+
+def shuffle(
+    inputs: Paths,
+    output: str | os.PathLike[str] | None = None,
+    *,
+    progress: Progress | bool | None = None,
+    **options: Unpack[Options],
+) -> recshuf.ShuffleReport:
+    """Write the records of all inputs in a uniformly random order.
+
+    Parameters
+    ----------
+    inputs
+        Files, directories (searched at any depth) and globs; ``"-"`` means standard input.
+    output
+        A directory of shards if it ends in ``/``, is an existing directory, or an option asks for shards; else
+        one file. ``"-"`` means standard output. It must be given: None, the default, is a `UsageError`.
+    progress
+        True for a display on standard error, or an object that gets passes, record counts and warnings
+        (`recshuf.Progress`). Default: none.
+    **options
+        The options of the command line, see `recshuf.Options`.
+
+    Returns
+    -------
+    ShuffleReport
+        Figures of the run; `to_json` returns what ``--report`` writes.
+
+    Raises
+    ------
+    UsageError
+        When an option is out of range or contradicts another.
+    InputError
+        When an input cannot be read or does not fit the others.
+    ConversionError
+        When the output format cannot hold a field or value.
+    OutputError
+        When the output exists or cannot be written; `DiskFullError` when there is no space, `AlreadyCompleteError` when
+        `resume` finds the output complete.
+    MemoryLimitError
+        When the run cannot fit the memory limit.
+
+    After an exception the output is as it was, unless `verify` has compared one in an object store, which is in place by
+    then. A work folder for ``resume`` may be left beside it.
+    """
+    if output is None:
+        raise UsageError('no output; name a file or directory, or give "-" for standard output')
+    job = make_job(inputs, output, options)
+    if job.options["engine"] == "tasks":
+        raise UsageError(
+            "--engine tasks: run recshuf task FILE with each number of the plan that is written by "
+            "recshuf INPUT... -o OUTPUT --engine tasks --plan --report FILE"
+        )
+    choose_allocators(job.memory_bytes)
+    from recshuf.run.driver import run_job
+
+    with listen(progress) as listener:
+        return run_job(job, listener)
+
+
+def scatter(
+    inputs: Paths,
+    store: str | os.PathLike[str],
+    *,
+    split: Mapping[str, float | str] | None = None,
+    progress: Progress | bool | None = None,
+    **options: Unpack[ScatterOptions],
+) -> recshuf.ScatterReport:
+    """Write the records of all inputs into a new pile store, from which `gather` writes shuffled files.
+
+    Parameters
+    ----------
+    inputs
+        As for `shuffle`.
+    store
+        Folder of the store; it must not exist.
+    split
+        Shares of the records by name, numbers or text such as ``"1/3"``, which add up to 1. Each becomes a store of this name
+        in the folder `store`. Counts are exact, and every choice of so many records is equally likely. Inputs whose files
+        do not tell how many records they hold are read twice. Default: one store.
+    progress
+        As for `shuffle`.
+    **options
+        See `recshuf.ScatterOptions`.
+
+    Returns
+    -------
+    ScatterReport
+        Figures of the scatter.
+
+    Raises
+    ------
+    RecshufError
+        As `shuffle` does. After an exception there is no store.
+    """
+    refuse_unknown(options, ScatterOptions)
+    job = make_job(inputs, None, cast("Options", options))
+    path, shares = Path(parse_path("store", store)), None if split is None else check_shares(split)
+    choose_allocators(job.memory_bytes)
+    from recshuf.run.stores.scatter_store import scatter_store
+    from recshuf.run.stores.split_store import scatter_split
+
+    with listen(progress) as listener:
+        if shares is not None:
+            return scatter_split(job, path, shares, listener)
+        return scatter_store(job, path, listener)
+
+
+def cache_store(
+    inputs: Paths,
+    cache: str | os.PathLike[str],
+    *,
+    progress: Progress | bool | None = None,
+    **options: Unpack[ScatterOptions],
+) -> Path:
+    """Return the path of the store of some inputs in a cache folder; see `PileLoader.from_files`.
+
+    Raises
+    ------
+    RecshufError
+        As `scatter` does.
+    """
+    refuse_unknown(options, ScatterOptions)
+    job = make_job(inputs, None, cast("Options", options))
+    choose_allocators(job.memory_bytes)
+    from recshuf.run.stores.cached_store import find_or_scatter
+
+    with listen(progress) as listener:
+        return find_or_scatter(job, Path(parse_path("cache", cache)), listener)
+
+
+def gather(
+    store: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    epoch: int = 0,
+    reshuffle: str = "rotate",
+    mix: int = 1,
+    progress: Progress | bool | None = None,
+    **options: Unpack[GatherOptions],
+) -> recshuf.ShuffleReport:
+    """Write the records of a pile store in random order, by default the bytes that `shuffle` writes from its inputs.
+
+    Parameters
+    ----------
+    store
+        Folder that `scatter` made.
+    output
+        As for `shuffle`.
+    epoch, reshuffle, mix
+        The order: that of a `PileLoader` with the same arguments. Default: that of `shuffle` with the store's seed.
+    progress
+        As for `shuffle`.
+    **options
+        See `recshuf.GatherOptions`.
+
+    Returns
+    -------
+    ShuffleReport
+        Figures of the run.
+
+    Raises
+    ------
+    UsageError
+        When there is no such store.
+    PileError
+        When it is damaged.
+    RecshufError
+        As `shuffle` does.
+    """
+    refuse_unknown(options, GatherOptions)
+    order = Epoch(
+        check_number("--epoch", epoch, MAX_EPOCH),
+        reshuffle,
+        check_number("--mix", mix, MAX_PILES, least=1),
+    )
+    job = make_job(parse_path("store", store), output, cast("Options", options))
+    job.require_local_scratch()
+    choose_allocators(job.memory_bytes)
+    from recshuf.run.driver import run_job
+
+    with listen(progress) as listener:
+        return run_job(replace(job, epoch=order), listener)
+
+
+def window(
+    store: str | os.PathLike[str],
+    append: Paths = (),
+    *,
+    time: float | str | datetime | None = None,
+    expire_before: float | str | datetime | None = None,
+    keep_records: int | None = None,
+    keep_bytes: Size | None = None,
+    progress: Progress | bool | None = None,
+    **options: Unpack[ScatterOptions],
+) -> recshuf.PileStore:
+    """Append inputs to a pile store as a time slice, and remove old slices, in one step.
+
+    Parameters
+    ----------
+    store
+        Folder of the store; it must exist.
+    append
+        Inputs, as for `scatter`. Default: none.
+    time
+        Time of the slice: seconds since 1970, a datetime, or text such as ``2026-01-31``; UTC. Default: now.
+    expire_before, keep_records, keep_bytes
+        Remove slices that are older than a time, given as `time` is. Keep the newest slices that together hold at most so
+        many records or bytes. Default: keep all. A slice is removed as a whole. Records of `scatter` and `PileWriter` have no
+        time, and count as older than all others.
+    progress
+        As for `shuffle`.
+    **options
+        See `recshuf.ScatterOptions`.
+
+    Returns
+    -------
+    PileStore
+        The store at its new snapshot.
+
+    Raises
+    ------
+    RecshufError
+        As `scatter` does. After an exception the store is as it was.
+    """
+    paths = list_paths("append", append)
+    from recshuf.run.stores.pile_store import PileStore
+
+    refuse_unknown(options, ScatterOptions)
+    if not paths and expire_before is None and keep_records is None and keep_bytes is None:
+        raise UsageError("nothing to do; give append, expire_before, keep_records or keep_bytes")
+    if keep_records is not None:
+        keep_records = check_number("--keep-records", keep_records, sys.maxsize)
+    found = PileStore(parse_path("store", store))
+    with listen(progress) as listener, found.update(listener) as update:
+        update.expire(before=expire_before, records=keep_records, bytes=keep_bytes)
+        if paths:
+            update.append(paths, time=time, **options)
+    return found
+
+
+def compact(
+    store: str | os.PathLike[str], *, sets: int = 16, progress: Progress | bool | None = None
+) -> recshuf.PileStore:
+    """Write the records of a pile store to fewer sets, which load faster than many small ones.
+
+    Slices of a window that follow each other are joined, and then leave it together. The order of epoch 0 stays the same.
+    Later epochs change.
+
+    Parameters
+    ----------
+    store
+        Folder of the store.
+    sets
+        Number of sets at most. A store that has no more stays as it is.
+    progress
+        As for `shuffle`.
+
+    Returns
+    -------
+    PileStore
+        The store at its newest snapshot.
+
+    Raises
+    ------
+    UsageError
+        When there is no such store.
+    PileError
+        When it is damaged.
+    OutputError
+        When it cannot be written, or another process removes records meanwhile.
+    """
+    from recshuf.piles.kept.upkeep import compact_store
+    from recshuf.run.stores.pile_store import PileStore
+
+    sets = check_number("--sets", sets, MAX_PILES, least=1)
+    found = PileStore(parse_path("store", store))
+    with listen(progress) as listener:
+        listener.start("compact", found.num_records, found.num_bytes)
+        compact_store(found.path, sets, listener.advance)
+    return PileStore(found.path)
+
+
+def plan(
+    inputs: Paths, output: str | os.PathLike[str] | None = None, **options: Unpack[Options]
+) -> recshuf.Plan:
+    """Return what `shuffle` would do with the same arguments: piles, memory, disk, descriptors, shards.
+
+    Reads a part of the inputs, and writes nothing.
+
+    Raises
+    ------
+    RecshufError
+        As `shuffle` does before it reads the inputs.
+    """
+    from recshuf.run.driver import plan_job
+
+    return plan_job(make_job(inputs, output, options), SilentProgress())
+
+
+def plan_tasks(
+    inputs: Paths, output: str | os.PathLike[str] | None = None, **options: Unpack[Options]
+) -> tuple[recshuf.Plan, dict[str, Any]]:
+    """Return the plan of a run whose tasks `run_task` runs, and the run as JSON values.
+
+    Raises
+    ------
+    RecshufError
+        As `plan` does.
+    """
+    job = make_job(inputs, output, options | {"engine": "tasks"})
+    from recshuf.run.saved_plan import save_plan
+
+    return save_plan(job, SilentProgress())
+
+
+def list_tasks(run: dict[str, Any], stage: str) -> range:
+    """Return the numbers of the tasks of a stage of what `plan_tasks` returned: count, scatter, gather or commit.
+
+    Raises
+    ------
+    UsageError
+        When another version of recshuf has made the plan, or it is damaged.
+    """
+    _choose_allocators(run)
+    from recshuf.run.saved_plan import list_stage
+
+    return list_stage(run, stage)
+
+
+def _choose_allocators(run: dict[str, Any]) -> None:
+    """Choose allocators before the values of a plan are checked, which imports Arrow."""
+    with suppress(LookupError, TypeError):
+        choose_allocators(run["options"]["memory"])
+
+
+def run_task(
+    run: dict[str, Any], number: int, *, progress: Progress | bool | None = None
+) -> recshuf.ShuffleReport | None:
+    """Run one task of what `plan_tasks` returned; the last one returns the report of the run.
+
+    Raises
+    ------
+    RecshufError
+        When it fails, or tasks of an earlier stage are missing.
+    """
+    _choose_allocators(run)
+    from recshuf.run.saved_plan import run_saved
+
+    with listen(progress) as listener:
+        return run_saved(run, number, listener)

@@ -1,1 +1,0 @@
-"""Engines: what runs independent tasks, here or elsewhere."""

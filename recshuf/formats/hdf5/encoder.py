@@ -1,0 +1,309 @@
+"""From table form to native batches of HDF5 rows: structs become groups, fixed-size lists become axes.
+
+HDF5 shards of a conversion: their image from a schema, and the conversion of records to native batches.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import h5py
+import numpy as np
+import pyarrow as pa
+from h5py import h5d, h5p, h5s, h5t
+
+from recshuf.errors import ConversionError
+from recshuf.formats.hdf5.filters import set_compression
+from recshuf.formats.hdf5.forms import ARROW_TYPE_ATTRIBUTE, BINARY_NAME, find_stand_in
+from recshuf.formats.hdf5.template import CHUNK_BYTES, Layout, link_plist, new_image
+from recshuf.records.arrays import is_variable_list, view_bytes, view_offsets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from recshuf.interfaces import WriteOptions
+
+
+_REMEDY_FOR_NULLS = "HDF5 has no nulls: fill or drop them first"
+
+
+class LeafEncoder(ABC):
+    """Encodes a column without structs as one dataset.
+
+    Parameters
+    ----------
+    path
+        Names of the column and the structs around it, outermost first.
+    """
+
+    tid: h5t.TypeID
+    row_shape: tuple[int, ...] = ()
+    noted_type: str | None = None
+    """Type recorded in the attribute of the dataset; None if it needs none."""
+    is_variable = False
+
+    def __init__(self, path: tuple[str, ...]) -> None:
+        self.path = path
+
+    @property
+    def field(self) -> str:
+        """Name of the column for messages."""
+        return ".".join(self.path)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row, without variable-length values."""
+        return prod(self.row_shape) * int(self.tid.get_size())
+
+    @abstractmethod
+    def encode(self, array: pa.Array) -> pa.Array:
+        """Return the native rows of an array, which may be a slice.
+
+        Raises
+        ------
+        ConversionError
+            When a value is null or cannot be represented.
+        """
+
+
+class _FixedEncoder(LeafEncoder):
+    """Numbers, booleans, fixed-size binaries, and fixed-size lists of these."""
+
+    def __init__(self, path: tuple[str, ...], kind: pa.DataType) -> None:
+        super().__init__(path)
+        self._item = kind
+        while pa.types.is_fixed_size_list(self._item):
+            self.row_shape += (self._item.list_size,)
+            self._item = self._item.value_type
+        stand_in = find_stand_in(kind)
+        self.noted_type = None if stand_in is None else str(kind)
+        self.tid = _find_item_type(stand_in or self._item, self.field)
+
+    def encode(self, array: pa.Array) -> pa.Array:
+        row_count = len(array)
+        for _ in self.row_shape:
+            _refuse_nulls(array, self.field)
+            array = array.flatten()
+        _refuse_nulls(array, self.field)
+        width = max(1, self.row_bytes)
+        raw = _view_items(array) if self.row_bytes else np.zeros(row_count, np.uint8)
+        return pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), row_count, [None, pa.py_buffer(raw)])
+
+
+class _TextEncoder(LeafEncoder):
+    is_variable = True
+
+    def __init__(self, path: tuple[str, ...]) -> None:
+        super().__init__(path)
+        self.tid = h5t.py_create(h5py.string_dtype("utf-8"), logical=True)
+
+    def encode(self, array: pa.Array) -> pa.Array:
+        _refuse_nulls(array, self.field)
+        rows = array.cast(pa.large_binary())
+        data = view_bytes(rows)
+        if data.size and data.min() == 0:
+            problem = "a string holds the character NUL, at which HDF5 would cut it"
+            raise ConversionError(self.field, problem, remedy="convert the column to binary first")
+        return rows
+
+
+class _BinaryEncoder(LeafEncoder):
+    is_variable = True
+    noted_type = BINARY_NAME
+
+    def __init__(self, path: tuple[str, ...]) -> None:
+        super().__init__(path)
+        self.tid = h5t.vlen_create(h5t.py_create(np.dtype(np.uint8)))
+
+    def encode(self, array: pa.Array) -> pa.Array:
+        _refuse_nulls(array, self.field)
+        return array.cast(pa.large_binary())
+
+
+class _ListEncoder(LeafEncoder):
+    is_variable = True
+
+    def __init__(self, path: tuple[str, ...], kind: pa.DataType) -> None:
+        super().__init__(path)
+        self._list_type = pa.large_list(kind.value_type)
+        self._item_bytes = _find_item_type(kind.value_type, self.field).get_size()
+        self.tid = h5t.vlen_create(_find_item_type(kind.value_type, self.field))
+
+    def encode(self, array: pa.Array) -> pa.Array:
+        _refuse_nulls(array, self.field)
+        lists = array.cast(self._list_type)
+        items = lists.flatten()
+        _refuse_nulls(items, self.field)
+        offsets = view_offsets(lists)
+        offsets = (offsets - offsets[0]) * self._item_bytes
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(_view_items(items))]
+        return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(array), buffers)
+
+
+def find_encoders(fields: pa.Schema | pa.StructType, path: tuple[str, ...] = ()) -> list[LeafEncoder]:
+    """Return the encoders of the datasets of fields, depth first.
+
+    Raises
+    ------
+    ConversionError
+        When HDF5 cannot hold a field.
+    """
+    encoders: list[LeafEncoder] = []
+    counts = Counter(field.name for field in fields)
+    for field in fields:
+        inner = (*path, field.name)
+        _check_name(inner, is_double=counts[field.name] > 1)
+        kind = _plain_type(field.type)
+        encoders += find_encoders(kind, inner) if pa.types.is_struct(kind) else [_find_encoder(inner, kind)]
+    if path and not encoders:
+        raise ConversionError(".".join(path), "a struct without fields has no place in HDF5")
+    return encoders
+
+
+def _check_name(path: tuple[str, ...], *, is_double: bool) -> None:
+    name = path[-1]
+    if name in ("", ".", "..") or "/" in name or "\0" in name:
+        raise ConversionError(".".join(path), "is no name for an HDF5 dataset", remedy="rename the column")
+    if is_double:
+        raise ConversionError(".".join(path), "several columns have this name", remedy="rename them")
+
+
+def _find_encoder(path: tuple[str, ...], kind: pa.DataType) -> LeafEncoder:
+    types = pa.types
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+        return _TextEncoder(path)
+    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind):
+        return _BinaryEncoder(path)
+    if is_variable_list(kind):
+        return _ListEncoder(path, kind)
+    return _FixedEncoder(path, kind)
+
+
+def _find_item_type(kind: pa.DataType, field: str) -> h5t.TypeID:
+    if pa.types.is_fixed_size_binary(kind) and kind.byte_width:
+        opaque = h5t.create(h5t.OPAQUE, kind.byte_width)
+        opaque.set_tag(b"")
+        return opaque
+    is_plain = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+    if not is_plain:
+        raise ConversionError(
+            field, f"HDF5 cannot hold {kind}", remedy="cast the column to another type first"
+        )
+    # Not `to_pandas_dtype`, which needs pandas in some versions.
+    return h5t.py_create(pa.array([], kind).to_numpy(zero_copy_only=False).dtype, logical=True)
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type of what `_plain_array` returns."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return _plain_type(kind.storage_type)
+    return _plain_type(kind.value_type) if pa.types.is_dictionary(kind) else kind
+
+
+def _plain_array(array: pa.Array) -> pa.Array:
+    """Return an array without extension and dictionary types."""
+    if isinstance(array, pa.ExtensionArray):
+        return _plain_array(array.storage)
+    return _plain_array(array.dictionary_decode()) if pa.types.is_dictionary(array.type) else array
+
+
+def flatten_structs(arrays: list[pa.Array], names: list[str], prefix: str = "") -> Iterator[pa.Array]:
+    """Yield the array of each dataset, in the order of `find_encoders`.
+
+    Raises
+    ------
+    ConversionError
+        When a struct is null.
+    """
+    for array, name in zip(arrays, names, strict=True):
+        plain = _plain_array(array)
+        if pa.types.is_struct(plain.type):
+            _refuse_nulls(plain, prefix + name)
+            inner_names = [field.name for field in plain.type]
+            yield from flatten_structs(plain.flatten(), inner_names, f"{prefix}{name}.")
+        else:
+            yield plain
+
+
+def _refuse_nulls(array: pa.Array, field: str) -> None:
+    """Raise `ConversionError` if an array has nulls."""
+    if array.null_count:
+        raise ConversionError(
+            field, f"{array.null_count} of {len(array)} values are null", remedy=_REMEDY_FOR_NULLS
+        )
+
+
+def _view_items(array: pa.Array) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Return the bytes of the values of a fixed-size array without nulls, booleans as one byte each."""
+    if pa.types.is_boolean(array.type):
+        flags: np.ndarray[Any, Any] = array.to_numpy(zero_copy_only=False)
+        return flags.view(np.uint8)
+    return view_bytes(array)
+
+
+_MOST_CHUNKS_BYTES = 8 << 20
+_VARIABLE_BYTES = 64
+"""Assumed bytes of a variable-length value."""
+_DEFAULT_COMPRESSION = "gzip"
+
+
+class TableEncoder:
+    """Turns batches of a schema into native batches.
+
+    Raises
+    ------
+    ConversionError
+        When there are no fields, or HDF5 cannot hold one.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.leaves = find_encoders(schema)
+        if not self.leaves:
+            remedy = "choose another format, or name the fields with --schema"
+            raise ConversionError("", "records without a single field have no place in HDF5", remedy=remedy)
+        self._names = schema.names
+
+    def encode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the same records as a native batch.
+
+        Raises
+        ------
+        ConversionError
+            When a value is null or cannot be represented.
+        """
+        arrays = flatten_structs(batch.columns, self._names)
+        rows = [leaf.encode(array) for leaf, array in zip(self.leaves, arrays, strict=True)]
+        return pa.RecordBatch.from_arrays(rows, names=["/".join(leaf.path) for leaf in self.leaves])
+
+
+def make_layout(leaves: list[LeafEncoder], options: WriteOptions) -> Layout:
+    """Return the layout of shards with one dataset per encoder, chunked and by default compressed."""
+    chunk_rows = _find_chunk_rows(leaves)
+    with new_image() as (file, result):
+        for leaf in leaves:
+            _create_dataset(file, leaf, chunk_rows, options)
+    return Layout(result[0], tuple("/".join(leaf.path) for leaf in leaves))
+
+
+def _find_chunk_rows(leaves: list[LeafEncoder]) -> int:
+    """Return the same rows for all chunks, so that every step ends with whole chunks."""
+    sizes = [_VARIABLE_BYTES if leaf.is_variable else max(1, leaf.row_bytes) for leaf in leaves] or [1]
+    return max(1, min(CHUNK_BYTES // max(sizes), _MOST_CHUNKS_BYTES // sum(sizes)))
+
+
+def _create_dataset(file: h5py.File, leaf: LeafEncoder, chunk_rows: int, options: WriteOptions) -> None:
+    plist = h5p.create(h5p.DATASET_CREATE)
+    plist.set_chunk((chunk_rows, *(max(1, width) for width in leaf.row_shape)))
+    plist.set_obj_track_times(False)
+    if not leaf.is_variable:
+        plist.set_shuffle()
+        set_compression(plist, options.compression or _DEFAULT_COMPRESSION, options.compression_level)
+    most = (h5s.UNLIMITED, *(width or h5s.UNLIMITED for width in leaf.row_shape))
+    space = h5s.create_simple((0, *leaf.row_shape), most)
+    path = "/".join(leaf.path)
+    h5d.create(file.id, path.encode(), leaf.tid, space, plist, link_plist())
+    if leaf.noted_type is not None:
+        file[path].attrs[ARROW_TYPE_ATTRIBUTE] = leaf.noted_type

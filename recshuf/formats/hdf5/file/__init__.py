@@ -1,1 +1,0 @@
-"""What an HDF5 file holds: datasets, types, attributes."""

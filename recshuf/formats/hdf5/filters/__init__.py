@@ -1,1 +1,0 @@
-"""Filters of HDF5 chunks."""

@@ -1,0 +1,240 @@
+"""Opens HDF5 files, and turns the exceptions of h5py for bad files into an `InputError`.
+
+The signature that HDF5 begins with, behind a user block or at the start of a file.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import RLock
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+import h5py
+import pyarrow as pa
+from h5py import h5f
+
+from recshuf.errors import InputError, RecshufError, UnavailableInputError
+from recshuf.formats.hdf5.types import IndexRoot, find_chunk, parse_node
+from recshuf.storage.reading.local import LocalHandle, opener_of
+from recshuf.storage.reading.objects import ObjectStream
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from _typeshed import WriteableBuffer
+    from h5py import h5d
+
+    from recshuf.interfaces import Handle, InputFile, Stamp
+    from recshuf.storage.reading.objects import ObjectHandle
+
+
+SIGNATURE = b"\x89HDF\r\n\x1a\n"
+_FIRST_BLOCK = 512
+
+
+def list_places(size: int) -> Iterator[int]:
+    """Yield the byte offsets where the signature of a file of so many bytes may be.
+
+    >>> list(list_places(3000))
+    [0, 512, 1024, 2048]
+    """
+    place = 0
+    while place < size:
+        yield place
+        place = 2 * place or _FIRST_BLOCK
+
+
+# HDF5 shares one descriptor between all openers of a file; the last one closes it.
+_OPENING = RLock()
+# Exceptions of h5py for damaged or hostile files; the type depends on the place of the damage.
+_FAILURES = (
+    OSError,
+    RuntimeError,
+    LookupError,
+    ValueError,
+    TypeError,
+    ArithmeticError,
+    AttributeError,
+    MemoryError,
+    SystemError,
+    pa.ArrowException,
+)
+_SYSTEM_ERROR = re.compile(r"file descriptor = \d+, errno = [1-9]")
+
+
+class _FoundRoot(Exception):  # noqa: N818 # no error
+    """Ends a walk through an index at its root."""
+
+    def __init__(self, root: IndexRoot) -> None:
+        super().__init__()
+        self.root = root
+
+
+class _IndexStream(ObjectStream):
+    """An object whose indexes are read: all nodes below one are fetched at once, since HDF5 asks for one at a time."""
+
+    root_axes = 0
+    """Axes of the root at which a walk is to stop; 0 if it is not."""
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        """See `ObjectStream`.
+
+        Raises
+        ------
+        _FoundRoot
+            At such a root, unless it is a leaf.
+        """
+        place = self.tell()
+        count = super().readinto(buffer)
+        node = parse_node(memoryview(buffer)[:count])
+        if node is not None and node.level:
+            if node.is_root and node.axes == self.root_axes:
+                raise _FoundRoot(IndexRoot(place, count))
+            self.handle.expect([(child, child + count) for child in node.children])
+        return count
+
+
+class ObjectHdf5(h5py.File):  # type: ignore[misc] # h5py ships no types
+    """An HDF5 file in an object store, open for reading."""
+
+    def __init__(self, raw: ObjectStream) -> None:
+        super().__init__(raw, "r")
+        self.stream = raw
+
+
+def find_index_root(file: h5py.File, dataset: h5d.DatasetID) -> IndexRoot | None:
+    """Return the root of the index of chunks of a dataset in an object.
+
+    Returns
+    -------
+        None also if the root is a leaf, has another layout than is usual, or has been read before.
+    """
+    stream = file.stream if isinstance(file, ObjectHdf5) else None
+    is_listed = find_chunk(dataset) is not None and hasattr(dataset, "chunk_iter")
+    if not isinstance(stream, _IndexStream) or not is_listed or file.userblock_size:
+        return None
+    stream.root_axes = len(dataset.shape) + 1
+    try:
+        dataset.chunk_iter(lambda _: True)
+    except _FoundRoot as found:
+        return found.root
+    finally:
+        stream.root_axes = 0
+    return None
+
+
+def content_of(file: h5py.File) -> Handle:
+    """Return the bytes of an open input; they are closed with it."""
+    if isinstance(file, ObjectHdf5):
+        return file.stream.handle
+    return LocalHandle(file.filename, file.id.get_vfd_handle())
+
+
+def read_stamp(file: h5py.File) -> Stamp:
+    """Return the stamp of the open file, even if another file has its name now."""
+    return content_of(file).stamp
+
+
+def check_stamp(file: h5py.File, name: str, stamp: Stamp) -> None:
+    """Raise `InputError` if a file has changed since the stamp was taken.
+
+    If it has shrunk, HDF5 reads zeros in place of the missing bytes.
+    """
+    if read_stamp(file) != stamp:
+        raise InputError(name, "changed while it was read", remedy="run again when nobody writes to it")
+
+
+@contextmanager
+def reading(name: str, place: str | None = None) -> Iterator[None]:
+    """Turn errors inside the context into an `InputError` that names the input and the place."""
+    try:
+        yield
+    except RecshufError:
+        raise
+    except _FAILURES as error:
+        said = " ".join(str(error).split()) or type(error).__name__
+        # h5py gives the number of an error of the system, for a `KeyError` in the text alone, and none for damage.
+        is_of_system = isinstance(error, OSError) and error.errno
+        kind = UnavailableInputError if is_of_system or _SYSTEM_ERROR.search(said) else InputError
+        raise kind(name, f"cannot be read as HDF5 ({said})", place=place) from error
+
+
+@contextmanager
+def opened(given: InputFile) -> Iterator[h5py.File]:
+    """Open an input to look into it, as `open_file` does, and close it at the end."""
+    file = open_file(given, _IndexStream)
+    try:
+        yield file
+    finally:
+        close_file(file)
+
+
+def open_file(given: InputFile, stream: type[ObjectStream] = ObjectStream) -> h5py.File:
+    """Return an input opened for reading; `close_file` closes it.
+
+    Parameters
+    ----------
+    stream
+        How an object is read.
+
+    Raises
+    ------
+    InputError
+        When it is a stream, missing, unreadable, damaged, or not an HDF5 file.
+    """
+    if given.is_stream:
+        raise InputError(given.name, "HDF5 cannot be read from a stream", remedy="save it to a file first")
+    if given.path is None:
+        return _open_object(given, stream)
+    _check_regular(given.name, given.path)
+    with reading(given.name), _OPENING:
+        return h5py.File(given.path, "r", driver="sec2", locking="best-effort")
+
+
+def _open_object(given: InputFile, stream: type[ObjectStream]) -> ObjectHdf5:
+    raw = stream(cast("ObjectHandle", opener_of(given).open()))
+    if not _has_signature(raw):
+        raise InputError(given.name, "is not an HDF5 file")
+    with reading(given.name):
+        return ObjectHdf5(raw)
+
+
+def close_file(file: h5py.File) -> None:
+    """Close an input and all that is open in it."""
+    with _OPENING:
+        if file and not isinstance(file, ObjectHdf5) and h5f.get_obj_count(file.id, h5f.OBJ_FILE) == 1:
+            _give_up_descriptor(file.id.get_vfd_handle())
+        file.close()
+
+
+def _give_up_descriptor(descriptor: int) -> None:
+    """Replace the file behind a descriptor: HDF5 aborts when the system fails to close one."""
+    with suppress(OSError), Path(os.devnull).open("rb") as nothing:
+        os.dup2(nothing.fileno(), descriptor, inheritable=False)
+
+
+def _check_regular(name: str, path: Path) -> None:
+    """Raise `InputError` if a file cannot be opened, is not a regular file, or is not an HDF5 file."""
+    try:
+        mode = path.stat().st_mode
+        if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+            with path.open("rb") as file:
+                if _has_signature(file):
+                    return
+            raise InputError(name, "is not an HDF5 file")
+    except OSError as error:
+        raise InputError.of_system(error, name) from error
+    raise InputError(name, "is not a regular file, which HDF5 needs", remedy="save it to a file first")
+
+
+def _has_signature(file: BinaryIO | ObjectStream) -> bool:
+    """Tell whether the signature is at an offset where HDF5 may begin."""
+    for place in list_places(file.seek(0, os.SEEK_END)):
+        file.seek(place)
+        if file.read(len(SIGNATURE)) == SIGNATURE:
+            return True
+    return False

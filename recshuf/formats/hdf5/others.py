@@ -1,0 +1,212 @@
+"""Datasets that are not of the record, and that every shard repeats: which they are, and whether that is safe."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from math import prod
+from typing import TYPE_CHECKING
+
+from h5py import h5t
+
+from recshuf.errors import InputError
+from recshuf.formats.hdf5.attributes import ValueHash
+from recshuf.formats.hdf5.chunk_index import check_chunks
+from recshuf.formats.hdf5.chunks import SizeLimit, ValueGuard
+from recshuf.formats.hdf5.contents import refuse_elsewhere, refuse_external_links, require_arrays, walk_file
+from recshuf.formats.hdf5.filters import refuse_unknown_filters
+from recshuf.formats.hdf5.inventory import (
+    find_commonest,
+    find_item_bytes,
+    find_records,
+    is_anndata,
+    may_have_observations,
+    shorten,
+)
+from recshuf.formats.hdf5.opening import opened, read_stamp, reading
+from recshuf.formats.hdf5.types import Kind, describe_type, find_copy_obstacle, read_column, read_storage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    import h5py
+
+    from recshuf.formats.hdf5.contents import Contents
+    from recshuf.interfaces import InputFile, ReadOptions
+
+
+_SHARE = 8
+"""Share of the memory limit that the values may have: the image of a shard, with copies of it, takes several times that."""
+_NO_LIMIT = 1 << 62
+_REMEDY = "name the datasets of the record with --datasets, without --keep-others"
+_INDEX = re.compile(r"((?:.*?/)?)_i_([^/]+)")
+"""Path of what PyTables keeps about a table: the folder and the name of the table."""
+_SPARSE = ("csr_matrix", "csc_matrix")
+
+
+def choose_others(given: InputFile, options: ReadOptions) -> ReadOptions:
+    """Return options that name the datasets of the record, by the first input, and the others.
+
+    Raises
+    ------
+    InputError
+        When another dataset may depend on the order of the records.
+    """
+    with reading(given.name), opened(given) as file:
+        contents = walk_file(file, given.name)
+        refuse_external_links(contents, given.name)
+        require_arrays(contents, given.name)
+        commonest = tuple(find_commonest({path: file[path] for path in contents.arrays}))
+        chosen = find_records(file, given.name, contents, options.datasets or commonest)
+        records = tuple(dict.fromkeys(chosen.values()))
+        others = _list_others(contents, records)
+        _check_independent(file, given.name, contents, records, others)
+    return replace(options, datasets=records, others=others)
+
+
+def describe_choice(options: ReadOptions, name: str) -> dict[str, str]:
+    """Return a sentence about the datasets of the record and the others, by the path of what it is about."""
+    if not options.others or not options.datasets:
+        return {}
+    by_use = sorted(options.others, key=lambda path: _INDEX.match(path) is not None)
+    shuffled, copied = shorten(options.datasets), shorten(by_use)
+    return {"": f"{name}: shuffled are the rows of {shuffled}; copied unchanged are {copied}"}
+
+
+def drop_indexes(contents: Contents, records: Iterable[str], name: str) -> dict[str, str]:
+    """Drop what PyTables keeps about the order of the records, and return a sentence about each by its path."""
+    dropped: dict[str, str] = {}
+    for table in records:
+        folder, _, leaf = table.rpartition("/")
+        path = f"{folder}/_i_{leaf}".lstrip("/")
+        if path in contents.groups:
+            dropped[path] = (
+                f"{name}: group {path!r}: left out, because it indexes the former order of {table!r}"
+            )
+    tables = set(records)
+    for paths in (contents.order, contents.groups, contents.arrays):
+        paths[:] = [path for path in paths if _find_table(path) not in tables]
+    return dropped
+
+
+def hash_others(given: InputFile, options: ReadOptions) -> dict[str, str]:
+    """Return the hash of each other dataset of an input by its path.
+
+    Raises
+    ------
+    InputError
+        When they are not those that the options name, are damaged, or do not fit the memory limit.
+    """
+    most_bytes = _NO_LIMIT if options.memory_bytes is None else options.memory_bytes // _SHARE
+    with reading(given.name), opened(given) as file:
+        contents = walk_file(file, given.name)
+        records = find_records(file, given.name, contents, options.datasets).values()
+        others = _list_others(contents, records)
+        for path in sorted({*others} ^ {*(options.others or ())}):
+            problem = f"has {'a' if path in others else 'no'} dataset {path!r}, unlike the first input"
+            raise InputError(given.name, problem, remedy=_REMEDY)
+        hasher = _Hasher(file, given.name, most_bytes)
+        return {path: hasher.hash(path) for path in others}
+
+
+def check_same(first: Mapping[str, str], other: Mapping[str, str], first_name: str, name: str) -> None:
+    """Raise `InputError` if the other datasets of two inputs differ, given their hashes."""
+    for path, found in other.items():
+        if found != first[path]:
+            problem = f"differs from that in {first_name}, and every shard repeats only one"
+            raise InputError(name, problem, place=f"dataset {path!r}", remedy=_REMEDY)
+
+
+def _list_others(contents: Contents, records: Iterable[str]) -> tuple[str, ...]:
+    taken = set(records)
+    every = (*contents.arrays, *contents.nulls)
+    return tuple(path for path in every if path not in taken and _find_table(path) not in taken)
+
+
+def _find_table(path: str) -> str | None:
+    """Return the path of the table that PyTables describes at a path; None if there is none."""
+    found = _INDEX.match(path)
+    return found and found[1] + found[2]
+
+
+def _check_independent(
+    file: h5py.File, name: str, contents: Contents, records: tuple[str, ...], others: tuple[str, ...]
+) -> None:
+    """Raise `InputError` if the rows of another dataset seem to belong to those of the record."""
+    row_count = file[records[0]].shape[0]
+    folders = {path.rpartition("/")[0] for path in records}
+    for path in others:
+        problem = _find_tie(file[path], path, row_count, is_beside=path.rpartition("/")[0] in folders)
+        if problem:
+            raise InputError(name, problem, place=f"dataset {path!r}", remedy=_REMEDY)
+    for path in contents.groups:
+        attributes = file[path].attrs
+        if attributes.get("encoding-type") in _SPARSE and row_count in attributes.get("shape", ()):
+            problem = (
+                f"is a sparse matrix with an axis of {row_count}, as the records, and cannot be shuffled"
+            )
+            raise InputError(name, problem, place=f"group {path!r}", remedy=_REMEDY)
+
+
+def _find_tie(dataset: h5py.Dataset, path: str, row_count: int, *, is_beside: bool) -> str | None:
+    """Tell why the rows of a dataset seem to belong to those of the record; None if they do not."""
+    if dataset.shape is None:
+        return None
+    if dataset.shape[0] == row_count and may_have_observations(dataset, path):
+        return f"has {row_count} rows, as the records, but is not one of their datasets"
+    is_number = dataset.id.get_type().get_class() in (h5t.INTEGER, h5t.FLOAT)
+    if dataset.shape == (row_count + 1,) and is_number and not is_anndata(dataset):
+        return f"has {row_count + 1} numbers, one more than the records, as their offsets or edges would"
+    if is_beside and dataset.attrs.get("PSEUDOATOM") == b"object":
+        return "holds pickled objects, which may be rows of the records"
+    return None
+
+
+class _Hasher:
+    """Hashes datasets of a file one after the other, as long as all fit a number of bytes."""
+
+    def __init__(self, file: h5py.File, name: str, most_bytes: int) -> None:
+        self._file = file
+        self._name = name
+        self._stamp = read_stamp(file)
+        self._most_bytes = most_bytes
+        self._byte_count = 0
+
+    def hash(self, path: str) -> str:
+        """Return the hash of type, shape and values of a dataset, and check its storage first."""
+        dataset, hashed = self._file[path], ValueHash()
+        with reading(self._name, f"dataset {path!r}"):
+            if dataset.shape is None:
+                return f"{describe_type(dataset.id.get_type())} null"
+            self._check(dataset, path)
+            for _ in hashed.add_pieces(dataset.id):
+                self._check_size(hashed.byte_count)
+            self._byte_count += hashed.byte_count
+            return f"{describe_type(dataset.id.get_type())} {dataset.shape} {hashed.hexdigest()}"
+
+    def _check(self, dataset: h5py.Dataset, path: str) -> None:
+        place = f"dataset {path!r}"
+        refuse_elsewhere(dataset.id, path, self._name)
+        refuse_unknown_filters(dataset.id.get_create_plist(), self._name, place)
+        tid = dataset.id.get_type()
+        is_reference = tid.detect_class(h5t.REFERENCE)
+        problem = (
+            "holds references, which mean nothing in another file"
+            if is_reference
+            else find_copy_obstacle(tid)
+        )
+        if problem:
+            raise InputError(self._name, problem, place=place, remedy=_REMEDY)
+        column, storage = read_column(dataset.id, path), read_storage(dataset.id, path)
+        self._check_size(max(prod(dataset.shape) * tid.get_size(), storage.chunk_bytes, storage.stored_bytes))
+        item_bytes = find_item_bytes(self._file, column)
+        check_chunks(dataset.id, item_bytes, path, self._name, self._stamp.size)
+        if column.kind is not Kind.FIXED and not column.row_shape:
+            guard = ValueGuard(self._file, dataset.id, column, self._name, self._stamp)
+            guard.check(0, dataset.shape[0], SizeLimit(self._most_bytes, "--memory"))
+
+    def _check_size(self, byte_count: int) -> None:
+        """Raise `InputError` if these bytes, with all before, are too many."""
+        if self._byte_count + byte_count > self._most_bytes:
+            problem = f"the datasets of other lengths hold more than the {self._most_bytes} bytes that fit"
+            raise InputError(self._name, problem, remedy=f"raise --memory, or {_REMEDY}")

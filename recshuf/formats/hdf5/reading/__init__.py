@@ -1,1 +1,0 @@
-"""HDF5 rows to record batches."""

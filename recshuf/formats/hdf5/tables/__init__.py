@@ -1,1 +1,0 @@
-"""HDF5 rows to tables and back."""

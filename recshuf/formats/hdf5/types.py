@@ -1,0 +1,314 @@
+"""HDF5 datatypes: whether they are supported, their width, and their names for messages.
+
+One dataset of the record: its HDF5 type, its field in native batches, and its storage in a file.
+
+Nodes of the indexes of chunks in HDF5 files: B-trees of version 1, as files have them by default.
+
+The layout is that of "Version 1 B-trees" in the HDF5 File Format Specification:
+
+    TREE 1 level count | left right sibling | key child key child ... key
+    4    1 1     2     | 8    8             | key: stored size 4, filter mask 4, place in each axis 8, and 8 more
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import h5py
+import numpy as np
+import pyarrow as pa
+from h5py import h5d, h5p, h5s, h5t
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+_SIGNATURE = b"TREE\x01"  # of nodes for chunks
+_HEADER_BYTES = 24
+_ENTRIES = 64  # HDF5's default; a node has room for so many children between keys
+_ADDRESS_BYTES = 8
+_NO_SIBLINGS = b"\xff" * 2 * _ADDRESS_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node."""
+
+    level: int
+    """0 in a leaf, whose children are chunks."""
+    is_root: bool
+    entries: NDArray[np.void]
+    """One for each child, with fields `size`, `mask`, `offset` and `child`, and one for the key behind the last."""
+
+    @property
+    def axes(self) -> int:
+        """Axes of the dataset, and one for the bytes of an element."""
+        return int(self.entries.dtype["offset"].shape[0])
+
+    @property
+    def children(self) -> list[int]:
+        """Places of its children in the file."""
+        places: list[int] = self.entries["child"][:-1].tolist()
+        return places
+
+
+@dataclass(frozen=True, slots=True)
+class IndexRoot:
+    """Where the root of an index lies in a file."""
+
+    place: int
+    size: int
+    """Bytes of each node."""
+
+
+def parse_node(content: memoryview) -> Node | None:
+    """Return a node; None if the bytes are none. Other damage is not noticed."""
+    if content[: len(_SIGNATURE)] != _SIGNATURE:
+        return None
+    key_bytes, rest = divmod(len(content) - _HEADER_BYTES - _ENTRIES * _ADDRESS_BYTES, _ENTRIES + 1)
+    axes, odd = divmod(key_bytes - 8, 8)
+    if rest or odd or axes < 1:
+        return None
+    kind = [("size", "<u4"), ("mask", "<u4"), ("offset", "<u8", (axes,)), ("child", "<u8")]
+    used = min(_ENTRIES, int.from_bytes(content[6:8], "little"))
+    padded = b"".join((content, bytes(_ADDRESS_BYTES)))
+    entries = np.frombuffer(padded, kind, used + 1, _HEADER_BYTES)
+    return Node(content[5], content[8:_HEADER_BYTES] == _NO_SIBLINGS, entries)
+
+
+_VLEN_KIND_PLACE = 3
+"""Byte of an encoded variable-length type that holds its kind: 0 for arrays, 1 for strings."""
+
+
+class Kind(Enum):
+    """Native form of the elements of a dataset."""
+
+    FIXED = "fixed"
+    """The bytes that HDF5 stores, of a fixed number."""
+    STRING = "string"
+    """Variable-length strings: their bytes."""
+    ARRAY = "array"
+    """Variable-length arrays: the bytes of their elements."""
+
+
+def find_obstacle(tid: h5t.TypeID) -> str | None:
+    """Return the reason why a type is not supported, or None if it is."""
+    if tid.detect_class(h5t.REFERENCE):
+        return "holds references, which mean nothing in another file"
+    kind = kind_of(tid)
+    if kind is Kind.STRING:
+        return None
+    if kind is Kind.ARRAY:
+        return _find_element_obstacle(tid.get_super())
+    if holds_variable_length(tid):
+        return "holds variable-length values inside other values"
+    return None
+
+
+def find_copy_obstacle(tid: h5t.TypeID) -> str | None:
+    """Return the reason why values that only h5py can read are not written back as they are; None if they are."""
+    if tid.get_class() == h5t.COMPOUND and holds_variable_length(tid):
+        parts = [tid.get_member_type(index) for index in range(tid.get_nmembers())]
+    elif _is_array(tid):
+        parts = [tid.get_super()]
+    else:
+        inside = tid.get_class() == h5t.ARRAY and holds_variable_length(tid)
+        return "holds arrays of variable-length values" if inside else None
+    obstacles = [
+        find_copy_obstacle(part) if holds_variable_length(part) else _find_element_obstacle(part)
+        for part in parts
+    ]
+    return next(filter(None, obstacles), None)
+
+
+def _find_element_obstacle(element: h5t.TypeID) -> str | None:
+    if holds_variable_length(element):
+        return "holds variable-length values inside other values"
+    # Only then does h5py return the stored bytes of the elements.
+    dtype = find_dtype(element)
+    if (
+        dtype is None
+        or dtype.kind in "Mm"
+        or dtype.subdtype
+        or not h5t.py_create(dtype, logical=True).equal(element)
+    ):
+        return "holds, in or beside variable-length values, a type that h5py would convert"
+    return None
+
+
+def kind_of(tid: h5t.TypeID) -> Kind:
+    """Return the native form of elements of a type.
+
+    Raises
+    ------
+    ValueError
+        When the type is damaged.
+    """
+    if _is_variable_string(tid):
+        return Kind.STRING
+    return Kind.ARRAY if _is_array(tid) else Kind.FIXED
+
+
+def holds_variable_length(tid: h5t.TypeID) -> bool:
+    """Tell whether a type is or holds a variable-length type."""
+    kind = tid.get_class()
+    if kind == h5t.COMPOUND:
+        return any(holds_variable_length(tid.get_member_type(i)) for i in range(tid.get_nmembers()))
+    if kind == h5t.ARRAY:
+        return holds_variable_length(tid.get_super())
+    return _is_array(tid) or _is_variable_string(tid)
+
+
+def _is_array(tid: h5t.TypeID) -> bool:
+    """Tell whether a type is of variable-length arrays; an unknown variable-length kind aborts the process."""
+    if tid.get_class() != h5t.VLEN:
+        return False
+    if tid.encode()[_VLEN_KIND_PLACE] & 0xF != 0:
+        raise ValueError("a type of variable length is damaged")
+    return True
+
+
+def _is_variable_string(tid: h5t.TypeID) -> bool:
+    return isinstance(tid, h5t.TypeStringID) and bool(tid.is_variable_str())
+
+
+def find_dtype(tid: h5t.TypeID) -> np.dtype[Any] | None:
+    """Return the NumPy type with the layout of an HDF5 type, or None if there is none."""
+    if tid.get_class() == h5t.BITFIELD:  # h5py reads some of these as numbers
+        return None
+    try:
+        dtype: np.dtype[Any] = tid.dtype
+    except (TypeError, ValueError, NotImplementedError, AttributeError):
+        return None
+    return dtype if dtype.hasobject or dtype.itemsize == tid.get_size() else None
+
+
+def describe_type(tid: h5t.TypeID) -> str:
+    """Return the name of a type for messages."""
+    kind = kind_of(tid)
+    if kind is Kind.STRING:
+        return "variable-length string"
+    if kind is Kind.ARRAY:
+        return f"variable-length {describe_type(tid.get_super())}"
+    dtype = find_dtype(tid)
+    if dtype is None:
+        return f"{type(tid).__name__.removeprefix('Type').removesuffix('ID').lower()}{8 * tid.get_size()}"
+    enum = h5py.check_enum_dtype(dtype)
+    return f"enum {enum}" if enum else str(dtype)
+
+
+_CACHE_SLOTS = 521
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A dataset of the record, the same in all files of a run."""
+
+    name: str
+    """Path in the file, without the leading slash; the name of its native field."""
+    kind: Kind
+    type_code: bytes
+    """The HDF5 type, encoded."""
+    row_shape: tuple[int, ...]
+    """Shape without the first axis."""
+    row_bytes: int
+    """Bytes of a row in the file, without variable-length values."""
+    arrow_type: str | None = None
+    """Arrow type recorded by a conversion to HDF5."""
+
+    @property
+    def tid(self) -> h5t.TypeID:
+        """The HDF5 type, not tied to a file."""
+        return h5t.decode(self.type_code)
+
+    @property
+    def native_width(self) -> int:
+        """Bytes of a row in a native batch, at least 1 so that rows without bytes can be counted."""
+        return max(self.row_bytes, 1)
+
+    @property
+    def fixed_bytes(self) -> int:
+        """Bytes of a row that do not depend on its value: all of them, or the offset of a variable-length value."""
+        return self.native_width if self.kind is Kind.FIXED else 8
+
+    @property
+    def field(self) -> pa.Field:
+        """The native field, with type and row shape as informative metadata."""
+        metadata = {"hdf5.type": self.describe(), "hdf5.row_shape": str(self.row_shape)}
+        kind = pa.binary(self.native_width) if self.kind is Kind.FIXED else pa.large_binary()
+        return pa.field(self.name, kind, nullable=False, metadata=metadata)
+
+    def describe(self) -> str:
+        """Return the name of the type for messages."""
+        return describe_type(self.tid)
+
+    def holds_same(self, other: Column) -> bool:
+        """Tell whether the rows of both datasets are interchangeable."""
+        return self.row_shape == other.row_shape and bool(self.tid.equal(other.tid))
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """The storage of a column in one file."""
+
+    path: str
+    """Path of the dataset without links."""
+    row_count: int
+    chunk_rows: int | None
+    """Rows of a chunk; None without chunks."""
+    chunk_bytes: int
+    """Size of a chunk before compression; 0 without chunks."""
+    stored_bytes: int
+    """Size in the file, without the values of variable-length rows; uncompressed if there is an `index_root`."""
+    begin: int | None
+    """Place in the file where the rows begin, if that is known."""
+    index_root: IndexRoot | None
+    """The root of the index of chunks, if the index is read and checked with the rows."""
+
+
+def read_column(dataset: h5d.DatasetID, name: str, arrow_type: str | None = None) -> Column:
+    """Return the column of a dataset with a first axis."""
+    tid = dataset.get_type().copy()
+    row_shape = tuple(dataset.shape[1:])
+    row_bytes = prod(row_shape) * tid.get_size()
+    return Column(name, kind_of(tid), tid.encode(), row_shape, row_bytes, arrow_type)
+
+
+def read_storage(dataset: h5d.DatasetID, path: str, index_root: IndexRoot | None = None) -> Storage:
+    """Return the storage of a dataset with a first axis; reads its index of chunks, unless it is given its root."""
+    chunk = find_chunk(dataset)
+    item_bytes = dataset.get_type().get_size()
+    chunk_bytes = prod(chunk) * item_bytes if chunk else 0
+    chunk_rows = chunk[0] if chunk else None
+    if index_root is None:
+        begin, stored_bytes = dataset.get_offset(), dataset.get_storage_size()
+    else:
+        # A dataset gets its index just before its first chunk.
+        begin, stored_bytes = index_root.place, prod(dataset.shape) * item_bytes
+    return Storage(path, dataset.shape[0], chunk_rows, chunk_bytes, stored_bytes, begin, index_root)
+
+
+def find_chunk(dataset: h5d.DatasetID) -> tuple[int, ...] | None:
+    """Return the chunk shape of a dataset, or None if it has no chunks."""
+    plist = dataset.get_create_plist()
+    return tuple(plist.get_chunk()) if plist.get_layout() == h5d.CHUNKED else None
+
+
+def access_plist(cache_bytes: int) -> h5p.PropDAID:
+    """Return access properties with a chunk cache of so many bytes, which evicts fully used chunks first."""
+    plist = h5p.create(h5p.DATASET_ACCESS)
+    plist.set_chunk_cache(_CACHE_SLOTS, cache_bytes, 1.0)
+    return plist
+
+
+def select_rows(
+    dataset: h5d.DatasetID, start: int, row_count: int, row_shape: tuple[int, ...]
+) -> tuple[h5s.SpaceID, h5s.SpaceID]:
+    """Return the dataspaces, in memory and in the file, of `row_count` rows from `start` on."""
+    shape = (row_count, *row_shape)
+    in_file = dataset.get_space()
+    in_file.select_hyperslab((start, *(0 for _ in row_shape)), shape)
+    return h5s.create_simple(shape), in_file

@@ -1,0 +1,410 @@
+"""Writers that append rows to one dataset of a shard: by HDF5, or as chunks filtered in threads.
+
+The file of an HDF5 shard. HDF5 writes it through Python, so that a full disk is an ordinary error.
+"""
+
+from __future__ import annotations
+
+import io
+from abc import ABC, abstractmethod
+from collections import deque
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from itertools import product
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from h5py import h5t
+from h5py._objects import phil
+
+from recshuf.formats.hdf5.types import Column, Kind, select_rows
+from recshuf.records.arrays import view_bytes, view_offsets
+from recshuf.system.page_cache import BehindFile
+from recshuf.system.threads import Pool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from concurrent.futures import Future
+    from pathlib import Path
+
+    from h5py import h5d
+    from numpy.typing import NDArray
+
+    from recshuf.formats.hdf5.filters import Bytes
+    from recshuf.formats.hdf5.pipeline import Pipeline
+
+    _Offset = tuple[int, ...]
+    _Chunk = tuple[int, Bytes]
+
+
+class ShardFile:
+    """A new file that records the first failed write and ignores later writes.
+
+    HDF5 cannot close a file that it cannot write, and reports errors until the interpreter ends. So failures are hidden
+    from HDF5, and its callers check for the error afterwards.
+
+    Parameters
+    ----------
+    path
+        The file, which must not exist.
+
+    Raises
+    ------
+    OSError
+        When the file exists, cannot be created, or cannot hold the image.
+    """
+
+    def __init__(self, path: Path, image: bytes) -> None:
+        self.error: OSError | None = None
+        self._path = path
+        self._pretends = False
+        self._held: memoryview | None = None
+        self._held_place: int | None = None
+        self._file: io.RawIOBase | io.BytesIO = BehindFile(path, "x+b")
+        try:
+            self.write(image)
+            self.check()
+        except OSError:
+            self._file.close()
+            raise
+
+    def check(self) -> None:
+        """Raise the first error of a write."""
+        if self.error is not None:
+            raise self.error
+
+    def pretend(self) -> None:
+        """Ignore all later writes."""
+        self._pretends = True
+
+    def close(self) -> None:
+        """Close the file; HDF5 continues with an empty file in memory if it still uses it."""
+        self._file.close()
+        self._file = io.BytesIO()
+        self._pretends = True
+
+    @contextmanager
+    def holding(self, data: bytes | bytearray | memoryview) -> Iterator[None]:
+        """Postpone the write of a buffer by HDF5 to the end of the context, when another thread may be in HDF5.
+
+        Parameters
+        ----------
+        data
+            Contiguous buffer. If HDF5 writes a copy of it, the copy is written at once.
+        """
+        view = memoryview(data).cast("B")
+        self._held, self._held_place = view, None
+        try:
+            yield
+        finally:
+            self._held = None
+        if self._held_place is not None:
+            self.seek(self._held_place)
+            self.write(view)
+
+    # h5py calls these methods from inside the HDF5 library; they must not raise.
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Set the position in bytes."""
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        """Return the position in bytes."""
+        return self._file.tell()
+
+    def read(self, size: int = -1) -> bytes:
+        """Return up to `size` bytes."""
+        return self._file.read(size)
+
+    def readinto(self, buffer: bytes | memoryview) -> int:
+        """Fill a buffer, with zeros for bytes whose write was ignored."""
+        view = memoryview(buffer).cast("B")
+        done = 0
+        while done < len(view):
+            count = self._file.readinto(view[done:])
+            if not count:
+                view[done:] = bytes(len(view) - done)
+                break
+            done += count
+        return len(view)
+
+    def write(self, buffer: bytes | memoryview) -> int:
+        """Write a buffer, or record the error."""
+        view = memoryview(buffer).cast("B")
+        if self._held is not None and _are_same(view, self._held):
+            self._held_place = self.tell()
+            return len(view)
+        done = 0
+        while done < len(view) and not self._pretends:
+            try:
+                done += self._file.write(view[done:])
+            except OSError as error:
+                self._fail(error)
+        return len(view)
+
+    def truncate(self, size: int) -> int:
+        """Set the length of the file, or record the error."""
+        if not self._pretends:
+            try:
+                self._file.truncate(size)
+            except OSError as error:
+                self._fail(error)
+        return size
+
+    def flush(self) -> None:
+        """Do nothing: writes are not buffered."""
+
+    def _fail(self, error: OSError) -> None:
+        error.filename = str(self._path)
+        self.error = error
+        self._pretends = True
+
+
+def _are_same(first: memoryview, second: memoryview) -> bool:
+    """Tell whether two views share the same memory."""
+    return len(first) == len(second) and _address_of(first) == _address_of(second)
+
+
+def _address_of(view: memoryview) -> int:
+    address: int = np.frombuffer(view, np.uint8).__array_interface__["data"][0]
+    return address
+
+
+_TASK_BYTES = 256 << 10
+"""Chunks smaller than this are filtered several at a time."""
+_HELD_BYTES = 64 << 10
+"""Chunks smaller than this in the file are written directly: leaving HDF5 would take longer."""
+_COPIES = 3
+"""Copies of a chunk: its block, shuffled, compressed, and rows that wait for a thread."""
+
+
+class TaskQueue:
+    """Runs work in threads, and uses the results in order in the caller's thread.
+
+    Parameters
+    ----------
+    threads
+        With 1, the caller's thread does all work at once.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self._pool = Pool(threads, "encode") if threads > 1 else None
+        self._most = threads
+        self._waiting: deque[tuple[Future[list[_Chunk]], Callable[[list[_Chunk]], None]]] = deque()
+
+    def put(self, work: Callable[[], list[_Chunk]], use: Callable[[list[_Chunk]], None]) -> None:
+        """Submit work whose result is used in order; wait if too much is in progress."""
+        if self._pool is None:
+            use(work())
+            return
+        while len(self._waiting) > self._most:
+            self._use_first()
+        self._waiting.append((self._pool.submit(work), use))
+
+    def do(self, work: Callable[[], list[_Chunk]], use: Callable[[list[_Chunk]], None]) -> None:
+        """Do work at once, after all earlier results are used."""
+        self.drain()
+        use(work())
+
+    def drain(self) -> None:
+        """Wait until all work is done and used."""
+        while self._waiting:
+            self._use_first()
+
+    def close(self) -> None:
+        """Cancel pending work. Idempotent."""
+        self._waiting.clear()
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+    def _use_first(self) -> None:
+        future, use = self._waiting.popleft()
+        use(future.result())
+
+
+def task_bytes(band_bytes: int, chunk_bytes: int, threads: int) -> int:
+    """Return the peak memory of chunks while they are filtered.
+
+    Parameters
+    ----------
+    band_bytes
+        Size of all chunks that wait for their last rows.
+    chunk_bytes
+        Size of the largest chunk.
+    """
+    tasks, bands, copies = (1, 1, _COPIES) if threads == 1 else (threads + 1, 2, _COPIES + 1)
+    return bands * band_bytes + tasks * copies * max(chunk_bytes, _TASK_BYTES)
+
+
+class RowWriter(ABC):
+    """Appends rows to a dataset that begins empty."""
+
+    @abstractmethod
+    def append(self, pieces: Sequence[pa.Array]) -> None:
+        """Append rows, given in at least one piece; they may reach the dataset later."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Write the waiting rows at the end."""
+
+
+class LibraryWriter(RowWriter):
+    """Appends rows by HDF5."""
+
+    def __init__(self, dataset: h5d.DatasetID, column: Column, tasks: TaskQueue) -> None:
+        self._dataset = dataset
+        self._column = column
+        self._tasks = tasks
+        self._row_count = 0
+
+    def append(self, pieces: Sequence[pa.Array]) -> None:
+        """Write rows, after all earlier chunks."""
+        rows = _join(pieces)
+        self._tasks.drain()
+        start, self._row_count = self._row_count, self._row_count + len(rows)
+        self._dataset.set_extent((self._row_count, *self._column.row_shape))
+        if self._column.row_bytes:
+            self._write(start, rows)
+
+    def _write(self, start: int, rows: pa.Array) -> None:
+        in_memory, in_file = select_rows(self._dataset, start, len(rows), self._column.row_shape)
+        if self._column.kind is Kind.FIXED:
+            values = view_bytes(rows)
+            self._dataset.write(in_memory, in_file, values, self._dataset.get_type())
+        else:
+            is_string = self._column.kind is Kind.STRING
+            values = _list_strings(rows) if is_string else _list_arrays(rows, self._column)
+            self._dataset.write(in_memory, in_file, values, h5t.py_create(self._dataset.dtype))
+
+    def finish(self) -> None:
+        """Do nothing, as no rows wait."""
+
+
+class ChunkWriter(RowWriter):
+    """Filters chunks in threads, if there are filters, and lets HDF5 store them.
+
+    A band is the chunks of the same rows. Rows wait until a band is full::
+
+        rows:  [. . . . . . . . . . .]     chunks of 4 rows and half a row's width:
+        bands: |       |       |          6 chunks, the last 2 filled up with the fill value
+
+    Parameters
+    ----------
+    fill
+        The bytes of an element that was never written.
+    """
+
+    def __init__(
+        self,
+        dataset: h5d.DatasetID,
+        column: Column,
+        pipeline: Pipeline,
+        fill: bytes,
+        tasks: TaskQueue,
+        shard: ShardFile,
+    ) -> None:
+        self._shard = shard
+        self._dataset = dataset
+        self._shape = (*column.row_shape, pipeline.item_bytes)
+        self._row_bytes = column.row_bytes
+        self._pipeline = pipeline
+        self._fill = np.frombuffer(fill, np.uint8)
+        self._tasks = tasks
+        self._band_rows = pipeline.chunk[0]
+        widths = zip(column.row_shape, pipeline.chunk[1:], strict=True)
+        self._inner = list(product(*(range(0, width, step) for width, step in widths)))
+        self._task_chunks = max(1, _TASK_BYTES // pipeline.chunk_bytes)
+        self._row_count = 0
+        """Rows in tasks so far."""
+        self._extent = 0
+        """Rows of the present extent of the dataset."""
+        self._waiting: NDArray[np.uint8] | None = None
+        self._waiting_count = 0
+
+    def append(self, pieces: Sequence[pa.Array]) -> None:
+        """Write all bands that are full."""
+        # Joined rows, waiting for a thread, do not keep whole piles in memory.
+        for rows in [_join(pieces)] if self._pipeline.codes else pieces:
+            self._append(rows)
+
+    def _append(self, rows: pa.Array) -> None:
+        values = view_bytes(rows).reshape(len(rows), self._row_bytes)
+        if self._waiting_count:
+            values = values[self._wait(values) :]
+        whole = len(values) - len(values) % self._band_rows
+        if whole:
+            self._put(values[:whole])
+        if whole < len(values):
+            self._wait(values[whole:])
+
+    def finish(self) -> None:
+        """Write the last band."""
+        if self._waiting is not None and self._waiting_count:
+            self._put(self._waiting[: self._waiting_count])
+            self._waiting_count = 0
+
+    def _wait(self, values: NDArray[np.uint8]) -> int:
+        """Add rows to the waiting band, write it if it is full, and return the number of rows added."""
+        if self._waiting is None:
+            self._waiting = np.empty((self._band_rows, self._row_bytes), np.uint8)
+        start = self._waiting_count
+        taken = min(len(values), self._band_rows - start)
+        self._waiting[start : start + taken] = values[:taken]
+        self._waiting_count += taken
+        if self._waiting_count == self._band_rows:
+            full, self._waiting, self._waiting_count = self._waiting, None, 0
+            self._put(full)
+        return taken
+
+    def _put(self, values: NDArray[np.uint8]) -> None:
+        """Filter and write the chunks of bands; only the last band of all may be partial."""
+        rows = values.reshape(len(values), *self._shape)
+        places = list(product(range(0, len(rows), self._band_rows), self._inner))
+        put = self._tasks.put if self._pipeline.codes else self._tasks.do
+        first, self._row_count = self._row_count, self._row_count + len(rows)
+        for start in range(0, len(places), self._task_chunks):
+            some = places[start : start + self._task_chunks]
+            offsets = [(first + row, *inner) for row, inner in some]
+            put(partial(self._encode, rows, some), partial(self._write, self._row_count, offsets))
+
+    def _encode(self, rows: NDArray[np.uint8], places: list[tuple[int, _Offset]]) -> list[_Chunk]:
+        return [self._pipeline.encode(self._cut(rows, (row, *inner))) for row, inner in places]
+
+    def _cut(self, rows: NDArray[np.uint8], offset: _Offset) -> NDArray[np.uint8]:
+        """Return a chunk of rows, contiguous, padded with the fill value over the edge."""
+        chunk = self._pipeline.chunk
+        part = rows[tuple(slice(low, low + width) for low, width in zip(offset, chunk, strict=True))]
+        if part.shape[:-1] == chunk:
+            return np.ascontiguousarray(part)
+        whole = np.empty((*chunk, part.shape[-1]), np.uint8)
+        whole[...] = self._fill
+        whole[tuple(map(slice, part.shape))] = part
+        return whole
+
+    def _write(self, row_count: int, offsets: list[_Offset], chunks: list[_Chunk]) -> None:
+        if row_count > self._extent:
+            self._dataset.set_extent((row_count, *self._shape[:-1]))
+            self._extent = row_count
+        for offset, (mask, stored) in zip(offsets, chunks, strict=True):
+            is_large = memoryview(stored).nbytes >= _HELD_BYTES
+            with self._shard.holding(stored) if is_large else nullcontext(), phil:  # as in reading
+                self._dataset.write_direct_chunk(offset, stored, mask)
+
+
+def _join(pieces: Sequence[pa.Array]) -> pa.Array:
+    return pieces[0] if len(pieces) == 1 else pa.concat_arrays(pieces)
+
+
+def _list_strings(rows: pa.LargeBinaryArray) -> np.ndarray:
+    """Return an object array of bytes."""
+    strings: np.ndarray = rows.to_numpy(zero_copy_only=False)
+    return strings
+
+
+def _list_arrays(rows: pa.LargeBinaryArray, column: Column) -> np.ndarray:
+    """Return an object array of NumPy arrays, which share memory with the rows."""
+    dtype = column.tid.get_super().dtype
+    offsets = view_offsets(rows)
+    parts = np.split(view_bytes(rows).view(dtype), (offsets[1:-1] - offsets[0]) // dtype.itemsize)
+    return np.fromiter(parts, object, len(rows))

@@ -1,1 +1,0 @@
-"""Record batches to HDF5 shards."""

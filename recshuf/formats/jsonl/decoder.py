@@ -1,0 +1,381 @@
+"""JSON lines to table form, with types inferred from the records or given by a schema.
+
+Errors of JSON records as messages to the user, which name input, line and field.
+
+Strategies for observing JSON lines: stop at the first bad line, filter bad lines out, or learn from a prefix only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from recshuf.errors import ConversionError, InputError, SchemaMismatch
+from recshuf.formats.jsonl.inference import Conflict, GivenTypes, InferredTypes, RecordPosition, Rows, Shape
+from recshuf.formats.jsonl.line_checks import (
+    BadRecord,
+    LineErrors,
+    as_lines,
+    check_lines,
+    cut_kept_pieces,
+    cut_pieces,
+    find_malformed,
+    name_path,
+)
+from recshuf.formats.jsonl.numbers import TYPE_REMEDY, check_floats, walk_columns
+from recshuf.interfaces import BadRecords, Decoder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from recshuf.formats.jsonl.parser import Parser
+
+
+_NOUNS = {
+    "boolean": "a boolean",
+    "integer": "a number",
+    "float": "a number",
+    "string": "a string",
+    "object": "an object",
+    "array": "an array",
+}
+_DIGITS = {"integer": "an integer that float64 cannot hold exactly", "float": "a float"}
+"""What conflicts where integers and floats do."""
+
+
+class LineMessages:
+    """Makes an `InputError` of what is wrong at a position.
+
+    Parameters
+    ----------
+    names
+        Names of the inputs, by input index.
+    header_lines
+        Lines of each input before its row 0.
+    """
+
+    def __init__(self, names: Sequence[str], header_lines: int) -> None:
+        self._names = names
+        self._header_lines = header_lines
+
+    def record_error(self, error: BadRecord, position: RecordPosition) -> InputError:
+        """Return the error for a record that is bad by itself."""
+        place = self._line(position)
+        if error.path:
+            place += f", field {name_path(error.path)!r}"
+        return InputError(self._names[position.input_index], error.problem, place=place, remedy=error.remedy)
+
+    def conflict_error(self, conflict: Conflict) -> InputError:
+        """Return the error for two records whose types conflict: the later one, where users look for the mistake, first."""
+        shapes = (conflict.one, conflict.other)
+        if {shape.kind for shape in shapes} == {"integer", "float"}:
+            found = [(shape.inexact or shape.fractional, _DIGITS[shape.kind]) for shape in shapes]
+            remedy = TYPE_REMEDY
+        else:
+            found = [(shape.seen or shape.first.position, _NOUNS[shape.kind]) for shape in shapes]
+            remedy = "give the field one type; numbers pass as string with --schema"
+        *earlier, (late, late_kind) = sorted((position, kind) for position, kind in found if position)
+        return InputError(
+            self._names[late.input_index],
+            f"holds {late_kind}, but {self._describe(earlier, late)}",
+            place=f"{self._line(late)}, field {name_path(conflict.path)!r}",
+            remedy=remedy,
+        )
+
+    def _describe(self, earlier: list[tuple[RecordPosition, str]], late: RecordPosition) -> str:
+        """Return what the earlier record holds, and its place; that of a float like ``1.0`` is not known."""
+        if not earlier:
+            return f"{_DIGITS['float']} in another line"
+        ((early, kind),) = earlier
+        name = "" if early.input_index == late.input_index else f" of {self._names[early.input_index]}"
+        return f"{kind} in {self._line(early)}{name}"
+
+    def _line(self, position: RecordPosition) -> str:
+        return f"line {position.row + self._header_lines + 1}"
+
+
+class LineObserver(Protocol):
+    """Learns the types of lines."""
+
+    def observe(self, records: pa.Array, rows: Rows) -> LineErrors:
+        """Learn from records; return the errors of those set aside, by row.
+
+        Raises
+        ------
+        InputError
+            When a record is bad and not set aside, or when records do not fit together.
+        """
+        ...
+
+
+class StrictObserver:
+    """Raises an error for the first bad line found."""
+
+    def __init__(self, types: GivenTypes | InferredTypes, messages: LineMessages) -> None:
+        self._types = types
+        self._messages = messages
+
+    def observe(self, records: pa.Array, rows: Rows) -> LineErrors:
+        """See `LineObserver`; nothing is set aside."""
+        for start, lines in cut_pieces(records):
+            _apply(self._types.learn, lines, rows.take(slice(start, start + len(lines))), self._messages)
+        return {}
+
+
+class PrefixObserver:
+    """Learns up to the first batch of an input; of the records behind it, checks only the outer form.
+
+    Parameters
+    ----------
+    end
+        The first record of that batch.
+    """
+
+    def __init__(
+        self, types: GivenTypes | InferredTypes, messages: LineMessages, end: RecordPosition
+    ) -> None:
+        self._strict = StrictObserver(types, messages)
+        self._messages = messages
+        self._end = end
+
+    def observe(self, records: pa.Array, rows: Rows) -> LineErrors:
+        """See `LineObserver`; nothing is set aside."""
+        if len(records) and rows.position(0) > self._end:
+            _apply(lambda lines, _: check_lines(lines), records, rows, self._messages)
+            return {}
+        return self._strict.observe(records, rows)
+
+
+class BadLineFilter:
+    """Sets aside the lines that are bad by themselves; conflicts between good lines are errors."""
+
+    def __init__(self, types: GivenTypes | InferredTypes, messages: LineMessages) -> None:
+        self._types = types
+        self._messages = messages
+
+    def observe(self, records: pa.Array, rows: Rows) -> LineErrors:
+        """See `LineObserver`."""
+        errors = LineErrors()
+        for start, lines in cut_pieces(records):
+            errors |= self._filter(lines, rows.take(slice(start, start + len(lines))))
+        return errors
+
+    def _filter(self, lines: pa.Array, rows: Rows, *, are_well_formed: bool = False) -> LineErrors:
+        """Learn from the good lines, leaving out the bad ones found and halving where an error leads to none."""
+        found = LineErrors()
+        while len(lines):
+            try:
+                self._types.learn(lines, rows)
+            except Conflict as conflict:
+                raise self._messages.conflict_error(conflict) from conflict
+            except BadRecord as error:
+                errors = self._find_errors(error, lines, are_well_formed=are_well_formed)
+                if len(lines) == 1 and not errors:
+                    raise self._messages.record_error(error, rows.position(0)) from error
+            else:
+                break
+            if not errors:
+                for part in _halve(lines, rows):
+                    found |= self._filter(*part, are_well_formed=True)
+                break
+            found |= {int(rows.numbers[at]): error for at, error in errors.items()}
+            good = np.delete(np.arange(len(lines)), list(errors))
+            lines, rows, are_well_formed = lines.take(pa.array(good)), rows.take(good), True
+        return found
+
+    def _find_errors(self, error: BadRecord, lines: pa.Array, *, are_well_formed: bool) -> LineErrors:
+        """Return errors of lines that are bad by themselves, by index, as far as an error of all lines leads to them."""
+        errors = ({} if are_well_formed else find_malformed(lines)) or error.line_errors
+        if errors:
+            return errors
+        at = 0 if len(lines) == 1 else error.suspect
+        while at is not None and at < len(lines):
+            own_error = self._types.find_error(lines.slice(at, 1))
+            if own_error is None:
+                break
+            errors[at] = own_error
+            rest = lines.slice(at + 1)
+            next_error = self._types.find_error(rest) if len(rest) else None
+            at = None if next_error is None or next_error.suspect is None else at + 1 + next_error.suspect
+        return errors
+
+
+def _apply(
+    check: Callable[[pa.Array, Rows], None], lines: pa.Array, rows: Rows, messages: LineMessages
+) -> None:
+    """Check lines, cutting them in half until an error concerns a single one, which it then names."""
+    if not len(lines):
+        return
+    try:
+        check(lines, rows)
+    except Conflict as conflict:
+        raise messages.conflict_error(conflict) from conflict
+    except BadRecord as error:
+        if len(lines) == 1 or error.row is not None:
+            raise messages.record_error(error, rows.position(error.row or 0)) from error
+    else:
+        return
+    for part in _halve(lines, rows):
+        _apply(check, *part, messages)
+
+
+def _halve(lines: pa.Array, rows: Rows) -> list[tuple[pa.Array, Rows]]:
+    half = len(lines) // 2
+    return [(lines[:half], rows.take(slice(half))), (lines[half:], rows.take(slice(half, None)))]
+
+
+_MAX_BATCH_BYTES = (1 << 31) - 1  # limit of the offsets of a string column
+
+
+class JsonDecoder(Decoder):
+    """Decodes batches of one large_binary column, each value a line with one JSON object.
+
+    Parameters
+    ----------
+    names
+        Names of the inputs for messages, by input index.
+    schema
+        Schema of the table form; other fields are errors. Default: inferred from the records.
+    header_lines
+        Lines of each input before its row 0.
+    field
+        Path of the only field to decode: once its type is known, no other column is parsed.
+    sets_bad_aside
+        Whether `observe` returns bad lines instead of raising.
+
+    Raises
+    ------
+    ConversionError
+        When the schema has a type that cannot be read from JSON.
+    UsageError
+        When the schema has no such field.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        schema: pa.Schema | None,
+        header_lines: int,
+        *,
+        field: str | None = None,
+        sets_bad_aside: bool = False,
+    ) -> None:
+        self._field = field
+        others = "error" if field is None else "ignore"
+        self._types = InferredTypes(field) if schema is None else GivenTypes(schema, others=others)
+        self._final_parser = None if schema is None else self._narrow(self._types.parser)
+        self._messages = LineMessages(names, header_lines)
+        self._observer: LineObserver = (BadLineFilter if sets_bad_aside else StrictObserver)(
+            self._types, self._messages
+        )
+        self._parse = _parse_observed
+
+    def infer_from_prefix(self, input_index: int) -> None:
+        """See `SupportsPrefixInference`."""
+        self._observer = PrefixObserver(self._types, self._messages, RecordPosition(input_index, 0))
+        self._parse = _parse_by_prefix
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """The schema given; without one, None until `finish`."""
+        return self._final_parser.schema if self._final_parser else None
+
+    def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> BadRecords | None:
+        """Learn the types of records, and check that they can be decoded.
+
+        Raises
+        ------
+        InputError
+            Naming input, line and field, when a line is not a JSON object, when its types do not fit those of
+            other lines or the schema, or when a number would be altered. If bad lines are set aside: only when
+            good lines have conflicting types.
+        """
+        records = as_lines(batch.column(0))
+        rows = Rows(input_index, np.arange(first_row, first_row + len(records)))
+        errors = self._observer.observe(records, rows)
+        if not errors:
+            return None
+        found = sorted(errors)
+        return BadRecords(np.array(found) - first_row, [errors[row].reason for row in found])
+
+    def state(self) -> Any:
+        """See `Decoder`."""
+        return self._types.state()
+
+    def merge(self, state: Any) -> None:
+        """See `Decoder`."""
+        try:
+            self._types.merge(state)
+        except Conflict as conflict:
+            raise self._messages.conflict_error(conflict) from conflict
+        except BadRecord as error:
+            last = Shape.unpack(state).last_appearance()
+            raise self._messages.record_error(error, last) from error
+
+    def finish(self) -> pa.Schema:
+        """Return the schema: fields in the order of their first appearance, of type null if never filled.
+
+        Raises
+        ------
+        UsageError
+            When the field to decode is none of them.
+        """
+        return self._finish_parser().schema
+
+    def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the records in table form.
+
+        Raises
+        ------
+        ConversionError
+            When the batch holds 2 GiB of text or more.
+        SchemaMismatch
+            When a record does not fit the schema inferred from the first ones.
+        InputError
+            When a record does not fit because it was not observed.
+        """
+        parser, lines = self._finish_parser(), as_lines(batch.column(0))
+        if batch.nbytes > _MAX_BATCH_BYTES:
+            raise ConversionError("record", f"{batch.nbytes} bytes of JSON are too much to convert at once")
+        cut = cut_kept_pieces(lines, parser.field_count, parser.listed_count)
+        pieces = [self._parse(parser, piece) for piece in cut]
+        if not pieces:
+            pieces = [[pa.nulls(0, field.type) for field in parser.schema]]
+        return _join_pieces(pieces, parser.schema, len(lines))
+
+    def _finish_parser(self) -> Parser:
+        if self._final_parser is None:
+            self._final_parser = self._narrow(self._types.parser)
+        return self._final_parser
+
+    def _narrow(self, parser: Parser) -> Parser:
+        """Return a parser of the field to decode only."""
+        return parser if self._field is None else parser.narrow(self._field)
+
+
+def _parse_by_prefix(parser: Parser, lines: pa.Array) -> list[pa.Array]:
+    try:
+        columns = parser.parse(lines)
+        check_floats(list(walk_columns(columns, parser.schema.names)), lines, as_given=False)
+    except BadRecord as error:
+        raise SchemaMismatch from error
+    return columns
+
+
+def _parse_observed(parser: Parser, lines: pa.Array) -> list[pa.Array]:
+    try:
+        return parser.parse(lines)
+    except BadRecord as error:
+        place = f"field {name_path(error.path)!r}" if error.path else None
+        raise InputError("a record", error.problem, place=place, remedy=error.remedy) from error
+
+
+def _join_pieces(pieces: list[list[pa.Array]], schema: pa.Schema, rows: int) -> pa.RecordBatch:
+    if not len(schema):  # a batch gets its length from its columns
+        return pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), rows, [None]))
+    columns = (
+        pieces[0] if len(pieces) == 1 else [pa.concat_arrays(parts) for parts in zip(*pieces, strict=True)]
+    )
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -1,1 +1,0 @@
-"""JSON lines to tables: inferred types, parsing, bad lines."""

@@ -1,0 +1,397 @@
+"""Types of JSON records, given by a schema or inferred from all records. Thread-safe.
+
+Types of the fields of JSON records, merged over all records in any order.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pt
+
+from recshuf.errors import UsageError
+from recshuf.formats.jsonl.line_checks import MAX_DEPTH, BadRecord, Path, check_lines, too_deep_error
+from recshuf.formats.jsonl.numbers import check_floats, find_fraction, find_inexact_integer, walk_columns
+from recshuf.formats.jsonl.parser import Parser, explain_misfit, infer_schema
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from recshuf.formats.jsonl.numbers import Column
+
+    Found = tuple[list[Column], "Shape | None"]
+
+
+class RecordPosition(NamedTuple):
+    """Position of a record: input and row."""
+
+    input_index: int
+    row: int
+
+
+class Rows(NamedTuple):
+    """Input of some lines, and their ascending rows."""
+
+    input_index: int
+    numbers: NDArray[np.int64]
+
+    def position(self, index: int) -> RecordPosition:
+        """Return the position of one line."""
+        return RecordPosition(self.input_index, int(self.numbers[index]))
+
+    def take(self, index: slice | NDArray[np.int64]) -> Rows:
+        """Return the rows of some of the lines."""
+        return Rows(self.input_index, self.numbers[index])
+
+
+class Appearance(NamedTuple):
+    """First appearance of a field: the first record of the lines parsed together, and the field's index there.
+
+    The minimum over all lines orders fields by first appearance, however the lines were cut: the record decides between
+    cuts, the index within one.
+    """
+
+    position: RecordPosition
+    field_index: int
+
+
+class Conflict(Exception):  # noqa: N818 - becomes an InputError in the decoder, which knows the names of inputs
+    """Two types of one field that no type can hold, or integers and floats that float64 cannot."""
+
+    def __init__(self, path: Path, one: Shape, other: Shape) -> None:
+        self.path = path
+        self.one = one
+        self.other = other
+        super().__init__(path)
+
+
+@dataclass(slots=True)
+class Shape:
+    """The type of one field in the records so far."""
+
+    kind: str
+    """null, boolean, integer, float, string, object or array."""
+    first: Appearance
+    seen: RecordPosition | None = None
+    """A record in which the field has this kind."""
+    inexact: RecordPosition | None = None
+    """A record in which the field is an integer that float64 cannot hold exactly."""
+    fractional: RecordPosition | None = None
+    """A record in which the field is no whole number. A float that has none may be written ``1.0``, among integers."""
+    fields: dict[str, Shape] = field(default_factory=dict)
+    """Fields of an object."""
+    element: Shape | None = None
+    """Type of the elements of an array."""
+
+    def find(self, path: Path) -> Shape | None:
+        """Return the shape at a path below this one."""
+        shape: Shape | None = self
+        for part in path:
+            if shape is None:
+                break
+            shape = shape.element if part is None else shape.fields.get(part)
+        return shape
+
+    def to_type(self) -> pa.DataType:
+        """Return the Arrow type that holds all values seen."""
+        if self.kind == "object":
+            return pa.struct(self.to_fields())
+        if self.kind == "array":
+            return pa.list_(self.element.to_type() if self.element else pa.null())
+        return _ARROW_TYPES[self.kind]
+
+    def to_fields(self) -> list[pa.Field]:
+        """Return the fields of an object in the order of their first appearance."""
+        ordered = sorted(self.fields.items(), key=lambda item: item[1].first)
+        return [pa.field(name, shape.to_type()) for name, shape in ordered]
+
+    def pack(self) -> list[Any]:
+        """Return the shape as JSON values."""
+        element = None if self.element is None else self.element.pack()
+        fields = {name: shape.pack() for name, shape in self.fields.items()}
+        return [self.kind, self.first, self.seen, self.inexact, self.fractional, fields, element]
+
+    @classmethod
+    def unpack(cls, packed: list[Any]) -> Shape:
+        """Return the shape that `pack` was given."""
+        kind, (position, index), seen, inexact, fractional, fields, element = packed
+        return cls(
+            kind,
+            Appearance(RecordPosition(*position), index),
+            seen and RecordPosition(*seen),
+            inexact and RecordPosition(*inexact),
+            fractional and RecordPosition(*fractional),
+            {name: cls.unpack(one) for name, one in fields.items()},
+            None if element is None else cls.unpack(element),
+        )
+
+    def last_appearance(self) -> RecordPosition:
+        """Return the latest first appearance of this field and all nested ones."""
+        children = [*self.fields.values(), *([self.element] if self.element else [])]
+        return max([self.first.position, *(child.last_appearance() for child in children)])
+
+    def count_fields(self) -> int:
+        """Return the number of fields at all levels."""
+        nested = sum(shape.count_fields() for shape in self.fields.values())
+        return 1 + nested + (self.element.count_fields() if self.element else 0)
+
+
+_ARROW_TYPES = {
+    "null": pa.null(),
+    "boolean": pa.bool_(),
+    "integer": pa.int64(),
+    "float": pa.float64(),
+    "string": pa.string(),
+}
+
+
+def shape_of(schema: pa.Schema, position: RecordPosition) -> Shape:
+    """Return the shape of records that `pyarrow.json` inferred this schema for, the first of them at `position`.
+
+    Raises
+    ------
+    BadRecord
+        When the types nest too deep.
+    """
+    return _shape_of_fields(list(schema), Appearance(position, 0), 1)
+
+
+def _shape_of_fields(fields: list[pa.Field], first: Appearance, depth: int) -> Shape:
+    shape = Shape("object", first)
+    for index, item in enumerate(fields):
+        shape.fields[item.name] = _shape_of_type(item.type, Appearance(first.position, index), depth + 1)
+    return shape
+
+
+def _shape_of_type(kind: pa.DataType, first: Appearance, depth: int) -> Shape:
+    if depth > MAX_DEPTH and pt.is_nested(kind):
+        raise too_deep_error()
+    if pt.is_struct(kind):
+        return _shape_of_fields(list(kind), first, depth)
+    if pt.is_list(kind):
+        return Shape("array", first, element=_shape_of_type(kind.value_type, first, depth + 1))
+    if pt.is_timestamp(kind):  # pyarrow infers times from texts; texts stay as written
+        return Shape("string", first)
+    return Shape(next(name for name, arrow_type in _ARROW_TYPES.items() if arrow_type == kind), first)
+
+
+def merge_shapes(into: Shape, other: Shape, path: Path = ()) -> None:
+    """Widen `into` so that it holds `other` too.
+
+    Raises
+    ------
+    Conflict
+        When no type holds both, or when integers would lose digits as float64.
+    """
+    into.first = min(into.first, other.first)
+    inexact = into.inexact or other.inexact
+    if into.kind == "null":
+        into.kind, into.seen = other.kind, other.seen
+    elif {into.kind, other.kind} == {"integer", "float"}:
+        if inexact:
+            raise Conflict(path, into, other)
+        if into.kind == "integer":
+            into.kind, into.seen = other.kind, other.seen
+    elif other.kind not in ("null", into.kind):
+        raise Conflict(path, into, other)
+    into.inexact = inexact
+    into.fractional = into.fractional or other.fractional
+    _merge_children(into, other, path)
+
+
+def _merge_children(into: Shape, other: Shape, path: Path) -> None:
+    for name, shape in other.fields.items():
+        if name in into.fields:
+            merge_shapes(into.fields[name], shape, (*path, name))
+        else:
+            into.fields[name] = shape
+    if into.element and other.element:
+        merge_shapes(into.element, other.element, (*path, None))
+    else:
+        into.element = into.element or other.element
+
+
+MAX_FIELDS = 16_384
+"""Most fields that are inferred: each takes memory for every record."""
+
+
+class GivenTypes:
+    """Types from a schema: records are only checked against it.
+
+    Raises
+    ------
+    ConversionError
+        When the schema has a type that cannot be read from JSON.
+    """
+
+    def __init__(self, schema: pa.Schema, *, others: str = "error") -> None:
+        self.parser = Parser(schema, lenient=True, others=others)
+
+    def learn(self, lines: pa.Array, rows: Rows) -> None:  # noqa: ARG002 - the same for both
+        """Check that lines fit the schema.
+
+        Raises
+        ------
+        BadRecord
+            When one does not; of a single line, it names the field.
+        """
+        check_lines(lines)
+        try:
+            columns = list(walk_columns(self.parser.parse(lines), self.parser.schema.names))
+        except BadRecord as error:
+            if len(lines) > 1 or error.row is not None:
+                raise
+            raise explain_misfit(lines, self.parser, error) from error
+        check_floats(columns, lines, as_given=True)
+
+    def state(self) -> None:
+        """Return nothing: the schema is given."""
+
+    def merge(self, state: Any) -> None:
+        """Do nothing: the schema is given."""
+
+    def find_error(self, lines: pa.Array) -> BadRecord | None:
+        """Return the error of lines; None if they fit."""
+        return _find_error(self, lines)
+
+
+class InferredTypes:
+    """Types that hold all records seen so far.
+
+    Later lines are parsed by the types so far, and types are inferred again when that fails. Lines before the
+    latest first appearance of a field are always inferred, since fields may appear earlier in them.
+
+    Parameters
+    ----------
+    field
+        Path of the only field to decode: once its type is known, no other column is parsed.
+    """
+
+    def __init__(self, field: str | None = None) -> None:
+        self._field = field
+        self._lock = threading.Lock()
+        self._root: Shape | None = None
+        self._parser = self._probe = Parser(pa.schema([]))
+        self._last_appearance: RecordPosition | None = None
+
+    @property
+    def parser(self) -> Parser:
+        """Parser by the types so far."""
+        with self._lock:
+            return self._parser
+
+    def learn(self, lines: pa.Array, rows: Rows) -> None:
+        """Widen the types to hold lines.
+
+        Raises
+        ------
+        BadRecord
+            When a line is not a JSON object, or a number cannot be represented. Then nothing is learned, except
+            when there are too many fields.
+        Conflict
+            When types conflict with earlier ones.
+        """
+        check_lines(lines)
+        columns, shape = self._read(lines, rows)
+        check_floats(columns, lines, as_given=False)
+        if shape is not None:
+            self._add(shape)
+        for column in columns:
+            if pt.is_integer(column.values.type):
+                row = find_inexact_integer(column)
+                if row is not None:
+                    self._note_inexact(column.path, rows.position(row))
+
+    def state(self) -> list[Any] | None:
+        """Return the types so far, as JSON values; None before the first line."""
+        with self._lock:
+            return self._root.pack() if self._root else None
+
+    def merge(self, state: list[Any] | None) -> None:
+        """Widen the types to hold those of a `state`.
+
+        Raises
+        ------
+        BadRecord
+            When there are too many fields.
+        Conflict
+            When types conflict.
+        """
+        if state is not None:
+            self._add(Shape.unpack(state))
+
+    def find_error(self, lines: pa.Array) -> BadRecord | None:
+        """Return the error of lines by themselves, ignoring the types so far; None if they are good."""
+        return _find_error(InferredTypes(), lines)
+
+    def _read(self, lines: pa.Array, rows: Rows) -> Found:
+        """Return the columns of lines, and their shape if it was inferred."""
+        columns = self._parse_as_known(lines, rows.position(0))
+        return self._infer(lines, rows) if columns is None else (columns, None)
+
+    def _parse_as_known(self, lines: pa.Array, position: RecordPosition) -> list[Column] | None:
+        with self._lock:
+            parser, last = self._probe, self._last_appearance
+        if last is None or position < last:
+            return None
+        try:
+            return list(walk_columns(parser.parse(lines), parser.schema.names))
+        except BadRecord:  # a new field, another type, or an error that inference reports
+            return None
+
+    def _infer(self, lines: pa.Array, rows: Rows) -> Found:
+        shape = shape_of(infer_schema(lines), rows.position(0))
+        if shape.count_fields() > MAX_FIELDS:
+            raise _too_many_fields()
+        schema = pa.schema(shape.to_fields())
+        columns = list(walk_columns(Parser(schema).parse(lines), schema.names))
+        for column in columns:
+            part, row = shape.find(column.path), column.first_row()
+            if part is not None and row is not None:
+                part.seen = rows.position(row)
+                row = find_fraction(column) if part.kind == "float" else None
+                part.fractional = None if row is None else rows.position(row)
+        return columns, shape
+
+    def _add(self, shape: Shape) -> None:
+        with self._lock:
+            if self._root is None:
+                self._root = shape
+            else:
+                merge_shapes(self._root, shape)
+            if self._root.count_fields() > MAX_FIELDS:
+                raise _too_many_fields()
+            self._parser = self._probe = Parser(pa.schema(self._root.to_fields()))
+            if self._field is not None:
+                with suppress(UsageError):  # not seen yet
+                    self._probe = self._parser.narrow(self._field)
+            self._last_appearance = self._root.last_appearance()
+
+    def _note_inexact(self, path: Path, position: RecordPosition) -> None:
+        with self._lock:
+            shape = self._root.find(path) if self._root else None
+            if shape is None:
+                return
+            if shape.kind == "float":  # widened by another thread meanwhile
+                raise Conflict(path, shape, Shape("integer", shape.first, position, inexact=position))
+            shape.inexact = shape.inexact or position
+
+
+def _find_error(types: GivenTypes | InferredTypes, lines: pa.Array) -> BadRecord | None:
+    try:
+        types.learn(lines, Rows(0, np.arange(len(lines))))
+    except BadRecord as error:
+        return error
+    return None
+
+
+def _too_many_fields() -> BadRecord:
+    return BadRecord(
+        f"brings the number of different fields above {MAX_FIELDS}: names seem to hold data",
+        remedy="declare the fields with --schema",
+    )

@@ -1,0 +1,335 @@
+"""Checks of lines before their values are parsed: each must be one JSON object.
+
+`pyarrow.json` reads a sequence of values and ignores line breaks. `check_lines` checks that every line begins with
+``{`` and ends with ``}``. In valid JSON, ``}`` is followed by ``{`` only between top-level values, so every line holds
+at least one whole object. If there are as many rows as lines, every line holds exactly one.
+
+Finds lines that are not JSON objects by checks of whole arrays; parsing would stop at the first one.
+
+Checks the JSON grammar of whole arrays of lines by rewriting them.
+
+Strings become one token and all other scalars a second one. Then, from the inside out, objects and arrays of tokens
+become the second token, until nothing changes. A line that is one JSON object ends as one token.
+NaN and infinities are numbers, as for `pyarrow.json`. The values of numbers and escapes are not checked.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from recshuf.formats.values import find_invalid
+from recshuf.records.arrays import view_bytes, view_data, view_offsets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+
+
+_ROUNDS = 130  # deeper nesting is refused elsewhere
+_CONTROL = r"[\x00-\x08\x0b\x0c\x0e-\x1f]"  # not allowed in JSON, so free for tokens
+_REWRITES = (
+    (r'"(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*"', "\x01"),
+    (
+        r"-?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|Infinity|Inf|NaN)|true|false|null",
+        "\x02",
+    ),
+    (r"[ \t\r\n]+", ""),
+)
+_MEMBER = r"\x01:[\x01\x02]"
+_NESTED = rf"\{{(?:{_MEMBER}(?:,{_MEMBER})*)?\}}|\[(?:[\x01\x02](?:,[\x01\x02])*)?\]"
+
+
+def find_ungrammatical(lines: pa.Array) -> NDArray[np.int64]:
+    r"""Return the ascending positions of the lines (UTF-8, as large_string) that are not one JSON value.
+
+    Lines that nest too deep may be missed.
+
+    >>> lines = pa.array(['{"a": [1, {}]}', '{"a": 01}', "{'a': 1}", '{}{}', '{"a": "\\x"}'], pa.large_string())
+    >>> find_ungrammatical(lines)
+    array([1, 2, 3, 4])
+    """
+    stray = pc.match_substring_regex(lines, _CONTROL).to_numpy(zero_copy_only=False)
+    rows = np.flatnonzero(~stray)
+    texts = lines.take(pa.array(rows))
+    for pattern, sign in _REWRITES:
+        texts = pc.replace_substring_regex(texts, pattern, sign)
+    wrong = [np.flatnonzero(stray)]
+    for _ in range(_ROUNDS):
+        shorter = pc.replace_substring_regex(texts, _NESTED, "\x02")
+        is_done = pc.equal(shorter, texts).to_numpy(zero_copy_only=False)
+        is_value = pc.equal(shorter, "\x02").to_numpy(zero_copy_only=False)
+        wrong.append(rows[is_done & ~is_value])
+        rows = rows[~is_done & ~is_value]
+        if not len(rows):
+            break
+        texts = shorter.filter(pa.array(~is_done & ~is_value))
+    return np.sort(np.concatenate(wrong))
+
+
+Path = tuple[str | None, ...]
+"""Path of a nested value: field names from the outside in, None for "each element"."""
+MAX_DEPTH = 128
+"""Most levels of objects and arrays: Arrow recurses over types."""
+PIECE_BYTES = 512 << 10
+"""Bytes parsed at once for observing: the allocator reuses the memory for the next piece."""
+KEPT_PIECE_BYTES = 8 << 20
+"""Bytes parsed at once for decoding: most batches are one piece, so no columns are joined."""
+_PIECE_ROWS = 4096
+_LONG_PIECE_ROWS = 16
+"""Long lines parsed at once, within `KEPT_PIECE_BYTES`: each piece takes some 50 us for every field."""
+_PIECE_CELLS = 1 << 26  # values of all columns of a piece, nulls where an object lacks a field included
+_SEARCH_BYTES = 1 << 16  # the allocator reuses masks this small
+_UNSAFE_BRACKETS = 2048  # some 10,000 levels overflow the stack
+_MAX_DETAIL = 160
+_SPACE = " \t\r\n"
+_QUOTED = r'"(?s:[^"\\]|\\.)*"'
+
+
+class BadRecord(Exception):  # noqa: N818 - becomes an InputError as soon as file and line are known
+    """An error in one of some lines.
+
+    Parameters
+    ----------
+    problem, remedy
+        As for `InputError`.
+    path
+        The field concerned; None for the record as a whole.
+    row
+        Index of the line; None when not known.
+    suspect
+        Index of the probable line, if `row` is not known.
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        remedy: str | None = None,
+        path: Path | None = None,
+        row: int | None = None,
+        suspect: int | None = None,
+    ) -> None:
+        self.problem = problem
+        self.remedy = remedy
+        self.path = path
+        self.row = row
+        self.suspect = suspect
+        self.line_errors: LineErrors = {}
+        """Errors of all lines that are bad in this way by themselves; empty if not known."""
+        super().__init__(problem)
+
+    @property
+    def reason(self) -> str:
+        """The problem with its field, without the remedy."""
+        return f"field {name_path(self.path)!r}: {self.problem}" if self.path else self.problem
+
+
+LineErrors = dict[int, BadRecord]
+"""Errors of bad lines, by the index or row of the line."""
+
+
+def name_path(path: Path) -> str:
+    """Return a path as messages show it.
+
+    >>> name_path(("a", "b", None, "c"))
+    'a.b[].c'
+    """
+    return "".join("[]" if part is None else f".{part}" for part in path).removeprefix(".")
+
+
+def shorten(text: str) -> str:
+    """Return the message of a library for use in a one-line message: it may be long and hold line breaks."""
+    text = " ".join(text.split())
+    return text if len(text) <= _MAX_DETAIL else f"{text[:_MAX_DETAIL]}..."
+
+
+def as_lines(records: pa.Array) -> pa.Array:
+    """Return a large_binary array as large_string, without a copy or validation."""
+    return pa.Array.from_buffers(pa.large_string(), len(records), records.buffers(), offset=records.offset)
+
+
+def cut_pieces(lines: pa.Array) -> Iterator[tuple[int, pa.Array]]:
+    """Yield pieces of lines with unknown fields, each with the index of its first line."""
+
+    def bound_cells(data: NDArray[np.uint8], rows: int) -> int:
+        return rows * _count_byte(data, ord(":"))  # as if every colon belonged to another field
+
+    return _cut(lines, PIECE_BYTES, _PIECE_ROWS, bound_cells)
+
+
+def cut_kept_pieces(lines: pa.Array, field_count: int, listed_count: int) -> Iterator[pa.Array]:
+    """Yield large pieces of lines that have `field_count` fields at all levels, `listed_count` of them within lists."""
+
+    def bound_cells(data: NDArray[np.uint8], rows: int) -> int:
+        # Every object, or null in its place, has at most one value in each column.
+        roughly = rows * field_count + data.size * listed_count
+        if roughly <= _PIECE_CELLS:
+            return roughly
+        return rows * field_count + (_count_byte(data, ord("{")) + _count_byte(data, ord(","))) * listed_count
+
+    return (piece for _, piece in _cut(lines, KEPT_PIECE_BYTES, len(lines), bound_cells))
+
+
+def _cut(
+    lines: pa.Array, most_bytes: int, most_rows: int, bound_cells: Callable[[NDArray[np.uint8], int], int]
+) -> Iterator[tuple[int, pa.Array]]:
+    """Yield pieces, each with the index of its first line; only a single line exceeds a limit."""
+    if not len(lines):
+        return
+    offsets = view_offsets(lines)
+    data = view_data(lines)
+    start = 0
+    while start < len(lines):
+        stop = int(np.searchsorted(offsets, offsets[start] + most_bytes, side="right")) - 1
+        if stop - start < _LONG_PIECE_ROWS:
+            most = int(np.searchsorted(offsets, offsets[start] + KEPT_PIECE_BYTES, side="right")) - 1
+            stop = max(stop, min(start + _LONG_PIECE_ROWS, most))
+        rows = min(max(stop - start, 1), most_rows, len(lines) - start)
+        while rows > 1 and bound_cells(data[offsets[start] : offsets[start + rows]], rows) > _PIECE_CELLS:
+            rows //= 2
+        yield start, lines.slice(start, rows)
+        start += rows
+
+
+def _count_byte(data: NDArray[np.uint8], byte: int) -> int:
+    mask = np.empty(_SEARCH_BYTES, np.bool_)
+    parts = (data[at : at + _SEARCH_BYTES] for at in range(0, data.size, _SEARCH_BYTES))
+    return sum(int(np.count_nonzero(np.equal(part, byte, out=mask[: part.size]))) for part in parts)
+
+
+def check_lines(lines: pa.Array) -> None:
+    """Check that lines (at least one) are UTF-8, begin and end like objects, and can be parsed safely.
+
+    Raises
+    ------
+    BadRecord
+        When one is not or cannot.
+    """
+    try:
+        lines.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise encoding_error() from error
+    offsets = view_offsets(lines)
+    if offsets[-1] - offsets[0] >= np.iinfo(np.int32).max:
+        raise BadRecord("is longer than 2 GiB, the most that can be parsed")
+    rows = find_bare(lines, offsets)
+    if len(rows):
+        raise explain_bare(lines, int(rows[0]))
+    rows = find_deep(lines, offsets)
+    if len(rows):
+        raise too_deep_error(int(rows[0]))
+
+
+def encoding_error(row: int | None = None) -> BadRecord:
+    """Return the error for a line that is not UTF-8."""
+    return BadRecord("is not valid UTF-8, which JSON requires", row=row)
+
+
+def find_bare(lines: pa.Array, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the indices of lines that do not begin and end like objects."""
+    data = view_data(lines)
+    plain = np.diff(offsets) > 2
+    starts, ends = offsets[:-1][plain], offsets[1:][plain]
+    plain[plain] = (data[starts] == ord("{")) & (data[ends - 2] == ord("}")) & (data[ends - 1] == ord("\n"))
+    rows = np.flatnonzero(~plain)
+    if not len(rows):
+        return rows
+    trimmed = pc.ascii_trim(lines.take(pa.array(rows)), _SPACE)
+    objects = pc.and_(pc.starts_with(trimmed, "{"), pc.ends_with(trimmed, "}")).to_numpy(zero_copy_only=False)
+    bare: NDArray[np.int64] = rows[~objects]
+    return bare
+
+
+def explain_bare(lines: pa.Array, row: int) -> BadRecord:
+    """Return the error for one of the lines that `find_bare` returns."""
+    line = lines[row].as_buffer().to_pybytes().strip(_SPACE.encode())
+    if not line:
+        return BadRecord("is empty, not a JSON object", remedy="remove empty lines", row=row)
+    if line.startswith(b"\xef\xbb\xbf"):
+        return BadRecord("begins with a byte order mark", remedy="remove its three bytes EF BB BF", row=row)
+    if line.startswith(b"{"):
+        return BadRecord("holds something after or instead of the end of its JSON object", row=row)
+    return BadRecord(
+        "is not a JSON object", remedy='every line must be one object, such as {"text": "..."}', row=row
+    )
+
+
+def find_deep(lines: pa.Array, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the indices of lines whose nesting may overflow the stack; types are checked against `MAX_DEPTH` later."""
+    rows = np.flatnonzero(np.diff(offsets) > 2 * _UNSAFE_BRACKETS)
+    rows = rows[_count_brackets(lines, offsets, rows) > _UNSAFE_BRACKETS] if len(rows) else rows
+    if not len(rows):
+        return rows
+    bare = pc.replace_substring_regex(lines.take(pa.array(rows)), _QUOTED, "")
+    return rows[_depths(bare) > _UNSAFE_BRACKETS]
+
+
+def _count_brackets(
+    lines: pa.Array, offsets: NDArray[np.int64], rows: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return the number of opening brackets and braces in each of these lines, including those in strings."""
+    data = view_data(lines)
+    first, last = int(offsets[rows[0]]), int(offsets[rows[-1] + 1])
+    found = [
+        np.flatnonzero((data[at : min(at + _SEARCH_BYTES, last)] | 32) == ord("{")) + at
+        for at in range(first, last, _SEARCH_BYTES)
+    ]
+    places = np.concatenate(found)
+    counts: NDArray[np.int64] = np.searchsorted(places, offsets[rows + 1]) - np.searchsorted(
+        places, offsets[rows]
+    )
+    return counts
+
+
+def _depths(bare: pa.Array) -> NDArray[np.int32]:
+    """Return the greatest nesting depth of each line; the lines have no strings."""
+    offsets = view_offsets(bare)
+    data = view_bytes(bare)
+    steps = ((data | 32) == ord("{")).astype(np.int8) - ((data | 32) == ord("}")).astype(np.int8)
+    depth = np.cumsum(steps, dtype=np.int32)
+    starts = offsets[:-1] - offsets[0]
+    before = depth[starts] - steps[starts]
+    deepest: NDArray[np.int32] = np.maximum.reduceat(depth, starts) - before
+    return deepest
+
+
+def too_deep_error(row: int | None = None) -> BadRecord:
+    """Return the error for objects and arrays nested too deep."""
+    return BadRecord(f"nests objects and arrays more than {MAX_DEPTH} deep", row=row)
+
+
+def find_malformed(lines: pa.Array) -> LineErrors:
+    """Return the errors of lines that are not JSON or cannot be parsed safely, by index."""
+    errors, rows = LineErrors(), np.arange(len(lines))
+    for find, explain in _CHECKS:
+        bad = find(lines)
+        for at, row in zip(bad.tolist(), rows[bad].tolist(), strict=True):
+            errors[row] = explain(lines, at)
+        if len(bad):
+            keep = np.delete(np.arange(len(lines)), bad)
+            lines, rows = lines.take(pa.array(keep)), rows[keep]
+        if not len(lines):
+            break
+    return errors
+
+
+def _find_not_utf8(lines: pa.Array) -> NDArray[np.int64]:
+    encoded = pa.Array.from_buffers(pa.large_binary(), len(lines), lines.buffers(), offset=lines.offset)
+    return find_invalid(encoded)
+
+
+_CHECKS: tuple[
+    tuple[Callable[[pa.Array], NDArray[np.int64]], Callable[[pa.Array, int], BadRecord]],
+    ...,
+] = (
+    # Each check relies on the earlier ones.
+    (_find_not_utf8, lambda _, __: encoding_error()),
+    (lambda lines: find_bare(lines, view_offsets(lines)), explain_bare),
+    (lambda lines: find_deep(lines, view_offsets(lines)), lambda _, __: too_deep_error()),
+    (find_ungrammatical, lambda _, __: BadRecord("is not valid JSON")),
+)

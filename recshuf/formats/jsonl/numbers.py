@@ -1,0 +1,238 @@
+"""Finds numbers that a column's type would alter: suspects in whole columns, confirmed in the text of their lines.
+
+Nested columns flattened, with the row of each value.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from recshuf.formats.jsonl.line_checks import BadRecord, LineErrors, name_path, shorten
+from recshuf.formats.values import exact_limit
+from recshuf.records.arrays import is_variable_list
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from recshuf.formats.jsonl.line_checks import Path
+
+    Rows = Callable[[NDArray[np.int64]], NDArray[np.int64]]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """All values at one path."""
+
+    path: Path
+    values: pa.Array
+    """One value for each record, or for each element of the lists on the way."""
+    rows: Rows
+    """Maps positions in `values` to rows."""
+
+    def first_row(self) -> int | None:
+        """Return the row of the first value that is not null."""
+        if self.values.null_count == len(self.values):
+            return None
+        valid = self.values.is_valid().to_numpy(zero_copy_only=False)
+        return int(self.rows(np.array([np.argmax(valid)]))[0])
+
+
+def walk_columns(columns: list[pa.Array], names: list[str]) -> Iterator[Column]:
+    """Yield every column and its nested columns, parents first, without those of type null."""
+    for name, column in zip(names, columns, strict=True):
+        yield from _walk((name,), column, lambda positions: positions)
+
+
+def _walk(path: Path, values: pa.Array, rows: Rows) -> Iterator[Column]:
+    if pt.is_null(values.type):
+        return
+    yield Column(path, values, rows)
+    if pt.is_struct(values.type):
+        for index, field in enumerate(values.type):
+            yield from _walk((*path, field.name), values.field(index), rows)
+    elif is_variable_list(values.type):
+        offsets = values.offsets.to_numpy()
+        yield from _walk(
+            (*path, None), values.values, lambda at: rows(np.searchsorted(offsets, at, side="right") - 1)
+        )
+    elif pt.is_fixed_size_list(values.type):
+        size = values.type.list_size
+        yield from _walk((*path, None), values.values, lambda at: rows(at // size))
+
+
+_EXACT = exact_limit(pa.float64())
+_OTHERS_OR_ZERO = (
+    r'("(?:[^"\\]|\\.)*"|-?[1-9][0-9.eE+-]*|-?0\.[0-9]*[1-9][0-9.eE+-]*)|(-?0(?:\.0+)?[eE][+-]?[0-9])[0-9]*'
+)
+"""A text, or a number that is not zero; or a zero, to one digit of its exponent, and the rest of it."""
+_NULL_REMEDY = "write it as null or as a string"
+TYPE_REMEDY = "give the field a type with --schema, such as string, uint64 or decimal128(38, 0)"
+
+
+def check_floats(columns: Sequence[Column], lines: pa.Array, *, as_given: bool) -> None:
+    """Check that every float of these columns is finite, and that no integer among them lost digits.
+
+    Parameters
+    ----------
+    as_given
+        Whether the types come from a schema and not from the lines. Such an integer then makes its own line bad;
+        else only where that line itself makes its field a float.
+
+    Raises
+    ------
+    BadRecord
+        For the first such line, with its row and `line_errors`.
+    """
+    floats = [column for column in columns if pt.is_floating(column.values.type)]
+    suspects = [(column, *_find_suspects(column)) for column in floats]
+    suspects = sorted((one for one in suspects if len(one[1])), key=lambda one: name_path(one[0].path))
+    problems = LineErrors()
+    for column, large, values in suspects:
+        _collect_broken(column, large[~np.isfinite(values)], problems)
+    if not problems:
+        own_errors = LineErrors()
+        for column, large, _ in suspects:
+            _collect_inexact(column, large, lines, problems, own_errors, as_given=as_given)
+    else:
+        own_errors = problems
+    if problems:
+        first = problems[min(problems)]
+        first.line_errors = own_errors
+        raise first
+
+
+def _find_suspects(column: Column) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the positions and values of floats that are not finite or may have lost digits."""
+    values = _numbers(column.values).astype(np.float64, copy=False)
+    suspects = np.flatnonzero(~(np.abs(values) < exact_limit(column.values.type)))
+    return suspects, values[suspects]
+
+
+def _collect_broken(column: Column, broken: NDArray[np.int64], problems: LineErrors) -> None:
+    problem = f"is NaN, infinite or too large for {column.values.type}"
+    for row in np.unique(column.rows(broken)).tolist() if len(broken) else ():
+        problems.setdefault(row, BadRecord(problem, remedy=_NULL_REMEDY, path=column.path, row=row))
+
+
+def _collect_inexact(
+    column: Column,
+    suspects: NDArray[np.int64],
+    lines: pa.Array,
+    problems: LineErrors,
+    own_errors: LineErrors,
+    *,
+    as_given: bool,
+) -> None:
+    """Compare large floats with their text: integers with as many digits that the type cannot hold are errors."""
+    width: type[np.floating[Any]] = column.values.type.to_pandas_dtype()
+    name = np.dtype(width).name
+    rows = np.unique(column.rows(suspects))
+    texts = lines.take(pa.array(rows))
+    is_long = pc.match_substring_regex(texts, _long_integer(column)).to_numpy(zero_copy_only=False)
+    # Record by record from here on: such integers in a column that holds floats too are rare, and mostly wrong.
+    for row in rows[is_long].tolist():
+        numbers = list(_numbers_at(json.loads(lines[row].as_py(), strict=False), column.path))
+        inexact = [one for one in numbers if isinstance(one, int) and int(width(one)) != one]
+        if not inexact:
+            continue
+        problem = f"holds the integer {shorten(str(inexact[0]))}, which {name} cannot hold exactly"
+        error = BadRecord(problem, remedy=TYPE_REMEDY, path=column.path, row=row)
+        problems.setdefault(row, error)
+        if as_given or any(isinstance(one, float) or not _fits_int64(one) for one in numbers):
+            own_errors.setdefault(row, error)
+
+
+def _long_integer(column: Column) -> str:
+    """Return a pattern that occurs in each line with an integer in this column that floats may not hold.
+
+    A name may be spelled with escapes in place of its letters.
+    """
+    digits, name = len(str(exact_limit(column.values.type))), column.path[-1]
+    begin = r"[:,\[]" if name is None else rf"{re.escape(json.dumps(name, ensure_ascii=False))}\s*:"
+    return rf"{begin}\s*-?[0-9]{{{digits},}}\s*[,\]}}]" + ("" if name is None else r"|\\[u/]")
+
+
+def _fits_int64(number: int) -> bool:
+    return -(1 << 63) <= number < 1 << 63
+
+
+def _numbers_at(value: Any, path: Path) -> Iterator[int | float]:
+    if not path:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            yield value
+    elif isinstance(value, list):
+        for element in value:
+            yield from _numbers_at(element, path[1:])
+    elif isinstance(value, dict):
+        yield from _numbers_at(value.get(path[0]), path[1:])
+
+
+def shorten_zeros(lines: pa.Array) -> pa.Array:
+    """Return lines with one digit of the exponent of each zero, as pyarrow takes zeros with large ones for large numbers.
+
+    >>> shorten_zeros(pa.array(['{"a":[-0.0e+400,10e400,"0e400"]}'])).to_pylist()
+    ['{"a":[-0.0e+4,10e400,"0e400"]}']
+    """
+    return pc.replace_substring_regex(lines, _OTHERS_OR_ZERO, r"\1\2")
+
+
+def explain_too_large(line: str) -> BadRecord:
+    """Return the error for a line with a number above those of float64, which names its field."""
+    try:
+        path = _find_too_large(json.loads(line, strict=False), ())
+    except (ValueError, RecursionError):  # thousands of digits, or too deep
+        path = None
+    is_listed = path is None or path[-1] is None
+    remedy = _NULL_REMEDY if is_listed else "give its field the type string with --schema"
+    return BadRecord("holds a number too large for float64", remedy=remedy, path=path)
+
+
+def _find_too_large(value: Any, path: Path) -> Path | None:
+    """Return the path of the first such number in a value; None if there is none."""
+    if isinstance(value, int | float):
+        return path if abs(value) > sys.float_info.max else None
+    inner: Iterable[tuple[str | None, Any]] = ()
+    if isinstance(value, list):
+        inner = ((None, element) for element in value)
+    elif isinstance(value, dict):
+        inner = value.items()
+    found = (_find_too_large(one, (*path, name)) for name, one in inner)
+    return next((one for one in found if one is not None), None)
+
+
+def find_inexact_integer(column: Column) -> int | None:
+    """Return the row of an int64 that float64 cannot hold exactly; None when there is none."""
+    values = _numbers(column.values)
+    # One unsigned comparison finds what is above 2**53 or below -2**53.
+    large = np.flatnonzero((values.view(np.uint64) + np.uint64(_EXACT)) > np.uint64(2 * _EXACT))
+    sizes = values[large].view(np.uint64)
+    sizes = np.where(values[large] < 0, ~sizes + np.uint64(1), sizes)
+    lowest_bits = sizes & (~sizes + np.uint64(1))
+    inexact = large[sizes // lowest_bits >= np.uint64(_EXACT)]
+    return int(column.rows(inexact[:1])[0]) if len(inexact) else None
+
+
+def find_fraction(column: Column) -> int | None:
+    """Return the row of a float that is no whole number; None when there is none."""
+    values = _numbers(column.values)
+    fractions = np.flatnonzero(values != np.trunc(values))
+    return int(column.rows(fractions[:1])[0]) if len(fractions) else None
+
+
+def _numbers(values: pa.Array) -> np.ndarray:
+    """Return the values with zeros for nulls; Arrow itself cannot fill half floats."""
+    if pt.is_float16(values.type):
+        numbers = values.to_numpy(zero_copy_only=False)
+        return np.where(values.is_valid().to_numpy(zero_copy_only=False), numbers, 0)
+    return np.asarray(pc.fill_null(values, 0).to_numpy())

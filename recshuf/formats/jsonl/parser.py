@@ -1,0 +1,218 @@
+"""JSON lines to Arrow arrays by `pyarrow.json`, and the meaning of its errors."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.json as pj
+import pyarrow.types as pt
+
+from recshuf.formats.jsonl.casts import (
+    cast_column,
+    check_nulls,
+    quote_literals,
+    read_schema_for,
+    text_only_names,
+)
+from recshuf.formats.jsonl.line_checks import BadRecord, Path, check_lines, shorten
+from recshuf.formats.jsonl.numbers import explain_too_large, shorten_zeros
+from recshuf.records.arrays import check_path, split_path, view_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+_CHANGED = re.compile(r"Column\((?P<path>.*)\) changed from (?P<one>\w+) to (?P<other>\w+)", re.DOTALL)
+_TWICE = re.compile(r"Column\((?P<path>.*)\) was specified twice", re.DOTALL)
+_PARSE_ERROR = "JSON parse error: "
+_TOO_LARGE = f"{_PARSE_ERROR}Number too big"
+_ROW = re.compile(r" in row (\d+)$")
+_NOISE = re.compile(rf"^{_PARSE_ERROR}|\.? in row \d+$")
+
+
+def infer_schema(lines: pa.Array) -> pa.Schema:
+    """Return the types pyarrow finds in lines that `check_lines` accepts, fields in order of appearance.
+
+    Only the types are correct: pyarrow loses elements of lists that begin with nulls.
+
+    Raises
+    ------
+    BadRecord
+        When a line is not one JSON object, or types do not agree.
+    """
+    return _read_table(lines, pj.ParseOptions()).schema
+
+
+class Parser:
+    """Reads lines by a fixed schema.
+
+    Parameters
+    ----------
+    lenient
+        Accept numbers and booleans, as they are written, for fields that are text in the schema.
+    others
+        Treatment of fields that the schema lacks: ``error`` or ``ignore``.
+
+    Raises
+    ------
+    ConversionError
+        Naming a field whose type cannot be read from JSON.
+    """
+
+    def __init__(self, schema: pa.Schema, *, lenient: bool = False, others: str = "error") -> None:
+        self.schema = schema
+        self._lenient = lenient
+        self.is_strict = others == "error"
+        """Whether fields that the schema lacks are errors."""
+        self.field_count = sum(_count_fields(field.type) for field in schema)
+        """Number of columns, at all levels."""
+        self.listed_count = sum(_count_listed(field.type) for field in schema)
+        """Number of those within lists, which may have more values than there are lines."""
+        self._options = pj.ParseOptions(
+            explicit_schema=read_schema_for(schema), unexpected_field_behavior=others
+        )
+        self._text_names = text_only_names(schema) if lenient else []
+
+    def narrow(self, path: str) -> Parser:
+        """Return a parser of the one column that holds a field.
+
+        Raises
+        ------
+        UsageError
+            When there is no such field.
+        """
+        check_path(path, self.schema)
+        column, _ = split_path(path, self.schema.names)
+        return Parser(pa.schema([self.schema.field(column)]), lenient=self._lenient, others="ignore")
+
+    def parse(self, lines: pa.Array) -> list[pa.Array]:
+        """Return a column for each field of the schema.
+
+        Raises
+        ------
+        BadRecord
+            When a line is not one JSON object or does not fit the schema.
+        """
+        try:
+            return self._parse(lines)
+        except BadRecord:
+            if not self._text_names:
+                raise
+        quoted = quote_literals(lines, self._text_names)
+        check_lines(quoted)
+        return self._parse(quoted)
+
+    def _parse(self, lines: pa.Array) -> list[pa.Array]:
+        table = _read_table(lines, self._options)
+        columns = []
+        for field, column in zip(self.schema, table.columns, strict=True):
+            read = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+            columns.append(cast_column(read, field, len(lines), (field.name,)))
+            check_nulls(columns[-1], field, None, (field.name,))
+        return columns
+
+
+def _count_fields(kind: pa.DataType) -> int:
+    """Return the number of columns that a type stands for, at all levels."""
+    return 1 + sum(_count_fields(kind.field(index).type) for index in range(kind.num_fields))
+
+
+def _count_listed(kind: pa.DataType) -> int:
+    """Return the number of columns within lists."""
+    inner = [kind.field(index).type for index in range(kind.num_fields)]
+    return sum(map(_count_listed if pt.is_struct(kind) else _count_fields, inner))
+
+
+def explain_misfit(line: pa.Array, parser: Parser, error: BadRecord) -> BadRecord:
+    """Return the error of a single line that a parser refuses, naming the field if possible."""
+    if error.path is not None:
+        return error
+    try:
+        found = infer_schema(line)
+    except BadRecord as own_error:
+        return own_error
+    surplus = next(_surplus_paths(list(found), list(parser.schema), ()), None)
+    if surplus is not None and parser.is_strict:
+        remedy = "add it to the schema (recshuf verify takes that of the inputs)"
+        return BadRecord("is not in the schema", remedy=remedy, path=surplus)
+    for path, field in _single_fields(list(parser.schema), ()):
+        try:
+            Parser(pa.schema([field]), lenient=True, others="ignore").parse(line)
+        except BadRecord as own_error:
+            return BadRecord(
+                f"does not fit the type {_leaf_type(field.type)} of the schema ({own_error.problem})",
+                path=path,
+            )
+    return error
+
+
+def _surplus_paths(found: list[pa.Field], wanted: list[pa.Field], path: Path) -> Iterator[Path]:
+    known = {field.name: field.type for field in wanted}
+    for field in found:
+        if field.name not in known:
+            yield (*path, field.name)
+            continue
+        found_type, wanted_type, nested = field.type, known[field.name], (*path, field.name)
+        while pt.is_list(found_type) and hasattr(wanted_type, "value_type"):
+            found_type, wanted_type, nested = found_type.value_type, wanted_type.value_type, (*nested, None)
+        if pt.is_struct(found_type) and pt.is_struct(wanted_type):
+            yield from _surplus_paths(list(found_type), list(wanted_type), nested)
+
+
+def _single_fields(fields: list[pa.Field], path: Path) -> Iterator[tuple[Path, pa.Field]]:
+    """Yield, for each field without structs inside, its path and a top-level field that holds it alone."""
+    for field in fields:
+        if not pt.is_struct(field.type) or not field.type.num_fields:
+            yield (*path, field.name), field
+            continue
+        for nested, child in _single_fields(list(field.type), (*path, field.name)):
+            yield nested, pa.field(field.name, pa.struct([child]), field.nullable)
+
+
+def _leaf_type(kind: pa.DataType) -> pa.DataType:
+    while pt.is_struct(kind) and kind.num_fields:
+        kind = kind.field(0).type
+    return kind
+
+
+def _read_table(lines: pa.Array, options: pj.ParseOptions) -> pa.Table:
+    text = view_bytes(lines)
+    read_options = pj.ReadOptions(use_threads=False, block_size=text.size + 1)
+    try:
+        table = pj.read_json(
+            pa.BufferReader(pa.py_buffer(text)), read_options=read_options, parse_options=options
+        )
+    except pa.ArrowInvalid as error:
+        if _TOO_LARGE in str(error):
+            shortened = shorten_zeros(lines)
+            if not shortened.equals(lines):
+                return _read_table(shortened, options)
+            if len(lines) == 1:
+                raise explain_too_large(lines[0].as_py()) from error
+        raise _translate(str(error), options.explicit_schema is not None) from error
+    if table.num_rows != len(lines):
+        raise BadRecord("holds more than one JSON value", remedy="every line must be one object")
+    return table
+
+
+def _translate(message: str, by_schema: bool) -> BadRecord:
+    # The row counts values, not lines, and fields of an earlier line may be to blame: only a suspect.
+    named = _ROW.search(message)
+    suspect = int(named[1]) if named else None
+    if match := _CHANGED.search(message):
+        one, other, path = match["one"], match["other"], _parse_path(match["path"])
+        problem = f"holds both {one} and {other} values within one record"
+        if by_schema:
+            problem = f"holds a value of type {other} where {one} is due"
+        return BadRecord(problem, path=path, suspect=suspect)
+    if match := _TWICE.search(message):
+        return BadRecord("occurs twice in one object", path=_parse_path(match["path"]), suspect=suspect)
+    if by_schema and not message.startswith(_PARSE_ERROR):
+        return BadRecord(shorten(message))
+    return BadRecord(f"is not valid JSON ({shorten(_NOISE.sub('', message))})", suspect=suspect)
+
+
+def _parse_path(text: str) -> Path:
+    return tuple(None if part == "[]" else part for part in text.split("/")[1:])

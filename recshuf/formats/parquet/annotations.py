@@ -1,0 +1,277 @@
+"""Annotations of Parquet columns that Arrow types lack: TIME in UTC, INTERVAL, ENUM, VARIANT, types of the future...
+
+Metadata of Arrow fields carry them from the footers of inputs into those of shards. An annotation is a `SchemaElement` of
+parquet.thrift with the fields ``type``, ``type_length``, ``converted_type`` and ``logicalType`` only. That of a group such
+as VARIANT is carried by the first column directly in the group.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+
+from recshuf.errors import InputError
+from recshuf.formats.parquet.thrift import LIST, TRUE, ThriftReader, encode_fields
+from recshuf.formats.parquet.types import child_fields, leaf_types, with_children
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from recshuf.formats.parquet.thrift import RawFields
+
+
+OWN, GROUP = b"recshuf:annotation", b"recshuf:group_annotation"
+"""Keys in the metadata of a field."""
+_TYPE, _LENGTH, _NAME, _CHILDREN, _CONVERTED, _LOGICAL = 1, 2, 4, 5, 6, 10
+_COMPARED = (_TYPE, _LENGTH)
+_KEPT = (_CONVERTED, _LOGICAL)
+_TIME = 7
+# What Arrow types carry: STRING, DECIMAL, DATE, TIMESTAMP, INTEGER, UNKNOWN, FLOAT16; of groups, MAP and LIST.
+_KNOWN_LOGICAL = {1, 5, 6, 8, 10, 11, 15}
+_KNOWN_LOGICAL_GROUPS = {2, 3}
+# Times without a logical type are in UTC by the specification, and become local times in Arrow.
+_LOST_CONVERTED = {
+    4: "ENUM",
+    7: "TIME",
+    8: "TIME",
+    9: "TIMESTAMP",
+    10: "TIMESTAMP",
+    19: "JSON",
+    20: "BSON",
+    21: "INTERVAL",
+}
+_KNOWN_CONVERTED_GROUPS = {1, 2, 3}
+_NAMES = {
+    4: "ENUM",
+    7: "TIME in UTC",
+    12: "JSON",
+    13: "BSON",
+    14: "UUID",
+    16: "VARIANT",
+    17: "GEOMETRY",
+    18: "GEOGRAPHY",
+}
+# Annotations of the same bytes with no other meaning, which may be left out.
+_LOOSE = {"ENUM", "JSON", "BSON", "UUID", "TIME", "TIMESTAMP"}
+Marks = dict[bytes, bytes]
+"""Metadata for the field of a column: `OWN` and `GROUP` with annotations."""
+
+
+class Annotations(NamedTuple):
+    """The annotations in a footer."""
+
+    head: bytes
+    """The footer up to the end of the schema. A footer that begins with it has the same annotations."""
+    leaves: list[Marks]
+    """Of each Parquet column."""
+
+    def annotate(self, schema: pa.Schema) -> pa.Schema:
+        """Return the Arrow schema of the file with the annotations."""
+        if not any(self.leaves) or sum(1 for field in schema for _ in leaf_types(field.type)) != len(
+            self.leaves
+        ):
+            return schema
+        leaves = iter(self.leaves)
+        return pa.schema([_annotate(field, leaves) for field in schema], metadata=schema.metadata)
+
+
+def _annotate(field: pa.Field, leaves: Iterator[Marks]) -> pa.Field:
+    children = child_fields(field.type)
+    if not children:
+        marks = next(leaves)
+        return field.with_metadata({**(field.metadata or {}), **marks}) if marks else field
+    annotated = [_annotate(child, leaves) for child in children]
+    if all(child.equals(old, check_metadata=True) for child, old in zip(annotated, children, strict=True)):
+        return field
+    return field.with_type(with_children(field.type, annotated))
+
+
+def read_annotations(name: str, footer: bytes) -> Annotations:
+    """Return the annotations in a footer, of which the schema may be all that is given.
+
+    Raises
+    ------
+    InputError
+        When a group has an annotation that cannot be kept.
+    IndexError
+        When the bytes end too early.
+    """
+    reader = ThriftReader(footer)
+    leaves: list[Marks] = []
+    # Of each group around the next element: how many elements it lacks, and its annotation until a column carries it.
+    around: list[tuple[int, str, bytes | None]] = []
+    for _ in range(find_schema(reader)):
+        element = reader.read_raw_fields()
+        is_root = not around
+        if not is_root:
+            missing, group, mark = around.pop()
+            if _is_leaf(element):
+                leaves.append(_mark_leaf(element) | ({} if mark is None else {GROUP: mark}))
+                mark = None
+            around.append((missing - 1, group, mark))
+        if (children := _number(element, _CHILDREN)) > 0:
+            around.append((children, _text(element), None if is_root else _mark_group(element)))
+        while around and around[-1][0] <= 0:
+            _, group, mark = around.pop()
+            if mark is not None:
+                remedy = "leave it out with --columns, or write it with another type"
+                raise InputError(
+                    name,
+                    f"its type {_name_annotation(mark)} cannot be kept",
+                    place=f"field {group!r}",
+                    remedy=remedy,
+                )
+    return Annotations(footer[: reader.place], leaves)
+
+
+def find_schema(footer: ThriftReader) -> int:
+    """Go to the first element of the schema and return their number; 0 without a schema."""
+    field, kind = footer.read_field(0)
+    while kind and (field, kind) != (2, LIST):
+        footer.skip(kind)
+        field, kind = footer.read_field(field)
+    return footer.read_list()[0] if kind else 0
+
+
+def _text(element: RawFields) -> str:
+    raw = element[_NAME][1] if _NAME in element else b"\0"
+    return raw[1:].decode(errors="replace")
+
+
+def _number(element: RawFields, field: int) -> int:
+    return ThriftReader(element[field][1]).read_number() if field in element else -1
+
+
+def _is_leaf(element: RawFields) -> bool:
+    return _TYPE in element and _number(element, _CHILDREN) <= 0
+
+
+def _logical_id(element: RawFields) -> int:
+    return ThriftReader(element[_LOGICAL][1]).read_field(0)[0] if _LOGICAL in element else 0
+
+
+def _is_in_utc(element: RawFields) -> bool:
+    reader = ThriftReader(element[_LOGICAL][1])
+    reader.read_field(0)
+    return reader.read_field(0) == (1, TRUE)
+
+
+def _mark_leaf(element: RawFields) -> Marks:
+    logical = _logical_id(element)
+    if logical == _TIME:
+        is_lost = _is_in_utc(element)
+    elif logical:
+        is_lost = logical not in _KNOWN_LOGICAL
+    else:
+        is_lost = _number(element, _CONVERTED) in _LOST_CONVERTED
+    return {OWN: _encode(element, (*_COMPARED, *_KEPT))} if is_lost else {}
+
+
+def _mark_group(element: RawFields) -> bytes | None:
+    logical, converted = _logical_id(element), _number(element, _CONVERTED)
+    if logical in _KNOWN_LOGICAL_GROUPS or (not logical and converted in (-1, *_KNOWN_CONVERTED_GROUPS)):
+        return None
+    return _encode(element, _KEPT)
+
+
+def _encode(element: RawFields, fields: Sequence[int]) -> bytes:
+    return encode_fields({field: element[field] for field in fields if field in element})
+
+
+def _name_annotation(mark: bytes) -> str:
+    """Return the name of an annotation as in the specification."""
+    element = ThriftReader(mark).read_raw_fields()
+    logical = _logical_id(element)
+    if logical:
+        return _NAMES.get(logical, f"number {logical} of LogicalType")
+    return _LOST_CONVERTED.get(number := _number(element, _CONVERTED), f"number {number} of ConvertedType")
+
+
+def name_type(field: pa.Field) -> str:
+    """Return the type of a field for messages: Arrow's name, and its annotations."""
+    return " ".join([str(field.type), *(f"({_name_annotation(mark)})" for mark in _marks_of(field).values())])
+
+
+def merge_marks(left: pa.Field, right: pa.Field) -> Marks | None:
+    """Return the annotations of a column of two files; None if they contradict each other.
+
+    Annotations that change no value are left out where they differ.
+    """
+    ours, theirs = _marks_of(left), _marks_of(right)
+    if pa.types.is_null(left.type) or pa.types.is_null(right.type):
+        return theirs if pa.types.is_null(left.type) else ours
+    if ours == theirs and left.type == right.type:
+        return ours
+    marks = [*ours.values(), *theirs.values()]
+    return {} if all(_name_annotation(mark) in _LOOSE for mark in marks) else None
+
+
+def _marks_of(field: pa.Field) -> Marks:
+    return {key: value for key, value in (field.metadata or {}).items() if key in (OWN, GROUP)}
+
+
+def with_marks(field: pa.Field, marks: Marks) -> pa.Field:
+    """Return a field with these annotations in place of its own."""
+    other = {key: value for key, value in (field.metadata or {}).items() if key not in (OWN, GROUP)}
+    return field.with_metadata({**other, **marks} or None)
+
+
+def take_marks(schema: pa.Schema) -> tuple[pa.Schema, dict[int, Marks]]:
+    """Return a schema without annotations, and the annotations by the index of the Parquet column."""
+    taken: list[Marks] = []
+    fields = [_take(field, taken) for field in schema]
+    marks = {leaf: marks for leaf, marks in enumerate(taken) if marks}
+    return (pa.schema(fields, metadata=schema.metadata) if marks else schema), marks
+
+
+def _take(field: pa.Field, taken: list[Marks]) -> pa.Field:
+    children = child_fields(field.type)
+    if not children:
+        taken.append(_marks_of(field))
+        return with_marks(field, {}) if taken[-1] else field
+    before = len(taken)
+    bare = [_take(child, taken) for child in children]
+    return field.with_type(with_children(field.type, bare)) if any(taken[before:]) else field
+
+
+def put_marks(head: bytes, marks: Mapping[int, Marks]) -> bytes:
+    """Return the beginning of a footer, which has the whole schema, with annotations for some columns."""
+    if not marks:
+        return head
+    reader = ThriftReader(head)
+    count = find_schema(reader)
+    start = reader.place
+    elements: list[RawFields] = []
+    around: list[list[int]] = []  # of each open group, its place in `elements` and how many elements it lacks
+    leaf = 0
+    for _ in range(count):
+        element = reader.read_raw_fields()
+        if around:
+            around[-1][1] -= 1
+        if _CHILDREN in element:
+            around.append([len(elements), _number(element, _CHILDREN)])
+        else:
+            own = marks.get(leaf, {})
+            element = _put(element, own.get(OWN))
+            if GROUP in own:
+                parent = around[-1][0]
+                elements[parent] = _put(elements[parent], own[GROUP])
+            leaf += 1
+        elements.append(element)
+        while around and around[-1][1] <= 0:
+            around.pop()
+    return head[:start] + b"".join(map(encode_fields, elements)) + head[reader.place :]
+
+
+def _put(element: RawFields, mark: bytes | None) -> RawFields:
+    """Return a schema element with another annotation."""
+    if mark is None:
+        return element
+    wanted = ThriftReader(mark).read_raw_fields()
+    if any(wanted.get(field) != element.get(field) for field in _COMPARED if field in wanted):
+        raise RuntimeError(f"a column of type {_name_annotation(mark)} is stored in another physical type")
+    return {
+        **{field: value for field, value in element.items() if field not in _KEPT},
+        **{field: wanted[field] for field in _KEPT if field in wanted},
+    }

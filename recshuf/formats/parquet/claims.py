@@ -1,0 +1,193 @@
+"""Key-value metadata that other tools store, without what a shuffle or another schema makes untrue.
+
+All other metadata are the user's, and are kept as they are.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from recshuf.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+_PANDAS, _HUGGING_FACE, _GEO = b"pandas", b"huggingface", b"geo"
+# Record keys and Bloom filters of one file (Hudi), its row groups (Petastorm), how it was cut into pages.
+_OF_ONE_FILE = (
+    b"hoodie_",
+    b"org.apache.hudi.",
+    b"dataset-toolkit.num_row_groups_per_file",
+    b"dataset-toolkit.rowgroups_index",
+    b"content_defined_chunking",
+)
+_HUGGING_FACE_COUNTS = (
+    "splits",
+    "download_checksums",
+    "download_size",
+    "post_processing_size",
+    "dataset_size",
+    "size_in_bytes",
+)
+_SCHEMA_COPIES = (
+    b"org.apache.spark.sql.parquet.row.metadata",
+    b"parquet.avro.schema",
+    b"avro.schema",
+    b"iceberg.schema",
+    b"parquet.proto.descriptor",
+    b"thrift.descriptor",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RangeIndex:
+    """The index of a pandas data frame, stored as a range in place of a column."""
+
+    name: str
+    """Name of the column that it becomes."""
+    start: int
+    step: int
+
+    def values(self, first_row: int, rows: int) -> pa.Array:
+        """Return the index of so many rows of the file, as int64."""
+        return pa.array(self.start + self.step * np.arange(first_row, first_row + rows, dtype=np.int64))
+
+
+def settle(schema: pa.Schema, rows: int) -> tuple[pa.Schema, RangeIndex | None]:
+    """Return the schema of a file of so many rows without claims on order, counts and extents, and the index of pandas.
+
+    There is an index if it is a range that says more than the row number: one with a name, another start or step.
+    """
+    metadata = {
+        key: value
+        for key, value in (schema.metadata or {}).items()
+        if key != b"ARROW:schema" and not key.startswith(_OF_ONE_FILE)
+    }
+    index = _settle_pandas(metadata, schema.names, rows)
+    _edit(metadata, _HUGGING_FACE, _drop_counts)
+    _edit(metadata, _GEO, _drop_extents)
+    return schema.with_metadata(metadata or None), index
+
+
+def merge(
+    first: dict[bytes, bytes] | None, other: dict[bytes, bytes] | None, name: str
+) -> dict[bytes, bytes] | None:
+    """Return the metadata of the first of several files, less claims that do not hold for the file `name`.
+
+    Raises
+    ------
+    InputError
+        When the coordinates of a column of GeoParquet mean something else in that file.
+    """
+    if first is None or first.get(_GEO) == (other or {}).get(_GEO):
+        return first
+    merged, others = dict(first), _geo_columns(other)
+
+    def drop_types(content: dict[str, Any]) -> None:
+        for column, facts in content["columns"].items():
+            # An empty list says that any type may occur.
+            ours, theirs = ({**one, "geometry_types": []} for one in (facts, others.get(column, facts)))
+            if ours != theirs:
+                raise InputError(
+                    name,
+                    "its geo metadata (crs, encoding, edges...) do not fit those of the files before",
+                    place=f"field {column!r}",
+                    remedy="convert one of them, or shuffle the files apart",
+                )
+            facts["geometry_types"] = []
+
+    _edit(merged, _GEO, drop_types)
+    return merged
+
+
+def _geo_columns(metadata: dict[bytes, bytes] | None) -> dict[str, Any]:
+    try:
+        columns: dict[str, Any] = json.loads((metadata or {})[_GEO])["columns"]
+    except (KeyError, ValueError, TypeError):
+        return {}
+    return columns
+
+
+def settle_copies(metadata: dict[bytes, bytes] | None, first: pa.Schema, final: pa.Schema) -> pa.Schema:
+    """Return the schema `final` with metadata that were stored with the schema `first`.
+
+    If the schemas differ, copies of `first` are left out, and what pandas notes of columns that differ.
+    """
+    kept = dict(metadata or {})
+    if not final.equals(first):
+        kept = {key: value for key, value in kept.items() if key not in _SCHEMA_COPIES}
+        same = {field.name for field in final if field in list(first)}
+
+        def drop_columns(pandas: dict[str, Any]) -> None:
+            columns, index = pandas["columns"], pandas["index_columns"]
+            pandas["columns"] = [one for one in columns if one.get("field_name", one["name"]) in same]
+            pandas["index_columns"] = [level for level in index if level in final.names]
+
+        _edit(kept, _PANDAS, drop_columns)
+    return final.with_metadata(kept or None)
+
+
+def _edit(metadata: dict[bytes, bytes], key: bytes, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change a JSON object in the metadata. One that is not as its tool writes it stays as it is."""
+    try:
+        content = json.loads(metadata[key])
+        before = json.dumps(content)
+        change(content)
+    except InputError:
+        raise
+    except (KeyError, ValueError, TypeError, AttributeError):
+        return
+    after = json.dumps(content)
+    if after != before:
+        metadata[key] = after.encode()
+
+
+def _drop_counts(content: dict[str, Any]) -> None:
+    content.pop("fingerprint", None)
+    for key in _HUGGING_FACE_COUNTS:
+        content.get("info", {}).pop(key, None)
+
+
+def _drop_extents(content: dict[str, Any]) -> None:
+    for column in content["columns"].values():
+        column.pop("bbox", None)
+
+
+def _settle_pandas(metadata: dict[bytes, bytes], names: list[str], rows: int) -> RangeIndex | None:
+    """Take ranges out of the index that pandas notes, or replace one by the name of its column, and return that."""
+    found: list[RangeIndex] = []
+
+    def replace_ranges(content: dict[str, Any]) -> None:
+        levels: list[Any] = []
+        for level in content["index_columns"]:
+            if not isinstance(level, dict):
+                levels.append(level)
+            elif (index := _find_index(level, names, rows)) is not None and not found:
+                content["columns"].append(_describe(level["name"], index.name))
+                levels.append(index.name)
+                found.append(index)
+        content["index_columns"] = levels
+
+    _edit(metadata, _PANDAS, replace_ranges)
+    return found[0] if found else None
+
+
+def _find_index(level: dict[str, Any], names: list[str], rows: int) -> RangeIndex | None:
+    """Return a range as an index; None if it is the row number, or does not fit the rows, as pandas ignores it then."""
+    name, start, step = level["name"], level["start"], level["step"]
+    is_row_number = name is None and (start, step) == (0, 1)
+    if is_row_number or level["kind"] != "range" or len(range(start, level["stop"], step)) != rows:
+        return None
+    column = "__index_level_0__" if name is None or str(name) in names else str(name)
+    return None if column in names else RangeIndex(column, start, step)
+
+
+def _describe(name: object, column: str) -> dict[str, Any]:
+    kind = "int64"
+    return {"name": name, "field_name": column, "pandas_type": kind, "numpy_type": kind, "metadata": None}

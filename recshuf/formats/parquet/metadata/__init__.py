@@ -1,1 +1,0 @@
-"""Metadata of Parquet files: footer, page headers, schema elements."""

@@ -1,0 +1,363 @@
+"""Plan for writing the shards of one run, from the inputs, the options, or the first rows.
+
+Properties of Parquet inputs that shards keep: codecs, dictionaries, row-group size, declared schema.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from recshuf.errors import ConversionError, UsageError
+from recshuf.formats.parquet.annotations import take_marks
+from recshuf.formats.parquet.claims import settle_copies
+from recshuf.formats.parquet.pages import PageClaims
+from recshuf.formats.parquet.sample import scratch_row_bytes
+from recshuf.formats.parquet.types import dense_schema, held_type, leaf_types
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import BinaryIO
+
+    from recshuf.formats.parquet.annotations import Marks
+    from recshuf.formats.parquet.file import OpenFile
+    from recshuf.formats.parquet.footer import Footer
+    from recshuf.formats.parquet.sample import LeafStorage
+    from recshuf.interfaces import WriteOptions
+
+
+ROW_GROUP_BYTES = 1 << 26
+"""Most Arrow data in a row group."""
+_LEAST_GROUP_BYTES = 1 << 20
+"""Least Arrow data in a row group: a smaller one takes longer to open than to read, and its footer entry is as large."""
+ROW_GROUP_ROWS = 1 << 20
+"""Most rows in a row group, unless the inputs have more."""
+SINK_FACTOR = 2.5
+"""Memory of writing rows, as a multiple of their Arrow data."""
+SINK_BYTES = int(SINK_FACTOR * ROW_GROUP_BYTES)
+"""Most memory of writing a row group."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetLayout:
+    """How the inputs are stored."""
+
+    schema: pa.Schema
+    """The declared schema, dictionaries and views included, which shards declare again."""
+    storage: tuple[tuple[LeafStorage, ...], ...]
+    """For each column of `schema` its Parquet columns, as the first input with rows stores them; empty for
+    a column that it lacks."""
+    row_group_rows: int
+    """Rows of each row group but the last of a shard."""
+    sink_bytes: int
+    """Memory of collecting and writing such a row group."""
+    categories: dict[int, pa.Array]
+    """For each column of an ordered dictionary type its values, in their order."""
+
+
+def choose_row_group_rows(footers: Sequence[Footer], least: int, most: int) -> int:
+    """Return the rows of a row group of the shards, from `least` to `most`.
+
+    The largest row group counts only if some input has several: otherwise its size is that of the data.
+    """
+    chosen = [max(footer.group_rows) for footer in footers if len(footer.group_rows) > 1]
+    if chosen:
+        return min(max(*chosen, least), most)
+    single = max((footer.row_count for footer in footers), default=0)
+    return min(max(single, ROW_GROUP_ROWS), most)
+
+
+@dataclass(frozen=True, slots=True)
+class RowCost:
+    """Memory of a row until it is written, in bytes.
+
+    A row group is held twice while its columns are made contiguous. The writer adds scratch space for one column: levels
+    for each value, and values of another width than in Arrow.
+    """
+
+    row_bytes: float
+    scratch_bytes: float
+
+    @property
+    def sink_bytes(self) -> float:
+        """Peak memory of a row."""
+        return 2 * self.row_bytes + self.scratch_bytes
+
+    def least_rows(self) -> int:
+        """Return the rows of `_LEAST_GROUP_BYTES`."""
+        return math.ceil(_LEAST_GROUP_BYTES / max(1, self.row_bytes))
+
+    def most_rows(self) -> int:
+        """Return the rows of a row group within `ROW_GROUP_BYTES` and `SINK_BYTES`."""
+        return max(
+            1, int(min(ROW_GROUP_BYTES / max(1, self.row_bytes), SINK_BYTES / max(1, self.sink_bytes)))
+        )
+
+
+class CategoryOrder:
+    """The values of an ordered dictionary over all inputs, by first appearance."""
+
+    def __init__(self, value_type: pa.DataType) -> None:
+        self._values = pa.array([], value_type)
+
+    @property
+    def values(self) -> pa.Array:
+        """The values seen so far, each once."""
+        return self._values
+
+    def add(self, file: OpenFile, footer: Footer, column: int, memory_bytes: int | None) -> None:
+        """Add the dictionaries of one column of a file, one per row group, within the memory limit of the run."""
+        for group, rows in enumerate(footer.group_rows):
+            if rows:
+                PageClaims(file, [group], footer.leaves([column]), memory_bytes)
+                batch = next(file.batches([group], footer.leaves([column]), 1))
+                self._merge(batch.column(0).dictionary)
+
+    def _merge(self, dictionary: pa.Array) -> None:
+        if not dictionary.equals(self._values):
+            chunks = [self._values, dictionary.cast(self._values.type).drop_null()]
+            self._values = pa.chunked_array(chunks).unique()
+
+
+_DEFAULT_CODEC = "zstd"
+# UNKNOWN is what pyarrow calls the LZ4 of Hadoop, which it reads but does not write.
+_CODECS = {"UNCOMPRESSED": "none", "UNKNOWN": "lz4"}
+_FIRST_ROWS = 64
+_SAMPLE_ROWS = 1 << 14
+_SAMPLE_BYTES = 1 << 22
+_DICTIONARY_GAIN = 0.8
+_ADDED_BYTES = 8  # per row of a column that the inputs lack: a number or a dictionary index
+
+
+@dataclass(frozen=True, slots=True)
+class WritePlan:
+    """Everything besides the records that determines the bytes of a shard."""
+
+    declared: pa.Schema
+    """Schema that the shard declares."""
+    native: pa.Schema
+    """Schema written: `declared` made dense, in types that Parquet has, except ordered dictionaries with a known order."""
+    codecs: str | dict[str, str]
+    """One codec for all, or one for each Parquet column by its path."""
+    level: int | None
+    dictionaries: list[str] | None
+    """Paths of the Parquet columns with a dictionary; None if the first rows of each shard decide."""
+    row_group_rows: int | None
+    """None if the first rows of each shard decide."""
+    sink_bytes: int
+    """Memory of collecting and writing a row group."""
+    categories: dict[int, pa.Array]
+    """Values of the ordered dictionaries of `native`, by column."""
+    keeps_list_names: bool
+    """Whether list values keep their names of the inputs; else they are named ``element``."""
+    annotations: dict[int, Marks]
+    """Annotations that Arrow types lack, by Parquet column."""
+
+    def open_writer(self, stream: BinaryIO, dictionaries: list[str] | bool) -> pq.ParquetWriter:
+        """Return a writer by this plan, with these dictionary columns and without a page index."""
+        options: dict[str, Any] = {
+            "compression": self.codecs,
+            "compression_level": self.level,
+            "use_dictionary": dictionaries,
+            "version": "2.6",
+            "write_page_checksum": True,
+            "write_page_index": False,
+            "use_compliant_nested_type": not self.keeps_list_names,
+            "store_schema": False,
+        }
+        writer = pq.ParquetWriter(stream, self.native, **options)
+        # Read back first, as a store does: Arrow renames the entries of maps then.
+        declared = pa.ipc.read_schema(self.declared.serialize())
+        encoded = base64.b64encode(declared.serialize())
+        writer.add_key_value_metadata({b"ARROW:schema": encoded, **(self.declared.metadata or {})})
+        return writer
+
+
+def make_plan(schema: pa.Schema, layout: ParquetLayout | None, options: WriteOptions) -> WritePlan:
+    """Return the plan for batches of `schema`.
+
+    Raises
+    ------
+    ConversionError
+        When Parquet has no type for a field.
+    UsageError
+        When codec and level do not fit each other.
+    """
+    _check_codec(options)
+    declared = schema
+    if layout is None:
+        dense = dense_schema(schema)
+        # Arrow would bring values to these types unchecked.
+        native = pa.schema([field.with_type(held_type(field.type)) for field in dense], dense.metadata)
+    else:
+        # Columns that the inputs lack come last, and are written as they are, dictionaries included.
+        added = list(schema)[len(layout.schema) :]
+        declared = settle_copies(layout.schema.metadata, layout.schema, pa.schema([*layout.schema, *added]))
+        native = pa.schema([*dense_schema(layout.schema), *added], declared.metadata)
+    declared, _ = take_marks(declared)
+    native, annotations = take_marks(native)
+    plan = WritePlan(
+        declared=declared,
+        native=native,
+        codecs=options.compression or _DEFAULT_CODEC,
+        level=options.compression_level,
+        dictionaries=None,
+        row_group_rows=None,
+        sink_bytes=SINK_BYTES,
+        categories={},
+        keeps_list_names=layout is not None,
+        annotations=annotations,
+    )
+    _check_types(plan.native)
+    return plan if layout is None else _with_layout(plan, layout, options)
+
+
+def _with_layout(plan: WritePlan, layout: ParquetLayout, options: WriteOptions) -> WritePlan:
+    plan = _with_categories(plan, layout.categories)
+    paths = _leaf_paths(plan)
+    codecs: dict[str, str] = {}
+    dictionaries: list[str] = []
+    stored = [leaf.codec for leaves in layout.storage for leaf in leaves]
+    usual = max(stored, key=stored.count, default=_DEFAULT_CODEC)
+    known = len(layout.storage)
+    added_bytes = 2 * _ADDED_BYTES * layout.row_group_rows * (len(paths) - known)
+    for column, (leaves, storage) in enumerate(zip(paths[:known], layout.storage, strict=True)):
+        for index, path in enumerate(leaves):
+            leaf = storage[index] if len(storage) == len(leaves) else None
+            codecs[path] = _codec_name(leaf.codec if leaf else usual)
+            # Only the dictionary holds the order of categories.
+            if leaf is None or leaf.has_dictionary or column in plan.categories:
+                dictionaries.append(path)
+    for leaves, kind in zip(paths[known:], plan.native.types[known:], strict=True):
+        codecs |= dict.fromkeys(leaves, _codec_name(usual))
+        dictionaries += leaves if pa.types.is_dictionary(kind) else []
+    return replace(
+        plan,
+        codecs=options.compression or codecs or plan.codecs,
+        dictionaries=dictionaries if stored else None,
+        row_group_rows=layout.row_group_rows if stored else None,
+        sink_bytes=layout.sink_bytes + added_bytes if stored else plan.sink_bytes,
+    )
+
+
+def _codec_name(name: str) -> str:
+    codec = _CODECS.get(name, name.lower())
+    return codec if codec in ("none", "lz4") or pa.Codec.is_available(codec) else _DEFAULT_CODEC
+
+
+def _with_categories(plan: WritePlan, categories: dict[int, pa.Array]) -> WritePlan:
+    """Keep ordered dictionaries, with an index type that fits their number of values."""
+    native, declared = plan.native, plan.declared
+    for index, values in categories.items():
+        kind = declared.field(index).type
+        if len(values) > 1 << (kind.index_type.bit_width - 1):
+            kind = pa.dictionary(pa.int32(), kind.value_type, ordered=True)
+        declared = declared.set(index, declared.field(index).with_type(kind))
+        native = native.set(index, declared.field(index))
+    return replace(plan, native=native, declared=declared, categories=categories)
+
+
+def _leaf_paths(plan: WritePlan) -> list[list[str]]:
+    """Return the paths of the Parquet columns of each column."""
+    stream = pa.BufferOutputStream()
+    with plan.open_writer(stream, dictionaries=False):
+        pass
+    schema = pq.ParquetFile(pa.BufferReader(stream.getvalue())).schema
+    ends = [0]
+    for field in plan.native:
+        ends.append(ends[-1] + sum(1 for _ in leaf_types(field.type)))
+    return [[schema.column(leaf).path for leaf in range(*ends_of)] for ends_of in pairwise(ends)]
+
+
+def trial(table: pa.Table, *, use_dictionary: bool = False) -> pq.FileMetaData:
+    """Return the metadata of a table written to memory without compression."""
+    stream = pa.BufferOutputStream()
+    with pq.ParquetWriter(
+        stream, table.schema, compression="none", use_dictionary=use_dictionary, write_statistics=False
+    ) as writer:
+        writer.write_table(table)
+    return pq.read_metadata(pa.BufferReader(stream.getvalue()))
+
+
+class FirstRows:
+    """Finds row-group size and dictionary columns from the first rows of a shard alone.
+
+    The Parquet size of a few rows determines the sample, and the sample the rest. Sizes come from writing rows to memory,
+    so they depend on values and not on batches.
+    """
+
+    def __init__(self) -> None:
+        self.dictionaries: list[str] = []
+        """Paths of the columns that a dictionary makes smaller, after `learn`."""
+        self._steps = 0
+
+    rows = _FIRST_ROWS
+    """Rows that the first call of `learn` should get."""
+
+    def learn(self, table: pa.Table) -> int:
+        """Return the rows to wait for, given the first rows of the shard in one chunk, which are included."""
+        self._steps += 1
+        plain, shorter = _chunks(trial(table)), _chunks(trial(table, use_dictionary=True))
+        self.dictionaries = [
+            chunk.path_in_schema
+            for chunk, less in zip(plain, shorter, strict=True)
+            if less.total_uncompressed_size < _DICTIONARY_GAIN * chunk.total_uncompressed_size
+        ]
+        rows = int(table.num_rows)
+        row_bytes = max(1, sum(chunk.total_uncompressed_size for chunk in plain)) / max(1, rows)
+        if self._steps == 1:
+            return max(rows, min(int(_SAMPLE_BYTES / row_bytes), _SAMPLE_ROWS))
+        cost = RowCost(row_bytes, scratch_row_bytes(plain, rows))
+        return max(rows, min(cost.most_rows(), ROW_GROUP_ROWS))
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the last number returned is the row-group size."""
+        return self._steps > 1
+
+
+def _chunks(metadata: pq.FileMetaData) -> list[pq.ColumnChunkMetaData]:
+    group = metadata.row_group(0)
+    return [group.column(leaf) for leaf in range(metadata.num_columns)]
+
+
+def _check_codec(options: WriteOptions) -> None:
+    if options.compression in (None, "none"):
+        if options.compression == "none" and options.compression_level is not None:
+            raise UsageError("compression none has no level")
+        return
+    try:
+        pa.Codec(
+            "lz4_raw" if options.compression == "lz4" else options.compression, options.compression_level
+        )
+    except (pa.ArrowException, ValueError, OSError) as error:
+        level = "" if options.compression_level is None else f":{options.compression_level}"
+        raise UsageError(f"compression {options.compression}{level} does not fit Parquet: {error}") from error
+
+
+def _check_types(schema: pa.Schema) -> None:
+    if _problem(schema) is None:
+        return
+    for field in schema:
+        problem = _problem(pa.schema([field]))
+        if problem:
+            remedy = "leave the field out or convert it first"
+            raise ConversionError(
+                field.name, f"Parquet cannot hold type {field.type}: {problem}", remedy=remedy
+            )
+    raise ConversionError("", f"Parquet cannot hold this schema: {_problem(schema)}")
+
+
+def _problem(schema: pa.Schema) -> str | None:
+    try:
+        # `empty_table` takes no extension types below other types.
+        trial(pa.Table.from_batches([], schema))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        return " ".join(str(error).split())[:200].rstrip(".")
+    return None

@@ -1,1 +1,0 @@
-"""Parquet row groups to record batches."""

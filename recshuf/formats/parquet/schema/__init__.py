@@ -1,1 +1,0 @@
-"""Parquet schemas: types, the union of all inputs, declared metadata, partitions."""

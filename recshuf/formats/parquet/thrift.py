@@ -1,0 +1,192 @@
+"""The Thrift compact protocol, the encoding of Parquet footers and page headers.
+
+A struct is its fields and a zero byte. A field is a byte and its value; the high half of the byte is the difference to
+the number of the field before, the low half the type. A number is a zigzag varint of seven bits per byte. A list is a
+byte, with its length in the high half and the type of its items in the low half, and the items (https://github.com/apache/thrift, doc/specs/thrift-compact-protocol.md).
+"""
+
+from __future__ import annotations
+
+TRUE, FALSE, BYTE, INT16, INT32, INT64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(1, 13)
+RawFields = dict[int, tuple[int, bytes]]
+"""The type and the encoded value of each field of a struct, by field number."""
+
+
+class Struct:
+    """The numbers and structs in a struct, by field number."""
+
+    __slots__ = ("numbers", "structs")
+
+    def __init__(self) -> None:
+        self.numbers: dict[int, int] = {}
+        self.structs: dict[int, Struct] = {}
+
+
+class ThriftReader:
+    """Reads bytes in the compact protocol.
+
+    Every method raises `IndexError` if the bytes end too early or a type is unknown, and `RecursionError` if structs nest
+    too deep.
+    """
+
+    def __init__(self, data: bytes, place: int = 0) -> None:
+        self._data = data
+        self.place = place
+        """Offset of the next byte."""
+
+    def read_struct(self) -> Struct:
+        """Read the fields of a struct up to its end."""
+        found = Struct()
+        data, field = self._data, 0
+        # `read_field` inlined for speed: every page has a header.
+        while kind := (head := data[self.place]) & 15:
+            self.place += 1
+            field = field + (head >> 4) if head > 15 else self.read_number()
+            if kind <= FALSE:
+                continue
+            if kind == STRUCT:
+                found.structs[field] = self.read_struct()
+            elif INT16 <= kind <= INT64:
+                if (byte := data[self.place]) < 0x80:
+                    self.place += 1
+                    found.numbers[field] = byte >> 1 ^ -(byte & 1)
+                else:
+                    found.numbers[field] = self.read_number()
+            elif kind == BINARY and (size := data[self.place]) < 0x80:
+                self.place += 1 + size
+            else:
+                self.skip(kind)
+        self.place += 1
+        return found
+
+    def read_raw_fields(self) -> RawFields:
+        """Read a struct up to its end, without decoding its fields."""
+        found: RawFields = {}
+        field, kind = self.read_field(0)
+        while kind:
+            start = self.place
+            self.skip(kind)
+            if self.place > len(self._data):
+                raise IndexError
+            found[field] = kind, self._data[start : self.place]
+            field, kind = self.read_field(field)
+        return found
+
+    def read_field(self, before: int) -> tuple[int, int]:
+        """Read number and type of the field after the one with number `before`; type 0 is the end of a struct."""
+        head = self._read_byte()
+        step, kind = head >> 4, head & 15
+        if not kind:
+            return 0, 0
+        return before + step if step else self.read_number(), kind
+
+    def read_list(self) -> tuple[int, int]:
+        """Read how many items a list has, and their type."""
+        head = self._read_byte()
+        count = head >> 4
+        return (self._read_varint() if count == 15 else count), head & 15
+
+    def read_number(self) -> int:
+        """Read an integer."""
+        byte = self._data[self.place]
+        if byte < 0x80:
+            self.place += 1
+            number = byte
+        else:
+            number = self._read_varint()
+        return number >> 1 ^ -(number & 1)
+
+    def skip(self, kind: int) -> None:
+        """Skip the value of a field of this type."""
+        if INT16 <= kind <= INT64:
+            self._read_varint()
+        elif kind == BYTE:
+            self.place += 1
+        elif kind == DOUBLE:
+            self.place += 8
+        elif kind == BINARY:
+            size = self._read_varint()
+            self.place += size
+        elif kind in (LIST, SET):
+            count, inner = self.read_list()
+            for _ in range(count):
+                self._skip_item(inner)
+        elif kind == MAP:
+            self._skip_map()
+        elif kind == STRUCT:
+            self.read_struct()
+        elif kind not in (TRUE, FALSE):
+            raise IndexError
+
+    def _skip_map(self) -> None:
+        count = self._read_varint()
+        kinds = self._read_byte() if count else 0
+        for _ in range(count):
+            self._skip_item(kinds >> 4)
+            self._skip_item(kinds & 15)
+
+    def _skip_item(self, kind: int) -> None:
+        # Booleans are part of the head of a field, but separate bytes in a list.
+        if kind in (TRUE, FALSE):
+            self._read_byte()
+        else:
+            self.skip(kind)
+
+    def _read_varint(self) -> int:
+        byte = self._data[self.place]
+        self.place += 1
+        if byte < 0x80:
+            return byte
+        number, shift = byte & 0x7F, 7
+        while (byte := self._read_byte()) & 0x80:
+            number |= (byte & 0x7F) << shift
+            shift += 7
+        return number | byte << shift
+
+    def _read_byte(self) -> int:
+        byte = self._data[self.place]
+        self.place += 1
+        return byte
+
+
+def encode_number(number: int) -> bytes:
+    r"""Return an encoded integer.
+
+    >>> encode_number(-1), encode_number(150)
+    (b'\x01', b'\xac\x02')
+    """
+    return _encode_varint(number << 1 if number >= 0 else ~number << 1 | 1)
+
+
+def encode_list(count: int, kind: int) -> bytes:
+    r"""Return the head of a list, which precedes its items.
+
+    >>> encode_list(2, STRUCT), encode_list(15, STRUCT)
+    (b',', b'\xfc\x0f')
+    """
+    return bytes((count << 4 | kind,)) if count < 15 else bytes((0xF0 | kind,)) + _encode_varint(count)
+
+
+def encode_fields(fields: RawFields) -> bytes:
+    r"""Return an encoded struct.
+
+    >>> encode_fields({1: (INT32, encode_number(-1)), 20: (TRUE, b"")})
+    b'\x15\x01\x01(\x00'
+    """
+    encoded, before = bytearray(), 0
+    for field, (kind, value) in sorted(fields.items()):
+        step = field - before
+        encoded += bytes((step << 4 | kind,)) if step < 16 else bytes((kind,)) + encode_number(field)
+        encoded += value
+        before = field
+    return bytes(encoded) + b"\0"
+
+
+def _encode_varint(number: int) -> bytes:
+    """Return a non-negative number, seven bits per byte, lowest first."""
+    encoded = bytearray()
+    while number > 0x7F:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    encoded.append(number)
+    return bytes(encoded)

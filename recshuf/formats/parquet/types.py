@@ -1,0 +1,122 @@
+"""Dense types, the native form of Parquet columns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from recshuf.records.arrays import is_any_list, is_variable_list
+from recshuf.records.conforming import with_value_field
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def is_countable(kind: pa.DataType) -> bool:
+    """Tell whether the entries of a column can be counted, and row groups of it be read together.
+
+    A list of a fixed size is padded where it is null. pyarrow cannot read nested dictionaries over several row groups.
+    """
+    types = pa.types
+    if isinstance(kind, pa.BaseExtensionType):
+        return is_countable(kind.storage_type)
+    if not types.is_nested(kind):
+        return True
+    members = [kind.field(index).type for index in range(kind.num_fields)]
+    if any(map(types.is_dictionary, members)):
+        return False
+    if types.is_fixed_size_list(kind):
+        return kind.list_size > 0 and not types.is_nested(members[0])
+    is_supported = is_variable_list(kind) or types.is_map(kind) or types.is_struct(kind)
+    return is_supported and all(map(is_countable, members))
+
+
+# Arrays of these types share values between records, so a slice of a few records would keep all values.
+_DENSE = {"string_view": pa.large_string(), "binary_view": pa.large_binary()}
+_HELD = {"date64[ms]": pa.date32(), "time32[s]": pa.time32("ms")}
+
+
+def is_extension(kind: pa.DataType) -> bool:
+    """Tell whether a type is a registered extension type."""
+    return isinstance(kind, pa.BaseExtensionType)
+
+
+def is_time_stamp(kind: pa.DataType) -> bool:
+    """Tell whether a type is a time stamp, also in a dictionary or as the storage of an extension type."""
+    if pa.types.is_dictionary(kind):
+        return is_time_stamp(kind.value_type)
+    return is_time_stamp(kind.storage_type) if is_extension(kind) else bool(pa.types.is_timestamp(kind))
+
+
+def is_ordered(kind: pa.DataType) -> bool:
+    """Tell whether a type is an ordered dictionary."""
+    return bool(pa.types.is_dictionary(kind) and kind.ordered)
+
+
+def dense_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type of the same values without dictionaries and views, at any depth.
+
+    >>> dense_type(pa.struct({"a": pa.dictionary(pa.int8(), pa.string())}))
+    StructType(struct<a: string>)
+    """
+    if pa.types.is_dictionary(kind):
+        return dense_type(kind.value_type)
+    if pa.types.is_nested(kind) and not is_extension(kind):
+        return with_children(kind, [_dense_field(child) for child in child_fields(kind)])
+    return _DENSE.get(str(kind), kind)
+
+
+def _dense_field(field: pa.Field) -> pa.Field:
+    """Return the field with its type made dense; name, nullability and metadata stay."""
+    return field.with_type(dense_type(field.type))
+
+
+def dense_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the schema with every type made dense."""
+    return pa.schema([_dense_field(field) for field in schema], metadata=schema.metadata)
+
+
+def held_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type that Parquet has for a dense type: the coarsest units are days for dates, milliseconds for times.
+
+    >>> held_type(pa.list_(pa.timestamp("s"))).value_type
+    TimestampType(timestamp[ms])
+    """
+    if pa.types.is_nested(kind) and not is_extension(kind):
+        held = [child.with_type(held_type(child.type)) for child in child_fields(kind)]
+        return with_children(kind, held)
+    if pa.types.is_timestamp(kind) and kind.unit == "s":
+        return pa.timestamp("ms", kind.tz)
+    return _HELD.get(str(kind), kind)
+
+
+def child_fields(kind: pa.DataType) -> list[pa.Field]:
+    """Return the fields one level down, none for a leaf."""
+    if is_extension(kind):
+        return child_fields(kind.storage_type)
+    if pa.types.is_map(kind):
+        return [kind.key_field, kind.item_field]
+    if pa.types.is_struct(kind):
+        return list(kind)
+    if is_any_list(kind):
+        return [kind.value_field]
+    return []
+
+
+def with_children(kind: pa.DataType, children: list[pa.Field]) -> pa.DataType:
+    """Return the nested type like `kind` with these fields one level down; extension types stay as they are."""
+    if pa.types.is_map(kind):
+        return pa.map_(*children, keys_sorted=kind.keys_sorted)
+    if pa.types.is_struct(kind):
+        return pa.struct(children)
+    return with_value_field(kind, children[0]) if is_any_list(kind) else kind
+
+
+def leaf_types(kind: pa.DataType) -> Iterator[pa.DataType]:
+    """Yield the types of the Parquet columns of a type, in the file's order."""
+    children = child_fields(kind)
+    if not children:
+        yield kind
+    for child in children:
+        yield from leaf_types(child.type)

@@ -1,0 +1,330 @@
+"""One schema for files with different schemas, without loss of values."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from recshuf.errors import InputError
+from recshuf.formats.parquet.annotations import merge_marks, name_type, with_marks
+from recshuf.formats.parquet.claims import merge
+from recshuf.formats.parquet.types import dense_type, is_extension
+from recshuf.records.arrays import is_list_view, is_variable_list
+from recshuf.records.conforming import with_value_field
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+_UNITS = ("s", "ms", "us", "ns")
+_INTEGERS = {
+    (True, 8): pa.int8(),
+    (True, 16): pa.int16(),
+    (True, 32): pa.int32(),
+    (True, 64): pa.int64(),
+    (False, 8): pa.uint8(),
+    (False, 16): pa.uint16(),
+    (False, 32): pa.uint32(),
+    (False, 64): pa.uint64(),
+}
+_FLOATS = {16: pa.float16(), 32: pa.float32(), 64: pa.float64()}
+_DECIMAL_DIGITS = {128: 38, 256: 76}
+_EXACT_INTEGER_BITS = {16: 11, 32: 24, 64: 53}
+
+
+class FieldClash(Exception):  # noqa: N818 - never leaves the adapter: `SchemaUnion` turns it into an InputError
+    """Two types of one field that no type holds without loss.
+
+    Parameters
+    ----------
+    path
+        Path of the field, parts joined by dots.
+    """
+
+    def __init__(self, path: str, left: pa.DataType | str, right: pa.DataType | str) -> None:
+        super().__init__(path, left, right)
+        self.path = path
+        self.left = left
+        self.right = right
+
+
+class SchemaUnion:
+    """The schema that holds the records of every file added so far.
+
+    Columns are in the order of the file that first had them. A column that some file lacks is nullable, and null there.
+    Metadata comes from the first file; that of a field from the first file that has the column.
+
+    Parameters
+    ----------
+    widens
+        Whether numbers of two types become a type that may not hold every value of both, but refuses those.
+    """
+
+    def __init__(self, *, widens: bool = False) -> None:
+        self._widens = widens
+        self._schema: pa.Schema | None = None
+        self._last: pa.Schema | None = None
+        self._owners: list[str] = []
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The union; at least one file must have been added."""
+        if self._schema is None:
+            raise ValueError("no schema has been added")
+        return self._schema
+
+    def add(self, schema: pa.Schema, name: str) -> None:
+        """Add the schema of the file `name`.
+
+        Raises
+        ------
+        InputError
+            When a field of this file and of an earlier one have types that cannot be reconciled.
+        """
+        if self._schema is None:
+            self._schema = schema
+            self._owners = [name] * len(schema)
+        elif schema is not self._last:
+            self._merge(schema, name)
+        self._last = schema
+
+    def _merge(self, schema: pa.Schema, name: str) -> None:
+        fields = list(self.schema)
+        for index, column in enumerate(columns_of(self.schema, schema, name, self._owners[:1])):
+            owner = self._owners[index]
+            fields[index] = (
+                fields[index].with_nullable(True)
+                if column is None
+                else _merge_columns(fields[index], schema.field(column), owner, name, widens=self._widens)
+            )
+        known = set(self.schema.names)
+        new = [field.with_nullable(True) for field in schema if field.name not in known]
+        self._owners += [name] * len(new)
+        metadata = merge(self.schema.metadata, schema.metadata, name)
+        self._schema = pa.schema(fields + new, metadata=metadata)
+
+
+def columns_of(union: pa.Schema, schema: pa.Schema, name: str, others: list[str]) -> list[int | None]:
+    """Return, for each column of the union, its position in the schema of one file; None where it is missing.
+
+    Raises
+    ------
+    InputError
+        When columns share a name and the two schemas do not list the same names in the same order.
+    """
+    if union.names == schema.names:
+        return list(range(len(schema)))
+    for column, count in Counter(schema.names).items() | Counter(union.names).items():
+        if count > 1:
+            other = f" of {others[0]}" if others else ""
+            raise InputError(
+                name,
+                f"its columns and those{other} differ, and more than one is called {column!r}",
+                remedy="rename columns so that names are unique",
+            )
+    positions = {column: index for index, column in enumerate(schema.names)}
+    return [positions.get(column) for column in union.names]
+
+
+def _merge_columns(left: pa.Field, right: pa.Field, owner: str, name: str, *, widens: bool) -> pa.Field:
+    try:
+        return _unify_fields(left, right, left.name, widens=widens)
+    except FieldClash as clash:
+        raise InputError(
+            name,
+            f"type {clash.right} does not fit type {clash.left} in {owner}",
+            place=f"field {clash.path!r}",
+            remedy=_find_remedy(left, right),
+        ) from None
+
+
+def _find_remedy(left: pa.Field, right: pa.Field) -> str:
+    try:
+        kind = _unify_fields(left, right, left.name, widens=True).type
+    except FieldClash:
+        return "convert one of them, or shuffle the files apart"
+    return f"give --widen to make both {kind}, or shuffle the files apart"
+
+
+def _unify_fields(left: pa.Field, right: pa.Field, path: str, *, widens: bool = False) -> pa.Field:
+    """Return a field that holds the values of both, with name and metadata of `left`. `widens` as in `SchemaUnion`.
+
+    Raises
+    ------
+    FieldClash
+        When there is none.
+    """
+    kind = unify_types(left.type, right.type, path, widens=widens)
+    marks = merge_marks(left, right)
+    if marks is None:
+        raise FieldClash(path, name_type(left), name_type(right))
+    field = left.with_type(kind).with_nullable(left.nullable or right.nullable)
+    return with_marks(field, marks) if marks or left.metadata else field
+
+
+def unify_types(
+    left: pa.DataType, right: pa.DataType, path: str = "", *, widens: bool = False
+) -> pa.DataType:
+    """Return the narrowest type that holds every value of both. `widens` as in `SchemaUnion`.
+
+    >>> unify_types(pa.int32(), pa.float32()), unify_types(pa.int64(), pa.float32(), widens=True)
+    (DataType(double), DataType(double))
+
+    Raises
+    ------
+    FieldClash
+        When there is none.
+    """
+    if left.equals(right, check_metadata=True) or pa.types.is_null(right):
+        return left
+    if pa.types.is_null(left):
+        return right
+    if pa.types.is_dictionary(left) and pa.types.is_dictionary(right):
+        return _unify_dictionaries(left, right, path, widens=widens)
+    left, right = _surface(left), _surface(right)
+    # The annotations of equal nested types may differ.
+    if left == right and not pa.types.is_nested(left):
+        return left
+    if is_extension(left) or is_extension(right):
+        raise FieldClash(path, left, right)
+    lossless = (_unify_numbers, _unify_bytes, _unify_decimals, _unify_times)
+    for unify in (*lossless, _widen_numbers) if widens else lossless:
+        kind = unify(left, right)
+        if kind is not None:
+            return kind
+    return _unify_nested(left, right, path, widens=widens)
+
+
+def _surface(kind: pa.DataType) -> pa.DataType:
+    """Return the type without a dictionary or view at the top level; nested types are unified later."""
+    if pa.types.is_nested(kind) and not is_list_view(kind):
+        return kind
+    return dense_type(kind)
+
+
+def _unify_dictionaries(
+    left: pa.DictionaryType, right: pa.DictionaryType, path: str, *, widens: bool
+) -> pa.DataType:
+    index = _unify_numbers(left.index_type, right.index_type) or pa.int64()
+    index = index if pa.types.is_integer(index) else left.index_type
+    value = unify_types(left.value_type, right.value_type, path, widens=widens)
+    return pa.dictionary(index, value, ordered=left.ordered and right.ordered)
+
+
+def _unify_numbers(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    if pa.types.is_integer(left) and pa.types.is_integer(right):
+        return _unify_integers(left, right)
+    if pa.types.is_floating(left) and pa.types.is_floating(right):
+        return _FLOATS[max(left.bit_width, right.bit_width)]
+    if pa.types.is_integer(left) and pa.types.is_floating(right):
+        left, right = right, left
+    if pa.types.is_floating(left) and pa.types.is_integer(right):
+        wide = [bits for bits, exact in _EXACT_INTEGER_BITS.items() if exact >= right.bit_width]
+        wide = [bits for bits in wide if bits >= left.bit_width]
+        return _FLOATS[min(wide)] if wide else None
+    return None
+
+
+def _unify_integers(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    signed = [pa.types.is_signed_integer(kind) for kind in (left, right)]
+    if signed[0] == signed[1]:
+        return _INTEGERS[signed[0], max(left.bit_width, right.bit_width)]
+    unsigned_bits = right.bit_width if signed[0] else left.bit_width
+    signed_bits = left.bit_width if signed[0] else right.bit_width
+    return _INTEGERS.get((True, max(signed_bits, 2 * unsigned_bits)))
+
+
+def _widen_numbers(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    """Return float64 for integers and floats, and a decimal for integers and decimals of other signs, sizes and scales."""
+    if pa.types.is_floating(left) or pa.types.is_floating(right):
+        other = right if pa.types.is_floating(left) else left
+        return pa.float64() if pa.types.is_integer(other) else None
+    digits = [_count_digits(kind) for kind in (left, right)]
+    if digits[0] is None or digits[1] is None:
+        return None
+    scale = max(scale for _, scale in (digits[0], digits[1]))
+    precision = scale + max(whole for whole, _ in (digits[0], digits[1]))
+    if precision > _DECIMAL_DIGITS[256]:
+        return None
+    is_wide = precision > _DECIMAL_DIGITS[128] or 256 in (left.bit_width, right.bit_width)
+    return (pa.decimal256 if is_wide else pa.decimal128)(precision, scale)
+
+
+def _count_digits(kind: pa.DataType) -> tuple[int, int] | None:
+    """Return the most digits of a number before and behind the point; None for a type without exact decimals."""
+    if pa.types.is_decimal(kind):
+        return kind.precision - kind.scale, kind.scale
+    if not pa.types.is_integer(kind):
+        return None
+    bits = kind.bit_width - pa.types.is_signed_integer(kind)
+    return len(str(2**bits)), 0
+
+
+def _unify_bytes(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    pair = {str(left), str(right)}
+    if pair == {"string", "large_string"}:
+        return pa.large_string()
+    if pair == {"binary", "large_binary"}:
+        return pa.large_binary()
+    return None
+
+
+def _unify_decimals(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    if not (pa.types.is_decimal(left) and pa.types.is_decimal(right)) or left.scale != right.scale:
+        return None
+    bits = max(left.bit_width, right.bit_width)
+    precision = max(left.precision, right.precision)
+    return {256: pa.decimal256, 128: pa.decimal128}.get(bits, pa.decimal128)(precision, left.scale)
+
+
+def _unify_times(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    if pa.types.is_timestamp(left) and pa.types.is_timestamp(right):
+        return pa.timestamp(_finer(left, right), left.tz) if left.tz == right.tz else None
+    if pa.types.is_duration(left) and pa.types.is_duration(right):
+        return pa.duration(_finer(left, right))
+    if pa.types.is_time(left) and pa.types.is_time(right):
+        unit = _finer(left, right)
+        return pa.time64(unit) if unit in ("us", "ns") else pa.time32(unit)
+    return None
+
+
+def _finer(left: pa.DataType, right: pa.DataType) -> str:
+    return _UNITS[max(_UNITS.index(left.unit), _UNITS.index(right.unit))]
+
+
+def _unify_nested(left: pa.DataType, right: pa.DataType, path: str, *, widens: bool) -> pa.DataType:
+    unify = partial(_unify_fields, widens=widens)
+    if is_variable_list(left) and is_variable_list(right):
+        wide = right if pa.types.is_large_list(right) else left
+        return with_value_field(wide, unify(left.value_field, right.value_field, f"{path}.element"))
+    if (
+        pa.types.is_fixed_size_list(left)
+        and pa.types.is_fixed_size_list(right)
+        and left.list_size == right.list_size
+    ):
+        return with_value_field(left, unify(left.value_field, right.value_field, f"{path}.element"))
+    if pa.types.is_map(left) and pa.types.is_map(right):
+        return pa.map_(
+            unify(left.key_field, right.key_field, f"{path}.key"),
+            unify(left.item_field, right.item_field, f"{path}.value"),
+            keys_sorted=left.keys_sorted and right.keys_sorted,
+        )
+    if pa.types.is_struct(left) and pa.types.is_struct(right):
+        return _unify_structs(left, right, path, widens=widens)
+    raise FieldClash(path, left, right)
+
+
+def _unify_structs(left: pa.StructType, right: pa.StructType, path: str, *, widens: bool) -> pa.DataType:
+    ours, theirs = {f.name: f for f in left}, {f.name: f for f in right}
+    if len(ours) < left.num_fields or len(theirs) < right.num_fields:
+        raise FieldClash(path, left, right)
+    unify: Callable[[str], pa.Field] = lambda name: (  # noqa: E731 - shorter than a named closure
+        _unify_fields(ours[name], theirs[name], f"{path}.{name}", widens=widens)
+        if name in theirs
+        else ours[name].with_nullable(True)
+    )
+    new = [theirs[name].with_nullable(True) for name in theirs if name not in ours]
+    return pa.struct([unify(name) for name in ours] + new)

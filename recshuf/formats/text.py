@@ -1,0 +1,242 @@
+"""Text: records are the bytes between separators, compressed or not.
+
+Text as a table of one column, and back.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from recshuf.errors import ConversionError, InputError, UsageError
+from recshuf.formats.compression import COMPRESSIONS
+from recshuf.formats.lines.cutting import find_ends, view_records
+from recshuf.formats.lines.sink import LineTarget
+from recshuf.formats.lines.source import LineLayout, LineSource
+from recshuf.formats.values import find_invalid
+from recshuf.interfaces import BadRecords, Decoder, Format, FormatNames
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from recshuf.interfaces import InputFile, ReadOptions, StoredInputs, WriteOptions
+
+
+COLUMN = "text"
+_TEXT_TYPES = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
+_LARGEST_STRING_BYTES = 2**31 - 1
+
+
+def _strip_separator(lines: pa.LargeBinaryArray, separator: bytes) -> pa.LargeBinaryArray:
+    """Return the records without their separators."""
+    return pc.binary_slice(lines, 0, -len(separator))
+
+
+def _append_separator(values: pa.LargeBinaryArray, separator: bytes) -> pa.LargeBinaryArray:
+    """Return the values, each followed by the separator."""
+    ends = pa.scalar(separator, pa.large_binary())
+    return pc.binary_join_element_wise(values, pa.scalar(b"", pa.large_binary()), ends)
+
+
+class TextDecoder(Decoder):
+    """Turns lines into the column ``text``: UTF-8 strings, or bytes if the schema says so.
+
+    Parameters
+    ----------
+    schema
+        Schema of the table form. Default: one string column.
+    max_record_bytes
+        Length of the longest record.
+    sets_bad_aside
+        Whether `observe` returns lines that are not UTF-8 instead of raising.
+
+    Raises
+    ------
+    UsageError
+        When the schema is not one column ``text`` of strings or bytes, or is of bytes and bad lines are to be
+        set aside.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        schema: pa.Schema | None,
+        *,
+        separator: bytes,
+        header_lines: int,
+        max_record_bytes: int,
+        sets_bad_aside: bool = False,
+    ) -> None:
+        self._names = names
+        self._separator = separator
+        self._header_lines = header_lines
+        if schema is None:
+            kind = pa.string() if max_record_bytes <= _LARGEST_STRING_BYTES else pa.large_string()
+            schema = pa.schema([pa.field(COLUMN, kind)])
+        if schema.names != [COLUMN] or schema.field(0).type not in _TEXT_TYPES:
+            raise UsageError(
+                f"--schema: text is one column {COLUMN!r} of string, large_string, binary or large_binary, "
+                f"not {', '.join(f'{one.name!r} of {one.type}' for one in schema) or 'none'}"
+            )
+        self._schema = schema
+        self._takes_bytes = schema.field(0).type in (pa.binary(), pa.large_binary())
+        self._sets_bad_aside = sets_bad_aside
+        if sets_bad_aside and self._takes_bytes:
+            raise UsageError(
+                "--on-bad-record: no line is bad where --schema keeps bytes; leave one of them out"
+            )
+
+    @property
+    def schema(self) -> pa.Schema:
+        """See `Decoder`."""
+        return self._schema
+
+    def finish(self) -> pa.Schema:
+        """See `Decoder`."""
+        return self._schema
+
+    def table_bytes(self, record_count: int, native_bytes: int) -> int:
+        """See `Decoder`; an offset and a validity on top."""
+        return native_bytes + 9 * record_count
+
+    def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> BadRecords | None:
+        """See `Decoder`; lines that are not UTF-8 are bad."""
+        if self._takes_bytes:
+            return None
+        texts = _strip_separator(batch.column(0), self._separator)
+        if _is_utf8(texts):
+            return None
+        bad = find_invalid(texts)
+        if self._sets_bad_aside:
+            return BadRecords(bad, ["is not UTF-8"] * len(bad))
+        raise InputError(
+            self._names[input_index],
+            "is not UTF-8",
+            place=f"line {first_row + int(bad[0]) + self._header_lines + 1}",
+            remedy='give --schema with {"text": "binary"} to keep it as bytes',
+        )
+
+    def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """See `Decoder`."""
+        values = _strip_separator(batch.column(0), self._separator)
+        kind = self._schema.field(0).type
+        if kind in (pa.string(), pa.binary()) and view_records(values)[0].size > _LARGEST_STRING_BYTES:
+            raise ConversionError(
+                COLUMN, f"more than 2 GiB in one batch of {kind}", remedy=f"give --schema with large_{kind}"
+            )
+        return pa.RecordBatch.from_arrays([values.cast(kind)], schema=self._schema)
+
+
+def _is_utf8(values: pa.LargeBinaryArray) -> bool:
+    try:
+        values.cast(pa.large_string())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def check_text_schema(schema: pa.Schema) -> None:
+    """Check that a table form can be written as text.
+
+    Raises
+    ------
+    ConversionError
+        When it is not one column of strings or bytes.
+    """
+    if len(schema) != 1:
+        names = ", ".join(repr(name) for name in schema.names)
+        raise ConversionError(
+            schema.names[0] if schema.names else "",
+            f"text holds one column, not {len(schema)} ({names})",
+            remedy="choose one with --columns (Parquet) or --datasets (HDF5), or write JSONL or Parquet",
+        )
+    kind = schema.field(0).type
+    value_kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if value_kind not in _TEXT_TYPES:
+        raise ConversionError(
+            schema.names[0],
+            f"text holds strings or bytes, not {kind}",
+            remedy="choose another with --columns (Parquet) or --datasets (HDF5), or write JSONL",
+        )
+
+
+def encode_text(batch: pa.RecordBatch, separator: bytes) -> pa.LargeBinaryArray:
+    """Return the values of a table of one column as lines, each followed by the separator.
+
+    Raises
+    ------
+    ConversionError
+        When a value is null or holds the separator.
+    """
+    name, column = batch.schema.names[0], batch.column(0)
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if column.null_count:
+        raise ConversionError(name, "text cannot hold nulls", remedy="write JSONL or Parquet")
+    if column.type != pa.large_binary():
+        column = column.cast(pa.large_binary())
+    lines = _append_separator(column, separator)
+    data, offsets = view_records(lines)
+    ends = np.concatenate([np.zeros(1, np.int64), *find_ends(data, 0, separator)])
+    if not np.array_equal(ends, offsets):
+        raise ConversionError(
+            name,
+            f"a value holds the separator {separator!r} and would become several records",
+            remedy="choose another with --separator, or write JSONL",
+        )
+    return lines
+
+
+class TextSource(LineSource):
+    """Inputs of text."""
+
+    def decoder(self) -> Decoder:
+        """See `Source`."""
+        return _make_decoder([one.name for one in self.inputs], self.options)
+
+
+def _make_decoder(names: Sequence[str], options: ReadOptions) -> Decoder:
+
+    return TextDecoder(
+        names,
+        options.schema,
+        separator=options.separator,
+        header_lines=options.header_lines,
+        max_record_bytes=options.max_record_bytes,
+        sets_bad_aside=options.sets_bad_aside,
+    )
+
+
+class TextFormat(Format):
+    """Text, the format of last resort: any bytes are text."""
+
+    names = FormatNames("text", (".txt", ".text", ".log", ".lines"), COMPRESSIONS, is_lines=True)
+    layout_types = (LineLayout,)
+
+    def recognises(self, head: bytes) -> bool:  # noqa: ARG002 # any bytes are text
+        """See `Format`."""
+        return True
+
+    def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> TextSource:
+        """See `Format`."""
+        return TextSource(inputs, options)
+
+    def open_target(self, schema: pa.Schema, layout: object | None, options: WriteOptions) -> LineTarget:
+        """See `Format`."""
+        suffix = self.names.suffixes[0]
+        if isinstance(layout, LineLayout):
+            return LineTarget(suffix, layout, options, None)
+
+        check_text_schema(schema)
+        return LineTarget(suffix, None, options, partial(encode_text, separator=options.separator))
+
+    def restore_decoder(self, stored: StoredInputs) -> Decoder:
+        """See `Format`."""
+        return _make_decoder(stored.names, stored.options)
+
+
+FORMAT = TextFormat()

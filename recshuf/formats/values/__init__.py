@@ -1,1 +1,0 @@
-"""Values as text, for all formats of text."""

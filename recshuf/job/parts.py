@@ -1,0 +1,186 @@
+"""How a run is divided into tasks for several machines. Pure: integers in, integers out.
+
+Tasks are numbered: first those that count the rows of parts of inputs, then those that scatter a pile set each, those that
+gather some shards each, and last the commit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Any
+
+from recshuf.job.sizing import assign_sets, choose_set_bytes
+from recshuf.piles.layout import PileLayout
+from recshuf.records.batch_groups import InputPart
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from recshuf.job.plan import Plan
+
+
+STAGES = ("count", "scatter", "gather", "commit")
+MOST_SETS = 512
+"""Each task of the gather opens all sets."""
+_MOST_GATHER_TASKS = 1024
+LEAST_RUNS = 8
+"""Fewest regions of a task of the gather: two tasks read the region between them."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPlan:
+    """The tasks of a run."""
+
+    piles: PileLayout
+    """`set_of_input` is the set of an input's first part."""
+    block_bytes: int
+    """How inputs are cut into fragments."""
+    sets: tuple[tuple[InputPart, ...], ...]
+    """Parts of inputs in each pile set, at most one of each input. A `first_row` of -1 must be counted."""
+    counted: tuple[InputPart, ...]
+    """Parts whose rows are counted."""
+    gather_count: int
+    """Number of tasks that gather."""
+
+    @property
+    def scatter(self) -> range:
+        """Numbers of the tasks that scatter."""
+        return range(len(self.counted), len(self.counted) + len(self.sets))
+
+    @property
+    def gather(self) -> range:
+        """Numbers of the tasks that gather."""
+        return range(self.scatter.stop, self.scatter.stop + self.gather_count)
+
+    @property
+    def commit(self) -> int:
+        """Number of the last task."""
+        return self.gather.stop
+
+    def choose_shards(self, number: int, shard_count: int) -> range:
+        """Return the shards that a task of the gather writes.
+
+        >>> plan = TaskPlan(PileLayout(1, 1, ()), 1, (), (), 3)
+        >>> [plan.choose_shards(number, 5) for number in plan.gather]
+        [range(0, 1), range(1, 3), range(3, 5)]
+        """
+        index, count = number - self.gather.start, self.gather_count
+        return range(shard_count * index // count, shard_count * (index + 1) // count)
+
+    def count_parts(self, input_index: int) -> int:
+        """Return into how many parts an input is divided."""
+        return sum(part.input_index == input_index for parts in self.sets for part in parts)
+
+    def fit(self, plan: Plan) -> Plan:
+        """Return the plan of the run with the pile sets of its tasks."""
+        last = {part.input_index: number for number, parts in enumerate(self.sets) for part in parts}
+        return replace(plan, set_of_input=tuple(last[index] for index in sorted(last)))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the tasks as JSON values."""
+        return {
+            "pile_count": self.piles.pile_count,
+            "region_piles": self.piles.region_piles,
+            "set_of_input": self.piles.set_of_input,
+            "block_bytes": self.block_bytes,
+            "sets": self.sets,
+            "counted": self.counted,
+            "gather_count": self.gather_count,
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> TaskPlan:
+        """Return the tasks that `to_json` returned."""
+        return cls(
+            PileLayout(values["pile_count"], values["region_piles"], tuple(values["set_of_input"])),
+            values["block_bytes"],
+            tuple(tuple(InputPart(*part) for part in parts) for parts in values["sets"]),
+            tuple(InputPart(*part) for part in values["counted"]),
+            values["gather_count"],
+        )
+
+
+def size_sets(plan: Plan, byte_count: int) -> int:
+    """Return the least bytes of the pile set of a task, given those of all records."""
+    runs = plan.pile_count // plan.region_piles
+    return choose_set_bytes(byte_count, runs, MOST_SETS, are_objects=bool(plan.spilled_to))
+
+
+def find_large_inputs(plan: Plan, byte_counts: Sequence[int]) -> list[int]:
+    """Return the inputs that would fill several pile sets each."""
+    most = 2 * size_sets(plan, sum(byte_counts))
+    return [index for index, byte_count in enumerate(byte_counts) if byte_count >= most]
+
+
+def divide(plan: Plan, byte_counts: Sequence[int], fragments: Mapping[int, Sequence[int | None]]) -> TaskPlan:
+    """Return the tasks of a run.
+
+    Parameters
+    ----------
+    byte_counts
+        Bytes of the records of each input.
+    fragments
+        Number of records of each fragment, None if unknown, of the inputs that are read in parts.
+    """
+    runs = plan.pile_count // plan.region_piles
+    set_bytes = size_sets(plan, sum(byte_counts))
+    sets = _fill_sets(_cut_inputs(set_bytes, byte_counts, fragments), set_bytes)
+    most = min(_MOST_GATHER_TASKS, max(1, runs // LEAST_RUNS))
+    return TaskPlan(
+        PileLayout(plan.pile_count, plan.region_piles, _find_first_sets(sets)),
+        plan.block_bytes,
+        tuple(map(tuple, sets)),
+        _find_counted(sets),
+        most if plan.shard_count is None else min(most, plan.shard_count),
+    )
+
+
+def _cut_inputs(
+    set_bytes: int, byte_counts: Sequence[int], fragments: Mapping[int, Sequence[int | None]]
+) -> list[tuple[InputPart, int]]:
+    """Return parts that fill about a pile set, or whole inputs, with their bytes."""
+    pieces: list[tuple[InputPart, int]] = []
+    for index, byte_count in enumerate(byte_counts):
+        parts = [InputPart(index)]
+        if index in fragments:
+            parts = _cut(index, fragments[index], max(1, byte_count // set_bytes))
+        pieces += [(part, byte_count // len(parts)) for part in parts]
+    return pieces
+
+
+def _fill_sets(pieces: Sequence[tuple[InputPart, int]], set_bytes: int) -> list[list[InputPart]]:
+    """Return the parts of each pile set; one that is not a whole input fills a set, so that the next is in another."""
+    numbers = assign_sets([byte_count for _, byte_count in pieces], set_bytes, MOST_SETS)
+    sets: list[list[InputPart]] = [[] for _ in range(max(numbers, default=-1) + 1)]
+    for (part, _), number in zip(pieces, numbers, strict=True):
+        sets[number].append(part)
+    return sets
+
+
+def _find_first_sets(sets: Sequence[Sequence[InputPart]]) -> tuple[int, ...]:
+    """Return the set of the first part of each input."""
+    found: dict[int, int] = {}
+    for number, parts in enumerate(sets):
+        for part in parts:
+            found.setdefault(part.input_index, number)
+    return tuple(found.values())
+
+
+def _find_counted(sets: Sequence[Sequence[InputPart]]) -> tuple[InputPart, ...]:
+    """Return the parts whose rows must be known to number those of the next part."""
+    parts = [part for one in sets for part in one]
+    unknown = {(part.input_index, part.start) for part in parts if part.first_row < 0}
+    return tuple(part for part in parts if (part.input_index, part.stop) in unknown)
+
+
+def _cut(index: int, records: Sequence[int | None], count: int) -> list[InputPart]:
+    """Return parts of an input with about the same number of fragments; rows are known as long as those before are."""
+    first_rows = [
+        *accumulate(records, lambda row, more: -1 if more is None or row < 0 else row + more, initial=0)
+    ]
+    count = max(1, min(count, len(records)))
+    edges = [len(records) * part // count for part in range(count + 1)]
+    parts = [InputPart(index, start, stop, first_rows[start]) for start, stop in pairwise(edges)]
+    parts[-1] = parts[-1]._replace(stop=None)
+    return parts

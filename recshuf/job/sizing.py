@@ -1,0 +1,231 @@
+"""Sizes and numbers of piles, regions and pile sets. Pure: integers in, integers out.
+
+Finds the least memory limit for which there is a plan, when the given one is too small.
+
+Chooses how many workers read inputs, and in blocks of which size. Pure, as the planner is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from recshuf.errors import MemoryLimitError
+from recshuf.records.keys import MAX_PILES
+from recshuf.records.reader import ReadingPlan
+from recshuf.system.units import format_size, round_up
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from recshuf.job.plan import Limits
+
+
+T = TypeVar("T")
+
+
+class TooLittle(Exception):  # noqa: N818 - becomes an error of a user
+    """A step, named by the argument, does not fit the memory limit."""
+
+
+def fit(plan: Callable[[Limits], T], limits: Limits) -> T:
+    """Return a plan; if it raises `TooLittle`, raise an error with the least memory for which it does not."""
+    try:
+        return plan(limits)
+    except TooLittle as error:
+        what = str(error)
+
+    def fits(memory_bytes: int) -> bool:
+        nonlocal what
+        try:
+            plan(replace(limits, memory_bytes=memory_bytes))
+        except TooLittle as error:
+            what = str(error)
+            return False
+        return True
+
+    raise MemoryLimitError(
+        f"{what} needs at least {format_size(_find_least(fits, limits.memory_bytes))} of memory, and the limit is "
+        f"{format_size(limits.memory_bytes)}; raise --memory"
+    )
+
+
+def _find_least(fits: Callable[[int], bool], too_little: int) -> int:
+    """Return the least size that fits, of those that `format_size` shows as they are.
+
+    Not by bisection: at some sizes more is reserved, and what fitted just below does not.
+
+    >>> _find_least(lambda size: size >= 123_456_789, 1_000_000)
+    124000000
+    """
+    enough = too_little
+    while not fits(enough):
+        too_little, enough = enough, round_up(enough + enough // 64)
+    least = round_up(too_little + 1)
+    while not fits(least):
+        least = round_up(least + 1)
+    return least
+
+
+CACHE_PILE_BYTES = 4 << 20
+"""Size of a pile in memory. It fits the processor's cache: smaller piles cost more calls, larger ones more cache misses."""
+SPILLED_PILE_BYTES = 8 << 20
+"""Least size of a pile on disk. The regions of a few sets are then read in pieces of 0.5 MB or more."""
+MOST_SPILLED_PILE_BYTES = 32 << 20
+SPILLED_PILES, MOST_SPILLED_PILES = 128, 512
+"""Numbers of piles on disk. With fewer piles, a block adds longer slices, each of which costs a call. Above 32 MB per
+pile, that saves less than touching new memory costs."""
+_LEAST_CONVERTED_PILE_BYTES = 2 << 20
+"""Size to which a pile on disk may shrink if it is converted."""
+SHARED_BYTES = 4 << 20
+LEAST_SHARED_REGIONS = 128
+"""Smaller piles on disk share a region up to this size, unless there are few. A block then adds one slice to the region
+instead of several short ones, and the piles are loaded together."""
+REGION_BYTES = 512 << 10
+"""Smaller regions take longer to find than to read."""
+OBJECT_REGION_BYTES = 2 << 20
+"""The same for sets in an object store, where each read is a request."""
+MAX_SETS = 64
+MAX_PLANNED_PILES = 8192
+"""With more piles, slices are so short that writing them costs more than splitting piles later."""
+_STREAM_BYTES = 1 << 33
+"""For inputs of unknown size: up to so many bytes, piles are not split."""
+LEAST_STREAM_PILES, MOST_STREAM_PILES = 512, 1024
+UNEVEN = 1.25
+"""Factor by which a pile may exceed its expected size before it is split."""
+
+
+def choose_spilled_bytes(byte_count: int) -> int:
+    """Return the size of piles on disk."""
+    several = min(byte_count // SPILLED_PILES, MOST_SPILLED_PILE_BYTES)
+    return max(SPILLED_PILE_BYTES, several, byte_count // MOST_SPILLED_PILES)
+
+
+def limit_converted(byte_count: int, most_bytes: int) -> int:
+    """Return the size limit of a converted pile, so that many can wait while a sink writes.
+
+    `most_bytes` leaves as much memory for them as the sink takes.
+    """
+    return max(_LEAST_CONVERTED_PILE_BYTES, most_bytes, byte_count // MOST_SPILLED_PILES)
+
+
+def count_piles(byte_count: int | None, pile_bytes: int) -> int:
+    """Return the number of piles; `byte_count` is None for inputs of unknown size."""
+    if byte_count is None:
+        return max(LEAST_STREAM_PILES, min(MOST_STREAM_PILES, _STREAM_BYTES // pile_bytes))
+    return max(1, min(MAX_PLANNED_PILES, MAX_PILES, -(-byte_count // pile_bytes)))
+
+
+def share_regions(byte_count: int | None, pile_count: int, most_bytes: int) -> int:
+    """Return how many piles share a region; a region is no larger than a pile that is not split."""
+    if not byte_count:
+        return 1
+    fitting = int(min(SHARED_BYTES, most_bytes / UNEVEN) * pile_count / byte_count)
+    return max(1, min(fitting, pile_count // LEAST_SHARED_REGIONS))
+
+
+def choose_set_bytes(
+    byte_count: int, region_count: int, most_sets: int = MAX_SETS, *, are_objects: bool = False
+) -> int:
+    """Return the least size of a pile set: its regions are large enough, and there are not too many sets.
+
+    Parameters
+    ----------
+    are_objects
+        Whether the sets lie in an object store.
+    """
+    region_bytes = OBJECT_REGION_BYTES if are_objects else REGION_BYTES
+    return max(region_count * region_bytes, -(-byte_count // most_sets))
+
+
+def assign_sets(
+    byte_counts: Sequence[int] | NDArray[np.int64], set_bytes: int, most_sets: int = MAX_SETS
+) -> tuple[int, ...]:
+    """Return the pile set of each input: consecutive inputs share one until it has so many bytes."""
+    if not len(byte_counts):
+        return ()
+    ends = np.cumsum(byte_counts, dtype=np.int64)
+    starts, filled = [0], 0
+    while len(starts) < most_sets:
+        last = int(np.searchsorted(ends, filled + set_bytes))
+        if last + 1 >= len(ends):
+            break
+        starts.append(last + 1)
+        filled = int(ends[last])
+    sizes = np.diff([*starts, len(ends)])
+    return tuple(np.repeat(np.arange(len(starts)), sizes).tolist())
+
+
+SMALLEST_BLOCK = 1 << 20
+STAYING_SHARE = 0.6
+"""Share of the memory limit for reading, if records may stay in memory."""
+
+
+def halve_blocks(largest: int) -> list[int]:
+    """Return `largest`, half of it, and so on to the smallest block.
+
+    >>> halve_blocks(4 << 20) == [4 << 20, 2 << 20, 1 << 20]
+    True
+    """
+    return [largest >> power for power in range((largest // SMALLEST_BLOCK).bit_length())]
+
+
+def plan_reading(
+    worker_bytes: Callable[[int], int],
+    limits: Limits,
+    blocks: Sequence[int],
+    share: float = STAYING_SHARE,
+    least_shared_block: int = 0,
+    record_copies: int = 12,
+) -> ReadingPlan:
+    """Return a plan for reading inputs within a share of memory: as many workers as fit, then the largest blocks.
+
+    Parameters
+    ----------
+    worker_bytes
+        Memory of one worker, by block size.
+    blocks
+        Block sizes, descending. One worker with the last size may take all memory.
+    least_shared_block
+        Least block size with several workers.
+    record_copies
+        How often the memory beside blocks holds the longest record. Default: 12, which suits a shuffle.
+
+    Raises
+    ------
+    MemoryLimitError
+        When not even one worker with the smallest blocks fits.
+    """
+    return fit(
+        lambda given: choose_reading(
+            worker_bytes, given, blocks, share, least_shared_block, "reading", record_copies
+        ),
+        limits,
+    )
+
+
+def choose_reading(
+    worker_bytes: Callable[[int], int],
+    limits: Limits,
+    blocks: Sequence[int],
+    share: float,
+    least_shared_block: int,
+    what: str,
+    record_copies: int = 12,
+) -> ReadingPlan:
+    """Do what `plan_reading` does; `what` names the step when it raises `TooLittle`."""
+    room_bytes = limits.room_bytes
+    for workers in range(limits.workers, 0, -1):
+        for block in (size for size in blocks if workers == 1 or size >= least_shared_block):
+            needed = workers * worker_bytes(block)
+            is_least = workers == 1 and block == blocks[-1]
+            if needed <= (room_bytes if is_least else share * room_bytes):
+                # Several threads can hold copies of such a record beside their blocks. Measured at 300 MB and two
+                # workers: records of 15 MB stay within the limit, of 30 MB exceed it by 90 MB.
+                longest = max(block, (room_bytes - needed) // record_copies)
+                return ReadingPlan(workers, block, min(limits.max_record_bytes, longest))
+    raise TooLittle(what)

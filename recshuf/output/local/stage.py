@@ -1,0 +1,495 @@
+"""The work folder of a run, which holds everything until the commit.
+
+It lies beside the output, so that a rename puts everything in place at once. Its name begins with a dot:
+
+    journal.jsonl  shards/  shards.recshuf.json  piles/  quarantine/  tasks/
+    old/  the output that is replaced, if the file system cannot exchange folders
+    ended  there while everything else is removed
+
+A run that dies leaves it behind, and a later run can continue from it.
+
+The commit: renames finished shards to the output, atomically if the file system can.
+
+Where an output lies on this machine.
+
+Paths of shards, before and after the commit.
+
+The shards of a task as files in a folder that all machines share.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from recshuf.errors import OutputError
+from recshuf.output.local.log import FileJournal, LocalTaskFolder
+from recshuf.output.local.shard_sync import ShardSyncer
+from recshuf.output.manifest import find_checksum, manifest_path, name_shard, work_folder_path
+from recshuf.output.pile_sets import is_own_folder, remove_folder
+from recshuf.output.run_log import TASK_FOLDER
+from recshuf.output.stage import TaskShards, Transaction
+from recshuf.system.atomic import NO_EXCHANGE, copy_access, exchange, sync
+from recshuf.system.locks import lock_folder
+from recshuf.system.paths import is_sole_file, real_path, write_error
+from recshuf.system.threads import Pool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from recshuf.output.manifest import Manifest
+    from recshuf.output.run_log import Entry, Journal
+    from recshuf.output.stage import FinishedShard
+
+
+def commit(shards: ShardFiles, journal: FileJournal, old: Path, manifest: Manifest | None) -> None:
+    """Put all synced shards in place, unless an earlier run has done so, and then the manifest beside them.
+
+    Parameters
+    ----------
+    old
+        Where a folder is moved that cannot be exchanged.
+    manifest
+        None if the output is a file.
+
+    Raises
+    ------
+    OutputError
+        When that fails. The output is then as it was, or whole; ``--resume`` completes it.
+    """
+    try:
+        if manifest is not None:
+            replace(manifest, folder=shards.folder).write()
+        if not shards.are_committed:
+            _place(shards, journal, old)
+        shards.place_manifest()
+        sync(shards.target.parent)
+    except OSError as error:
+        raise write_error(error, str(shards.output), shards.target.parent) from error
+
+
+def _place(shards: ShardFiles, journal: FileJournal, old: Path) -> None:
+    """Rename what was written to the output."""
+    written, target = shards.written, shards.target
+    replaces_folder = shards.output.is_directory and target.exists()
+    if replaces_folder:
+        copy_access(target, written)
+    sync(written)
+    _note_inode(journal, written)
+    if replaces_folder:
+        _replace_folder(written, target, old)
+    else:
+        written.rename(target)
+
+
+def _note_inode(journal: FileJournal, path: Path) -> None:
+    """Journal the inode that the output will have."""
+    found = path.stat()
+    journal.append({"commit": [found.st_dev, found.st_ino]})
+
+
+def _replace_folder(folder: Path, target: Path, old: Path) -> None:
+    """Exchange two folders; where the file system cannot, move the target to `old`, and the folder to its place."""
+    try:
+        exchange(folder, target)
+    except OSError as error:
+        if error.errno not in NO_EXCHANGE:
+            raise
+    else:
+        return
+    shutil.rmtree(old, ignore_errors=True)
+    target.rename(old)
+    try:
+        folder.rename(target)
+    except BaseException:
+        if not target.exists():
+            old.rename(target)
+        raise
+
+
+@dataclass(frozen=True, slots=True)
+class OutputPath:
+    """The path of a directory of shards, or of one file."""
+
+    path: Path
+    is_directory: bool
+    shown: str = ""
+    """Name in messages. Default: the path."""
+
+    def __str__(self) -> str:
+        """Return its name in messages."""
+        return self.shown or str(self.path)
+
+    @property
+    def target(self) -> Path:
+        """The output, with links resolved."""
+        return real_path(self.path)
+
+    @property
+    def work_folder(self) -> Path:
+        """The work folder, beside the output."""
+        return work_folder_path(self.path)
+
+
+_READERS = 4
+"""So many shards are read at once."""
+
+
+class ShardFiles:
+    """The shards of one run.
+
+    Parameters
+    ----------
+    folder
+        Folder to write them in.
+    journal
+        Journal of the run, which shows whether an earlier run committed them.
+    """
+
+    def __init__(self, folder: Path, output: OutputPath, journal: Journal) -> None:
+        self.folder = folder
+        self.output = output
+        self.target = output.target
+        """The output, with links resolved."""
+        self._journal = journal
+
+    @property
+    def are_committed(self) -> bool:
+        """Whether an earlier run committed them."""
+        try:
+            found = self.target.stat()
+        except OSError:
+            return False
+        return any(entry.get("commit") == [found.st_dev, found.st_ino] for entry in self._journal.entries)
+
+    def path_of(self, shard: int, suffix: str) -> Path:
+        """Return the path to write shard number `shard` to."""
+        return self.folder / (name_shard(shard, suffix) if self.output.is_directory else self.target.name)
+
+    def find_unchanged(self, entries: Iterable[Entry]) -> set[str]:
+        """Return the names of those written shards whose checksum is that in their journal entry."""
+        some, written = list(entries), self.written
+        paths = [written / entry["name"] if self.output.is_directory else written for entry in some]
+        with Pool(_READERS, "checksum") as pool:
+            checks = pool.map(_is_unchanged, paths, [entry["xxh3"] for entry in some])
+            return {entry["name"] for entry, is_unchanged in zip(some, checks, strict=True) if is_unchanged}
+
+    @property
+    def written(self) -> Path:
+        """The file or folder that holds the written shards."""
+        if self.are_committed:
+            return self.target
+        return self.folder if self.output.is_directory else self.folder / self.target.name
+
+    def keep_only(self, names: set[str]) -> None:
+        """Delete all shards but those with these names, unless they are committed."""
+        if not self.are_committed:
+            for path in self.folder.iterdir():
+                if path.name not in names:
+                    path.unlink()
+
+    def place_manifest(self) -> None:
+        """Rename a manifest in the work folder to its place beside the output, if there is one.
+
+        Raises
+        ------
+        OSError
+            When that fails.
+        """
+        written = manifest_path(self.folder)
+        if is_sole_file(written):
+            written.rename(manifest_path(self.target))
+
+    def list_files(self) -> list[tuple[str, int]]:
+        """Return name and size of each shard, in their order."""
+        folder = self.written if self.output.is_directory else self.folder
+        names = sorted(os.listdir(folder), key=lambda name: (len(name), name))  # noqa: PTH208 - names are wanted
+        return [(name, (folder / name).stat().st_size) for name in names]
+
+
+def _is_unchanged(path: Path, checksum: str) -> bool:
+    return is_sole_file(path) and find_checksum(path) == checksum
+
+
+class FileTaskShards(TaskShards):
+    """Shards in a folder of their own.
+
+    Parameters
+    ----------
+    parent
+        The task folder.
+    path_of
+        Returns the path of a shard in the run, which has its name.
+    """
+
+    def __init__(self, parent: Path, path_of: Callable[[int, str], Path]) -> None:
+        self.folder = parent / f"shards-{secrets.token_hex(8)}"
+        self.folder.mkdir()
+        self._path_of = path_of
+
+    def path_of(self, shard: int, suffix: str) -> Path:
+        """Return the path to write shard number `shard` to."""
+        return self.folder / self._path_of(shard, suffix).name
+
+    def open_keeper(self, on_kept: Callable[[FinishedShard], None], *, drop_page_cache: bool) -> ShardSyncer:
+        """Return what syncs finished shards."""
+        return ShardSyncer(on_kept, drop_page_cache=drop_page_cache)
+
+    def finish(self) -> None:
+        """Do nothing: the files are what a run takes over."""
+
+    def discard(self) -> None:
+        """Delete the folder."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+_ENDED = "ended"
+_OWN_FILES = ("journal.jsonl", "shards.recshuf.json", _ENDED)
+_OWN_FOLDERS = ("shards", "piles", "quarantine", "old", TASK_FOLDER)
+
+
+class WorkFolder(Transaction):
+    """The work folder of one output, locked from `enter` to `release` or `remove`."""
+
+    keeps_files = True
+
+    def __init__(self, output: OutputPath) -> None:
+        self._output = output
+        self._path = output.work_folder
+        self.journal: FileJournal = FileJournal(self.path / "journal.jsonl")
+        self.shards = ShardFiles(self.path / "shards", output, self.journal)
+        self.tasks = LocalTaskFolder(self.path / TASK_FOLDER)
+        self._is_continued = False
+        self._made_parents: list[Path] = []
+        self._removers: list[Callable[[], None]] = []
+        self._lock: int | None = None
+
+    @property
+    def path(self) -> Path:
+        """The folder."""
+        return self._path
+
+    @property
+    def name(self) -> str:
+        """Path of the folder."""
+        return str(self.path)
+
+    @property
+    def removal(self) -> str:
+        """How a user deletes what it keeps."""
+        others = filter(is_own_folder, map(Path, self.journal.pile_folders))
+        return " and ".join(["delete that folder", *map(str, others)])
+
+    @property
+    def written(self) -> Path:
+        """The file or folder that holds the written shards."""
+        return self.shards.written
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether an earlier run committed its shards."""
+        return self.shards.are_committed
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether a process has begun to remove everything, so that nothing can be continued."""
+        return (self.path / _ENDED).exists()
+
+    @property
+    def is_continued(self) -> bool:
+        """Whether it holds finished parts of an earlier run."""
+        return self._is_continued
+
+    @property
+    def is_resumable(self) -> bool:
+        """Whether a later run can continue from here."""
+        return self._lock is not None and (self.journal.is_resumable or self.tasks.count() > 0)
+
+    def path_of(self, shard: int, suffix: str) -> Path:
+        """Return the path to write shard number `shard` to."""
+        return self.shards.path_of(shard, suffix)
+
+    def open_keeper(self, on_kept: Callable[[FinishedShard], None], *, drop_page_cache: bool) -> ShardSyncer:
+        """Return what syncs finished shards."""
+        # An output file gets no journal entry, because the run ends with it.
+        return ShardSyncer(on_kept if self._output.is_directory else None, drop_page_cache=drop_page_cache)
+
+    def adopt(self, entries: Sequence[Entry]) -> list[str]:
+        """Move shards of tasks to the folder of all shards, and note them."""
+        if self.shards.are_committed:
+            return []
+        for entry in entries:
+            self._move(entry)
+        sync(self.shards.folder)
+        whole = self._find_whole(entries)
+        if self._output.is_directory:
+            for entry in entries:
+                if entry["name"] in whole:
+                    self.journal.note({name: value for name, value in entry.items() if name != "folder"})
+        return [str(entry["name"]) for entry in entries if entry["name"] not in whole]
+
+    def _move(self, entry: Entry) -> None:
+        """Move a shard, unless an earlier run has, or it is lost."""
+        with suppress(FileNotFoundError):
+            written = self.tasks.path / entry["folder"] / entry["name"]
+            written.rename(self.shards.folder / entry["name"])
+
+    def _find_whole(self, entries: Sequence[Entry]) -> set[str]:
+        """Return the names of shards that are there: by their checksums, or by their sizes if they were just written."""
+        if self._is_continued:
+            return self.find_unchanged(entries)
+        sizes = dict(self.list_files())
+        return {entry["name"] for entry in entries if sizes.get(entry["name"]) == entry["bytes"]}
+
+    def find_unchanged(self, entries: Iterable[Entry]) -> set[str]:
+        """Return the names of those shards in the journal that are as they were written."""
+        return self.shards.find_unchanged(entries)
+
+    def keep_only(self, names: set[str]) -> None:
+        """Delete all shards but those with these names, unless they are committed."""
+        self.shards.keep_only(names)
+
+    def list_files(self) -> list[tuple[str, int]]:
+        """Return name and size of each shard, in their order."""
+        return self.shards.list_files()
+
+    def commit(self, manifest: Manifest | None) -> None:
+        """Rename the shards into place, and then the manifest."""
+        commit(self.shards, self.journal, self.path / "old", manifest)
+
+    def enter(self, warn: Callable[[str], None], *, resumes: bool) -> None:
+        """Make the folder or take over an existing one, and lock it.
+
+        Parameters
+        ----------
+        warn
+            Called with a message when the remains of an earlier run are removed.
+        resumes
+            Whether to take over the folder of a dead run. If not, finished tasks in it are an error, and a folder
+            without any is removed with a warning.
+
+        Raises
+        ------
+        OutputError
+            When the folder cannot be made, another run holds it, or it holds finished tasks and `resumes` is not set.
+        """
+        try:
+            self._make_parents()
+            self._lock = lock_folder(self.path, str(self._output))
+            self._take_over(warn, resumes=resumes)
+            self._make_shard_folder()
+        except OSError as error:
+            self._leave()
+            raise write_error(error, str(self.path.parent), self.path.parent) from error
+        except BaseException:
+            self._leave()
+            raise
+
+    def _make_parents(self) -> None:
+        missing = [folder for folder in self.path.parents if not folder.exists()]
+        for folder in reversed(missing):
+            folder.mkdir()
+            self._made_parents.append(folder)
+
+    def _take_over(self, warn: Callable[[str], None], *, resumes: bool) -> None:
+        names = set(os.listdir(self.path))  # noqa: PTH208 - names are wanted
+        if foreign := sorted(name for name in names if not _is_own_part(self.path / name)):
+            raise self._foreign(foreign[0])
+        finished = self.journal.load() + self.tasks.count()
+        if self.has_ended:
+            self._clear()
+            return
+        if finished and resumes:
+            self._is_continued = True
+            return
+        if finished and self.shards.are_committed:
+            self.shards.place_manifest()
+            warn(f"{self.path}: removed; its run had put everything in place and then died")
+        elif finished:
+            removal = self.removal
+            self.journal.clear()
+            by_tasks = " with --engine ray, or run the tasks that are left," if self.tasks.count() else ""
+            raise OutputError(
+                f"{self._output}: an unfinished run left {self.path}, finished parts: {finished}; give --resume{by_tasks} to "
+                f"continue it, or {removal} to start anew"
+            )
+        elif names:
+            warn(f"{self.path}: removed; it was left by a run that died before any part was finished")
+        self._clear()
+
+    def _make_shard_folder(self) -> None:
+        with suppress(FileExistsError):
+            self.shards.folder.mkdir()
+
+    def _foreign(self, name: str) -> OutputError:
+        return OutputError(
+            f"{self.path}: holds {name!r}, which is not from an earlier run; remove it or choose another output"
+        )
+
+    def _clear(self) -> None:
+        """Delete everything in the folder, and the scratch files that its journal names.
+
+        If this process dies meanwhile, the next one completes it.
+        """
+        self._end()
+        self._remove_piles()
+        self.journal.clear()
+        for path in self.path.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            elif path.name != _ENDED:
+                path.unlink()
+        (self.path / _ENDED).unlink(missing_ok=True)
+
+    def _end(self) -> None:
+        with suppress(OSError):  # on a full disk things can only be deleted
+            (self.path / _ENDED).touch()
+
+    def _remove_piles(self) -> None:
+        for folder in self.journal.pile_folders:
+            remove_folder(Path(folder))
+
+    def on_remove(self, function: Callable[[], None]) -> None:
+        """See `Transaction`."""
+        self._removers.append(function)
+
+    def remove(self) -> None:
+        """Delete the folder, its content, and empty parents that this run made. Idempotent."""
+        if self._lock is not None:
+            self._end()
+            for function in self._removers:
+                with suppress(OutputError):  # what is left is found by its name
+                    function()
+            with suppress(OSError):
+                self._clear()
+            shutil.rmtree(self.path, ignore_errors=True)
+            self.release()
+
+    def _leave(self) -> None:
+        """Abandon an attempt to enter the folder, and delete it if it is empty."""
+        if self._lock is not None and not self.journal.path.exists():
+            for folder in (self.shards.folder, self.path):
+                with suppress(OSError):
+                    folder.rmdir()
+        self.release()
+
+    def release(self) -> None:
+        """Unlock the folder and keep it for a later run. Idempotent."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            with suppress(OSError):  # the lock is released anyway
+                os.close(lock)
+        for folder in reversed(self._made_parents):
+            with suppress(OSError):  # mostly because it is not empty
+                folder.rmdir()
+
+
+def _is_own_part(path: Path) -> bool:
+    """Tell whether something in the folder can be of an earlier run, which makes no links."""
+    is_folder = path.is_dir() and not path.is_symlink()
+    return (path.name in _OWN_FOLDERS and is_folder) or (path.name in _OWN_FILES and is_sole_file(path))

@@ -1,0 +1,419 @@
+"""One run that writes shards to a bucket: open uploads, completed by the commit, and the manifest last.
+
+Before the commit, nobody sees anything under the prefix of the output. The commit first makes an object in the journal
+that says what it does, so that a later run can complete it if this one dies.
+
+The shards of a task as open uploads.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import secrets
+import threading
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from recshuf.errors import AlreadyCompleteError, OutputError
+from recshuf.output.objects.log import ObjectJournal
+from recshuf.output.objects.place import FoundOutput, find_placed, has_unfinished
+from recshuf.output.objects.uploader import ShardUploader, UploadTarget
+from recshuf.output.stage import TaskShards, Transaction
+from recshuf.storage.writing.bucket import Conflict, Match, MissingUpload, Part
+from recshuf.storage.writing.parts import UploadFolder
+from recshuf.system.paths import choose_temp_dir
+from recshuf.system.threads import NoAnswerError, Pool, call_while_stopping
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
+
+    from recshuf.output.manifest import Manifest
+    from recshuf.output.objects.log import ObjectTaskFolder
+    from recshuf.output.objects.place import OutputKeys, OutputPlace
+    from recshuf.output.objects.uploader import UploadLimits
+    from recshuf.output.run_log import Entry
+    from recshuf.output.stage import FinishedShard
+
+
+class UploadedTaskShards(TaskShards):
+    """Shards that are written to the temporary folder of this machine, and uploaded.
+
+    Parameters
+    ----------
+    limits
+        Of the parts in memory.
+    """
+
+    def __init__(self, keys: OutputKeys, target: UploadTarget, limits: UploadLimits) -> None:
+        self._scratch = UploadFolder(choose_temp_dir(None), keys.show(keys.prefix))
+        self.folder = self._scratch.path
+        self._keys, self._target, self._limits = keys, target, limits
+        self._uploads: list[tuple[str, str]] = []
+        """Key and identifier of each upload."""
+        self._lock = threading.Lock()
+
+    def path_of(self, shard: int, suffix: str) -> Path:
+        """Return the local path to write shard number `shard` to."""
+        return self.folder / self._keys.name_shard(shard, suffix)
+
+    def open_keeper(
+        self,
+        on_kept: Callable[[FinishedShard], None],
+        *,
+        drop_page_cache: bool,  # noqa: ARG002 - files are deleted
+    ) -> ShardUploader:
+        """Return what uploads finished shards."""
+
+        def keep(shard: FinishedShard) -> None:
+            with self._lock:
+                self._uploads.append((self._keys.of_shard(shard.path.name), str(shard.place["upload"])))
+            on_kept(shard)
+
+        return ShardUploader(self._target, keep, self._limits)
+
+    def finish(self) -> None:
+        """Delete the folder."""
+        self._scratch.close()
+
+    def discard(self) -> None:
+        """Delete the folder, and abort the uploads."""
+        self.finish()
+        while self._uploads:
+            with suppress(OutputError):  # the run aborts all at its end
+                self._target.bucket.abort_upload(*self._uploads.pop())
+
+
+_REQUESTERS = 8
+"""Threads for requests that wait for the store and not for data."""
+
+
+class UploadTransaction(Transaction):
+    """The uploads of one output, from `enter` to `release` or `remove`.
+
+    Parameters
+    ----------
+    temp_dir
+        Folder of shards that are written or uploaded. None for the default folder.
+    limits
+        Of the parts in memory.
+    """
+
+    keeps_files = False
+    written = None
+    is_committed = False  # `enter` completes the commit of an earlier run
+
+    def __init__(
+        self, place: OutputPlace, tasks: ObjectTaskFolder, temp_dir: Path | None, limits: UploadLimits
+    ) -> None:
+        self._place, self._temp_dir, self._limits = place, temp_dir, limits
+        self._tasks = tasks
+        self._result_count = 0
+        """Number of results of tasks that were there at the begin."""
+        self._bucket, self._keys = place.bucket, place.keys
+        self.journal: ObjectJournal = ObjectJournal(self._bucket, self._keys.journal, self.name)
+        self._token = secrets.token_hex(16)
+        self._warn: Callable[[str], None] = print
+        self._scratch: UploadFolder | None = None
+        self._has_begun = False
+
+    @property
+    def path(self) -> Path:
+        """Local folder of shards that are written or uploaded."""
+        if self._scratch is None:
+            raise RuntimeError("the transaction has not begun")
+        return self._scratch.path
+
+    @property
+    def name(self) -> str:
+        """URL of the journal."""
+        return self._keys.show(self._keys.journal)
+
+    @property
+    def removal(self) -> str | None:
+        """How a user deletes what it keeps; None if a commit has begun, which `clean` leaves."""
+        return self._tasks.removal if self.journal.last("commit") is None else None
+
+    @property
+    def is_continued(self) -> bool:
+        """Whether it has taken over finished parts of an earlier run."""
+        return super().is_continued or self._result_count > 0
+
+    @property
+    def is_resumable(self) -> bool:
+        """Whether a later run can continue from here."""
+        if not self._has_begun or self.journal.is_deleted or self._has_lost_journal():
+            return False
+        return super().is_resumable or self._has_results()
+
+    def _has_lost_journal(self) -> bool:
+        """Tell whether others have deleted the journal or taken it over, as far as the store answers."""
+        try:
+            return self.journal.find_loss() or not self.journal.is_latest()
+        except OutputError:
+            return False
+
+    def _has_results(self) -> bool:
+        try:
+            return self._tasks.count() > 0
+        except OutputError:
+            self.is_left = True
+            return False
+
+    def enter(self, warn: Callable[[str], None], *, resumes: bool) -> None:
+        """Make the local folder, and begin the journal or take it over."""
+        self._warn = warn
+        try:
+            self._scratch = UploadFolder(choose_temp_dir(self._temp_dir), self._place.name)
+            self._begin(resumes=resumes)
+        except BaseException:
+            self.release()
+            raise
+
+    def _begin(self, *, resumes: bool) -> None:
+        finished = self.journal.load()
+        self._result_count = self._tasks.count()
+        if (self.journal.has_remains or self._result_count) and not resumes:
+            tasks = f", tasks: {self._result_count}" if self._result_count else ""
+            way = f"continue it, or remove it with {self._place.clean_command}"
+            if has_unfinished(self.journal.runs, self._bucket, self._keys):
+                way = "complete it"
+            raise OutputError(
+                f"{self._place.name}: another run is writing it, or an unfinished run left {self.name}, finished "
+                f"shards: {finished}{tasks}; give --resume to {way}"
+            )
+        try:
+            self.journal.begin({"run": self._token, "host": platform.node(), "pid": os.getpid()})
+        finally:
+            self._has_begun = self.journal.has_begun
+        if not resumes:
+            return
+        self.journal.load()
+        claim = next((run for run in reversed(self.journal.runs) if "commit" in run), None)
+        if claim is not None and self._try_to_complete(claim):
+            self.remove()
+            raise AlreadyCompleteError(
+                f"{self._place.name}: complete; the commit that an unfinished run had begun was completed"
+            )
+
+    def _try_to_complete(self, claim: Entry) -> bool:
+        """Complete the commit of an earlier run, unless some of its uploads are lost."""
+        try:
+            self._complete(claim)
+        except _LostUploadError as error:
+            self._warn(f"{error}; it is written again")
+            self._place.before = self._find_replaced(claim["commit"])
+            return False
+        return True
+
+    def _find_replaced(self, claim: Entry) -> FoundOutput:
+        """Return what the next commit replaces: what `claim` did, and shards of it that are written again."""
+        tokens = {
+            self._keys.of_shard(entry["name"]): entry["token"]
+            for entry in self.journal.read()
+            if "shard" in entry
+        }
+        now = self._place.look().etags
+        again = [key for key, token in claim["tokens"].items() if key in now and tokens.get(key) != token]
+        placed = find_placed(self._bucket, claim["tokens"], again)
+        # Others may have deleted some.
+        old = {key: etag for key, etag in claim["old"].items() if key in now}
+        return FoundOutput(old | {key: now[key] for key in placed}, claim["old_manifest"])
+
+    def path_of(self, shard: int, suffix: str) -> Path:
+        """Return the local path to write shard number `shard` to."""
+        return self.path / self._keys.name_shard(shard, suffix)
+
+    def open_keeper(
+        self,
+        on_kept: Callable[[FinishedShard], None],
+        *,
+        drop_page_cache: bool,  # noqa: ARG002 - files are deleted
+    ) -> ShardUploader:
+        """Return what uploads finished shards."""
+        target = UploadTarget(self._bucket, self._keys.of_shard, self._match, self._token)
+        return ShardUploader(target, on_kept, self._limits)
+
+    def _match(self, key: str) -> Match:
+        return Match(self._place.before.etags.get(key))
+
+    def adopt(self, entries: Sequence[Entry]) -> list[str]:
+        """Note the uploads of tasks."""
+        whole = self.find_unchanged(entries)
+        noted = {entry["upload"] for entry in self.journal.read() if "upload" in entry}
+        new = [
+            {name: value for name, value in entry.items() if name != "folder"}
+            for entry in entries
+            if entry["name"] in whole and entry["upload"] not in noted
+        ]
+        with Pool(_REQUESTERS, "note") as pool:
+            list(pool.map(self.journal.note, new))
+        return [str(entry["name"]) for entry in entries if entry["name"] not in whole]
+
+    def find_unchanged(self, entries: Iterable[Entry]) -> set[str]:
+        """Return the names of those shards whose upload is open and whole."""
+        some = list(entries)
+        with Pool(_REQUESTERS, "parts") as pool:
+            return {
+                entry["name"]
+                for entry, is_whole in zip(some, pool.map(self._is_whole, some), strict=True)
+                if is_whole
+            }
+
+    def _is_whole(self, entry: Entry) -> bool:
+        key = self._keys.of_shard(entry["name"])
+        try:
+            parts = [Part(*part) for part in entry["parts"]]
+            return self._bucket.is_whole(key, entry["upload"], parts, int(entry["bytes"]))
+        except MissingUpload:
+            return self._bucket.find_token(key) == str(entry["token"])
+
+    def keep_only(self, names: set[str]) -> None:  # noqa: ARG002 - others are written again
+        """Delete local files; other shards get new entries, and their old uploads are aborted at the end."""
+        for path in self.path.iterdir():
+            path.unlink()
+
+    def _abort_all(self) -> None:
+        """Abort all open uploads of shards."""
+        known = self.journal.list_uploads(self._keys.of_shard)
+        found = self._bucket.find_uploads(self._keys.prefix, known)
+        with Pool(_REQUESTERS, "abort") as pool:
+            uploads = (one for one in found if self._keys.is_shard(one.key))
+            list(pool.map(lambda one: self._bucket.abort_upload(one.key, one.upload_id), uploads))
+
+    def _find_shards(self) -> dict[str, tuple[str, Entry]]:
+        """Return name and content of the last journal entry of each shard, by the name of the shard."""
+        return {
+            entry["name"]: (name, entry)
+            for name, entry in self.journal.named_entries.items()
+            if "shard" in entry
+        }
+
+    def list_files(self) -> list[tuple[str, int]]:
+        """Return name and size of each shard, in their order."""
+        found = self._find_shards()
+        return [(name, found[name][1]["bytes"]) for name in sorted(found, key=lambda name: (len(name), name))]
+
+    def commit(self, manifest: Manifest | None) -> None:
+        """Complete all uploads, and then write the manifest."""
+        if self.journal.last("commit") is None:
+            self._place.check_unchanged()
+        found = self._place.before
+        shards = {self._keys.of_shard(name): one for name, one in self._find_shards().items()}
+        claim = {
+            "shards": {key: name for key, (name, _) in shards.items()},
+            "tokens": {key: entry["token"] for key, (_, entry) in shards.items()},
+            "manifest": None if manifest is None else manifest.render(),
+            "old_manifest": found.manifest_etag,
+            "old": found.etags,
+        }
+        self.journal.claim({"run": self._token, "commit": claim})
+        self._complete({"commit": claim})
+
+    def _complete(self, run: Entry) -> None:
+        """Do what a commit has said that it does; what is done already stays."""
+        claim, entries = run["commit"], self.journal.named_entries
+        shards = {key: entries[name] for key, name in claim["shards"].items() if name in entries}
+        # The journal is deleted after the commit, its entries first; others may have deleted some before.
+        unnamed = claim["shards"].keys() - shards.keys()
+        lost = unnamed - find_placed(self._bucket, claim["tokens"], unnamed)
+        if lost:
+            raise _LostUploadError(
+                f"{self._keys.show(min(lost))}: its entry in the journal is damaged or deleted, and with it its upload"
+            )
+        with Pool(_REQUESTERS, "complete") as pool:
+            list(pool.map(partial(self._complete_shard, claim["old"]), shards, shards.values()))
+        if claim["manifest"] is not None:
+            self._put_manifest(claim["manifest"].encode(), claim["old_manifest"])
+        for key, etag in claim["old"].items():
+            if key not in claim["shards"]:
+                self._bucket.delete_if(key, etag)
+
+    def _complete_shard(self, old: dict[str, str], key: str, entry: Entry) -> None:
+        parts = [Part(*part) for part in entry["parts"]]
+        try:
+            _replace(partial(self._bucket.complete_upload, key, entry["upload"], parts), old.get(key))
+        except (Conflict, MissingUpload) as error:
+            if self._bucket.find_token(key) == entry["token"]:
+                return
+            shown = self._keys.show(key)
+            if isinstance(error, MissingUpload):
+                raise _LostUploadError(
+                    f"{shown}: its upload was aborted, or the old object deleted, by another program"
+                ) from error
+            raise OutputError(
+                f"{shown}: was written by another program during this run; delete it, and give --resume"
+            ) from error
+
+    def _put_manifest(self, content: bytes, old: str | None) -> None:
+        try:
+            _replace(partial(self._bucket.put, self._keys.manifest, content), old)
+        except Conflict as error:
+            raise OutputError(
+                f"{self._keys.show(self._keys.manifest)}: was written by another program during this run; delete it, and "
+                "give --resume"
+            ) from error
+
+    def on_remove(self, function: Callable[[], None]) -> None:
+        """Do nothing: `clean` finds what tasks keep by their results."""
+
+    def release(self) -> None:
+        """Leave finished shards to a later run."""
+        self._drop_folder()
+
+    def remove(self) -> None:
+        """Abort all uploads, and delete the journal, what tasks keep, and the local folder."""
+        self._drop_folder()
+        if not self._has_begun:
+            return
+        self._has_begun = False
+        if self.is_left:
+            return  # there may be finished tasks
+        if self.journal.is_lost:
+            self._warn(
+                f"{self.name}: was deleted by others, so nothing of this run is kept; run again, alone"
+            )
+        is_complete = self.journal.last("commit") is not None
+        self.is_left = not is_complete
+        try:
+            call_while_stopping(self.clean)
+            self.is_left = False
+        except (NoAnswerError, OutputError) as error:
+            if is_complete:
+                # Another run is no remedy.
+                problem = f"{self._place.name}: {error}" if isinstance(error, NoAnswerError) else str(error)
+                way = f"what is left of this run goes with {self._place.clean_command}"
+                self._warn(f"{problem.partition('; ')[0]}; {way}")
+
+    def clean(self) -> None:
+        """Abort all open uploads, and delete what tasks keep and the journal, unless another run has taken over.
+
+        If others have deleted the journal, only the uploads that it named are aborted: others may be those of a new run.
+        """
+        if self.journal.is_latest():
+            self._abort_all()
+            self._tasks.clear()
+            self.journal.delete()
+        elif self.journal.is_deleted:
+            for one in self.journal.list_uploads(self._keys.of_shard):
+                self._bucket.abort_upload(one.key, one.upload_id)
+
+    def _drop_folder(self) -> None:
+        if self._scratch is not None:
+            self._scratch.close()
+
+
+def _replace(write: Callable[[Match], object], old: str | None) -> None:
+    """Write in place of an old object, given its ETag; if others have deleted that, where no object is."""
+    try:
+        write(Match(old))
+    except Conflict:
+        if old is None:
+            raise
+        write(Match())
+
+
+class _LostUploadError(OutputError):
+    """An upload of a finished shard is neither open nor completed."""

@@ -1,0 +1,283 @@
+"""The journal of a run: its job and finished tasks, so that a later run can continue.
+
+The first entry describes the job; each other one names a finished task, or a further folder of pile sets. An entry is
+written after the task that it names, but before that folder is made.
+
+JSON objects with a checksum, so that a change of a file that holds one is noticed.
+
+What the tasks of a run leave for each other, which many machines use at the same time.
+
+It holds the results of finished tasks, each a small JSON file, and what tasks have written under names of their own. Of
+tasks that ran twice, one result is there, and only what it names counts.
+
+Results of tasks, in the task folder of a run.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+import xxhash
+
+from recshuf.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+
+def refuse_missing(tasks: Sequence[object]) -> UsageError:
+    """Return the error of a task for others that it needs, and that are not done."""
+    return UsageError(
+        f"{describe_missing(tasks)}: not done; run recshuf task with these numbers, then this one"
+    )
+
+
+def describe_missing(tasks: Sequence[object]) -> str:
+    """Return the names of some tasks, of many the first.
+
+    >>> describe_missing(["task 3", "task 5"]), describe_missing(range(9))
+    ('task 3, task 5', '0, 1, 2, 3, 4 and 4 more')
+    """
+    few = ", ".join(map(str, tasks[:5]))
+    return few if len(tasks) <= 5 else f"{few} and {len(tasks) - 5} more"
+
+
+Entry = dict[str, Any]
+_TASKS = ("set", "shard", "commit")
+"""Keys of all entries but the first."""
+
+
+class Journal(ABC):
+    """The journal of a run: the entries of an earlier run, and new ones, appended from many threads."""
+
+    def __init__(self) -> None:
+        self.header: Entry | None = None
+        """The first entry."""
+        self.entries: list[Entry] = []
+        """Entries of the earlier run; empty for a new run."""
+        self.pile_folders: list[str] = []
+        """Folders of pile sets, in the order in which they were noted."""
+        self._has_finished = False
+
+    @abstractmethod
+    def read(self) -> list[Entry]:
+        """Return all entries, without damaged ones; none if the first one is damaged or missing.
+
+        Raises
+        ------
+        OSError
+            When they cannot be read.
+        """
+
+    @abstractmethod
+    def note(self, entry: Entry) -> None:
+        """Append an entry.
+
+        Raises
+        ------
+        OutputError
+            When that fails.
+        """
+
+    def load(self) -> int:
+        """Read the entries of an earlier run, and return the number of finished tasks.
+
+        Raises
+        ------
+        OSError
+            When they cannot be read.
+        """
+        self.entries = self.read()
+        self.header = self.entries[0] if self.entries else None
+        self.pile_folders = list_pile_folders(self.entries)
+        return sum(map(_is_finished, self.entries))
+
+    def clear(self) -> None:
+        """Drop the loaded entries."""
+        self.entries, self.header, self.pile_folders = [], None, []
+
+    @property
+    def is_resumable(self) -> bool:
+        """Whether a later run can continue from here."""
+        return bool(self.entries) or self._has_finished
+
+    def last(self, key: str) -> Any:
+        """Return the value of a key in the last entry that has it; None if none has."""
+        return next((entry[key] for entry in reversed(self.entries) if key in entry), None)
+
+    def _take(self, entry: Entry) -> None:
+        """Remember that an entry was written."""
+        self.header = self.header or entry
+        self.pile_folders += list_pile_folders([entry])
+        self._has_finished = self._has_finished or _is_finished(entry)
+
+
+def list_pile_folders(entries: Iterable[Entry]) -> list[str]:
+    """Return the folders of pile sets that some entries name."""
+    return [entry["piles"] for entry in entries if entry.get("piles")]
+
+
+def is_header(entry: Entry | None) -> bool:
+    """Tell whether an entry is the first one of a run."""
+    return entry is not None and entry.keys().isdisjoint(_TASKS)
+
+
+def _is_finished(entry: Entry) -> bool:
+    """Tell whether an entry names a pile set or a shard."""
+    return not entry.keys().isdisjoint(("set", "shard"))
+
+
+_SEAL = "xxh3"
+_UNSEALED = ("storage", _SEAL)
+"""Keys of what users may change, and of the checksum."""
+
+
+def seal(values: dict[str, Any]) -> dict[str, Any]:
+    """Return JSON values with a checksum of all but the storage options, which users renew."""
+    return values | {_SEAL: _sum(values)}
+
+
+def is_sealed(values: dict[str, Any]) -> bool:
+    """Tell whether JSON values are as `seal` returned them."""
+    try:
+        return bool(values.get(_SEAL) == _sum(values))
+    except (ValueError, TypeError, RecursionError):
+        return False
+
+
+def encode_sealed(values: dict[str, Any]) -> bytes:
+    """Return JSON values with a checksum as JSON."""
+    return json.dumps(seal(values)).encode()
+
+
+def decode_sealed(content: bytes) -> dict[str, Any]:
+    """Return the values that `encode_sealed` was given, and their checksum.
+
+    Raises
+    ------
+    ValueError
+        When they are damaged.
+    """
+    try:
+        values = json.loads(content)
+    except RecursionError as error:
+        raise ValueError("lists within lists") from error
+    if not isinstance(values, dict) or not is_sealed(values):
+        raise ValueError("another checksum")
+    return values
+
+
+def _sum(values: dict[str, Any]) -> str:
+    sealed = {name: value for name, value in values.items() if name not in _UNSEALED}
+    return xxhash.xxh3_128_hexdigest(json.dumps(sealed, sort_keys=True).encode())
+
+
+TASK_FOLDER = "tasks"
+
+
+class TaskFolder(ABC):
+    """The results of the tasks of one run, JSON values by name, each with a checksum."""
+
+    removal: str
+    """How a user deletes it, as an infinitive."""
+    private: Path | None = None
+    """Folder that only the user can write; None if others may write here, too."""
+
+    @property
+    @abstractmethod
+    def address(self) -> str:
+        """Absolute path or URL, the same on all machines."""
+
+    @abstractmethod
+    def make(self) -> None:
+        """Make it, if it does not exist. Before that, only `read` and `count` may be called."""
+
+    @abstractmethod
+    def share(self, output: str) -> AbstractContextManager[None]:
+        """Make it, and let no run remove it meanwhile.
+
+        Parameters
+        ----------
+        output
+            Name of the output, for messages.
+
+        Raises
+        ------
+        OutputError
+            When a run has it for itself, or it cannot be made.
+        """
+
+    @abstractmethod
+    def count(self) -> int:
+        """Return the number of results of tasks."""
+
+    @abstractmethod
+    def read(self, name: str) -> Any:
+        """Return the JSON values of a result; None if there is none.
+
+        Raises
+        ------
+        OutputError
+            When it cannot be read, or is damaged.
+        """
+
+    def read_all(self, names: Iterable[str]) -> list[Any]:
+        """Return what `read` returns of each name."""
+        return [self.read(name) for name in names]
+
+    @abstractmethod
+    def place(self, name: str, values: dict[str, Any]) -> Any:
+        """Put a result in place, if there is none of this name, and return the one that is in place.
+
+        Raises
+        ------
+        OutputError
+            When it cannot be written.
+        """
+
+    @abstractmethod
+    def remove(self, name: str) -> None:
+        """Delete a result, if it is there."""
+
+
+def is_result(name: str) -> bool:
+    """Tell whether the name of a file or object is that of the result of a task."""
+    return name.startswith("task-") and name.endswith(".json")
+
+
+RUN = "run"
+"""Name of the file of the run."""
+
+
+def name_result(run_id: str, number: int) -> str:
+    """Return the name of the result of a task of a run; those of other runs have others.
+
+    >>> name_result("8d41be0720cc913f", 3)
+    'task-8d41be0720cc913f-000003'
+    """
+    return f"task-{run_id}-{number:06d}"
+
+
+def find_results(tasks: TaskFolder, run_id: str, numbers: Iterable[int]) -> dict[int, Any]:
+    """Return the results of some tasks, by number; None for those that are not done."""
+    some = list(numbers)
+    return dict(zip(some, tasks.read_all(name_result(run_id, number) for number in some), strict=True))
+
+
+def read_results(tasks: TaskFolder, run_id: str, numbers: range) -> dict[int, Any]:
+    """Return the results of some tasks, by number.
+
+    Raises
+    ------
+    UsageError
+        When one is missing.
+    """
+    found = find_results(tasks, run_id, numbers)
+    missing = [f"task {number}" for number, result in found.items() if result is None]
+    if missing:
+        raise refuse_missing(missing)
+    return found

@@ -1,0 +1,389 @@
+"""The interface of an output: a destination, and the transaction of one run that writes it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from recshuf.errors import ForeignFileError, OutputExistsError, UnfinishedOutputError
+from recshuf.output.manifest import find_checksum
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
+    from typing import BinaryIO
+
+    import pyarrow as pa
+
+    from recshuf.job.report import UploadReport
+    from recshuf.output.manifest import Manifest
+    from recshuf.output.run_log import Entry, Journal, TaskFolder
+    from recshuf.records.digests import Digest
+
+
+class Destination(ABC):
+    """Where an output goes: a set of shards, or one file."""
+
+    is_directory: bool
+    """Whether it is a set of shards."""
+
+    @property
+    @abstractmethod
+    def tasks(self) -> TaskFolder:
+        """The folder of the tasks of a run into it, in the folder that its machines share."""
+
+    @abstractmethod
+    def begin_task(self, run_id: str) -> TaskShards:
+        """Return where a task of a run writes its shards."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Its name in messages, with the suffixes of the file."""
+
+    @property
+    @abstractmethod
+    def local_path(self) -> Path | None:
+        """Its path; None if it is not on this machine."""
+
+    @property
+    def is_stream(self) -> bool:
+        """Tell whether it is a device or a pipe, which is written to and never replaced."""
+        return False
+
+    def open_stream(self) -> BinaryIO:
+        """Open a device or a pipe for writing.
+
+        Raises
+        ------
+        OutputError
+            When that fails.
+        """
+        raise NotImplementedError
+
+    @abstractmethod
+    def check(self, *, overwrite: bool) -> None:
+        """Refuse an output that must not be written.
+
+        Raises
+        ------
+        OutputError
+            When the output exists and may not be replaced, or cannot be written.
+        """
+
+    def _check_set(self, names: set[str], *, overwrite: bool) -> None:
+        """Refuse to replace a set of shards that consists of these names."""
+        foreign = sorted(names - self._manifest_names())
+        remains = self._find_remains() if foreign else None
+        if remains is not None:
+            raise UnfinishedOutputError(
+                f"{self.name}: holds {foreign[0]!r}, which its manifest does not name, and an unfinished run left "
+                f"{remains}; give --resume to complete it"
+            )
+        if foreign:
+            raise ForeignFileError(
+                f"{self.name}: holds {foreign[0]!r}, which is not from an earlier run; remove it or choose another "
+                "output"
+            )
+        if names and not overwrite:
+            raise OutputExistsError(
+                f"{self.name}: is not empty; give --overwrite to replace the shards in it"
+            )
+
+    def complete_removal(self) -> bool:
+        """Delete what a run left that has ended, if the process that began to remove it has died; return whether it has.
+
+        Raises
+        ------
+        OutputError
+            When it is still removed.
+        """
+        return False
+
+    @abstractmethod
+    def has_journal(self) -> bool:
+        """Tell whether a run has begun to write it, and is not complete. One by tasks has no journal before its commit.
+
+        Raises
+        ------
+        OutputError
+            When that cannot be read.
+        """
+
+    @abstractmethod
+    def _manifest_names(self) -> set[str]:
+        """Return the names of the shards of an earlier run, from its manifest; none if it has none."""
+
+    @abstractmethod
+    def _find_remains(self) -> str | None:
+        """Return the name of what a run left that died in its commit; None if nothing."""
+
+    def report(self) -> UploadReport | None:
+        """Return the figures of the requests made; None for a local output."""
+        return None
+
+    def count_memory_bytes(self, limit_bytes: int) -> int:  # noqa: ARG002 - for others
+        """Return the memory that it takes to write there under a memory limit, besides that of sinks."""
+        return 0
+
+    def count_disk_bytes(
+        self,
+        output_bytes: int,
+        shard_count: int | None,  # noqa: ARG002 - for others
+        writers: int,  # noqa: ARG002 - for others
+        *,
+        appends: bool,  # noqa: ARG002 - for others
+    ) -> int:
+        """Return how much local disk an output of some size takes, when so many shards are written at once.
+
+        Parameters
+        ----------
+        appends
+            Whether shards are only appended to.
+        """
+        return output_bytes
+
+    @abstractmethod
+    def is_complete(self) -> bool:
+        """Tell whether the output exists; a set of shards only if its manifest fits the sizes of its shards."""
+
+    @abstractmethod
+    def begin(self) -> Transaction:
+        """Return a transaction that writes it; not for streams."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenBytes:
+    """The bytes of a shard."""
+
+    byte_count: int
+    checksum: str
+    """xxh3 of 128 bits, as hexadecimal digits."""
+
+    @classmethod
+    def of(cls, path: Path) -> WrittenBytes:
+        """Return those of a file."""
+        return cls(path.stat().st_size, find_checksum(path))
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedShard:
+    """A shard whose file or stream has been closed."""
+
+    number: int
+    path: Path
+    digest: Digest
+    schema: pa.Schema | None
+    """Table schema of its records; None if they were not converted."""
+    place: Mapping[str, object] = field(default_factory=dict)
+    """Further keys of its journal entry: where its bytes are, if not in the file."""
+    written: WrittenBytes | None = None
+    """What a stream has taken; None for a file."""
+
+
+class ShardKeeper(Protocol):
+    """Makes finished shards durable in the background."""
+
+    def open_stream(self, path: Path, shard_bytes: int) -> BinaryIO | None:
+        """Return what takes the bytes of a shard in place of a file, until `add` is called; None if it must be a file.
+
+        Parameters
+        ----------
+        path
+            Where the file would be.
+        shard_bytes
+            Approximate size of the shard.
+
+        Raises
+        ------
+        OutputError
+            Also when it is written to: an earlier shard failed.
+        """
+        ...
+
+    def add(self, shard: FinishedShard) -> None:
+        """Queue a shard. Many threads may call this; it may wait for earlier shards.
+
+        Raises
+        ------
+        OSError, OutputError
+            When an earlier shard failed.
+        """
+        ...
+
+    def finish(self) -> None:
+        """Wait until all shards are durable; `add` must not be called afterwards.
+
+        Raises
+        ------
+        OSError, OutputError
+            When a shard failed.
+        """
+        ...
+
+    def close(self) -> None:
+        """Drop waiting shards, and wait for those in progress. Idempotent."""
+        ...
+
+
+class TaskShards(ABC):
+    """The shards of one task. Nobody sees them; a run takes them over, or they are discarded."""
+
+    folder: Path
+    """Folder of their files, of this task alone."""
+
+    @abstractmethod
+    def path_of(self, shard: int, suffix: str) -> Path:
+        """Return the local path to write shard number `shard` to."""
+
+    @abstractmethod
+    def open_keeper(self, on_kept: Callable[[FinishedShard], None], *, drop_page_cache: bool) -> ShardKeeper:
+        """Return what takes over finished shards; see `Transaction.open_keeper`."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Keep what a run needs to take them over, and nothing else. Idempotent."""
+
+    @abstractmethod
+    def discard(self) -> None:
+        """Delete them: the task has failed, or another process has done it, too. Idempotent."""
+
+
+class Transaction(ABC):
+    """The output of one run. Nobody sees a part of it before `commit`, and what is finished stays for a later run.
+
+    Held from `enter` to `release` or `remove`.
+    """
+
+    journal: Journal
+    is_left = False
+    """Whether `remove` did not delete everything, and what is left can be continued."""
+
+    @property
+    @abstractmethod
+    def path(self) -> Path:
+        """Local folder of the files of the run."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Name of its remains in messages, the same for a later run into this output."""
+
+    @property
+    @abstractmethod
+    def keeps_files(self) -> bool:
+        """Whether a later run finds the files in `path`."""
+
+    @property
+    @abstractmethod
+    def written(self) -> Path | None:
+        """The file or folder that holds the written shards; None if they cannot be read before the commit."""
+
+    @property
+    @abstractmethod
+    def is_committed(self) -> bool:
+        """Whether an earlier run committed its shards."""
+
+    @property
+    def is_continued(self) -> bool:
+        """Whether it has taken over finished parts of an earlier run."""
+        return bool(self.journal.entries)
+
+    @property
+    def is_resumable(self) -> bool:
+        """Whether a later run can continue from here."""
+        return self.journal.is_resumable
+
+    @property
+    @abstractmethod
+    def removal(self) -> str | None:
+        """How a user deletes what it keeps, as an infinitive; None if a later run is to complete it."""
+
+    @abstractmethod
+    def enter(self, warn: Callable[[str], None], *, resumes: bool) -> None:
+        """Begin, or take over what a dead run left.
+
+        Parameters
+        ----------
+        warn
+            Called with a message when the remains of an earlier run are removed.
+        resumes
+            Whether to take over finished tasks of a dead run. If not, they are an error.
+
+        Raises
+        ------
+        OutputError
+            When nothing can be written, another run holds the output, or a dead run left finished tasks and `resumes`
+            is not set.
+        """
+
+    @abstractmethod
+    def path_of(self, shard: int, suffix: str) -> Path:
+        """Return the local path to write shard number `shard` to."""
+
+    @abstractmethod
+    def open_keeper(self, on_kept: Callable[[FinishedShard], None], *, drop_page_cache: bool) -> ShardKeeper:
+        """Return what takes over finished shards.
+
+        Parameters
+        ----------
+        on_kept
+            Called with each durable shard, so that it gets into the journal; not if a later run could not use it.
+        drop_page_cache
+            Whether to drop shards from the page cache.
+        """
+
+    @abstractmethod
+    def adopt(self, entries: Sequence[Entry]) -> list[str]:
+        """Take over shards that tasks have written, unless they are taken over or committed.
+
+        Parameters
+        ----------
+        entries
+            Their journal entries, with the key ``folder`` of their tasks.
+
+        Returns
+        -------
+        list
+            Names of those that are missing or damaged.
+        """
+
+    @abstractmethod
+    def find_unchanged(self, entries: Iterable[Entry]) -> set[str]:
+        """Return the names of those shards in the journal that are as they were written."""
+
+    @abstractmethod
+    def keep_only(self, names: set[str]) -> None:
+        """Delete all shards but those with these names, unless they are committed."""
+
+    @abstractmethod
+    def list_files(self) -> list[tuple[str, int]]:
+        """Return name and size of each shard, in their order."""
+
+    @abstractmethod
+    def commit(self, manifest: Manifest | None) -> None:
+        """Put all shards in place, unless an earlier run has done so, and then the manifest.
+
+        Parameters
+        ----------
+        manifest
+            None if the output is one file.
+
+        Raises
+        ------
+        OutputError
+            When that fails. ``--resume`` completes it.
+        """
+
+    @abstractmethod
+    def on_remove(self, function: Callable[[], None]) -> None:
+        """Call a function in `remove`, which deletes what the tasks of the run keep elsewhere."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Leave finished tasks to a later run. Idempotent."""
+
+    @abstractmethod
+    def remove(self) -> None:
+        """Delete everything but what was committed. Idempotent."""

@@ -1,1 +1,0 @@
-"""Records as the bytes of slices, and back."""

@@ -1,0 +1,226 @@
+"""The piles of a store's snapshot, read region by region."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from recshuf.errors import PileError, UsageError
+from recshuf.piles.codec import choose_codec
+from recshuf.piles.kept.folder import SET_SUFFIX, SETS_FOLDER, StoreFolder
+from recshuf.piles.pile_set import PileSet
+from recshuf.piles.set_folder import Scratch, remake_store
+from recshuf.piles.slices import PackedRecords
+from recshuf.records.digests import Digest
+from recshuf.system.buffers import Slab, allocate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from recshuf.piles.codec import RecordCodec
+    from recshuf.piles.footer import Footer, SetDescription
+    from recshuf.piles.kept.snapshots import SetEntry, Snapshot
+    from recshuf.piles.slices import Slice
+    from recshuf.records.batch import Records
+    from recshuf.system.buffers import Allocate
+
+
+def _number_sources(sets: Iterable[SetDescription], inputs: Sequence[str]) -> tuple[list[int], list[str]]:
+    """Return for each set what to add to the numbers of its sources, and the names of all sources.
+
+    Sets of one stream number their sources together. Streams follow in the order of their first sets, after the one of
+    the `inputs` that the store was made of, some of which may have no records.
+    """
+    given = list(sets)
+    ends: dict[tuple[int, ...], int] = {(): len(inputs)}
+    for one in given:
+        ends[one.stream] = max(ends.get(one.stream, 0), *(source.index + 1 for source in one.sources), 0)
+    firsts: dict[tuple[int, ...], int] = {}
+    end = 0
+    for stream, count in ends.items():
+        firsts[stream], end = end, end + count
+    names = dict(enumerate(inputs))
+    for one in given:
+        names |= {firsts[one.stream] + source.index: source.name for source in one.sources}
+    return [firsts[one.stream] for one in given], [names.get(index, "") for index in range(end)]
+
+
+class StoredPiles:
+    """All regions of the sets in a snapshot. Used by many threads.
+
+    Sets and their order are those of the snapshot. An instance can be pickled, and used after a fork.
+
+    Parameters
+    ----------
+    snapshot
+        Number of the snapshot. Default: the newest.
+
+    Raises
+    ------
+    UsageError
+        When there is no such store or snapshot.
+    PileError
+        When a set is missing or damaged.
+    """
+
+    def __init__(self, path: Path, snapshot: int | None = None) -> None:
+        self.path = path
+        folder = StoreFolder(path)
+        found, self._lease = folder.open(snapshot)
+        self._place = path.absolute()
+        self.info: Snapshot = found
+        self.store_id, self.snapshot, self.seed = found.store, found.number, found.seed
+        self.names: tuple[str, ...] = tuple(one.name for one in found.sets)
+        """Names of the K sets."""
+        self._scratch = Scratch(folder.sets, kept=folder.sets, of_store=True)
+        try:
+            opened = [self._open_set(entry) for entry in found.sets]
+        except PileError:
+            self.close()
+            raise
+        self._sets = [one for one, _ in opened]
+        self._footers: list[Footer] = [footer for _, footer in opened]
+        footers = self._footers
+        shape = (2, len(footers), found.pile_count)
+        sums = np.stack([footer.sums for footer in footers], axis=1) if footers else np.zeros(shape, np.int64)
+        self.counts: NDArray[np.int64] = sums[0]
+        """Records of each region, shape ``(K, M)``."""
+        self.byte_counts: NDArray[np.int64] = sums[1]
+        """Bytes of each region's slices, shape ``(K, M)``."""
+        columns = [
+            (one.digests.counts, one.digests.byte_counts, one.digests.fingerprints.view(np.int64))
+            for one in footers
+        ]
+        shape = (3, *shape[1:])
+        self._digests = np.stack(columns, axis=1) if columns else np.zeros(shape, np.int64)
+        self._bases, sources = _number_sources(
+            (footer.description for footer in footers), (found.origin or {}).get("names", [])
+        )
+        self.sources: tuple[str, ...] = tuple(sources)
+        """Names of the sources, by their numbers in the provenance of records."""
+
+    def _open_set(self, entry: SetEntry) -> tuple[PileSet, Footer]:
+        """Open a set, which must be the very one that the snapshot refers to, and fit the others."""
+        found, footer = PileSet.open(
+            self._scratch,
+            entry.name + SET_SUFFIX,
+            reads_all=False,
+            remedy=f"put it back, or {remake_store(self.path)}",
+        )
+        path = self._find_file(entry.name)
+        if entry.checksum != footer.checksum:
+            raise PileError(
+                f"{path}: is another pile set than was written under this name; "
+                f"put that back, or {remake_store(self.path)}"
+            )
+        shape = (self.seed, self.info.pile_count)
+        if (
+            footer.description.seed,
+            len(footer.digests.counts),
+        ) != shape or footer.schema != self.info.schema:
+            raise PileError(
+                f"{path}: has another seed, other columns or another number of piles than the store; "
+                f"{remake_store(self.path)}"
+            )
+        return found, footer
+
+    def _find_file(self, set_name: str) -> Path:
+        return self.path / SETS_FOLDER / f"{set_name}{SET_SUFFIX}"
+
+    @property
+    def pile_schema(self) -> pa.Schema:
+        """Schema of what `load` returns, with the provenance as its last column."""
+        schema = self.info.schema
+        if schema is None:
+            raise PileError(
+                f"{self.path}: holds no records yet; append some with recshuf window, or write them with recshuf.PileWriter"
+            )
+        return schema
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of the records, without provenance."""
+        schema = self.pile_schema
+        return schema.remove(len(schema) - 1)
+
+    @property
+    def descriptions(self) -> list[tuple[int, SetDescription]]:
+        """What each set says about itself, and the number of its stream's first source."""
+        return [(base, footer.description) for base, footer in zip(self._bases, self._footers, strict=True)]
+
+    @property
+    def record_count(self) -> int:
+        """Number of records."""
+        return int(self.counts.sum())
+
+    def load(self, regions: Sequence[tuple[int, int]]) -> Records | None:
+        """Return the records of some regions in one batch; None if there are none. See `pack`."""
+        packed = self.pack(regions)
+        return None if packed is None else packed.join()
+
+    def pack(self, regions: Sequence[tuple[int, int]], memory: Allocate = allocate) -> PackedRecords | None:
+        """Return the records of some regions; None if there are none.
+
+        Parameters
+        ----------
+        regions
+            Set and pile of each. Their records follow each other in this order, those of a region by source and row.
+        memory
+            What they are read to.
+
+        Raises
+        ------
+        PileError
+            When slices are damaged. Records that are not those that were written are an error when they are taken.
+        """
+        pieces: list[tuple[int, Slice]] = []
+        sizes = [size for set_index, pile in regions for size in self._sets[set_index].part_sizes(pile)]
+        slab = Slab(sizes, memory)
+        for set_index, pile in regions:
+            found = sorted(self._sets[set_index].read(pile, slab.allocate), key=attrgetter("origin"))
+            pieces += [(self._bases[set_index], piece) for piece in found]
+        if not pieces and not any(self.counts[region] for region in regions):
+            return None
+        return PackedRecords(self._codec, pieces, self.digest(regions), str(self.path))
+
+    def expect(self, regions: Sequence[tuple[int, int]]) -> None:
+        """Let the system read regions ahead."""
+        for set_index, pile in regions:
+            self._sets[set_index].expect(pile)
+
+    def digest(self, regions: Sequence[tuple[int, int]]) -> Digest:
+        """Return the digest of the records that were written to some regions."""
+        sets, piles = zip(*regions, strict=True) if regions else ((), ())
+        counts, byte_counts, fingerprints = self._digests[:, sets, piles]
+        return Digest(int(counts.sum()), int(byte_counts.sum()), int(fingerprints.sum(dtype=np.uint64)))
+
+    def lengths(self, column: int) -> NDArray[np.int64]:
+        """Return the sum of the lengths in a column of text, binary, lists or maps for each region, shape ``(K, M)``."""
+        found = [one.lengths[one.variable_columns.index(column)] for one in self._footers]
+        return np.stack(found) if found else np.zeros_like(self.counts)
+
+    def close(self) -> None:
+        """Close the files, and give back the lease of the snapshot. Idempotent."""
+        self._scratch.close()
+        self._lease.close()
+
+    @cached_property
+    def _codec(self) -> RecordCodec:
+        return choose_codec(self.pile_schema)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Other processes may work in other folders: those of `spawn` begin where Python was started.
+        return {"path": self._place, "snapshot": self.snapshot, "store": self.store_id}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["path"], state["snapshot"])  # type: ignore[misc] # it is the constructor
+        if self.store_id != state["store"]:
+            self.close()
+            raise UsageError(f"{self.path}: was made anew since it was opened; open it again")

@@ -1,0 +1,322 @@
+"""Upkeep of a store: what it holds, whether it is whole, and its deletion.
+
+Compaction: many small sets of a store become a few.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import shutil
+from contextlib import ExitStack, closing, suppress
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from recshuf.errors import OutputError, PileError, UsedNameError
+from recshuf.piles.codec import choose_codec
+from recshuf.piles.footer import SetDescription, SetSource
+from recshuf.piles.kept.folder import SET_SUFFIX, StoreFolder
+from recshuf.piles.kept.new_sets import SetNames, describe_new_set, open_new_sets
+from recshuf.piles.kept.stored import StoredPiles
+from recshuf.piles.layout import StorePlan
+from recshuf.piles.set_folder import remake_store
+from recshuf.piles.slices import Origin
+from recshuf.records.arrays import count_bytes
+from recshuf.records.digests import Digest, InputCount, digest_records
+from recshuf.records.provenance import find_origins
+from recshuf.system.locks import lock_existing
+from recshuf.system.paths import real_path, write_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from recshuf.piles.kept.snapshots import SetEntry, Snapshot
+    from recshuf.records.batch import Records
+
+
+_BATCH_BYTES = 32 << 20
+"""Records moved at once."""
+
+
+def compact_store(path: Path, most_sets: int, advance: Callable[[int, int], None]) -> Snapshot:
+    """Write the records of a store's newest snapshot to fewer sets, and return the new snapshot.
+
+    Sets that follow each other in time are joined, and get the latest of their times. Keys stay, so the order of epoch 0
+    stays. Later epochs change, since they depend on the sets.
+
+    Parameters
+    ----------
+    most_sets
+        A store with no more sets stays as it is.
+    advance
+        Called with the records and bytes of each part.
+
+    Raises
+    ------
+    UsageError
+        When there is no store.
+    PileError
+        When it is damaged.
+    OutputError
+        When the set cannot be written, or another process removes or compacts records meanwhile.
+    """
+    folder = StoreFolder(path)
+    with closing(StoredPiles(path)) as piles:
+        old = piles.info
+        if len(old.sets) <= most_sets:
+            return old
+        with ExitStack() as locks:
+            groups = _join_sets(old.sets, most_sets)
+            names = _lock_names(folder, old, len(groups), locks)
+            entries = [
+                _write_set(piles, members, folder, name, advance)
+                for name, members in zip(names, groups, strict=True)
+            ]
+            joined = [[old.sets[index].name for index in members] for members in groups]
+            made = folder.commit(lambda newest: _replace(newest, joined, entries, path), old.store)
+    folder.collect()  # not before the old sets are given back
+    return made
+
+
+def _lock_names(folder: StoreFolder, old: Snapshot, count: int, locks: ExitStack) -> list[str]:
+    """Lock so many names of new sets, the first that no writer has.
+
+    Raises
+    ------
+    OutputError
+        When another process has taken them for its compaction.
+    """
+    names: list[str] = []
+    for number in itertools.count():
+        if len(names) == count:
+            break
+        name = f"compact-{old.number + 1:06d}-{number:03d}"
+        try:
+            locks.enter_context(SetNames(folder, name))
+        except UsedNameError:
+            newest = folder.find()
+            if newest is None or newest.number != old.number:
+                raise OutputError(
+                    f"{folder.path}: another process has compacted it meanwhile; run again"
+                ) from None
+        else:
+            names.append(name)
+    return names
+
+
+def _join_sets(sets: Sequence[SetEntry], most_sets: int) -> list[list[int]]:
+    """Return the indices of the sets that are joined, at most so many groups of about as many records."""
+    by_time = sorted(range(len(sets)), key=lambda k: (sets[k].age_key, sets[k].name))
+    least = -(-sum(one.records for one in sets) // most_sets)
+    groups: list[list[int]] = [[]]
+    records = 0
+    for index in by_time:
+        if records >= least:
+            groups.append([])
+            records = 0
+        groups[-1].append(index)
+        records += sets[index].records
+    return groups
+
+
+def _replace(newest: Snapshot, joined: list[list[str]], entries: list[SetEntry], path: Path) -> Snapshot:
+    if not set(chain.from_iterable(joined)) <= {one.name for one in newest.sets}:
+        raise OutputError(f"{path}: another process has removed or compacted records meanwhile; run again")
+    for names, entry in zip(joined, entries, strict=True):
+        newest = newest.join(names, entry)
+    return newest
+
+
+def _write_set(
+    piles: StoredPiles,
+    members: list[int],
+    folder: StoreFolder,
+    name: str,
+    advance: Callable[[int, int], None],
+) -> SetEntry:
+    """Write the records of some sets to one."""
+    plan = StorePlan(
+        piles.info.pile_count,
+        (float(piles.counts[members].sum()),),
+        resident_bytes=0,
+        set_prefix=name,
+    )
+    with ExitStack() as cleanup:
+        made = open_new_sets(folder, plan, piles.pile_schema, cleanup)
+        digest, first_row = Digest(), 0
+        for records in _read_piles(piles, members):
+            made.add(0, Origin(0, first_row), records)
+            digest += digest_records(records)
+            first_row += len(records)
+            advance(len(records), records.byte_count)
+        sources = tuple(_list_sources(piles, members))
+        # Sources keep their numbers, which are those of the first stream.
+        made.complete(0, digest, SetDescription(piles.seed, sources))
+        made.seal_next()
+    byte_count = sum(one.count.byte_count for one in sources)
+    times = [one.time for one in (piles.info.sets[k] for k in members) if one.time is not None]
+    return describe_new_set(folder, name, 0, first_row, byte_count, max(times, default=None))
+
+
+def _list_sources(piles: StoredPiles, members: list[int]) -> Iterator[SetSource]:
+    for base, description in (piles.descriptions[index] for index in members):
+        for one in description.sources:
+            yield SetSource(base + one.index, one.name, InputCount(*one.count))
+
+
+def _read_piles(piles: StoredPiles, members: list[int]) -> Iterator[Records]:
+    """Yield the records of consecutive piles, those of a pile by source and row."""
+    sizes = piles.byte_counts[members].sum(axis=0)
+    held: list[tuple[int, int]] = []
+    held_bytes = 0
+    for pile in np.flatnonzero(piles.counts[members].sum(axis=0)).tolist():
+        if held and held_bytes + int(sizes[pile]) > _BATCH_BYTES:
+            yield _load(piles, held)
+            held, held_bytes = [], 0
+        held += [(set_index, pile) for set_index in members if piles.counts[set_index, pile]]
+        held_bytes += int(sizes[pile])
+    if held:
+        yield _load(piles, held)
+
+
+def _load(piles: StoredPiles, regions: list[tuple[int, int]]) -> Records:
+    records = piles.load(regions)
+    if records is None:
+        raise RuntimeError(f"regions {regions} are empty")
+    return records.take(np.argsort(find_origins(records.batch), kind="stable"))
+
+
+_BLOCK_BYTES = 512
+"""Unit of `st_blocks`."""
+
+
+def describe_store(path: Path) -> dict[str, Any]:
+    """Return what the newest snapshot of a store holds, as JSON values.
+
+    Raises
+    ------
+    UsageError
+        When there is no store.
+    PileError
+        When it is damaged.
+    """
+    piles = StoredPiles(path)
+    try:
+        info = piles.info
+        return {
+            "path": str(path),
+            "store": info.store,
+            "snapshot": info.number,
+            "seed": str(info.seed),
+            "format": "table" if info.origin is None else info.origin["format"],
+            "records": info.record_count,
+            "bytes": info.byte_count,
+            "file_bytes": sum(one.file_bytes for one in info.sets),
+            "disk_bytes": _count_disk_bytes(piles),
+            "piles": info.pile_count,
+            "columns": {} if info.schema is None else {one.name: str(one.type) for one in piles.schema},
+            "sources": list(piles.sources),
+            "sets": [
+                {"name": one.name, "records": one.records, "bytes": one.byte_count, "time": one.time}
+                for one in info.sets
+            ],
+        }
+    finally:
+        piles.close()
+
+
+def _count_disk_bytes(piles: StoredPiles) -> int:
+    """Return what the sets take on disk: less than their sizes where regions were reserved and not filled."""
+    folder = StoreFolder(piles.path).sets
+    return sum((folder / (name + SET_SUFFIX)).stat().st_blocks for name in piles.names) * _BLOCK_BYTES
+
+
+def verify_store(path: Path, advance: Callable[[int, int], None]) -> int:
+    """Read every record of a store's newest snapshot, and return their number.
+
+    Parameters
+    ----------
+    advance
+        Called with the records and bytes of each part.
+
+    Raises
+    ------
+    UsageError
+        When there is no store.
+    PileError
+        When a set is missing or damaged; names it.
+    """
+    piles = StoredPiles(path)
+    try:
+        if piles.names:
+            _verify_regions(piles, advance)
+        return piles.record_count
+    finally:
+        piles.close()
+
+
+def _verify_regions(piles: StoredPiles, advance: Callable[[int, int], None]) -> None:
+    codec = choose_codec(piles.pile_schema)
+    given = [piles.lengths(column) for column in codec.variable_columns]
+    for set_index, pile in np.argwhere(piles.counts).tolist():
+        records = piles.load([(set_index, pile)])
+        if records is None:
+            continue
+        found = codec.sum_lengths(records.batch, np.array([0, len(records)])).ravel().tolist()
+        if found != [int(sums[set_index, pile]) for sums in given]:
+            raise PileError(
+                f"{piles.path}: set {piles.names[set_index]}: its footer has other lengths than the records of "
+                f"pile {pile}; {remake_store(piles.path)}, and report this as a fault"
+            )
+        advance(len(records), count_bytes(records.batch))
+
+
+def drop_store(path: Path) -> None:
+    """Delete a store, also a damaged one, or what is left of one: by a drop that died, or a process that wrote to it meanwhile.
+
+    Raises
+    ------
+    UsageError
+        When there is no store.
+    OutputError
+        When a process reads or writes it, it holds other files, or it cannot be deleted.
+    """
+    folder = StoreFolder(path)
+    if not folder.is_rest:
+        with suppress(PileError):
+            folder.open()[1].close()
+    if path.is_symlink():
+        raise OutputError(f"{path}: is a symbolic link; name the folder that it leads to, {real_path(path)}")
+    if foreign := folder.list_foreign():
+        raise OutputError(f"{path}: holds {foreign[0]!r}, which is not of the store; move it away")
+    busy = OutputError(f"{path}: a process reads or writes it; wait for its end")
+    with ExitStack() as locks:
+        try:
+            if not _lock_all(folder, locks):
+                raise busy
+            # Snapshots last: as long as there is one, the command can be given again.
+            if folder.sets.exists():
+                shutil.rmtree(folder.sets)
+            for file in [*folder.list_parts(), *folder.list_snapshots()]:
+                file.unlink(missing_ok=True)
+            path.rmdir()
+        except OSError as error:
+            # Writers that began after the locks were taken make and delete files here.
+            is_busy = error.errno in (errno.ENOTEMPTY, errno.ENOENT)
+            raise busy if is_busy else write_error(error, str(path)) from error
+
+
+def _lock_all(folder: StoreFolder, locks: ExitStack) -> bool:
+    """Lock all snapshots and names of a store, and tell whether no process has them."""
+    snapshots = set(folder.list_snapshots())
+    try:
+        for file in [*snapshots, *folder.list_locks()]:
+            locks.callback(os.close, lock_existing(file))
+    except (BlockingIOError, FileNotFoundError):
+        return False
+    # Who has committed meanwhile had a lease of a snapshot before.
+    return set(folder.list_snapshots()) == snapshots

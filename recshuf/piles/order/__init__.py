@@ -1,1 +1,0 @@
-"""The order of epochs over a kept store."""

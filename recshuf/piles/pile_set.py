@@ -1,0 +1,479 @@
+"""Pile sets: files in which records wait between the passes.
+
+A pile set is one file of R regions. A region holds the slices of one pile, or of several consecutive small ones. Its
+capacity is the expected size and six standard deviations more.
+
+A slice holds the records of one batch for one region, grouped by pile and else in input order. It carries the first row
+of the batch: slices sorted by (input, first row) hold a pile's records in the order of the inputs. A full region
+continues in an extent at the end of the file. A complete set ends in a `Footer`, by which it can be read again.
+
+Regions of a pile set: their piles, and their offsets in the file.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from recshuf.errors import CheckError, DamagedSetError, PileError
+from recshuf.piles.footer import TRAILER_BYTES, Footer, SetDescription, find_footer, parse_footer
+from recshuf.piles.set_folder import LocalPileFile
+from recshuf.piles.slices import ALIGNMENT, PREFIX_BYTES, SliceFormat
+from recshuf.system.buffers import allocate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from recshuf.piles.set_folder import PileFile, Scratch
+    from recshuf.piles.slices import Origin, Slice
+    from recshuf.records.digests import Digests
+    from recshuf.system.buffers import Allocate
+
+
+EXTENT_BYTES = 64 << 10
+"""Least capacity of an extent."""
+
+
+class RegionLayout:
+    """Maps M piles to regions of equally many consecutive piles; the last may have fewer.
+
+    Parameters
+    ----------
+    pile_count
+        Number M of piles.
+    region_piles
+        Piles per region.
+    """
+
+    def __init__(self, pile_count: int, region_piles: int) -> None:
+        self.region_piles = region_piles
+        self._bounds = np.minimum(np.arange(0, pile_count + region_piles, region_piles), pile_count)
+
+    @property
+    def count(self) -> int:
+        """Number R of regions."""
+        return len(self._bounds) - 1
+
+    def find(self, piles: range) -> range:
+        """Return the regions that hold these piles."""
+        start = piles.start // self.region_piles
+        return range(start, -(-piles.stop // self.region_piles) if piles else start)
+
+    def piles(self, region: int) -> range:
+        """Return the piles of a region."""
+        return range(int(self._bounds[region]), int(self._bounds[region + 1]))
+
+    def round_down(self, pile_count: int) -> int:
+        """Round a number of first piles down to whole regions."""
+        return pile_count - pile_count % self.region_piles
+
+    def round_up(self, pile_count: int) -> int:
+        """Round a number of first piles up to whole regions."""
+        return int(self._bounds[-(-pile_count // self.region_piles)])
+
+    def cut(self, bounds: NDArray[np.int64], piles: range) -> NDArray[np.int64]:
+        """Return where records that are grouped by pile, pile j at ``bounds[j]:bounds[j + 1]``, are cut into regions.
+
+        `piles` are all of some regions.
+        """
+        regions = self.find(piles)
+        return bounds[self._bounds[regions.start : regions.stop + 1]]
+
+    def sum(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the sum over the piles of each region, shape ``(R,)``, of numbers of shape ``(M,)``."""
+        return np.add.reduceat(numbers, self._bounds[:-1])
+
+
+class RegionSpace:
+    """Allocates space in the file to regions.
+
+    Parameters
+    ----------
+    capacities
+        Bytes reserved for each region, shape ``(R,)``.
+    """
+
+    def __init__(self, capacities: NDArray[np.int64]) -> None:
+        capacities = -(-capacities // ALIGNMENT) * ALIGNMENT
+        ends = np.cumsum(capacities)
+        self.end = int(ends[-1])
+        # Lists, because numbers are looked up one at a time.
+        self._capacities: list[int] = capacities.tolist()
+        self._starts: list[int] = (ends - capacities).tolist()
+        self._used = [0] * len(capacities)
+        self._full: dict[int, list[tuple[int, int]]] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def region_count(self) -> int:
+        """Number of regions."""
+        return len(self._capacities)
+
+    def reserve(self, region: int, size: int) -> int:
+        """Return the byte offset of a new slice in the file."""
+        with self._lock:
+            if self._used[region] + size > self._capacities[region]:
+                self._extend(region, size)
+            offset = self._starts[region] + self._used[region]
+            self._used[region] += size
+            return offset
+
+    def _extend(self, region: int, size: int) -> None:
+        """Continue a full region at the end of the file."""
+        used = self._used[region]
+        if used:
+            self._full.setdefault(region, []).append((self._starts[region], used))
+        capacity = max(size, used // 2, EXTENT_BYTES)
+        self._starts[region], self._capacities[region], self._used[region] = self.end, capacity, 0
+        self.end += capacity
+
+    def parts(self, region: int) -> list[tuple[int, int]]:
+        """Return start and bytes of each part of a region."""
+        own = (self._starts[region], self._used[region])
+        return [*self._full.get(region, []), *([own] if own[1] else [])]
+
+    def to_array(self) -> NDArray[np.int64]:
+        """Return the parts of all regions, shape ``(n, 3)``: region, start and bytes."""
+        regions = sorted({*self._full, *np.flatnonzero(self._used).tolist()})
+        rows = [(region, *part) for region in regions for part in self.parts(region)]
+        return np.array(rows, np.int64).reshape(-1, 3)
+
+
+class WrittenRegions:
+    """The parts of regions in a complete file.
+
+    Parameters
+    ----------
+    parts
+        Region, start and bytes of each, shape ``(n, 3)``, by region.
+    """
+
+    def __init__(self, region_count: int, parts: NDArray[np.int64]) -> None:
+        self._parts = parts[:, 1:]
+        self._bounds = np.searchsorted(parts[:, 0], np.arange(region_count + 1))
+
+    def parts(self, region: int) -> list[tuple[int, int]]:
+        """Return start and bytes of each part of a region."""
+        first, end = self._bounds[region], self._bounds[region + 1]
+        return [(start, used) for start, used in self._parts[first:end].tolist()]
+
+
+_SHORT_BYTES = 32 << 10
+"""Shorter slices take less time to copy than the call that writes them."""
+_MOST_BUFFERS = os.sysconf("SC_IOV_MAX")
+_REMEDIES = {errno.EMFILE: "raise ulimit -n", errno.EACCES: "make it readable"}
+"""What to do if a file cannot be opened that is there, by the number of the error."""
+
+
+class PileSet:
+    """One file of regions, whose slices are all written. Used by many threads.
+
+    Parameters
+    ----------
+    compression
+        Compression of slices, one of `SPILL_COMPRESSIONS`.
+    sums
+        Records in each region, and bytes of its slices before compression, shape ``(2, R)``.
+    """
+
+    def __init__(
+        self,
+        file: PileFile,
+        regions: WrittenRegions | RegionSpace,
+        compression: str,
+        sums: NDArray[np.int64],
+    ) -> None:
+        self._file = file
+        self._regions = regions
+        self._format = SliceFormat(compression)
+        self._counts, self._byte_counts = sums
+        self._fetched = 0
+        """First region that was not fetched."""
+
+    @classmethod
+    def open(
+        cls, scratch: Scratch, name: str, *, reads_all: bool, remedy: str = ""
+    ) -> tuple[PileSet, Footer]:
+        """Open a complete set.
+
+        Parameters
+        ----------
+        reads_all
+            Whether every slice is verified now. A set that was not synced may lack some.
+        remedy
+            What to do if the file or its footer is damaged, for the message; else the caller adds it.
+
+        Raises
+        ------
+        PileError
+            When the file is missing, incomplete or damaged.
+        """
+        try:
+            file = scratch.reopen(name)
+        except OSError as error:
+            problem = f"{error.filename or name}: cannot be opened: {error.strerror}"
+            remedy = _REMEDIES.get(error.errno or 0, remedy)
+            raise PileError(f"{problem}; {remedy}" if remedy else problem) from error
+        try:
+            footer = read_footer(file)
+            regions = WrittenRegions(footer.sums.shape[1], footer.parts)
+            found = cls(file, regions, footer.compression, footer.sums)
+            if reads_all:
+                found.check()
+        except PileError as error:
+            file.close()
+            if remedy and not isinstance(error, DamagedSetError):
+                raise PileError(f"{error}; {remedy}") from error
+            raise
+        return found, footer
+
+    def check(self) -> None:
+        """Read every slice.
+
+        Raises
+        ------
+        PileError
+            When one is missing or damaged.
+        """
+        for region, count in enumerate(self._counts.tolist()):
+            if sum(piece.record_count for piece in self.read(region)) != count:
+                raise self._damaged(region)
+
+    def region_bytes(self, region: int) -> int:
+        """Return the bytes of a region's slices before compression."""
+        return int(self._byte_counts[region])
+
+    def part_sizes(self, region: int) -> list[int]:
+        """Return the bytes of each part of a region in the file, as `read` allocates them."""
+        return [used for _, used in self._regions.parts(region)]
+
+    def read(self, region: int, memory: Allocate = allocate) -> list[Slice]:
+        """Return the slices of a region, in no particular order; they may be views of the memory.
+
+        Raises
+        ------
+        PileError
+            When a slice is damaged.
+        """
+        found = []
+        for start, used in self._regions.parts(region):
+            content = self._file.read(start, used, memory)
+            try:
+                found += self._format.parse(content)
+            except PileError as error:
+                raise self._damaged(region) from error
+        return found
+
+    def _damaged(self, region: int) -> DamagedSetError:
+        """Return the error for a damaged region."""
+        problem = f"region {region} does not read back as it was written: the disk or its memory is faulty"
+        return DamagedSetError(self._file.name, problem, self._file.remedy)
+
+    def expect(self, region: int) -> None:
+        """Let the system read a region ahead."""
+        self._file.read_ahead(self._regions.parts(region))
+
+    def fetch(self, regions: range, most_bytes: int) -> None:
+        """Prepare to read some regions next, and those behind them up to so many bytes, unless it has been done."""
+        if regions.stop <= self._fetched:
+            return
+        ranges, size, region = [], 0, regions.start
+        while region < len(self._counts):
+            size += int(self._byte_counts[region])
+            if region >= regions.stop and size > most_bytes:
+                break
+            ranges += self._regions.parts(region)
+            region += 1
+        self._fetched = region
+        self._file.fetch(ranges)
+
+    def close(self) -> None:
+        """Close the file; an unnamed file is then deleted. Idempotent."""
+        self._file.close()
+
+
+class GrowingPileSet(PileSet):
+    """A pile set to which many threads write slices; it is read when all are written.
+
+    Parameters
+    ----------
+    space
+        Allocates the file to its regions.
+    variable_columns
+        Numbers of the columns whose values vary in length.
+    """
+
+    def __init__(
+        self,
+        scratch: Scratch,
+        descriptor: int,
+        path: Path,
+        space: RegionSpace,
+        compression: str,
+        variable_columns: tuple[int, ...],
+    ) -> None:
+        file = LocalPileFile(descriptor, path, scratch.release, scratch.remedy)
+        super().__init__(file, space, compression, np.zeros((2, space.region_count), np.int64))
+        self.path = path
+        self.lengths: NDArray[np.int64] = np.zeros((len(variable_columns), space.region_count), np.int64)
+        """Sum of the lengths in each of these columns, for each region, shape ``(C, R)``."""
+        self._variable_columns = variable_columns
+        self._scratch, self._descriptor = scratch, descriptor
+        self._space = space
+        self._lock = threading.Lock()
+        self._turn = threading.Lock()
+        """Held while short slices are written, because concurrent short calls compete for the interpreter lock."""
+
+    @classmethod
+    def create(
+        cls,
+        scratch: Scratch,
+        capacities: NDArray[np.int64],
+        compression: str,
+        variable_columns: tuple[int, ...],
+        name: str | None = None,
+    ) -> GrowingPileSet:
+        """Create a set with `capacities` bytes reserved for the regions.
+
+        Parameters
+        ----------
+        variable_columns
+            Numbers of the columns whose values vary in length.
+        name
+            File name, if a later run may adopt the set.
+
+        Raises
+        ------
+        OutputError
+            When the file cannot be created.
+        """
+        return cls(scratch, *scratch.create(name), RegionSpace(capacities), compression, variable_columns)
+
+    def write(
+        self,
+        regions: list[int],
+        slices: list[list[memoryview]],
+        counts: list[int],
+        origin: Origin,
+        lengths: NDArray[np.int64],
+    ) -> int:
+        """Append one slice to each of these regions and return the bytes written.
+
+        Parameters
+        ----------
+        lengths
+            Sum of the lengths in each column whose values vary in length, for each slice, shape ``(C, n)``.
+
+        Raises
+        ------
+        DiskFullError
+            When there is no space left for them.
+        """
+        sizes = [PREFIX_BYTES + sum(map(len, buffers)) for buffers in slices]
+        written = 0
+        try:
+            with self._turn if sum(sizes) < len(sizes) * _SHORT_BYTES else nullcontext():
+                for region, buffers, count in zip(regions, slices, counts, strict=True):
+                    # One at a time: a whole compressed batch would exceed the memory limit.
+                    framed = self._format.frame(buffers, count, origin)
+                    size = sum(map(len, framed))
+                    _write_fully(self._descriptor, framed, self._space.reserve(region, size), size)
+                    written += size
+        except OSError as error:
+            raise self._scratch.explain(error) from error
+        with self._lock:
+            self._counts[regions] += counts
+            self._byte_counts[regions] += sizes
+            self.lengths[:, regions] += lengths
+        return written
+
+    def seal(
+        self, digests: Digests, given: NDArray[np.int64], description: SetDescription, schema: pa.Schema
+    ) -> None:
+        """Write the footer of a set that is complete.
+
+        Parameters
+        ----------
+        digests
+            Digests of the records added to each pile.
+        given
+            Records added to the piles of each region. Later regions may have been dropped.
+        schema
+            Schema of the records.
+
+        Raises
+        ------
+        CheckError
+            When a region does not hold as many records as were added to its piles.
+        OutputError
+            When the footer cannot be written.
+        """
+        wrong = np.flatnonzero(self._counts[: len(given)] != given)
+        if wrong.size:
+            region = int(wrong[0])
+            raise CheckError(
+                f"scatter: {self._file.name}: region {region}: {self._counts[region]:,} records spilled, "
+                f"{given[region]:,} given; run again, and report this as a fault"
+            )
+        footer = Footer(
+            description,
+            schema,
+            -(-len(digests.counts) // len(self._counts)),
+            self._format.compression,
+            self._space.to_array(),
+            np.stack((self._counts, self._byte_counts)),
+            self._variable_columns,
+            self.lengths,
+            digests,
+        )
+        content = footer.pack(self._space.end)
+        try:
+            _write_fully(self._descriptor, [content], self._space.end, len(content))
+        except OSError as error:
+            raise self._scratch.explain(error) from error
+
+    def sync(self) -> None:
+        """Sync the file to disk.
+
+        Raises
+        ------
+        OutputError
+            When that fails.
+        """
+        try:
+            os.fsync(self._descriptor)
+        except OSError as error:
+            raise self._scratch.explain(error) from error
+
+
+def read_footer(file: PileFile) -> Footer:
+    """Return the footer of an open set.
+
+    Raises
+    ------
+    PileError
+        When it is missing or damaged.
+    """
+    size = file.size
+    begin = max(0, size - TRAILER_BYTES)
+    offset = find_footer(file.read(begin, size - begin).tobytes(), size, file.name)
+    return parse_footer(file.read(offset, size - offset).data, offset, file.name)
+
+
+def _write_fully(descriptor: int, buffers: Sequence[bytes | memoryview], offset: int, size: int) -> None:
+    if len(buffers) > _MOST_BUFFERS:
+        buffers = [b"".join(buffers)]
+    written = os.pwritev(descriptor, buffers, offset)
+    if written < size:
+        rest = memoryview(b"".join(buffers))
+        while written < size:
+            written += os.pwrite(descriptor, rest[written:], offset + written)

@@ -1,1 +1,0 @@
-"""Pile sets: files of regions that describe themselves."""

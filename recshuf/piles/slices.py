@@ -1,0 +1,209 @@
+"""Slices: the records of one batch for one region, as bytes in a file.
+
+    input (4) | records (4) | first row (8) | payload bytes (8) | bytes before compression (8) | xxh3 of these and the
+    payload (8) | payload | 0-7 zeros
+
+A payload is not compressed if both byte counts are equal.
+
+Packed records: those of several slices, as they lie in memory, until their order is known.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import xxhash
+
+from recshuf.errors import PileError
+from recshuf.piles.planes import Order
+from recshuf.records.digests import digest_records
+from recshuf.records.provenance import shift_origins, shift_sources
+from recshuf.system.buffers import allocate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from recshuf.piles.codec import RecordCodec
+    from recshuf.records.batch import Records
+    from recshuf.records.digests import Digest
+    from recshuf.system.buffers import Allocate
+
+
+class PackedRecords:
+    """The records of one or more slices, one after the other.
+
+    Parameters
+    ----------
+    slices
+        Each with what to add to the numbers of the sources of its records. If that is not 0, they have provenance.
+    given, place
+        Digest of the records that were written, and where. Default: it is not compared.
+    """
+
+    def __init__(
+        self,
+        codec: RecordCodec,
+        slices: Sequence[tuple[int, Slice]],
+        given: Digest | None = None,
+        place: str = "",
+    ) -> None:
+        self._codec = codec
+        self._given, self._place = given, place
+        self._payloads = [(piece.payload, piece.record_count) for _, piece in slices]
+        bases = [base for base, _ in slices]
+        self._added = np.repeat(bases, [count for _, count in self._payloads]) if any(bases) else None
+
+    @cached_property
+    def keys(self) -> NDArray[np.uint64]:
+        """Their keys, shape ``(n,)``."""
+        return self._codec.unpack_keys(self._payloads)
+
+    @cached_property
+    def origins(self) -> NDArray[np.uint64]:
+        """Their provenance, as `find_origins` returns it."""
+        origins = self._codec.unpack_provenance(self._payloads)
+        return origins if self._added is None else shift_origins(origins, self._added)
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def join(self) -> Records:
+        """Return them in their order; they may be views of the slices.
+
+        Raises
+        ------
+        PileError
+            When they are not those that were written.
+        """
+        records = self._check(self._codec.unpack(self._payloads))
+        return records if self._added is None else shift_sources(records, self._added)
+
+    def take(self, index: NDArray[np.intp], memory: Allocate = allocate) -> Records:
+        """Return them in the order of a permutation, copied. Frees the slices: it can be called once.
+
+        Parameters
+        ----------
+        memory
+            Where columns of a fixed size lie afterwards, and others are joined before.
+
+        Raises
+        ------
+        PileError
+            When they are not those that were written.
+        """
+        records = self._check(self._codec.unpack_ordered(self._payloads, Order(index), memory))
+        return records if self._added is None else shift_sources(records, self._added[index])
+
+    def _check(self, records: Records) -> Records:
+        if self._given is not None and digest_records(records) != self._given:
+            raise PileError(
+                f"{self._place}: does not hold the records that were written; its files have changed"
+            )
+        return records
+
+
+_HEADER = struct.Struct("<IIQQQ")
+_CHECKSUM = struct.Struct("<Q")
+PREFIX_BYTES = _HEADER.size + _CHECKSUM.size
+"""Bytes before the payload."""
+ALIGNMENT = 8
+"""Slices begin at multiples of this."""
+_ZEROS = bytes(ALIGNMENT)
+_MOST_COMPRESSED = 8 << 20
+"""A longer payload holds a single huge record; two more copies of it would exceed the memory limit."""
+_ZSTD_LEVEL = 1
+_DAMAGED = "a slice does not have its checksum"
+
+
+class Origin(NamedTuple):
+    """Input and row of the first record of a batch; origins sort in input order."""
+
+    input_index: int
+    first_row: int
+
+    def shift(self, base: int) -> Origin:
+        """Return the origin with a number added to its input."""
+        return Origin(self.input_index + base, self.first_row)
+
+
+class Slice(NamedTuple):
+    """The records of one batch for one region, as bytes."""
+
+    origin: Origin
+    record_count: int
+    payload: NDArray[np.uint8]
+    """Decompressed."""
+
+
+class SliceFormat:
+    """Encodes and decodes slices; used by many threads.
+
+    Parameters
+    ----------
+    compression
+        One of `SPILL_COMPRESSIONS`.
+    """
+
+    def __init__(self, compression: str) -> None:
+        self.compression = compression
+        self._codec: pa.Codec | None = None
+        if compression == "lz4":
+            self._codec = pa.Codec("lz4_raw")
+        elif compression == "zstd":
+            self._codec = pa.Codec("zstd", compression_level=_ZSTD_LEVEL)
+
+    def frame(self, buffers: list[memoryview], count: int, origin: Origin) -> list[bytes | memoryview]:
+        """Return the buffers to write for a slice."""
+        plain_bytes = sum(map(len, buffers))
+        if self._codec is not None and 0 < plain_bytes <= _MOST_COMPRESSED:
+            buffers = _compress(self._codec, buffers, plain_bytes)
+        payload_bytes = sum(map(len, buffers))
+        header = _HEADER.pack(origin.input_index, count, origin.first_row, payload_bytes, plain_bytes)
+        digest = xxhash.xxh3_64(header)
+        for buffer in buffers:
+            digest.update(buffer)
+        prefix = header + _CHECKSUM.pack(digest.intdigest())
+        return [prefix, *buffers, _ZEROS[: -payload_bytes % ALIGNMENT]]
+
+    def parse(self, content: NDArray[np.uint8]) -> list[Slice]:
+        """Return the slices of a region, decompressed. Others are views.
+
+        Raises
+        ------
+        PileError
+            When a slice is damaged. The caller adds file, region and remedy.
+        """
+        found, view, offset = [], content.data, 0
+        while offset < len(content):
+            start = offset + PREFIX_BYTES
+            if start > len(content):
+                raise PileError(_DAMAGED)
+            header = view[offset : offset + _HEADER.size]
+            input_index, count, first_row, payload_bytes, plain_bytes = _HEADER.unpack(header)
+            end = start + payload_bytes
+            digest = xxhash.xxh3_64(header)
+            digest.update(view[start:end])
+            if (
+                end > len(content)
+                or _CHECKSUM.unpack_from(view, start - _CHECKSUM.size)[0] != digest.intdigest()
+            ):
+                raise PileError(_DAMAGED)
+            payload = content[start:end]
+            if plain_bytes != payload_bytes and self._codec is not None:
+                payload = np.frombuffer(self._codec.decompress(payload, plain_bytes), np.uint8)
+            found.append(Slice(Origin(input_index, first_row), count, payload))
+            offset = end + -end % ALIGNMENT
+        return found
+
+
+def _compress(codec: pa.Codec, buffers: list[memoryview], plain_bytes: int) -> list[memoryview]:
+    """Return the buffers compressed into one, or unchanged if that is not smaller."""
+    # As bytes, because a memoryview of the output buffer would have its full capacity.
+    packed = codec.compress(b"".join(buffers), asbytes=True)
+    return [memoryview(packed)] if len(packed) < plain_bytes else buffers

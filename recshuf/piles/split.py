@@ -1,0 +1,87 @@
+"""The piles of several stores, filled at once: each record goes to the store of its part."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from recshuf.errors import CheckError
+from recshuf.records.digests import Digests, InputCounts, sum_digests
+from recshuf.records.provenance import find_ranges
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from recshuf.piles.footer import SetDescription
+    from recshuf.piles.slices import Origin
+    from recshuf.piles.store import RunPiles
+    from recshuf.records.batch import Records
+    from recshuf.records.digests import Digest
+    from recshuf.records.split import Split
+
+
+class SplitPiles:
+    """Piles of stores with the same sets, filled by many threads. Records have provenance.
+
+    Parameters
+    ----------
+    parts
+        One for each part of the split.
+    input_count
+        Number of inputs.
+    """
+
+    def __init__(self, parts: Sequence[RunPiles], split: Split, input_count: int) -> None:
+        self.codec = parts[0].codec
+        self.counts = [InputCounts(input_count) for _ in parts]
+        """Counts of the inputs in each part."""
+        self.sealed: list[list[int]] = [[] for _ in parts]
+        """Numbers of the sets of each part that are sealed."""
+        self._parts = parts
+        self._split = split
+        self._lock = threading.Lock()
+        """Guards counts and sealed sets; no other lock is taken under it."""
+
+    def add(self, set_index: int, origin: Origin, records: Records) -> None:
+        """Add a copy of some records to a pile set of each part that has some of them."""
+        ranges = find_ranges(records.batch)
+        edges = np.cumsum([0, *(one.rows for one in ranges)])
+        inputs = [one.input_index for one in ranges]
+        part_of_record = self._split.find_parts(ranges)
+        for part, piles in enumerate(self._parts):
+            index = np.flatnonzero(part_of_record == part)
+            if index.size:
+                own, own_edges = records.take(index), np.searchsorted(index, edges)
+                sizes = self.codec.count_bytes(own.batch, own_edges)
+                piles.add(set_index, origin, own)
+                with self._lock:
+                    self.counts[part].add(inputs, sizes, Digests.find(own, own_edges))
+
+    def complete(self, set_index: int, given: Digest, description: SetDescription) -> None:
+        """Declare a pile set complete in all parts, and check the digest of its records.
+
+        Raises
+        ------
+        CheckError
+            When the digest of all parts together is not `given`.
+        """
+        inputs = [source.index for source in description.sources]
+        digests = [counts.digest(inputs) for counts in self.counts]
+        if (found := sum_digests(digests)) != given:
+            raise CheckError(f"scatter: pile set {set_index}: {found.compare(given)} in all parts; run again")
+        for piles, counts, digest in zip(self._parts, self.counts, digests, strict=True):
+            sources = (replace(source, count=counts[source.index]) for source in description.sources)
+            piles.complete(set_index, digest, replace(description, sources=tuple(sources)))
+
+    def seal_next(self) -> int | None:
+        """Seal a complete pile set of any part, and return its number; None if there is none."""
+        for piles, sealed in zip(self._parts, self.sealed, strict=True):
+            set_index = piles.seal_next()
+            if set_index is not None:
+                with self._lock:
+                    sealed.append(set_index)
+                return set_index
+        return None

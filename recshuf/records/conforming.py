@@ -1,0 +1,261 @@
+"""Arrays as arrays of other types that hold the same values: fields by name, values in place of dictionaries.
+
+Decimals and the digits of their types: Arrow makes, reads and writes decimals that have more, or alters them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pt
+
+from recshuf.errors import ConversionError
+from recshuf.records.arrays import has_offsets, is_list_view, is_variable_list, view_offsets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def with_value_field(kind: pa.DataType, field: pa.Field) -> pa.DataType:
+    """Return the list type like `kind` (list, large list, their views, fixed size) with this value field."""
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(field, kind.list_size)
+    return pa.large_list(field) if str(kind).startswith("large") else pa.list_(field)
+
+
+def conform(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return the same values as an array of type `kind`, a type that unification found to hold them.
+
+    Fields of structs are found by name, unless they have the same names in the same order; those that are missing become
+    null. Nothing is copied where types agree.
+
+    Raises
+    ------
+    pyarrow.ArrowInvalid
+        When a value does not fit, such as a time outside the range of a finer unit.
+    """
+    if array.type == kind:
+        return array
+    if pa.types.is_dictionary(array.type):
+        return _conform_dictionary(array, kind)
+    if is_list_view(array.type):
+        return conform(_view_as_list(array), kind)
+    if pa.types.is_struct(kind) and pa.types.is_struct(array.type):
+        return _conform_struct(array, kind)
+    if is_variable_list(kind) and is_variable_list(array.type):
+        return _conform_list(_compact(array), kind)
+    if pa.types.is_map(kind) and pa.types.is_map(array.type):
+        return _conform_map(_compact(array), kind)
+    if pa.types.is_fixed_size_list(kind) and pa.types.is_fixed_size_list(array.type):
+        return _conform_fixed_list(_compact(array), kind)
+    made = array.cast(kind)
+    # Arrow does not see that a time overflows.
+    if pa.types.is_time(array.type) and pa.types.is_time(kind) and not made.cast(array.type).equals(array):
+        raise pa.ArrowInvalid(f"a time does not fit {kind}")
+    return made
+
+
+def _compact(array: pa.Array) -> pa.Array:
+    """Return lists that begin where their memory does, without the values of others, which a slice shares with them."""
+    if has_offsets(array.type):
+        offsets = view_offsets(array)
+        used = int(offsets[-1]) - int(offsets[0])
+    else:
+        used = len(array) * array.type.list_size
+    return array if used == len(array.values) and not array.offset else pa.concat_arrays([array])
+
+
+def _conform_dictionary(array: pa.DictionaryArray, kind: pa.DataType) -> pa.Array:
+    # First the values, because Arrow takes no views of text and bytes, and decodes nothing nested.
+    values = conform(array.dictionary, kind)
+    if values.offset:  # from which Arrow takes wrong values, see `take_rows`
+        values = pa.concat_arrays([values])
+    return values.take(array.indices)
+
+
+def _view_as_list(array: pa.Array) -> pa.Array:
+    """Return the same lists with offsets; `cast` fails if the last one is null."""
+    nulls = array.is_null()
+    sizes = np.where(nulls, 0, array.sizes.to_numpy(zero_copy_only=False))
+    offsets = pa.array(np.concatenate(([0], np.cumsum(sizes))), array.sizes.type)
+    make = pa.LargeListArray if str(array.type).startswith("large") else pa.ListArray
+    kind = with_value_field(array.type, array.type.value_field)
+    return make.from_arrays(offsets, array.flatten(), type=kind, mask=nulls if array.null_count else None)
+
+
+def _conform_struct(array: pa.StructArray, kind: pa.StructType) -> pa.Array:
+    children = []
+    has_same_names = [field.name for field in array.type] == [field.name for field in kind]
+    for place, field in enumerate(kind):
+        # Two fields may share a name, and then none is found by it.
+        index = place if has_same_names else array.type.get_field_index(field.name)
+        children.append(
+            pa.nulls(len(array), field.type) if index < 0 else conform(array.field(index), field.type)
+        )
+    if not children:
+        return array
+    mask = array.is_null() if array.null_count else None
+    return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)
+
+
+def _conform_list(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_large_list(kind) != pa.types.is_large_list(array.type):
+        array = array.cast(with_value_field(kind, array.type.value_field))
+    return _with_children(array, kind, [conform(array.values, kind.value_type)], buffer_count=2)
+
+
+def _conform_fixed_list(array: pa.FixedSizeListArray, kind: pa.FixedSizeListType) -> pa.Array:
+    return _with_children(array, kind, [conform(array.values, kind.value_type)], buffer_count=1)
+
+
+def _conform_map(array: pa.MapArray, kind: pa.MapType) -> pa.Array:
+    keys, items = conform(array.keys, kind.key_type), conform(array.items, kind.item_type)
+    entries = pa.StructArray.from_arrays([keys, items], fields=[kind.key_field, kind.item_field])
+    return _with_children(array, kind, [entries], buffer_count=2)
+
+
+def _with_children(
+    array: pa.Array, kind: pa.DataType, children: list[pa.Array], *, buffer_count: int
+) -> pa.Array:
+    """Return a compact array of lists with other values below its own validity and offsets."""
+    buffers = array.buffers()[:buffer_count]
+    return pa.Array.from_buffers(kind, len(array), buffers, array.null_count, children=children)
+
+
+_MOST_DIGITS = {128: 38, 256: 76}
+
+
+def has_decimals(kind: pa.DataType) -> bool:
+    """Tell whether a type is or holds a decimal, at any depth."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return has_decimals(kind.storage_type)
+    if pt.is_dictionary(kind):
+        return has_decimals(kind.value_type)
+    return pt.is_decimal(kind) or any(
+        has_decimals(kind.field(index).type) for index in range(kind.num_fields)
+    )
+
+
+def check_digits(array: pa.Array) -> None:
+    """Check the digits of all decimals of an array, at any depth.
+
+    Raises
+    ------
+    pyarrow.ArrowInvalid
+        When a value has more digits than its type.
+    """
+    kind = array.type
+    if not has_decimals(kind):
+        return
+    if isinstance(kind, pa.BaseExtensionType):
+        check_digits(array.storage)
+    elif pt.is_dictionary(kind):
+        check_digits(array.dictionary)
+    elif pt.is_struct(kind):
+        for child in array.flatten():
+            check_digits(child)
+    elif pt.is_decimal(kind):
+        misfit = _find_first(array, _validate)
+        if misfit is not None:
+            raise pa.ArrowInvalid(f"{array[misfit]} has more digits than {kind}")
+    else:
+        check_digits((_as_list(array) if pt.is_map(kind) else array).flatten())
+
+
+def roomy_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type as which Arrow is to read decimals of 128 or 256 bits from text, before `fit_digits`.
+
+    Arrow compares the digits that are written with the precision, and then shifts them by the scale without a check. The
+    type has room for this, as far as there is a wider one.
+
+    >>> roomy_type(pa.decimal128(30, 10))
+    Decimal256Type(decimal256(30, 10))
+    >>> roomy_type(pa.decimal128(5, -2))
+    Decimal128Type(decimal128(7, -2))
+    """
+    shifted = kind.precision + abs(kind.scale)
+    is_wide = shifted > _MOST_DIGITS[128] or kind.bit_width > 128
+    precision = min(kind.precision - min(kind.scale, 0), _MOST_DIGITS[256])
+    return (pa.decimal256 if is_wide else pa.decimal128)(precision, kind.scale)
+
+
+def fit_digits(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return text, or decimals of the `roomy_type` of a type, in that type.
+
+    Raises
+    ------
+    pyarrow.ArrowInvalid
+        When a value is no decimal, or has more digits than the type.
+    """
+    try:
+        return _fit(array, kind)
+    except pa.ArrowInvalid as error:
+        misfit = find_misfit(array, kind)
+        if misfit is None or not pt.is_decimal(array.type):
+            raise
+        raise pa.ArrowInvalid(f"{array[misfit]} has more digits") from error
+
+
+def find_misfit(array: pa.Array, kind: pa.DataType) -> int | None:
+    """Return the index of the first value for which `fit_digits` fails; None if there is none."""
+    return _find_first(array, lambda part: _fit(part, kind))
+
+
+def plain_decimals(array: pa.Array, field: str) -> pa.Array:
+    """Return decimals that Arrow writes with all digits before the point: `12300`, where a negative scale gives `1.23E+4`.
+
+    Raises
+    ------
+    ConversionError
+        When the type has more digits before the point than Arrow writes.
+    """
+    kind = array.type
+    if kind.scale >= 0:
+        return array
+    digits = kind.precision - kind.scale
+    if digits > _MOST_DIGITS[256]:
+        problem = f"{kind} has {digits} digits before the point, more than {_MOST_DIGITS[256]}"
+        raise ConversionError(field, problem, remedy="cast the column to float64 first")
+    return array.cast((pa.decimal128 if digits <= _MOST_DIGITS[128] else pa.decimal256)(digits, 0))
+
+
+def _as_list(array: pa.MapArray) -> pa.ListArray:
+    """Return a map as a list of its entries; Arrow flattens no maps."""
+    entries = pa.StructArray.from_arrays([array.keys, array.items], ["key", "value"])
+    kind, validity_and_offsets = pa.list_(entries.type), array.buffers()[:2]
+    return pa.Array.from_buffers(
+        kind, len(array), validity_and_offsets, offset=array.offset, children=[entries]
+    )
+
+
+def _fit(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    made = array.cast(roomy_type(kind)).cast(kind)
+    _validate(made)
+    return made
+
+
+def _validate(array: pa.Array) -> None:
+    array.validate(full=True)
+
+
+def _find_first(array: pa.Array, check: Callable[[pa.Array], object]) -> int | None:
+    """Return the index of the first value for which a check fails; None if there is none."""
+    first, count = 0, len(array)
+    if _passes(array, check):
+        return None
+    while count > 1:
+        half = count // 2
+        if _passes(array.slice(first, half), check):
+            first, half = first + half, count - half
+        count = half
+    return first
+
+
+def _passes(array: pa.Array, check: Callable[[pa.Array], object]) -> bool:
+    try:
+        check(array)
+    except pa.ArrowInvalid:
+        return False
+    return True

@@ -1,1 +1,0 @@
-"""Threads read the batches of inputs, in parts that are planned."""

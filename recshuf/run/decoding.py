@@ -1,0 +1,201 @@
+"""How native records become output records: by a decoder, with provenance columns if wanted.
+
+Checks that the options of a job fit its formats.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from recshuf.errors import UsageError
+from recshuf.formats import load_format
+from recshuf.interfaces import FieldAdder, SupportsPrefixInference
+from recshuf.job.options import OPTIONS, flag_of
+from recshuf.job.plan import Costs, sum_known
+from recshuf.records.keys import KEY_BYTES
+from recshuf.records.provenance import (
+    FILE_COLUMN,
+    PROVENANCE_BYTES,
+    ROW_COLUMN,
+    ProvenanceDecoder,
+    check_names,
+    check_stored_names,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from recshuf.interfaces import Decoder, InputSummary, Source
+    from recshuf.job.job import Job
+    from recshuf.run.inputs import ResolvedInputs
+
+
+def check_options(job: Job, source_name: str, target_name: str) -> None:
+    """Refuse options that would have no effect.
+
+    Raises
+    ------
+    UsageError
+        Names the option and its formats.
+    """
+    check_sides(job, source_name, target_name)
+    if job.quarantine is not None and (
+        source_name == target_name or not load_format(source_name).names.is_lines
+    ):
+        raise UsageError("--on-bad-record: for a conversion of jsonl, csv or text only; leave it out")
+    if job.options["provenance"] and target_name == "text":
+        raise UsageError("--provenance: text has no columns; give --to parquet or --to jsonl")
+    if job.options["provenance"] and source_name == target_name == "hdf5":
+        raise UsageError("--provenance: not possible from hdf5 to hdf5; give --to parquet")
+    if job.read.keeps_others and not source_name == target_name == "hdf5":
+        formats = f"{source_name} to {target_name}"
+        raise UsageError(f"--keep-others: for hdf5 to hdf5 only; here: {formats}; leave it out")
+    if job.read.schema is not None and source_name == target_name:
+        raise UsageError(f"--schema: {source_name} to {target_name} is no conversion; leave it out")
+    if job.write.nan_as_null and source_name == target_name:
+        raise UsageError(f"--nan-as-null: {source_name} to {target_name} is no conversion; leave it out")
+
+
+def check_sides(job: Job, source_name: str, target_name: str) -> None:
+    """Refuse options of formats that are not read or written.
+
+    Raises
+    ------
+    UsageError
+        Names the option and its formats.
+    """
+    names = {"records": (source_name, target_name), "inputs": (source_name,), "output": (target_name,)}
+    for side, concerned in names.items():
+        for name, option in OPTIONS.items():
+            if option.side == side and job.is_given(name) and not {*concerned} & {*option.formats}:
+                flags, formats = option.flags or flag_of(name), " or ".join(option.formats)
+                raise UsageError(f"{flags}: for {side} of {formats} only; here: {concerned[0]}")
+
+
+def check_streams(job: Job, source_name: str, target_name: str, *, to_stream: bool) -> None:
+    """Refuse formats that cannot be read from or written to a stream."""
+    for streams, name, what, remedy in (
+        (job.reads_stdin, source_name, "read from standard input", "give its path"),
+        (
+            to_stream,
+            target_name,
+            "written to standard output or a device",
+            "give a file or directory with -o",
+        ),
+    ):
+        if streams and not load_format(name).names.is_lines:
+            raise UsageError(f"{name} cannot be {what}, which cannot seek; {remedy}")
+
+
+_CONVERSION_FACTOR = 1.5
+"""Memory of a batch in table form, as a multiple of its native size; offsets and validity add to it."""
+_UNKNOWN_RECORD_BYTES = 32  # of inputs of unknown size
+_PREFIX_BYTES = 16 << 20  # of records from which a decoder may infer the schema
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """How records of the inputs are brought to the form of the output."""
+
+    converts: bool
+    """Whether the output format differs from that of the inputs."""
+    inner: Decoder | None
+    """Decodes records without provenance; None if they are written in native form."""
+    decoder: Decoder | None
+    """Appends the provenance columns to the result of `inner`, if they are wanted; else `inner`."""
+    infers_from_prefix: bool = False
+    """Whether `inner` infers the schema from a prefix of the records."""
+
+    @classmethod
+    def choose(cls, inputs: ResolvedInputs, to: str, *, provenance: bool) -> Decoding:
+        """Return how records of inputs are decoded for the format `to`.
+
+        Raises
+        ------
+        ConversionError
+            When the schema alone shows that a field has no table form.
+        UsageError
+            When provenance is wanted, and records cannot get columns or two inputs have the same name.
+        """
+        source, converts = inputs.source, inputs.format != to
+        inner = source.decoder() if converts else _choose_field_adder(source) if provenance else None
+        if inner is None or not provenance:
+            return cls(converts, inner, inner)
+        names = [one.name for one in source.inputs]
+        if inputs.stored is None:
+            check_names(names)
+        else:
+            check_stored_names(names, [one.record_count for one in source.inputs])
+        is_lean = to == "parquet" or isinstance(inner, FieldAdder)
+        return cls(converts, inner, ProvenanceDecoder(inner, names, as_dictionary=is_lean))
+
+    def infer_from_prefix(self, job: Job, source: Source) -> Decoding:
+        """Return a decoding that infers the schema from a prefix, or this one if that is not possible.
+
+        The inputs must be readable again. Changes the decoder.
+        """
+        inner = self.inner
+        if inner is None or inner.schema is not None or not isinstance(inner, SupportsPrefixInference):
+            return self
+        # In a sample, records that are left out must be valid, too. A resumed run must agree with finished shards.
+        # A task would see the first record that does not fit when others have written shards.
+        if job.quarantine is not None or job.options["head_count"] is not None or job.options["resume"]:
+            return self
+        if job.uses_tasks:
+            return self
+        ends = accumulate(one.native_bytes or 0 for one in source.inputs)
+        large = next((index for index, end in enumerate(ends) if end > _PREFIX_BYTES), None)
+        if large is None:
+            return self
+        inner.infer_from_prefix(large)
+        return replace(self, infers_from_prefix=True)
+
+    def count_table_bytes(self, inputs: Sequence[InputSummary]) -> int | None:
+        """Return the most memory of all records in table form; None if that is not known before they are read."""
+        records = sum_known([one.record_count for one in inputs])
+        native_bytes = sum_known([one.native_bytes for one in inputs])
+        if self.decoder is None or records is None or native_bytes is None:
+            return None
+        return self.decoder.table_bytes(records, native_bytes)
+
+    def find_costs(self, source: Source, sink_bytes: Callable[[int], int]) -> Costs:
+        """Return the memory needs of a run."""
+        grows = self.converts or isinstance(self.inner, FieldAdder)
+        costs = Costs(source.reading_bytes, sink_bytes, _CONVERSION_FACTOR if grows else 1.0)
+        if isinstance(self.decoder, ProvenanceDecoder):
+            return _add_provenance_costs(costs, source.inputs, self.decoder.column_bytes)
+        return costs
+
+
+def _choose_field_adder(source: Source) -> Decoder:
+    """Return a decoder that keeps records in native form and can add columns."""
+    adder = source.field_adder((FILE_COLUMN, ROW_COLUMN))
+    if adder is not None:
+        return adder
+    decoder = source.decoder()
+    if decoder.schema != source.schema:
+        raise UsageError("--provenance: this format takes no further columns; give --to parquet")
+    return decoder
+
+
+def _add_provenance_costs(costs: Costs, inputs: Sequence[InputSummary], column_bytes: int) -> Costs:
+    """Return the memory needs with provenance, which becomes columns of `column_bytes` per row."""
+    counted = [
+        (one.native_bytes, one.record_count) for one in inputs if one.native_bytes and one.record_count
+    ]
+    records = sum(count for _, count in counted)
+    record_bytes = sum(size for size, _ in counted) / records if records else _UNKNOWN_RECORD_BYTES
+    share = PROVENANCE_BYTES / record_bytes
+
+    def reading_bytes(block: int) -> int:
+        # Three copies of the provenance: as made, in pile order, and while it is reordered.
+        return costs.reading_bytes(block) + int(3 * share * block)
+
+    return replace(
+        costs,
+        reading_bytes=reading_bytes,
+        decoding_factor=costs.decoding_factor + column_bytes / (record_bytes + KEY_BYTES + PROVENANCE_BYTES),
+        provenance_bytes=PROVENANCE_BYTES,
+    )

@@ -1,0 +1,94 @@
+"""Engines: what runs independent tasks, here or elsewhere.
+
+The interface of an engine.
+
+The engine of a run whose tasks have been done by `recshuf task`.
+
+The engines by name.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
+
+from recshuf.job.options import ENGINES
+from recshuf.output.run_log import refuse_missing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Sequence
+
+    Task = TypeVar("Task")
+    Result = TypeVar("Result")
+
+
+class Engine(Protocol):
+    """Runs independent tasks."""
+
+    def run(
+        self, function: Callable[[Task], Result], tasks: Sequence[Task], workers: int
+    ) -> Generator[Result, None, None]:
+        """Yield the result of each task in order of completion; a generator, which its user closes.
+
+        A task may run twice, also at the same time, if a machine is lost; its result comes once.
+
+        Parameters
+        ----------
+        function
+            Runs a task. Unless the engine is local, function, tasks and results are pickled.
+        workers
+            Most tasks at a time, unless the engine itself knows what its machines can do.
+
+        Raises
+        ------
+        Exception
+            The first error of any task. No task is at work any more, or its machine was told to end it.
+        """
+        ...
+
+    def close(self) -> None:
+        """Leave the machines. Idempotent."""
+        ...
+
+
+class FinishedTasks:
+    """An `Engine` that runs nothing."""
+
+    def __init__(self, address: str | None, cores: int) -> None:
+        """Ignore the arguments."""
+
+    def run(
+        self,
+        function: Callable[[Task], Result],  # noqa: ARG002 # nothing is run
+        tasks: Sequence[Task],
+        workers: int,  # noqa: ARG002 # as above
+    ) -> Generator[Result, None, None]:
+        """See `Engine`.
+
+        Raises
+        ------
+        UsageError
+            When there are any tasks.
+        """
+        yield from ()
+        if tasks:
+            raise refuse_missing(tasks)
+
+    def close(self) -> None:
+        """See `Engine`."""
+
+
+"""The engine that is this process."""
+"""Module and class of each engine of tasks. The class takes an address, None for the default, and the cores of a task."""
+
+
+def open_engine(name: str, address: str | None, cores: int) -> Engine:
+    """Return an engine of tasks, importing its library only now.
+
+    Raises
+    ------
+    UsageError
+        When the library is missing, or nothing answers at the address.
+    """
+    module, _, kind = ENGINES[name].partition(":")
+    return cast("Engine", getattr(import_module(module), kind)(address, cores))

@@ -1,0 +1,358 @@
+"""Pass 2, gather: loads one pile after another, sorts each by key, and writes the shards.
+
+Shard k holds records ``bounds[k]`` to ``bounds[k + 1]`` of the shuffled order. A task writes consecutive
+shards; a pile on the border of two tasks is loaded by both. Records are digested after sorting, and the sum is
+compared with the digest of the records scattered to the piles.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left, bisect_right
+from collections import deque
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Protocol, Self
+
+import numpy as np
+
+from recshuf.errors import CheckError, Stopped
+from recshuf.job.plan import count_parts
+from recshuf.records.arrays import count_bytes
+from recshuf.records.digests import Digest, Digests, sum_digests
+from recshuf.system.threads import Pool, run_threads
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Sequence
+
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from recshuf.interfaces import Decoder, Sink
+    from recshuf.job.plan import Plan
+    from recshuf.job.report import Progress
+    from recshuf.records.batch import Records
+    from recshuf.records.keys import KeyRange
+
+
+_JOINED_BYTES = 2 << 20
+"""Smaller runs of piles cost more in calls than in bytes."""
+
+
+class OrderedReader(Protocol):
+    """A sequence of piles, loaded in order; see `PileReader`. Used by many threads."""
+
+    pile_count: int
+    counts: NDArray[np.int64]
+    key_range: KeyRange
+
+    def digest(self, piles: range) -> Digest:
+        """Return the digest of the records of consecutive piles."""
+        ...
+
+    def is_resident(self, pile: int) -> bool:
+        """Tell whether a pile is in memory."""
+        ...
+
+    def runs(self, first: int = 0) -> Iterator[range]:
+        """Yield the smallest runs that can be loaded, from pile `first` on."""
+        ...
+
+    def run_bytes(self, piles: range) -> int:
+        """Return the bytes of the records of a run."""
+        ...
+
+    def load_ordered(self, piles: range) -> Records | None:
+        """Return the records of consecutive runs in order; None if there are none."""
+        ...
+
+    def split(self, piles: range, part_count: int) -> Self:
+        """Return a reader of the records of a run in `part_count` finer piles; not called if `key_range.shift` is 0."""
+        ...
+
+    def close(self) -> None:
+        """Release what `split` made."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PileRun:
+    """Consecutive piles, small enough to be ordered at once; mostly one."""
+
+    store: OrderedReader
+    piles: range
+    first: int
+    """Position of the first record in the shuffled order."""
+    count: int
+    """Number of records."""
+    byte_count: int
+    """Bytes of the records."""
+
+    def suits(self, after: PileRun, most_bytes: int) -> bool:
+        """Tell whether the next run can be joined to this one within `most_bytes`."""
+        return (
+            self.store is after.store
+            and self.byte_count + after.byte_count <= most_bytes
+            and self.store.is_resident(self.piles.start) == self.store.is_resident(after.piles.start)
+        )
+
+    def join(self, after: PileRun) -> PileRun:
+        """Return this run and the next as one."""
+        piles = range(self.piles.start, after.piles.stop)
+        return PileRun(
+            self.store, piles, self.first, self.count + after.count, self.byte_count + after.byte_count
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SortedChunk:
+    """Records in shuffled order that all go to one shard, in table form if there is a decoder."""
+
+    batch: pa.RecordBatch
+    digest: Digest
+    """Digest of the records in native form."""
+
+
+def load_ordered(run: PileRun, edges: Sequence[int], decoder: Decoder | None) -> list[SortedChunk]:
+    """Return the records of a run in shuffled order, a chunk for each range ``edges[k]:edges[k + 1]`` of them.
+
+    Raises
+    ------
+    CheckError
+        When the piles do not hold the records scattered to them.
+    PileError
+        When spilled records are damaged.
+    """
+    records = run.store.load_ordered(run.piles)
+    if records is None:
+        raise RuntimeError(f"piles {run.piles} are empty")
+    digests = Digests.find(records, np.array(edges))
+    batch = records.batch
+    del records
+    if decoder is not None:
+        batch = decoder.decode(batch)
+    return [
+        SortedChunk(batch.slice(start, stop - start), digest)
+        for (start, stop), digest in zip(pairwise(edges), digests, strict=True)
+    ]
+
+
+def iterate_runs(
+    store: OrderedReader,
+    first: int,
+    stop: int,
+    largest_bytes: int,
+    joined_bytes: int = _JOINED_BYTES,
+    place: int = 0,
+) -> Iterator[PileRun | OrderedReader]:
+    """Yield the runs that cover records ``first`` to ``stop`` of the shuffled order.
+
+    Consecutive piles of up to `joined_bytes` are joined. A pile larger than `largest_bytes` is split. The reader of its
+    parts is yielded after their runs; the caller closes it when it has finished those.
+    """
+    held: PileRun | None = None
+    for run in _iterate_single_runs(store, first, stop, largest_bytes, joined_bytes, place):
+        if not isinstance(run, PileRun):
+            if held is not None:
+                yield held
+            held = None
+            yield run
+        elif held is None:
+            held = run
+        elif held.suits(run, min(joined_bytes, largest_bytes)):
+            held = held.join(run)
+        else:
+            yield held
+            held = run
+    if held is not None:
+        yield held
+
+
+def _iterate_single_runs(
+    store: OrderedReader, first: int, stop: int, largest_bytes: int, joined_bytes: int, place: int
+) -> Iterator[PileRun | OrderedReader]:
+    """Yield what `iterate_runs` does, without joining piles of this store."""
+    ends = place + np.cumsum(store.counts)
+    for piles in store.runs(int(np.searchsorted(ends, first, side="right"))):
+        begin = int(ends[piles.start] - store.counts[piles.start])
+        count = int(ends[piles.stop - 1]) - begin
+        if begin >= stop:
+            return
+        if not count:
+            continue
+        size = store.run_bytes(piles)
+        if size <= largest_bytes or count == 1 or not store.key_range.shift:
+            yield PileRun(store, piles, begin, count, size)
+            continue
+        parts = store.split(piles, count_parts(size, largest_bytes))
+        yield from iterate_runs(parts, first, stop, largest_bytes, joined_bytes, begin)
+        yield parts
+
+
+class Shards(Protocol):
+    """Destination of shards. Both methods are called in many threads."""
+
+    def open(self, shard: int) -> Sink:
+        """Open the sink of shard number `shard`."""
+        ...
+
+    def finish(self, shard: int, digest: Digest) -> None:
+        """Take over a shard whose sink is closed, with the digest of its records in native form."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class GatherTask:
+    """Which shards to write, and how."""
+
+    plan: Plan
+    bounds: Sequence[int]
+    """First record of each shard in the shuffled order, and the end of the last."""
+    finished: Collection[int] = ()
+    """Shards that are not to be written."""
+    joined_bytes: int = _JOINED_BYTES
+    """Consecutive piles are ordered together up to this size."""
+
+
+class Gather:
+    """Writes all shards from a filled pile store.
+
+    Locks: `_giants` comes before those of the store, of sinks and of `Shards`, which are taken while it is held.
+    """
+
+    def __init__(
+        self,
+        task: GatherTask,
+        store: OrderedReader,
+        shards: Shards,
+        decoder: Decoder | None,
+        progress: Progress,
+    ) -> None:
+        self._plan, self._bounds, self._joined_bytes = task.plan, task.bounds, task.joined_bytes
+        self._store = store
+        self._shards = shards
+        self._decoder = decoder
+        self._progress = progress
+        self._finished = task.finished
+        self._written: dict[int, Digest] = {}
+        self._stopped = threading.Event()
+        self._giants = threading.Lock()
+
+    def run(self) -> dict[int, Digest]:
+        """Write every shard that is not finished, and return the digest of each.
+
+        Raises
+        ------
+        Exception
+            The first error of any thread, after all threads have ended; open sinks have been aborted.
+        """
+        counts = self._store.counts
+        runs = sum(bool(counts[piles.start : piles.stop].any()) for piles in self._store.runs())
+        tasks = plan_tasks(len(self._bounds) - 1, self._plan.shard_writers, runs, self._finished)
+        with Pool(self._plan.gather_workers, "order") as loaders:
+            writes = [partial(self._write_shards, one, loaders) for one in tasks]
+            run_threads("write", writes, self._plan.shard_writers, self._stopped.set)
+        return self._written
+
+    def _write_shards(self, shards: range, loaders: Pool) -> None:
+        chunks = self._order(self._bounds[shards.start : shards.stop + 1], loaders)
+        for shard in shards:
+            wanted = self._bounds[shard + 1] - self._bounds[shard]
+            digest = Digest()
+            with self._shards.open(shard) as sink:
+                while digest.records < wanted:
+                    chunk = next(chunks)
+                    sink.write(chunk.batch)
+                    digest += chunk.digest
+                    self._progress.advance(chunk.batch.num_rows, count_bytes(chunk.batch))
+                    del chunk
+                    if self._stopped.is_set():
+                        raise Stopped
+            self._finish_shard(shard, sink, digest)
+
+    def _finish_shard(self, shard: int, sink: Sink, digest: Digest) -> None:
+        """Check the record counts of a shard, and pass it on."""
+        wanted = self._bounds[shard + 1] - self._bounds[shard]
+        for count, what in ((digest.records, "given"), (sink.record_count, "written")):
+            if count != wanted:
+                raise CheckError(
+                    f"gather: shard {shard}: {count:,} records {what}, {wanted:,} planned; run again, and report "
+                    "this as a fault"
+                )
+        self._written[shard] = digest
+        self._shards.finish(shard, digest)
+
+    def _is_giant(self, run: PileRun) -> bool:
+        """Tell whether a run exceeds the plan because of a single record. It must be alone in memory."""
+        return run.byte_count > self._plan.pile_bytes
+
+    def _order(self, bounds: Sequence[int], loaders: Pool) -> Iterator[SortedChunk]:
+        """Yield the records of consecutive shards in shuffled order, ordering some runs ahead."""
+        ahead: deque[Future[list[SortedChunk]]] = deque()
+
+        def submit(run: PileRun) -> Future[list[SortedChunk]]:
+            return loaders.submit(load_ordered, run, _find_edges(run, bounds), self._decoder)
+
+        try:
+            largest, joined = self._plan.pile_bytes, self._joined_bytes
+            for run in iterate_runs(self._store, bounds[0], bounds[-1], largest, joined):
+                if isinstance(run, PileRun) and not self._is_giant(run):
+                    ahead.append(submit(run))
+                    if len(ahead) >= self._plan.units_in_flight:
+                        yield from ahead.popleft().result()
+                    continue
+                while ahead:
+                    yield from ahead.popleft().result()
+                if isinstance(run, PileRun):
+                    with self._giants:
+                        yield from submit(run).result()
+                else:
+                    run.close()
+            while ahead:
+                yield from ahead.popleft().result()
+        finally:
+            for future in ahead:
+                future.cancel()
+            wait(ahead)
+
+
+def check_written(store: OrderedReader, wanted: int, shards: Iterable[Digest]) -> None:
+    """Compare the digest of all shards with that of all piles, unless only a sample of `wanted` records is written.
+
+    Raises
+    ------
+    CheckError
+        When the shards together were not given the records scattered to the piles.
+    """
+    if wanted != store.counts.sum():
+        return
+    found = sum_digests(shards)
+    given = store.digest(range(store.pile_count))
+    if found != given:
+        raise CheckError(f"gather: all shards: {found.compare(given)}; run again, and report this as a fault")
+
+
+def _find_edges(run: PileRun, bounds: Sequence[int]) -> list[int]:
+    """Return the positions in a run, relative to its first record, at which it is cut into chunks."""
+    begin, end = max(run.first, bounds[0]), min(run.first + run.count, bounds[-1])
+    inner = bounds[bisect_right(bounds, begin) : bisect_left(bounds, end)]
+    return [position - run.first for position in (begin, *inner, end)]
+
+
+def plan_tasks(shard_count: int, writers: int, run_count: int, finished: Collection[int] = ()) -> list[range]:
+    """Return ranges of consecutive shards, one for each task, of about the same number of records.
+
+    There are more tasks than writers, so that writers finish together. But tasks of few pile runs would load them repeatedly.
+
+    >>> plan_tasks(4, 2, 1000)
+    [range(0, 1), range(1, 2), range(2, 3), range(3, 4)]
+    >>> plan_tasks(5, 1, 8, finished={2})
+    [range(0, 2), range(3, 5)]
+    """
+    count = max(1, min(shard_count, max(writers, run_count // 8)))
+    edges = [shard_count * task // count for task in range(count + 1)]
+    cuts = {*edges, *(shard for shard in range(shard_count) if shard in finished)}
+    cuts |= {shard + 1 for shard in range(shard_count) if shard in finished}
+    return [range(start, stop) for start, stop in pairwise(sorted(cuts)) if start not in finished]

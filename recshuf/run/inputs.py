@@ -1,0 +1,127 @@
+"""The inputs of a job: which files and objects they are, without those of its own output."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING
+
+from recshuf.errors import UsageError
+from recshuf.formats import NameRules
+from recshuf.interfaces import InputFile
+from recshuf.piles.kept.folder import StoreFolder
+from recshuf.storage.reading.listing import InputLister, find_pattern, leave_out_output
+from recshuf.storage.reading.local_listing import name_stdin
+from recshuf.storage.reading.objects import Stores
+
+if TYPE_CHECKING:
+    from recshuf.interfaces import Source
+    from recshuf.job.job import Job
+    from recshuf.job.plan import InputSizes
+    from recshuf.job.report import Progress
+    from recshuf.output.stage import Destination
+    from recshuf.piles.kept.stored import StoredPiles
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedInputs:
+    """The inputs of a job, opened."""
+
+    format: str
+    files: list[InputFile]
+    source: Source
+    sizes: InputSizes
+    drop_page_cache: bool
+    """Whether the page cache cannot hold all files of the run, so that finished files are dropped from it."""
+    stored: StoredPiles | None = None
+    """The piles of a store that holds the records; None if they are read from the files."""
+
+
+def list_inputs(job: Job, destination: Destination | None, progress: Progress) -> list[InputFile]:
+    """Return the inputs of a job. Files of its output are left out, unless there are no others.
+
+    Parameters
+    ----------
+    destination
+        Where the output goes; None for standard output, or if there is none.
+
+    Raises
+    ------
+    RecshufError
+        When there are none, or one of them cannot be an input.
+    """
+    if job.reads_stdin:
+        stdin = job.options.get("stdin")
+        files = [InputFile("standard input", None, stdin) if stdin else name_stdin()]
+        _refuse_own_output(job, files)
+        return files
+
+    for name in job.inputs:
+        if StoreFolder(Path(name)).is_store:
+            raise UsageError(f"{name}: is a pile store; write it with recshuf gather {name} -o OUTPUT")
+    stores = Stores(job.storage, job.memory_bytes, job.workers)
+    files = InputLister(NameRules(job.options["format"]), progress.warn, stores).list_all(job.inputs)
+    _refuse_own_output(job, files)
+    _hint_at_directory(destination, files, progress)
+    output = _name_output(destination)
+    others = files if output is None else leave_out_output(files, job.inputs, output)
+    passed_over = len(files) - len(others)
+    if not passed_over or not others:
+        _warn_of_next_run(job, destination, files, progress)
+        return files
+    progress.warn(f"{output}: passed over {passed_over} of the inputs found, since this is the output")
+    return others
+
+
+def _name_output(destination: Destination | None) -> str | None:
+    """Return the path or URL of an output that an input can lie in; None if it is a stream."""
+    if destination is None or destination.local_path is not None or destination.is_stream:
+        path = None if destination is None else destination.local_path
+        return None if path is None else str(path)
+    return destination.name
+
+
+def _refuse_own_output(job: Job, files: list[InputFile]) -> None:
+    """Refuse an input that standard output is written to, which a shell has emptied or would append to."""
+    if not job.writes_stdout or job.options.get("stdout") or sys.stdout is None:
+        return
+    try:
+        target = os.fstat(sys.stdout.fileno())
+    except OSError:
+        return  # no file of the system
+    for file in files:
+        if file.path is None or file.stamp is None or file.stamp.inode != target.st_ino:
+            continue
+        if os.path.samestat(file.path.stat(), target):
+            raise UsageError(
+                f"{file.name} is also standard output, and > and >> change a file before it is read; give another file"
+            )
+
+
+def _hint_at_directory(destination: Destination | None, files: list[InputFile], progress: Progress) -> None:
+    if destination is None or destination.is_directory or destination.is_stream:
+        return
+    if len(files) > 1 and not PurePath(destination.name).suffix:
+        progress.warn(
+            f"{destination.name}: this is one file without a suffix; for a directory of shards, give {destination.name}/"
+        )
+
+
+def _warn_of_next_run(
+    job: Job, destination: Destination | None, files: list[InputFile], progress: Progress
+) -> None:
+    """Warn of an output that a later run on the same inputs would find among them."""
+    output = _name_output(destination)
+    if destination is None or destination.is_stream or output is None:
+        return
+    named = set(job.inputs)
+    single = {file.name for file in files if file.name in named}
+    patterns = [name for name in job.inputs if name not in single]
+    pattern = find_pattern(patterns, output, is_directory=destination.is_directory)
+    if pattern is not None:
+        progress.warn(
+            f"{output}: lies in the input {pattern}, and a later run on that reads it too; choose an "
+            "output elsewhere"
+        )

@@ -1,1 +1,0 @@
-"""The two passes: scatter, and gather into shards."""

@@ -1,0 +1,383 @@
+"""Resolves a job: opens its inputs, chooses formats and output, and makes the plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from recshuf.errors import MemoryLimitError, UsageError
+from recshuf.formats import (
+    check_output,
+    detect_format,
+    load_format,
+    name_by_content,
+    name_by_listing,
+    name_by_output,
+    suffix_compression,
+    suffix_delimiter,
+)
+from recshuf.interfaces import InputFile, SupportsStream
+from recshuf.job.parts import size_sets
+from recshuf.job.plan import Cut, Limits, Plan
+from recshuf.job.planner import make_plan, take_census
+from recshuf.output.local.destination import LocalDestination
+from recshuf.records.provenance import PROVENANCE_BYTES, extend_schema
+from recshuf.run.decoding import Decoding, check_options, check_sides, check_streams
+from recshuf.run.inputs import ResolvedInputs, list_inputs
+from recshuf.storage.reading.objects import count_read_bytes
+from recshuf.storage.urls import Url, is_url
+from recshuf.system.memory import available_bytes
+from recshuf.system.units import format_size, round_up
+
+if TYPE_CHECKING:
+    from recshuf.interfaces import Decoder, Format, Target, WriteOptions
+    from recshuf.job.job import Job
+    from recshuf.job.report import Progress
+    from recshuf.output.stage import Destination
+    from recshuf.piles.layout import PileLayout
+
+
+_COPIES = 3  # of the records, in files: inputs, piles and output
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedOutput:
+    """Where the output of a job goes, and how it is written."""
+
+    destination: Destination | None
+    """None for standard output."""
+    format: str
+    write: WriteOptions
+    cut: Cut
+
+    @property
+    def name(self) -> str:
+        """Name of the output in messages."""
+        return "standard output" if self.destination is None else self.destination.name
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedJob:
+    """A job with its opened inputs and its plan."""
+
+    job: Job
+    inputs: ResolvedInputs
+    output: ResolvedOutput
+    decoding: Decoding
+    plan: Plan
+    notes: tuple[str, ...] = ()
+    """What differs in the output, besides the order."""
+
+    @property
+    def decoder(self) -> Decoder | None:
+        """Decoder to the form of the output; None if that is the native form."""
+        return self.decoding.decoder
+
+    @property
+    def pile_schema(self) -> pa.Schema:
+        """Schema of the batches in piles."""
+        schema = self.inputs.source.schema
+        has_provenance = self.job.options["provenance"] or self.inputs.stored is not None
+        return extend_schema(schema) if has_provenance else schema
+
+    @property
+    def stream_compression(self) -> str:
+        """Compression of an output that is a stream."""
+        as_before = "none" if self.decoding.converts else self.inputs.source.compression
+        return self.output.write.compression or as_before or "none"
+
+    @property
+    def keeps_size(self) -> bool:
+        """Whether the output will be about as large as the inputs."""
+        is_as_before = self.output.write.compression in (None, self.inputs.source.compression)
+        return is_as_before and not self.decoding.converts
+
+    def open_target(self) -> Target:
+        """Return the target, once every record has been observed.
+
+        Raises
+        ------
+        MemoryLimitError
+            When the columns that were found need more memory than the limit. The plan knows those of a schema.
+        """
+        source, schema = self.inputs.source, self.find_table_schema()
+        layout = None if self.decoding.converts else source.layout
+        # One shard of several is read again for its checksum.
+        drop_page_cache = self.inputs.drop_page_cache and self.plan.shard_count == 1
+        write = replace(
+            self.output.write,
+            drop_page_cache=drop_page_cache,
+            table_bytes=self.decoding.count_table_bytes(source.inputs),
+        )
+        schema = source.schema if schema is None else schema
+        target = load_format(self.output.format).open_target(schema, layout, write)
+        if (needed := target.sink_bytes(1)) > self.job.memory_bytes:
+            raise MemoryLimitError(
+                f"writing {len(schema):,} columns needs at least {format_size(round_up(needed))} of memory, and the limit is "
+                f"{format_size(self.job.memory_bytes)}; raise --memory"
+            )
+        return target
+
+    def find_table_schema(self) -> pa.Schema | None:
+        """Return the table schema of the output, once every record has been observed; None for native form."""
+        return None if self.decoder is None else self.decoder.finish()
+
+    def scan_fully(self) -> ResolvedJob:
+        """Return the same job with a decoder that must observe every record."""
+        return replace(self, decoding=_choose_decoding(self.job, self.inputs, self.output.format))
+
+
+def find_destination(job: Job) -> Destination | None:
+    """Return where the output goes; None for standard output.
+
+    Raises
+    ------
+    UsageError
+        When the output is a stream and an option asks for shards, or an option is not possible for a URL.
+    """
+    destination: Destination | None = None
+    if is_url(job.output or ""):
+        return _find_object_destination(job)
+    if not job.writes_stdout:
+        destination = LocalDestination.of(job.output or "", wants_shards=job.cut is not None)
+    if job.cut is not None and (destination is None or destination.is_stream):
+        raise UsageError("shards cannot go to standard output or a device; give a directory with -o")
+    return destination
+
+
+def _find_object_destination(job: Job) -> Destination:
+    from recshuf.output.objects.destination import ObjectDestination
+
+    url = Url.parse(job.output or "")
+    return ObjectDestination(
+        url,
+        job.storage,
+        wants_shards=job.cut is not None,
+        temp_dir=job.temp_dir,
+        memory_bytes=job.memory_bytes,
+        workers=job.workers,
+    )
+
+
+def resolve_job(
+    job: Job, destination: Destination | None, progress: Progress, piles: PileLayout | None = None
+) -> ResolvedJob:
+    """Open the inputs, and plan.
+
+    Parameters
+    ----------
+    piles
+        The pile layout of the run to continue.
+
+    Raises
+    ------
+    RecshufError
+        When the job cannot be run.
+    """
+    files = list_inputs(job, destination, progress)
+    given, to = _choose_formats(job, destination, files)
+    _check(job, destination, given, to)
+    _warn_of_lost_columns(job, given, files, progress)
+    inputs = _open_inputs(job, given, files)
+    return _plan(job, destination, inputs, to, progress, piles)
+
+
+def resolve_opened(
+    job: Job, destination: Destination | None, inputs: ResolvedInputs, piles: PileLayout, progress: Progress
+) -> ResolvedJob:
+    """Plan a job whose inputs are open, or whose records are in a pile store.
+
+    Raises
+    ------
+    RecshufError
+        When the job cannot be run.
+    """
+    to = load_format(_find_target_name(job, destination) or inputs.format)
+    _check(job, destination, load_format(inputs.format), to)
+    return _plan(job, destination, inputs, to, progress, piles)
+
+
+def resolve_inputs(job: Job, files: list[InputFile]) -> ResolvedInputs:
+    """Open the inputs of a job without an output, which `list_inputs` returned.
+
+    Raises
+    ------
+    RecshufError
+        When they cannot be read.
+    """
+    given = load_format(job.options["format"] or _detect_format(job, files, None))
+    check_sides(job, given.names.name, given.names.name)
+    return _open_inputs(job, given, files)
+
+
+def _check(job: Job, destination: Destination | None, given: Format, to: Format) -> None:
+    check_options(job, given.names.name, to.names.name)
+    check_streams(
+        job, given.names.name, to.names.name, to_stream=destination is None or destination.is_stream
+    )
+
+
+def _plan(
+    job: Job,
+    destination: Destination | None,
+    inputs: ResolvedInputs,
+    to: Format,
+    progress: Progress,
+    piles: PileLayout | None,
+) -> ResolvedJob:
+    decoding = _choose_decoding(job, inputs, to.names.name)
+    output = _choose_output(job, destination, inputs, to)
+    target = _preview_target(inputs, output, decoding)
+    for note in target.notes:
+        progress.warn(note)
+    costs = decoding.find_costs(inputs.source, target.sink_bytes)
+    limits = find_limits(job, destination)
+    plan = make_plan(inputs.sizes, limits, costs, output.cut, job.options["head_count"], piles)
+    if job.temp_url is not None:
+        plan = replace(plan, spilled_to=str(job.temp_url))
+    plan = _count_disk_bytes(job, plan, destination, target)
+    if _can_read_again(inputs, destination):
+        decoding = decoding.infer_from_prefix(job, inputs.source)
+    return ResolvedJob(job, inputs, output, decoding, plan, target.notes)
+
+
+def _count_disk_bytes(job: Job, plan: Plan, destination: Destination | None, target: Target) -> Plan:
+    """Return the plan with the disk space that this destination needs."""
+    if destination is None:
+        return plan
+    output_bytes = plan.peak_disk_bytes - plan.spilled_bytes
+    appends = isinstance(target, SupportsStream)
+    kept_bytes = destination.count_disk_bytes(
+        output_bytes, plan.shard_count, plan.shard_writers, appends=appends
+    )
+    spilled_bytes = plan.spilled_bytes
+    if plan.spilled_to:
+        # Each worker has a set on the disk before it is uploaded.
+        spilled_bytes = min(spilled_bytes, job.workers * size_sets(plan, spilled_bytes))
+    return replace(plan, peak_disk_bytes=spilled_bytes + kept_bytes)
+
+
+def find_limits(job: Job, destination: Destination | None = None) -> Limits:
+    """Return what a job may use."""
+
+    def count_reserved_bytes(memory_bytes: int) -> int:
+        written_bytes = 0 if destination is None else destination.count_memory_bytes(memory_bytes)
+        return written_bytes + object_count * count_read_bytes(memory_bytes, job.workers)
+
+    object_count = sum([any(map(is_url, job.inputs)), job.temp_url is not None])
+    return Limits(
+        job.memory_bytes,
+        job.workers,
+        job.read.max_record_bytes,
+        job.options["piles"],
+        job.options["spill_compression"],
+        count_reserved_bytes=count_reserved_bytes,
+        spills_all=job.uses_tasks,
+    )
+
+
+def _warn_of_lost_columns(job: Job, given: Format, files: list[InputFile], progress: Progress) -> None:
+    """Warn of columns that only the names of folders hold."""
+    if given.names.reads_partitions or job.options["provenance"]:
+        return
+    file = next((one for one in files if one.partitions), None)
+    if file is not None:
+        names = ", ".join(key for key, _ in file.partitions)
+        progress.warn(
+            f"{file.name}: the columns of its folders ({names}) are not read for {given.names.name}, and the output lacks "
+            "them; --provenance keeps the paths of inputs"
+        )
+
+
+def _choose_formats(
+    job: Job, destination: Destination | None, files: list[InputFile]
+) -> tuple[Format, Format]:
+    """Return the formats of inputs and output."""
+    to = _find_target_name(job, destination)
+    given = job.options["format"] or _detect_format(job, files, to)
+    return load_format(given), load_format(to or given)
+
+
+def _find_target_name(job: Job, destination: Destination | None) -> str | None:
+    """Return the format of the output, as it is asked for; None if it is that of the inputs."""
+    to = job.options["to"]
+    if not to and destination is not None and not destination.is_directory:
+        to = name_by_output(job.output or "")
+    return to
+
+
+def _detect_format(job: Job, files: list[InputFile], target_name: str | None) -> str:
+    """Return the format of the inputs. A stream without a known suffix has that of the output, else text."""
+    are_streams = job.reads_stdin or all(
+        file.stamp is None and name_by_listing(file) is None for file in files
+    )
+    if not are_streams:
+        return detect_format(files)
+    # A file after < is detected by content. Only text, JSONL and CSV are ambiguous.
+    if files[0].stamp is not None and not load_format(found := name_by_content(files[0])).names.is_lines:
+        return found
+    if target_name is not None and not load_format(target_name).names.is_lines:
+        raise UsageError(
+            f"{files[0].name} into {target_name}: its lines may be text, JSON or CSV; give --format text, --format jsonl or --format csv"
+        )
+    return target_name or "text"
+
+
+def _open_inputs(job: Job, given: Format, files: list[InputFile]) -> ResolvedInputs:
+    drop_page_cache = _COPIES * sum(file.stamp.size for file in files if file.stamp) > available_bytes()
+    source = given.open_source(files, replace(job.read, drop_page_cache=drop_page_cache))
+    sizes = take_census(source.inputs, PROVENANCE_BYTES if job.options["provenance"] else 0)
+    return ResolvedInputs(given.names.name, files, source, sizes, drop_page_cache)
+
+
+def _choose_decoding(job: Job, inputs: ResolvedInputs, to: str) -> Decoding:
+    return Decoding.choose(inputs, to, provenance=job.options["provenance"])
+
+
+def _choose_output(
+    job: Job, destination: Destination | None, inputs: ResolvedInputs, to: Format
+) -> ResolvedOutput:
+    is_directory = destination is not None and destination.is_directory
+    write = job.write
+    if write.compression is None:
+        write = replace(write, compression=_choose_compression(destination, inputs, to))
+    elif write.compression not in to.names.compressions:
+        raise UsageError(
+            f"--compression {write.compression} is not possible for {to.names.name}; choose one of "
+            f"{', '.join(to.names.compressions)}"
+        )
+    if write.delimiter is None and destination is not None and not destination.is_directory:
+        write = replace(write, delimiter=suffix_delimiter(destination.name))
+    if destination is not None and not is_directory:
+        check_output(job.output or "", to.names, job.write.compression)
+    cut = job.cut or Cut(shards=len(inputs.source.inputs) if is_directory else 1)
+    return ResolvedOutput(destination, to.names.name, write, cut)
+
+
+def _choose_compression(destination: Destination | None, inputs: ResolvedInputs, to: Format) -> str | None:
+    """Return the compression by the suffix of the output, else in a conversion that of the inputs; None if neither applies."""
+    compression = None
+    if destination is not None and not destination.is_directory:
+        compression = suffix_compression(destination.name, to.names)
+    inherited = inputs.source.compression if inputs.format != to.names.name else None
+    if compression is None and inherited != "none" and inherited in to.names.compressions:
+        compression = inherited
+    return compression
+
+
+def _preview_target(inputs: ResolvedInputs, output: ResolvedOutput, decoding: Decoding) -> Target:
+    """Return a target before anything is read, so that fields it cannot hold are refused early."""
+    source, decoder, target = inputs.source, decoding.decoder, load_format(output.format)
+    write = replace(output.write, table_bytes=decoding.count_table_bytes(source.inputs))
+    schema = source.schema if decoder is None else decoder.schema
+    if schema is not None:
+        return target.open_target(schema, None if decoding.converts else source.layout, write)
+    return target.open_target(pa.schema([("text", pa.string())]), None, write)
+
+
+def _can_read_again(inputs: ResolvedInputs, destination: Destination | None) -> bool:
+    """Tell whether inputs can be read twice, and shards be rewritten."""
+    is_stream = destination is None or destination.is_stream
+    return not is_stream and all(one.file_bytes is not None for one in inputs.source.inputs)

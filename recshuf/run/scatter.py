@@ -1,0 +1,244 @@
+"""Pass 1, scatter: reads all inputs and appends each record to the pile of its key."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from recshuf.errors import CheckError
+from recshuf.piles.footer import SetDescription, SetSource
+from recshuf.piles.slices import Origin
+from recshuf.records.batch import Records, split_ranges
+from recshuf.records.batch_groups import whole_inputs
+from recshuf.records.digests import Digests, InputCounts
+from recshuf.records.keys import draw_keys
+from recshuf.records.provenance import add_provenance
+from recshuf.records.reader import InputReader, ReadingPlan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from recshuf.interfaces import BadRecords, Source
+    from recshuf.job.plan import Plan
+    from recshuf.job.report import Progress
+    from recshuf.piles.codec import RecordCodec
+    from recshuf.records.batch import RowRange
+    from recshuf.records.batch_groups import InputPart
+    from recshuf.records.digests import Digest, InputCount
+
+
+@dataclass(frozen=True, slots=True)
+class ScatterTask:
+    """Inputs to read, and the plan."""
+
+    source: Source
+    plan: Plan
+    seed: int
+    """Seed of the keys."""
+    finished: Mapping[int, InputCount] = field(default_factory=dict)
+    """Counts of the inputs in adopted pile sets. They are not read, unless the decoder must observe every record."""
+    adds_provenance: bool = False
+    """Whether batches in the store have provenance as their last column."""
+    stream: tuple[int, ...] = ()
+    """First numbers of the spawn keys of all keys; see `draw_keys`."""
+    parts: Sequence[InputPart] | None = None
+    """What to read; at most one part of each input. Default: all inputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScatterCallbacks:
+    """Callbacks of a scatter, called in many threads."""
+
+    on_bad: Callable[[int, int, BadRecords, pa.RecordBatch], None] | None = None
+    """Gets bad records: input, first row of the batch, their positions, and the batch. None if the decoder raises an
+    error instead."""
+    on_input: Callable[[int], None] | None = None
+    """Gets the index of each finished input."""
+    on_set: Callable[[int], None] | None = None
+    """Gets the number of each pile set once it is sealed."""
+
+
+class Piles(Protocol):
+    """What a scatter fills; see `RunPiles`."""
+
+    codec: RecordCodec
+
+    def add(self, set_index: int, origin: Origin, records: Records) -> None:
+        """Add a copy of some records to a pile set."""
+        ...
+
+    def complete(self, set_index: int, given: Digest, description: SetDescription) -> None:
+        """Declare a pile set complete."""
+        ...
+
+    def seal_next(self) -> int | None:
+        """Seal a complete pile set, and return its number; None if there is none."""
+        ...
+
+
+class Observer(Protocol):
+    """Sees the records that are scattered; see `Decoder`."""
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """Table schema, if it is known before all records have been seen."""
+        ...
+
+    def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> BadRecords | None:
+        """Look at the records of a batch, in any order of batches and in many threads."""
+        ...
+
+
+class Scatter:
+    """Reads all inputs of a source into a pile store."""
+
+    def __init__(
+        self,
+        task: ScatterTask,
+        store: Piles,
+        observer: Observer | None,
+        progress: Progress,
+        callbacks: ScatterCallbacks = ScatterCallbacks(),
+    ) -> None:
+        self._task = task
+        self._plan = plan = task.plan
+        self._store = store
+        self._observer = observer
+        self._progress = progress
+        self._callbacks = callbacks
+        inputs = range(len(task.source.inputs))
+        self._bad_counts = [0] * len(inputs)
+        self._counts = InputCounts(len(inputs))
+        for index, count in task.finished.items():
+            self._counts.put(index, count)
+        parts = whole_inputs(task.source) if task.parts is None else task.parts
+        self._own_inputs: dict[int, list[int]] = {}
+        """Inputs of each pile set that are read."""
+        for part in parts:
+            if part.input_index not in task.finished:
+                self._own_inputs.setdefault(plan.set_of_input[part.input_index], []).append(part.input_index)
+        self._inputs_left = Counter({set_index: len(own) for set_index, own in self._own_inputs.items()})
+        self._lock = threading.Lock()
+        """Guards the counts; no other lock is taken under it."""
+        must_see = observer is not None and (observer.schema is None or callbacks.on_bad is not None)
+        chosen = [part for part in parts if must_see or part.input_index not in task.finished]
+        reading = ReadingPlan(plan.scatter_workers, plan.block_bytes, plan.max_record_bytes)
+        self._reading = InputReader(task.source, reading, chosen, self._scatter, self._finish_inputs)
+
+    def run(self) -> InputCounts:
+        """Read everything and return the counts of each input.
+
+        Raises
+        ------
+        CheckError
+            When records got lost.
+        RecshufError
+            The first error of any thread, after all threads have ended.
+        """
+        self._reading.run("scatter")
+        self._check_rows()
+        return self._counts
+
+    def _check_rows(self) -> None:
+        """Check that every row was added to the store or is bad."""
+        for index, count in enumerate(self._counts.records.tolist()):
+            done, rows = count + self._bad_counts[index], self._reading.rows_of(index)
+            if done != rows and (index not in self._task.finished or rows):
+                raise CheckError(
+                    f"scatter: {self._task.source.inputs[index].name}: {done:,} records passed on, {rows:,} read; "
+                    "run again, and report this as a fault"
+                )
+
+    def _finish_inputs(self, inputs: Sequence[int]) -> None:
+        """Complete the pile sets that have no inputs left."""
+        if self._callbacks.on_input is not None:
+            for index in inputs:
+                self._callbacks.on_input(index)
+        ended = Counter(
+            self._plan.set_of_input[index] for index in inputs if index not in self._task.finished
+        )
+        with self._lock:
+            self._inputs_left.subtract(ended)
+            complete = [set_index for set_index in ended if not self._inputs_left[set_index]]
+        for set_index in complete:
+            own = self._own_inputs[set_index]
+            self._store.complete(set_index, self._counts.digest(own), self._describe(own))
+            self._seal_sets()
+
+    def _describe(self, inputs: Sequence[int]) -> SetDescription:
+        """Return the description of a pile set; the counts of its inputs are final."""
+        names = self._task.source.inputs
+        sources = (SetSource(index, names[index].name, self._counts[index]) for index in inputs)
+        return SetDescription(self._task.seed, tuple(sources), self._task.stream)
+
+    def _seal_sets(self) -> None:
+        """Seal complete pile sets."""
+        while (set_index := self._store.seal_next()) is not None:
+            if self._callbacks.on_set is not None:
+                self._callbacks.on_set(set_index)
+
+    def _scatter(self, batch: pa.RecordBatch, ranges: list[RowRange]) -> None:
+        """Add consecutive records to the store, those of one pile set together."""
+        bad = self._observe(batch, ranges)
+        edges = np.cumsum([0, *(one.rows for one in ranges)])
+        byte_count = int(self._store.codec.count_bytes(batch, edges[[0, -1]])[0])
+        batch = add_provenance(batch, ranges) if self._task.adds_provenance else batch
+        records = Records(draw_keys(self._task.seed, ranges, self._task.stream), batch)
+        if bad.size:
+            records = records.take(np.delete(np.arange(batch.num_rows), bad))
+            edges -= np.searchsorted(bad, edges)
+        set_of_input = self._plan.set_of_input
+        for set_index, group in groupby(
+            range(len(ranges)), key=lambda k: set_of_input[ranges[k].input_index]
+        ):
+            chosen = list(group)
+            part = edges[chosen[0] : chosen[-1] + 2]
+            if part[0] < part[-1]:
+                inside = [ranges[index] for index in chosen]
+                self._add(set_index, inside, records.slice(part[0], part[-1]), part - part[0])
+        self._progress.advance(batch.num_rows, byte_count)
+
+    def _observe(self, batch: pa.RecordBatch, ranges: list[RowRange]) -> NDArray[np.int64]:
+        """Return the ascending positions of records not to add: bad ones, and those of finished inputs."""
+        finished = self._task.finished
+        if self._observer is None and not finished:
+            return np.zeros(0, np.int64)
+        found, start = [], 0
+        for part, input_index, first_row in split_ranges(batch, ranges):
+            bad = self._judge(part, input_index, first_row)
+            found.append(start + (np.arange(part.num_rows) if input_index in finished else bad))
+            start += part.num_rows
+        return np.concatenate(found)
+
+    def _judge(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> NDArray[np.int64]:
+        """Let records be observed, and return the positions of bad ones."""
+        bad = None
+        if self._observer is not None and batch.num_rows:
+            bad = self._observer.observe(batch, input_index, first_row)
+        if bad is None:
+            return np.zeros(0, np.int64)
+        if self._callbacks.on_bad is None:
+            raise RuntimeError("an observer returned bad records unasked")
+        self._callbacks.on_bad(input_index, first_row, bad, batch)
+        with self._lock:
+            self._bad_counts[input_index] += len(bad.index)
+        return bad.index
+
+    def _add(
+        self, set_index: int, ranges: list[RowRange], records: Records, edges: NDArray[np.int64]
+    ) -> None:
+        """Add records to a pile set; range k of `ranges` has records ``edges[k]:edges[k + 1]``."""
+        digests = Digests.find(records, edges)
+        sizes = self._store.codec.count_bytes(records.batch, edges)
+        self._store.add(set_index, Origin(ranges[0].input_index, ranges[0].first_row), records)
+        with self._lock:
+            self._counts.add([one.input_index for one in ranges], sizes, digests)
+        self._seal_sets()

@@ -1,0 +1,272 @@
+"""Destinations of shards: the work folder, with a journal entry for each synced shard, or a stream.
+
+Errors of the operating system while shards are written, as users are told of them.
+
+Tasks of the second pass: read the pile sets of all tasks, and write some shards each.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing, contextmanager
+from itertools import pairwise
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+from recshuf.errors import DamagedSetError, OutputError, PileError, RecshufError, UsageError
+from recshuf.interfaces import SupportsStream
+from recshuf.job.plan import shard_bounds
+from recshuf.job.report import SilentProgress
+from recshuf.output.run_log import name_result, read_results
+from recshuf.output.stage import FinishedShard
+from recshuf.piles.regions import PileReader
+from recshuf.records.digests import Digest, InputCounts
+from recshuf.run.gather import Gather, GatherTask
+from recshuf.run.header import describe_shard
+from recshuf.run.open_run import adopt_set, merge_states
+from recshuf.system.paths import write_error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from contextlib import ExitStack
+    from pathlib import Path
+
+    from recshuf.interfaces import Sink, Target
+    from recshuf.job.report import Progress
+    from recshuf.output.stage import ShardKeeper, TaskShards, Transaction
+    from recshuf.run.gather import Shards
+    from recshuf.run.open_run import OpenRun, Workspace
+    from recshuf.run.resolve import ResolvedJob
+
+
+class _ShardFiles:
+    """Shards as local files, or as streams of a keeper, which takes them over once they are closed."""
+
+    def __init__(
+        self,
+        resolved: ResolvedJob,
+        work: Transaction,
+        target: Target,
+        keeper: ShardKeeper,
+        shard_bytes: int,
+    ) -> None:
+        self._work = work
+        self._shard_bytes = shard_bytes
+        self._target = target
+        self._keeper = keeper
+        self._threads = resolved.plan.sink_threads
+        self._schema = resolved.find_table_schema()
+
+    def open(self, shard: int) -> Sink:
+        path = self._work.path_of(shard, self._target.suffix)
+        return open_sink(self._keeper, self._target, path, self._shard_bytes, self._threads)
+
+    def finish(self, shard: int, digest: Digest) -> None:
+        path = self._work.path_of(shard, self._target.suffix)
+        self._keeper.add(FinishedShard(shard, path, digest, self._schema))
+
+
+class _StreamedShard:
+    """The only shard, in a stream."""
+
+    def __init__(self, resolved: ResolvedJob, workspace: Workspace, target: Target) -> None:
+        if workspace.stream is None or not isinstance(target, SupportsStream):
+            raise UsageError(f"{resolved.output.format} cannot be written to a stream; give a file with -o")
+        self._stream, self._target = workspace.stream, target
+        self._threads = resolved.plan.sink_threads
+
+    def open(self, shard: int) -> Sink:  # noqa: ARG002 - there is one
+        return self._target.open_stream(self._stream, self._threads)
+
+    def finish(self, shard: int, digest: Digest) -> None:
+        pass
+
+
+def open_sink(keeper: ShardKeeper, target: Target, path: Path, shard_bytes: int, threads: int) -> Sink:
+    """Return the sink of a shard of about this size: in a stream of the keeper, or else in a file."""
+    if isinstance(target, SupportsStream):
+        stream = keeper.open_stream(path, shard_bytes)
+        if stream is not None:
+            return target.open_stream(stream, threads)
+    return target.open(path, threads)
+
+
+@contextmanager
+def open_shards(
+    resolved: ResolvedJob, workspace: Workspace, target: Target, shard_bytes: int
+) -> Iterator[Shards]:
+    """Give where shards of about this size go; at the end all are durable and noted, unless there is an error."""
+    work = workspace.work
+    if work is None:
+        yield _StreamedShard(resolved, workspace, target)
+        return
+
+    def note(shard: FinishedShard) -> None:
+        work.journal.note(describe_shard(shard))
+
+    keeper = work.open_keeper(note, drop_page_cache=resolved.inputs.drop_page_cache)
+    try:
+        yield _ShardFiles(resolved, work, target, keeper, shard_bytes)
+        keeper.finish()
+    finally:
+        # Only when no thread writes entries is it known whether finished parts are left for a later run.
+        keeper.close()
+
+
+def take_over_shards(
+    resolved: ResolvedJob, workspace: Workspace, target: Target, bounds: Sequence[int], progress: Progress
+) -> dict[int, Digest]:
+    """Return the unchanged shards of an earlier run; delete all others.
+
+    Raises
+    ------
+    OutputError
+        When a committed shard has changed.
+    """
+    work, earlier = workspace.work, workspace.earlier
+    if work is None or earlier is None:
+        return {}
+    names = [work.path_of(shard, target.suffix).name for shard in range(len(bounds) - 1)]
+    finished, damaged = earlier.find_shards(bounds, names, resolved.find_table_schema(), work)
+    if damaged and work.is_committed:
+        raise OutputError(
+            f"{resolved.output.name}: is complete, but {damaged[0]} has changed since; delete {work.name} to "
+            "start anew"
+        )
+    for name in damaged:
+        progress.warn(f"{name}: has changed since it was written; it is written again")
+    work.keep_only({names[shard] for shard in finished})
+    return finished
+
+
+def find_largest(bounds: Sequence[int], byte_count: int) -> int:
+    """Return the approximate bytes of the largest of some shards, which have `byte_count` bytes together."""
+    largest = max((stop - start for start, stop in pairwise(bounds)), default=0)
+    return byte_count * largest // max(1, bounds[-1])
+
+
+def cut_shards(resolved: ResolvedJob, counts: InputCounts) -> tuple[list[int], int]:
+    """Return the bounds of the shards, independent of the plan, and their approximate bytes."""
+    records, head_count = counts.record_count, resolved.job.options["head_count"]
+    wanted = records if head_count is None else min(records, head_count)
+    file_bytes = resolved.inputs.sizes.file_bytes
+    if file_bytes is None or not resolved.keeps_size:
+        file_bytes = counts.byte_count
+    bounds = shard_bounds(resolved.output.cut, wanted, file_bytes * wanted // max(1, records))
+    return bounds, counts.byte_count * wanted // max(1, records)
+
+
+@contextmanager
+def name_output(resolved: ResolvedJob, folder: Path | None) -> Iterator[None]:
+    """Have errors of the operating system name the output.
+
+    Parameters
+    ----------
+    folder
+        Where shards are written; None for a stream.
+
+    Raises
+    ------
+    OutputError
+        In place of an `OSError`. A `BrokenPipeError` stays: the reader has closed the pipe, which is no failure.
+    """
+    try:
+        yield
+    except (BrokenPipeError, RecshufError):
+        raise
+    except OSError as error:
+        needed = resolved.plan.peak_disk_bytes
+        raise write_error(error, resolved.output.name, folder, needed) from error
+
+
+def gather_shards(opened: OpenRun, number: int, cleanup: ExitStack) -> dict[str, Any]:
+    """Write some shards to a folder of its own, and describe them; `cleanup` deletes them.
+
+    Raises
+    ------
+    UsageError
+        When pile sets are missing.
+    RecshufError
+        When they cannot be read, or shards cannot be written.
+    """
+    results = [*read_results(opened.tasks, opened.run.id, opened.run.tasks.scatter).values()]
+    resolved = opened.resolved.scan_fully()
+    merge_states(resolved.decoder, results)
+    destination = resolved.output.destination
+    if destination is None:
+        raise RuntimeError("tasks do not write to a stream")
+    written = destination.begin_task(opened.run.id)
+    cleanup.callback(written.discard)
+    with name_output(resolved, written.folder), opened.open_piles() as store:
+        counts = InputCounts(len(resolved.inputs.files))
+        for set_index, result in enumerate(results):
+            try:
+                adopt_set(store, set_index, result, counts)
+            except PileError as error:
+                raise PileError(
+                    f"{error}; share its folder between all machines; if it is lost, give --resume, or run recshuf task "
+                    f"{result['task']} again"
+                ) from error
+        bounds, byte_count = cut_shards(resolved, counts)
+        own = opened.run.tasks.choose_shards(number, len(bounds) - 1)
+        task = GatherTask(resolved.plan, bounds, {*range(len(bounds) - 1)} - {*own})
+        shards = _OpenShards(written, resolved, find_largest(bounds, byte_count))
+        with closing(shards):
+            with _forget_damaged(opened, results):
+                Gather(task, PileReader(store), shards, resolved.decoder, SilentProgress()).run()
+            entries = shards.finish_all()
+    written.finish()
+    return {
+        "folder": written.folder.name,
+        "shards": entries,
+        "records": bounds[own.stop] - bounds[own.start],
+        "bytes": sum(entry["bytes"] for entry in entries),
+    }
+
+
+@contextmanager
+def _forget_damaged(opened: OpenRun, results: Sequence[dict[str, Any]]) -> Iterator[None]:
+    """Delete the result of a task whose pile set turns out to be damaged, so that it runs again.
+
+    Only the gather reads whole sets: `adopt_set` reads their ends.
+    """
+    try:
+        yield
+    except DamagedSetError as error:
+        written = PurePath(error.name).name
+        number = next(result["task"] for result in results if result["set"] == written)
+        opened.tasks.remove(name_result(opened.run.id, number))
+        remedy = f"give --resume, or run recshuf task {number} again"
+        raise DamagedSetError(error.name, error.problem, remedy) from error
+
+
+class _OpenShards:
+    """The shards of a task, each described once it is durable."""
+
+    def __init__(self, written: TaskShards, resolved: ResolvedJob, shard_bytes: int) -> None:
+        self._written = written
+        self._target = resolved.open_target()
+        self._shard_bytes = shard_bytes
+        self._threads = resolved.plan.sink_threads
+        self._schema = resolved.find_table_schema()
+        self._entries: list[dict[str, Any]] = []
+        self._keeper = written.open_keeper(self._describe, drop_page_cache=resolved.inputs.drop_page_cache)
+
+    def _describe(self, shard: FinishedShard) -> None:
+        self._entries.append(describe_shard(shard))
+
+    def _path_of(self, shard: int) -> Path:
+        return self._written.path_of(shard, self._target.suffix)
+
+    def open(self, shard: int) -> Sink:
+        return open_sink(self._keeper, self._target, self._path_of(shard), self._shard_bytes, self._threads)
+
+    def finish(self, shard: int, digest: Digest) -> None:
+        self._keeper.add(FinishedShard(shard, self._path_of(shard), digest, self._schema))
+
+    def finish_all(self) -> list[dict[str, Any]]:
+        """Return the entries of all shards, which are then durable."""
+        self._keeper.finish()
+        return self._entries
+
+    def close(self) -> None:
+        self._keeper.close()

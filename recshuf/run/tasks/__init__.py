@@ -1,1 +1,0 @@
-"""A run as tasks, which other processes and machines work on."""

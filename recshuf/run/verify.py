@@ -1,0 +1,220 @@
+"""A complete output, and whether it can be that of a command.
+
+`--verify`: the shards of a run are read again, and compared with its inputs or with the store that they are from.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing, suppress
+from dataclasses import replace
+from pathlib import Path, PurePath, PurePosixPath
+from typing import TYPE_CHECKING
+
+from recshuf.audit.verify.record_sets import read_manifest
+from recshuf.errors import (
+    CheckError,
+    InputError,
+    OutputExistsError,
+    PileError,
+    UnavailableInputError,
+    UsageError,
+)
+from recshuf.formats import load_format, suffix_compression
+from recshuf.job.job import Epoch
+from recshuf.job.plan import Cut, count_shards
+from recshuf.job.report import PassReport, SilentProgress
+from recshuf.piles.kept.stored import StoredPiles
+from recshuf.run.inputs import list_inputs
+from recshuf.run.open_run import explain_again
+from recshuf.run.stores.stored_inputs import PileSource
+
+if TYPE_CHECKING:
+    from recshuf.audit.verify.record_sets import RecordSet
+    from recshuf.audit.verify.verification import VerifyReport
+    from recshuf.job.job import Job
+    from recshuf.job.report import FileReport, Progress
+    from recshuf.output.manifest import Manifest
+    from recshuf.output.stage import Destination, Transaction
+    from recshuf.run.resolve import ResolvedJob
+
+
+_Input = tuple[str, int | None]
+"""Name and size of an input; None if it has no size."""
+
+
+def refuse_other_command(job: Job, destination: Destination) -> None:
+    """Refuse a complete output whose manifest shows that another command has written it.
+
+    A single file has no manifest, and inputs that are gone are not compared.
+
+    Raises
+    ------
+    OutputExistsError
+        Names the first difference.
+    """
+    manifest = read_manifest(job, destination.name) if destination.is_directory else None
+    if manifest is None:
+        return
+    difference = _compare_options(job, manifest)
+    with suppress(InputError, UsageError, PileError):
+        difference = difference or _compare_inputs(job, destination, manifest)
+    if difference is not None:
+        raise OutputExistsError(
+            f"{destination.name}: holds the output of another command: {difference}; give --overwrite in place of "
+            "--resume, or another output"
+        )
+
+
+def _compare_options(job: Job, manifest: Manifest) -> str | None:
+    """Describe the first difference between the options that a manifest shows and those of a job."""
+    given, to = job.options["format"] or manifest.format, job.options["to"]
+    seed = manifest.seed if job.options["seed"] is None else job.options["seed"]
+    found = sum(one.records for one in manifest.inputs) - sum(one.quarantined for one in manifest.inputs)
+    records = min(found, found if job.options["head_count"] is None else job.options["head_count"])
+    cut = job.cut or Cut(shards=len(manifest.inputs))
+    compression = _find_compression(manifest)
+    epoch, before = (one if one and one.number else Epoch() for one in (job.epoch, manifest.epoch))
+    pairs = [
+        ("seed", manifest.seed, seed),
+        *zip(("epoch", "reshuffle", "mix"), before, epoch, strict=True),
+        ("format of the inputs", manifest.format, given),
+        ("format of the shards", manifest.to, to or given),
+        ("number of records", sum(one.records for one in manifest.shards), records),
+        ("number of shards", len(manifest.shards), count_shards(cut, records, None)),
+        ("compression", compression, compression and job.write.compression),
+    ]
+    for name, was, now in pairs:
+        if now is not None and was != now:
+            return f"its {name} is {was}, and that of this command {now}"
+    if bool(manifest.added) != job.options["provenance"]:
+        return f"it was written {'with' if manifest.added else 'without'} --provenance"
+    return None
+
+
+def _find_compression(manifest: Manifest) -> str | None:
+    """Return the compression that the names of the shards tell; None if they do not."""
+    names = load_format(manifest.to).names
+    return suffix_compression(manifest.shards[0].name, names) if names.is_lines and manifest.shards else None
+
+
+def _compare_inputs(job: Job, destination: Destination, manifest: Manifest) -> str | None:
+    """Describe the first difference between the inputs that a manifest shows and those of a job."""
+    if job.epoch is None:
+        files = list_inputs(job, destination, SilentProgress())
+        return _compare_files([(one.name, one.stamp and one.stamp.size) for one in files], manifest.inputs)
+    with closing(StoredPiles(Path(job.inputs[0]))) as piles:
+        if piles.seed != manifest.seed:
+            return f"its seed is {manifest.seed}, and that of the store {piles.seed}"
+        return _compare_files([(name, None) for name in piles.sources], manifest.inputs)
+
+
+def _compare_files(given: list[_Input], recorded: tuple[FileReport, ...]) -> str | None:
+    if len(given) != len(recorded):
+        return f"it has {len(recorded):,} inputs, and this command {len(given):,}"
+    for (name, size), before in zip(given, recorded, strict=True):
+        if not _may_be_same(name, before.name):
+            return f"it has the input {before.name} in place of {name}"
+        if None not in (size, before.file_bytes) and size != before.file_bytes:
+            return f"its input {before.name} had {before.file_bytes:,} bytes, and {name} has {size:,}"
+    return None
+
+
+def _may_be_same(name: str, before: str) -> bool:
+    """Tell whether two names may be of one input, seen from different working directories."""
+    shorter, longer = sorted((_list_parts(name), _list_parts(before)), key=len)
+    if longer[len(longer) - len(shorter) :] == shorter:
+        return True
+    with suppress(OSError):
+        return Path(name).samefile(before)
+    return False
+
+
+def _list_parts(name: str) -> list[str]:
+    """Return the parts of a path without those that lead up at its beginning."""
+    parts = list(PurePosixPath(name).parts)
+    while parts[:1] == [".."]:
+        del parts[0]
+    return parts
+
+
+def verify_written(resolved: ResolvedJob, work: Transaction | None, progress: Progress) -> PassReport:
+    """Compare the shards in the work folder.
+
+    Raises
+    ------
+    CheckError
+        When they do not hold the records.
+    """
+    written = None if work is None else work.written
+    if written is None:
+        raise RuntimeError("the shards cannot be read again")
+    return _verify(resolved, str(written), progress, "nothing was put in place; report this as a fault")
+
+
+def verify_committed(resolved: ResolvedJob, progress: Progress) -> PassReport:
+    """Compare an output that is in place, since it could not be read before; also with its manifest.
+
+    Raises
+    ------
+    CheckError
+        When it does not hold the records.
+    """
+    name = resolved.output.name
+    remedy = f"{name} is in place: do not use it, write it again with --overwrite, and report this as a fault"
+    try:
+        return _verify(resolved, name, progress, remedy)
+    except CheckError:
+        raise
+    except BaseException as error:
+        error.add_note(f"{name} is in place, and was not compared: {explain_again(resolved.job)}")
+        raise
+
+
+def _verify(resolved: ResolvedJob, shards: str, progress: Progress, remedy: str) -> PassReport:
+    from recshuf.audit.verify.verification import verify_job  # most runs do not verify
+
+    started = time.perf_counter()
+    options = resolved.job.options | {
+        "format": resolved.inputs.format,
+        "to": resolved.output.format,
+        "resume": False,
+    }
+    job = replace(resolved.job, output=shards, options=options)
+    try:
+        found = verify_job(job, progress, _open_given(resolved))
+    except InputError as error:
+        # What the error advises is for inputs.
+        if isinstance(error, UnavailableInputError) or not _is_of(shards, error.name):
+            raise
+        problem = f"{error.place}: {error.problem}" if error.place else error.problem
+        name = PurePath(error.name).name
+        raise CheckError(f"verify: {name} does not read back: {problem}; {remedy}") from error
+    if not found.is_equal:
+        raise CheckError(f"verify: {'; '.join(_describe(found))}; {remedy}")
+    return PassReport("verify", time.perf_counter() - started, found.records, 0)
+
+
+def _is_of(shards: str, name: str) -> bool:
+    """Return whether a name is that of an output, or of a file in it."""
+    return name == shards or name.startswith(shards.rstrip("/") + "/")
+
+
+def _open_given(resolved: ResolvedJob) -> RecordSet:
+    """Return the records of the inputs, or of the store."""
+    from recshuf.audit.verify.record_sets import RecordSet, open_record_set, options_of_inputs
+
+    inputs = resolved.inputs
+    if inputs.stored is not None:
+        source = PileSource(inputs.source, inputs.stored)
+        is_from_program = inputs.stored.info.origin is None
+        return RecordSet("store", inputs.format, source, inputs.files, is_from_program=is_from_program)
+    read = options_of_inputs(resolved.job.read, inputs.format)
+    return open_record_set("inputs", inputs.files, inputs.format, read)
+
+
+def _describe(found: VerifyReport) -> list[str]:
+    """Return what differs."""
+    parts = [f"{found.missing:,} records missing, {found.extra:,} extra", *found.differences]
+    examples = [*found.missing_places, *found.extra_places]
+    return parts + ([f"such as record {examples[0].index} of {examples[0].name}"] if examples else [])

@@ -1,0 +1,178 @@
+"""The documents of a store in the order of the epochs, lane by lane and group by group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from recshuf.errors import ConversionError, UsageError
+from recshuf.piles.groups import Groups
+from recshuf.records.arrays import is_contiguous_list, view_bytes
+from recshuf.train.prefetch import compute_ahead
+from recshuf.train.selection import EpochPiles, Selection, restore_decoder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+
+    from numpy.typing import NDArray
+
+    from recshuf.piles.epochs import EpochOrder
+    from recshuf.piles.groups import CheckedRegions
+    from recshuf.piles.kept.stored import StoredPiles
+
+    TokenCounter = Callable[[CheckedRegions], NDArray[np.int64]]
+    """Returns the number of tokens in each region, shape ``(K, M)``."""
+
+
+class LanePosition(NamedTuple):
+    """The next token of a lane."""
+
+    epoch: int
+    group: int
+    """Number of the group in the epoch."""
+    token: int
+    """Number of the token in the group."""
+
+
+class GroupTokens(NamedTuple):
+    """The tokens of a group, back to back."""
+
+    epoch: int
+    tokens: NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class EpochGroups:
+    """The groups of an epoch, and the regions that they are made of."""
+
+    regions: CheckedRegions
+    groups: Groups
+
+    def find_lane(self, lane: int, lanes: int) -> NDArray[np.int64]:
+        """Return the numbers of the groups of a lane that have records, in order.
+
+        Raises
+        ------
+        UsageError
+            When there is none in the lane, or in the store.
+        """
+        sizes = self.groups.sizes
+        numbers = np.arange(lane, len(sizes), lanes)
+        found = numbers[sizes[numbers] > 0]
+        if not sizes.any():
+            raise UsageError("the store holds no records; append some, or give another store")
+        if not found.size:
+            raise UsageError(
+                f"lane {lane} has no records in epoch {self.groups.order.epoch}; give fewer lanes"
+            )
+        return found
+
+
+class _Task(NamedTuple):
+    """A group to load."""
+
+    groups: Groups
+    group: int
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentSource:
+    """Where documents come from, and in which order."""
+
+    piles: StoredPiles
+    order: EpochOrder
+    mix: int
+    prefetch: int
+    """Number of groups of each lane to load ahead."""
+    owner: object
+    """Keeps the files of the piles open."""
+
+    def find_type(self, column: str) -> pa.DataType:
+        """Return the type of the tokens in a column.
+
+        Raises
+        ------
+        UsageError
+            When there is no such column, or it does not hold lists of numbers.
+        """
+        schema = restore_decoder(self.piles).finish()
+        if schema.names.count(column) != 1:
+            raise UsageError(
+                f"column={column!r}: no such column in the store, or several; it has {schema.names}"
+            )
+        kind = schema.field(column).type
+        if not (is_contiguous_list(kind) and _is_number(kind.value_type)):
+            raise UsageError(
+                f"column={column!r}: holds {kind}, no lists of numbers; name the column of tokens"
+            )
+        return kind.value_type
+
+    def check_lanes(self, lanes: int) -> None:
+        """Check that each lane has records in the first epoch. Nothing is known of one whose piles must be written first.
+
+        Raises
+        ------
+        UsageError
+            When a lane has none.
+        """
+        if not self.order.needs_keys:
+            first = EpochGroups(self.piles, Groups(self.piles, self.order, self.mix))
+            for lane in range(lanes):
+                first.find_lane(lane, lanes)
+
+    def open(self, epochs: EpochPiles, epoch: int) -> EpochGroups:
+        """Return the groups of an epoch."""
+        order = replace(self.order, epoch=epoch)
+        regions = epochs.open(order)
+        return EpochGroups(regions, Groups(regions, order, self.mix))
+
+    def find_counter(self, column: str) -> TokenCounter | None:
+        """Return what counts the tokens in a column; None if only decoding tells."""
+        kind = restore_decoder(self.piles).finish().field(column).type
+        if pa.types.is_fixed_size_list(kind):
+            return lambda regions: regions.counts * kind.list_size
+        stored = self.piles.schema
+        index = stored.get_field_index(column)
+        # A decoder may give the name of a stored column to another one.
+        is_stored = index >= 0 and stored.field(index).type == kind
+        return (lambda regions: regions.lengths(index)) if is_stored else None
+
+    def read(
+        self, epochs: EpochPiles, column: str, lane: int, lanes: int, start: LanePosition
+    ) -> Generator[GroupTokens]:
+        """Yield the tokens of a lane without end, from the group of a position on."""
+        selection = Selection(restore_decoder(self.piles), [column])
+
+        def load(task: _Task) -> GroupTokens:
+            records = task.groups.load([task.group])
+            documents = selection.make_table(records.batch).column(0)
+            return GroupTokens(task.groups.order.epoch, _view_tokens(documents, column))
+
+        return compute_ahead(load, self._plan(epochs, lane, lanes, start), self.prefetch)
+
+    def _plan(self, epochs: EpochPiles, lane: int, lanes: int, start: LanePosition) -> Iterator[_Task]:
+        epoch, first = start.epoch, start.group
+        while True:
+            opened = self.open(epochs, epoch)
+            numbers = opened.find_lane(lane, lanes)
+            for number in numbers[numbers >= first].tolist():
+                yield _Task(opened.groups, number)
+            del opened  # its piles may go before those of the next epoch are written
+            epoch, first = epoch + 1, 0
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _view_tokens(documents: pa.Array, column: str) -> NDArray[Any]:
+    """Return the tokens of all documents."""
+    values = documents.flatten()
+    if documents.null_count or values.null_count:
+        raise ConversionError(
+            column, "holds nulls, which are no tokens", remedy="write the store without them"
+        )
+    return view_bytes(values).view(values.type.to_pandas_dtype())

@@ -1,1 +1,0 @@
-"""Sequences of one length for language models, cut from documents."""

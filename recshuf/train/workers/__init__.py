@@ -1,1 +1,0 @@
-"""Worker processes: what they send to the process that trains, and where they begin."""

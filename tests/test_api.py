@@ -11,6 +11,7 @@ import pickle
 import subprocess
 import sys
 import typing
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,22 +27,23 @@ from recshuf.cli.commands import commands
 from recshuf.errors import UsageError
 from recshuf.job.options import flag_of
 from recshuf.system.paths import ALIASES, SCHEMES
-from tests.conftest import PROJECT
 from tests.support.numbered_files import make_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.conftest import Run
+
 TABLE = pa.table({"a": [1, 2]})
 
 
-@pytest.mark.parametrize("inputs", [[], (), iter([])], ids=lambda value: type(value).__name__)
-@pytest.mark.parametrize("function", [recshuf.shuffle, recshuf.plan, recshuf.verify, recshuf.check])
-def test_no_inputs_is_an_error(tmp_path: Path, function, inputs):
+def test_no_inputs_is_an_error(tmp_path: Path):
     """For example a glob that matched nothing; standard input must be named."""
-    options = {"column": "a"} if function is recshuf.check else {"output": tmp_path / "out"}
-    with pytest.raises(UsageError, match="no inputs"):
-        function(inputs, **options)
+    for function in (recshuf.shuffle, recshuf.plan, recshuf.verify, recshuf.check):
+        options = {"column": "a"} if function is recshuf.check else {"output": tmp_path / "out"}
+        for inputs in ([], (), iter([])):
+            with pytest.raises(UsageError, match="no inputs"):
+                function(inputs, **options)
 
 
 def test_output_must_be_named(tmp_path: Path):
@@ -66,31 +68,20 @@ def test_paths_are_taken_in_any_iterable(tmp_path: Path):
         assert recshuf.shuffle(inputs, tmp_path / f"out{number}").records == 20
 
 
-@pytest.mark.parametrize(
-    "inputs",
-    [
-        TABLE,
-        TABLE.to_batches()[0],
-        pa.dataset.dataset(TABLE),
-        io.BytesIO(b"in.txt\n"),
-        io.StringIO("in.txt"),
-        b"in.txt",
-        ["in.txt", b"in.txt"],
-        [{"a": 1}],
-        {"in.txt": 1},
-        {"in.txt"},
-        7,
-        None,
-    ],
-    ids=lambda value: type(value).__name__,
-)
-def test_other_things_than_paths_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inputs):
+def test_other_things_than_paths_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in.txt").write_text("1\n")
-    with pytest.raises(UsageError, match="inputs: "):
-        recshuf.shuffle(inputs, "out.txt")
-    with pytest.raises(UsageError, match="data: "):
-        recshuf.check(inputs, column="a")
+    tables = [TABLE, TABLE.to_batches()[0], pa.dataset.dataset(TABLE)]
+    streams = [io.BytesIO(b"in.txt\n"), io.StringIO("in.txt")]
+    others = [b"in.txt", ["in.txt", b"in.txt"], [{"a": 1}], {"in.txt": 1}, {"in.txt"}, 7, None]
+    for inputs in (*tables, *streams, *others):
+        with pytest.raises(UsageError, match="inputs: "):
+            recshuf.shuffle(inputs, "out.txt")
+        with pytest.raises(UsageError, match="data: "):
+            recshuf.check(inputs, column="a")
+    for output in (b"out", io.BytesIO(), 7):
+        with pytest.raises(UsageError, match="output: "):
+            recshuf.shuffle("in.txt", output)
     assert os.listdir(tmp_path) == ["in.txt"]
 
 
@@ -101,13 +92,6 @@ def test_data_frames_are_refused(tmp_path: Path, library: str):
     frame = module.Dataset.from_dict({"a": [1]}) if library == "datasets" else module.DataFrame({"a": [1]})
     with pytest.raises(UsageError, match=f"inputs: .*{library}"):
         recshuf.shuffle(frame, tmp_path / "out")
-
-
-@pytest.mark.parametrize("output", [b"out", io.BytesIO(), 7], ids=lambda value: type(value).__name__)
-def test_output_must_be_a_path(tmp_path: Path, output):
-    (path,) = make_inputs(tmp_path, "text", [10])
-    with pytest.raises(UsageError, match="output: "):
-        recshuf.shuffle(path, output)
 
 
 class Calls:
@@ -136,16 +120,16 @@ def test_progress_may_be_a_bool_or_an_object(tmp_path: Path, progress):
         assert isinstance(progress, recshuf.Progress)
 
 
-@pytest.mark.parametrize("progress", [print, "yes", 1])
-def test_other_progress_is_refused(tmp_path: Path, progress):
+def test_other_progress_is_refused(tmp_path: Path):
     (path,) = make_inputs(tmp_path, "text", [10])
-    with pytest.raises(UsageError, match="progress: give True, False"):
-        recshuf.shuffle(path, tmp_path / "out", progress=progress)
+    for progress in (print, "yes", 1):
+        with pytest.raises(UsageError, match="progress: give True, False"):
+            recshuf.shuffle(path, tmp_path / "out", progress=progress)
 
 
-@pytest.mark.parametrize("name", [name for name in recshuf.__all__ if name not in ("__version__", "errors")])
-def test_type_hints_can_be_evaluated(name: str):
-    assert typing.get_type_hints(getattr(recshuf, name)) is not None
+def test_type_hints_can_be_evaluated():
+    for name in {*recshuf.__all__} - {"__version__", "errors"}:
+        assert typing.get_type_hints(getattr(recshuf, name)) is not None
 
 
 def test_dir_shows_the_public_names_before_they_are_used():
@@ -156,11 +140,12 @@ def test_dir_shows_the_public_names_before_they_are_used():
     assert {*recshuf.__all__} <= {*shown.stdout.split()}
 
 
-@pytest.mark.parametrize("memory", [100_000_000, 1e8, "1e8", "100MB", np.int64(10**8)])
-def test_sizes_may_be_whole_floats(tmp_path: Path, memory):
+def test_sizes_may_be_whole_floats(tmp_path: Path):
     (path,) = make_inputs(tmp_path, "text", [10])
     expected = recshuf.plan(path, tmp_path / "out", memory=10**8)
-    assert recshuf.plan(path, tmp_path / "out", memory=memory) == expected
+    assert recshuf.plan(path, tmp_path / "out", memory=10**8 + 10**6) != expected
+    for memory in (1e8, "1e8", "100MB", np.int64(10**8)):
+        assert recshuf.plan(path, tmp_path / "out", memory=memory) == expected
 
 
 @pytest.mark.parametrize(
@@ -194,16 +179,9 @@ def test_messages_name_python_arguments(tmp_path: Path):
         recshuf.check(path)
 
 
-def test_command_names_flags(tmp_path: Path):
+def test_command_names_flags(tmp_path: Path, call: Run):
     (path,) = make_inputs(tmp_path, "text", [10])
-    done = subprocess.run(
-        [sys.executable, "-m", "recshuf", path, "-o", path],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert "give --overwrite to replace it" in done.stderr
+    assert b"give --overwrite to replace it" in call(path, "-o", path).stderr
 
 
 def test_message_and_notes_survive_pickle():
@@ -235,13 +213,10 @@ TAKERS: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("taker", TAKERS)
-def test_a_url_that_a_path_object_has_cut_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taker: str
-):
+def test_a_url_that_a_path_object_has_cut_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in.txt").write_text("a\nb\n")
-    for url in CUT_URLS:
+    for taker, url in product(TAKERS, CUT_URLS):
         with pytest.raises(
             UsageError, match=rf"^{Path(url)}: is a URL in a path object, .*; give the URL as text$"
         ):
@@ -259,7 +234,7 @@ def test_a_path_with_a_colon_is_no_url(tmp_path: Path, monkeypatch: pytest.Monke
         assert (tmp_path / output).exists()
 
 
-@pytest.mark.parametrize("name", ["s3:/bucket/a", "GS:/b", "file:/tmp/a"])
+@pytest.mark.parametrize("name", ["s3:/bucket/a", "GS:/b"])
 def test_a_url_that_lacks_a_slash_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str):
     monkeypatch.chdir(tmp_path)
     (tmp_path / name.partition("/")[0]).mkdir()
@@ -270,44 +245,25 @@ def test_a_url_that_lacks_a_slash_is_refused(tmp_path: Path, monkeypatch: pytest
             recshuf.shuffle(*arguments)
 
 
-@pytest.mark.parametrize(
-    "report",
-    [recshuf.CheckReport, recshuf.Plan, recshuf.ScatterReport, recshuf.ShuffleReport, recshuf.VerifyReport],
-)
-def test_the_help_of_a_report_explains_each_figure(report: Any) -> None:
-    lines = inspect.getdoc(report).partition("Attributes\n----------\n")[2].splitlines()
-    names = [line for line in lines if not line.startswith(" ")]
-    assert names == [field.name for field in dataclasses.fields(report)]
+def test_the_help_of_a_report_explains_each_figure() -> None:
+    reports = ("CheckReport", "Plan", "ScatterReport", "ShuffleReport", "VerifyReport")
+    for report in (getattr(recshuf, name) for name in reports):
+        lines = inspect.getdoc(report).partition("Attributes\n----------\n")[2].splitlines()
+        names = [line for line in lines if not line.startswith(" ")]
+        assert names == [field.name for field in dataclasses.fields(report)]
 
 
-@pytest.mark.parametrize(
-    ("options", "command"),
-    [
-        (recshuf.Options, []),
-        (recshuf.GatherOptions, ["gather"]),
-        (recshuf.OrderOptions, ["check"]),
-        (recshuf.ScatterOptions, ["scatter"]),
-        (recshuf.VerifyOptions, ["verify"]),
-    ],
-)
-def test_the_help_of_options_names_the_command_that_explains_them(options: Any, command: list[str]) -> None:
-    assert f"``{' '.join(['recshuf', *command])} --help`` explains each" in options.__doc__
-    shown = commands.commands[command[0]] if command else commands.default
-    flags = {flag for parameter in shown.params for flag in parameter.opts}
-    others = {"stdin", "stdout", "id_column"}
-    assert {flag_of(name) for name in options.__annotations__.keys() - others} <= flags
-
-
-@pytest.mark.parametrize(
-    ("page", "make"),
-    [
-        ("check.md", lambda path: recshuf.check(path, column="text")),
-        ("verify.md", lambda path: recshuf.verify(path, path)),
-    ],
-)
-def test_the_documentation_names_each_key_of_a_result(tmp_path: Path, page: str, make: Any) -> None:
-    (tmp_path / "in.txt").write_text("".join(f"{number}\n" for number in range(1500)))
-    values = make(tmp_path / "in.txt").to_json()
-    text = (PROJECT / "docs" / page).read_text()
-    keys = [*values, *(values["scores"][0] if "scores" in values else ())]
-    assert [key for key in keys if f"`{key}`" not in text] == []
+def test_the_help_of_options_names_the_command_that_explains_them() -> None:
+    shown = {"": commands.default, **commands.commands}
+    for name, command in {
+        "": "",
+        "Gather": "gather",
+        "Order": "check",
+        "Scatter": "scatter",
+        "Verify": "verify",
+    }.items():
+        options: Any = getattr(recshuf, f"{name}Options")
+        assert f"``{f'recshuf {command}'.strip()} --help`` explains each" in options.__doc__
+        flags = {flag for parameter in shown[command].params for flag in parameter.opts}
+        others = {"stdin", "stdout", "id_column"}
+        assert {flag_of(name) for name in options.__annotations__.keys() - others} <= flags

@@ -68,11 +68,12 @@ def round_up(count: int) -> int:
 def format_size(count: float) -> str:
     """Return a short decimal size for people.
 
-    >>> format_size(2_400_000), format_size(999)
-    ('2.4 MB', '999 B')
+    >>> format_size(2_400_000), format_size(999), format_size(999_500_000)
+    ('2.4 MB', '999 B', '1 GB')
     """
     for unit in ("B", "KB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.3g} {unit}"
+        shown = f"{count:.0f}" if unit == "B" else f"{count:.3g}"
+        if float(shown) < 1000:
+            return f"{shown} {unit}"
         count /= 1000
-    return f"{count:.4g} TB"
+    return f"{count:.4g} TB" if count < 1000 else f"{count:.0f} TB"

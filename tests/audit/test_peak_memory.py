@@ -55,12 +55,14 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return [folder / "0", folder / "1"]
 
 
+@pytest.mark.slow
 def test_a_check_of_many_outputs_takes_the_memory_of_one(lines: Path):
     one, many = (measure_peak("check", [lines] * count, against=lines) for count in (1, 6))
     assert many <= MEMORY + BASE
     assert many - one <= 35 * MB
 
 
+@pytest.mark.slow
 def test_a_sample_of_long_values_stays_within_the_limit(tables: list[Path]):
     assert measure_peak("check", tables, column="text") <= MEMORY + BASE
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+from importlib.util import find_spec
 from pathlib import Path
 
-import pytest
 from click.testing import CliRunner
 
 import benchmarks
@@ -16,8 +17,10 @@ NAMES = sorted(
 )
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_sizes_are_called_so(name: str) -> None:
-    done = CliRunner().invoke(pytest.importorskip(f"benchmarks.{name}").main, ["--help"])
-    assert done.exit_code == 0
-    assert "PARSE" not in done.output
+def test_sizes_are_called_so() -> None:
+    names = [name for name in NAMES if find_spec("ray") or name != "scale"]
+    assert len(names) > 8
+    for name in names:
+        done = CliRunner().invoke(importlib.import_module(f"benchmarks.{name}").main, ["--help"])
+        assert done.exit_code == 0
+        assert "PARSE" not in done.output

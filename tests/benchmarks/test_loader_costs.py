@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from click.testing import CliRunner
 
 from benchmarks.loader_costs import main
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.mark.slow
 def test_each_cost_is_printed_beside_its_bar(tmp_path: Path) -> None:
     arguments = [str(tmp_path), "--size", "20MB", "--piles", "200", "--rounds", "1"]
     done = CliRunner().invoke(main, arguments)

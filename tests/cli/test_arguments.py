@@ -32,30 +32,33 @@ class TestArguments:
         lines.rename(tmp_path / "--seed.txt")
         assert len(call("--", "--seed.txt").stdout) == len(numbers(1000))
 
-    @pytest.mark.parametrize("arguments", [(), ("-",), ("-", "-o", "-")])
-    def test_streams(self, call: Run, arguments: tuple[str, ...]) -> None:
-        result = call("--format", "text", *arguments, stdin=numbers(500))
-        assert result.stdout != numbers(500)
-        assert sorted(result.stdout.splitlines()) == sorted(numbers(500).splitlines())
+    def test_streams(self, call: Run) -> None:
+        for arguments in ((), ("-",), ("-", "-o", "-")):
+            result = call("--format", "text", *arguments, stdin=numbers(500))
+            assert result.stdout != numbers(500)
+            assert sorted(result.stdout.splitlines()) == sorted(numbers(500).splitlines())
 
-    @pytest.mark.parametrize("seed", ["0", str(2**128 - 1)])
-    def test_hexadecimal_seed(self, call: Run, lines: Path, seed: str) -> None:
-        result = call(lines, "--seed", seed)
-        assert result.returncode == 0
-        assert f"seed {seed}\n".encode() in result.stderr
-        assert call(lines, "--seed", hex(int(seed))).stdout == result.stdout
+    def test_hexadecimal_seed(self, call: Run, lines: Path) -> None:
+        for seed in (0, 2**128 - 1):
+            result = call(lines, "--seed", str(seed))
+            assert result.returncode == 0
+            assert f"seed {seed}\n".encode() in result.stderr
+            assert call(lines, "--seed", hex(seed)).stdout == result.stdout
 
-    @pytest.mark.parametrize(
-        ("text", "separator"),
-        [(r"\n", b"\n"), (r"\0", b"\0"), (r"a\tb", b"a\tb"), (r"\xfF\x00", b"\xff\0"), (r"\\n", b"\\n"), ("é", b"\xc3\xa9"), ("\udcff", b"\xff")],
-    )  # fmt: skip
-    def test_separator_escapes(self, text: str, separator: bytes) -> None:
-        assert parse_separator(text) == separator
-
-    @pytest.mark.parametrize("text", ["\\", r"\q", r"\x4", r"a\\\\\ "])
-    def test_wrong_escapes(self, text: str) -> None:
-        with pytest.raises(UsageError, match="backslash"):
-            parse_separator(text)
+    def test_separator_escapes(self) -> None:
+        known = {
+            r"\n": b"\n",
+            r"\0": b"\0",
+            r"a\tb": b"a\tb",
+            r"\xfF\x00": b"\xff\0",
+            r"\\n": b"\\n",
+            "é": b"\xc3\xa9",
+            "\udcff": b"\xff",
+        }
+        assert {text: parse_separator(text) for text in known} == known
+        for text in ("\\", r"\q", r"\x4", r"a\\\\\ "):
+            with pytest.raises(UsageError, match="backslash"):
+                parse_separator(text)
 
     def test_bytes_that_are_no_utf8(self, tmp_path: Path) -> None:
         folder = os.fsencode(tmp_path)
@@ -72,74 +75,37 @@ class TestArguments:
         ]
 
 
+WRONG = {
+    "contradicting": ["--shards 2 --shard-records 5 -o out/", "--shards 2 --shard-bytes 5MB -o out/", "-z --separator x", "-q -v", "--delimiter ; --quote ;"],
+    "seeds": [f"--seed {2**128}", "--seed -1", "--seed lucky", "--seed 1-0"],
+    "sizes": ["--memory much", "--memory 1KB"],
+    "counts": ["--workers 0", "--head-count -1", "--header -1", "--shards 0 -o out/"],
+    "names": ["--format orc", "--to orc", "--compression zstd:best", "--spill-compression brotli"],
+    "bytes": [r"--separator \q", "--separator EMPTY", '--delimiter "'],
+    "streams": ["--shards 2", "--report -", "--html - -o out.txt"],
+    "columns": ["--columns a,,b", "--columns id,id", "--datasets a,b,a"],
+    "empty": ["-o EMPTY", "--report EMPTY -o out.txt", "--html EMPTY -o out.txt", "--temp-dir EMPTY -o out.txt", "--schema EMPTY -o out.txt", "EMPTY -o out.txt", "-o"],
+    "results": ["--report missing/report.json", "--report out.txt -o ./out.txt", "--report it --html ./it -o out.txt", "--report out.recshuf.json -o out/", "--report ./out.txt.recshuf.json -o out.txt", "--html out.recshuf.json -o out/", "--html .out.txt.recshuf -o ./out.txt"],
+}  # fmt: skip
+"""Words after the input, by what is wrong with them."""
+
+
 class TestUsage:
     def test_typo_gets_a_suggestion(self, call: Run) -> None:
         result = call("--shrads", "3")
         assert result.returncode == 2
         assert_one_line(result.stderr, "error", "No such option", "--shrads", "--shards")
 
-    @pytest.mark.parametrize(
-        "arguments",
-        [
-            ("--shards", "2", "--shard-records", "5", "-o", "out/"),
-            ("--shards", "2", "--shard-bytes", "5MB", "-o", "out/"),
-            ("-z", "--separator", "x"),
-            ("-q", "-v"),
-            ("--seed", str(2**128)),
-            ("--seed", "-1"),
-            ("--seed", "lucky"),
-            ("--seed", "1_0 0"),
-            ("--memory", "much"),
-            ("--memory", "1KB"),
-            ("--workers", "0"),
-            ("--format", "orc"),
-            ("--to", "orc"),
-            ("--separator", "\\q"),
-            ("--separator", ""),
-            ("--head-count", "-1"),
-            ("--header", "-1"),
-            ("--shards", "0", "-o", "out/"),
-            ("--shards", "2"),
-            ("--report", "-"),
-            ("--report", "missing/report.json"),
-            ("--report", "out.txt", "-o", "./out.txt"),
-            ("--columns", "a,,b"),
-            ("--columns", "id,id"),
-            ("--datasets", "a,b,a"),
-            ("--delimiter", ";", "--quote", ";"),
-            ("--delimiter", '"'),
-            ("-o", ""),
-            ("--report", "", "-o", "out.txt"),
-            ("--html", "", "-o", "out.txt"),
-            ("--temp-dir", "", "-o", "out.txt"),
-            ("--schema", "", "-o", "out.txt"),
-            ("", "-o", "out.txt"),
-            ("--html", "-", "-o", "out.txt"),
-            ("--report", "it", "--html", "./it", "-o", "out.txt"),
-            ("--report", "out.recshuf.json", "-o", "out/"),
-            ("--report", "./out.txt.recshuf.json", "-o", "out.txt"),
-            ("--html", "out.recshuf.json", "-o", "out/"),
-            ("--html", ".out.txt.recshuf", "-o", "./out.txt"),
-            ("--compression", "zstd:best"),
-            ("--spill-compression", "brotli"),
-            ("-o",),
-        ],
-        ids=" ".join,
-    )
+    @pytest.mark.parametrize("kind", WRONG)
     def test_refused(
-        self,
-        call: Run,
-        lines: Path,
-        tmp_path: Path,
-        arguments: tuple[str, ...],
-        monkeypatch: pytest.MonkeyPatch,
+        self, call: Run, lines: Path, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.chdir(tmp_path)
-        result = call(lines, *arguments)
-        assert result.returncode == 2
-        assert result.stdout == b""
-        assert_one_line(result.stderr, "error")
-        assert [path.name for path in tmp_path.iterdir()] == [lines.name]
+        for arguments in WRONG[kind]:
+            result = call(lines, *("" if word == "EMPTY" else word for word in arguments.split()))
+            assert (result.returncode, result.stdout) == (2, b""), arguments
+            assert_one_line(result.stderr, "error")
+            assert [path.name for path in tmp_path.iterdir()] == [lines.name]
 
     def test_no_input_and_a_terminal(self) -> None:
         master, terminal = pty.openpty()

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from tests.support.objects.object_server import Bucket
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("request_name", ["HEAD", "GET"])
+@pytest.mark.parametrize(
+    ("number", "request_name"),
+    [(signal.SIGINT, "GET"), pytest.param(signal.SIGTERM, "HEAD", marks=pytest.mark.slow)],
+)
 def test_a_run_that_reads(tmp_path: Path, s3_bucket: Bucket, request_name: str, number: signal.Signals):
     s3_bucket.put("in.txt", numbers(1000))
     s3_bucket.proxy.hang(f"{request_name} .*/in.txt")
@@ -31,7 +33,7 @@ def test_a_run_that_reads(tmp_path: Path, s3_bucket: Bucket, request_name: str, 
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("spills_to_store", [False, True])
+@pytest.mark.parametrize("spills_to_store", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_run_that_writes(tmp_path: Path, s3_bucket: Bucket, spills_to_store: bool):
     """The upload is open, so it is to be aborted, and the journal to be deleted."""
     source = tmp_path / "in.txt"

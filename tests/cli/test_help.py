@@ -56,39 +56,31 @@ class TestHelp:
         assert result.stdout
         assert result.stderr.split() == []
 
-    def test_completion_script(self, run: Run) -> None:
+    def test_completion(self, run: Run) -> None:
         result = run(env=os.environ | {"_RECSHUF_COMPLETE": "zsh_source"})
         assert result.returncode == 0
         assert b"_RECSHUF_COMPLETE=zsh_complete" in result.stdout
-
-    def test_completion_of_an_option(self, run: Run) -> None:
         asked = {"_RECSHUF_COMPLETE": "bash_complete", "COMP_WORDS": "recshuf --shard-r", "COMP_CWORD": "1"}
-        result = run(env=os.environ | asked)
-        assert result.stdout.split() == [b"plain,--shard-records"]
+        assert run(env=os.environ | asked).stdout.split() == [b"plain,--shard-records"]
 
 
-@pytest.mark.parametrize("command", [[], ["scatter"]])
-def test_help_names_the_range_of_piles(call: Run, command: list[str]) -> None:
-    assert f"Number of piles, 1 to {MAX_PILES:,}" in " ".join(
-        call(*command, "--help").stdout.decode().split()
-    )
-
-
-@pytest.mark.parametrize("command", sorted(main.commands.commands))
-def test_help_says_in_words_what_an_option_takes(call: Run, command: str) -> None:
-    shown = call(command, "--help").stdout.decode()
-    assert not [line for line in shown.splitlines() if line.endswith("]") and "  [" in line]
-
-
-def test_help_names_every_command(call: Run) -> None:
+def test_help_names_every_command_and_says_in_words_what_an_option_takes(call: Run) -> None:
     shown = call("--help").stdout.decode()
     assert all(f"recshuf {name} " in shown for name in main.commands.commands)
+    for words in ((), ("scatter",)):
+        text = " ".join(call(*words, "--help").stdout.decode().split())
+        assert f"Number of piles, 1 to {MAX_PILES:,}" in text
+    for name in sorted(main.commands.commands):
+        shown = call(name, "--help").stdout.decode()
+        assert "Usage: recshuf" in shown
+        assert call(name, "-h").stdout.decode() == shown
+        assert not [line for line in shown.splitlines() if line.endswith("]") and "  [" in line]
 
 
-@pytest.mark.parametrize("command", [["scatter"], ["window"], ["check"], ["picture"], ["verify"]])
-def test_commands_that_write_no_shards_promise_nothing_of_shards(call: Run, command: list[str]) -> None:
-    text = " ".join(call(*command, "--help").stdout.decode().split())
-    for words in ("at the top of each shard", "CSV that is made", "HDF5 to HDF5", "Print details"):
-        assert words not in text
-    assert ("for a conversion" in text) == (command == ["verify"])
+def test_commands_that_write_no_shards_promise_nothing_of_shards(call: Run) -> None:
+    for command in ("scatter", "window", "check", "picture", "verify"):
+        text = " ".join(call(command, "--help").stdout.decode().split())
+        for words in ("at the top of each shard", "CSV that is made", "HDF5 to HDF5", "Print details"):
+            assert words not in text
+        assert ("for a conversion" in text) == (command == "verify")
     assert "at the top of each shard" in " ".join(call("--help").stdout.decode().split())

@@ -14,6 +14,8 @@ from recshuf.errors import DiskFullError, InputError, MemoryLimitError, PileErro
 from tests.support.processes.command_line import COMMAND, DEADLINE, assert_one_line, numbers
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tests.conftest import Run
 
 
@@ -31,8 +33,8 @@ def test_pandas_is_not_imported(run: Run, lines: Path, tmp_path: Path):
 
 
 class TestErrors:
-    def test_missing_input(self, run: Run, tmp_path: Path) -> None:
-        result = run(tmp_path / "none\n.txt", "-o", tmp_path / "out.txt")
+    def test_missing_input(self, call: Run, tmp_path: Path) -> None:
+        result = call(tmp_path / "none\n.txt", "-o", tmp_path / "out.txt")
         assert result.returncode == 1
         assert_one_line(result.stderr, "recshuf: error: ", r"none\n.txt")
         assert list(tmp_path.iterdir()) == []
@@ -76,21 +78,20 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("arguments", "name"),
         [
-            (("lines.txt",), "standard output"),
-            (("lines.txt", "--plan"), "standard output"),
-            (("lines.txt", "-o", "new.txt", "--plan", "--report", "-"), "standard output"),
-            (("--help",), "standard output"),
-            (("store", "--help"), "standard output"),
-            (("--version",), "standard output"),
-            (("verify", "lines.txt", "lines.txt"), "standard output"),
-            (("verify", "lines.txt", "lines.txt", "--report", "-"), "standard output"),
-            (("verify", "lines.txt", "lines.txt", "--report", "/dev/full"), "/dev/full"),
-            (("check", "lines.txt", "--column", "text"), "standard output"),
+            ("lines.txt", "standard output"),
+            ("lines.txt -o new.txt --plan --report -", "standard output"),
+            ("--help", "standard output"),
+            ("verify lines.txt lines.txt --report /dev/full", "/dev/full"),
+            ("check lines.txt --column text", "standard output"),
+            *(
+                pytest.param(line, "standard output", marks=pytest.mark.slow)
+                for line in ("lines.txt --plan", "store --help", "--version", "verify lines.txt lines.txt")
+            ),
         ],
     )
     @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-    def test_full_device(self, lines: Path, arguments: tuple[str, ...], name: str) -> None:
-        result = self._run_on_full_device(lines.parent, arguments, {})
+    def test_full_device(self, lines: Path, arguments: str, name: str) -> None:
+        result = self._run_on_full_device(lines.parent, arguments.split(), {})
         assert result.returncode == 1
         assert_one_line(result.stderr, f"error: {name}: no space left", "; free some, or choose another")
         assert os.listdir(lines.parent) == [lines.name]
@@ -102,7 +103,7 @@ class TestErrors:
         assert_one_line(result.stderr, "error: standard output: no space left")
 
     def _run_on_full_device(
-        self, folder: Path, arguments: tuple[str, ...], variables: dict[str, str]
+        self, folder: Path, arguments: Sequence[str], variables: dict[str, str]
     ) -> subprocess.CompletedProcess[bytes]:
         with Path("/dev/full").open("wb") as full:
             return subprocess.run(
@@ -114,7 +115,9 @@ class TestErrors:
                 timeout=DEADLINE,
             )
 
-    @pytest.mark.parametrize("arguments", [(), ("--plan",), ("--help",)])
+    @pytest.mark.parametrize(
+        "arguments", [(), pytest.param(("--plan",), marks=pytest.mark.slow), ("--help",)]
+    )
     def test_closed_pipe_ends_quietly(self, lines: Path, arguments: tuple[str, ...]) -> None:
         reader, writer = os.pipe()
         os.close(reader)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,13 @@ from tests.support.processes.command_line import assert_one_line, numbers
 
 if TYPE_CHECKING:
     from tests.conftest import Run
+
+
+@pytest.fixture
+def folder(lines: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the current folder, which holds lines.txt alone."""
+    monkeypatch.chdir(lines.parent)
+    return lines.parent
 
 
 class TestResults:
@@ -120,133 +128,91 @@ def test_a_report_that_cannot_be_written_names_itself(call: Run, lines: Path, tm
 
 
 RESULTS = [
-    ["lines.txt", "-o", "new.txt", "--report"],
-    ["lines.txt", "-o", "new/", "--report"],
-    ["lines.txt", "-o", "new.txt", "--html"],
-    ["lines.txt", "-o", "new.txt", "--plan", "--report"],
-    ["verify", "lines.txt", "out", "--report"],
-    ["check", "out", "--against", "lines.txt", "--html"],
-    ["picture", "out", "--against", "lines.txt", "-o"],
-    ["scatter", "lines.txt", "-o", "store", "--report"],
-    ["gather", "store", "-o", "new.txt", "--report"],
+    "lines.txt -o new.txt --report",
+    "lines.txt -o new/ --html",
+    "lines.txt -o new.txt --plan --report",
+    "verify lines.txt out --report",
+    "check out --against lines.txt --html",
+    "picture out --against lines.txt -o",
+    "scatter lines.txt -o store --report",
+    "gather store -o new.txt --report",
 ]
 """Commands that end in the option of a result file."""
 
 
-@pytest.mark.parametrize("command", RESULTS, ids=" ".join)
-class TestForbiddenNames:
-    """No file about a run or a comparison takes the place of a manifest, a work folder or a directory."""
-
-    @pytest.mark.parametrize("name", ["out.recshuf.json", "new.recshuf.json", "new.txt.recshuf.json", "link"])
-    def test_manifests(
-        self,
-        call: Run,
-        lines: Path,
-        tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch,
-        command: list[str],
-        name: str,
-    ) -> None:
-        monkeypatch.chdir(tmp_path)
-        assert call(lines, "-o", "out/").returncode == 0
-        Path("link").symlink_to("out.recshuf.json")
-        manifest, before = Path("out.recshuf.json").read_bytes(), sorted(os.listdir())
-        overwrite = [] if command[0] == "scatter" else ["--overwrite"]
-        result = call(*command, name, *overwrite)
+@pytest.mark.parametrize("command", RESULTS)
+def test_no_result_takes_the_place_of_a_manifest_or_a_folder(call: Run, folder: Path, command: str) -> None:
+    assert call("lines.txt", "-o", "out/").returncode == 0
+    Path("link").symlink_to("out.recshuf.json")
+    Path("folder").mkdir()
+    manifest, before = Path("out.recshuf.json").read_bytes(), sorted(os.listdir())
+    *words, option = command.split()
+    for name in ("out.recshuf.json", "new.txt.recshuf.json", "link", "folder"):
+        said = " is a directory; name a file" if name == "folder" else ": names that end in .recshuf.json"
+        result = call(*words, option, name, "--overwrite")
         assert result.returncode == 2
-        assert_one_line(result.stderr, f"{command[-1]} {name}: names that end in .recshuf.json")
+        assert_one_line(result.stderr, f"{option} {name}{said}")
         assert (Path("out.recshuf.json").read_bytes(), sorted(os.listdir())) == (manifest, before)
-
-    def test_directories(
-        self, call: Run, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
-    ) -> None:
-        monkeypatch.chdir(tmp_path)
-        Path("folder").mkdir()
-        result = call(*command, "folder")
-        assert result.returncode == 2
-        assert_one_line(result.stderr, f"{command[-1]} folder is a directory; name a file")
-        assert sorted(os.listdir()) == ["folder", lines.name]
-
-
-@pytest.mark.parametrize("output", ["new/", "new"])
-def test_a_report_does_not_lie_in_the_work_folder(
-    call: Run, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    result = call(lines, "-o", output, "--report", ".new.recshuf")
-    assert result.returncode == 2
-    assert_one_line(result.stderr, f"is or lies in the work folder of {output}")
 
 
 @pytest.mark.parametrize(
     "command",
-    [
-        ["lines.txt", "-o", "out/", "--report"],
-        ["lines.txt", "-o", "link", "--shards", "2", "--overwrite", "--report"],
-        ["lines.txt", "-o", "out/", "--html"],
-        ["lines.txt", "-o", "out/", "--plan", "--report"],
-        ["verify", "lines.txt", "out", "--report"],
-        ["scatter", "lines.txt", "-o", "out", "--report"],
-        ["gather", "store", "-o", "out/", "--report"],
-    ],
-    ids=" ".join,
+    ["lines.txt -o out/ --report", "lines.txt -o link --shards 2 --overwrite --report", *RESULTS[-2:]],
 )
-@pytest.mark.parametrize("name", ["out/report", "out/deep/report"])
-@pytest.mark.parametrize("is_there", [False, True])
-def test_a_report_does_not_lie_in_the_output_which_a_later_run_would_not_replace(
-    call: Run,
-    lines: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    command: list[str],
-    name: str,
-    is_there: bool,
+def test_a_report_does_not_lie_in_the_output_or_its_work_folder(
+    call: Run, folder: Path, command: str
 ) -> None:
-    monkeypatch.chdir(tmp_path)
+    """A later run would not replace an output that holds a file of its own."""
     Path("link").symlink_to("out")
-    if is_there:
-        Path("out").mkdir()
-    result = call(*command, name)
-    assert result.returncode == 2
-    assert_one_line(result.stderr, f"{command[-1]} {name} lies in the output ", "name a file outside it")
-    assert sorted(os.listdir()) == ["lines.txt", "link", *(["out"] if is_there else [])]
-
-
-@pytest.mark.parametrize("command", [["gallery"], ["demo"], ["scatter", "lines.txt"]], ids=" ".join)
-@pytest.mark.parametrize("name", ["-", "s3://bucket/a", "file:///a"])
-def test_a_folder_of_results_is_local_and_no_stream(
-    call: Run, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str], name: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    result = call(*command, "-o", name)
-    assert result.returncode == 2
-    assert_one_line(result.stderr, name, "standard output is no folder" if name == "-" else "is a URL")
-    assert os.listdir() == [lines.name]
-
-
-class TestPictures:
-    """A picture goes where the records of a shuffle may go: to a file, a device, or standard output."""
-
-    def test_standard_output_gets_the_bytes_of_the_file(
-        self, call: Run, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        pytest.importorskip("PIL")
-        monkeypatch.chdir(tmp_path)
-        assert call("picture", lines, "--column", "text", "-o", "a.png").returncode == 0
-        result = call("picture", lines, "--column", "text", "-o", "-")
-        assert (result.returncode, result.stderr) == (0, b"")
-        assert result.stdout == Path("a.png").read_bytes()
-        assert sorted(os.listdir()) == ["a.png", lines.name]
-
-    def test_a_terminal_and_a_closed_stream_are_refused(
-        self, call: Run, lines: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-        assert_one_line(call("picture", lines, "--column", "text", "-o", "-").stderr, "-o -: ", "a terminal")
-        monkeypatch.setattr("sys.stdout", None)
-        result = call("picture", lines, "--column", "text", "-o", "-")
+    *words, option = command.replace("-o store", "-o out").replace("new.txt", "out/").split()
+    for is_there in (False, True):
+        if is_there:
+            Path("out").mkdir()
+        for name in ("out/report", "out/deep/report"):
+            result = call(*words, option, name)
+            assert result.returncode == 2
+            assert_one_line(result.stderr, f"{option} {name} lies in the output ", "name a file outside it")
+    assert sorted(os.listdir()) == ["lines.txt", "link", "out"]
+    assert os.listdir("out") == []
+    for output in ("new/", "new"):
+        result = call("lines.txt", "-o", output, "--report", ".new.recshuf")
         assert result.returncode == 2
-        assert_one_line(result.stderr, "-o -: standard output is closed; name a file")
+        assert_one_line(result.stderr, f"is or lies in the work folder of {output}")
+
+
+@pytest.mark.parametrize("command", ["gallery", "demo", "scatter lines.txt"])
+def test_a_folder_of_results_is_local_and_no_stream(call: Run, folder: Path, command: str) -> None:
+    for name in ("-", "s3://bucket/a", "file:///a"):
+        result = call(*command.split(), "-o", name)
+        assert result.returncode == 2
+        assert_one_line(result.stderr, name, "standard output is no folder" if name == "-" else "is a URL")
+    assert os.listdir() == ["lines.txt"]
+
+
+def test_the_file_of_bad_records_is_no_other_file_of_the_run(call: Run, folder: Path) -> None:
+    for option in ("--report", "--html", "--schema"):
+        result = call("lines.txt", "-o", "out.txt", "--on-bad-record", "quarantine:./bad", option, "bad")
+        assert result.returncode == 2
+        assert_one_line(result.stderr, "quarantine:./bad is also another option's file; name another one")
+    assert os.listdir() == ["lines.txt"]
+
+
+def test_a_picture_goes_to_standard_output_unless_that_is_a_terminal_or_closed(
+    call: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("PIL")
+    command = ("picture", "lines.txt", "--column", "text", "-o")
+    assert call(*command, "a.png").returncode == 0
+    result = call(*command, "-")
+    assert (result.returncode, result.stderr) == (0, b"")
+    assert result.stdout == Path("a.png").read_bytes()
+    assert sorted(os.listdir()) == ["a.png", "lines.txt"]
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    assert_one_line(call(*command, "-").stderr, "-o -: ", "a terminal")
+    monkeypatch.setattr("sys.stdout", None)
+    result = call(*command, "-")
+    assert result.returncode == 2
+    assert_one_line(result.stderr, "-o -: standard output is closed; name a file")
 
 
 @pytest.mark.parametrize(("command", "option"), [("picture", "-o"), ("check", "--html")])
@@ -264,50 +230,49 @@ def test_a_pipe_is_written_to_and_not_replaced(
         assert content.result().startswith(b"\x89PNG" if command == "picture" else b"<!")
 
 
-class TestExistingFiles:
-    """A file about a run or a comparison replaces another one only with --overwrite."""
+@pytest.mark.parametrize(
+    "command",
+    [
+        "lines.txt -o new.txt --report",
+        "lines.txt -o new.txt --html",
+        "lines.txt -o new.txt --resume --report",
+        "lines.txt -o new.txt --plan --report",
+        "scatter lines.txt -o new --report",
+        "verify lines.txt out.txt --report",
+        "check out.txt --against lines.txt --html",
+        "picture out.txt --against lines.txt -o",
+    ],
+)
+def test_a_file_about_a_run_replaces_another_one_only_if_it_may(
+    call: Run, folder: Path, command: str
+) -> None:
+    assert call("lines.txt", "-o", "out.txt", "--seed", "1").returncode == 0
+    Path("old").write_text("old")
+    before = sorted(os.listdir())
+    refused = call(*command.split(), "old")
+    assert refused.returncode == 1
+    assert_one_line(refused.stderr, "old: exists; give --overwrite")
+    assert (Path("old").read_text(), sorted(os.listdir())) == ("old", before)
+    assert call(*command.split(), "old", "--overwrite").returncode == 0
+    assert Path("old").read_bytes() != b"old"
 
-    @pytest.mark.parametrize(
-        "command",
-        [
-            ["lines.txt", "-o", "new.txt", "--report", "old"],
-            ["lines.txt", "-o", "new.txt", "--html", "old"],
-            ["lines.txt", "-o", "new.txt", "--resume", "--report", "old"],
-            ["lines.txt", "-o", "new.txt", "--plan", "--report", "old"],
-            ["verify", "lines.txt", "out.txt", "--report", "old"],
-            ["check", "out.txt", "--against", "lines.txt", "--html", "old"],
-            ["picture", "out.txt", "--against", "lines.txt", "-o", "old"],
-        ],
-        ids=" ".join,
-    )
-    def test_kept_or_replaced(
-        self, call: Run, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
-    ) -> None:
-        monkeypatch.chdir(tmp_path)
-        assert call(lines, "-o", "out.txt", "--seed", "1").returncode == 0
-        Path("old").write_text("old")
-        before = sorted(os.listdir())
-        refused = call(*command)
-        assert refused.returncode == 1
-        assert_one_line(refused.stderr, "old: exists; give --overwrite")
-        assert (Path("old").read_text(), sorted(os.listdir())) == ("old", before)
-        assert call(*command, "--overwrite").returncode == 0
-        assert Path("old").read_bytes() != b"old"
 
-    def test_a_complete_run_that_is_resumed_may_have_its_report(
-        self, call: Run, lines: Path, tmp_path: Path
-    ) -> None:
-        command = (
-            lines,
-            "-o",
-            f"{tmp_path}/out/",
-            "--seed",
-            "1",
-            "--resume",
-            "--report",
-            tmp_path / "report",
-        )
-        assert call(*command).returncode == 0
-        first = (tmp_path / "report").read_bytes()
-        again = call(*command)
-        assert (again.returncode, (tmp_path / "report").read_bytes()) == (0, first)
+def test_a_complete_run_that_is_resumed_may_have_its_report(call: Run, folder: Path) -> None:
+    command = ("lines.txt", "-o", "out/", "--seed", "1", "--resume", "--report", "report")
+    assert call(*command).returncode == 0
+    first = Path("report").read_bytes()
+    assert (call(*command).returncode, Path("report").read_bytes()) == (0, first)
+
+
+def test_a_report_that_cannot_be_written_whole_leaves_the_old_one(call: Run, folder: Path) -> None:
+    """As on a full disk."""
+    Path("report").write_text("old")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (400, limits[1]))
+    try:
+        result = call("verify", "lines.txt", "lines.txt", "--report", "report", "--overwrite")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert result.returncode == 1
+    assert_one_line(result.stderr, "report: ")
+    assert (Path("report").read_text(), sorted(os.listdir())) == ("old", ["lines.txt", "report"])

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from recshuf.job.report import SilentProgress
 from tests.support.processes.command_line import (
     COMMAND,
     DEADLINE,
@@ -28,8 +29,9 @@ if TYPE_CHECKING:
 
 
 class TestSignals:
-    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-    @pytest.mark.parametrize("output", ["out.txt", "out/", "-"])
+    @pytest.mark.parametrize(
+        ("number", "output"), [(signal.SIGINT, "out.txt"), (signal.SIGTERM, "out/"), (signal.SIGHUP, "-")]
+    )
     def test_running_job_leaves_nothing(self, tmp_path: Path, number: signal.Signals, output: str) -> None:
         """Records come until some are spilled; then the input stays open, so that the job cannot end by itself."""
         scratch, results = tmp_path / "scratch", tmp_path / "results"
@@ -52,8 +54,15 @@ class TestSignals:
         assert list(scratch.iterdir()) == []
         assert list(results.iterdir()) == []
 
-    @pytest.mark.parametrize("module", ["click", "recshuf.cli.commands", "numpy", "pyarrow"])
-    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+    @pytest.mark.parametrize(
+        ("number", "module"),
+        [
+            (signal.SIGINT, "click"),
+            (signal.SIGTERM, "pyarrow"),
+            pytest.param(signal.SIGHUP, "recshuf.cli.commands", marks=pytest.mark.slow),
+            pytest.param(signal.SIGTERM, "numpy", marks=pytest.mark.slow),
+        ],
+    )
     def test_signal_while_modules_are_imported(
         self, tmp_path: Path, number: signal.Signals, module: str
     ) -> None:
@@ -100,73 +109,75 @@ class TestSignals:
 
 
 @pytest.mark.parametrize(
-    "error",
-    ["RuntimeError('cannot release un-acquired lock')", "KeyboardInterrupt()"],
-    ids=["lock", "library"],
+    "error", [RuntimeError("cannot release un-acquired lock"), KeyboardInterrupt()], ids=["lock", "library"]
 )
-def test_an_error_that_a_signal_led_to_is_told_as_the_signal(tmp_path: Path, error: str) -> None:
+def test_an_error_that_a_signal_led_to_is_told_as_the_signal(
+    call: Run, lines: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
     """Python's own locks raise one where a signal interrupts them in the wrong moment; and Ray, while it waits."""
-    (tmp_path / "in.txt").write_bytes(numbers(10))
-    code = f"""
-        import os, signal, sys
-        from recshuf.api import runs
-        from recshuf.cli import main
-        def shuffle(*_, **__):
-            try:
-                os.kill(os.getpid(), signal.SIGTERM)
-            finally:
-                error = {error}
-                error.add_note("finished parts are kept")
-                raise error
-        runs.shuffle = shuffle
-        sys.exit(main.main())
-    """
-    command = [sys.executable, "-c", textwrap.dedent(code), "in.txt", "-o", "out.txt"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    def shuffle(*_: object, **__: object) -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        finally:
+            error.add_note("finished parts are kept")
+            raise error
+
+    monkeypatch.setattr("recshuf.api.runs.shuffle", shuffle)
+    done = call(lines)
     assert done.returncode == 128 + signal.SIGTERM
-    assert done.stderr.splitlines() == ["recshuf: stopped by SIGTERM", "recshuf: finished parts are kept"]
+    assert done.stderr.splitlines() == [b"recshuf: stopped by SIGTERM", b"recshuf: finished parts are kept"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_names_the_work_folder_that_it_leaves(tmp_path: Path, number: signal.Signals) -> None:
-    """The process signals itself when the first part is finished, so that there is something to continue from."""
-    (tmp_path / "in.txt").write_bytes(numbers(1000))
-    code = f"""
-        import os, sys
-        from recshuf.cli import main
-        from recshuf.output.local.journal import FileJournal
-        note = FileJournal.note
-        def note_and_signal(self, entry):
-            note(self, entry)
-            if "set" in entry or "shard" in entry:
-                FileJournal.note = note  # a second signal could come after the end of main
-                os.kill(os.getpid(), {int(number)})
-        FileJournal.note = note_and_signal
-        sys.exit(main.main())
-    """
-    command = [
-        sys.executable,
-        "-c",
-        textwrap.dedent(code),
-        "in.txt",
-        "-o",
-        "out/",
-        "--shards",
-        "3",
-        "--piles",
-        "4",
-    ]
-    done = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=DEADLINE
-    )
+def test_a_second_signal_does_not_cut_the_clean_up_short(
+    call: Run, lines: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cleaned: list[bool] = []
+
+    def shuffle(*_: object, **__: object) -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                os.kill(os.getpid(), number)
+            cleaned.append(True)
+
+    monkeypatch.setattr("recshuf.api.runs.shuffle", shuffle)
+    assert call(lines).returncode == 128 + signal.SIGTERM
+    assert cleaned == [True]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_a_signal_names_the_work_folder_that_it_leaves(
+    call: Run, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    """The process signals itself when some records are gathered, so that there is something to continue from."""
+
+    class Signaller(SilentProgress):
+        gathered = -(10**9)
+
+        def start(self, name: str, record_total: int | None, byte_total: int | None) -> None:
+            if name == "gather":
+                self.gathered = 0
+
+        def advance(self, records: int, byte_count: int) -> None:
+            self.gathered += records
+            if self.gathered >= 500:
+                self.gathered = -(10**9)
+                os.kill(os.getpid(), number)
+
+    command = (lines, "-o", f"{tmp_path}/out/", "--shards", "10", "--piles", "4", "--workers", "1")
+    with monkeypatch.context() as patch:
+        patch.setattr("recshuf.cli.commands.choose_progress", lambda *_, **__: Signaller())
+        done = call(*command)
     assert done.returncode == 128 + number
-    stopped, kept = done.stderr.splitlines()
+    stopped, kept = done.stderr.decode().splitlines()
     assert stopped == f"recshuf: stopped by {number.name}"
     assert kept.startswith(f"recshuf: finished parts are kept in {tmp_path / '.out.recshuf'}: continue with")
-    assert subprocess.run([*COMMAND, *command[3:], "--resume"], cwd=tmp_path, check=False).returncode == 0
+    assert call(*command, "--resume").returncode == 0
 
 
-@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("unbuffered", ["", pytest.param("1", marks=pytest.mark.slow)])
 def test_a_signal_ends_a_run_whose_output_nobody_reads(tmp_path: Path, unbuffered: str) -> None:
     """The thread that writes waits for room in the pipe; the signal reaches the main thread only."""
     (tmp_path / "lines.txt").write_bytes(b"x" * 99 + b"\n" + b"".join(b"%099d\n" % i for i in range(20_000)))

@@ -5,25 +5,19 @@ from __future__ import annotations
 import bz2
 import gzip
 import io
-import json
 import os
-import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 import recshuf
 from recshuf.errors import UsageError
-from recshuf.run import decoding
-from recshuf.run import driver as pipeline
-from recshuf.storage.reading.local_listing import name_stdin
-from tests.support.formats.format_tools import OneWayWriter
 from tests.support.numbered_files import make_inputs, read_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 
 @pytest.fixture
@@ -79,32 +73,6 @@ def test_what_was_read_of_a_redirected_file_before_is_left_out(
     assert sorted(map(int, (tmp_path / "out.txt").read_bytes().split())) == list(range(2, 1000))
 
 
-def test_a_redirected_file_is_read_again_where_its_first_records_do_not_tell_the_types(
-    tmp_path: Path, redirect: Callable[[Path], int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(decoding, "_PREFIX_BYTES", 0)
-    passes: list[str] = []
-    observe = pipeline.observe_inputs
-    monkeypatch.setattr(
-        pipeline, "observe_inputs", lambda *given: passes.append("observe") or observe(*given)
-    )
-    path = tmp_path / "in.jsonl"
-    lines = [b'{"a": %d}\n' % number for number in range(1_000_000)]
-    path.write_bytes(b"".join([*lines, b'{"a": 0.5, "b": "late"}\n']))
-    redirect(path)
-    recshuf.shuffle("-", tmp_path / "out.parquet", format="jsonl", seed=1, memory="200MB")
-    recshuf.shuffle(path, tmp_path / "expected.parquet", seed=1, memory="200MB")
-    assert passes == ["observe"] * 2
-    assert (tmp_path / "out.parquet").read_bytes() == (tmp_path / "expected.parquet").read_bytes()
-
-
-def test_a_device_after_the_redirection_is_a_stream(redirect: Callable[[Path], int]) -> None:
-    redirect(Path(os.devnull))
-    given = name_stdin()
-    assert given.path is None
-    assert given.stamp is None
-
-
 def test_whoever_shares_a_redirected_file_finds_it_read(
     tmp_path: Path, redirect: Callable[[Path], int]
 ) -> None:
@@ -112,19 +80,6 @@ def test_whoever_shares_a_redirected_file_finds_it_read(
     descriptor = redirect(path)
     recshuf.shuffle("-", tmp_path / "out.txt")
     assert os.read(descriptor, 1) == b""
-
-
-def test_the_command_takes_a_redirected_file(tmp_path: Path) -> None:
-    (path,) = make_inputs(tmp_path, "jsonl", [500])
-    command = [sys.executable, "-m", "recshuf", "--seed", "5", "--report", tmp_path / "report.json"]
-    with path.open("rb") as file:
-        result = subprocess.run(command, stdin=file, capture_output=True, timeout=120)
-    assert result.returncode == 0
-    (given,) = json.loads((tmp_path / "report.json").read_text())["inputs"]
-    assert given["file_bytes"] == path.stat().st_size
-    stdout = OneWayWriter()
-    recshuf.shuffle(path, "-", seed=5, stdout=stdout)
-    assert result.stdout == stdout.content
 
 
 def test_a_stream_given_to_the_function_is_read_as_it_is(tmp_path: Path) -> None:

@@ -130,66 +130,111 @@ def test_a_drop_that_was_killed_is_given_again(store: Path, call: Run):
     assert not store.exists()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (("scatter", "{given}"), 2, "usage: recshuf scatter"),
-        (
-            ("scatter", "{given}", "-o", "{store}"),
-            1,
-            "is a pile store already; choose another name, or delete it with recshuf store drop ",
-        ),
-        (("scatter", "{given}", "-o", "{given}"), 1, "is a file; choose another name"),
-        (("scatter", "{given}", "-o", "{given}/new"), 1, "in.jsonl: is a file; choose another folder"),
-        (("scatter", "{given}", "-o", "{folder}"), 1, "not empty"),
-        (("scatter", "{folder}/missing", "-o", "{folder}/new"), 1, "missing"),
-        (
-            ("scatter", "{given}", "-o", "{folder}/new", "--datasets", "a"),
-            2,
-            "--datasets: for inputs of hdf5",
-        ),
-        (("gather", "{store}"), 2, "usage: recshuf gather"),
-        (("gather", "{folder}/missing", "-o", "{folder}/x.jsonl"), 2, "no such pile store"),
-        (("gather", "{given}", "-o", "{folder}/x.jsonl"), 2, "is no pile store"),
-        (("gather", "{store}", "-o", "{given}"), 1, "give --overwrite"),
-        (("gather", "{store}", "-o", "{folder}/x.jsonl", "--seed", "6"), 2, "have seed 5"),
-        (("{store}", "-o", "{folder}/x.jsonl"), 2, "is a pile store; write it with recshuf gather"),
-        (("scatter", "{store}", "-o", "{folder}/new"), 2, "is a pile store; write it with recshuf gather"),
-        (("verify", "{store}", "{given}"), 2, "is a pile store; recshuf gather"),
-        (("verify", "{given}", "{store}"), 2, "is a pile store; recshuf gather"),
-        (("check", "{store}", "--column", "a"), 2, "recshuf check --loader"),
-        (("check", "{given}", "--against", "{store}"), 2, "is a pile store; recshuf gather"),
-        (
-            ("picture", "{store}", "--column", "a", "-o", "{folder}/x.png"),
-            2,
-            "is a pile store; recshuf gather",
-        ),
-        (("store",), 2, "no command; usage: recshuf store info|verify|compact|drop STORE"),
-        (("store", "inf", "{store}"), 2, "Did you mean 'info'"),
-        (("store", "list"), 2, "No such command 'list'; see recshuf store --help"),
-        (("store", "info", "{store}", "--list"), 2, "No such option '--list'; see recshuf store info --help"),
-        (("picture", "{given}", "--column", "a"), 2, "no file for the picture; usage: recshuf picture"),
-        (("gallery",), 2, "no folder; usage: recshuf gallery -o DIR"),
-        (("scater", "{given}"), 2, "did you mean: recshuf scatter"),
-        (("check", "--loader", "{store}", "--epoch", "-1"), 2, "--epoch=-1: give an integer"),
-        (("gather", "{store}", "-o", "{folder}/x.jsonl", "--mix", "0"), 2, "--mix=0: give an integer"),
-        (("window", "{store}", "--keep-records", "-1"), 2, "--keep-records=-1: give an integer"),
-        (("store", "compact", "{store}", "--sets", "0"), 2, "--sets=0: give an integer"),
+SLIPS: dict[str, list[tuple[int, str, str]]] = {
+    "scatter": [
+        (2, "scatter {given}", "usage: recshuf scatter"),
+        (1, "scatter {given} -o {store}", "is a pile store already; choose another name, or delete it with recshuf store drop "),
+        (1, "scatter {given} -o {given}", "is a file; choose another name"),
+        (1, "scatter {given} -o {given}/new", "in.jsonl: is a file; choose another folder"),
+        (1, "scatter {given} -o {folder}", "not empty"),
+        (1, "scatter {folder}/missing -o {folder}/new", "missing"),
+        (2, "scatter {given} -o {folder}/new --datasets a", "--datasets: for inputs of hdf5"),
+        (2, "scater {given}", "did you mean: recshuf scatter"),
+        (1, "scatter {given} -o {folder}/new --report {folder}/old", "old: exists; give --overwrite"),
     ],
-)
-def test_slips_get_one_line_and_change_nothing(
-    given: Path, store: Path, call: Run, arguments: tuple[str, ...], code: int, message: str
-):
-    def list_all() -> list[Path]:
-        return sorted(given.parent.rglob("*"))
+    "gather": [
+        (2, "gather {store}", "usage: recshuf gather"),
+        (2, "gather {folder}/missing -o {folder}/x.jsonl", "no such pile store"),
+        (2, "gather {given} -o {folder}/x.jsonl", "is no pile store"),
+        (1, "gather {store} -o {given}", "give --overwrite"),
+        (2, "gather {store} -o {folder}/x.jsonl --seed 6", "have seed 5"),
+        (2, "gather {store} -o {folder}/x.jsonl --mix 0", "--mix=0: give an integer"),
+        (1, "gather {store} -o {folder}/x.jsonl --report {folder}/old", "old: exists; give --overwrite"),
+    ],
+    "other commands": [
+        (2, "{store} -o {folder}/x.jsonl", "is a pile store; write it with recshuf gather"),
+        (2, "scatter {store} -o {folder}/new", "is a pile store; write it with recshuf gather"),
+        (2, "verify {store} {given}", "is a pile store; recshuf gather"),
+        (2, "verify {given} {store}", "is a pile store; recshuf gather"),
+        (2, "check {store} --column a", "recshuf check --loader"),
+        (2, "check {given} --against {store}", "is a pile store; recshuf gather"),
+        (2, "picture {store} --column a -o {folder}/x.png", "is a pile store; recshuf gather"),
+        (2, "picture {given} --column a", "no file for the picture; usage: recshuf picture"),
+        (2, "gallery", "no folder; usage: recshuf gallery -o DIR"),
+        (2, "check --loader {store} --epoch -1", "--epoch=-1: give an integer"),
+    ],
+    "store": [
+        (2, "store", "no command; usage: recshuf store info|verify|compact|drop STORE"),
+        (2, "store inf {store}", "Did you mean 'info'"),
+        (2, "store list", "No such command 'list'; see recshuf store --help"),
+        (2, "store info {store} --list", "No such option '--list'; see recshuf store info --help"),
+        (2, "window {store} --keep-records -1", "--keep-records=-1: give an integer"),
+        (2, "window {store}", "nothing to do; give --append INPUT"),
+        (2, "store compact {store} --sets 0", "--sets=0: give an integer"),
+    ],
+}  # fmt: skip
 
-    before = list_all()
-    names = {"given": given, "store": store, "folder": given.parent}
-    done = call(*(argument.format(**names) for argument in arguments))
-    assert done.returncode == code
-    assert message in done.stderr.decode()
-    assert done.stderr.count(b"\n") == 1
-    assert list_all() == before
+
+@pytest.mark.parametrize("kind", SLIPS)
+def test_slips_get_one_line_and_change_nothing(given: Path, store: Path, call: Run, kind: str):
+    (given.parent / "old").write_text("old")
+    before = {path: path.is_file() and path.read_bytes() for path in given.parent.rglob("*")}
+    for code, line, message in SLIPS[kind]:
+        done = call(*line.format(given=given, store=store, folder=given.parent).split())
+        assert done.returncode == code, line
+        assert message in done.stderr.decode()
+        assert done.stderr.count(b"\n") == 1
+        assert {path: path.is_file() and path.read_bytes() for path in given.parent.rglob("*")} == before
+
+
+def info(store: Path, call: Run) -> dict[str, Any]:
+    done = call("store", "info", store, "--json")
+    assert done.returncode == 0
+    return json.loads(done.stdout)
+
+
+def ids(store: Path, call: Run) -> list[int]:
+    output = store.parent / "ids.jsonl"
+    assert call("gather", store, "-o", output, "--overwrite").returncode == 0
+    return sorted(json.loads(line)["id"] for line in output.read_text().splitlines())
+
+
+def append(store: Path, call: Run, first: int, count: int, *options: str) -> None:
+    more = store.parent / f"{first}.jsonl"
+    more.write_text("".join(f'{{"id":{number}}}\n' for number in range(first, first + count)))
+    done = call("window", store, "--append", more, *options)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_window_keeps_the_newest_slices_by_number_size_and_time(store: Path, call: Run):
+    for day in (3, 1, 2):
+        append(store, call, 1000 * day, 100 * day, "--time", f"2026-01-0{day}")
+    assert sorted(one["time"] for one in info(store, call)["sets"] if one["time"]) == [
+        1767225600 + day * 86400 for day in range(3)
+    ]
+    everything = [
+        number for day in range(4) for number in range(1000 * day, 1000 * day + (100 * day or 1000))
+    ]
+    assert ids(store, call) == everything
+    assert call("window", store, "--keep-records", "600").returncode == 0
+    assert ids(store, call) == everything[1000:]
+    assert call("window", store, "--expire-before", "2026-01-02").returncode == 0
+    assert ids(store, call) == everything[1100:]
+    size = next(one["bytes"] for one in info(store, call)["sets"] if one["records"] == 300)
+    assert call("window", store, "--keep-bytes", str(size)).returncode == 0
+    assert ids(store, call) == everything[1300:]
+
+
+def test_compact_joins_sets_down_to_as_many(store: Path, call: Run):
+    for number in range(4):
+        append(store, call, 1000 * (number + 1), 10)
+    before = ids(store, call)
+    done = call("store", "compact", store, "--sets", "2")
+    assert done.returncode == 0
+    assert done.stdout.startswith(f"{store}: 1,040 records, snapshot ".encode())
+    assert len(info(store, call)["sets"]) == 2
+    assert ids(store, call) == before
+    assert call("store", "verify", "-q", store).stdout == b""
 
 
 def test_check_tests_two_epochs_of_a_store(store: Path, call: Run):
@@ -223,18 +268,15 @@ def test_a_check_of_two_loaders_is_refused(store: Path, call: Run) -> None:
     assert b"--loader: names 2 stores; check one after the other" in done.stderr
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        ["--against", "x"],
-        ["--provenance"],
-        ["--html", "page.html"],
-        ["--format", "text"],
-        ["--memory", "1GB"],
-        ["--id", "row"],
-    ],
-)
-def test_a_check_of_a_loader_takes_no_options_of_data(store: Path, call: Run, options: list[str]) -> None:
-    done = call("check", "--loader", store, *options)
-    assert (done.returncode, done.stdout) == (2, b"")
-    assert f"{options[0]}: does not go with --loader" in done.stderr.decode()
+def test_a_check_of_a_loader_takes_no_options_of_data(store: Path, call: Run) -> None:
+    for options in (
+        "--against x",
+        "--provenance",
+        "--html page.html",
+        "--format text",
+        "--memory 1GB",
+        "--id row",
+    ):
+        done = call("check", "--loader", store, *options.split())
+        assert (done.returncode, done.stdout) == (2, b"")
+        assert f"{options.split()[0]}: does not go with --loader" in done.stderr.decode()

@@ -45,29 +45,23 @@ def fail(**_: object) -> None:
     raise ZeroDivisionError("odd")
 
 
-def test_there_are_commands_within_commands():
+def test_an_internal_error_has_a_traceback_where_it_is_asked_for(call: Run, monkeypatch: pytest.MonkeyPatch):
     assert {"shuffle", "task", "store info"} < COMMANDS.keys()
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_an_internal_error_has_a_traceback_where_it_is_asked_for(
-    call: Run, monkeypatch: pytest.MonkeyPatch, name: str
-):
-    words, command = COMMANDS[name]
-    monkeypatch.setattr(command, "callback", fail)
-    given = make_arguments(command)
-    takes = any("-v" in one.opts for one in command.params)
-    told = call(*words, *given)
-    assert told.returncode == 1
-    assert told.stderr.startswith(b"recshuf: internal error: ZeroDivisionError: odd (test_tracebacks.py:")
-    assert told.stderr.count(b"\n") == 1
-    assert told.stderr.rstrip().endswith(ADVICE) == takes
-    for line in ([*words, "-v", *given], [*words, *given, "--verbose"]) if takes else ():
-        told = call(*line)
+    for words, command in COMMANDS.values():
+        monkeypatch.setattr(command, "callback", fail)
+        given = make_arguments(command)
+        takes = any("-v" in one.opts for one in command.params)
+        told = call(*words, *given)
         assert told.returncode == 1
-        assert told.stderr.startswith(b"Traceback (most recent call last):\n")
-        assert b"in fail\n" in told.stderr
-        assert ADVICE not in told.stderr
+        assert told.stderr.startswith(b"recshuf: internal error: ZeroDivisionError: odd (test_tracebacks.py:")
+        assert told.stderr.count(b"\n") == 1
+        assert told.stderr.rstrip().endswith(ADVICE) == takes
+        for line in ([*words, "-v", *given], [*words, *given, "--verbose"]) if takes else ():
+            told = call(*line)
+            assert told.returncode == 1
+            assert told.stderr.startswith(b"Traceback (most recent call last):\n")
+            assert b"in fail\n" in told.stderr
+            assert ADVICE not in told.stderr
 
 
 @pytest.mark.parametrize("error", [OutputError("full"), KeyboardInterrupt(), ZeroDivisionError()])

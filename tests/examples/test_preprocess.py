@@ -12,6 +12,7 @@ import pytest
 PROGRAM = Path(__file__).parents[2] / "examples" / "preprocess.py"
 
 
+@pytest.mark.slow
 def test_a_trainer_reads_what_the_writers_have_closed(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="the extra `torch` has it")
     command = [sys.executable, str(PROGRAM), str(tmp_path / "data"), "--documents", "60", "--rounds", "2"]

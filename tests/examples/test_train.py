@@ -12,6 +12,7 @@ import pytest
 PROGRAM = Path(__file__).parents[2] / "examples" / "train.py"
 
 
+@pytest.mark.slow
 def test_a_network_learns_cats_and_dogs_from_piles_only(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="the extra `torch` has it")
     command = [sys.executable, str(PROGRAM), str(tmp_path / "data"), "--records", "4000", "--epochs", "1"]

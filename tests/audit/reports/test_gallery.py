@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import io
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from recshuf.audit.order.shufflers import METHODS
 from recshuf.audit.reports.gallery import ROW, draw_method, draw_row, render_gallery
-from recshuf.cli.main import main
 from recshuf.errors import UsageError
 from tests.support.pages.html_pages import Reader, assert_self_contained
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-COUNT = 4096
+    from tests.conftest import Run
+
+pytest.importorskip("PIL")
+QUICK = ("two passes", "strided chunks into buckets")
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in METHODS]
+)
 def test_grids_have_a_cell_for_each_setting_and_tell_exact_methods_from_others(name: str):
     method = METHODS[name]
     grid = draw_method(name, method, 20_000)
@@ -36,9 +38,10 @@ def test_grids_have_a_cell_for_each_setting_and_tell_exact_methods_from_others(n
     assert all(len(row.cells[1].split(", ")) == 16 for row in grid.figures.rows)
 
 
+@pytest.mark.slow
 def test_the_page_shows_all_methods_and_loads_nothing():
     heard: list[str] = []
-    page = render_gallery(heard.append, COUNT)
+    page = render_gallery(heard.append, 4096)
     assert_self_contained(page)
     assert set(METHODS) <= set(Reader(page).text)
     assert heard == list(METHODS)
@@ -52,27 +55,26 @@ def test_the_row_has_a_picture_of_each_method_and_ends_with_an_exact_one():
     assert all(settings.keys() <= METHODS[name].axes.keys() for name, settings in ROW.values())
 
 
-def test_no_folder_is_written_over(tmp_path: Path):
-    command = [sys.executable, "-m", "recshuf", "gallery", "-o", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, list(tmp_path.iterdir())) == (1, [])
-    assert "exists" in done.stderr
-
-
-def test_the_command_writes_a_page_and_a_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_command_writes_a_page_and_a_picture_into_a_new_folder(
+    tmp_path: Path, call: Run, monkeypatch: pytest.MonkeyPatch
+):
+    """Drawing all methods takes minutes."""
     monkeypatch.setattr("recshuf.audit.reports.gallery.render_gallery", lambda say: "page")
     monkeypatch.setattr("recshuf.audit.reports.gallery.draw_row", lambda: b"picture")
-    monkeypatch.setattr("sys.argv", ["recshuf", "gallery", "-o", str(tmp_path / "new")])
-    assert not main()
+    assert call("gallery", "-o", tmp_path / "new").returncode == 0
     written = {path.name: path.read_bytes() for path in (tmp_path / "new").iterdir()}
     assert written == {"index.html": b"page", "row.png": b"picture"}
+    done = call("gallery", "-o", tmp_path)
+    assert (done.returncode, [path.name for path in tmp_path.iterdir()]) == (1, ["new"])
+    assert b"exists" in done.stderr
 
 
-def test_nothing_is_left_where_the_page_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_nothing_is_left_where_the_page_cannot_be_made(
+    tmp_path: Path, call: Run, monkeypatch: pytest.MonkeyPatch
+):
     def fail(*_: object) -> str:
         raise UsageError("no Pillow")
 
     monkeypatch.setattr("recshuf.audit.reports.gallery.render_gallery", fail)
-    monkeypatch.setattr("sys.argv", ["recshuf", "gallery", "-o", str(tmp_path / "new")])
-    assert main() == 2
+    assert call("gallery", "-o", tmp_path / "new").returncode == 2
     assert list(tmp_path.iterdir()) == []

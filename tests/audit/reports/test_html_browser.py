@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from recshuf.api import checks, runs
-from recshuf.audit.order.shufflers import METHODS, use_buffer
+from recshuf.audit.order.shufflers import use_buffer
 from recshuf.audit.reports.gallery import render_gallery
 from tests.support.pages.browser import Browser, BrowserError
 from tests.support.pages.page_faults import (
@@ -19,7 +19,6 @@ from tests.support.pages.page_faults import (
     find_layout_faults,
     find_loading_faults,
     find_reading_faults,
-    list_names,
     probe,
 )
 
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 pytest.importorskip("PIL.Image", reason="pages take Pillow")
 pytest.importorskip("jinja2", reason="pages take Jinja")
 
+pytestmark = pytest.mark.slow
 COUNT = 20_000
 LONG_NAME = "part-00000-of-00002-" + "0123456789abcdef" * 6
 PAPER_WIDTH = 718
@@ -104,28 +104,11 @@ def test_a_page_may_not_load_anything(browser: Browser, page: Path):
     assert refused == "http://127.0.0.1:9/x.png"
 
 
-@pytest.mark.parametrize("width", [320, 360, 800, 1200, 1920])
-def test_a_page_fits_every_window(browser: Browser, page: Path, width: int):
-    browser.show(width)
-    browser.open(page)
-    assert list(find_layout_faults(browser, width)) == []
-
-
-def test_tables_use_the_width_of_a_desktop(browser: Browser, pages: dict[str, Path]):
-    browser.show(1440)
-    browser.open(pages["run"])
-    widths = browser.evaluate("[...document.querySelectorAll('table')].map(table => table.clientWidth)")
-    assert min(width for width in widths if width) > 1200
-
-
-@pytest.mark.parametrize("is_dark", [False, True])
-def test_all_text_can_be_read_in_the_light_and_in_the_dark(browser: Browser, page: Path, is_dark: bool):
-    browser.show(800, is_dark=is_dark)
-    browser.open(page)
-    assert list(find_colour_faults(browser, is_dark=is_dark)) == []
-
-
-def test_a_page_fits_paper_and_is_light_on_it(browser: Browser, page: Path):
+def test_a_page_fits_every_window_and_paper(browser: Browser, page: Path):
+    for width in (320, 360, 800, 1200, 1920):
+        browser.show(width)
+        browser.open(page)
+        assert list(find_layout_faults(browser, width)) == []
     browser.show(PAPER_WIDTH, is_dark=True, media="print")
     browser.open(page)
     browser.evaluate("document.querySelectorAll('details').forEach(folded => folded.open = true)")
@@ -134,44 +117,12 @@ def test_a_page_fits_paper_and_is_light_on_it(browser: Browser, page: Path):
     assert probe(browser)["paper"] == 1
 
 
-def test_a_page_takes_few_sheets(browser: Browser, pages: dict[str, Path]):
-    for name, most in (("run", 4), ("good", 2), ("bad", 3), ("labels", 3), ("gallery", 12)):
-        browser.open(pages[name])
-        sheets = len(re.findall(rb"/Type\s*/Page\b", browser.print_pdf()))
-        assert 1 <= sheets <= most, name
-
-
-def test_a_page_can_be_read_out(browser: Browser, page: Path):
-    browser.show(800)
-    browser.open(page)
+def test_all_text_can_be_read_in_the_light_in_the_dark_and_aloud(browser: Browser, page: Path):
+    for is_dark in (True, False):
+        browser.show(800, is_dark=is_dark)
+        browser.open(page)
+        assert list(find_colour_faults(browser, is_dark=is_dark)) == []
     assert list(find_reading_faults(browser)) == []
-
-
-def test_the_chart_is_a_table_to_those_who_do_not_see_bars(browser: Browser, pages: dict[str, Path]):
-    browser.show(800)
-    browser.open(pages["run"])
-    widths = browser.evaluate(
-        "[...document.querySelectorAll('.bar span')].map(bar => bar.getBoundingClientRect().width)"
-    )
-    assert len(widths) == 2
-    assert min(widths) > 2
-    assert max(widths) > 200
-    nodes = browser.call("Accessibility.getFullAXTree")["nodes"]
-    assert {"scatter", "gather"} <= set(list_names(nodes, "rowheader"))
-    assert len([name for name in list_names(nodes, "cell") if "B/s for" in name]) == 2
-
-
-@pytest.mark.parametrize(("name", "count"), [("run", 2), ("gallery", len(METHODS))])
-def test_what_is_folded_opens(browser: Browser, pages: dict[str, Path], name: str, count: int):
-    browser.show(360)
-    browser.open(pages[name])
-    heights = browser.evaluate(
-        """[...document.querySelectorAll('details')].map(folded => {
-        const before = folded.clientHeight; folded.querySelector('summary').click(); return folded.clientHeight - before })"""
-    )
-    assert len(heights) == count
-    assert min(heights) > 100
-    assert list(find_layout_faults(browser, 360)) == []
 
 
 def test_a_bad_page_does_not_pass(browser: Browser, tmp_path: Path):
@@ -183,18 +134,19 @@ def test_a_bad_page_does_not_pass(browser: Browser, tmp_path: Path):
     for fault in ("asks for http://127.0.0.1:9/x.png", "says ", "no good", "fails with Uncaught"):
         assert fault in loading
     layout = "\n".join(find_layout_faults(browser, 360))
-    for fault in (
+    tiny = (
         "the page is ",
         "'tiny' is only 6 large",
         "a picture is not",
         "'hidden away' goes",
         "a div is wider",
-    ):
+    )
+    for fault in tiny:
         assert fault in layout
     assert re.search("'pale' has a contrast of 1", "\n".join(find_colour_faults(browser, is_dark=False)))
     assert any("background" in fault for fault in find_colour_faults(browser, is_dark=True))
     reading = "\n".join(find_reading_faults(browser))
-    for fault in (
+    unread = (
         "no language",
         "1 nameless",
         "1 unscoped",
@@ -202,5 +154,6 @@ def test_a_bad_page_does_not_pass(browser: Browser, tmp_path: Path):
         "1 unreached",
         "0 parts are main",
         "headings skip",
-    ):
+    )
+    for fault in unread:
         assert fault in reading

@@ -6,8 +6,6 @@ import base64
 import io
 import json
 import re
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +19,8 @@ from tests.support.pages.html_pages import Reader, assert_self_contained
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tests.conftest import Run
 
 pillow = pytest.importorskip("PIL.Image")
 pytest.importorskip("jinja2")
@@ -36,15 +36,10 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "recshuf", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
-def test_a_page_of_a_check_shows_findings_and_pictures(tmp_path: Path, inputs: Path):
-    done = run("check", inputs, "--column", "label", "--html", tmp_path / "page.html")
+def test_a_page_of_a_check_shows_findings_and_pictures(tmp_path: Path, inputs: Path, call: Run):
+    done = call("check", inputs, "--column", "label", "--html", tmp_path / "page.html")
     assert done.returncode == 3
-    assert done.stderr.startswith(f"recshuf: wrote {tmp_path / 'page.html'}, ")
+    assert done.stderr.startswith(f"recshuf: wrote {tmp_path / 'page.html'}, ".encode())
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert_self_contained(page)
     reader = Reader(page)
@@ -58,10 +53,12 @@ def test_a_page_of_a_check_shows_findings_and_pictures(tmp_path: Path, inputs: P
     assert reader.values("meta", "name") == ["viewport", "generator"]
 
 
-def test_a_page_of_a_run_shows_plan_passes_and_order(tmp_path: Path, inputs: Path):
+def test_a_page_of_a_run_shows_plan_passes_and_order(tmp_path: Path, inputs: Path, call: Run):
     output = tmp_path / "out"
-    done = run(inputs, "-o", f"{output}/", "--shards", 3, "--seed", 5, "--html", tmp_path / "page.html", "-q")
-    assert (done.returncode, done.stderr) == (0, "")
+    done = call(
+        inputs, "-o", f"{output}/", "--shards", 3, "--seed", 5, "--html", tmp_path / "page.html", "-q"
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert_self_contained(page)
     reader = Reader(page)
@@ -83,60 +80,53 @@ def test_a_page_of_a_run_shows_plan_passes_and_order(tmp_path: Path, inputs: Pat
     assert (report["records"], report["seed"], len(report["shards"])) == (COUNT, "5", 3)
 
 
-def test_a_run_between_pipes_has_a_page_without_pictures(tmp_path: Path):
+def make_page(call: Run, folder: Path, *arguments: object) -> Reader:
+    done = call(*arguments, "--html", folder / "page.html", "-q")
+    assert (done.returncode, done.stderr) == (0, b"")
+    return Reader((folder / "page.html").read_text(encoding="utf-8"))
+
+
+def test_a_run_between_pipes_has_a_page_without_pictures(tmp_path: Path, call: Run):
     (tmp_path / "in.txt").write_bytes(b"%d\n" * 3 % (1, 2, 3))
-    done = run(tmp_path / "in.txt", "-o", "-", "--html", tmp_path / "page.html", "-q")
-    assert (done.returncode, done.stderr) == (0, "")
-    reader = Reader((tmp_path / "page.html").read_text(encoding="utf-8"))
+    reader = make_page(call, tmp_path, tmp_path / "in.txt", "-o", "-")
     assert any("cannot be read again" in text for text in reader.text)
     assert reader.values("img", "src") == []
 
 
-def test_many_files_are_shown_when_asked_for(tmp_path: Path):
+def test_many_files_are_shown_when_asked_for(tmp_path: Path, call: Run):
     for number in range(60):
         (tmp_path / f"{number}.txt").write_bytes(b"%d\n" % number * 20)
-    done = run(
-        *tmp_path.glob("*.txt"),
-        "-o",
-        tmp_path / "out/",
-        "--shards",
-        2,
-        "--html",
-        tmp_path / "page.html",
-        "-q",
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    reader = Reader((tmp_path / "page.html").read_text(encoding="utf-8"))
+    reader = make_page(call, tmp_path, *tmp_path.glob("*.txt"), "-o", tmp_path / "out/", "--shards", 2)
     assert "60 files" in reader.text
     assert "2 files" not in reader.text
 
 
-def test_few_records_have_a_page_that_says_so(tmp_path: Path):
+def test_few_records_have_a_page_that_says_so(tmp_path: Path, call: Run):
     (tmp_path / "in.txt").write_bytes(b"1\n2\n")
-    done = run(tmp_path / "in.txt", "-o", tmp_path / "out.txt", "--html", tmp_path / "page.html", "-q")
-    assert (done.returncode, done.stderr) == (0, "")
-    reader = Reader((tmp_path / "page.html").read_text(encoding="utf-8"))
+    reader = make_page(call, tmp_path, tmp_path / "in.txt", "-o", tmp_path / "out.txt")
     assert any("the order was not tested: 2 records are too few" in text for text in reader.text)
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["in", "-o", "out", "--html", "no/page.html"], "folder"),
-        (["in", "-o", "out", "--html", "out"], "also the output"),
-        (["in", "-o", "out", "--html", "page.html", "--plan"], "--plan"),
-        (["in/in.parquet", "-o", "out", "--html", "in/in.parquet"], "among the inputs"),
-        (["check", "in", "--column", "id", "--html", "no/page.html"], "folder"),
+        ("in -o out --html no/page.html", "folder"),
+        ("in -o out --html out", "also the output"),
+        ("in -o out --html page.html --plan", "--plan"),
+        ("in/in.parquet -o out --html in/in.parquet", "among the inputs"),
+        ("check in --column id --html no/page.html", "folder"),
     ],
 )
-def test_bad_places_are_told_before_the_run(tmp_path: Path, inputs: Path, arguments: list[str], said: str):
+def test_bad_places_are_told_before_the_run(
+    tmp_path: Path, inputs: Path, call: Run, monkeypatch: pytest.MonkeyPatch, arguments: str, said: str
+):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "in").mkdir()
     content = (inputs / "in.parquet").read_bytes()
     (tmp_path / "in" / "in.parquet").write_bytes(content)
-    command = [sys.executable, "-m", "recshuf", *arguments]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
-    assert said in done.stderr
+    done = call(*arguments.split())
+    assert (done.returncode, done.stderr.count(b"\n")) == (2, 1)
+    assert said in done.stderr.decode()
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
     assert (tmp_path / "in" / "in.parquet").read_bytes() == content
 

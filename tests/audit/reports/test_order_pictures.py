@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
+
+    from tests.conftest import Run
 
 pillow = pytest.importorskip("PIL.Image")
 COUNT = 4096
@@ -40,11 +40,6 @@ def read_png(content: bytes) -> NDArray[np.uint8]:
 
 def count_colour(pixels: NDArray[np.uint8], colour: NDArray[np.uint8]) -> int:
     return int((pixels == colour).all(axis=2).sum())
-
-
-def run_picture(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "recshuf", "picture", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def test_labels_have_as_many_pixels_as_records(sorted_file: Path):
@@ -74,17 +69,28 @@ def test_without_a_column_colours_are_places_in_the_inputs(tmp_path: Path, sorte
         assert count_colour(pixels, colour) == pytest.approx(2 * 512 * 512 // len(ramp), rel=0.15)
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({}, "column=NAME, against=INPUT... or provenance=True"),
-        ({"column": "list"}, "have no order"),
-        ({"column": "x"}, "no column 'x'"),
-    ],
-)
-def test_what_cannot_be_drawn_is_refused(sorted_file: Path, options: dict[str, str], said: str):
-    with pytest.raises(UsageError, match=said):
-        recshuf.picture(sorted_file, **options)
+def test_each_record_has_the_colour_of_its_place_in_the_inputs(tmp_path: Path, sorted_file: Path):
+    """The first quarter comes last, so that it is not at the left but at the right end of the curve."""
+    order = np.roll(np.arange(COUNT), -COUNT // 4)
+    pq.write_table(pq.read_table(sorted_file).take(order), tmp_path / "out.parquet")
+    picture = read_png(recshuf.picture(tmp_path / "out.parquet", against=sorted_file))
+    before, after = np.array_split(picture.astype(np.int64) @ [1 << 16, 1 << 8, 1], 2, axis=1)
+    first = make_ramp().astype(np.int64)[: len(make_ramp()) // 4] @ [1 << 16, 1 << 8, 1]
+    columns = [np.flatnonzero(np.isin(panel, first).sum(axis=0) > 100) for panel in (before, after)]
+    assert columns[0].max() < before.shape[1] * 0.55
+    assert columns[1].min() > after.shape[1] * 0.45
+
+
+def test_what_cannot_be_drawn_is_refused(sorted_file: Path):
+    with pytest.raises(UsageError, match=r"column=NAME, against=INPUT... or provenance=True"):
+        recshuf.picture(sorted_file)
+    with pytest.raises(UsageError, match="have no order"):
+        recshuf.picture(sorted_file, column="list")
+
+
+def test_the_only_column_of_the_record_is_drawn(sorted_file: Path):
+    expected = recshuf.picture(sorted_file, column="label", title="x")
+    assert recshuf.picture(sorted_file, columns="label", title="x") == expected
 
 
 def test_columns_that_differ_are_refused(tmp_path: Path, sorted_file: Path):
@@ -93,18 +99,18 @@ def test_columns_that_differ_are_refused(tmp_path: Path, sorted_file: Path):
         recshuf.picture(sorted_file, against=tmp_path / "out.parquet", column="label")
 
 
-def test_the_command_writes_a_file_and_replaces_none_unasked(tmp_path: Path, sorted_file: Path):
-    arguments = (sorted_file, "--column", "label", "-o", tmp_path / "pic.png")
-    done = run_picture(*arguments)
+def test_the_command_writes_a_file_and_replaces_none_unasked(tmp_path: Path, sorted_file: Path, call: Run):
+    arguments = ("picture", sorted_file, "--column", "label", "-o", tmp_path / "pic.png")
+    done = call(*arguments)
     assert done.returncode == 0
-    assert done.stderr.startswith(f"recshuf: wrote {tmp_path / 'pic.png'}, ")
+    assert done.stderr.startswith(f"recshuf: wrote {tmp_path / 'pic.png'}, ".encode())
     content = (tmp_path / "pic.png").read_bytes()
     assert read_png(content).shape[2] == 3
     (tmp_path / "pic.png").write_bytes(b"old")
-    done = run_picture(*arguments)
+    done = call(*arguments)
     assert (done.returncode, (tmp_path / "pic.png").read_bytes()) == (1, b"old")
-    assert "--overwrite" in done.stderr
-    assert run_picture(*arguments, "--overwrite").returncode == 0
+    assert b"--overwrite" in done.stderr
+    assert call(*arguments, "--overwrite").returncode == 0
     assert (tmp_path / "pic.png").read_bytes() == content
     assert [path.name for path in tmp_path.iterdir()] == ["pic.png"]
 
@@ -114,9 +120,10 @@ def test_the_command_writes_a_file_and_replaces_none_unasked(tmp_path: Path, sor
     [("nowhere/pic.png", "does not exist; create it first"), ("in.parquet", "lies among the inputs")],
 )
 def test_bad_places_are_told_before_anything_is_read(
-    tmp_path: Path, sorted_file: Path, output: str, said: str
+    tmp_path: Path, sorted_file: Path, call: Run, output: str, said: str
 ):
-    (tmp_path / "in.parquet").write_bytes(sorted_file.read_bytes())
-    done = run_picture(tmp_path / "in.parquet", "--column", "label", "--overwrite", "-o", tmp_path / output)
-    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
-    assert said in done.stderr
+    path = tmp_path / "in.parquet"
+    path.write_bytes(sorted_file.read_bytes())
+    done = call("picture", path, "--column", "label", "--overwrite", "-o", tmp_path / output)
+    assert (done.returncode, done.stderr.count(b"\n")) == (2, 1)
+    assert said in done.stderr.decode()

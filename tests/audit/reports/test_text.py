@@ -13,7 +13,7 @@ from recshuf.audit.reports.text import check_verdict, one_line
     ("text", "shown"),
     [
         ("a\nb", r"a\nb"),
-        ("a\rb\x1b", r"a\rb\x1b"),
+        ("a\rb\x1b\x7f\x9b", r"a\rb\x1b\x7f\x9b"),
         ("é\udcff", r"é\xff"),
         ("\u2028", r"\u2028"),
         ("\ud800", r"\ud800"),

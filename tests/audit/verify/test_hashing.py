@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,15 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recshuf.audit.verify import hashing
-from recshuf.audit.verify import word_hashing as kernel
 from recshuf.audit.verify.hashing import hash_rows
 from recshuf.audit.verify.word_hashing import HashKey
 from recshuf.errors import ConversionError
 from tests.support.formats.format_tools import cut_batch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 KEY = HashKey(7)
 
@@ -78,15 +73,11 @@ def columns(draw: st.DrawFn) -> pa.Array:
     return pa.array(draw(st.lists(st.one_of(st.none(), values), min_size=1, max_size=12)), kind)
 
 
-def text_of(value: Any) -> str:
-    return repr(value)
-
-
 @given(columns(), st.booleans())
 def test_hashes_are_equal_exactly_where_values_are(array: pa.Array, is_converted: bool):
     hashes = hash_array(array, is_converted=is_converted)
     for (mine, value), (theirs, other) in itertools.combinations(
-        zip(hashes, map(text_of, array.to_pylist()), strict=True), 2
+        zip(hashes, map(repr, array.to_pylist()), strict=True), 2
     ):
         assert (mine == theirs) == (value == other)
         assert (mine[0] == theirs[0]) == (mine[1] == theirs[1])
@@ -102,26 +93,19 @@ def test_hashes_do_not_depend_on_cuts_and_offsets(
     assert np.concatenate(cut).tolist() == whole.tolist()
 
 
-@given(columns(), st.integers(1, 3))
-def test_hashes_do_not_depend_on_how_much_is_hashed_at_once(array: pa.Array, rows: int):
-    expected = hash_array(array)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernel, "_ROWS", rows)
-        patch.setattr(hashing, "PIECE_BYTES", 64)
-        patch.setattr(hashing, "_PIECE_BYTES_PER_COLUMN", 0)
-        assert hash_array(array) == expected
+def test_hashes_do_not_depend_on_how_much_is_hashed_at_once():
+    """Neither records of more than a piece of memory nor more of them than a block of rows."""
+    numbers = np.random.default_rng(0).integers(0, 2**63, 30_000)
+    text = pa.array([f"{number:x}" * (number % 30) for number in numbers.tolist()])
+    lists = pa.ListArray.from_arrays(np.arange(0, 30_001, 3), numbers)
+    lists = pa.concat_arrays([lists, lists, lists])
+    long = pa.array([b"x" * 3_000_000 if row == 7 else b"y" for row in range(30_000)], pa.large_binary())
+    batch = pa.RecordBatch.from_arrays([pa.array(numbers), text, lists, long], list("abcd"))
+    cut = [hash_rows(piece, KEY) for piece in cut_batch(batch, 40, 1)]
+    assert np.concatenate(cut).tolist() == hash_rows(batch, KEY).tolist()
 
 
-@given(st.lists(st.binary(max_size=40), max_size=20), st.integers(0, 8))
-def test_bytes_hash_alike_wherever_they_lie_in_memory(values: list[bytes], shift: int):
-    data = np.frombuffer(b"?" * shift + b"".join(values), np.uint8)
-    offsets = pa.py_buffer(shift + np.cumsum([0, *map(len, values)]))
-    buffers = [None, offsets, pa.py_buffer(data)]
-    moved = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(values), buffers)
-    assert hash_array(moved) == hash_values(values, pa.large_binary())
-
-
-@pytest.mark.parametrize("length", [7, 8, 9, 511, 512, 513, 1024, 5000, 16_384, 16_385, 40_000, 600_000])
+@pytest.mark.parametrize("length", [7, 8, 9, 512, 513, 16_385, 600_000])
 def test_any_changed_bit_of_long_values_changes_the_hash(length: int):
     random = np.random.default_rng(length)
     value = random.integers(0, 256, length).astype(np.uint8)
@@ -178,13 +162,14 @@ def test_values_that_are_easily_confused_have_different_hashes(kind: pa.DataType
         assert len(set(hash_values(values, kind, is_converted=is_converted))) == len(values)
 
 
-@pytest.mark.parametrize("width", [16, 32, 64])
-def test_nans_are_told_apart_by_their_bits(width: int):
-    exponent, fraction = {16: (5, 10), 32: (8, 23), 64: (11, 52)}[width]
-    top = ((1 << exponent) - 1) << fraction
-    bits = np.array([top, top + 1, top + (1 << fraction) // 2, top + (1 << fraction) // 2 + 1, 2 ** (width - 1) + top + 1], f"u{width // 8}")  # fmt: skip
-    for is_converted in (False, True):
-        assert len(set(hash_array(pa.array(bits.view(f"f{width // 8}")), is_converted=is_converted))) == 5
+def test_nans_are_told_apart_by_their_bits():
+    for width, exponent, fraction in ((16, 5, 10), (32, 8, 23), (64, 11, 52)):
+        top, half = ((1 << exponent) - 1) << fraction, 1 << fraction >> 1
+        bits = np.array(
+            [top, top + 1, top + half, top + half + 1, 2 ** (width - 1) + top + 1], f"u{width // 8}"
+        )
+        for is_converted in (False, True):
+            assert len(set(hash_array(pa.array(bits.view(f"f{width // 8}")), is_converted=is_converted))) == 5
 
 
 def test_columns_that_trade_places_change_the_hash():
@@ -223,38 +208,27 @@ TRADES: dict[str, tuple[pa.DataType, list[Any], list[Any]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("trade", TRADES)
-def test_parts_that_trade_places_between_records_change_the_sums(trade: str):
-    kind, before, after = TRADES[trade]
-    for seed in range(200):
+@pytest.mark.parametrize(("kind", "before", "after"), TRADES.values(), ids=TRADES)
+def test_parts_that_trade_places_between_records_change_the_sums(
+    kind: pa.DataType, before: list[Any], after: list[Any]
+):
+    for seed in range(20):
         one, other = (sum_hashes(values, kind, HashKey(seed)) for values in (before, after))
         assert one[0] != other[0]
         assert one[1] != other[1]
 
 
-@pytest.mark.parametrize(
-    "flip",
-    [lambda value: value ^ 1, lambda value: value ^ (1 << 63), lambda value: value ^ (1 << 31 | 1 << 63)],
-    ids=["lowest", "highest", "both-halves"],
-)
-def test_a_flipped_bit_flips_half_of_the_bits_of_the_hash(flip: Callable[[Any], Any]):
+@pytest.mark.parametrize("flip", [1, 1 << 63, 1 << 31 | 1 << 63], ids=["lowest", "highest", "both-halves"])
+def test_a_flipped_bit_flips_half_of_the_bits_of_the_hash(flip: int):
     values = np.arange(20_000, dtype=np.uint64)
-    one, other = (
-        hash_rows(pa.RecordBatch.from_arrays([pa.array(each)], names=["x"]), KEY)
-        for each in (values, flip(values))
-    )
+    batches = [
+        pa.RecordBatch.from_arrays([pa.array(each)], names=["x"])
+        for each in (values, values ^ np.uint64(flip))
+    ]
+    one, other = (hash_rows(batch, KEY) for batch in batches)
     flipped = np.unpackbits(np.ascontiguousarray(one ^ other).view(np.uint8), axis=1).mean(axis=0)
     # A mean of 10,000 pairs has a deviation of 0.005.
     assert np.abs(flipped - 0.5).max() < 0.03
-
-
-def test_hashes_fill_every_bucket_evenly():
-    hashes = hash_rows(pa.RecordBatch.from_arrays([pa.array(np.arange(100_000))], names=["x"]), KEY)
-    for shift in (0, 20, 40, 56):
-        for lane in range(2):
-            counts = np.bincount((hashes[:, lane] >> np.uint64(shift)).astype(np.uint8), minlength=256)
-            chi_square = float(((counts - counts.mean()) ** 2).sum() / counts.mean())
-            assert abs(chi_square - 255) < 6 * (2 * 255) ** 0.5
 
 
 def test_keys_are_new_each_time_and_change_every_hash():

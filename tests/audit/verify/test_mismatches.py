@@ -1,19 +1,20 @@
-"""Hashes that differ are counted exactly, in bounded memory, in piles or not."""
+"""Hashes that differ are counted exactly, in bounded memory, in piles or not; rows are numbered across batches."""
 
 from __future__ import annotations
 
-import tracemalloc
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import recshuf
 from recshuf.audit.verify import mismatches
-from recshuf.audit.verify.mismatches import INPUTS, Mismatch
+from recshuf.audit.verify.mismatches import Mismatch
 from recshuf.piles.set_folder import Scratch
+from tests.support.formats.format_tools import decompress_file
+from tests.support.formats.line_comparisons import write_lines
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,22 +26,6 @@ def test_one_of_a_million_equal_records_is_missed(tmp_path: Path):
     report = recshuf.verify(tmp_path / "in.txt", tmp_path / "out.txt", memory="64MB", workers=2)
     assert (report.missing, report.extra) == (1, 0)
     assert (report.missing_places[0].index, report.missing_places[0].copies) == (0, 1)
-
-
-def test_equal_records_take_the_memory_of_one(tmp_path: Path):
-    hashes = np.repeat(np.array([[5, 6]], np.uint64), 200_000, axis=0)
-    wanted = np.ones(mismatches.BUCKETS, np.bool_)
-    search = mismatches.Search(wanted, len(hashes) * 20, Scratch(tmp_path), 64 << 20)
-    search.add(INPUTS, hashes, 0, 0)
-    tracemalloc.start()
-    for round_number in range(1, 20):
-        search.add(INPUTS, hashes, 0, round_number * len(hashes))
-    assert tracemalloc.get_traced_memory()[0] < 1 << 20
-    tracemalloc.stop()
-    found = search.run()
-    search.close()
-    assert found.missing == 4_000_000
-    assert found.first_missing == (Mismatch(file=0, row=0, copies=4_000_000),)
 
 
 def test_a_search_that_spills_finds_the_same(tmp_path: Path):
@@ -61,16 +46,48 @@ def test_a_search_that_spills_finds_the_same(tmp_path: Path):
     assert found[0].first_extra == tuple(Mismatch(3, row, 1) for row in range(59_000, 59_010))
 
 
-@given(st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=50), st.integers(1, 7))
-def test_tallies_are_sums_modulo_2_to_the_64_of_each_bucket(values: list[int], rows: int):
-    hashes = np.array(values, np.uint64)[:, None] + np.array([0, 1], np.uint64)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mismatches, "_SUMMED_AT_ONCE", rows)
-        tally = mismatches.Tally(2)
-        tally.add(hashes, 1)
-    assert tally.records == [0, len(values)]
-    for bucket in {value >> 52 for value in values}:
-        own = [value for value in values if value >> 52 == bucket]
-        assert tally.counts[bucket] == len(own)
-        assert tally.sums[0, bucket] == sum(own) % 2**64
-        assert tally.sums[1, bucket] == sum(value + 1 for value in own) % 2**64
+def test_the_first_of_many_files_are_named_by_file_and_row(tmp_path: Path):
+    for number in range(4):
+        write_lines(tmp_path / f"{number}.txt", [b"%d %d" % (number, row) for row in range(6)])
+    write_lines(tmp_path / "out.txt", [b"0 5", b"1 0", b"more"])
+    report = recshuf.verify(sorted(tmp_path.glob("[0-3].txt")), tmp_path / "out.txt")
+    lacking = [
+        (number, row) for number in range(4) for row in range(6) if (number, row) not in ((0, 5), (1, 0))
+    ]
+    named = [(place.name, place.index) for place in report.missing_places]
+    assert named == [(str(tmp_path / f"{number}.txt"), row) for number, row in lacking[:10]]
+    assert (report.missing, report.extra) == (len(lacking), 1)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_rows_are_numbered_across_blocks(tmp_path: Path, suffix: str):
+    """Of three megabytes, in blocks of one."""
+    path = tmp_path / f"in.txt{suffix}"
+    lines = [b"%08d" % number for number in range(340_000)]
+    write_lines(tmp_path / "in.txt", lines)
+    if suffix:
+        recshuf.shuffle(tmp_path / "in.txt", path, seed=1)
+    made = write_lines(tmp_path / "out.txt", lines[:252_345] + lines[252_346:])
+    report = recshuf.verify(path, made, workers=4)
+    assert report.missing == 1
+    assert decompress_file(path).split(b"\n")[report.missing_places[0].index] == lines[252_345]
+
+
+def test_rows_are_numbered_across_the_batches_of_a_fragment(tmp_path: Path):
+    count, lost = 300_000, 252_345
+    table = pa.table({"n": np.arange(count)})
+    pq.write_table(table, tmp_path / "in.parquet", row_group_size=count // 2)
+    pq.write_table(table.filter(np.arange(count) != lost), tmp_path / "out.parquet")
+    report = recshuf.verify(tmp_path / "in.parquet", tmp_path / "out.parquet", workers=3)
+    assert [record.index for record in report.missing_places] == [lost]
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_verify_reads_records_as_long_as_a_shuffle_does(tmp_path: Path, suffix: str):
+    path, output = tmp_path / "in.jsonl", tmp_path / f"out.{suffix}"
+    path.write_text('{"a": 1}\n')
+    options = {"memory": "64MB" if suffix == "jsonl" else "300MB", "workers": 2}
+    longest = recshuf.plan(path, output, **options).max_record_bytes
+    path.write_text('{"a": "' + "x" * (longest - 100) + '"}\n{"a": "y"}\n')
+    recshuf.shuffle(path, output, seed=1, memory="2GB")
+    assert recshuf.verify(path, output, **options).is_equal

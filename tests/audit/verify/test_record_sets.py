@@ -7,14 +7,16 @@ import os
 import shutil
 from typing import TYPE_CHECKING, Any
 
+import h5py
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import recshuf
 from recshuf.errors import InputError, UsageError
+from recshuf.job.report import SilentProgress
 from recshuf.output.manifest import manifest_path
-from recshuf.records.reader import InputReader
 from tests.support.formats.line_comparisons import LINES, append, write_lines
 
 if TYPE_CHECKING:
@@ -55,10 +57,11 @@ FILE_DAMAGES: dict[str, tuple[Callable[[Path], object], str, int, int]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("damage", FILE_DAMAGES)
-def test_files_that_differ_from_the_manifest_are_named(tmp_path: Path, damage: str):
+@pytest.mark.parametrize(("harm", "words", "missing", "extra"), FILE_DAMAGES.values(), ids=FILE_DAMAGES)
+def test_files_that_differ_from_the_manifest_are_named(
+    tmp_path: Path, harm: Callable[[Path], object], words: str, missing: int, extra: int
+):
     path, output = make_output(tmp_path)
-    harm, words, missing, extra = FILE_DAMAGES[damage]
     harm(output)
     report = recshuf.verify(path, output)
     assert not report.is_equal
@@ -96,14 +99,14 @@ def test_an_output_among_the_inputs_is_not_an_input(tmp_path: Path):
     assert recshuf.verify(output, output).is_equal
 
 
-@pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"format": "text", "to": "text", "inputs": [], "shards": [{"name": "../in.txt", "records": 1, "bytes": 1}]}']
-)  # fmt: skip
-def test_a_manifest_that_is_none_is_named(tmp_path: Path, text: str):
+def test_a_manifest_that_is_none_is_named(tmp_path: Path):
     path, output = make_output(tmp_path)
-    manifest_path(output).write_text(text)
-    with pytest.raises(InputError, match=r"recshuf\.json: is not a manifest"):
-        recshuf.verify(path, output)
+    shard = {"name": "../in.txt", "records": 1, "bytes": 1}
+    outside = {"format": "text", "to": "text", "inputs": [], "shards": [shard]}
+    for text in ("", "[]", "{}", json.dumps(outside)):
+        manifest_path(output).write_text(text)
+        with pytest.raises(InputError, match=r"recshuf\.json: is not a manifest"):
+            recshuf.verify(path, output)
 
 
 @pytest.mark.parametrize("suffix", [".jsonl.zst", ".jsonl.gz", ".parquet", ".h5"])
@@ -127,20 +130,10 @@ def test_a_line_that_does_not_parse_is_named_with_its_line(tmp_path: Path):
         recshuf.verify(tmp_path / "in.parquet", tmp_path / "out.jsonl")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("-", "x"), "name files"),
-        (("x", "-"), "name files"),
-        (((), "x"), "no inputs; give at least one path"),
-    ],
-)
-def test_streams_and_no_inputs_are_refused(arguments: tuple[Any, str], message: str):
-    with pytest.raises(UsageError, match=message):
-        recshuf.verify(*arguments)
-
-
-def test_pipes_are_refused_before_anybody_waits_for_them(tmp_path: Path):
+def test_streams_and_pipes_are_refused_before_anybody_waits_for_them(tmp_path: Path):
+    for arguments in (("-", "x"), ("x", "-")):
+        with pytest.raises(UsageError, match="name files"):
+            recshuf.verify(*arguments)
     os.mkfifo(tmp_path / "pipe")
     write_lines(tmp_path / "in.txt", LINES)
     for arguments in ((tmp_path / "in.txt", tmp_path / "pipe"), (tmp_path / "pipe", tmp_path / "in.txt")):
@@ -148,14 +141,67 @@ def test_pipes_are_refused_before_anybody_waits_for_them(tmp_path: Path):
             recshuf.verify(*arguments)
 
 
-def test_a_file_that_changes_while_it_is_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+class Toucher(SilentProgress):
+    """Changes a file when a pass over the records begins."""
+
+    def __init__(self, path: Path, pass_name: str) -> None:
+        self.path, self.pass_name = path, pass_name
+
+    def start(self, name: str, record_total: int | None, byte_total: int | None) -> None:
+        if name == self.pass_name:
+            os.utime(self.path, ns=(1, 1))
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("in.txt", "read inputs"), ("out/shard-00001.txt", "read output")]
+)
+def test_a_file_that_changes_while_it_is_read_is_named(tmp_path: Path, name: str, words: str):
     path, output = make_output(tmp_path)
-    read = InputReader.run
+    with pytest.raises(InputError, match=rf"{name}.*change"):
+        recshuf.verify(path, output, progress=Toucher(tmp_path / name, words))
 
-    def read_and_write(*arguments: Any) -> None:
-        read(*arguments)
-        os.utime(path, ns=(1, 1))
 
-    monkeypatch.setattr(InputReader, "run", read_and_write)
-    with pytest.raises(InputError, match=r"in\.txt.*change"):
-        recshuf.verify(path, output)
+def test_the_format_of_the_output_is_that_of_its_manifest(tmp_path: Path):
+    path, output = make_output(tmp_path)
+    edit_manifest(output, lambda it: it.update(to="jsonl"))
+    differences = recshuf.verify(path, output, to="text").differences
+    assert any("jsonl" in words and "text" in words for words in differences), differences
+
+
+@pytest.mark.parametrize("to", ["jsonl", "parquet"])
+def test_columns_that_the_manifest_says_were_added_are_not_compared(tmp_path: Path, to: str):
+    (tmp_path / "in.jsonl").write_text("".join(f'{{"id": {number}}}\n' for number in range(50)))
+    recshuf.shuffle(tmp_path / "in.jsonl", f"{tmp_path}/out/", to=to, seed=1, provenance=True)
+    assert recshuf.verify(tmp_path / "in.jsonl", tmp_path / "out").is_equal
+    manifest_path(tmp_path / "out").unlink()
+    assert not recshuf.verify(tmp_path / "in.jsonl", tmp_path / "out").is_equal
+    assert recshuf.verify(tmp_path / "in.jsonl", tmp_path / "out", provenance=True).is_equal
+
+
+def test_what_every_file_repeats_beside_the_records_is_compared(tmp_path: Path):
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file["id"], file["names"] = np.arange(50), np.array([b"cat", b"dog"])
+    recshuf.shuffle(tmp_path / "in.h5", f"{tmp_path}/out/", shards=2, seed=1, keep_others=True)
+    options = {"keep_others": True}
+    assert recshuf.verify(tmp_path / "in.h5", tmp_path / "out", **options).is_equal
+    for shard in (tmp_path / "out").iterdir():
+        with h5py.File(shard, "a") as file:
+            file["names"][1] = b"cow"
+    report = recshuf.verify(tmp_path / "in.h5", tmp_path / "out", **options)
+    assert (report.missing, report.extra, report.is_equal) == (0, 0, False)
+    assert "dataset 'names', which every shard repeats, differs" in report.differences
+
+
+def test_csv_outputs_that_show_too_few_records_are_read_as_their_inputs_are(tmp_path: Path):
+    """A header of numbers is one, and the delimiter is that of the inputs."""
+    (tmp_path / "in.csv").write_text("year,2019\n1,5\n2,6\n")
+    recshuf.shuffle(tmp_path / "in.csv", f"{tmp_path}/out/", shards=5, verify=True)
+    assert recshuf.verify(tmp_path / "in.csv", tmp_path / "out").is_equal
+    recshuf.shuffle(tmp_path / "in.csv", tmp_path / "none.csv", head_count=0, verify=True)
+    assert (tmp_path / "none.csv").read_text() == "year,2019\n"
+    records = ["1;x\n"] * 100 + [
+        '1;x,y,"\n'
+    ] * 2000  # alone, the last ones seem to have commas between fields
+    (tmp_path / "in.csv").write_text("id;a,b,c\n" + "".join(records))
+    recshuf.shuffle(tmp_path / "in.csv", tmp_path / "out.csv", seed=1, head_count=1, verify=True)
+    assert (tmp_path / "out.csv").read_text() == 'id;a,b,c\n1;x,y,"\n'

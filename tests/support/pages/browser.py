@@ -171,12 +171,6 @@ class Browser:
             raise BrowserError(str(done["exceptionDetails"]))
         return done["result"].get("value")
 
-    def print_pdf(self) -> bytes:
-        """Return the page as it is printed on A4."""
-        self.call("Emulation.setEmulatedMedia", media="", features=[])
-        answer = self.call("Page.printToPDF", paperWidth=8.27, paperHeight=11.69, printBackground=True)
-        return base64.b64decode(answer["data"])
-
     def draw(self) -> bytes:
         """Return a PNG of the whole page."""
         return base64.b64decode(self.call("Page.captureScreenshot", captureBeyondViewport=True)["data"])

@@ -1,0 +1,32 @@
+"""The examples of all docstrings give what they show."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+from typing import TYPE_CHECKING
+
+import recshuf
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+OPTIONAL = {"torch", "ray", "PIL", "jinja2"}
+"""Libraries that may be missing."""
+
+
+def load(name: str) -> ModuleType | None:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        assert {error.name or name.rpartition(".")[2]} <= OPTIONAL
+        return None
+
+
+def test_the_examples_of_all_docstrings_hold() -> None:
+    names = [one.name for one in pkgutil.walk_packages(recshuf.__path__, "recshuf.", onerror=lambda _: None)]
+    modules = filter(None, map(load, filter(lambda name: name != "recshuf.__main__", names)))
+    results = {module.__name__: doctest.testmod(module) for module in modules}
+    assert [name for name, result in results.items() if result.failed] == []
+    assert sum(result.attempted for result in results.values()) > 40

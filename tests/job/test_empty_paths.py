@@ -13,13 +13,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.mark.parametrize(
-    "arguments", [{"inputs": ""}, {"inputs": ["in.txt", ""]}, {"output": ""}, {"temp_dir": ""}]
-)
-def test_an_empty_path_is_named(tmp_path: Path, arguments: dict[str, Any]) -> None:
-    (name,) = arguments
-    given: dict[str, Any] = {"inputs": tmp_path / "in.txt", "output": tmp_path / "out.txt"} | arguments
+def test_an_empty_path_is_named(tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_bytes(b"a\n")
-    with pytest.raises(UsageError, match=rf"{name}.* empty; give one"):
-        recshuf.shuffle(**given)
+    whole: dict[str, Any] = {"inputs": tmp_path / "in.txt", "output": tmp_path / "out.txt"}
+    for name, value in (("inputs", ""), ("inputs", ["in.txt", ""]), ("output", ""), ("temp_dir", "")):
+        with pytest.raises(UsageError, match=rf"{name}.* empty; give one"):
+            recshuf.shuffle(**whole | {name: value})
     assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]

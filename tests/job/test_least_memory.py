@@ -16,7 +16,8 @@ from recshuf.job.planner import make_plan
 from recshuf.job.sizing import halve_blocks, plan_reading
 from recshuf.output.objects.uploader import UploadLimits
 from recshuf.storage.reading.objects import count_read_bytes
-from recshuf.system.units import format_size, parse_size, round_up
+from recshuf.system.units import format_size, parse_size
+from tests.support.effort import examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,7 +59,7 @@ def check_named(plan: Callable[[Limits], object], limits: Limits) -> None:
             plan(replace(limits, memory_bytes=less))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     limits=limits(),
     count=st.sampled_from([1, 3000]),
@@ -75,17 +76,10 @@ def test_the_memory_that_a_plan_lacks_is_named(
     check_named(lambda given: make_plan(inputs, given, costs, Cut(shards=2)), limits)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(limits=limits(), reading=st.integers(1, 5000))
 def test_the_memory_that_reading_lacks_is_named(limits: Limits, reading: int):
     def plan(given: Limits) -> object:
         return plan_reading(lambda block: 2 * block + reading * MB, given, halve_blocks(8 << 20))
 
     check_named(plan, limits)
-
-
-@given(size=st.integers(1, 10**15))
-def test_a_size_that_is_shown_as_it_is_can_be_given(size: int):
-    shown = parse_size(format_size(round_up(size)))
-    assert size <= shown <= size * (1 + SHOWN)
-    assert round_up(shown) == shown

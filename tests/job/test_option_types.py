@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from itertools import product
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, BinaryIO, get_args, get_origin, get_type_hints
@@ -33,23 +34,25 @@ def kinds_of(name: str) -> tuple[type, ...]:
     return tuple(io.BytesIO if kind is BinaryIO else kind for kind in kinds)
 
 
-@pytest.mark.parametrize("name", HINTS)
-def test_values_of_other_types_are_refused_by_name(name: str, tmp_path: Path) -> None:
+def list_wrong(name: str) -> list[Any]:
     kinds = kinds_of(name)
     wrong = [one for one in VALUES if not isinstance(one, kinds)] + [True] * (bool not in kinds)
-    wrong += [b"x", [1], {}] if name in ("datasets", "columns") else []
-    for value in wrong:
+    return wrong + [b"x", [1], {}] * (name in ("datasets", "columns"))
+
+
+def test_values_of_other_types_are_refused_by_name(tmp_path: Path) -> None:
+    for name, value in ((one, value) for one in HINTS for value in list_wrong(one)):
         with pytest.raises(UsageError) as caught:
             recshuf.shuffle(tmp_path / "none.txt", tmp_path / "out.txt", **{name: value})
         assert str(caught.value).startswith((f"{name}: ", f"{name} "))
         assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["column", "id_column", "provenance", "datasets", "columns", "to"])
 @pytest.mark.parametrize("function", [recshuf.check, recshuf.picture])
-def test_values_of_other_types_are_refused_by_what_reads_an_order(name: str, function: Any) -> None:
-    assert name in OrderOptions.__annotations__
-    for value in (7, [1], object(), b"x"):
+def test_values_of_other_types_are_refused_by_what_reads_an_order(function: Any) -> None:
+    names = ("column", "id_column", "provenance", "datasets", "columns", "to")
+    assert {*names} <= OrderOptions.__annotations__.keys()
+    for name, value in product(names, (7, [1], object(), b"x")):
         with pytest.raises(UsageError, match=f"^{name}: give .*; here: {type(value).__name__}$"):
             function("none.txt", **{name: value})
 
@@ -58,12 +61,10 @@ def make_both(name: str, plain: Any, value: Any) -> list[Any]:
     return [make_job("in", "out", {"memory": MEGABYTE * 100, name: one}) for one in (plain, value)]  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("name", NUMBERS)
-def test_numbers_of_numpy_are_taken_as_plain_ones(name: str) -> None:
-    values: list[Any] = [np.int64(NUMBERS[name]), np.uint32(NUMBERS[name]), np.array(NUMBERS[name])]
-    if name in SIZES:
-        values += [float(NUMBERS[name]), np.float64(NUMBERS[name]), np.float32(NUMBERS[name])]
-    for value in values:
+def test_numbers_of_numpy_are_taken_as_plain_ones() -> None:
+    kinds = [(name, kind) for name in NUMBERS for kind in (np.int64, np.uint32, np.array)]
+    kinds += [(name, kind) for name in SIZES for kind in (float, np.float64, np.float32)]
+    for name, value in ((name, kind(NUMBERS[name])) for name, kind in kinds):
         plain, found = make_both(name, NUMBERS[name], value)
         assert (found.memory_bytes, found.workers, found.cut, found.read) == (
             plain.memory_bytes, plain.workers, plain.cut, plain.read,

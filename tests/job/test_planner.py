@@ -31,14 +31,13 @@ from recshuf.job.sizing import (
     MAX_SETS,
     SHARED_BYTES,
     SMALLEST_BLOCK,
-    assign_sets,
-    choose_set_bytes,
     halve_blocks,
     plan_reading,
 )
 from recshuf.piles.layout import PileLayout, region_bytes
 from recshuf.records.keys import MAX_PILES
 from recshuf.system.units import parse_size
+from tests.support.effort import examples
 
 MB = 10**6
 GB = 10**9
@@ -79,7 +78,7 @@ def plan_or_skip(*arguments: object) -> Plan:
         raise
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(inputs=sizes, limits=limits, costs=costs, cut=cuts, output_count=st.none() | st.integers(0, 10**9))
 def test_every_plan_keeps_its_promises(inputs, limits, costs, cut, output_count):
     plan = plan_or_skip(inputs, limits, costs, cut, output_count)
@@ -100,7 +99,7 @@ def test_every_plan_keeps_its_promises(inputs, limits, costs, cut, output_count)
     assert plan.to_json()["set_count"] == plan.set_count
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(
     limits=limits,
     costs=costs,
@@ -126,7 +125,7 @@ def test_reading_takes_its_share_and_no_choice_before_it_would(
     assert plan.max_record_bytes <= limits.max_record_bytes
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(inputs=sizes, limits=limits, costs=costs)
 def test_pile_sets_are_runs_of_inputs(inputs, limits, costs):
     plan = plan_or_skip(inputs, limits, costs, Cut(shards=1))
@@ -136,15 +135,7 @@ def test_pile_sets_are_runs_of_inputs(inputs, limits, costs):
     assert plan.set_count <= MAX_SETS
 
 
-@settings(max_examples=100, deadline=None)
-@given(inputs=st.lists(known_sizes, min_size=1, max_size=20), limits=limits, costs=costs)
-def test_more_memory_never_spills_more(inputs, limits, costs):
-    small = plan_or_skip(inputs, limits, costs, Cut(shards=1))
-    large = make_plan(inputs, dataclasses.replace(limits, memory_bytes=10**13), costs, Cut(shards=1))
-    assert large.spilled_bytes == 0 or large.spilled_bytes <= small.spilled_bytes
-
-
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(byte_count=st.integers(1, 200 * GB), limits=limits, costs=costs)
 def test_piles_are_not_so_large_that_chance_splits_them(byte_count: int, limits: Limits, costs: Costs):
     """A pile is split above the plan's size: half of all would be, were that size what is expected of each."""
@@ -156,7 +147,7 @@ def test_piles_are_not_so_large_that_chance_splits_them(byte_count: int, limits:
         assert plan.pile_bytes >= 1.2 * byte_count / plan.pile_count
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(byte_count=st.integers(1, 200 * GB), limits=limits, costs=costs)
 def test_small_piles_share_regions_that_are_not_split(byte_count: int, limits: Limits, costs: Costs):
     plan = plan_or_skip(
@@ -167,18 +158,6 @@ def test_small_piles_share_regions_that_are_not_split(byte_count: int, limits: L
         assert region_bytes <= SHARED_BYTES
         assert plan.pile_count // plan.region_piles >= LEAST_SHARED_REGIONS
         assert 1.2 * region_bytes <= plan.pile_bytes or not plan.spilled_bytes
-
-
-@given(st.lists(st.integers(0, 10**12), max_size=200), st.integers(1, 10**5), st.integers(1, 64))
-def test_consecutive_inputs_share_a_set_until_it_is_full(byte_counts: list[int], regions: int, most: int):
-    least = choose_set_bytes(sum(byte_counts), regions, most)
-    expected, filled, current = [], 0, 0
-    for byte_count in byte_counts:
-        if filled >= least and current < most - 1:
-            current, filled = current + 1, 0
-        expected.append(current)
-        filled += byte_count
-    assert assign_sets(byte_counts, least, most) == tuple(expected)
 
 
 @given(sizes)
@@ -240,57 +219,7 @@ def test_nothing_stays_in_memory_of_what_is_far_from_fitting():
         assert plan.spilled_bytes == (0 if factor < 1 else size - plan.resident_bytes)
 
 
-@settings(max_examples=200, deadline=None)
-@given(inputs=sizes, limits=limits, sink_bytes=st.integers(0, 500 * MB), decoding=st.sampled_from([1.0, 1.5]))
-def test_piles_that_wait_for_a_sink_take_only_memory_that_is_left(inputs, limits, sink_bytes, decoding):
-    costs = Costs(lambda block: 2 * block, lambda _: sink_bytes, decoding)
-    plan = plan_or_skip(inputs, limits, costs, Cut(shards=1))
-    few = limits.workers + 1
-    waiting = plan.units_in_flight - few
-    assert waiting >= 0
-    least = sink_bytes + int(decoding * plan.pile_bytes * (2.75 * few + 1.25 * waiting))
-    assert least <= plan.peak_memory_bytes <= limits.memory_bytes
-    assert decoding * waiting * plan.pile_bytes <= sink_bytes
-
-
-@pytest.mark.parametrize("decoding", [1.0, 1.5])
-@pytest.mark.parametrize(("memory", "fits"), [(5 * GB, True), (500 * MB, False)])
-def test_a_sink_that_writes_much_at_once_has_as_much_ready(memory: int, fits: bool, decoding: float):
-    costs = Costs(lambda block: 2 * block, lambda _: 160 * MB, decoding)
-    plan = make_plan([InputSize(10**7, GB, GB)], Limits(memory, 2, GB), costs, Cut(shards=1))
-    assert (plan.spilled_bytes == 0) == fits
-    assert (plan.units_in_flight - 3) * plan.pile_bytes >= 64 * MB
-
-
-@pytest.mark.parametrize(("memory", "threads"), [(5 * GB, 4), (1000 * MB, 4), (830 * MB, 3), (300 * MB, 1)])
-def test_a_sink_gets_threads_as_far_as_piles_stay_large(memory: int, threads: int):
-    costs = Costs(lambda block: 2 * block, lambda count: 200 * MB * count)
-    plan = make_plan([InputSize(10**8, 10 * GB, 10 * GB)], Limits(memory, 4, GB), costs, Cut(shards=1))
-    assert plan.sink_threads == threads
-    assert plan.pile_bytes >= (3 * MB if threads > 1 else MB)
-
-
-@pytest.mark.parametrize("count", [10**6, 10**8])
-def test_blocks_are_larger_where_no_piles_stay_in_memory(count: int):
-    costs = Costs(lambda block: 3 * block, lambda _: MB)
-    plan = make_plan([InputSize(count, 100 * count, None)], Limits(256 * MB, 2, GB), costs, Cut(shards=1))
-    scatter_bytes = plan.scatter_workers * 5 * plan.block_bytes
-    assert scatter_bytes <= (0.6 if plan.resident_bytes else 0.8) * 256 * MB
-    assert scatter_bytes > (0.3 if plan.resident_bytes else 0.75) * 256 * MB
-    assert (plan.resident_bytes > 0) == (count == 10**6)
-
-
-@pytest.mark.parametrize(
-    ("pile_count", "block_bytes"), [(100, 32 << 20), (4096, 128 << 20), (1 << 16, 256 << 20)]
-)
-def test_blocks_are_larger_where_there_are_many_piles_to_spill_to(pile_count: int, block_bytes: int):
-    limits = Limits(16 * GB, 4, GB, pile_count)
-    size = InputSize(10**9, 10**12, None)
-    plan = make_plan([size], limits, Costs(lambda block: 2 * block, lambda _: MB), Cut(shards=1))
-    assert plan.block_bytes == block_bytes
-
-
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(limits=limits, sink_bytes=st.integers(0, 100 * MB), decoding=st.sampled_from([1.0, 1.5]))
 def test_piles_of_a_stream_are_as_large_as_reading_it_leaves_room_for(
     limits: Limits, sink_bytes: int, decoding: float
@@ -311,53 +240,29 @@ def test_piles_of_a_stream_are_as_large_as_reading_it_leaves_room_for(
     assert plan.resident_bytes == given.resident_bytes, "no pile is larger at the cost of what stays"
 
 
-def test_blocks_of_a_stream_take_the_memory_they_may() -> None:
-    costs = Costs(lambda block: 2 * block, lambda _: MB)
-    plan = make_plan([InputSize(None, None, None)], Limits(256 * MB, 2, GB), costs, Cut(shards=1))
-    assert 0.55 * 256 * MB < 2 * 4 * plan.block_bytes <= 0.6 * 256 * MB
-    assert plan.pile_count < 1024
-
-
-def test_a_stream_leaves_memory_rather_than_have_piles_wait():
-    limits = Limits(500 * MB, 2, GB)
-    plans = [
-        make_plan(
-            [InputSize(None, None, None)],
-            limits,
-            Costs(lambda block: 6 * block, lambda _, size=size: size),
-            Cut(shards=1),
-        )
-        for size in (0, 60 * MB)
-    ]
-    assert plans[0].resident_bytes == plans[1].resident_bytes > 0
-
-
 def test_a_small_sample_of_much_is_not_spilled():
     costs = Costs(lambda block: 2 * block, lambda threads: MB * threads)
     inputs = [InputSize(10**9, 10**11, 10**11)]
     assert make_plan(inputs, Limits(300 * MB, 2, GB), costs, Cut(shards=1), 1000).spilled_bytes == 0
 
 
-@pytest.mark.parametrize(
-    ("costs", "what"),
-    [
+def test_an_impossible_limit_names_both_numbers_and_the_option():
+    for costs, what in (
         (Costs(lambda block: block + GB, lambda _: MB), "reading the inputs"),
         (Costs(lambda block: block, lambda _: GB), "writing a shard"),
-    ],
-)
-def test_an_impossible_limit_names_both_numbers_and_the_option(costs: Costs, what: str):
-    with pytest.raises(MemoryLimitError, match=what) as caught:
-        make_plan([InputSize(10, 100, 100)], Limits(100 * MB, 4, GB), costs, Cut(shards=1))
-    needed, limit = re.findall(r"[\d.]+ [MG]B", str(caught.value))
-    assert parse_size(limit) == 100 * MB
-    assert parse_size(needed) >= GB
-    assert "--memory" in str(caught.value)
+    ):
+        with pytest.raises(MemoryLimitError, match=what) as caught:
+            make_plan([InputSize(10, 100, 100)], Limits(100 * MB, 4, GB), costs, Cut(shards=1))
+        needed, limit = re.findall(r"[\d.]+ [MG]B", str(caught.value))
+        assert parse_size(limit) == 100 * MB
+        assert parse_size(needed) >= GB
+        assert "--memory" in str(caught.value)
 
 
 # Shards
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(cut=cuts, count=st.integers(0, 10**6), output_bytes=st.integers(0, 10**6))
 def test_bounds_cover_every_record_once(cut: Cut, count: int, output_bytes: int):
     if cut.shard_records is not None:
@@ -379,7 +284,7 @@ def test_bounds_cover_every_record_once(cut: Cut, count: int, output_bytes: int)
         assert len(lengths) == cut.shards
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(count=st.floats(0, 10**6), width=st.floats(1, 10**4))
 def test_a_region_has_room_for_six_sigma(count: float, width: float):
     capacity = region_bytes(count, width, width * width)
@@ -387,22 +292,24 @@ def test_a_region_has_room_for_six_sigma(count: float, width: float):
     assert capacity <= width * (count + 6 * count**0.5) * (1 + 1e-9) + 1
 
 
-@pytest.mark.parametrize("resident", [True, False])
-def test_what_is_kept_of_each_input_is_planned_with(*, resident: bool) -> None:
-    costs = Costs(lambda block: 2 * block, lambda _: 4 * MB)
-    size = (50 if resident else 5000) * MB
-    plans = [
-        make_plan([InputSize(10, size // count, None)] * count, Limits(memory, 2, GB), costs, Cut(shards=1))
-        for count, memory in ((1, 200 * MB), (5000, 200 * MB), (1, 200 * MB + 4999 * INPUT_BYTES))
-    ]
-    one, many, roomy = (plan.peak_memory_bytes for plan in plans)
-    assert many <= 200 * MB
-    assert (plans[0].resident_bytes > 0) == resident
-    assert (plans[1].block_bytes, plans[1].pile_bytes) <= (plans[0].block_bytes, plans[0].pile_bytes)
-    if resident:
-        assert plans[1].resident_bytes <= plans[0].resident_bytes - 0.7 * 4999 * INPUT_BYTES
-        assert many - one >= 0.5 * 4999 * INPUT_BYTES
-    assert one <= roomy
+def test_what_is_kept_of_each_input_is_planned_with() -> None:
+    for resident in (True, False):
+        costs = Costs(lambda block: 2 * block, lambda _: 4 * MB)
+        size = (50 if resident else 5000) * MB
+        plans = [
+            make_plan(
+                [InputSize(10, size // count, None)] * count, Limits(memory, 2, GB), costs, Cut(shards=1)
+            )
+            for count, memory in ((1, 200 * MB), (5000, 200 * MB), (1, 200 * MB + 4999 * INPUT_BYTES))
+        ]
+        one, many, roomy = (plan.peak_memory_bytes for plan in plans)
+        assert many <= 200 * MB
+        assert (plans[0].resident_bytes > 0) == resident
+        assert (plans[1].block_bytes, plans[1].pile_bytes) <= (plans[0].block_bytes, plans[0].pile_bytes)
+        if resident:
+            assert plans[1].resident_bytes <= plans[0].resident_bytes - 0.7 * 4999 * INPUT_BYTES
+            assert many - one >= 0.5 * 4999 * INPUT_BYTES
+        assert one <= roomy
 
 
 def test_small_limits_hold_thousands_of_inputs_and_a_refusal_says_what_would_do() -> None:

@@ -19,46 +19,46 @@ def write(folder: Path, text: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("declared", "expected"),
-    [
-        ("null", pa.null()),
-        ("bool", pa.bool_()),
-        ("int8", pa.int8()),
-        ("uint64", pa.uint64()),
-        ("float16", pa.float16()),
-        ("float64", pa.float64()),
-        (" string ", pa.string()),
-        ("large_string", pa.large_string()),
-        ("binary", pa.binary()),
-        ("date32", pa.date32()),
-        ("timestamp[ns]", pa.timestamp("ns")),
-        ("timestamp[us, tz=Europe/Berlin]", pa.timestamp("us", "Europe/Berlin")),
-        ("time32[s]", pa.time32("s")),
-        ("time64[ns]", pa.time64("ns")),
-        ("duration[ms]", pa.duration("ms")),
-        ("decimal128(38,0)", pa.decimal128(38, 0)),
-        ("decimal256(76, 10)", pa.decimal256(76, 10)),
-        ("list<float32>", pa.list_(pa.float32())),
-        ("large_list<list<int8>>", pa.large_list(pa.list_(pa.int8()))),
-        ("fixed_size_list<float32>[768]", pa.list_(pa.float32(), 768)),
-        ("fixed_size_list<fixed_size_list<int8>[2]>[3]", pa.list_(pa.list_(pa.int8(), 2), 3)),
-        (["timestamp[s]"], pa.list_(pa.timestamp("s"))),
-        ({"a": "int8", "b": {}}, pa.struct([("a", pa.int8()), ("b", pa.struct([]))])),
-        ([{"a": ["bool"]}], pa.list_(pa.struct([("a", pa.list_(pa.bool_()))]))),
-    ],
-)
-def test_every_form_of_type_is_read_and_can_be_decoded(
-    tmp_path: Path, declared: object, expected: pa.DataType
-) -> None:
-    schema = read_schema(write(tmp_path, json.dumps({"x": declared})))
-    assert schema == pa.schema([("x", expected)])
-    assert JsonDecoder(["in"], schema, 0).schema == schema
+FORMS: list[tuple[object, pa.DataType]] = [
+    ("null", pa.null()),
+    ("bool", pa.bool_()),
+    ("int8", pa.int8()),
+    ("uint64", pa.uint64()),
+    ("float16", pa.float16()),
+    ("float64", pa.float64()),
+    (" string ", pa.string()),
+    ("large_string", pa.large_string()),
+    ("binary", pa.binary()),
+    ("date32", pa.date32()),
+    ("timestamp[ns]", pa.timestamp("ns")),
+    ("timestamp[us, tz=Europe/Berlin]", pa.timestamp("us", "Europe/Berlin")),
+    ("time32[s]", pa.time32("s")),
+    ("time64[ns]", pa.time64("ns")),
+    ("duration[ms]", pa.duration("ms")),
+    ("decimal128(38,0)", pa.decimal128(38, 0)),
+    ("decimal256(76, 10)", pa.decimal256(76, 10)),
+    ("list<float32>", pa.list_(pa.float32())),
+    ("large_list<list<int8>>", pa.large_list(pa.list_(pa.int8()))),
+    ("fixed_size_list<float32>[768]", pa.list_(pa.float32(), 768)),
+    ("fixed_size_list<fixed_size_list<int8>[2]>[3]", pa.list_(pa.list_(pa.int8(), 2), 3)),
+    (["timestamp[s]"], pa.list_(pa.timestamp("s"))),
+    ({"a": "int8", "b": {}}, pa.struct([("a", pa.int8()), ("b", pa.struct([]))])),
+    ([{"a": ["bool"]}], pa.list_(pa.struct([("a", pa.list_(pa.bool_()))]))),
+]
 
 
-@pytest.mark.parametrize("kind", [pa.float16(), pa.float32(), pa.float64()])
-def test_types_are_also_called_as_messages_name_them(tmp_path: Path, kind: pa.DataType) -> None:
-    assert read_schema(write(tmp_path, json.dumps({"x": [str(kind)]}))) == pa.schema([("x", pa.list_(kind))])
+def test_every_form_of_type_is_read_and_can_be_decoded(tmp_path: Path) -> None:
+    for declared, expected in FORMS:
+        schema = read_schema(write(tmp_path, json.dumps({"x": declared})))
+        assert schema == pa.schema([("x", expected)])
+        assert JsonDecoder(["in"], schema, 0).schema == schema
+
+
+def test_types_are_also_called_as_messages_name_them(tmp_path: Path) -> None:
+    for kind in (pa.float16(), pa.float32(), pa.float64()):
+        assert read_schema(write(tmp_path, json.dumps({"x": [str(kind)]}))) == pa.schema(
+            [("x", pa.list_(kind))]
+        )
 
 
 def test_fields_keep_the_order_of_the_file(tmp_path: Path) -> None:
@@ -66,29 +66,29 @@ def test_fields_keep_the_order_of_the_file(tmp_path: Path) -> None:
     assert read_schema(path).names == ["b", "a", "ü"]
 
 
-@pytest.mark.parametrize(
-    ("text", "field"),
-    [
-        ('{"x": "integer"}', "x"),
-        ('{"x": "list<int>"}', "x[]"),
-        ('{"x": {"y": ["int8", "int8"]}}', "x.y"),
-        ('{"x": [{"y": "timestamp[h]"}]}', "x[].y"),
-        ('{"x": 5}', "x"),
-        ('{"x": null}', "x"),
-        ('{"x": []}', "x"),
-        ('{"x": "decimal128(39, 0)"}', "x"),
-        ('{"x": "list<int8"}', "x"),
-        ('{"x": ""}', "x"),
-        ('{"x": "' + "list<" * 500 + "int8" + ">" * 500 + '"}', "x" + "[]" * 64),
-    ],
-)
-def test_what_is_no_type_is_an_error_that_names_the_field(tmp_path: Path, text: str, field: str) -> None:
-    path = write(tmp_path, text)
-    with pytest.raises(InputError) as caught:
-        read_schema(path)
-    assert caught.value.name == str(path)
-    assert caught.value.place == f"field {field!r}"
-    assert "\n" not in str(caught.value)
+NO_TYPES = [
+    ('{"x": "integer"}', "x"),
+    ('{"x": "list<int>"}', "x[]"),
+    ('{"x": {"y": ["int8", "int8"]}}', "x.y"),
+    ('{"x": [{"y": "timestamp[h]"}]}', "x[].y"),
+    ('{"x": 5}', "x"),
+    ('{"x": null}', "x"),
+    ('{"x": []}', "x"),
+    ('{"x": "decimal128(39, 0)"}', "x"),
+    ('{"x": "list<int8"}', "x"),
+    ('{"x": ""}', "x"),
+    ('{"x": "' + "list<" * 500 + "int8" + ">" * 500 + '"}', "x" + "[]" * 64),
+]
+
+
+def test_what_is_no_type_is_an_error_that_names_the_field(tmp_path: Path) -> None:
+    for text, field in NO_TYPES:
+        path = write(tmp_path, text)
+        with pytest.raises(InputError) as caught:
+            read_schema(path)
+        assert caught.value.name == str(path)
+        assert caught.value.place == f"field {field!r}"
+        assert "\n" not in str(caught.value)
 
 
 def test_an_unknown_type_lists_the_known_ones(tmp_path: Path) -> None:
@@ -96,19 +96,16 @@ def test_an_unknown_type_lists_the_known_ones(tmp_path: Path) -> None:
         read_schema(write(tmp_path, '{"x": "real"}'))
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
+def test_a_file_that_is_no_object_is_an_error(tmp_path: Path) -> None:
+    for text, problem in (
         ("", "not valid JSON"),
         ("[]", "not a JSON object"),
         ('{"x": "int8", "x": "int8"}', "occurs twice"),
         ('{"x": {"y": "int8", "y": "int8"}}', "occurs twice"),
         ("[" * 100_000, "not valid JSON"),
-    ],
-)
-def test_a_file_that_is_no_object_is_an_error(tmp_path: Path, text: str, problem: str) -> None:
-    with pytest.raises(InputError, match=problem):
-        read_schema(write(tmp_path, text))
+    ):
+        with pytest.raises(InputError, match=problem):
+            read_schema(write(tmp_path, text))
 
 
 def test_a_missing_file_and_one_that_is_no_text_are_errors(tmp_path: Path) -> None:

@@ -65,8 +65,7 @@ def test_a_finished_shard_that_is_no_file_of_its_own_is_made_again(
     assert (tmp_path / "elsewhere").read_bytes() == before
 
 
-@pytest.mark.parametrize("resume", [False, True])
-@pytest.mark.parametrize("replace", REPLACE)
+@pytest.mark.parametrize(("replace", "resume"), [*zip(REPLACE, (False, True, True), strict=True)])
 def test_a_journal_that_is_no_file_of_its_own_is_refused(
     tmp_path: Path, inputs: list[Path], replace: Callable[[Path, Path], None], resume: bool
 ):
@@ -112,7 +111,7 @@ def test_a_manifest_that_is_a_link_is_written_anew(
     assert manifests[0] == manifests[1]
 
 
-@pytest.mark.parametrize("kept", [slice(1, None), slice(1, 2), slice(2, None), slice(0, 1), slice(0, 0)])
+@pytest.mark.parametrize("kept", [slice(1, None), slice(0, 1), slice(0, 0)])
 def test_a_journal_that_lost_lines_is_no_internal_error(tmp_path: Path, inputs: list[Path], kept: slice):
     run_and_die(2, inputs, tmp_path / "out")
     journal = tmp_path / ".out.recshuf" / "journal.jsonl"

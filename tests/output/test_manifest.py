@@ -86,22 +86,29 @@ def test_a_folder_without_one_has_none(tmp_path: Path):
     assert Manifest.read(tmp_path / "file") is None
 
 
-@pytest.mark.parametrize(
-    "content",
-    ["", "[]", "null", "{}", "\xff", '{"shards": 1}', '{"shards": [{}]}', '{"shards": [1]}', "[" * 100_000],
-)
-def test_what_is_none_is_one_error(tmp_path: Path, content: str):
-    manifest_path(tmp_path).write_text(content, encoding="latin-1")
-    with pytest.raises(ValueError):  # noqa: PT011 - the callers word it
-        Manifest.read(tmp_path)
+def test_what_is_none_is_one_error(tmp_path: Path):
+    for content in [
+        "",
+        "[]",
+        "null",
+        "{}",
+        "\xff",
+        '{"shards": 1}',
+        '{"shards": [{}]}',
+        '{"shards": [1]}',
+        "[" * 100_000,
+    ]:
+        manifest_path(tmp_path).write_text(content, encoding="latin-1")
+        with pytest.raises(ValueError):  # noqa: PT011 - the callers word it
+            Manifest.read(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["../a", "a/b", "..", ".", "", "a\0b", 7])
-def test_shards_are_in_the_folder(tmp_path: Path, name: object):
-    content = {"to": "text", "inputs": [], "shards": [{"name": name, "records": 1, "bytes": 1}]}
-    manifest_path(tmp_path).write_text(json.dumps(content))
-    with pytest.raises(ValueError):  # noqa: PT011
-        Manifest.read(tmp_path)
+def test_shards_are_in_the_folder(tmp_path: Path):
+    for name in ["../a", "a/b", "..", ".", "", "a\0b", 7]:
+        content = {"to": "text", "inputs": [], "shards": [{"name": name, "records": 1, "bytes": 1}]}
+        manifest_path(tmp_path).write_text(json.dumps(content))
+        with pytest.raises(ValueError):  # noqa: PT011
+            Manifest.read(tmp_path)
 
 
 def test_the_manifest_lies_beside_its_folder(tmp_path: Path):
@@ -122,3 +129,36 @@ def test_a_shard_of_the_same_size_and_other_bytes_is_named(tmp_path: Path):
     assert manifest.compare_files() == []
     (tmp_path / "a.txt").write_text("new")
     assert manifest.compare_files() == [f"{tmp_path}/a.txt: has another checksum in the manifest"]
+
+
+def test_what_the_folder_holds_and_the_manifest_does_not_say_is_named(tmp_path: Path):
+    shards = tuple(FileReport(f"{name}.txt", 1, 3) for name in ("gone", "longer", "folder", "right"))
+    for name, content in (("longer", "abcd"), ("right", "abc"), ("other", "abc"), (".hidden", "abc")):
+        (tmp_path / f"{name}.txt").write_text(content)
+    (tmp_path / "folder.txt").mkdir()
+    (tmp_path / "README").write_text("of the user")
+    manifest = Manifest(tmp_path, "text", (), shards)
+    assert manifest.compare_files() == [
+        f"{tmp_path}/gone.txt: is missing, and the manifest names it",
+        f"{tmp_path}/longer.txt: has 4 bytes, and 3 in the manifest",
+        f"{tmp_path}/folder.txt: is missing, and the manifest names it",
+        f"{tmp_path}/other.txt: is not named in the manifest",
+    ]
+    assert not manifest.fits_sizes()
+    assert manifest.find_present() == [f"{tmp_path}/longer.txt", f"{tmp_path}/right.txt"]
+    whole = replace(manifest, shards=shards[3:])
+    assert whole.fits_sizes()
+    (tmp_path / "right.txt").write_text("ab")
+    assert not whole.fits_sizes()
+
+
+def test_other_counts_and_another_format_than_the_manifest_says_are_named(tmp_path: Path):
+    manifest = Manifest(tmp_path, "text", INPUTS, SHARDS)
+    names = [f"{tmp_path}/{one.name}" for one in SHARDS]
+    assert manifest.compare_counts(names, [4, 0], 6) == []
+    assert manifest.compare_counts(names, [4, 1], 6) == [f"{names[1]}: has 1 records, and 0 in the manifest"]
+    (said,) = manifest.compare_counts(names, [4, 0], 5)
+    assert said.endswith(".recshuf.json: names inputs of 6 records, and these have 5")
+    assert manifest.compare_format("text") == []
+    (said,) = manifest.compare_format("jsonl")
+    assert "says that the shards are text, and they are read as jsonl" in said

@@ -5,10 +5,11 @@ from __future__ import annotations
 from fractions import Fraction
 from itertools import pairwise
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recshuf.records.split import apportion, count_before
+from tests.support.effort import examples
 
 
 @given(st.integers(0, 10**12), st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=6))
@@ -27,6 +28,7 @@ def test_the_counts_of_a_mix_never_fall_and_end_exactly(counts: list[int]) -> No
     assert all(a <= b for one, two in pairwise(before) for a, b in zip(one, two, strict=True))
 
 
+@settings(max_examples=examples(100))
 @given(st.lists(st.integers(0, 200), min_size=1, max_size=7), st.integers(1, 60))
 def test_no_part_of_a_batch_is_off_its_share_by_more_than_the_number_of_the_others(
     counts: list[int], batch: int

@@ -21,7 +21,7 @@ from recshuf.records.keys import (
     sort_by_key,
     sort_by_pile,
 )
-from tests.support.order_statistics import battery, permutation_chi_square, score_agreement
+from tests.support.order_statistics import battery, permutation_chi_square
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,21 +62,25 @@ def order_of(seed: int, row_counts: list[int]) -> NDArray[np.intp]:
     return sort_by_key(draw_keys(seed, [(index, 0, count) for index, count in enumerate(row_counts)]))
 
 
-@pytest.mark.parametrize(("seed", "input_index", "first_row"), GOLDEN_KEYS)
-def test_golden_keys(seed: int, input_index: int, first_row: int) -> None:
-    expected = GOLDEN_KEYS[seed, input_index, first_row]
-    assert draw_keys(seed, [(input_index, first_row, len(expected))]).tolist() == expected
+def test_golden_keys() -> None:
+    assert {
+        (seed, *place): draw_keys(seed, [(*place, 3)]).tolist() for seed, *place in GOLDEN_KEYS
+    } == GOLDEN_KEYS
 
 
-@pytest.mark.parametrize(("seed", "input_index"), [(0, 0), (7, 3), (MAX_SEED, 100_000)])
-def test_keys_are_the_philox_stream(seed: int, input_index: int) -> None:
-    k0, k1 = np.random.SeedSequence(seed, spawn_key=(input_index,)).generate_state(2, np.uint64).tolist()
-    stream = philox_blocks((k0, k1))
-    assert draw_keys(seed, [(input_index, 0, 50)]).tolist() == [next(stream) for _ in range(50)]
+def test_keys_are_the_philox_stream() -> None:
+    for seed, input_index in ((0, 0), (7, 3), (MAX_SEED, 100_000)):
+        k0, k1 = np.random.SeedSequence(seed, spawn_key=(input_index,)).generate_state(2, np.uint64).tolist()
+        stream = philox_blocks((k0, k1))
+        assert draw_keys(seed, [(input_index, 0, 50)]).tolist() == [next(stream) for _ in range(50)]
 
 
 @given(
-    SEEDS, st.lists(st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 70), st.integers(0, 70)), min_size=1)
+    SEEDS,
+    st.lists(
+        st.tuples(st.integers(0, 1) | st.integers(0, 2**32 - 1), st.integers(0, 70), st.integers(0, 70)),
+        min_size=1,
+    ),
 )
 def test_spans_have_the_keys_that_numpy_draws_for_their_inputs(
     seed: int, ranges: list[tuple[int, int, int]]
@@ -85,29 +89,14 @@ def test_spans_have_the_keys_that_numpy_draws_for_their_inputs(
     for input_index, first_row, count in ranges:
         stream = np.random.Philox(np.random.SeedSequence(seed, spawn_key=(input_index,)))
         expected += stream.random_raw(first_row + count)[first_row:].tolist()
-    assert draw_keys(seed, ranges).tolist() == expected
-
-
-@given(SEEDS, st.integers(0, 2**31), st.integers(0, 70), st.integers(0, 70))
-def test_keys_do_not_depend_on_where_a_block_starts(
-    seed: int, input_index: int, start: int, count: int
-) -> None:
-    whole = draw_keys(seed, [(input_index, 0, 140)])
-    part = draw_keys(seed, [(input_index, start, count)])
-    assert part.dtype == np.uint64
-    assert np.array_equal(part, whole[start : start + count])
+    found = draw_keys(seed, ranges)
+    assert found.dtype == np.uint64
+    assert found.tolist() == expected
 
 
 def test_keys_of_late_rows() -> None:
     row = 3 * 10**12 + 1
     assert np.array_equal(draw_keys(7, [(0, row, 9)])[4:], draw_keys(7, [(0, row + 4, 5)]))
-
-
-def test_seeds_and_inputs_have_keys_of_their_own() -> None:
-    drawn = [
-        draw_keys(seed, [(index, 0, 1000) for index in (0, 1, 2**31)]) for seed in (0, 1, 2**64, MAX_SEED)
-    ]
-    assert np.unique(np.concatenate(drawn)).size == 3000 * len(drawn)
 
 
 @given(KEYS, st.integers(1, MAX_PILES))
@@ -117,17 +106,11 @@ def test_piles_are_ranges_of_keys(keys: NDArray[np.uint64], pile_count: int) -> 
     assert np.all(np.diff(piles[np.argsort(keys)].astype(int)) >= 0)
 
 
-@pytest.mark.parametrize("pile_count", [1, 2, 3, 1000, MAX_PILES])
-def test_the_extreme_keys_are_in_the_extreme_piles(pile_count: int) -> None:
+def test_the_extreme_keys_are_in_the_extreme_piles() -> None:
     extremes = np.array([0, 2**64 - 1], np.uint64)
-    assert find_piles(extremes, pile_count).tolist() == [0, pile_count - 1]
+    for pile_count in (1, 2, 3, 1000, MAX_PILES):
+        assert find_piles(extremes, pile_count).tolist() == [0, pile_count - 1]
     assert extremes.tolist() == [0, 2**64 - 1], "the keys were changed"
-
-
-def test_piles_are_of_one_size() -> None:
-    counts = np.bincount(find_piles(draw_keys(7, [(0, 0, 300_000)]), 300), minlength=300)
-    assert counts.size == 300
-    assert ((counts - 1000) ** 2 / 1000).sum() < 299 + 6 * np.sqrt(2 * 299)
 
 
 @given(KEYS, st.lists(st.integers(1, MAX_PILES), min_size=2, max_size=5))
@@ -151,11 +134,15 @@ def test_a_pile_splits_into_ranges_of_its_own_keys(keys: NDArray[np.uint64], pil
         key_range = part
 
 
-def test_splitting_divides_evenly() -> None:
-    keys = draw_keys(7, [(0, 0, 400_000)])
-    inside = keys[find_piles(keys, 4) == 3]
-    counts = np.bincount(find_piles(inside, 10, KeyRange().part(range(3, 4), 4)), minlength=10)
-    assert ((counts - 10_000) ** 2 / 10_000).sum() < 9 + 6 * np.sqrt(2 * 9)
+@given(st.integers(1, MAX_PILES), st.data())
+def test_the_first_and_the_last_key_of_a_pile_are_in_its_range(pile_count: int, data: st.DataObject) -> None:
+    pile = data.draw(st.integers(0, pile_count - 1))
+    first, end = (-(-(edge << 32) // pile_count) << 32 for edge in (pile, pile + 1))
+    part = KeyRange().part(range(pile, pile + 1), pile_count)
+    keys = np.array([first, end - 1], np.uint64)
+    assert find_piles(keys, pile_count).tolist() == [pile, pile]
+    assert part.low <= first < end <= part.low + (1 << 32 + part.shift)
+    assert int(find_piles(keys, 1000, part).max()) < 1000
 
 
 @given(st.lists(st.integers(0, 9), max_size=60), st.integers(10, 70))
@@ -193,23 +180,23 @@ def test_sorted_piles_in_a_row_are_everything_sorted(seed: int, count: int, pile
     assert np.array_equal(joined, sort_by_key(keys))
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2, 12345, MAX_SEED])
+@pytest.mark.parametrize(
+    "seed", [0, MAX_SEED, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2, 12345))]
+)
 def test_the_order_is_uniform_in_the_large(seed: int) -> None:
     sizes = [20_000, 1, 50_000, 29_999]
     scores = battery(order_of(seed, sizes), sizes)
     assert {name: score for name, score in scores.items() if abs(score) > 6} == {}
 
 
-@pytest.mark.parametrize("row_counts", [[4], [2, 2], [1, 1, 1, 1], [2, 3]])
+@pytest.mark.parametrize(
+    "row_counts", [[1, 2, 1], *(pytest.param(one, marks=pytest.mark.slow) for one in ([4], [2, 2], [2, 3]))]
+)
 def test_all_orders_are_equally_likely(row_counts: list[int]) -> None:
     drawn = np.stack(
         [order_of(seed, row_counts) for seed in range(100 * 24 if sum(row_counts) == 4 else 6000)]
     )
     assert permutation_chi_square(drawn)[1] > 1e-6
-
-
-def test_following_seeds_are_unrelated() -> None:
-    assert abs(score_agreement(np.stack([order_of(seed, [30_000, 20_000]) for seed in range(12)]))) < 6
 
 
 def test_threads_find_everything_imported():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from itertools import accumulate
 
 import numpy as np
@@ -57,24 +56,3 @@ def test_equal_keys_are_ordered_by_input_and_row(monkeypatch: pytest.MonkeyPatch
     split = Split.find(0, [3, 0, 4], [4, 2, 1])
     assert split.find_parts([RowRange(0, 0, 3), RowRange(2, 0, 4)]).tolist() == [0, 0, 0, 0, 1, 1, 2]
     assert split.find_parts([RowRange(2, 1, 3), RowRange(0, 1, 2)]).tolist() == [1, 1, 2, 0, 0]
-
-
-def test_every_choice_is_equally_likely() -> None:
-    """All 10 ways to choose 2 of 5 records, over seeds."""
-    seeds = 3_000
-    found = Counter(
-        tuple(Split.find(seed, [2, 3], [2, 3]).find_parts([RowRange(0, 0, 2), RowRange(1, 0, 3)]).tolist())
-        for seed in range(seeds)
-    )
-    assert len(found) == 10
-    expected = seeds / 10
-    chi_square = sum((count - expected) ** 2 / expected for count in found.values())
-    assert chi_square < 33.7  # one in 10,000, 9 degrees of freedom
-
-
-def test_the_split_does_not_depend_on_the_order() -> None:
-    count = 100_000
-    parts = Split.find(3, [count], [count // 2, count // 2]).find_parts([RowRange(0, 0, count)])
-    keys = draw_keys(3, [(0, 0, count)])
-    upper = keys > np.uint64(2**63)
-    assert abs(int(parts[upper].sum()) - upper.sum() / 2) < 4 * np.sqrt(count / 8)

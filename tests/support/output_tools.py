@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -65,3 +67,8 @@ def manifest_of(work: WorkFolder) -> Manifest | None:
         return None
     shards = (FileReport(name, 0, size) for name, size in work.shards.list_files())
     return Manifest(work.shards.folder, "text", (), tuple(shards))
+
+
+def refuse_exchange(first: Path, second: Path) -> None:
+    """Be a file system on which folders cannot change places."""
+    raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))

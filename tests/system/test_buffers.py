@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,33 +31,31 @@ def test_memory_lies_as_in_the_file(size: int, offset: int) -> None:
         assert not size or (address_of(found) - offset) % 64 == 0
 
 
-@pytest.mark.parametrize("size", [300_000, MANY, 5 * MANY])
-def test_what_nobody_has_is_used_again(size: int) -> None:
-    pool = BufferPool(32 * MANY)
-    first = pool.allocate(size)
-    place = address_of(first)
-    del first
-    assert address_of(pool.allocate(size - 1000)) == place
+def test_what_nobody_has_is_used_again() -> None:
+    for size in (300_000, MANY, 5 * MANY):
+        pool = BufferPool(32 * MANY)
+        first = pool.allocate(size)
+        place = address_of(first)
+        del first
+        assert address_of(pool.allocate(size - 1000)) == place
 
 
-@pytest.mark.parametrize(
-    "view", [lambda a: a[10:20], lambda a: a.view(np.uint64)[5:], lambda a: memoryview(a), pa.py_buffer]
-)
-def test_what_somebody_has_a_view_of_is_not_used_again(view: Any) -> None:
-    pool = BufferPool(32 * MANY)
-    first = pool.allocate(MANY)
-    place = address_of(first)
-    first[:] = 7
-    held = view(first)
-    del first
-    gc.collect()
-    others = [pool.allocate(MANY) for _ in range(3)]
-    for other in others:
-        other[:] = 9
-    assert place not in map(address_of, others)
-    assert set(bytes(held)) == {7}
-    del held
-    assert address_of(pool.allocate(MANY)) == place
+def test_what_somebody_has_a_view_of_is_not_used_again() -> None:
+    for view in (lambda a: a[10:20], lambda a: a.view(np.uint64)[5:], lambda a: memoryview(a), pa.py_buffer):
+        pool = BufferPool(32 * MANY)
+        first = pool.allocate(MANY)
+        place = address_of(first)
+        first[:] = 7
+        held = view(first)
+        del first
+        gc.collect()
+        others = [pool.allocate(MANY) for _ in range(3)]
+        for other in others:
+            other[:] = 9
+        assert place not in map(address_of, others)
+        assert set(bytes(held)) == {7}
+        del held
+        assert address_of(pool.allocate(MANY)) == place
 
 
 def test_a_pool_holds_no_more_than_was_in_use_at_once() -> None:

@@ -18,14 +18,13 @@ def fail_with(code: int) -> OSError:
     return OSError(code, os.strerror(code))
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
 @pytest.mark.parametrize(
-    ("free", "needed", "room"),
+    ("code", "free", "needed", "room"),
     [
-        (5_000_000, 7_000_000, " (about 7 MB needed in all, 5 MB free)"),
-        (5_000_000, 0, " (5 MB free)"),
-        (None, 7_000_000, " (about 7 MB needed in all)"),
-        (None, None, ""),
+        (errno.ENOSPC, 5_000_000, 7_000_000, " (about 7 MB needed in all, 5 MB free)"),
+        (errno.EDQUOT, 5_000_000, 0, " (5 MB free)"),
+        (errno.ENOSPC, None, 7_000_000, " (about 7 MB needed in all)"),
+        (errno.EDQUOT, None, None, ""),
     ],
 )
 def test_a_full_disk_says_what_is_needed_and_free(

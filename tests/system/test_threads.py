@@ -103,22 +103,6 @@ def test_threads_of_a_transient_pool_end_when_nothing_waits():
             assert not thread.is_alive()
 
 
-def test_a_transient_pool_keeps_to_its_number_of_threads():
-    pool, lock, at_work, most = TransientPool(2, "few"), threading.Lock(), set[int](), []
-
-    def note() -> None:
-        with lock:
-            at_work.add(threading.get_ident())
-            most.append(len(at_work))
-        assert sum(range(10_000)) > 0
-        with lock:
-            at_work.remove(threading.get_ident())
-
-    for future in [pool.submit(note) for _ in range(200)]:
-        future.result(60)
-    assert max(most) <= 2
-
-
 def interrupt_and_wait(waiting: threading.Event, function: Callable[[], object]) -> None:
     """Call a function as the end of a run does that a signal has stopped."""
     try:

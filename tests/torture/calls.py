@@ -67,15 +67,18 @@ def attack_calls(folder: Path, choice: Choice) -> list[Tally]:
     """Return a tally for each small job and kind of strike: every call, or some spread evenly over them."""
     library = build_faults(folder)
     with Servers(library) as servers:
-        found = servers.map(lambda server, recipe: _attack_job(folder, server, recipe, choice), SMALL)
+        recipes = [recipe for recipe in SMALL if _find_wanted(recipe, choice)]
+        found = servers.map(lambda server, recipe: _attack_job(folder, server, recipe, choice), recipes)
     return [tally for tallies in found for tally in tallies]
 
 
-def _attack_job(folder: Path, server: Server, recipe: Recipe, choice: Choice) -> list[Tally]:
+def _find_wanted(recipe: Recipe, choice: Choice) -> dict[tuple[str, int], Tally]:
     tallies = {kind: Tally(f"call {_name(kind)}: {recipe.name}") for kind in KINDS}
-    tallies = {kind: tally for kind, tally in tallies.items() if choice.wants(tally.name)}
-    if not tallies:
-        return []
+    return {kind: tally for kind, tally in tallies.items() if choice.wants(tally.name)}
+
+
+def _attack_job(folder: Path, server: Server, recipe: Recipe, choice: Choice) -> list[Tally]:
+    tallies = _find_wanted(recipe, choice)
     place = make_folder(folder / f"calls-{SMALL.index(recipe)}")
     bench = _Bench(Stage(place / "stage", recipe), server)
     bench.stage.prepare(bench.run)

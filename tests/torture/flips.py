@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import random
     from pathlib import Path
 
+KINDS = ("bit flip", "truncation", "change before --resume")
 SPILLING = tuple(recipe for recipe in SMALL if recipe.numbers)
 COUNTS = {False: 4, True: 400}
 """Flips in the spilled data of each job, in the short and in the long form."""
@@ -32,7 +33,7 @@ def attack_flips(folder: Path, choice: Choice) -> list[Tally]:
     with Servers(library) as servers:
         found = servers.map(
             lambda server, recipe: _attack_job(folder, server, recipe, choice, strikes=library is not None),
-            SPILLING,
+            [recipe for recipe in SPILLING if any(choice.wants(f"{one}: {recipe.name}") for one in KINDS)],
         )
     return [tally for tallies in found for tally in tallies if tally.tried]
 
@@ -59,30 +60,31 @@ def _attack_job(
 ) -> list[Tally]:
     place = make_folder(folder / f"flips-{SPILLING.index(recipe)}")
     bench = _Bench(place / "stage", server, recipe)
-    flips = _flip_between_passes(bench, choice, Tally(f"bit flip: {recipe.name}"))
-    cuts = _cut_between_passes(bench, choice, Tally(f"truncation: {recipe.name}"))
-    if not strikes:
-        return [flips, cuts]
-    return [flips, cuts, _change_kept(bench, choice, Tally(f"change before --resume: {recipe.name}"))]
+    flips, cuts, kept = (Tally(f"{kind}: {recipe.name}") for kind in KINDS)
+    _flip_between_passes(bench, choice, flips)
+    _cut_between_passes(bench, choice, cuts)
+    if strikes:
+        _change_kept(bench, choice, kept)
+    return [flips, cuts, kept]
 
 
-def _flip_between_passes(bench: _Bench, choice: Choice, tally: Tally) -> Tally:
+def _flip_between_passes(bench: _Bench, choice: Choice, tally: Tally) -> None:
     for number in choice.numbers(COUNTS) if choice.wants(tally.name) else ():
         seed = choice.random(tally.name, number).getrandbits(32)
         tally.add(*_run_damaged(bench, Damage("flip", seed), number))
-    return tally
 
 
-def _cut_between_passes(bench: _Bench, choice: Choice, tally: Tally) -> Tally:
+def _cut_between_passes(bench: _Bench, choice: Choice, tally: Tally) -> None:
     """Truncate at every edge of every region, and one byte before and behind it."""
+    if not choice.wants(tally.name):
+        return
     edges = bench.run(bench.stage.arguments(), Damage("look")).edges
     bench.stage.reset()
     cuts = [(file, place + by) for file, place in edges for by in (-1, 0, 1) if place + by >= 0]
     chosen = range(len(cuts)) if choice.is_long else choice.random(tally.name).sample(range(len(cuts)), 4)
     for number in chosen:
-        if choice.wants(tally.name) and choice.number in (None, number):
+        if choice.number in (None, number):
             tally.add(*_run_damaged(bench, Damage("cut", edge=cuts[number]), number))
-    return tally
 
 
 def _run_damaged(bench: _Bench, damage: Damage, number: int) -> tuple[str, str]:
@@ -94,10 +96,10 @@ def _run_damaged(bench: _Bench, damage: Damage, number: int) -> tuple[str, str]:
     return outcome, f"--number {number}: {ending.damaged}: {note}"
 
 
-def _change_kept(bench: _Bench, choice: Choice, tally: Tally) -> Tally:
+def _change_kept(bench: _Bench, choice: Choice, tally: Tally) -> None:
     """Let a run die late, change what it left, and let that be resumed."""
     if not choice.wants(tally.name):
-        return tally
+        return
     calls = bench.run(bench.stage.arguments(), strike=Strike(0)).calls
     bench.stage.reset()
     for number in choice.numbers(KEPT_COUNTS):
@@ -109,7 +111,6 @@ def _change_kept(bench: _Bench, choice: Choice, tally: Tally) -> Tally:
             outcome, note = _resume_changed(bench)
             tally.add(outcome, f"--number {number}: {strike}: {done}: {note}")
         bench.stage.reset()
-    return tally
 
 
 def _resume_changed(bench: _Bench) -> tuple[str, str]:

@@ -118,11 +118,14 @@ class Servers:
     """Some servers, which work on a list of items together."""
 
     def __init__(self, library: Path | None = None, count: int = 2) -> None:
-        self._all = [Server(library) for _ in range(count)]
+        self._library, self._count = library, count
+        self._all: list[Server] = []
 
     def map(self, function: Callable[[Server, Item], Result], items: Sequence[Item]) -> list[Result]:
         """Return the results of a function for all items, each called with a server that is free."""
         free: SimpleQueue[Server] = SimpleQueue()
+        while len(self._all) < min(self._count, len(items)):
+            self._all.append(Server(self._library))
         for server in self._all:
             free.put(server)
 
@@ -133,7 +136,7 @@ class Servers:
             finally:
                 free.put(server)
 
-        with ThreadPoolExecutor(len(self._all)) as pool:
+        with ThreadPoolExecutor(len(self._all) or 1) as pool:
             return list(pool.map(call, items))
 
     def __enter__(self) -> Self:

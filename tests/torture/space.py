@@ -77,17 +77,17 @@ def _attack_places(folder: Path, choice: Choice) -> list[Tally]:
     with Server() as server:
         for index, recipe in enumerate(recipes):
             # Scratch and output apart only with a folder of its own for scratch.
-            for apart, group in ((True, tallies[:2]), (False, tallies[2:])):
+            for apart, group in ((True, [*tallies[:2], files]), (False, tallies[2:])):
+                group = [tally for tally in group if choice.wants(tally.name)]
+                if not group:
+                    continue
                 bench = _Bench(
                     make_folder(folder / f"space-{index}-{apart}") / "stage",
                     server,
                     replace(recipe, temp_dir=apart),
                 )
                 for tally in group:
-                    if choice.wants(tally.name):
-                        _attack_place(bench, tally, choice)
-                if apart and choice.wants(files.name):
-                    _attack_files(bench, files, choice)
+                    (_attack_files if tally is files else _attack_place)(bench, tally, choice)
                 make_folder(bench.stage.folder.parent)
     return [tally for tally in (*tallies, files) if tally.tried]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import TYPE_CHECKING
 
 import pytest
@@ -26,18 +27,17 @@ def test_what_is_a_directory(tmp_path: Path):
     assert not LocalDestination.of(f"{tmp_path}/new", wants_shards=False).is_directory
 
 
-@pytest.mark.parametrize("end", ["", "/"])
-@pytest.mark.parametrize("wants_shards", [False, True])
-def test_a_path_that_cannot_be_looked_at_is_an_error(tmp_path: Path, end: str, wants_shards: bool):
-    with pytest.raises(OutputError, match=r"xxx/?: cannot be written: File name too long"):
-        LocalDestination.of(f"{tmp_path}/{'x' * 300}{end}", wants_shards=wants_shards)
+def test_a_path_that_cannot_be_looked_at_is_an_error(tmp_path: Path):
+    for end, wants_shards in (("", True), ("/", False), ("", False)):
+        with pytest.raises(OutputError, match=r"xxx/?: cannot be written: File name too long"):
+            LocalDestination.of(f"{tmp_path}/{'x' * 300}{end}", wants_shards=wants_shards)
 
 
-@pytest.mark.parametrize("overwrite", [False, True])
-def test_new_outputs_and_empty_directories_are_fine(tmp_path: Path, overwrite: bool):
-    LocalDestination(tmp_path / "new.txt", is_directory=False).check(overwrite=overwrite)
-    LocalDestination(tmp_path / "new", is_directory=True).check(overwrite=overwrite)
-    LocalDestination(tmp_path, is_directory=True).check(overwrite=overwrite)
+def test_new_outputs_and_empty_directories_are_fine(tmp_path: Path):
+    for overwrite in (False, True):
+        LocalDestination(tmp_path / "new.txt", is_directory=False).check(overwrite=overwrite)
+        LocalDestination(tmp_path / "new", is_directory=True).check(overwrite=overwrite)
+        LocalDestination(tmp_path, is_directory=True).check(overwrite=overwrite)
 
 
 def test_what_exists_is_refused_unless_it_may_be_replaced(tmp_path: Path):
@@ -52,8 +52,9 @@ def test_what_exists_is_refused_unless_it_may_be_replaced(tmp_path: Path):
         destination.check(overwrite=True)
 
 
-@pytest.mark.parametrize("overwrite", [False, True])
-@pytest.mark.parametrize("name", ["foreign.txt", ".hidden", "sub/x"])
+@pytest.mark.parametrize(
+    ("name", "overwrite"), [("foreign.txt", True), ("foreign.txt", False), (".hidden", True), ("sub/x", True)]
+)
 def test_files_that_no_run_wrote_are_never_replaced(tmp_path: Path, name: str, overwrite: bool):
     """An unfinished run has left its work folder, and has put nothing in place."""
     write_run(tmp_path / "out", "a.txt")
@@ -93,13 +94,11 @@ def test_a_directory_without_a_manifest_is_never_replaced(tmp_path: Path):
         LocalDestination(tmp_path, is_directory=True).check(overwrite=True)
 
 
-@pytest.mark.parametrize(
-    "content", ["", "[]", "{}", '{"shards": 1}', '{"shards": [{}]}', "\xff", '{"shards": [1]}']
-)
-def test_a_manifest_of_something_else_is_an_error(tmp_path: Path, content: str):
-    manifest_path(tmp_path).write_text(content, encoding="latin-1")
-    with pytest.raises(OutputError, match="manifest"):
-        LocalDestination(tmp_path, is_directory=True).check(overwrite=True)
+def test_a_manifest_of_something_else_is_an_error(tmp_path: Path):
+    for content in ["", "[]", "{}", '{"shards": 1}', '{"shards": [{}]}', "\xff", '{"shards": [1]}']:
+        manifest_path(tmp_path).write_text(content, encoding="latin-1")
+        with pytest.raises(OutputError, match="manifest"):
+            LocalDestination(tmp_path, is_directory=True).check(overwrite=True)
 
 
 def test_a_file_is_no_directory_and_a_folder_must_exist(tmp_path: Path):
@@ -110,24 +109,21 @@ def test_a_file_is_no_directory_and_a_folder_must_exist(tmp_path: Path):
         LocalDestination(tmp_path / "none" / "x.txt", is_directory=False).check(overwrite=False)
 
 
-@pytest.mark.parametrize("is_directory", [True, False])
-@pytest.mark.parametrize("given", ["file/below", "file/far/below"])
-def test_nothing_can_lie_below_a_file(tmp_path: Path, given: str, is_directory: bool):
+def test_nothing_can_lie_below_a_file(tmp_path: Path):
     (tmp_path / "file").touch()
-    with pytest.raises(OutputError, match=r"/file: is a file, not a directory; choose another output$"):
-        LocalDestination(tmp_path / given, is_directory=is_directory).check(overwrite=True)
+    for given, is_directory in product(("file/below", "file/far/below"), (True, False)):
+        with pytest.raises(OutputError, match=r"/file: is a file, not a directory; choose another output$"):
+            LocalDestination(tmp_path / given, is_directory=is_directory).check(overwrite=True)
 
 
-@pytest.mark.parametrize("overwrite", [False, True])
-def test_a_mount_point_is_refused_with_a_remedy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overwrite: bool
-):
+def test_a_mount_point_is_refused_with_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """As a container's volume."""
     (tmp_path / "out").mkdir()
     monkeypatch.setattr(type(tmp_path), "is_mount", lambda path: path.name == "out")
-    with pytest.raises(OutputError, match=r"give a directory inside it, such as .*/out/shuffled/"):
-        LocalDestination(tmp_path / "out", is_directory=True).check(overwrite=overwrite)
-    LocalDestination(tmp_path / "out" / "shuffled", is_directory=True).check(overwrite=overwrite)
+    for overwrite in (False, True):
+        with pytest.raises(OutputError, match=r"give a directory inside it, such as .*/out/shuffled/"):
+            LocalDestination(tmp_path / "out", is_directory=True).check(overwrite=overwrite)
+        LocalDestination(tmp_path / "out" / "shuffled", is_directory=True).check(overwrite=overwrite)
 
 
 def test_a_file_named_like_the_manifest_is_never_replaced(tmp_path: Path):

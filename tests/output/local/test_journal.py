@@ -71,6 +71,25 @@ def test_a_journal_goes_on_in_the_same_process_after_its_first_write_failed(
     assert read_journal(path) == [{"entry": 1}, {"set": 2}]
 
 
+class Slow(io.FileIO):
+    """A file that takes five bytes at a time, as the system may."""
+
+    def write(self, data: ReadableBuffer) -> int:
+        return super().write(memoryview(data)[:5]) or 0
+
+
+def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    entries, whole = [{"seed": 5}, {"set": 1}], os.fdopen
+
+    def open_slow(descriptor: int, mode: str, *given: Any, **options: Any) -> Any:
+        return Slow(descriptor, "ab") if mode == "ab" else whole(descriptor, mode, *given, **options)
+
+    monkeypatch.setattr(os, "fdopen", open_slow)
+    for entry in entries:
+        FileJournal(tmp_path / "journal").append(entry)
+    assert read_journal(tmp_path / "journal") == entries
+
+
 def test_a_journal_returns_what_was_written(tmp_path: Path):
     entries = [{"a": 1}, {"b": ["\n", "é", None]}, {}]
     journal = FileJournal(tmp_path / "journal")

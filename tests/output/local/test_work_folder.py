@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
-import recshuf
 from recshuf.errors import OutputError
-from recshuf.output.local import shard_sync
 from recshuf.output.local.destination import LocalDestination
-from recshuf.output.local.log import FileJournal
-from recshuf.output.local.stage import WorkFolder
-from recshuf.run.gather import Gather
+from recshuf.output.local.log import FileJournal, read_journal
+from recshuf.output.manifest import find_checksum
 from tests.support.output_tools import enter_work, leave_finished, open_work, read_tree, stage
 
 if TYPE_CHECKING:
@@ -46,38 +41,6 @@ def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path):
     tmp_path.chmod(0o500)
     with pytest.raises(OutputError):
         open_work(LocalDestination(tmp_path / "out", is_directory=True))
-
-
-def test_the_work_folder_is_left_when_no_thread_notes_anything_in_it_any_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    """A run fails while a shard is synced, which ends when the work folder has been left, or soon."""
-    left, syncing, ended = threading.Event(), threading.Event(), []
-    run = Gather.run
-
-    def sync_late(path: Path) -> None:
-        syncing.set()
-        left.wait(0.3)
-        ended.append(path.name)
-
-    def fail(gather: Gather) -> None:
-        run(gather)
-        assert syncing.wait(60)
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    def leave(work: WorkFolder) -> None:
-        ended.append("the run")
-        left.set()
-
-    monkeypatch.setattr(WorkFolder, "remove", leave)
-    monkeypatch.setattr(WorkFolder, "release", leave)
-    monkeypatch.setattr(shard_sync, "sync", sync_late)
-    monkeypatch.setattr(Gather, "run", fail)
-    (tmp_path / "in.txt").write_text("a\nb\nc\n")
-    with pytest.raises(OutputError):
-        recshuf.shuffle([tmp_path / "in.txt"], tmp_path / "out", shards=3)
-    assert len(ended) > 1
-    assert ended[-1] == "the run"
 
 
 # The lock
@@ -159,3 +122,41 @@ def test_a_journal_cannot_have_other_folders_deleted(tmp_path: Path, name: str):
     FileJournal(tmp_path / ".out.recshuf" / "journal.jsonl").append({"piles": str(tmp_path / name)})
     enter_work(LocalDestination(tmp_path / "out", is_directory=True), lambda _: None).remove()
     assert sorted(os.listdir(tmp_path)) == ["precious", "recshuf-piles-1"]
+
+
+# Shards of tasks
+
+
+def test_shards_of_tasks_are_taken_over_if_they_are_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """By their sizes, or by their checksums if time has passed; the folder of the names is synced before any is noted."""
+    destination = LocalDestination(tmp_path / "out", is_directory=True)
+    work = open_work(destination)
+    work.journal.note({"piles": None})
+    work.tasks.make()
+    (work.tasks.path / "shards-7").mkdir()
+    entries = []
+    for number in range(4):
+        path = work.tasks.path / "shards-7" / f"shard-{number:05d}.txt"
+        path.write_text(f"{number}\n")
+        described = {"shard": number, "name": path.name, "bytes": 2, "xxh3": find_checksum(path)}
+        entries.append(described | {"folder": "shards-7"})
+    (work.tasks.path / "shards-7" / "shard-00001.txt").write_text("1\n1")
+    (work.tasks.path / "shards-7" / "shard-00002.txt").unlink()
+    noted_at_sync: list[int] = []
+    inode = work.shards.folder.stat().st_ino
+
+    def note(file: int) -> None:
+        if os.fstat(file).st_ino == inode:
+            noted_at_sync.append(len(read_journal(work.journal.path)))
+
+    monkeypatch.setattr(os, "fsync", note)
+    assert work.adopt(entries) == ["shard-00001.txt", "shard-00002.txt"]
+    assert noted_at_sync == [1]
+    noted = read_journal(work.journal.path)[1:]
+    assert noted == [{name: entry[name] for name in entry if name != "folder"} for entry in entries[::3]]
+    work.release()
+    (work.shards.folder / "shard-00003.txt").write_text("4\n")
+    later = open_work(destination, resumes=True)
+    assert later.find_unchanged(noted) == {"shard-00000.txt"}
+    assert later.adopt(entries[::3]) == ["shard-00003.txt"]
+    later.remove()

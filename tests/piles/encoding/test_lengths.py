@@ -95,12 +95,12 @@ def test_sums_are_those_of_the_values(chosen: Any, nulls: float, data: st.DataOb
     ],
     ids=["dictionary", "view", "extension", "nested dictionary"],
 )
-@pytest.mark.parametrize("first", [0, 1])
-def test_sums_are_those_of_what_slices_hold(column: pa.Array, first: int) -> None:
-    batch = pa.record_batch({"a": column}).slice(first)
-    bounds = [0, 2, 2, len(batch)]
-    cut = choose_codec(batch.schema).pack(Records(np.arange(len(batch), dtype=np.uint64), batch), bounds)
-    assert cut.lengths.tolist() == [sum_slowly(batch.column(0), bounds)]
+def test_sums_are_those_of_what_slices_hold(column: pa.Array) -> None:
+    for first in (0, 1):
+        batch = pa.record_batch({"a": column}).slice(first)
+        bounds = [0, 2, 2, len(batch)]
+        cut = choose_codec(batch.schema).pack(Records(np.arange(len(batch), dtype=np.uint64), batch), bounds)
+        assert cut.lengths.tolist() == [sum_slowly(batch.column(0), bounds)]
 
 
 def test_a_null_counts_as_what_its_slot_holds() -> None:

@@ -137,9 +137,8 @@ def test_extension_types_come_back_as_such() -> None:
         assert found.to_pylist() == (array if index is None else array.take(pa.array(index))).to_pylist()
 
 
-@pytest.mark.parametrize(
-    ("kind", "plain"),
-    [
+def test_plain_types() -> None:
+    for kind, plain in (
         (pa.dictionary(pa.int8(), pa.string_view()), pa.large_string()),
         (pa.list_(pa.binary_view()), pa.list_(pa.large_binary())),
         (pa.large_list(pa.dictionary(pa.int8(), pa.int16())), pa.large_list(pa.int16())),
@@ -151,27 +150,20 @@ def test_extension_types_come_back_as_such() -> None:
             pa.map_(pa.dictionary(pa.int8(), pa.string()), pa.list_(pa.string_view())),
             pa.map_(pa.string(), pa.list_(pa.large_string())),
         ),
-    ],
-    ids=str,
-)
-def test_plain_types(kind: pa.DataType, plain: pa.DataType) -> None:
-    assert plain_type(kind) == plain
-    assert plain_type(plain) == plain
+    ):
+        assert plain_type(kind) == plain
+        assert plain_type(plain) == plain
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
+def test_types_that_slices_cannot_hold_are_refused() -> None:
+    for kind in (
         pa.dense_union([pa.field("u", pa.int8())]),
         pa.list_(pa.sparse_union([])),
         pa.run_end_encoded(pa.int32(), pa.int8()),
         pa.struct({"a": pa.large_list_view(pa.int8())}),
-    ],
-    ids=str,
-)
-def test_types_that_slices_cannot_hold_are_refused(kind: pa.DataType) -> None:
-    with pytest.raises(ConversionError, match=r"piles cannot hold values of type .*; cast the column"):
-        RecordCodec(pa.schema({"a": kind}))
+    ):
+        with pytest.raises(ConversionError, match=r"piles cannot hold values of type .*; cast the column"):
+            RecordCodec(pa.schema({"a": kind}))
 
 
 def test_values_of_type_null_beside_a_dictionary_are_packed() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -12,9 +10,6 @@ from hypothesis import strategies as st
 from recshuf.piles.planes import plain_type
 from recshuf.records.conforming import conform
 from tests.support.effort import examples
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 NESTED = pa.list_(
     pa.struct(
@@ -48,19 +43,6 @@ def test_nested_arrays_conform_at_any_slice() -> None:
                 for row in rows[start:stop]
             ]
             assert part.to_pylist() == expected
-
-
-@pytest.mark.parametrize(("view", "plain"), [(pa.list_view, pa.list_), (pa.large_list_view, pa.large_list)])
-def test_list_views_become_lists_wherever_nulls_stand(
-    view: Callable[[pa.DataType], pa.DataType], plain: Callable[[pa.DataType], pa.DataType]
-) -> None:
-    rows = [[1, 2], [], None, [3, None], None]
-    array = pa.array(rows, view(pa.int32()))
-    for start in range(len(rows) + 1):
-        for stop in range(start, len(rows) + 1):
-            part = conform(array.slice(start, stop - start), plain(pa.int32()))
-            part.validate(full=True)
-            assert part.to_pylist() == rows[start:stop]
 
 
 LEAVES = {
@@ -143,12 +125,6 @@ def test_a_dictionary_may_be_a_slice_of_fixed_lists_of_fixed_lists() -> None:
     kind = pa.list_(pa.list_(pa.int64(), 2), 2)
     array = pa.DictionaryArray.from_arrays([2, 0], lists.cast(kind).slice(3))
     assert conform(array, kind).to_pylist() == array.to_pylist()
-
-
-def test_lists_without_values_conform_at_any_slice() -> None:
-    array = pa.array([[], None, [], ["a"]], pa.list_(pa.dictionary(pa.int8(), pa.string())))
-    for start in range(4):
-        assert conform(array.slice(start), pa.list_(pa.string())).to_pylist() == array.to_pylist()[start:]
 
 
 @pytest.mark.parametrize("shape", ["list", "map", "fixed"])

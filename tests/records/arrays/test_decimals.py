@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
+from itertools import product
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -32,20 +33,20 @@ NESTINGS: dict[str, Callable[[pa.Array], pa.Array]] = {
 }
 
 
-@pytest.mark.parametrize("nesting", NESTINGS)
-@pytest.mark.parametrize(
-    "kind", [pa.decimal32(5, 2), pa.decimal64(5, 2), pa.decimal128(5, 2), pa.decimal256(5, 2)], ids=str
-)
-def test_surplus_digits_are_found_at_any_depth(nesting: str, kind: pa.DataType) -> None:
-    nest = NESTINGS[nesting]
-    check_digits(nest(make_decimals([100, 99_999, -99_999], kind)))
-    for wrong in (100_000, -100_000):
-        array = nest(make_decimals([100, 99_999, wrong], kind))
-        assert has_decimals(array.type)
-        with pytest.raises(
-            pa.ArrowInvalid, match=re.escape(f"{wrong // 100}.00 has more digits than {kind}")
-        ):
-            check_digits(array)
+EXAMPLES = (pa.decimal32(5, 2), pa.decimal64(5, 2), pa.decimal128(5, 2), pa.decimal256(5, 2))
+
+
+def test_surplus_digits_are_found_at_any_depth() -> None:
+    for nesting, kind in product(NESTINGS, EXAMPLES):
+        nest = NESTINGS[nesting]
+        check_digits(nest(make_decimals([100, 99_999, -99_999], kind)))
+        for wrong in (100_000, -100_000):
+            array = nest(make_decimals([100, 99_999, wrong], kind))
+            assert has_decimals(array.type)
+            with pytest.raises(
+                pa.ArrowInvalid, match=re.escape(f"{wrong // 100}.00 has more digits than {kind}")
+            ):
+                check_digits(array)
 
 
 def test_values_under_nulls_do_not_count() -> None:
@@ -74,11 +75,11 @@ def test_text_is_read_as_the_decimals_that_fit(data: st.DataObject, kind: pa.Dat
             fit_digits(texts, kind)
 
 
-@pytest.mark.parametrize("kind", [pa.decimal32(3, -2), pa.decimal128(3, -2), pa.decimal128(38, -20)], ids=str)
-def test_decimals_of_a_negative_scale_are_written_as_integers(kind: pa.DataType) -> None:
-    array = make_decimals([123, -4, 0], kind)
-    written = plain_decimals(array, "a").cast(pa.string()).to_pylist()
-    assert written == [f"{number.quantize(Decimal(1), context=EXACT):f}" for number in array.to_pylist()]
+def test_decimals_of_a_negative_scale_are_written_as_integers() -> None:
+    for kind in [pa.decimal32(3, -2), pa.decimal128(3, -2), pa.decimal128(38, -20)]:
+        array = make_decimals([123, -4, 0], kind)
+        written = plain_decimals(array, "a").cast(pa.string()).to_pylist()
+        assert written == [f"{number.quantize(Decimal(1), context=EXACT):f}" for number in array.to_pylist()]
 
 
 def test_decimals_of_too_many_digits_are_refused() -> None:

@@ -7,22 +7,22 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recshuf.errors import Stopped
 from recshuf.interfaces import Joined
 from recshuf.records.batch import RowCounter, concat_batches
-from recshuf.records.batch_groups import InputPart, InputTask, whole_inputs
+from recshuf.records.batch_groups import InputPart, whole_inputs
 from recshuf.records.reader import InputReader, ReadingPlan
-from tests.support.formats.fake_format import FakeFragment, FakeSource
+from tests.support.effort import examples
+from tests.support.formats.fake_format import FakeSource
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     import pyarrow as pa
 
-    from recshuf.interfaces import Fragment
     from recshuf.records.batch import RowRange
 
     Group = tuple[pa.RecordBatch, list[RowRange]]
@@ -67,9 +67,17 @@ def read(source: FakeSource, workers: int) -> tuple[dict[tuple[int, int], bytes]
     return found, finished
 
 
-@pytest.mark.parametrize("workers", [1, 2, 5])
-@pytest.mark.parametrize("counted", [True, False])
-@pytest.mark.parametrize(("fragment_rows", "batch_rows"), [(40, 1), (3, 2), (1, 1), (40, 40)])
+@pytest.mark.parametrize(
+    ("workers", "counted", "fragment_rows", "batch_rows"),
+    [
+        (1, True, 40, 1),
+        (2, False, 3, 2),
+        (5, True, 1, 1),
+        (1, False, 40, 40),
+        (2, True, 3, 2),
+        (5, False, 40, 1),
+    ],
+)
 def test_every_row_is_visited_once_before_its_input_is_finished(
     workers: int, fragment_rows: int, batch_rows: int, *, counted: bool
 ):
@@ -79,8 +87,7 @@ def test_every_row_is_visited_once_before_its_input_is_finished(
     assert sorted(finished) == [(file, len(rows)) for file, rows in enumerate(ROWS)]
 
 
-@pytest.mark.parametrize("workers", [1, 3])
-@pytest.mark.parametrize("counted", [True, False])
+@pytest.mark.parametrize(("workers", "counted"), [(1, False), (3, True), (3, False)])
 def test_a_part_of_an_input_has_the_rows_that_it_has_in_the_whole(workers: int, *, counted: bool):
     source = FakeSource(ROWS, fragment_rows=3, batch_rows=2, counted=counted)
     found: dict[tuple[int, int], bytes] = {}
@@ -113,8 +120,8 @@ def list_groups(source: FakeSource, workers: int, block_bytes: int = 1 << 20) ->
     return groups
 
 
-@pytest.mark.parametrize("kind", [FakeSource, JoiningSource])
-@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize(("kind", "workers"), [(FakeSource, 3), (JoiningSource, 1)])
+@settings(max_examples=examples(200))
 @given(
     counts=st.lists(st.integers(0, 60), min_size=1, max_size=30),
     batch_rows=st.integers(1, 9),
@@ -145,6 +152,7 @@ def test_what_is_visited_together_follows_each_other(
 
 
 @pytest.mark.parametrize("workers", [1, 3])
+@settings(max_examples=examples(100))
 @given(counts=st.lists(st.integers(0, 9), min_size=40, max_size=80))
 def test_inputs_read_at_once_are_finished_after_all_of_their_records(workers: int, counts: list[int]):
     rows = [[b"%d %d" % (index, row) for row in range(count)] for index, count in enumerate(counts)]
@@ -153,47 +161,7 @@ def test_inputs_read_at_once_are_finished_after_all_of_their_records(workers: in
     assert sorted(finished) == list(enumerate(counts))
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_small_inputs_and_small_batches_are_visited_together(workers: int):
-    source = FakeSource([[b"0123456789"] * 10] * 200, fragment_rows=5, batch_rows=5)
-    assert 8 * workers <= len(list_groups(source, workers)) <= 8 * workers + 1
-    large = FakeSource([[b"0123456789"] * 1000], fragment_rows=1000, batch_rows=5)
-    groups = list_groups(large, workers, block_bytes=8000)
-    sizes = sorted(batch.nbytes for batch, _ in groups)
-    assert all(6000 < size <= 8000 for size in sizes[1:]), "only what is left at the end is smaller"
-
-
-class LongFragment(FakeFragment):
-    """One that goes on until two threads have visited its batches, or for very long."""
-
-    visitors: set[int]
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the same rows again and again."""
-        for _ in range(100_000):
-            if len(self.visitors) > 1:
-                return
-            yield from super().batches()
-
-
-@pytest.mark.parametrize("workers", [2, 3])
-def test_batches_of_one_fragment_are_visited_by_others_than_who_reads_it(
-    monkeypatch: pytest.MonkeyPatch, workers: int
-):
-    source = FakeSource([[b"a"]], counted=False)
-    (fragment,) = source.fragments(0, 1 << 20, 1 << 20)
-    long = LongFragment(source, 0, fragment._batches, counted=False)
-    long.visitors = set()
-    monkeypatch.setattr(source, "fragments", lambda *_: iter([long]))
-
-    def visit(_: pa.RecordBatch, __: list[RowRange]) -> None:
-        long.visitors.add(threading.get_ident())
-
-    InputReader(source, ReadingPlan(workers, 1 << 14, 1 << 20), whole_inputs(source), visit).run("read")
-    assert len(long.visitors) > 1
-
-
-@pytest.mark.parametrize("workers", [1, 2, 5])
+@pytest.mark.parametrize("workers", [1, 5])
 def test_an_error_in_a_visit_ends_the_reading(workers: int):
     source = FakeSource(ROWS[:1], fragment_rows=40, batch_rows=1)
 
@@ -203,6 +171,18 @@ def test_an_error_in_a_visit_ends_the_reading(workers: int):
 
     with pytest.raises(ZeroDivisionError):
         InputReader(source, ReadingPlan(workers, 1 << 20, 1 << 20), whole_inputs(source), visit).run("read")
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_fragment_of_other_records_than_it_said_is_an_error(monkeypatch: pytest.MonkeyPatch, count: int):
+    """A row number that two records have, or none, would be an order that nobody can repeat."""
+
+    source = FakeSource([[b"a"]])
+    (fragment,) = source.fragments(0, 1 << 20, 1 << 20)
+    fragment.record_count = count
+    monkeypatch.setattr(source, "fragments", lambda *_: iter([fragment]))
+    with pytest.raises(RuntimeError, match=f"a fragment of {count} records yielded"):
+        read(source, 1)
 
 
 # Row numbers
@@ -230,22 +210,3 @@ def test_a_stopped_counter_lets_nobody_wait():
     counter.stop()
     with pytest.raises(Stopped):
         counter.claim(3, 1)
-
-
-def test_nobody_waits_to_count_while_a_fragment_is_made() -> None:
-    """A stream may take long to unpack what the next fragment holds."""
-    is_free: list[bool] = []
-
-    def make() -> Iterator[Fragment]:
-        is_free.append(task.lock.acquire(blocking=False))
-        if is_free[-1]:
-            task.lock.release()
-        yield from FakeSource([ROWS[0]]).fragments(0, 1 << 20, 1 << 20)
-
-    task = InputTask([0], make())
-    taken = 0
-    while task.take() is not None:
-        taken += 1
-    assert is_free == [True]
-    assert taken > 0
-    assert [task.release() for _ in range(taken + 1)] == [False] * taken + [True]

@@ -1,0 +1,209 @@
+"""What outlasts a loss of power: everything is synced before it gets its name, and the folder of the name after that."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+import recshuf
+import recshuf.output.local.stage as commit_module
+from recshuf.errors import OutputError
+from recshuf.output.local.stage import WorkFolder
+from recshuf.output.manifest import manifest_path
+from tests.support.numbered_files import make_inputs
+from tests.support.output_tools import refuse_exchange
+from tests.support.processes.killed_runs import Killed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Sync(NamedTuple):
+    """A file or folder that was synced, by the numbers of the system, and what had its name then."""
+
+    inode: int
+    bytes: int
+    output: int | None
+    manifest: int | None
+
+
+class Syncs(list[Sync]):
+    """What is synced, in order."""
+
+    def __init__(self, output: Path, monkeypatch: pytest.MonkeyPatch, awaited: int = 0) -> None:
+        self.output, self.manifest = output, manifest_path(output)
+        self._shards, self._awaited = output.with_name(f".{output.name}.recshuf") / "shards", awaited
+        monkeypatch.setattr(os, "fsync", self.note)
+
+    def note(self, file: Any) -> None:
+        found = os.fstat(file if isinstance(file, int) else file.fileno())
+        # The first shard takes until so many others wait.
+        while self._awaited and len(os.listdir(self._shards)) < self._awaited:
+            os.sched_yield()
+        self._awaited = 0
+        self.append(Sync(found.st_ino, found.st_size, inode_of(self.output), inode_of(self.manifest)))
+
+    def of(self, path: Path) -> list[Sync]:
+        return [one for one in self if one.inode == inode_of(path)]
+
+
+def inode_of(path: Path) -> int | None:
+    return path.stat().st_ino if path.exists() else None
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> list[Path]:
+    return make_inputs(tmp_path / "in", "text", [60, 40])
+
+
+@pytest.mark.parametrize(("way", "shards"), [("new", 3), ("exchanged", 40), ("moved", 3)])
+def test_shards_and_their_folder_are_synced_before_they_are_the_output_and_its_folder_after_the_manifest(
+    tmp_path: Path, inputs: list[Path], monkeypatch: pytest.MonkeyPatch, way: str, shards: int
+) -> None:
+    """Many waiting shards may be synced together with all that is on their file system."""
+    output, together = tmp_path / "place" / "out", list[int]()
+    output.parent.mkdir()
+    if way != "new":
+        recshuf.shuffle(inputs, f"{output}/", seed=1, shards=2)
+    if way == "moved":
+        monkeypatch.setattr(commit_module, "exchange", refuse_exchange)
+    before = inode_of(output), inode_of(manifest_path(output))
+    syncs, whole = Syncs(output, monkeypatch, shards), ctypes.CDLL
+
+    class Library:
+        """The C library, whose `syncfs` notes how many files were there."""
+
+        def __init__(self, *given: Any, **options: Any) -> None:
+            self._library = whole(*given, **options)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._library, name)
+
+        def syncfs(self, _: int) -> int:
+            together.extend(map(inode_of, (output.parent / ".out.recshuf" / "shards").iterdir()))
+            return 0
+
+    monkeypatch.setattr(ctypes, "CDLL", Library)
+    recshuf.shuffle(inputs, f"{output}/", seed=2, shards=shards, overwrite=True)
+    paths = list(output.iterdir())
+    assert len(paths) == shards
+    assert (len(together) > 0) == (shards == 40)
+    for path in paths:
+        early = [one for one in syncs.of(path) if (one.output, one.manifest) == before]
+        assert [one.bytes for one in early[:1]] == [path.stat().st_size] or inode_of(path) in together
+    folder = [one for one in syncs.of(output) if (one.output, one.manifest) == before]
+    assert folder, "the names of the shards were not synced before the rename"
+    last_written = max(syncs.index(one) for path in paths for one in [*syncs.of(path)[:1], syncs[0]])
+    assert syncs.index(folder[-1]) >= last_written
+    manifest = syncs.of(manifest_path(output))
+    assert [one.bytes for one in manifest] == [manifest_path(output).stat().st_size]
+    assert manifest[0].output == before[0], "the manifest was written after the shards were in place"
+    done = (inode_of(output), inode_of(manifest_path(output)))
+    assert any((one.output, one.manifest) == done for one in syncs.of(output.parent))
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_file_is_synced_before_it_is_the_output_and_its_folder_after_that(
+    tmp_path: Path, inputs: list[Path], monkeypatch: pytest.MonkeyPatch, exists: bool
+) -> None:
+    output = tmp_path / "out.txt"
+    if exists:
+        output.write_text("old")
+    before, syncs = inode_of(output), Syncs(output, monkeypatch)
+    recshuf.shuffle(inputs, output, overwrite=True)
+    assert output.stat().st_size in [one.bytes for one in syncs.of(output) if one.output == before]
+    assert any(one.output == inode_of(output) for one in syncs.of(tmp_path))
+
+
+def test_a_shard_is_in_the_journal_only_once_it_is_synced(
+    tmp_path: Path, inputs: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal, noted = tmp_path / ".out.recshuf" / "journal.jsonl", list[tuple[int, set[str]]]()
+    shards = journal.parent / "shards"
+
+    def note(file: Any) -> None:
+        inode = os.fstat(file if isinstance(file, int) else file.fileno()).st_ino
+        if shards.exists():
+            noted.append((inode, {name for name in os.listdir(shards) if name in journal.read_text()}))
+
+    monkeypatch.setattr(os, "fsync", note)
+    recshuf.shuffle(inputs, f"{tmp_path}/out/", shards=3, workers=1)
+    for path in (tmp_path / "out").iterdir():
+        first = next(names for inode, names in noted if inode == inode_of(path))
+        assert path.name not in first
+    assert len(noted[-1][1]) == 3
+
+
+@pytest.mark.parametrize("target", ["file", "folder"])
+def test_a_sync_that_fails_ends_the_run_before_anything_is_in_place(
+    tmp_path: Path, inputs: list[Path], monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
+    def fail(file: Any) -> None:
+        path = Path(f"/proc/self/fd/{file if isinstance(file, int) else file.fileno()}").readlink()
+        if path.is_dir() == (target == "folder"):
+            raise OSError(5, "Input/output error")
+
+    (tmp_path / "place").mkdir()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        with pytest.raises(OutputError, match="Input/output error"):
+            recshuf.shuffle(inputs, f"{tmp_path}/place/out/", seed=1, shards=2)
+    assert not (tmp_path / "place" / "out").exists()
+
+
+# A run that died after its commit
+
+
+@pytest.fixture
+def committed(tmp_path: Path, inputs: list[Path], monkeypatch: pytest.MonkeyPatch) -> Callable[[], Path]:
+    """Return a function that resumes a run that was killed when everything was in place."""
+
+    def die(work: WorkFolder) -> None:
+        work.release()  # as the system does
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(WorkFolder, "remove", die)
+        with pytest.raises(Killed):
+            recshuf.shuffle(inputs, f"{tmp_path}/out/", seed=3, shards=3)
+    assert (tmp_path / ".out.recshuf").is_dir()
+    assert manifest_path(tmp_path / "out").exists()
+
+    def resume() -> Path:
+        recshuf.shuffle(inputs, f"{tmp_path}/out/", seed=3, shards=3, resume=True)
+        return tmp_path / "out"
+
+    return resume
+
+
+def test_what_is_in_place_after_a_commit_is_complete(tmp_path: Path, committed: Callable[[], Path]) -> None:
+    before = {path.name: (path.read_bytes(), path.stat().st_ino) for path in (tmp_path / "out").iterdir()}
+    after = committed()
+    assert {path.name: (path.read_bytes(), path.stat().st_ino) for path in after.iterdir()} == before
+    assert sorted(os.listdir(tmp_path)) == ["in", "out", "out.recshuf.json"]
+
+
+@pytest.mark.parametrize("change", ["flipped", "cut", "gone", "linked"])
+def test_a_shard_that_has_changed_after_the_commit_is_not_taken_as_it_is(
+    tmp_path: Path, committed: Callable[[], Path], change: str
+) -> None:
+    shard = tmp_path / "out" / "shard-00001.txt"
+    content = shard.read_bytes()
+    if change == "flipped":
+        shard.write_bytes(bytes([content[0] ^ 1]) + content[1:])
+    elif change == "cut":
+        shard.write_bytes(content[:-1])
+    elif change == "gone":
+        shard.unlink()
+    else:
+        shard.rename(tmp_path / "elsewhere")
+        shard.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(
+        OutputError, match=r"out: is complete, but shard-00001\.txt has changed since; delete .*recshuf"
+    ):
+        committed()
+    assert (tmp_path / ".out.recshuf").is_dir()

@@ -1,0 +1,128 @@
+"""Digests, against sums of Python's integers, one record at a time."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recshuf.records.batch import Records
+from recshuf.records.digests import Digest, Digests, InputCount, InputCounts, digest_records, sum_digests
+from tests.support.effort import examples
+
+VALUES = {
+    "text": (pa.string(), st.text(max_size=5), lambda text: len(text.encode())),
+    "bytes": (pa.large_binary(), st.binary(max_size=9), len),
+    "list": (pa.list_(pa.int8()), st.lists(st.integers(0, 9), max_size=4), len),
+    "map": (
+        pa.map_(pa.int8(), pa.int8()),
+        st.dictionaries(st.integers(0, 9), st.integers(0, 9)).map(list),
+        len,
+    ),
+    "number": (pa.int64(), st.integers(0, 9), lambda _: 0),
+    "fixed": (pa.binary(2), st.binary(min_size=2, max_size=2), lambda _: 0),
+    "json": (pa.json_(pa.string()), st.sampled_from(["{}", "[1]"]), len),
+}
+KEYS = st.integers(0, 2**64 - 1)
+
+
+@st.composite
+def record_lists(draw: st.DrawFn) -> tuple[Records, list[tuple[int, int]]]:
+    """Return records, as a slice of more, and the key and the length of each."""
+    count, first = draw(st.integers(0, 12)), draw(st.integers(0, 2))
+    keys = draw(st.lists(KEYS, min_size=count, max_size=count))
+    lengths, columns = [0] * count, {}
+    for name in draw(st.lists(st.sampled_from(sorted(VALUES)), unique=True, max_size=3)):
+        kind, values, measure = VALUES[name]
+        chosen = draw(st.lists(values | st.none(), min_size=first + count, max_size=first + count))
+        if name == "map":
+            chosen = [None if one is None else [(key, key) for key in one] for one in chosen]
+        columns[name] = pa.array(chosen, kind)
+        # A null counts as one, so that it differs from what is empty.
+        lengths = [
+            length + (1 if one is None else measure(one))
+            for length, one in zip(lengths, chosen[first:], strict=True)
+        ]
+    batch = pa.record_batch({"id": pa.array(range(first + count), pa.int32()), **columns}).slice(first)
+    return Records(np.array(keys, np.uint64), batch), list(zip(keys, lengths, strict=True))
+
+
+def digest_slowly(records: list[tuple[int, int]]) -> Digest:
+    fingerprints = [key ^ length * 0x9E3779B97F4A7C15 % 2**64 for key, length in records]
+    return Digest(len(records), sum(length for _, length in records), sum(fingerprints) % 2**64)
+
+
+@settings(max_examples=examples(200))
+@given(made=record_lists(), data=st.data())
+def test_digests_are_those_of_the_records_one_by_one(
+    made: tuple[Records, list[tuple[int, int]]], data: st.DataObject
+) -> None:
+    records, plain = made
+    assert digest_records(records) == digest_slowly(plain)
+    inner = sorted(data.draw(st.lists(st.integers(0, len(plain)), min_size=2, max_size=6)))
+    digests = Digests.find(records, np.array(inner))
+    expected = [digest_slowly(plain[start:end]) for start, end in pairwise(inner)]
+    assert list(digests) == expected
+    assert digests.sum() == sum_digests(expected) == digest_slowly(plain[inner[0] : inner[-1]])
+
+
+def test_digests_of_many_records_are_those_of_their_parts() -> None:
+    """More than are digested at once; parts end at, before and behind such a bound, and some are empty."""
+    count = 100_000
+    chance = np.random.default_rng(0)
+    lengths = chance.integers(0, 4, count)
+    batch = pa.record_batch(
+        {"a": pa.array([b"x" * length for length in lengths.tolist()], pa.large_binary())}
+    )
+    records = Records(chance.integers(0, 2**64, count, np.uint64), batch)
+    plain = list(zip(records.keys.tolist(), lengths.tolist(), strict=True))
+    edges = [5, 7, 7, 1 << 15, (1 << 15) + 5, (1 << 15) + 6, 1 << 16, (1 << 16) + 1, 99_000, 99_000]
+    expected = [digest_slowly(plain[start:end]) for start, end in pairwise(edges)]
+    assert list(Digests.find(records, np.array(edges))) == expected
+    assert digest_records(records) == digest_slowly(plain)
+
+
+@pytest.mark.parametrize("change", ["lost", "doubled", "exchanged", "cut"])
+def test_a_change_of_any_record_changes_the_digest(change: str) -> None:
+    rows, keys = [b"abc", b"", b"de"], np.array([5, 2**63, 9], np.uint64)
+
+    def digest(order: list[int], values: list[bytes]) -> Digest:
+        batch = pa.record_batch({"a": pa.array([values[place] for place in order], pa.binary())})
+        return digest_records(Records(keys[order], batch))
+
+    before = digest([0, 1, 2], rows)
+    assert digest([2, 0, 1], rows) == before
+    changed = {
+        "lost": digest([0, 2], rows),
+        "doubled": digest([0, 1, 2, 2], rows),
+        "exchanged": digest([0, 0, 2], rows),
+        "cut": digest([0, 1, 2], [b"ab", b"", b"de"]),
+    }
+    assert changed[change] != before
+    assert changed[change].compare(before) != before.compare(before)
+
+
+@settings(max_examples=examples(200))
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 99), KEYS, KEYS), max_size=12))
+def test_counts_of_inputs_are_sums_in_any_order(added: list[tuple[int, int, int, int]]) -> None:
+    counts, expected = InputCounts(4), [InputCount(0, Digest())] * 4
+    for index, size, one, two in added:
+        digests = Digests(2)
+        for part, key in enumerate((one, two)):
+            digests.put(part, Digest(1, size, key))
+        counts.add([index, index], np.array([size, 1]), digests)
+        counts.include(index, InputCount(7, Digest(1, 2, 3)))
+        before = expected[index]
+        whole = Digest(3, 2 * size + 2, (one + two + 3) % 2**64)
+        expected[index] = InputCount(before.byte_count + size + 8, before.digest + whole)
+    assert [counts[index] for index in range(4)] == expected
+    assert counts.records.tolist() == [one.digest.records for one in expected]
+    assert (counts.record_count, counts.byte_count) == (
+        3 * len(added),
+        sum(one.byte_count for one in expected),
+    )
+    assert counts.digest([0, 2]) == expected[0].digest + expected[2].digest

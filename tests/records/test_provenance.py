@@ -1,0 +1,105 @@
+"""Where records come from: packed into one number each, and found again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recshuf.errors import UsageError
+from recshuf.records.batch import Records, RowRange, join_ranges, split_ranges
+from recshuf.records.provenance import (
+    MAX_INPUTS,
+    MAX_ROWS,
+    add_provenance,
+    check_names,
+    check_stored_names,
+    find_origins,
+    find_ranges,
+    shift_sources,
+    unpack_provenance,
+)
+from tests.support.effort import examples
+
+RANGES = st.lists(
+    st.builds(
+        RowRange,
+        st.integers(0, 3) | st.integers(0, MAX_INPUTS - 9),
+        st.integers(0, 9) | st.integers(0, MAX_ROWS - 6),
+        st.integers(1, 5),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+def list_rows(ranges: list[RowRange]) -> list[tuple[int, int]]:
+    return [(index, row) for index, first, count in ranges for row in range(first, first + count)]
+
+
+def make_batch(ranges: list[RowRange]) -> pa.RecordBatch:
+    return add_provenance(pa.record_batch({"a": pa.array(range(len(list_rows(ranges))))}), ranges)
+
+
+@settings(max_examples=examples(200))
+@given(RANGES, st.integers(0, 8))
+def test_inputs_and_rows_are_found_again(ranges: list[RowRange], added: int) -> None:
+    batch, rows = make_batch(ranges), list_rows(ranges)
+    inputs, numbers = unpack_provenance(find_origins(batch))
+    assert list(zip(inputs.tolist(), numbers.tolist(), strict=True)) == rows
+    found = find_ranges(batch)
+    assert list_rows(found) == rows
+    assert len(found) <= len(ranges)
+    by = np.arange(len(rows)) % (added + 1)
+    shifted = shift_sources(Records(np.zeros(len(rows), np.uint64), batch), by)
+    assert list_rows(find_ranges(shifted.batch)) == [
+        (index + more, row) for (index, row), more in zip(rows, by.tolist(), strict=True)
+    ]
+    assert shifted.batch.column(0).equals(batch.column(0))
+
+
+def test_rows_of_two_inputs_that_follow_each_other_as_numbers_are_two_ranges() -> None:
+    ranges = [RowRange(0, 0, 2), RowRange(1, 2, 2), RowRange(1, 4, 1), RowRange(1, 9, 1)]
+    assert find_ranges(make_batch(ranges)) == [RowRange(0, 0, 2), RowRange(1, 2, 3), RowRange(1, 9, 1)]
+
+
+@settings(max_examples=examples(200))
+@given(RANGES)
+def test_a_batch_is_split_at_its_ranges(ranges: list[RowRange]) -> None:
+    batch = make_batch(ranges)
+    parts = list(split_ranges(batch, ranges))
+    assert [(index, first, part.num_rows) for part, index, first in parts] == [tuple(one) for one in ranges]
+    assert pa.concat_batches([part for part, *_ in parts]).equals(batch)
+
+
+@settings(max_examples=examples(200))
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5)), max_size=9))
+def test_ranges_that_follow_each_other_are_joined(given_: list[tuple[int, int]]) -> None:
+    """Those of one input follow each other."""
+    ranges, ends = [], dict[int, int]()
+    for index, count in given_:
+        ranges.append(RowRange(index, ends.get(index, 0), count))
+        ends[index] = ends.get(index, 0) + count
+    ranges.sort(key=lambda one: one.input_index)
+    joined = join_ranges(ranges)
+    assert list_rows(joined) == list_rows(ranges)
+    assert [one.input_index for one in joined] == sorted(ends)
+
+
+@pytest.mark.parametrize(
+    ("check", "arguments", "problem"),
+    [
+        (check_names, [["a", "b", "a", "a"]], "a is an input 3 times; name it once"),
+        (check_names, [range(MAX_INPUTS + 1)], "4,194,305 inputs are more than 4,194,304"),
+        (check_stored_names, [["a", "b", "a"], [1, None, 2]], "holds records of 2 inputs named a"),
+    ],
+)
+def test_names_that_tell_nothing_apart_are_refused(check: Any, arguments: list[Any], problem: str) -> None:
+    with pytest.raises(UsageError, match=f"^--provenance: .*{problem}"):
+        check(*arguments)
+    check_stored_names(["a", "b", "a"], [None, 1, 2])
+    check_names(["a", "b"])

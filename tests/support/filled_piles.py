@@ -1,0 +1,117 @@
+"""Stores of piles filled with records of one column, and the order in which all of it is to come back."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from recshuf.piles.codec import FlatCodec
+from recshuf.piles.footer import SetDescription, SetSource
+from recshuf.piles.layout import StorePlan
+from recshuf.piles.regions import PileReader
+from recshuf.piles.slices import Origin
+from recshuf.piles.store import RunPiles
+from recshuf.records.batch import Records
+from recshuf.records.digests import Digest, InputCount
+
+if TYPE_CHECKING:
+    from recshuf.piles.set_folder import Scratch
+
+SCHEMA = pa.schema([pa.field("record", pa.large_binary(), nullable=False)])
+UNLIMITED = 1 << 40
+INPUTS = 3
+
+
+def make_store(scratch: Scratch, **options: object) -> RunPiles:
+    plan = StorePlan(**{"pile_count": 8, "set_sizes": (None,), "resident_bytes": 0} | options)
+    return RunPiles(plan, FlatCodec(SCHEMA), scratch)
+
+
+@dataclass
+class Batch:
+    """Records of one input, which follow each other; the set of an input has its number."""
+
+    origin: Origin
+    keys: np.ndarray
+    rows: list[bytes]
+
+    def add_to(self, store: RunPiles) -> None:
+        batch = pa.RecordBatch.from_arrays([pa.array(self.rows, pa.large_binary())], schema=SCHEMA)
+        store.add(self.origin.input_index, self.origin, Records(self.keys, batch))
+
+
+@dataclass
+class Filling:
+    """Batches in the order in which threads happen to add them."""
+
+    counts: list[int]
+    inputs: int = 1
+    distinct: int = 0
+    """Number of different keys; 0 for any."""
+    seed: int = 0
+    batches: list[Batch] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        chance, first_rows = np.random.default_rng(self.seed), [0] * self.inputs
+        pool = chance.integers(0, 2**64, self.distinct, np.uint64)
+        for count in self.counts:
+            index = int(chance.integers(self.inputs))
+            keys = (
+                chance.choice(pool, count) if self.distinct else chance.integers(0, 2**64, count, np.uint64)
+            )
+            first = first_rows[index]
+            rows = [b"%d:%d " % (index, first + k) + b"." * (k % 50) for k in range(count)]
+            self.batches.append(Batch(Origin(index, first), keys, rows))
+            first_rows[index] += count
+        chance.shuffle(self.batches)  # type: ignore[arg-type]
+
+    def sorted(self) -> list[bytes]:
+        """Return all records by key, input and row: one by one."""
+        found = [
+            (key, *batch.origin, k, row)
+            for batch in self.batches
+            for k, (key, row) in enumerate(zip(batch.keys.tolist(), batch.rows, strict=True))
+        ]
+        return [row for *_, row in sorted(found)]
+
+
+def fill(store: RunPiles, *counts: int, **options: int) -> list[bytes]:
+    """Fill a store, and return what is to come out of it."""
+    filling = Filling(list(counts), **options)
+    for batch in filling.batches:
+        batch.add_to(store)
+    return filling.sorted()
+
+
+def read(store: RunPiles | PileReader, wanted: int = UNLIMITED, split: tuple[int, ...] = ()) -> list[bytes]:
+    """Return the first records of a store, run by run; runs are split into so many parts in turn, 0 for a whole one."""
+    reader = PileReader(store) if isinstance(store, RunPiles) else store
+    rows: list[bytes] = []
+    for number, run in enumerate(reader.runs()):
+        if len(rows) >= wanted:
+            break
+        parts = split[number % len(split)] if split else 0
+        if parts:
+            with closing(reader.split(run, parts)) as finer:
+                assert finer.counts.sum() == reader.counts[run.start : run.stop].sum()
+                rows += read(finer, wanted - len(rows), split[1:])
+        elif (records := reader.load_ordered(run)) is not None:
+            assert records.batch.num_rows == reader.counts[run.start : run.stop].sum()
+            rows += records.batch.column(0).to_pylist()
+    return rows
+
+
+def describe(index: int) -> SetDescription:
+    count = InputCount(10, Digest(1, 2, 2**64 - 1))
+    return SetDescription(5, (SetSource(index, f"{index}\udcff", count),), (7, 8))
+
+
+def seal_all(store: RunPiles) -> set[int]:
+    """Seal every set that can be, and return their numbers."""
+    sealed = list(iter(store.seal_next, None))
+    assert len(set(sealed)) == len(sealed)
+    return set(sealed)

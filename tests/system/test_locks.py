@@ -1,0 +1,171 @@
+"""Locks: who holds one, who is refused, and what is deleted only while nobody holds it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from recshuf.errors import OutputError
+from recshuf.system.locks import (
+    lock_existing,
+    lock_folder,
+    share_folder,
+    try_exclusive,
+    try_shared,
+    unlink_unless_locked,
+    wait_exclusive,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+HELD = "^out: another run is writing it .*; wait for its end, or choose another output$"
+MAKERS = {"alone": lock_folder, "shared": share_folder}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "fits"),
+    [
+        ("alone", "alone", False),
+        ("alone", "shared", False),
+        ("shared", "alone", False),
+        ("shared", "shared", True),
+    ],
+)
+def test_a_folder_is_locked_by_one_run_or_by_many_tasks(
+    tmp_path: Path, first: str, second: str, fits: bool
+) -> None:
+    folder = tmp_path / "work"
+    held = MAKERS[first](folder, "out")
+    assert folder.stat().st_mode & 0o777 == 0o700
+    if fits:
+        os.close(MAKERS[second](folder, "out"))
+    else:
+        with pytest.raises(OutputError, match=HELD):
+            MAKERS[second](folder, "out")
+    assert folder.is_dir()
+    os.close(held)
+    os.close(MAKERS[second](folder, "out"))
+
+
+@pytest.mark.parametrize("lock", MAKERS.values())
+def test_what_is_no_folder_of_the_user_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lock: Callable[[Path, str], int]
+) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("folder")
+    for name in ("file", "link"):
+        with pytest.raises(OutputError, match=f"/{name}: is no folder of an earlier run"):
+            lock(tmp_path / name, "out")
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(OutputError, match="/folder: belongs to another user"):
+        lock(tmp_path / "folder", "out")
+    if lock is lock_folder:
+        with pytest.raises(OutputError, match="/new: belongs to another user"):
+            lock(tmp_path / "new", "out")
+        assert not (tmp_path / "new").exists()
+
+
+def test_the_lock_of_a_folder_that_is_made_anew_meanwhile_is_that_of_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, whole, left = tmp_path / "work", os.open, [1]
+
+    def open_after_another(path: Path, *flags: int) -> int:
+        descriptor = whole(path, *flags)
+        if left.pop() if left else 0:
+            folder.rename(tmp_path / "moved")
+        return descriptor
+
+    monkeypatch.setattr(os, "open", open_after_another)
+    lock = lock_folder(folder, "out")
+    assert os.path.samestat(os.fstat(lock), folder.stat())
+    os.close(lock)
+
+
+def test_a_file_is_held_by_many_readers_or_by_one_writer(tmp_path: Path) -> None:
+    path = tmp_path / "lease"
+    assert try_shared(path) is None
+    writer = try_exclusive(path)
+    assert writer is not None
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert (try_exclusive(path), try_shared(path)) == (None, None)
+    os.close(writer)
+    one, other = try_shared(path), try_shared(path)
+    assert one is not None
+    assert other is not None
+    assert try_exclusive(path) is None
+    one.close()
+    one.close()
+    with pytest.raises(BlockingIOError):
+        lock_existing(path)
+    other.close()
+    os.close(lock_existing(path))
+    path.unlink()
+    with pytest.raises(FileNotFoundError):
+        lock_existing(path)
+    assert not path.exists()
+
+
+def test_only_what_nobody_holds_is_deleted(tmp_path: Path) -> None:
+    path = tmp_path / "lease"
+    path.touch()
+    lease = try_shared(path)
+    assert lease is not None
+    assert lease.holds(path)
+    assert not unlink_unless_locked(path)
+    assert path.exists()
+    lease.close()
+    assert unlink_unless_locked(path)
+    assert not path.exists()
+    assert unlink_unless_locked(path)
+
+
+@pytest.mark.parametrize("take", [try_exclusive, try_shared, wait_exclusive])
+def test_a_file_that_is_deleted_before_it_is_locked_is_not_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, take: Callable[[Path], object]
+) -> None:
+    path, whole, left = tmp_path / "lease", os.open, [1]
+    path.touch()
+
+    def open_before_another(name: Path, *flags: int) -> int:
+        descriptor = whole(name, *flags)
+        if left.pop() if left else 0:
+            path.unlink()
+        return descriptor
+
+    monkeypatch.setattr(os, "open", open_before_another)
+    held = take(path)
+    if take is try_shared:
+        assert held is None
+    else:
+        assert isinstance(held, int)
+        assert os.path.samestat(os.fstat(held), path.stat())
+        os.close(held)
+
+
+def test_who_waits_gets_the_lock_when_it_is_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, got, asking, whole = tmp_path / "lock", list[int](), threading.Event(), fcntl.flock
+    first = wait_exclusive(path)
+
+    def lock(descriptor: int, kind: int) -> None:
+        asking.set()
+        whole(descriptor, kind)
+
+    monkeypatch.setattr(fcntl, "flock", lock)
+    waiting = threading.Thread(target=lambda: got.append(wait_exclusive(path)))
+    waiting.start()
+    assert asking.wait(60)
+    assert not got
+    os.close(first)
+    waiting.join(60)
+    assert try_exclusive(path) is None
+    os.close(got[0])

@@ -101,19 +101,20 @@ def test_other_stores_of_the_inputs_are_named(data: Path) -> None:
     assert len(warnings.texts) == 1
 
 
-@pytest.mark.parametrize(
-    "argument",
-    [
-        {"mix": 0}, {"prefetch": -1}, {"output": "jax"}, {"rank": 3, "world_size": 2}, {"lanes": 2}, {"epoch": -1},
-        {"reshuffle": "all"}, {"columns": "id"},
-    ],
-)  # fmt: skip
-def test_arguments_of_the_loader_are_checked_before_anything_is_written(
-    data: Path, argument: dict[str, Any]
-) -> None:
-    with pytest.raises(UsageError, match=f"^{next(iter(argument))}="):
-        open_loader(data, **argument)
-    assert not (data.parent / "cache").exists()
+def test_arguments_of_the_loader_are_checked_before_anything_is_written(data: Path) -> None:
+    for argument in [
+        {"mix": 0},
+        {"prefetch": -1},
+        {"output": "jax"},
+        {"rank": 3, "world_size": 2},
+        {"lanes": 2},
+        {"epoch": -1},
+        {"reshuffle": "all"},
+        {"columns": "id"},
+    ]:
+        with pytest.raises(UsageError, match=f"^{next(iter(argument))}="):
+            open_loader(data, **argument)
+        assert not (data.parent / "cache").exists()
 
 
 def test_arguments_are_checked_before_anything_is_written(data: Path) -> None:

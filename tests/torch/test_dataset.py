@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import json
 from functools import partial
-from itertools import islice
+from itertools import islice, product
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,7 +18,6 @@ from torch.utils.data import DataLoader, get_worker_info
 from recshuf.errors import UsageError
 from recshuf.torch import PileDataLoader, PileDataset
 from recshuf.train import batch_reader as cutting
-from recshuf.train import parcels
 from recshuf.train.loader import PileLoader
 from tests.support.stores.epoch_oracle import flatten
 
@@ -27,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-WORKERS = [0, 1, 2, 3]
-METHODS = ["fork", "spawn", "forkserver"]
+WORKERS = [0, 2, *(pytest.param(count, marks=pytest.mark.slow) for count in (1, 3))]
+METHODS = ["fork", *(pytest.param(name, marks=pytest.mark.slow) for name in ("spawn", "forkserver"))]
 # DataLoader warns where there are more workers than cores.
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
@@ -52,7 +50,7 @@ def show(batch: dict[str, Any]) -> dict[str, tuple[str, Any]]:
     }
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ["fork", "spawn", pytest.param("forkserver", marks=pytest.mark.slow)])
 def test_workers_yield_what_the_loader_yields(store: Path, method: str) -> None:
     columns = ["id", "vector", "text", "flag", "maybe", "class", "tokens", "_id"]
     expected = list(PileLoader(store, 16, columns=columns, output="torch", drop_last=False, epoch=1))
@@ -62,61 +60,49 @@ def test_workers_yield_what_the_loader_yields(store: Path, method: str) -> None:
     assert all(type(batch) is dict for batch in found)
 
 
-@pytest.mark.parametrize("workers", WORKERS)
+OPTIONS: list[dict[str, Any]] = [{}, {"lanes": 4, "drop_last": False}, {"rank": 1, "world_size": 2, "mix": 2}]
+
+
 @pytest.mark.parametrize(
-    "options", [{}, {"lanes": 4, "drop_last": False}, {"rank": 1, "world_size": 2, "mix": 2}]
+    ("workers", "options", "first"),
+    [
+        pytest.param(*case, marks=() if number % 5 == 0 else pytest.mark.slow)
+        for number, case in enumerate(product([0, 1, 2, 3], OPTIONS, [0, 1, 50]))
+    ],
 )
 def test_the_order_is_the_same_for_any_number_of_workers(
-    store: Path, workers: int, options: dict[str, Any]
+    store: Path, workers: int, options: dict[str, Any], first: int
 ) -> None:
     expected = expect(store, epoch=1, **options)
-    dataset = PileDataset(store, 16, epoch=1, **options)
-    assert len(dataset) == len(expected)
-    assert ids_of(DataLoader(dataset, batch_size=None, num_workers=workers)) == expected
-    loader = PileDataLoader(dataset, num_workers=workers)
-    assert len(loader) == len(expected)
-    assert ids_of(loader) == expected
+    first = min(first, len(expected))
+    dataset = PileDataset(store, 16, **options)
+    for loader in (
+        DataLoader(dataset, batch_size=None, num_workers=workers),
+        PileDataLoader(dataset, num_workers=workers),
+    ):
+        dataset.seek(1, first)
+        assert len(loader) == len(expected)
+        assert ids_of(loader) == expected[first:]
 
 
-@pytest.mark.parametrize("together", [1, 2, 7, 1000])
-@pytest.mark.parametrize("workers", WORKERS)
-@pytest.mark.parametrize("first", [0, 1, 50])
-def test_batches_that_travel_together_keep_their_order(
-    store: Path, monkeypatch: pytest.MonkeyPatch, together: int, workers: int, first: int
-) -> None:
-    bytes_of_batch = PileLoader(store, 16).batch_bytes
-    monkeypatch.setattr("recshuf.torch.dataset.PARCEL_BYTES", together * bytes_of_batch)
-    dataset = PileDataset(store, 16, drop_last=False)
-    dataset.seek(2, first)
-    found = ids_of(DataLoader(dataset, batch_size=None, num_workers=workers))
-    assert found == expect(store, epoch=2, drop_last=False)[first:]
-
-
-@pytest.mark.parametrize("bundle_bytes", [0, 30_000])
-@pytest.mark.parametrize("workers", [1, 2, 3])
-@pytest.mark.parametrize("first", [0, 50])
-@pytest.mark.parametrize(
-    "options", [{}, {"lanes": 4, "drop_last": False}, {"rank": 1, "world_size": 2, "reshuffle": "exact"}]
-)
-def test_batches_of_bundles_keep_their_order(
-    store: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    bundle_bytes: int,
-    workers: int,
-    first: int,
-    options: dict[str, Any],
-) -> None:
-    """Of all nine piles, or of two to three at a time."""
-    monkeypatch.setattr(cutting, "BUNDLE_BYTES", bundle_bytes)
-    loader = PileDataLoader(PileDataset(store, 8, **options), num_workers=workers)
-    loader.seek(2, first)
-    expected = [batch["id"].tolist() for batch in PileLoader(store, 8, epoch=2, **options)]
-    assert ids_of(loader) == expected[first:]
-    assert len(expected) > first
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_position_that_the_data_set_has_used_is_not_used_again(store: Path, workers: int) -> None:
+    """By whichever of its loaders, in whatever turn."""
+    expected, dataset = expect(store, epoch=1), PileDataset(store, 16)
+    loaders = [
+        dataset,
+        PileDataLoader(dataset, num_workers=workers),
+        DataLoader(dataset, batch_size=None, num_workers=workers),
+    ]
+    for first in loaders:
+        for second in loaders:
+            dataset.seek(1, 55)
+            assert ids_of(first) == expected[55:]
+            assert ids_of(second) == expected
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_batches_of_bundles_are_those_of_the_loader(
+def test_batches_of_the_loader_that_counts_are_those_of_the_loader(
     store: Path, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     if method == "fork":  # others import the module anew
@@ -175,10 +161,6 @@ def test_a_position_holds_for_one_iteration_in_workers(
     assert ids_of(loader) == expected
     dataset.seek(3, 60)
     assert ids_of(loader) == expected[60:]
-    assert ids_of(dataset) == expected
-    dataset.seek(3, 60)
-    assert ids_of(dataset) == expected[60:]
-    assert ids_of(loader) == expected
 
 
 @pytest.mark.parametrize("workers", WORKERS)
@@ -251,84 +233,22 @@ def test_batches_can_be_changed_in_the_worker(store: Path, method: str) -> None:
         assert batch.get("worker") == (step % 2 if is_changed else None)
 
 
-def use_as_dictionary(batch: Any) -> dict[str, Any]:
-    """Use what a dictionary can, as a `collate_fn` does."""
-    same = dict(batch) == batch == dict(batch)
-    joined = {"left": 0} | batch | {"right": 1}
-    batch |= {"added": 2}
-    text = batch.pop("text")
-    batch.setdefault("flag", None)
-    batch.update(same=same, left=joined["left"], right=joined["right"], size=len(text))
-    return {name: batch[name] for name in ("same", "left", "right", "size", "added")}
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-def test_a_collate_function_may_use_a_batch_as_a_dictionary(store: Path, workers: int) -> None:
-    dataset = PileDataset(store, 16, columns=["text"])
-    dataset.seek(0, len(dataset) - 1)
-    (batch,) = PileDataLoader(dataset, num_workers=workers, collate_fn=use_as_dictionary)
-    assert batch == {"same": True, "left": 0, "right": 1, "size": 16, "added": 2}
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_pytorch_may_collate_batches(store: Path, method: str) -> None:
-    dataset = PileDataset(store, 16, columns=["id", "vector", "text", "flag", "_id"])
-    expected = list(DataLoader(dataset))
-    found = list(DataLoader(dataset, num_workers=2, multiprocessing_context=method))
-    assert [show(batch) for batch in found] == [show(batch) for batch in expected]
-    assert all(type(batch) is dict for batch in found)
-    assert found[0]["vector"].shape == (1, 16, 3)
-
-
-def test_pytorch_may_collate_several_batches_of_a_worker(store: Path) -> None:
-    expected = expect(store)
-    dataset = PileDataset(store, 16, columns=["id"])
-    found = ids_of(DataLoader(dataset, batch_size=3, num_workers=2))
-    assert found[:2] == [expected[0:6:2], expected[1:6:2]]
-    assert sorted(ids for several in found for ids in several) == sorted(expected)
-
-
-def test_batches_are_the_consumers_own(store: Path) -> None:
-    kept = []
-    for batch in DataLoader(PileDataset(store, 16), batch_size=None, num_workers=2):
-        batch["id"] += 5000
-        batch["vector"][:] = 1
-        kept.append(batch)
-    assert [[index - 5000 for index in ids] for ids in ids_of(kept)] == expect(store)
-    assert all((batch["vector"] == 1).all() for batch in kept)
-
-
-def test_nothing_is_kept_of_an_iteration_that_was_left(store: Path) -> None:
-    batches = iter(DataLoader(PileDataset(store, 4), batch_size=None, num_workers=2))
-    for _ in range(5):
-        next(batches)
-    assert parcels._senders
-    del batches
-    gc.collect()
-    assert not parcels._senders
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_options_that_change_the_order_are_refused(store: Path) -> None:
+    for options, message in [
         ({"batch_size": 4}, "batch_size: PileDataset makes the batches"),
         ({"shuffle": True}, "shuffle: PileDataset makes the batches"),
         ({"in_order": False}, "in_order=False"),
-    ],
-)
-def test_options_that_change_the_order_are_refused(
-    store: Path, options: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(UsageError, match=message):
-        PileDataLoader(PileDataset(store, 16), **options)
+    ]:
+        with pytest.raises(UsageError, match=message):
+            PileDataLoader(PileDataset(store, 16), **options)
 
 
-@pytest.mark.parametrize("state", [None, "state.json", 3])
-def test_what_is_no_state_is_refused(store: Path, state: Any) -> None:
-    dataset = PileDataset(store, 16)
-    for one in (dataset, PileDataLoader(dataset)):
-        with pytest.raises(UsageError, match=r"load_state_dict: .* give what state_dict returned"):
-            one.load_state_dict(state)
+def test_what_is_no_state_is_refused(store: Path) -> None:
+    for state in [None, "state.json", 3]:
+        dataset = PileDataset(store, 16)
+        for one in (dataset, PileDataLoader(dataset)):
+            with pytest.raises(UsageError, match=r"load_state_dict: .* give what state_dict returned"):
+                one.load_state_dict(state)
 
 
 def test_a_path_in_place_of_the_dataset_is_refused(store: Path) -> None:

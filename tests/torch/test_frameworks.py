@@ -43,8 +43,7 @@ def stateful() -> Any:
     return partial(module.StatefulDataLoader, batch_size=None)
 
 
-@pytest.mark.parametrize("workers", [0, 1, 2])
-@pytest.mark.parametrize("every", [1, 3])
+@pytest.mark.parametrize(("workers", "every"), [(0, 3), (2, 1), pytest.param(2, 3, marks=pytest.mark.slow)])
 def test_a_stateful_loader_resumes_three_times(store: Path, stateful: Any, workers: int, every: int) -> None:
     found, state = [], None
     for count in (7, 1, 12, 10**6):
@@ -82,7 +81,7 @@ def accelerator() -> Any:
     return accelerate.Accelerator(cpu=True)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [2, pytest.param(0, marks=pytest.mark.slow)])
 def test_accelerate_sets_the_epoch(store: Path, accelerator: Any, workers: int) -> None:
     dataset = PileDataset(store, 16, columns=COLUMNS)
     loader = accelerator.prepare(DataLoader(dataset, batch_size=None, num_workers=workers))
@@ -120,7 +119,7 @@ class Model(torch.nn.Module):
         return {"loss": self.layer(vector).sum() * 0}
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [2, pytest.param(0, marks=pytest.mark.slow)])
 @pytest.mark.filterwarnings("ignore")
 def test_the_trainer_of_transformers_sets_the_epoch(store: Path, tmp_path: Path, workers: int) -> None:
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
@@ -139,7 +138,7 @@ def test_the_trainer_of_transformers_sets_the_epoch(store: Path, tmp_path: Path,
     assert model.seen == expect(store, 0, 1)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [2, pytest.param(0, marks=pytest.mark.slow)])
 @pytest.mark.filterwarnings("ignore")
 def test_lightning_saves_the_state_and_sets_the_epoch(store: Path, tmp_path: Path, workers: int) -> None:
     lightning = pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")

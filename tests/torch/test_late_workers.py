@@ -53,7 +53,7 @@ def make_late(late_worker: int) -> tuple[Event, dict[str, Any]]:
     return gate, {"worker_init_fn": init, "multiprocessing_context": context}
 
 
-@pytest.fixture(params=["bundles", "batches"])
+@pytest.fixture(params=["batches", pytest.param("bundles", marks=pytest.mark.slow)])
 def sent(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Return options with which workers send bundles of one group each, or batches."""
     monkeypatch.setattr(cutting, "BUNDLE_BYTES", 0)
@@ -76,8 +76,7 @@ def test_a_resume_does_not_depend_on_workers_that_were_late_before(
     assert ids_of(loader) == expect(store)
 
 
-@pytest.mark.parametrize("persistent_workers", [False, True])
-@pytest.mark.parametrize(("workers", "late_worker"), [(1, 0), (2, 1)])
+@pytest.mark.parametrize(("workers", "late_worker", "persistent_workers"), [(1, 0, True), (2, 1, False)])
 def test_an_iteration_yields_the_epoch_that_it_began_with(
     store: Path, sent: dict[str, Any], workers: int, late_worker: int, persistent_workers: bool
 ) -> None:

@@ -119,10 +119,10 @@ def test_workers_can_be_killed_three_times(store: Path, method: str) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_the_trainer_can_be_killed_three_times(store: Path, method: str) -> None:
+def test_the_trainer_can_be_killed_twice(store: Path, method: str) -> None:
     found: list[list[int]] = []
     state: list[str] = []
-    for count in (5, 1, 9, 10**6):
+    for count in (5, 1, 10**6):
         command = [sys.executable, "-m", training_process.__name__, str(store), "2", method, *state]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as trainer:
             assert trainer.stdout is not None

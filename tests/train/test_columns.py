@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from decimal import Decimal
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -27,16 +28,7 @@ SPAN = datetime.timedelta(seconds=7)
 ARRAYS: dict[str, tuple[pa.DataType, list[Any], str, list[Any]]] = {
     **{
         str(kind): (kind, [1, 2, 3], np.dtype(kind.to_pandas_dtype()).str, [1, 2, 3])
-        for kind in (
-            pa.int8(),
-            pa.int16(),
-            pa.int32(),
-            pa.int64(),
-            pa.uint8(),
-            pa.uint16(),
-            pa.uint32(),
-            pa.uint64(),
-        )
+        for kind in (pa.int8(), pa.int64(), pa.uint16(), pa.uint64())
     },
     "half": (pa.float16(), [np.float16(1.5)] * 3, "<f2", [1.5] * 3),
     "float": (pa.float32(), [1.5, -2.0, 0.0], "<f4", [1.5, -2.0, 0.0]),
@@ -119,32 +111,25 @@ def cut_records(output: str, records: pa.RecordBatch, *ranges: tuple[int, int]) 
     return blocks[0].cut(parts)
 
 
-@pytest.mark.parametrize("name", ARRAYS)
-@pytest.mark.parametrize("offset", [0, 1])
-def test_numbers_and_times_are_arrays_that_can_be_written_to(name: str, offset: int) -> None:
-    kind, values, dtype, expected = ARRAYS[name]
-    found = cut("numpy", pa.array([values[0]] * offset + values, kind).slice(offset))
-    assert isinstance(found, np.ndarray)
-    assert found.dtype.str == dtype
-    assert found.tolist() == np.array(expected, dtype).tolist()
-    assert found.shape[:1] == (3,)
-    assert found.flags.writeable
-    assert found.flags.c_contiguous
+def test_numbers_and_times_are_arrays_that_can_be_written_to() -> None:
+    for (kind, values, dtype, expected), offset in product(ARRAYS.values(), (0, 1)):
+        found = cut("numpy", pa.array([values[0]] * offset + values, kind).slice(offset))
+        assert isinstance(found, np.ndarray)
+        assert found.dtype.str == dtype
+        assert found.tolist() == np.array(expected, dtype).tolist()
+        assert found.shape[:1] == (3,)
+        assert found.flags.writeable
+        assert found.flags.c_contiguous
 
 
-@pytest.mark.parametrize("name", LISTS)
-def test_text_and_binary_are_lists(name: str) -> None:
-    kind, values = LISTS[name]
-    assert cut("numpy", pa.array(values, kind)) == values
-    assert cut("numpy", pa.array(values, kind), 1, 3) == values[1:]
-
-
-@pytest.mark.parametrize("name", OTHERS)
-def test_all_others_are_arrow_arrays(name: str) -> None:
-    kind, values = OTHERS[name]
-    found = cut("numpy", pa.array(values, kind), 1, 3)
-    assert isinstance(found, pa.Array)
-    assert found.to_pylist() == values[1:]
+def test_text_and_binary_are_lists_and_all_others_arrow_arrays() -> None:
+    for kind, values in LISTS.values():
+        assert cut("numpy", pa.array(values, kind)) == values
+        assert cut("numpy", pa.array(values, kind), 1, 3) == values[1:]
+    for kind, values in OTHERS.values():
+        found = cut("numpy", pa.array(values, kind), 1, 3)
+        assert isinstance(found, pa.Array)
+        assert found.to_pylist() == values[1:]
 
 
 def test_a_batch_without_nulls_of_a_column_with_some_is_an_array() -> None:
@@ -156,13 +141,17 @@ def test_a_batch_without_nulls_of_a_column_with_some_is_an_array() -> None:
         assert found.flags.writeable
 
 
-@pytest.mark.parametrize("output", ["numpy", "arrow"])
-@pytest.mark.parametrize("shape", OTHER)
-@given(start=st.integers(0, 20), stop=st.integers(0, 20))
+SHAPES = st.sampled_from([shape for shape in OTHER if len(OTHER[shape])])
+
+
+@given(
+    shape=SHAPES,
+    output=st.sampled_from(["numpy", "arrow"]),
+    start=st.integers(0, 20),
+    stop=st.integers(0, 20),
+)
 def test_no_value_changes(shape: str, output: str, start: int, stop: int) -> None:
     schema = OTHER[shape]
-    if not len(schema):
-        return
     start, stop = sorted((start, stop))
     columns = [pa.array(values_of(field.type, 20), field.type) for field in schema]
     records = pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -174,13 +163,13 @@ def test_no_value_changes(shape: str, output: str, start: int, stop: int) -> Non
         assert part.to_pylist() == (values if isinstance(values, list) else values.to_pylist())
 
 
-@pytest.mark.parametrize("output", ["numpy", "arrow"])
-@pytest.mark.parametrize("shape", OTHER)
-@given(cuts=st.lists(st.integers(0, 20), min_size=3, max_size=3).map(sorted))
+@given(
+    shape=SHAPES,
+    output=st.sampled_from(["numpy", "arrow"]),
+    cuts=st.lists(st.integers(0, 20), min_size=3, max_size=3).map(sorted),
+)
 def test_parts_of_several_blocks_follow_each_other(shape: str, output: str, cuts: list[int]) -> None:
     schema = OTHER[shape]
-    if not len(schema):
-        return
     columns = [pa.array(values_of(field.type, 20), field.type) for field in schema]
     records = pa.RecordBatch.from_arrays(columns, schema=schema)
     first, middle, last = cuts

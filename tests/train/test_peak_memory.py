@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +14,6 @@ import pyarrow as pa
 import pytest
 
 import recshuf
-from tests.support.effort import TRIES_ALL
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,14 +47,13 @@ print(json.dumps([largest, read("VmHWM") - before]))
 """
 
 
-@pytest.fixture(
-    scope="module", params=[(1, 64), (16, 64), (2, 1), (2, 0)], ids=["one set", "many sets", "text", "tokens"]
-)
-def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a store of 160 MB in one set, or several, with much of other columns than text, or little, or of lists."""
-    path = tmp_path_factory.mktemp("peak") / "store"
+KINDS = {"one set": (1, 64), "many sets": (16, 64), "text": (2, 1), "tokens": (2, 0)}
+"""Number of sets, and of floats in a record; without any there are tokens, else also text."""
+
+
+def make_store(path: Path, sets: int, width: int) -> Path:
+    """Return a store of 160 MB."""
     chance = np.random.default_rng(1)
-    sets, width = request.param
     for number in range(sets):
         with recshuf.PileWriter(path, f"{number}", seed=1, piles=PILES) as writer:
             for _ in range(16 // sets):
@@ -65,9 +64,18 @@ def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return path
 
 
-@pytest.mark.parametrize("mix", [1, 2, 4] if TRIES_ALL else [1, 4])
-@pytest.mark.parametrize("output", ["numpy", "arrow"])
-def test_a_loader_holds_few_piles(store: Path, output: str, mix: int) -> None:
+DEFAULT = [("text", "numpy", 4), ("tokens", "arrow", 1)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "output", "mix"),
+    [
+        pytest.param(*case, marks=() if case in DEFAULT else pytest.mark.slow)
+        for case in product(KINDS, ["numpy", "arrow"], [1, 4])
+    ],
+)
+def test_a_loader_holds_few_piles(tmp_path: Path, kind: str, output: str, mix: int) -> None:
+    store = make_store(tmp_path / "store", *KINDS[kind])
     call = json.dumps([str(store), {"output": output, "mix": mix}])
     # Threads that wait for the next product would keep all cores busy.
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}

@@ -141,9 +141,8 @@ def test_a_rank_loads_no_group_that_lies_in_the_parts_of_other_ranks() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
+def test_numbers_that_do_not_fit_are_named() -> None:
+    for arguments, named in [
         ({"world_size": 3, "lanes": 4}, ["lanes=4", "world_size=3"]),
         ({"batch_size": 3, "world_size": 2, "lanes": 4}, ["lanes=4", "global batch of 6"]),
         ({"rank": 2, "world_size": 2}, ["rank=2", "from 0 to 1"]),
@@ -152,10 +151,8 @@ def test_a_rank_loads_no_group_that_lies_in_the_parts_of_other_ranks() -> None:
         ({"batch_size": 2.0}, ["batch_size=2.0"]),
         ({"world_size": 0}, ["world_size=0"]),
         ({"lanes": 0}, ["lanes=0"]),
-    ],
-)
-def test_numbers_that_do_not_fit_are_named(arguments: dict[str, object], named: list[str]) -> None:
-    with pytest.raises(UsageError) as caught:
-        Sharding(**{"batch_size": 4} | arguments)
-    for words in named:
-        assert re.search(rf"{re.escape(words)}\b", str(caught.value))
+    ]:
+        with pytest.raises(UsageError) as caught:
+            Sharding(**{"batch_size": 4} | arguments)
+        for words in named:
+            assert re.search(rf"{re.escape(words)}\b", str(caught.value))

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 def find_mixable(
     name: str, kind: pa.DataType, values: Iterable[Any]
 ) -> Iterator[tuple[str, pa.DataType, list[Any]]]:
-    """Yield all values of Python, but None, of each column of dates, times, durations or bytes, its name and its type.
+    """Yield all values of Python, but None, of each column of dates, times, durations, text or bytes, its name and its type.
 
     Parameters
     ----------
@@ -88,8 +88,9 @@ def check_values(name: str, kind: pa.DataType, values: Sequence[Any]) -> None:
     values
         None of them None.
     """
-    if pt.is_binary(kind):
-        if any(issubclass(one, str) for one in set(map(type, values))):
+    if pt.is_binary(kind) or pt.is_string(kind):
+        lost = str if pt.is_binary(kind) else (bytes, bytearray)
+        if any(issubclass(one, lost) for one in set(map(type, values))):
             raise UsageError(f"column {name!r} mixes text and bytes; convert them to one kind")
     elif pt.is_time(kind):
         if any(getattr(one, "tzinfo", None) is not None for one in values):
@@ -113,7 +114,8 @@ def _holds_mixable(kind: pa.DataType) -> bool:
 def is_mixable(kind: pa.DataType) -> bool:
     """Tell whether Arrow infers a type also of values that it does not keep as they are."""
     return any(
-        holds(kind) for holds in (pt.is_date, pt.is_time, pt.is_timestamp, pt.is_duration, pt.is_binary)
+        holds(kind)
+        for holds in (pt.is_date, pt.is_time, pt.is_timestamp, pt.is_duration, pt.is_binary, pt.is_string)
     )
 
 

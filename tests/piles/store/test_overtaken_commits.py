@@ -105,9 +105,18 @@ def stop_before(
         yield done
 
 
+def list_pairs() -> list[Any]:
+    """Return each job with each of those that overtake it; by default each comes once or twice."""
+    names = [name for name in JOBS if name != "remake"]
+    return [
+        pytest.param(name, others, marks=() if (row - column) % len(OTHERS) in (0, 3) else pytest.mark.slow)
+        for row, name in enumerate(names)
+        for column, others in enumerate(OTHERS)
+    ]
+
+
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("others", OTHERS, ids="-".join)
-@pytest.mark.parametrize("name", [name for name in JOBS if name != "remake"])
+@pytest.mark.parametrize(("name", "others"), list_pairs())
 def test_a_job_that_others_overtake_at_any_call_is_done_once(
     tmp_path: Path, name: str, others: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:

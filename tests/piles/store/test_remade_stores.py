@@ -9,8 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import recshuf
-from recshuf.errors import OutputError, OutputExistsError, UsageError
-from recshuf.piles.kept import upkeep as compaction
+from recshuf.errors import OutputError, OutputExistsError
 from recshuf.piles.kept.folder import StoreFolder
 from recshuf.piles.kept.upkeep import drop_store, verify_store
 from recshuf.run.stores import scatter_store
@@ -53,25 +52,6 @@ def test_an_update_changes_only_the_store_that_it_opened(tmp_path: Path, inputs:
         update_remade()
     assert list_files(store) == made
     assert verify_store(store, lambda *_: None) == 10
-
-
-def test_a_store_is_not_deleted_while_it_is_compacted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = tmp_path / "store"
-    for name in ("a", "b"):
-        with recshuf.PileWriter(store, name, piles=1) as writer:
-            writer.write({"id": [1]})
-    join = compaction._join_sets
-
-    def interrupted(*args: Any) -> Any:
-        with pytest.raises(OutputError, match="a process reads or writes it"):
-            drop_store(store)
-        return join(*args)
-
-    monkeypatch.setattr(compaction, "_join_sets", interrupted)
-    recshuf.compact(store, sets=1)
-    assert len(recshuf.PileStore(store).piles().names) == 1
 
 
 def test_a_scatter_into_a_store_that_another_has_made_meanwhile_says_so(
@@ -118,10 +98,3 @@ def test_a_snapshot_is_that_of_the_store_that_is_leased(
     opened, lease = StoreFolder(store).open()
     lease.close()
     assert opened == StoreFolder(store).find()
-
-
-def test_the_advice_for_a_missing_store_is_a_command(tmp_path: Path) -> None:
-    store = tmp_path / "none"
-    with pytest.raises(UsageError) as raised:
-        recshuf.compact(store)
-    assert str(raised.value).endswith(f"make one with recshuf scatter INPUT... -o {store}")

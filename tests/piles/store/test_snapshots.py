@@ -43,7 +43,7 @@ def folder(tmp_path: Path) -> StoreFolder:
     return made
 
 
-@pytest.mark.parametrize("others", [0, 1, 2, 5])
+@pytest.mark.parametrize("others", [0, 1, 5])
 def test_a_commit_that_others_overtake_loses_nothing(folder: StoreFolder, others: int) -> None:
     """Also where they took its number and deleted it again."""
     waiting = [f"other-{number}" for number in range(others)]
@@ -127,7 +127,7 @@ class Overtaken(StoreFolder):
         return listed
 
 
-@pytest.mark.parametrize("times", [1, 2, 5])
+@pytest.mark.parametrize("times", [1, 5])
 def test_snapshots_that_are_replaced_while_they_are_read_are_no_damage(
     folder: StoreFolder, times: int
 ) -> None:
@@ -135,7 +135,7 @@ def test_snapshots_that_are_replaced_while_they_are_read_are_no_damage(
     assert "a-0" in names_of(Overtaken(folder.path, times))
 
 
-@pytest.mark.parametrize("times", [1, 2, 5])
+@pytest.mark.parametrize("times", [1, 5])
 def test_sets_stay_whose_snapshots_are_replaced_while_they_are_read(folder: StoreFolder, times: int) -> None:
     add(folder, "a-0")
     for delete in (StoreFolder.collect, lambda other: StoreFolder.remove_unreferenced(other, "a")):
@@ -180,13 +180,6 @@ def test_a_commit_deletes_what_dead_processes_left_and_nothing_of_the_living(fol
     assert sorted(path.name for path in folder.sets.iterdir()) == ["a-0.piles", "b-0.piles"]
 
 
-def test_a_snapshot_comes_back_as_it_was(folder: StoreFolder) -> None:
-    made = add(folder, "a-0")
-    assert folder.find() == made
-    assert made.seed == 5
-    assert made.schema == SCHEMA
-
-
 def test_a_name_is_taken_once(folder: StoreFolder) -> None:
     add(folder, "a-0")
     with pytest.raises(UsageError, match="has a pile set of this name"):
@@ -213,12 +206,11 @@ def test_what_is_no_store_is_named(tmp_path: Path) -> None:
     assert (tmp_path / "other" / "file").read_text() == "x"
 
 
-@pytest.mark.parametrize("count", [1, 2, 3])
 def test_a_store_that_others_make_and_fill_meanwhile_is_not_begun_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, find = tmp_path / "store", StoreFolder.find
-    names = iter([f"faster-{number}" for number in range(count)])
+    names = iter(["faster-0", "faster-1"])
 
     def find_and_wait(self: StoreFolder) -> Snapshot | None:
         found = find(self)
@@ -233,7 +225,7 @@ def test_a_store_that_others_make_and_fill_meanwhile_is_not_begun_anew(
     with recshuf.PileWriter(store, "slower", seed=5) as writer:
         writer.write({"name": ["slower"]})
     found = [name for batch in recshuf.PileLoader(store, 1) for name in batch["name"]]
-    assert sorted(found) == sorted([*(f"faster-{number}" for number in range(count)), "slower"])
+    assert sorted(found) == ["faster-0", "faster-1", "slower"]
 
 
 def test_a_snapshot_that_cannot_be_read_is_named(folder: StoreFolder) -> None:
@@ -244,14 +236,3 @@ def test_a_snapshot_that_cannot_be_read_is_named(folder: StoreFolder) -> None:
             PileError, match=r"snapshot-000009\.json: cannot be read: Is a directory; move it away"
         ):
             use(folder.path, *[1] * (use is recshuf.PileLoader))
-
-
-def test_a_snapshot_that_was_replaced_says_what_to_do(folder: StoreFolder) -> None:
-    add(folder, "a")
-    with pytest.raises(UsageError, match=r"has no snapshot 8; .* open the store again"):
-        folder.open(8)
-
-
-def test_a_store_without_records_or_columns_says_what_to_do(folder: StoreFolder) -> None:
-    with pytest.raises(PileError, match=r"holds no records yet; append some .*recshuf\.PileWriter"):
-        recshuf.PileLoader(folder.path, 1)

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,10 +17,10 @@ from recshuf.piles.kept import folder as store_folder
 from recshuf.piles.kept.folder import StoreFolder
 from recshuf.piles.kept.upkeep import drop_store
 from recshuf.system.locks import lock_existing, unlink_unless_locked
+from tests.support.stores.small_stores import write
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
 
 
 def append(store: Path, first: int) -> None:
@@ -35,8 +36,7 @@ def read_ids(store: Path) -> list[int]:
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("time.sleep", lambda _: None)
-    with recshuf.PileWriter(tmp_path / "store", "a", piles=1) as writer:
-        writer.write({"id": [0]})
+    write(tmp_path / "store", "a", {"id": [0]}, piles=1)
     return tmp_path / "store"
 
 
@@ -48,6 +48,44 @@ def held(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "write": lambda store: write(store, "more", {"id": [2]}, piles=1),
+    "append": lambda store: append(store, 3),
+    "compact": lambda store: recshuf.compact(store, sets=1),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_a_snapshot_refers_to_is_on_disk_before_it_is_in_place(
+    store: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """And its own name before the change is reported."""
+    write(store, "b", {"id": [1]}, piles=1)
+    events: list[str] = []
+    link = os.link
+
+    def note_sync(file: Any) -> None:
+        number = file if isinstance(file, int) else file.fileno()
+        events.append(str(Path(f"/proc/self/fd/{number}").readlink()))
+
+    def note_link(part: Any, snapshot: Any) -> None:
+        events.extend([f"link {part}"])
+        link(part, snapshot)
+
+    before = set((store / "sets").glob("*.piles"))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", note_sync)
+        patch.setattr(os, "fdatasync", note_sync)
+        patch.setattr(os, "link", note_link)
+        CHANGES[change](store)
+    (made,) = set((store / "sets").glob("*.piles")) - before
+    (linked,) = [event for event in events if event.startswith("link ")]
+    at = events.index(linked)
+    assert {str(made), linked.removeprefix("link ")} <= set(events[:at])
+    assert str(store / "sets") in events[events.index(str(made)) : at]
+    assert str(store) in events[at:]
 
 
 def test_nobody_waits_for_who_deletes_a_snapshot(store: Path) -> None:
@@ -68,25 +106,6 @@ def test_nobody_waits_for_who_deletes_the_store(store: Path) -> None:
             with pytest.raises(OutputError, match=r"store: another process deletes it; run again$"):
                 job(store)
     assert read_ids(store) == [0]
-
-
-def test_a_commit_takes_another_file_while_someone_deletes_its_first(
-    store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    descriptors: list[int] = []
-    share = store_folder.try_shared
-
-    def overtaken(path: Path) -> Any:
-        if path.name.startswith(".") and not descriptors:
-            descriptors.append(lock_existing(path))
-        return share(path)
-
-    monkeypatch.setattr(store_folder, "try_shared", overtaken)
-    append(store, 1)
-    os.close(descriptors[0])
-    append(store, 2)
-    assert read_ids(store) == [0, 1, 2]
-    assert not list(store.glob(".snapshot-*"))
 
 
 def test_what_was_linked_is_deleted_without_its_lock(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,27 +157,6 @@ def test_a_commit_succeeds_when_nothing_can_be_deleted(
         assert read_ids(store) == [0, 1, 2]
     append(store, 3)
     assert len(list(store.glob("*snapshot-*"))) == 1
-
-
-def test_a_commit_leaves_names_that_others_may_not_lock(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    foreign = StoreFolder(store).lock_file("foreign")
-    foreign.touch()
-    real = store_folder.try_exclusive
-
-    def forbidden(path: Path, mode: int) -> int | None:
-        return fail() if path == foreign else real(path, mode)
-
-    monkeypatch.setattr(store_folder, "try_exclusive", forbidden)
-    append(store, 1)
-    assert read_ids(store) == [0, 1]
-    assert foreign.exists()
-
-
-def test_a_lock_of_another_user_is_one_line(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recshuf.piles.kept.new_sets.try_exclusive", fail)
-    with pytest.raises(OutputError, match=r"store: .*Permission denied") as raised:
-        append(store, 1)
-    assert "\n" not in str(raised.value)
 
 
 def test_a_commit_whose_name_cannot_be_synced_says_that_it_is_in_place(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
+import tempfile
 import time
+from pathlib import Path
 from signal import SIGKILL
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -16,14 +18,7 @@ from recshuf.errors import AlreadyCompleteError, OutputError
 from tests.support.output_trees import list_tree
 from tests.support.stores.killed_stores import fork, join
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 ROWS = 8_000
-COUNTS = [
-    pytest.param(8, id="short"),
-    pytest.param(50, id="long", marks=[pytest.mark.slow, pytest.mark.timeout(900)]),
-]
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +38,13 @@ def read_shards(output: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(output.iterdir())}
 
 
-@pytest.mark.parametrize("epoch", [0, 1])
-@pytest.mark.parametrize("kills", COUNTS)
+@pytest.mark.parametrize(
+    ("kills", "epoch"),
+    [
+        pytest.param(4, 1, id="short"),
+        pytest.param(30, 0, id="long", marks=[pytest.mark.slow, pytest.mark.timeout(900)]),
+    ],
+)
 def test_a_killed_gather_is_continued_to_the_same_bytes(
     store: Path, tmp_path: Path, kills: int, epoch: int
 ) -> None:
@@ -89,23 +89,25 @@ def test_two_gathers_into_one_output_write_it_once(store: Path, tmp_path: Path) 
     assert read_shards(tmp_path / "out") == read_shards(tmp_path / "expected")
 
 
-def test_a_user_who_may_only_read_a_store_can_gather_and_load_it(store: Path, tmp_path: Path) -> None:
+def test_a_user_who_may_only_read_a_store_can_gather_and_load_it(store: Path) -> None:
     if os.getuid():
         pytest.skip("only root can become another user")
     nobody = 65534
-    for path in (store, *store.rglob("*"), *store.parents, *tmp_path.parents):
-        mode = path.stat().st_mode
-        if path.owner() == "root" and mode & 0o005 != 0o005:
-            path.chmod(mode | (0o555 if path.is_dir() else 0o444))
-    gather(store, tmp_path / "expected")
-    tmp_path.chmod(0o777)
 
     def read() -> None:
         os.setuid(nobody)
-        gather(store, tmp_path / "out")
-        assert sum(len(batch["id"]) for batch in recshuf.PileLoader(store, 100)) == 2 * ROWS
+        gather(kept, folder / "out")
+        assert sum(len(batch["id"]) for batch in recshuf.PileLoader(kept, 100)) == 2 * ROWS
 
-    files = list_tree(store)
-    assert join(fork(read)) == 0
-    assert read_shards(tmp_path / "out") == read_shards(tmp_path / "expected")
-    assert list_tree(store) == files
+    # pytest makes its own folders private whenever it starts, also beside this one.
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o777)
+        kept = Path(shutil.copytree(store, folder / "store"))
+        for path in (kept, *kept.rglob("*")):
+            path.chmod(0o755 if path.is_dir() else 0o644)
+        gather(kept, folder / "expected")
+        files = list_tree(kept)
+        assert join(fork(read)) == 0
+        assert read_shards(folder / "out") == read_shards(folder / "expected")
+        assert list_tree(kept) == files

@@ -76,7 +76,7 @@ def test_a_part_is_gathered_and_verified_as_a_store(tmp_path: Path) -> None:
     assert found.equals(given.select(["text", "id"]).sort_by(keys))
 
 
-@pytest.mark.parametrize("options", [{"workers": 1}, {"workers": 4}, {"memory": "64MB"}, {"piles": 3}])
+@pytest.mark.parametrize("options", [{"workers": 4}, {"memory": "64MB", "workers": 1}, {"piles": 3}])
 def test_parts_depend_on_nothing_but_seed_and_inputs(tmp_path: Path, options: dict[str, Any]) -> None:
     inputs = make_inputs(tmp_path / "inputs", "jsonl")
     for folder, chosen in (("one", {}), ("two", options)):
@@ -173,7 +173,7 @@ def test_a_killed_split_leaves_no_store_and_can_be_repeated(tmp_path: Path) -> N
     assert join(fork(scatter)) == 0
     seconds = time.perf_counter() - started
     expected = {share: read_ids(store / share) for share in SHARES}
-    for moment in range(8):
+    for moment in range(1, 8, 2):
         join(
             fork(lambda: recshuf.scatter(inputs, tmp_path / "again", seed=SEED, split=SHARES, piles=16)),
             seconds * moment / 8,

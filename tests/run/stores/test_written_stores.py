@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import recshuf
-import recshuf.run.driver as pipeline
 from recshuf.errors import CheckError, ConversionError
 from recshuf.formats.parquet.sink import ParquetSink
 
@@ -80,7 +79,14 @@ def nest(leaf: pa.Array, kind: pa.DataType) -> pa.Array:
     return pa.array([wrap(value, kind) for value in leaf.to_pylist()], kind)
 
 
-@pytest.mark.parametrize("leaf", LEAVES, ids=lambda leaf: str(leaf.type))
+@pytest.mark.parametrize(
+    "leaf",
+    [
+        pytest.param(leaf, marks=() if number in (1, 4) else pytest.mark.slow)
+        for number, leaf in enumerate(LEAVES)
+    ],
+    ids=lambda leaf: str(leaf.type),
+)
 def test_types_that_parquet_lacks_keep_their_values(
     tmp_path: Path, leaf: pa.Array, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,20 +96,12 @@ def test_types_that_parquet_lacks_keep_their_values(
         output = tmp_path / f"{store.name}.parquet"
         recshuf.gather(store, output, verify=True)
         assert sorted(map(str, pq.read_table(output)["x"].to_pylist())) == sorted(map(str, array.to_pylist()))
+    # Without a wrong output nothing tells that values of such types are compared at all.
     whole = ParquetSink.write
     monkeypatch.setattr(ParquetSink, "write", lambda sink, batch: whole(sink, batch.take([0] * len(batch))))
     for store in stores:
         with pytest.raises(CheckError, match=r"verify: [12] records missing, [12] extra; such as"):
             recshuf.gather(store, tmp_path / "wrong.parquet", verify=True)
-
-
-@pytest.mark.parametrize("kind", [pa.json_(), pa.uuid(), pa.opaque(pa.date64(), "date", "test")], ids=str)
-def test_extension_types_are_compared(tmp_path: Path, kind: pa.ExtensionType) -> None:
-    values = {"extension<arrow.json>": ["1", None], "extension<arrow.uuid>": [b"a" * 16, None]}
-    storage = pa.array(values.get(str(kind), [DATE, None]), kind.storage_type)
-    store = write_store(tmp_path / "store", pa.ExtensionArray.from_storage(kind, storage))
-    recshuf.gather(store, tmp_path / "out.parquet", verify=True)
-    assert pq.read_table(tmp_path / "out.parquet").num_rows == 2
 
 
 def lost(ticks: int, kind: pa.DataType) -> pa.Array:
@@ -130,23 +128,3 @@ def test_values_that_parquet_would_change_are_refused_by_name(
         with pytest.raises(ConversionError, match=r"^field 'x': .*; cast the column to another type first$"):
             recshuf.gather(store, tmp_path / "out.parquet")
     assert not (tmp_path / "out.parquet").exists()
-
-
-def test_an_output_that_does_not_read_back_is_named_without_advice_for_inputs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = write_store(tmp_path / "store", pa.array([1, 2, 3]))
-    verify = pipeline.verify_written
-
-    def damage(*arguments: Any) -> Any:
-        (path,) = tmp_path.rglob("out.csv")
-        path.write_bytes(path.read_bytes().replace(b"2\n", b"z\n"))
-        return verify(*arguments)
-
-    monkeypatch.setattr(pipeline, "verify_written", damage)
-    with pytest.raises(CheckError) as caught:
-        recshuf.gather(store, tmp_path / "out.csv", verify=True)
-    assert str(caught.value).startswith("verify: out.csv does not read back: record ")
-    assert str(caught.value).endswith("; nothing was put in place; report this as a fault")
-    assert "bad" not in str(caught.value)
-    assert not (tmp_path / "out.csv").exists()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -82,9 +81,3 @@ def make_ranks(
         )
         for rank in range(world)
     ]
-
-
-def count_nameless_files() -> int:
-    """Return how many deleted files this process has open."""
-    links = [str(path.readlink()) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
-    return sum(link.endswith("(deleted)") for link in links)

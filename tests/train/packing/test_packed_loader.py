@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from contextlib import nullcontext
 from itertools import islice
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +14,7 @@ from recshuf.errors import ConversionError, UsageError
 from recshuf.train.loader import PileLoader
 from tests.support.stores.epoch_oracle import Rules, flatten, group_records
 from tests.support.stores.fake_piles import FakePiles
-from tests.support.stores.token_documents import count_nameless_files, make_store, tokens_of
+from tests.support.stores.token_documents import make_store, tokens_of
 
 
 def test_an_epoch_of_tokens_comes_once() -> None:
@@ -37,44 +36,25 @@ def test_a_cut_at_the_end_of_a_group_is_no_empty_epoch() -> None:
         assert sorted(flatten(found[first : first + 5])) == list(range(40))
 
 
-@pytest.mark.parametrize(
-    ("column", "dtype"), [("tokens", np.int32), ("large", np.uint32), ("pairs", np.int16)]
-)
-def test_tokens_keep_their_type(column: str, dtype: type) -> None:
-    packed = PileLoader(make_store(), 3).packed(4, column=column)
-    (batch,) = islice(packed, 1)
-    assert list(batch) == [column]
-    assert (batch[column].dtype, batch[column].shape) == (dtype, (3, 4))
-    assert batch[column].flags.writeable
-    (records,) = islice(PileLoader(make_store(), 3, output="arrow").packed(4, column=column), 1)
-    assert records.column(0).to_pylist() == batch[column].tolist()
+def test_tokens_keep_their_type() -> None:
+    for column, dtype in [("tokens", np.int32), ("large", np.uint32), ("pairs", np.int16)]:
+        packed = PileLoader(make_store(), 3).packed(4, column=column)
+        (batch,) = islice(packed, 1)
+        assert list(batch) == [column]
+        assert (batch[column].dtype, batch[column].shape) == (dtype, (3, 4))
+        assert batch[column].flags.writeable
+        (records,) = islice(PileLoader(make_store(), 3, output="arrow").packed(4, column=column), 1)
+        assert records.column(0).to_pylist() == batch[column].tolist()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_bad_arguments_are_named() -> None:
+    for arguments, message in [
         ({"column": "text"}, "column='text': holds string, no lists of numbers"),
         ({"column": "_id"}, "column='_id': no such column"),
         ({"column": "tokens", "tokens": 0}, "tokens=0: give"),
-    ],
-)
-def test_bad_arguments_are_named(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError, match=f"^{message}"):
-        PileLoader(make_store(), 2).packed(**arguments)
-
-
-@pytest.mark.parametrize(("prefetch", "most"), [(0, 1), (1, 2)])
-def test_piles_of_new_keys_go_with_their_epoch(prefetch: int, most: int) -> None:
-    before = count_nameless_files()
-    packed = PileLoader(make_store(), 2, reshuffle="exact", prefetch=prefetch).packed(20, column="tokens")
-    batches = iter(packed)
-    held = []
-    for _ in range(32):  # 5 epochs
-        next(batches)
-        held.append(count_nameless_files() - before)
-    assert 0 < max(held) <= most
-    batches.close()
-    assert count_nameless_files() == before
+    ]:
+        with pytest.raises(UsageError, match=f"^{message}"):
+            PileLoader(make_store(), 2).packed(**arguments)
 
 
 def test_nulls_and_columns_without_tokens_are_errors() -> None:
@@ -98,7 +78,7 @@ def test_an_emptied_store_is_named(lanes: int) -> None:
         loader.packed(2, column="tokens")
 
 
-@pytest.mark.parametrize("reshuffle", ["rotate", "piles", "none"])
+@pytest.mark.parametrize("reshuffle", ["rotate", "piles"])
 def test_a_lane_without_records_is_known_to_every_rank_when_its_loader_is_made(reshuffle: str) -> None:
     store, lanes = make_store(sizes=(4, 4, 4), piles=9), 4
     for epoch in range(8):
@@ -112,14 +92,6 @@ def test_a_lane_without_records_is_known_to_every_rank_when_its_loader_is_made(r
             )
             with pytest.raises(UsageError, match=problem) if problem else nullcontext():
                 loader.packed(2, column="tokens")
-
-
-def test_a_lane_without_records_is_named_when_its_epoch_begins() -> None:
-    packed = PileLoader(make_store(piles=3), 4, reshuffle="exact", epoch=1, lanes=4).packed(
-        2, column="tokens"
-    )
-    with pytest.raises(UsageError, match=r"^lane 3 has no records in epoch 1; give fewer lanes$"):
-        next(iter(packed))
 
 
 def test_threads_end_with_the_iterator() -> None:

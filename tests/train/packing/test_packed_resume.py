@@ -17,14 +17,12 @@ from hypothesis import strategies as st
 import recshuf
 from recshuf.errors import UsageError
 from recshuf.piles.groups import Groups
-from recshuf.piles.rekeyed import RekeyedPiles
 from recshuf.train.documents import DocumentSource
 from recshuf.train.loader import PileLoader
+from tests.support.effort import examples
 from tests.support.stores.epoch_oracle import flatten
-from tests.support.stores.fake_piles import FakePiles
 from tests.support.stores.token_documents import (
     TOKENS_OF,
-    count_nameless_files,
     expect,
     make_ranks,
     make_store,
@@ -40,7 +38,7 @@ if TYPE_CHECKING:
 ORDERS = st.fixed_dictionaries(
     {
         "epoch": st.integers(0, 2),
-        "reshuffle": st.sampled_from(["rotate", "piles", "exact", "none"]),
+        "reshuffle": st.sampled_from(["rotate", "piles", "none"]),
         "mix": st.integers(1, 2),
         "prefetch": st.integers(0, 2),
     }
@@ -61,7 +59,7 @@ def save(ranks: list[PackedLoader]) -> Any:
     return json.loads(text)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(100))
 @given(
     order=ORDERS,
     lanes=st.sampled_from([1, 2, 3, 4, 6]),
@@ -122,16 +120,6 @@ def test_the_iteration_after_a_resumed_one_begins_with_the_epoch_of_the_state() 
     assert packed.state_dict() == first.state_dict()
 
 
-@pytest.mark.parametrize("lanes", [1, 6])
-def test_states_of_long_seeds_and_long_runs_are_small(lanes: int) -> None:
-    ranks = make_ranks(make_store(seed=2**128 - 1), {}, lanes, 6, 3, 2048)
-    state = save(ranks) | {"step": 99_999_999, "epoch": 99}
-    for loader in ranks:
-        loader.load_state_dict(state)
-    assert save(ranks) == state
-    assert not set(state) & {"rank", "world_size", "positions"}
-
-
 @pytest.fixture
 def loads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of each group that is loaded."""
@@ -146,10 +134,9 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return loaded
 
 
-@pytest.mark.parametrize("reshuffle", ["rotate", "piles", "exact", "none"])
-@pytest.mark.parametrize(("lanes", "world"), [(1, 1), (6, 1), (6, 3)])
+@pytest.mark.parametrize(("lanes", "world", "reshuffle"), [(1, 1, "rotate"), (6, 1, "piles"), (6, 3, "none")])
 def test_a_resume_loads_one_group_of_each_lane_of_the_rank(
-    loads: list[int], reshuffle: str, lanes: int, world: int
+    loads: list[int], lanes: int, world: int, reshuffle: str
 ) -> None:
     store, order = make_store(piles=12), {"reshuffle": reshuffle, "prefetch": 0}
     epoch_tokens = len(flatten(tokens_of(*record.id) for record in store.records()))
@@ -163,7 +150,7 @@ def test_a_resume_loads_one_group_of_each_lane_of_the_rank(
 
 def test_the_group_that_is_loaded_holds_the_next_token(loads: list[int]) -> None:
     store, streams = make_store(piles=12), stream_lanes(make_store(piles=12), {"epoch": 0}, 2, 300)
-    for step in range(1, 300):
+    for step in range(1, 300, 7):
         packed = PileLoader(store, 2, lanes=2, prefetch=0).packed(1, column="tokens")
         packed.load_state_dict(packed.state_dict() | {"step": step})
         loads.clear()
@@ -171,62 +158,28 @@ def test_the_group_that_is_loaded_holds_the_next_token(loads: list[int]) -> None
         assert len(loads) == 2
 
 
-def test_lists_of_a_fixed_size_need_no_sums() -> None:
-    store = make_store()
-    with patch.object(FakePiles, "lengths", lambda *_: 1 / 0):
-        packed = PileLoader(store, 2).packed(4, column="pairs")
-        packed.load_state_dict(packed.state_dict() | {"step": 3})
-        next(iter(packed))
-
-
-@pytest.mark.parametrize(("lanes", "written"), [(1, [4]), (3, [1, 2, 3, 4])])
-def test_a_resume_writes_the_piles_of_an_epoch_once(
-    monkeypatch: pytest.MonkeyPatch, lanes: int, written: list[int]
-) -> None:
-    """With one lane those of one epoch; all lanes of a rank pass the same ones."""
-    before = count_nameless_files()
-    filled: list[int] = []
-    whole = RekeyedPiles.fill
-
-    def fill(self: RekeyedPiles, *arguments: Any) -> Any:
-        assert count_nameless_files() == before, "the piles of the epoch before are still there"
-        filled.append(self._order.epoch)
-        return whole(self, *arguments)
-
-    monkeypatch.setattr(RekeyedPiles, "fill", fill)
-    store = make_store(piles=12)
-    packed = PileLoader(store, 3, lanes=lanes, reshuffle="exact", prefetch=0).packed(2, column="tokens")
-    step = int(4.5 * len(flatten(tokens_of(*record.id) for record in store.records()))) // 6
-    packed.load_state_dict(packed.state_dict() | {"step": step})
-    batches = iter(packed)
-    next(batches)
-    assert filled == written
-    assert count_nameless_files() == before + 1
-    batches.close()
-    assert count_nameless_files() == before
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
+def test_states_of_other_batches_are_refused() -> None:
+    for change, message in [
         ({"tokens": 5}, "'tokens' is 5 in the state and 4 here"),
         ({"column": "large"}, "'column' is 'large' in the state and 'tokens' here"),
         ({"seed": 8}, "'seed' is 8 in the state and 7 here"),
         ({"lanes": 4}, "'lanes' is 4 in the state and 2 here"),
-    ],
-)
-def test_states_of_other_batches_are_refused(change: dict[str, Any], message: str) -> None:
-    packed = PileLoader(make_store(), 2, lanes=2).packed(4, column="tokens")
-    with pytest.raises(UsageError, match=f"^load_state_dict: {message}"):
-        packed.load_state_dict(packed.state_dict() | change)
-    plain = PileLoader(make_store(), 2, lanes=2)
-    for state, missing in ((plain.state_dict(), "tokens"), ([packed.state_dict()], "store"), (None, "store")):
-        with pytest.raises(UsageError, match=f"^load_state_dict: no '{missing}' in the state"):
-            packed.load_state_dict(state)
-    with pytest.raises(
-        UsageError, match=r"^load_state_dict: the state has 'tokens', 'column', which this loader "
-    ):
-        plain.load_state_dict(packed.state_dict())
+    ]:
+        packed = PileLoader(make_store(), 2, lanes=2).packed(4, column="tokens")
+        with pytest.raises(UsageError, match=f"^load_state_dict: {message}"):
+            packed.load_state_dict(packed.state_dict() | change)
+        plain = PileLoader(make_store(), 2, lanes=2)
+        for state, missing in (
+            (plain.state_dict(), "tokens"),
+            ([packed.state_dict()], "store"),
+            (None, "store"),
+        ):
+            with pytest.raises(UsageError, match=f"^load_state_dict: no '{missing}' in the state"):
+                packed.load_state_dict(state)
+        with pytest.raises(
+            UsageError, match=r"^load_state_dict: the state has 'tokens', 'column', which this loader "
+        ):
+            plain.load_state_dict(packed.state_dict())
 
 
 def write_store(folder: Path, made_by: str, column: str) -> Path:
@@ -245,7 +198,6 @@ def write_store(folder: Path, made_by: str, column: str) -> Path:
     return folder / "store"
 
 
-@pytest.mark.parametrize("reshuffle", ["rotate", "exact"])
 @pytest.mark.parametrize(
     ("made_by", "column", "is_counted"),
     [
@@ -256,14 +208,12 @@ def write_store(folder: Path, made_by: str, column: str) -> Path:
     ],
 )
 def test_stores_on_disk_resume(
-    tmp_path: Path, loads: list[int], made_by: str, column: str, is_counted: bool, reshuffle: str
+    tmp_path: Path, loads: list[int], made_by: str, column: str, is_counted: bool
 ) -> None:
     store = write_store(tmp_path, made_by, column)
 
     def make(rank: int = 0, world: int = 1) -> PackedLoader:
-        loader = PileLoader(
-            store, 4 // world, rank=rank, world_size=world, lanes=2, reshuffle=reshuffle, prefetch=0
-        )
+        loader = PileLoader(store, 4 // world, rank=rank, world_size=world, lanes=2, prefetch=0)
         return loader.packed(7, column=column)
 
     first = make()

@@ -1,0 +1,63 @@
+"""Small pile stores: written, changed and read by their public names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import recshuf
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def write(store: Path, name: str, *data: Any, **options: Any) -> None:
+    """Write one thing after the other under a name."""
+    with recshuf.PileWriter(store, name, **{"piles": 4, "seed": 1} | options) as writer:
+        for one in data:
+            writer.write(one)
+
+
+def append(store: Path, data: Any, **options: Any) -> None:
+    """Append one slice in an update of its own."""
+    with recshuf.PileStore(store).update() as update:
+        update.append(data, **options)
+
+
+def expire(store: Path, **limits: Any) -> None:
+    with recshuf.PileStore(store).update() as update:
+        update.expire(**limits)
+
+
+def read_records(store: Path) -> dict[tuple[str, int], dict[str, Any]]:
+    """Return every record, by the name of its source and its row."""
+    sources, found = recshuf.PileStore(store).sources, {}
+    columns = ["_id", *recshuf.PileLoader(store, 1).schema.names]
+    for batch in recshuf.PileLoader(store, 100, columns=columns, output="arrow", drop_last=False):
+        for record in batch.to_pylist():
+            ids = record.pop("_id")
+            key = sources[ids["source"]], ids["row"]
+            assert key not in found
+            found[key] = record
+    return found
+
+
+def read_ids(store: Path, **options: Any) -> list[int]:
+    """Return the column ``id`` of all records, in order."""
+    return ids_of(recshuf.PileLoader(store, 1024, **{"columns": ["id"], "drop_last": False} | options))
+
+
+def ids_of(batches: Any) -> list[int]:
+    """Return the column ``id`` of batches of arrays."""
+    return [number for batch in batches for number in batch["id"].tolist()]
+
+
+def list_sets(store: Path) -> set[str]:
+    """Return the names of all files of sets, and of locks."""
+    return {path.name for path in (store / "sets").iterdir()}
+
+
+def list_all(store: Path) -> dict[str, bytes]:
+    """Return the content of all files, by name."""
+    return {
+        path.relative_to(store).as_posix(): path.read_bytes() for path in store.rglob("*") if path.is_file()
+    }

@@ -1,4 +1,4 @@
-"""Values, types and metadata that Parquet can hold come through as they are."""
+"""Values, types and metadata that Parquet can hold come through as they are; real files do, or say why not."""
 
 from __future__ import annotations
 
@@ -11,8 +11,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
-from tests.support.formats.parquet_tools import holds_the_same, load, open_source, store, write_all
+import recshuf
+from recshuf.errors import ConversionError, InputError, UsageError
+from recshuf.formats.parquet import FORMAT
+from recshuf.interfaces import WriteOptions
+from tests.support.formats.decimal_tools import make_decimals
+from tests.support.formats.parquet_tools import (
+    convert,
+    holds_the_same,
+    load,
+    open_source,
+    shuffled,
+    store,
+    write_all,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,6 +53,7 @@ EVERY_TYPE: dict[str, pa.Array] = {
     "struct": pa.array([{"a": 1, "b": [None, "q"]}, None, {"a": None, "b": []}]),
     "tensor": pa.array([[1, 2], [3, 4], [5, 6]], pa.list_(pa.int32(), 2)),
     "large list": pa.array([[[1]], None, [[], None]], pa.large_list(pa.list_(pa.int64()))),
+    "list of tensors": pa.array([[[1, 2]], None, []], pa.list_(pa.list_(pa.int16(), 2))),
     "map": pa.array([[("k", 1)], None, []], pa.map_(pa.string(), pa.int32())),
 }
 
@@ -56,6 +71,9 @@ def test_every_type_metadata_and_field_id_survive(tmp_path: Path) -> None:
     assert after.schema.equals(before.schema, check_metadata=True)
     assert after.schema.field("labels").type == EVERY_TYPE["labels"].type
     assert holds_the_same(before, after)
+    made = convert(original, tmp_path / "made.parquet")
+    assert holds_the_same(load(made), original)
+    assert pq.read_metadata(made).metadata[b"key"] == b"value"
 
 
 def test_metadata_that_the_stored_arrow_schema_lacks_survives(tmp_path: Path) -> None:
@@ -63,34 +81,176 @@ def test_metadata_that_the_stored_arrow_schema_lacks_survives(tmp_path: Path) ->
     with pq.ParquetWriter(tmp_path / "in.parquet", table.schema) as writer:
         writer.write_table(table)
         writer.add_key_value_metadata({"added": "later"})
-    written = write_all(open_source(tmp_path / "in.parquet"), tmp_path / "out.parquet")
-    assert pq.read_metadata(written).metadata[b"added"] == b"later"
-
-
-def test_columns_of_one_name_and_invalid_utf8_pass_through(tmp_path: Path) -> None:
-    bad = pa.array([b"\xff\xfe", b"ok"]).view(pa.string())
-    pq.write_table(pa.Table.from_arrays([bad, pa.array([1, 2])], ["a", "a"]), tmp_path / "in.parquet")
-    written = write_all(open_source(tmp_path / "in.parquet"), tmp_path / "out.parquet")
-    after = load(written)
-    assert after.schema.names == ["a", "a"]
-    assert after.column(0).cast(pa.binary()).to_pylist() == [b"\xff\xfe", b"ok"]
-    assert after.column(1).to_pylist() == [1, 2]
+    assert pq.read_metadata(shuffled(tmp_path / "in.parquet")).metadata[b"added"] == b"later"
 
 
 def test_an_extension_type_nobody_registered_survives(tmp_path: Path) -> None:
     metadata = {"ARROW:extension:name": "some.type", "ARROW:extension:metadata": "{}"}
     schema = pa.schema([pa.field("e", pa.int64(), metadata=metadata)])
-    pq.write_table(pa.table([pa.array([1])], schema=schema), tmp_path / "in.parquet")
-    written = write_all(open_source(tmp_path / "in.parquet"), tmp_path / "out.parquet")
-    assert load(written).schema.field("e").metadata[b"ARROW:extension:name"] == b"some.type"
+    path = store(tmp_path / "in.parquet", pa.table([pa.array([1])], schema=schema))
+    assert load(shuffled(path)).schema.field("e").metadata[b"ARROW:extension:name"] == b"some.type"
+
+
+def labels(indices: list[int | None], values: list[str]) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(pa.array(indices, pa.int8()), pa.array(values), ordered=True)
 
 
 def test_the_order_of_ordered_categories_survives(tmp_path: Path) -> None:
-    sizes = pa.array(["small", "medium", "large", "unused"])
-    columns = pa.DictionaryArray.from_arrays(pa.array([2, None, 0, 1], pa.int8()), sizes, ordered=True)
-    store(tmp_path / "in.parquet", {"size": columns})
-    written = load(write_all(open_source(tmp_path / "in.parquet"), tmp_path / "out.parquet"))
-    assert written.schema == load(tmp_path / "in.parquet").schema
-    assert written.schema.field("size").type.ordered
-    assert written["size"].chunk(0).dictionary.to_pylist() == sizes.to_pylist()
-    assert written["size"].to_pylist() == columns.to_pylist()
+    """Those of all row groups and files, by first appearance, also where columns move."""
+    sizes = [["small", "medium", "large", "unused"], ["medium", "large"], ["huge", "small"]]
+    columns = [labels([2, None, 0, 1], sizes[0]), labels([1, 0], sizes[1]), labels([0, None, 1], sizes[2])]
+    first, second = tmp_path / "1.parquet", tmp_path / "2.parquet"
+    tables = [pa.table({"n": range(len(column)), "size": column}) for column in columns]
+    with pq.ParquetWriter(first, tables[0].schema) as writer:
+        for table in tables[:2]:
+            writer.write_table(table)
+    store(second, tables[2])
+    for columns_kept in (("n", "size"), ("size", "n")):
+        written = load(
+            write_all(
+                open_source(first, second, columns=columns_kept), tmp_path / f"{columns_kept[0]}.parquet"
+            )
+        )
+        assert written.schema.names == list(columns_kept)
+        kind = written.schema.field("size").type
+        assert kind.ordered
+        assert kind == load(first).schema.field("size").type
+        assert written["size"].chunk(0).dictionary.to_pylist() == [*sizes[0], "huge"]
+        assert written["size"].to_pylist() == [value for column in columns for value in column.to_pylist()]
+
+
+def test_ordered_categories_too_many_for_their_index_get_a_wider_one(tmp_path: Path) -> None:
+    values = [[f"{first + place}" for place in range(100)] for first in (0, 100)]
+    paths = [store(tmp_path / f"{part[0]}.parquet", {"a": labels(list(range(100)), part)}) for part in values]
+    written = load(shuffled(*paths))["a"].combine_chunks()
+    assert written.type == pa.dictionary(pa.int32(), pa.string(), ordered=True)
+    assert written.dictionary.to_pylist() == values[0] + values[1]
+    assert sorted(written.to_pylist(), key=int) == values[0] + values[1]
+
+
+# Decimals with more digits than Parquet has room for, which became other numbers
+
+WRONG = make_decimals([100, 9_999_900], pa.decimal128(5, 2))
+FORMS = {
+    "plain": WRONG,
+    "list": pa.ListArray.from_arrays([0, 0, 2], WRONG),
+    "struct": pa.StructArray.from_arrays([WRONG], ["d"]),
+    "ordered": pa.DictionaryArray.from_arrays(pa.array([0, 1]), WRONG, ordered=True),
+}
+
+
+def test_surplus_digits_are_refused(tmp_path: Path) -> None:
+    for form, column in FORMS.items():
+        with pytest.raises(
+            ConversionError, match=r"'odd': .*99999\.00 has more digits than decimal128.*; cast"
+        ):
+            convert(pa.table({"fine": ["x", "y"], "odd": column}), tmp_path / f"{form}.parquet")
+
+
+def test_surplus_digits_of_an_input_are_refused(tmp_path: Path) -> None:
+    path = store(tmp_path / "in.parquet", {"odd": WRONG}, store_decimal_as_integer=True)
+    with pytest.raises(ConversionError, match=r"'odd'.*99999\.00"):
+        shuffled(path)
+    recshuf.shuffle(path, tmp_path / "out.jsonl")
+    assert sorted((tmp_path / "out.jsonl").read_text().split()) == ['{"odd":1.00}', '{"odd":99999.00}']
+
+
+def test_a_writer_refuses_surplus_digits(tmp_path: Path) -> None:
+    with recshuf.PileWriter(tmp_path / "store", "a") as writer:
+        with pytest.raises(UsageError, match=r"'odd'.*99999\.00 has more digits"):
+            writer.write({"odd": WRONG})
+        writer.write({"odd": WRONG[:1]})
+
+
+@pytest.mark.parametrize(("to", "kind"), [("jsonl", pa.decimal128(3, -2)), ("csv", pa.decimal128(30, -9))])
+def test_decimals_of_a_negative_scale_are_verified(tmp_path: Path, to: str, kind: pa.DataType) -> None:
+    with recshuf.PileWriter(tmp_path / "store", "a") as writer:
+        writer.write({"n": [1, 2, 3], "d": make_decimals([123, -4, 0], kind)})
+    recshuf.gather(tmp_path / "store", tmp_path / f"out.{to}", to=to, verify=True)
+    assert "E" not in (tmp_path / f"out.{to}").read_text()
+
+
+def test_types_that_parquet_lacks_are_named_before_a_file_is_made() -> None:
+    for kind in (
+        pa.struct([]),
+        pa.list_(pa.struct([])),
+        pa.month_day_nano_interval(),
+        pa.run_end_encoded(pa.int32(), pa.int8()),
+        pa.dense_union([pa.field("a", pa.int8())]),
+        pa.decimal128(5, -2),
+    ):
+        schema = pa.schema([("fine", pa.int8()), ("odd", kind)])
+        with pytest.raises(ConversionError, match="'odd'"):
+            FORMAT.open_target(schema, None, WriteOptions())
+
+
+def test_values_in_coarser_units_than_parquet_has_are_kept_or_refused(tmp_path: Path) -> None:
+    """Arrow would bring them to the next unit unchecked."""
+    times = pa.table(
+        {
+            "stamp": pa.array([-7, None, 2**40], pa.timestamp("s")),
+            "zoned": pa.array([-7, None, 2**40], pa.timestamp("s", "Europe/Berlin")),
+            "time": pa.array([0, None, 86_399], pa.time32("s")),
+            "day": pa.array([0, None, 86_400_000], pa.date64()),
+        }
+    )
+    found = load(convert(times, tmp_path / "out.parquet"))
+    held = [pa.timestamp("ms"), pa.timestamp("ms", "Europe/Berlin"), pa.time32("ms"), pa.date32()]
+    assert found.equals(times.cast(pa.schema(zip(times.column_names, held, strict=True))))
+    with pytest.raises(ConversionError, match="'stamp'"):
+        convert(pa.table({"stamp": pa.array([2**60], pa.timestamp("s"))}), tmp_path / "late.parquet")
+
+
+# Real files
+
+UNREADABLE = {
+    "incorrect_map_schema.parquet": "Map keys",
+    "datapage_v1-corrupt-checksum.parquet": "checksum",
+    "rle-dict-uncompressed-corrupt-checksum.parquet": "checksum",
+    # One of its times is beyond what 64 bits hold in microseconds.
+    "int96_from_spark.parquet": "outside the range",
+    "no_columns.parquet": "no columns",
+    "no_columns_new.parquet": "no columns",
+    "_metadata": "holds only the metadata",
+}
+INDICES = {"metas.parq": "rowindex"}
+"""Names of the columns that indices of pandas become."""
+# Not all versions of pyarrow before 20 read these.
+NEEDS_PYARROW_20 = {
+    "datapage_v2_empty_datapage.snappy.parquet",
+    "overflow_i16_page_cnt.parquet",
+    "page_v2_empty_compressed.parquet",
+    "unknown-logical-type.parquet",
+}
+
+
+def problem_of(path: Path) -> str | None:
+    """Return what a real file must be refused for; None if it must be read."""
+    return "encrypted" if path.suffix == ".encrypted" else UNREADABLE.get(path.name)
+
+
+def test_every_real_file_survives_or_says_why_not(corpora: Path, tmp_path: Path) -> None:
+    suffixes = (".parquet", ".parq", ".encrypted")
+    files = sorted(
+        path for path in (corpora / "parquet").rglob("*") if path.is_file() and path.suffix in suffixes
+    )
+    files += [path for path in (corpora / "parquet").rglob("_metadata") if path.is_file()]
+    assert len(files) > 150
+    if int(pa.__version__.split(".")[0]) < 20:
+        files = [path for path in files if path.name not in NEEDS_PYARROW_20]
+    for index, path in enumerate(files):
+        out = tmp_path / f"{index}.parquet"
+        problem = problem_of(path)
+        if problem is not None:
+            with pytest.raises(InputError, match=problem):
+                write_all(open_source(path), out)
+            continue
+        source = open_source(path)
+        write_all(source, out)
+        before, after = load(path), load(out)
+        assert source.inputs[0].record_count == before.num_rows == after.num_rows, path
+        if path.name in INDICES:
+            assert after.column_names == [*before.column_names, INDICES[path.name]]
+            after = after.select(before.column_names)
+        assert after.schema.equals(before.schema), path
+        assert holds_the_same(before, after), path

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-TRUE, FALSE, BYTE, I16, I32, I64, BINARY, LIST, STRUCT = 1, 2, 3, 4, 5, 6, 8, 9, 12
+TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, MAP, STRUCT = 1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12
 INT64 = 2
 PLAIN, RLE = 0, 3
 CODECS = {"none": 0, "zstd": 6}
@@ -41,6 +41,8 @@ def _encode(kind: int, value: Any) -> bytes:
         return varint(len(value)) + value
     if kind == STRUCT:
         return encode_struct(value)
+    if kind in (DOUBLE, MAP):
+        return bytes(value)  # encoded already
     return encode_list(*value)
 
 
@@ -106,15 +108,31 @@ def decode_struct(data: bytes, place: int = 0) -> tuple[Struct, int]:
     return fields, place + 1
 
 
-def edit_chunks(path: Path, change: Callable[[Struct], None]) -> None:
-    """Change what the footer of a file says of each column chunk; `change` gets `ColumnMetaData` of parquet.thrift."""
+def edit_footer(path: Path, change: Callable[[Struct], None]) -> None:
+    """Change the footer of a file; `change` gets `FileMetaData` of parquet.thrift."""
     data = path.read_bytes()
     start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
     metadata, _ = decode_struct(data, start)
-    for row_group in metadata[4][1][1]:
-        for one in row_group[1][1][1]:
-            change(one[3][1])
+    change(metadata)
     path.write_bytes(wrap(data[4:start], encode_struct(metadata)))
+
+
+def edit_chunks(path: Path, change: Callable[[Struct], None]) -> None:
+    """Change what the footer of a file says of each column chunk; `change` gets `ColumnMetaData` of parquet.thrift."""
+
+    def change_all(metadata: Struct) -> None:
+        for row_group in metadata[4][1][1]:
+            for one in row_group[1][1][1]:
+                change(one[3][1])
+
+    edit_footer(path, change_all)
+
+
+def elements_of(path: Path) -> dict[str, Struct]:
+    """Return the elements of the schema of a file by their names."""
+    data = path.read_bytes()
+    metadata, _ = decode_struct(data, len(data) - 8 - int.from_bytes(data[-8:-4], "little"))
+    return {element[4][1].decode(): element for element in metadata[2][1][1]}
 
 
 def leaf(name: str, kind: int = INT64, *, repetition: int = 0) -> Struct:

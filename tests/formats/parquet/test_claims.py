@@ -9,10 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import recshuf
 from recshuf.errors import InputError
-from recshuf.interfaces import SupportsJoining
-from tests.support.formats.parquet_tools import open_source, read_all
+from tests.support.formats.parquet_tools import open_source, read_all, read_joined, shuffled, store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,12 +31,6 @@ def store_frames(folder: Path, *frames: Any) -> list[Path]:
     return paths
 
 
-def shuffled(paths: list[Path], **options: Any) -> Path:
-    output = paths[0].parent / "out.parquet"
-    recshuf.shuffle(paths, output, seed=1, verify=True, overwrite=True, **options)
-    return output
-
-
 INDICES = {
     "name": pd.RangeIndex(ROWS, name="id"),
     "start": pd.RangeIndex(10, 10 + ROWS),
@@ -50,32 +42,34 @@ INDICES = {
 }
 
 
-@pytest.mark.parametrize("kind", INDICES)
-def test_each_row_of_a_data_frame_keeps_its_index(tmp_path: Path, kind: str) -> None:
-    given = frame(INDICES[kind])
-    found = pd.read_parquet(shuffled(store_frames(tmp_path, given)))
-    assert list(found.index) != list(given.index)
-    assert found.index.names == given.index.names
-    assert sorted(zip(found.index, found["a"], strict=True)) == sorted(
-        zip(given.index, given["a"], strict=True)
-    )
+def test_each_row_of_a_data_frame_keeps_its_index(tmp_path: Path) -> None:
+    for kind, index in INDICES.items():
+        given = frame(index)
+        found = pd.read_parquet(shuffled(*store_frames(tmp_path, given)))
+        assert list(found.index) != list(given.index), kind
+        assert found.index.names == given.index.names, kind
+        assert sorted(zip(found.index, found["a"], strict=True)) == sorted(
+            zip(given.index, given["a"], strict=True)
+        ), kind
 
 
-def test_row_numbers_are_no_index(tmp_path: Path) -> None:
-    output = shuffled(store_frames(tmp_path, frame()))
-    assert pq.read_schema(output).names == ["a"]
-    found = pd.read_parquet(output)
-    assert list(found.index) == list(range(ROWS))
-    assert sorted(found["a"]) == sorted(frame()["a"])
+def test_row_numbers_and_ranges_of_other_rows_are_no_index(tmp_path: Path) -> None:
+    """As of a file from which rows were taken by a tool that knows nothing of pandas, which then ignores it."""
+    for index, first in ((None, 0), (INDICES["step"], 3)):
+        [path] = store_frames(tmp_path, frame(index))
+        store(path, pq.read_table(path).slice(first))
+        output = shuffled(path)
+        assert pq.read_schema(output).names == ["a"]
+        assert list(pd.read_parquet(output).index) == list(range(ROWS - first))
 
 
-@pytest.mark.parametrize("group_bytes", [1 << 10, 1 << 20])
-def test_the_indices_of_many_files_go_on_in_each(tmp_path: Path, group_bytes: int) -> None:
+def test_the_indices_of_many_files_go_on_in_each(tmp_path: Path) -> None:
     indices = [pd.RangeIndex(100 * number, 100 * number + ROWS, name="id") for number in range(5)]
     paths = store_frames(tmp_path, *[frame(index, index.start) for index in indices])
-    table = read_all(open_source(*paths), group_bytes)
-    assert table["a"].to_pylist() == [str(index) for index in table["id"].to_pylist()]
-    found = pd.read_parquet(shuffled(paths))
+    for block_bytes in (1 << 10, 1 << 20):
+        table = read_all(open_source(*paths), block_bytes)
+        assert table["a"].to_pylist() == [str(index) for index in table["id"].to_pylist()]
+    found = pd.read_parquet(shuffled(*paths))
     assert list(found.index) == found["a"].astype(int).to_list()
 
 
@@ -84,8 +78,7 @@ def test_small_files_that_are_read_together_keep_their_indices(tmp_path: Path, s
     indices = [pd.RangeIndex(start, start + 5000, name="id") for start in starts]
     frames = [pd.DataFrame({"n": range(5000)}, index=index) for index in indices]
     source = open_source(*store_frames(tmp_path, *frames))
-    assert isinstance(source, SupportsJoining)
-    joined = source.read_joined([0, 1], 1 << 20, 1 << 20)
+    joined = read_joined(source)
     assert joined is not None
     table = read_all(source).slice(0, joined.batch.num_rows)
     assert joined.batch.column("id").to_pylist() == table["id"].to_pylist()
@@ -95,7 +88,7 @@ def test_small_files_that_are_read_together_keep_their_indices(tmp_path: Path, s
 
 def test_an_index_is_the_column_of_another_file(tmp_path: Path) -> None:
     paths = store_frames(tmp_path, frame(INDICES["name"]), frame(INDICES["values"]), frame())
-    found = pd.read_parquet(shuffled(paths)).reset_index()
+    found = pd.read_parquet(shuffled(*paths)).reset_index()
     expected = [*range(ROWS), *INDICES["values"]]
     assert sorted(found["id"].dropna()) == sorted(expected)
     assert found["id"].isna().sum() == ROWS
@@ -103,15 +96,15 @@ def test_an_index_is_the_column_of_another_file(tmp_path: Path) -> None:
 
 def test_an_index_is_left_out_as_other_columns_are(tmp_path: Path) -> None:
     paths = store_frames(tmp_path, frame(INDICES["name"]))
-    assert pq.read_schema(shuffled(paths, columns="a")).names == ["a"]
-    assert pq.read_schema(shuffled(paths, columns="id")).names == ["id"]
-    assert list(pd.read_parquet(shuffled(paths, columns="a")).index) == list(range(ROWS))
+    assert pq.read_schema(shuffled(*paths, columns="a")).names == ["a"]
+    assert pq.read_schema(shuffled(*paths, columns="id")).names == ["id"]
+    assert list(pd.read_parquet(shuffled(*paths, columns="a")).index) == list(range(ROWS))
 
 
 def test_a_data_frame_of_wider_columns_is_read_back(tmp_path: Path) -> None:
     small = pd.DataFrame({"n": pd.array([1, None], "Int8"), "t": pd.array([True, None], "boolean")})
     large = pd.DataFrame({"n": pd.array([1000, None], "Int16"), "t": pd.array([True, None], "boolean")})
-    found = pd.read_parquet(shuffled(store_frames(tmp_path, small, large)))
+    found = pd.read_parquet(shuffled(*store_frames(tmp_path, small, large)))
     assert sorted(found["n"].dropna()) == [1, 1000]
     assert str(found["t"].dtype) == "boolean"
 
@@ -131,7 +124,7 @@ def test_data_sets_of_hugging_face_are_loaded_with_their_features(tmp_path: Path
     info["fingerprint"] = "0123456789abcdef"
     pq.write_table(table.replace_schema_metadata({"huggingface": json.dumps(info)}), tmp_path / "in.parquet")
     for options in ({}, {"columns": "y"}, {"provenance": True}):
-        output = shuffled([tmp_path / "in.parquet"], **options)
+        output = shuffled(tmp_path / "in.parquet", **options)
         kept = json.loads(pq.read_schema(output).metadata[b"huggingface"])
         assert kept.keys() == {"info"}
         assert kept["info"].keys() == {"features", "license"}
@@ -143,8 +136,7 @@ def test_data_sets_of_hugging_face_are_loaded_with_their_features(tmp_path: Path
 
 
 def with_metadata(path: Path, columns: dict[str, Any], metadata: dict[str, str]) -> Path:
-    pq.write_table(pa.table(columns).replace_schema_metadata(metadata), path)
-    return path
+    return store(path, pa.table(columns).replace_schema_metadata(metadata))
 
 
 def test_claims_on_one_file_are_dropped_and_all_else_is_kept(tmp_path: Path) -> None:
@@ -157,7 +149,7 @@ def test_claims_on_one_file_are_dropped_and_all_else_is_kept(tmp_path: Path) -> 
         "pandas": "no JSON",
     }
     path = with_metadata(tmp_path / "in.parquet", {"g": [b"1", b"2"]}, metadata)
-    kept = pq.read_schema(shuffled([path])).metadata
+    kept = pq.read_schema(shuffled(path)).metadata
     assert kept.keys() == {b"geo", b"author", b"pandas"}
     assert json.loads(kept[b"geo"])["columns"] == {"g": {"encoding": "WKB"}}
 
@@ -175,23 +167,23 @@ def test_claims_on_geometries_hold_for_all_files(tmp_path: Path) -> None:
     )
     far = geo_file("2.parquet", "EPSG:3857", "Point")
     for paths, types in (([points, points], ["Point"]), ([points, lines], []), ([lines, points, lines], [])):
-        kept = json.loads(pq.read_schema(shuffled(paths)).metadata[b"geo"])
+        kept = json.loads(pq.read_schema(shuffled(*paths)).metadata[b"geo"])
         assert kept["columns"] == {"g": {"encoding": "WKB", "crs": "EPSG:4326", "geometry_types": types}}
     with pytest.raises(InputError, match=r"2\.parquet: field 'g': its geo metadata .* do not fit"):
-        shuffled([points, lines, far])
+        shuffled(points, lines, far)
 
 
 def test_the_declared_order_of_rows_is_dropped(tmp_path: Path) -> None:
     order = [pq.SortingColumn(0)]
     pq.write_table(pa.table({"a": range(ROWS)}), tmp_path / "in.parquet", sorting_columns=order)
     assert pq.read_metadata(tmp_path / "in.parquet").row_group(0).sorting_columns
-    assert not pq.read_metadata(shuffled([tmp_path / "in.parquet"])).row_group(0).sorting_columns
+    assert not pq.read_metadata(shuffled(tmp_path / "in.parquet")).row_group(0).sorting_columns
 
 
 def test_a_copy_of_the_schema_is_kept_where_it_is_the_schema(tmp_path: Path) -> None:
     copy = {"org.apache.spark.sql.parquet.row.metadata": "{}", "org.apache.spark.version": "3.5"}
     first = with_metadata(tmp_path / "0.parquet", {"n": pa.array([1], pa.int32())}, copy)
     second = with_metadata(tmp_path / "1.parquet", {"n": pa.array([1], pa.int64())}, copy)
-    assert len(pq.read_schema(shuffled([first, first])).metadata) == 2
-    assert len(pq.read_schema(shuffled([first, second])).metadata) == 1
-    assert len(pq.read_schema(shuffled([first], provenance=True)).metadata) == 1
+    assert len(pq.read_schema(shuffled(first, first)).metadata) == 2
+    assert len(pq.read_schema(shuffled(first, second)).metadata) == 1
+    assert len(pq.read_schema(shuffled(first, provenance=True)).metadata) == 1

@@ -1,0 +1,316 @@
+"""Files whose schemas differ become one table without loss, or the clash is named; folders named `key=value` become columns."""
+
+from __future__ import annotations
+
+from itertools import combinations_with_replacement
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+import recshuf
+from recshuf.errors import InputError, UsageError
+from tests.support.formats.parquet_tools import load, open_source, read_all, shuffled, store, write_all
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+BIG = 2**53
+# Of each type of numbers the least and the greatest that it tells from their neighbours.
+EXTREMES = {
+    **{
+        pa.type_for_alias(f"int{bits}"): (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (8, 16, 32, 64)
+    },
+    **{pa.type_for_alias(f"uint{bits}"): (0, 2**bits - 1) for bits in (8, 16, 32, 64)},
+    **{
+        pa.type_for_alias(name): (-(2**bits), 2**bits)
+        for name, bits in (("float16", 11), ("float32", 24), ("float64", 53))
+    },
+}
+
+
+def union_of(folder: Path, *kinds: pa.DataType, **options: Any) -> pa.DataType | None:
+    """Return the type of a column that files have in these types; None if they clash."""
+    paths = [store(folder / f"{n}.parquet", {"a": pa.nulls(0, kind)}) for n, kind in enumerate(kinds)]
+    try:
+        return open_source(*paths, **options).schema.field("a").type
+    except InputError as error:
+        assert f"{paths[-1].name}: field 'a" in str(error)
+        return None
+
+
+def holds(kind: pa.DataType, other: pa.DataType) -> bool:
+    (least, greatest), (low, high) = EXTREMES[kind], EXTREMES[other]
+    is_fraction = [pa.types.is_floating(one) for one in (kind, other)]
+    if all(is_fraction):
+        return kind.bit_width >= other.bit_width
+    return not is_fraction[1] and least <= low and greatest >= high
+
+
+def test_numbers_get_the_narrowest_type_that_holds_every_value_of_both(tmp_path: Path) -> None:
+    for left, right in combinations_with_replacement(EXTREMES, 2):
+        both = [kind for kind in EXTREMES if holds(kind, left) and holds(kind, right)]
+        narrowest = min(both, key=lambda kind: (kind.bit_width, kind not in (left, right)), default=None)
+        for pair in ((left, right), (right, left)):
+            assert union_of(tmp_path, *pair) == narrowest, pair
+
+
+def zoned(unit: str, zone: str | None = "UTC") -> pa.DataType:
+    return pa.timestamp(unit, zone)
+
+
+def label(index: pa.DataType, value: pa.DataType | None = None, *, ordered: bool = False) -> pa.DataType:
+    return pa.dictionary(index, value or pa.string(), ordered=ordered)
+
+
+UNIONS: list[tuple[pa.DataType, ...]] = [
+    (pa.string(), pa.large_string(), pa.large_string()),
+    (pa.binary(), pa.large_binary(), pa.large_binary()),
+    (pa.null(), pa.list_(pa.int8()), pa.list_(pa.int8())),
+    (zoned("ms", None), zoned("us", None), zoned("us", None)),
+    (zoned("ms", "Europe/Berlin"), zoned("ns", "Europe/Berlin"), zoned("ns", "Europe/Berlin")),
+    (pa.time32("ms"), pa.time64("ns"), pa.time64("ns")),
+    (pa.time32("ms"), pa.time64("us"), pa.time64("us")),
+    (pa.duration("ms"), pa.duration("us"), pa.duration("us")),
+    (pa.decimal128(5, 2), pa.decimal128(9, 2), pa.decimal128(9, 2)),
+    (pa.decimal128(5, 2), pa.decimal256(50, 2), pa.decimal256(50, 2)),
+    (pa.list_(pa.int8()), pa.large_list(pa.int16()), pa.large_list(pa.int16())),
+    (pa.list_(pa.int8(), 2), pa.list_(pa.int16(), 2), pa.list_(pa.int16(), 2)),
+    (pa.map_(pa.string(), pa.int8()), pa.map_(pa.string(), pa.int16()), pa.map_(pa.string(), pa.int16())),
+    (label(pa.int8()), pa.string_view(), pa.large_string()),
+]
+
+
+def test_types_are_united_without_loss(tmp_path: Path) -> None:
+    for left, right, expected in UNIONS:
+        for kinds in ((left, right), (right, left), (left, right, left), (right, expected, left)):
+            assert union_of(tmp_path, *kinds) == expected, kinds
+
+
+def test_dictionaries_are_united_in_shards(tmp_path: Path) -> None:
+    for left, right, expected in (
+        (label(pa.int8()), label(pa.int16()), label(pa.int16())),
+        (label(pa.uint8()), label(pa.int8()), label(pa.int16())),
+        (label(pa.uint64()), label(pa.int8()), label(pa.int64())),
+        (label(pa.int8()), label(pa.int8(), pa.large_string()), label(pa.int8(), pa.large_string())),
+        (label(pa.int8(), ordered=True), label(pa.int8(), ordered=True), label(pa.int8(), ordered=True)),
+        (label(pa.int8(), ordered=True), label(pa.int8()), label(pa.int8())),
+        (label(pa.int8()), pa.string(), pa.string()),
+    ):
+        as_stored = load(store(tmp_path / "expected.parquet", {"a": encode(["x"], expected)}))
+        for pair in ((left, right), (right, left)):
+            paths = [
+                store(tmp_path / f"{n}.parquet", {"a": encode(["x", "y"], kind)})
+                for n, kind in enumerate(pair)
+            ]
+            written = load(shuffled(*paths))
+            assert written.schema == as_stored.schema, pair
+            assert sorted(written["a"].to_pylist()) == ["x", "x", "y", "y"]
+
+
+def encode(values: list[str], kind: pa.DataType) -> pa.Array:
+    if not pa.types.is_dictionary(kind):
+        return pa.array(values, kind)
+    names = pa.array(values, kind.value_type)
+    return pa.DictionaryArray.from_arrays(
+        pa.array(range(len(names)), kind.index_type), names, ordered=kind.ordered
+    )
+
+
+CLASHES = [
+    (pa.string(), pa.binary()),
+    (pa.int64(), pa.string()),
+    (zoned("us", None), zoned("us")),
+    (zoned("us", "Europe/Berlin"), zoned("us")),
+    (zoned("ms", "Europe/Berlin"), zoned("us", "Asia/Tokyo")),
+    (zoned("us", None), pa.duration("us")),
+    (pa.date32(), zoned("us", None)),
+    (pa.decimal128(5, 2), pa.float64()),
+    (pa.decimal256(76, 0), pa.decimal128(10, 5)),
+    (pa.list_(pa.int8()), pa.int8()),
+    (pa.bool_(), pa.int8()),
+    (pa.list_(pa.int8(), 2), pa.list_(pa.int8(), 3)),
+    (pa.list_(pa.int8(), 2), pa.list_(pa.int8())),
+    (pa.binary(3), pa.binary(4)),
+    (pa.struct([("x", pa.int8())]), pa.map_(pa.string(), pa.int8())),
+]
+WIDER = [
+    (pa.int64(), pa.float64(), pa.float64()),
+    (pa.int64(), pa.float32(), pa.float64()),
+    (pa.uint64(), pa.int64(), pa.decimal128(20, 0)),
+    (pa.int64(), pa.decimal128(5, 2), pa.decimal128(21, 2)),
+    (pa.int64(), pa.decimal128(20, 0), pa.decimal128(20, 0)),
+    (pa.decimal128(5, 2), pa.decimal128(5, 3), pa.decimal128(6, 3)),
+    (pa.decimal128(38, 0), pa.decimal128(38, 10), pa.decimal256(48, 10)),
+    (pa.int8(), pa.decimal256(5, 2), pa.decimal256(5, 2)),
+    (pa.list_(pa.int64()), pa.list_(pa.float64()), pa.list_(pa.float64())),
+    (pa.struct({"a": pa.int64()}), pa.struct({"a": pa.float64()}), pa.struct({"a": pa.float64()})),
+    (pa.map_(pa.int8(), pa.int64()), pa.map_(pa.int8(), pa.float64()), pa.map_(pa.int8(), pa.float64())),
+]
+
+
+def test_types_that_would_lose_values_clash_unless_numbers_may_be_widened(tmp_path: Path) -> None:
+    widened = {frozenset((left, right)): expected for left, right, expected in WIDER}
+    for pair in (*CLASHES, *((left, right) for left, right, _ in WIDER)):
+        for kinds in (pair, pair[::-1]):
+            assert union_of(tmp_path, *kinds) is None, kinds
+            expected = widened.get(frozenset(pair))
+            assert union_of(tmp_path, *kinds, widens=True) == expected, kinds
+
+
+def test_widened_values_are_equal_or_refused(tmp_path: Path) -> None:
+    whole = store(
+        tmp_path / "a.parquet",
+        {"n": pa.array([1, None, BIG, -BIG]), "u": pa.array([2**64 - 1] * 4, pa.uint64())},
+    )
+    broken = store(tmp_path / "b.parquet", {"n": pa.array([0.5, float("nan")]), "u": pa.array([-(2**63), 7])})
+    with pytest.raises(
+        InputError, match=r"b\.parquet: field 'n': type double .* give widen=True to make both double"
+    ):
+        shuffled(whole, broken)
+    found = load(shuffled(whole, broken, widen=True))
+    assert found.schema.types == [pa.float64(), pa.decimal128(20, 0)]
+    expected = ["1.0", "None", f"{BIG}.0", f"-{BIG}.0", "0.5", "nan"]
+    assert sorted(map(str, found["n"].to_pylist())) == sorted(expected)
+    assert sorted(found["u"].to_pylist()) == [-(2**63), 7, *[2**64 - 1] * 4]
+    assert recshuf.verify([whole, broken], tmp_path / "out.parquet", widen=True).is_equal
+    store(tmp_path / "a.parquet", {"n": pa.array([BIG + 1]), "u": pa.array([0], pa.uint64())})
+    with pytest.raises(InputError, match=rf"a\.parquet: row group 0, row 0: .*{BIG + 1}"):
+        recshuf.shuffle([whole, broken], tmp_path / "late.parquet", widen=True)
+    assert not (tmp_path / "late.parquet").exists()
+
+
+def test_files_with_other_columns_orders_and_types_become_one_table(tmp_path: Path) -> None:
+    note = pa.schema([pa.field("extra", pa.bool_(), metadata={"of": "the first that has it"})])
+    contents: list[dict[str, Any]] = [
+        {"n": pa.array([1], pa.int8()), "t": ["x"]},
+        {"extra": [True], "t": pa.array(["y"]).dictionary_encode(), "n": [2]},
+        {"t": pa.nulls(1)},
+    ]
+    paths = [store(tmp_path / f"{n}.parquet", columns) for n, columns in enumerate(contents)]
+    noted = load(paths[1])
+    store(paths[1], noted.cast(pa.schema([note.field(0), noted.schema.field(1), noted.schema.field(2)])))
+    for number, path in enumerate(paths):
+        store(path, load(path).replace_schema_metadata({"by": str(number), f"only {number}": ""}))
+    table = read_all(open_source(*paths))
+    assert table.schema.metadata == {b"by": b"0", b"only 0": b""}
+    assert table.schema.names == ["n", "t", "extra"]
+    assert table.schema.field("extra").metadata == note.field(0).metadata
+    assert table.to_pylist() == [
+        {"n": 1, "t": "x", "extra": None},
+        {"n": 2, "t": "y", "extra": True},
+        {"n": None, "t": None, "extra": None},
+    ]
+
+
+def needed(name: str, kind: pa.DataType) -> pa.Field:
+    return pa.field(name, kind, nullable=False, metadata={"note": f"no nulls in {name}"})
+
+
+def test_what_some_file_lacks_or_has_nulls_in_is_nullable(tmp_path: Path) -> None:
+    """A null in a column that must have none would end the run, or become a value."""
+    pair = pa.struct([needed("x", pa.int8()), needed("y", pa.int8())])
+    strict = pa.schema(
+        [
+            needed("a", pa.int64()),
+            needed("b", pa.int64()),
+            needed("s", pair),
+            needed("l", pa.list_(needed("element", pa.int8()))),
+        ]
+    )
+    loose = pa.schema(
+        [
+            ("a", pa.int64()),
+            ("s", pa.struct([("x", pa.int8()), needed("z", pa.int8())])),
+            ("l", pa.list_(pa.field("element", pa.int8()))),
+        ]
+    )
+    rows = {"a": 1, "b": 2, "s": {"x": 3, "y": 4}, "l": [5]}
+    odd = [{"a": None, "s": None, "l": [None]}, {"a": 6, "s": {"x": None, "z": 7}, "l": None}]
+    paths = [
+        store(tmp_path / "strict.parquet", pa.Table.from_pylist([rows], strict)),
+        store(tmp_path / "loose.parquet", pa.Table.from_pylist(odd, loose)),
+    ]
+    expected = [
+        {"a": None, "b": None, "s": None, "l": [None]},
+        {"a": 1, "b": 2, "s": {"x": 3, "y": 4, "z": None}, "l": [5]},
+        {"a": 6, "b": None, "s": {"x": None, "y": None, "z": 7}, "l": None},
+    ]
+    for order in (paths, paths[::-1]):
+        found = load(shuffled(*order)).select(["a", "b", "s", "l"]).to_pylist()
+        assert sorted(found, key=lambda row: (row["a"] is not None, row["a"])) == expected
+    united = open_source(*paths).schema
+    nested = united.field("s").type.field("x"), united.field("l").type.value_field
+    for name, field in zip(
+        ("a", "b", "x", "element"), (*(united.field(name) for name in "ab"), *nested), strict=True
+    ):
+        assert field.nullable
+        assert field.metadata[b"note"] == f"no nulls in {name}".encode()
+    alone = load(shuffled(paths[0], paths[0]))
+    assert not any(field.nullable for field in alone.schema)
+
+
+def test_a_clash_names_both_files_the_field_and_both_types(tmp_path: Path) -> None:
+    for column, other, told in (
+        ([{"x": 1}], [{"x": "one"}], r"field 's\.x': type string .* int64"),
+        ([[1]], [["one"]], r"field 's\.element': type string .* int64"),
+    ):
+        paths = [store(tmp_path / "a.parquet", {"s": column}), store(tmp_path / "b.parquet", {"s": other})]
+        with pytest.raises(InputError, match=rf"b\.parquet: {told} in a\.parquet"):
+            open_source(*paths)
+
+
+def test_a_time_that_does_not_fit_the_finer_unit_is_an_error(tmp_path: Path) -> None:
+    first = store(tmp_path / "a.parquet", {"t": pa.array([1], pa.timestamp("ns"))})
+    second = store(tmp_path / "b.parquet", {"t": pa.array([2**62], pa.timestamp("ms"))})
+    with pytest.raises(InputError, match=r"b\.parquet.*row 0"):
+        read_all(open_source(first, second))
+
+
+def test_columns_are_kept_in_the_order_given(tmp_path: Path) -> None:
+    path = store(tmp_path / "in.parquet", {"a": [1], "a.b": [2], "c": [3]})
+    assert read_all(open_source(path, columns=("c", "a"))).to_pylist() == [{"c": 3, "a": 1}]
+    with pytest.raises(UsageError, match=r"'a\.c'.*'a\.b'"):
+        open_source(path, columns=("a.c",))
+
+
+def test_columns_of_one_name_are_kept_apart(tmp_path: Path) -> None:
+    path = store(tmp_path / "in.parquet", pa.table([[1, 2], [3, 4], [5, 6]], ["a", "b", "a"]))
+    source = open_source(path, path, columns=("a",))
+    assert source.schema.names == ["a", "a"]
+    assert [column.to_pylist() for column in read_all(source).columns] == [[1, 2, 1, 2], [5, 6, 5, 6]]
+    other = store(tmp_path / "other.parquet", {"a": [1], "b": [2]})
+    with pytest.raises(InputError, match=r"other\.parquet: .*more than one is called 'a'"):
+        open_source(path, other)
+
+
+# Partitions
+
+
+def test_folders_become_columns(tmp_path: Path) -> None:
+    first = store(tmp_path / "a.parquet", {"n": [1, 2], "own": [5, 6]})
+    second = store(tmp_path / "b.parquet", {"n": [3], "own": [7]})
+    long = "9" * 19  # more than 64 bits hold
+    partitions = [
+        (("year", "2024"), ("la%6Eg", "en%2Fus"), ("own", "1"), ("long", long)),
+        (("year", "__HIVE_DEFAULT_PARTITION__"), ("lang", "7"), ("own", "2"), ("long", "1")),
+    ]
+    source = open_source(first, second, partitions=partitions)
+    assert source.schema.field("year").type == pa.int64()
+    assert source.schema.field("lang").type == pa.string()
+    expected = [
+        {"n": 1, "own": 5, "year": 2024, "lang": "en/us", "long": long},
+        {"n": 2, "own": 6, "year": 2024, "lang": "en/us", "long": long},
+        {"n": 3, "own": 7, "year": None, "lang": "7", "long": "1"},
+    ]
+    assert read_all(source).to_pylist() == expected
+    assert load(write_all(source, tmp_path / "out.parquet")).to_pylist() == expected
+    only = open_source(first, second, partitions=partitions, columns=("year", "n"))
+    assert only.schema.names == ["year", "n"]
+    assert read_all(only)["year"].to_pylist() == [2024, 2024, None]
+
+
+def test_inputs_with_other_folders_are_refused(tmp_path: Path) -> None:
+    paths = [store(tmp_path / name, {"n": [1]}) for name in ("a.parquet", "b.parquet")]
+    with pytest.raises(InputError, match=r"b\.parquet.*a\.parquet"):
+        open_source(*paths, partitions=[(("k", "1"),), ()])

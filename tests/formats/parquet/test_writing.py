@@ -1,0 +1,286 @@
+"""Shards are stored as the inputs are, their bytes depend on records alone, and what cannot be written is refused."""
+
+from __future__ import annotations
+
+import base64
+import errno
+import gc
+import io
+import random
+import resource
+import threading
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from recshuf.errors import ConversionError, InputError, UsageError
+from recshuf.formats.parquet import FORMAT
+from recshuf.interfaces import WriteOptions
+from tests.support.formats.decimal_tools import make_decimals
+from tests.support.formats.parquet_tools import (
+    chunk_of,
+    convert,
+    cut,
+    group_rows,
+    load,
+    open_source,
+    read_all,
+    shuffled,
+    store,
+    write_all,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def codecs_of(path: Path) -> dict[str, str]:
+    group = pq.read_metadata(path).row_group(0)
+    chunks = [group.column(index) for index in range(group.num_columns)]
+    return {chunk.path_in_schema: chunk.compression for chunk in chunks}
+
+
+def dictionaries_of(path: Path) -> list[bool]:
+    return [chunk_of(path, column).has_dictionary_page for column in range(len(codecs_of(path)))]
+
+
+# What a shard takes from the inputs
+
+
+@pytest.mark.parametrize(
+    ("codec", "stored", "rest"), [("none", "UNCOMPRESSED", [10]), ("gzip", "GZIP", [1]), ("lz4", "LZ4", [])]
+)
+def test_codec_and_row_groups_follow_the_inputs(
+    tmp_path: Path, codec: str, stored: str, rest: list[int]
+) -> None:
+    texts = [f"{row:040000}" for row in range(90 + sum(rest))]
+    path = store(tmp_path / "in.parquet", {"a": texts}, compression=codec, row_group_size=30)
+    written = write_all(open_source(path), tmp_path / "out.parquet")
+    assert group_rows(written) == [30, 30, 30, *rest]
+    assert load(written)["a"].to_pylist() == texts
+    assert chunk_of(written).compression == stored
+
+
+def test_row_groups_that_are_smaller_than_a_mebibyte_are_made_larger(tmp_path: Path) -> None:
+    path = store(tmp_path / "in.parquet", {"a": np.arange(300_000)}, row_group_size=100)
+    rows = group_rows(write_all(open_source(path), tmp_path / "out.parquet"))
+    assert sum(rows) == 300_000
+    assert rows[0] == rows[1] == pytest.approx((1 << 20) / 8, rel=0.05)
+
+
+def test_codecs_follow_column_by_column_unless_one_is_asked_for(tmp_path: Path) -> None:
+    """Columns that the first file lacks, or no file has, get the one that most have."""
+    codecs = {"a": "gzip", "b": "zstd", "l.list.element": "snappy", "m": "gzip"}
+    path = store(tmp_path / "in.parquet", {"b": [2], "a": [1], "l": [["x"]], "m": [3]}, compression=codecs)
+    other = store(tmp_path / "2.parquet", {"new": [4]}, compression="none")
+    expected = {"l.list.element": "SNAPPY", "b": "ZSTD", "a": "GZIP", "m": "GZIP"}
+    source = open_source(path, columns=("l", "b", "a", "m"))
+    assert codecs_of(write_all(source, tmp_path / "out.parquet")) == expected
+    found = codecs_of(shuffled(path, other, provenance=True))
+    assert len(found) > 5
+    assert found == dict.fromkeys(found, "GZIP") | expected
+    options = WriteOptions(compression="zstd", compression_level=9)
+    written = write_all(source, tmp_path / "zstd.parquet", options=options)
+    assert set(codecs_of(written).values()) == {"ZSTD"}
+
+
+def test_single_row_groups_of_small_files_set_no_limit(tmp_path: Path) -> None:
+    paths = [store(tmp_path / f"{index}.parquet", {"a": [index] * 10}) for index in range(5)]
+    assert group_rows(write_all(open_source(*paths), tmp_path / "out.parquet")) == [50]
+
+
+def test_dictionaries_follow_the_inputs_but_not_where_the_writer_gave_up(tmp_path: Path) -> None:
+    count = 200_000
+    columns = {
+        "few": pa.array([str(number % 10) for number in range(count)]),
+        "unique": pa.array([f"{number:012d}" for number in range(count)]),
+        "numbers": pa.array(range(count)),
+        "months": pa.array(np.arange(count) % 12),
+    }
+    path = store(tmp_path / "in.parquet", columns)
+    assert dictionaries_of(path) == [True] * 4
+    assert dictionaries_of(write_all(open_source(path), tmp_path / "out.parquet")) == [
+        True,
+        False,
+        False,
+        True,
+    ]
+    assert dictionaries_of(convert(load(path), tmp_path / "made.parquet")) == [True, False, False, True]
+    plain = open_source(store(tmp_path / "plain.parquet", columns, use_dictionary=False))
+    assert dictionaries_of(write_all(plain, tmp_path / "plain out.parquet")) == [False] * 4
+
+
+def test_conversions_fill_row_groups_by_bytes(tmp_path: Path) -> None:
+    table = pa.table({"a": pa.array([bytes(1 << 16)] * 100, pa.binary(1 << 16))})
+    target = FORMAT.open_target(table.schema, None, WriteOptions(compression="none"))
+    with target.open(tmp_path / "out.parquet", 1) as sink:
+        for _ in range(25):
+            sink.write(table.to_batches()[0])
+    rows = group_rows(tmp_path / "out.parquet")
+    assert rows[0] == rows[1] == pytest.approx((64 << 20) / (1 << 16), rel=0.05)
+    assert sum(rows) == 2500
+
+
+@pytest.mark.slow
+def test_row_groups_are_smaller_where_the_writer_needs_much_more_than_the_data(tmp_path: Path) -> None:
+    """Each byte of a list of bytes takes four bytes of levels and four as a wider integer."""
+    rows = 250_000
+    offsets = pa.array(np.arange(0, 100 * rows + 1, 100), pa.int32())
+    bytes_lists = pa.ListArray.from_arrays(offsets, pa.array(np.zeros(100 * rows, np.uint8)))
+    for column, is_one in ((bytes_lists, False), (pa.array(["1" * 100] * rows), True)):
+        path = store(tmp_path / "in.parquet", {"l": column}, use_dictionary=False)
+        assert (len(group_rows(write_all(open_source(path), tmp_path / f"{is_one}.parquet"))) == 1) == is_one
+
+
+# Bytes
+
+
+def wide_table(rows: int) -> pa.Table:
+    """Return rows of 1 kB."""
+    draw = np.random.default_rng(1)
+    numbers = draw.integers(0, 1 << 40, rows)
+    schema = pa.schema(
+        [
+            pa.field("number", pa.int64(), nullable=False),
+            pa.field("half", pa.float64(), metadata={"unit": "m"}),
+            ("text", pa.string()),
+            ("list", pa.list_(pa.int32())),
+            ("few", pa.dictionary(pa.int8(), pa.string())),
+        ],
+        {"made by": "the tests"},
+    )
+    columns = {
+        "number": numbers,
+        "half": [None if number % 5 == 0 else number / 2 for number in numbers.tolist()],
+        "text": [f"{number:01000}" for number in numbers],
+        "list": [[number % 1000] * (number % 3) for number in numbers.tolist()],
+        "few": pa.array([f"{number % 3}" for number in numbers]).dictionary_encode().cast(schema.types[4]),
+    }
+    return pa.table(columns, schema=schema)
+
+
+@pytest.mark.parametrize(
+    "options", [WriteOptions(), WriteOptions("zstd", 9), WriteOptions("gzip", 1)], ids=str
+)
+def test_a_shard_is_the_file_of_a_single_writer(tmp_path: Path, options: WriteOptions) -> None:
+    """Row groups are encoded apart, by several threads, and statistics, checksums and levels are those of a library."""
+    table, size = wide_table(5300), 1100
+    path = store(
+        tmp_path / "in.parquet", table, row_group_size=size, compression="snappy", use_dictionary=["few"]
+    )
+    source = open_source(path)
+    stream = io.BytesIO()
+    native = source.schema
+    with pq.ParquetWriter(
+        stream,
+        native,
+        compression=options.compression or "snappy",
+        compression_level=options.compression_level,
+        use_dictionary=["few"],
+        version="2.6",
+        write_page_checksum=True,
+        store_schema=False,
+        use_compliant_nested_type=False,
+    ) as writer:
+        for start in range(0, len(table), size):
+            writer.write_table(table.slice(start, size).cast(native).combine_chunks())
+        declared = load(path).schema
+        encoded = base64.b64encode(pa.ipc.read_schema(declared.serialize()).serialize())
+        writer.add_key_value_metadata({b"ARROW:schema": encoded, **declared.metadata})
+    for threads in (1, 5):
+        batches = cut(read_all(source), random.Random(threads).sample(range(5300), 9))
+        # Records that are taken are laid out anew; those that are sliced keep the buffers of their parents.
+        batches = [b.take(pa.array(range(len(b)))) if number % 2 else b for number, b in enumerate(batches)]
+        written = write_all(
+            source, tmp_path / f"{threads}.parquet", options=options, batches=batches, threads=threads
+        )
+        assert written.read_bytes() == stream.getvalue()
+    statistics = chunk_of(written, 1, 4).statistics
+    values = [value for value in table["half"].to_pylist()[4 * size :] if value is not None]
+    assert (statistics.min, statistics.max) == (min(values), max(values))
+    assert statistics.null_count == len(table) - 4 * size - len(values)
+
+
+def test_pages_do_not_depend_on_cuts(tmp_path: Path) -> None:
+    table = pa.table({"t": [f"{number:0300}" for number in range(12_000)], "few": np.arange(12_000) % 9})
+    source = open_source(store(tmp_path / "in.parquet", table))
+    for keeps_layout in (True, False):
+        contents = set()
+        for name, cuts in (("a", ()), ("b", random.Random(1).sample(range(12_000), 40)), ("c", range(3000))):
+            path = tmp_path / f"{name} {keeps_layout}.parquet"
+            written = (
+                write_all(source, path, batches=cut(table, cuts))
+                if keeps_layout
+                else convert(table, path, cuts)
+            )
+            contents.add(written.read_bytes())
+        assert len(contents) == 1
+        assert load(written).equals(table)
+
+
+def test_an_empty_shard_has_a_row_group(tmp_path: Path) -> None:
+    """Without one, pyarrow 18 cannot read columns of dictionary type."""
+    path = store(tmp_path / "in.parquet", {"t": pa.array(["x", None, "x"]).dictionary_encode().slice(0, 0)})
+    written = write_all(open_source(path), tmp_path / "out.parquet")
+    assert group_rows(written) == [0]
+    assert load(written).num_rows == 0
+
+
+def test_written_pages_have_checksums(tmp_path: Path) -> None:
+    texts = {"t": ["a", "needle" * 20, "z"]}
+    path = store(tmp_path / "in.parquet", texts, compression="none", use_dictionary=False)
+    written = write_all(open_source(path), tmp_path / "out.parquet")
+    written.write_bytes(written.read_bytes().replace(b"needleneedle", b"needlebeetle", 1))
+    with pytest.raises(InputError, match=r"out\.parquet.*checksum"):
+        read_all(open_source(written))
+
+
+# Refusals
+
+
+def test_options_that_do_not_fit_are_refused() -> None:
+    schema = pa.schema([("a", pa.int8())])
+    for codec, level in (("snappy", 3), ("7zip", None), ("none", 1)):
+        with pytest.raises(UsageError, match=codec):
+            FORMAT.open_target(schema, None, WriteOptions(compression=codec, compression_level=level))
+
+
+def test_a_full_disk_is_an_oserror_and_nothing_follows(tmp_path: Path) -> None:
+    table = pa.table({"a": np.random.default_rng(1).random(100_000)})
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for limit in (0, 3, 1000, 300_000):
+        path = tmp_path / f"{limit}.parquet"
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, old[1]))
+        try:
+            with pytest.raises(OSError) as caught:  # noqa: PT011 - the number is compared below
+                convert(table, path)
+            gc.collect()
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, old)
+        assert caught.value.errno == errno.EFBIG
+        assert path.stat().st_size <= limit
+
+
+def test_no_columns_and_no_rows_are_a_valid_file(tmp_path: Path) -> None:
+    assert load(convert(pa.table({}), tmp_path / "out.parquet")).shape == (0, 0)
+    records = pa.RecordBatch.from_struct_array(pa.array([{}, {}], pa.struct([])))
+    target = FORMAT.open_target(records.schema, None, WriteOptions())
+    with pytest.raises(ConversionError, match="no fields"), target.open(tmp_path / "2.parquet", 1) as sink:
+        sink.write(records)
+
+
+@pytest.mark.parametrize("group", [0, 3, 7])
+def test_an_error_of_any_thread_is_raised_and_ends_them_all(tmp_path: Path, group: int) -> None:
+    before = set(threading.enumerate())
+    decimals = make_decimals([100] * 8000, pa.decimal128(5, 2))
+    table = pa.table({"d": decimals, "t": ["x" * 1100] * 8000})
+    path = store(tmp_path / "in.parquet", table, row_group_size=1000, use_dictionary=False)
+    source = open_source(path)
+    wrong = pa.concat_arrays([decimals[: 1000 * group], make_decimals([9_999_900], decimals.type), decimals])
+    batches = pa.table({"d": wrong[:8000], "t": table["t"]}).to_batches(max_chunksize=700)
+    with pytest.raises(ConversionError, match=r"'d': .*99999\.00"):
+        write_all(source, tmp_path / "out.parquet", batches=batches, threads=5)
+    assert set(threading.enumerate()) == before

@@ -177,22 +177,13 @@ def _old_manifest(case: Case, server: Server) -> None:
     manifest = manifest_path(case.folder / "out")
     text = manifest.read_bytes()
     if case.rng.integers(2):
-        target = [
-            b"../in/" + case.inputs[0][3:].encode(),
-            b".",
-            b"..",
-            b"",
-            b"/etc/hostname",
-            b"out.recshuf.json",
-            b"a/b",
-            b"\\u0000",
-            b"\\ud800",
-        ]
-        text = text.replace(b"shard-00001", target[int(case.rng.integers(len(target)))], 1)
+        names = b". .. /etc/hostname out.recshuf.json a/b \\u0000 \\ud800".split()
+        names += [b"", b"../in/" + case.inputs[0][3:].encode()]
+        text = text.replace(b"shard-00001", names[int(case.rng.integers(len(names)))], 1)
         case.attack += " renamed"
     else:
-        names = [match.start() for match in re.finditer(rb'"(name|shards|version)"', text)]
-        text, steps = mutate(case.rng, Seed("manifest", text, tuple(names)), [Seed("manifest", text, ())])
+        edges = tuple(match.start() for match in re.finditer(rb'"(name|shards|version)"', text))
+        text, steps = mutate(case.rng, Seed("manifest", text, edges), [Seed("manifest", text, ())])
         case.attack += f": {steps}"
     manifest.write_bytes(text)
     case.arguments.append("--overwrite")

@@ -146,21 +146,6 @@ def _swap(rng: np.random.Generator, data: bytes, seed: Seed, _: Sequence[Seed]) 
 
 
 _CHANGES = (
-    _flip,
-    _flip,
-    _flip,
-    _scribble,
-    _fill,
-    _delete,
-    _repeat,
-    _truncate,
-    _truncate,
-    _drop_head,
-    _extreme,
-    _extreme,
-    _extreme,
-    _insert,
-    _append,
-    _splice,
-    _swap,
+    *(_flip, _flip, _flip, _scribble, _fill, _delete, _repeat, _truncate, _truncate, _drop_head),
+    *(_extreme, _extreme, _extreme, _insert, _append, _splice, _swap),
 )

@@ -1,34 +1,160 @@
-"""Inputs of CSV with nothing in them, and records that are too long."""
+"""What CSV inputs have at their top, and records without an end."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import gzip
+from itertools import product
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from recshuf.errors import InputError
+from recshuf.errors import InputError, UsageError
 from recshuf.formats.csv import FORMAT
-from recshuf.interfaces import ReadOptions
+from recshuf.interfaces import ReadOptions, SupportsJoining, WriteOptions
 from tests.support.formats.format_tools import read_input
-from tests.support.formats.line_tools import give
+from tests.support.formats.line_tools import give, records_in
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.mark.parametrize("header_lines", [0, 1])
-def test_a_quote_that_is_never_closed_is_named_where_a_record_is_too_long(
-    tmp_path: Path, header_lines: int
-) -> None:
-    file = give(tmp_path / "in.csv", b'1,"' + b"x\n" * 100_000)
-    with pytest.raises(InputError, match=r"in\.csv: byte 0: .*longer than 1000 bytes.* close a quoted field"):
-        read_input(
-            FORMAT.open_source([file], ReadOptions(header_lines=header_lines, max_record_bytes=1000)), 0, 500
-        )
+def open_csv(folder: Path, *contents: bytes, **options: Any) -> Any:
+    files = [give(folder / f"{index}.csv", content) for index, content in enumerate(contents)]
+    return FORMAT.open_source(files, ReadOptions(**options))
+
+
+def test_a_quote_that_is_never_closed_is_named_where_a_record_is_too_long(tmp_path: Path) -> None:
+    content = b'1,"' + b"x\n" * 100_000
+    packed = {"in.csv": content, "in.csv.gz": gzip.compress(content)}
+    for (name, data), header_lines in product(packed.items(), [0, 1]):
+        file = give(tmp_path / name, data)
+        options = ReadOptions(header_lines=header_lines, max_record_bytes=1000)
+        problem = r"in\.csv.*: byte 0.*: .*longer than 1000 bytes.* close a quoted field"
+        with pytest.raises(InputError, match=problem):
+            read_input(FORMAT.open_source([file], options), 0, 500)
+
+
+@pytest.mark.parametrize("name", ["in.csv", "in.csv.gz"])
+def test_a_quote_that_is_open_at_the_end_is_named_by_its_line(tmp_path: Path, name: str) -> None:
+    for rest in (b'"', b'"\n', b'"open\n1,2\n', b'"' + b"x\n" * 2000):
+        content = b'a,b\n1,"2\n3"\n' * 20 + b"4," + rest
+        file = give(tmp_path / name, gzip.compress(content) if name.endswith(".gz") else content)
+        for block_bytes in (7, 100, 1 << 20):
+            source = FORMAT.open_source([file], ReadOptions(delimiter=b","))
+            with pytest.raises(InputError, match=r"line 61: a quoted field .* is not closed; close it"):
+                read_input(source, 0, block_bytes)
+
+
+CONTENTS = {
+    "no quotes": [b"%d,plain text without any\n" % row for row in range(40_000)],
+    "quotes": [b'%d,"a ""%d"""\n' % (row, row) if row % 3 else b'%d,"\n\n"\n' % row for row in range(60_000)],
+    "rare quotes": [b'%d,"\n,"\n' % row if row % 9000 == 7 else b"%d,x\n" % row for row in range(90_000)],
+    "quotes in plain fields": [b'%d,5" tall\n' % row for row in range(60_000)],
+    "a long field, then no quotes": [b'1,"%s"\n' % (b"2,3\n" * 400_000), *[b"4,5\n"] * 250_000],
+    "long fields": [b"1,2\n", b'3,"%s"\n' % (b'x""\n,' * 400_000), b'4,"\n"\n', b"5,%s\n" % bytes(1 << 20), b"6,7\n"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", CONTENTS)
+def test_files_are_cut_between_records_only(tmp_path: Path, what: str) -> None:
+    content = b"a,b\n" + b"".join(CONTENTS[what])
+    for name, data in (("in.csv", content), ("in.csv.gz", gzip.compress(content, 1))):
+        source = FORMAT.open_source([give(tmp_path / name, data)], ReadOptions(finds_header=True))
+        for block_bytes in (40_000, 300_000, 2 << 20):
+            assert records_in(read_input(source, 0, block_bytes)) == CONTENTS[what]
+
+
+def test_records_of_small_files_read_at_once_end_with_their_file(tmp_path: Path) -> None:
+    contents = [b'1,"a\nb"\n2,c', b"", b"3,d\n", b'4,"e']
+    source = open_csv(tmp_path, *contents, b'f"\n', delimiter=b",")
+    assert isinstance(source, SupportsJoining)
+    joined = source.read_joined([0, 1, 2], 1 << 20, 1 << 20)
+    assert joined is not None
+    assert joined.rows == [2, 0, 1]
+    assert records_in([joined.batch]) == [b'1,"a\nb"\n', b"2,c\n", b"3,d\n"]
+    assert source.read_joined([2, 3, 4], 1 << 20, 1 << 20) is None, "a quote would go on in the next file"
+    assert source.read_joined([2, 3], 1 << 20, 1 << 20) is None, "a quote is open at the end"
 
 
 def test_a_byte_order_mark_alone_is_an_empty_input(tmp_path: Path) -> None:
-    files = [give(tmp_path / "mark.csv", b"\xef\xbb\xbf"), give(tmp_path / "in.csv", b"a,b\n1,2\n")]
-    source = FORMAT.open_source(files, ReadOptions(finds_header=True))
+    source = open_csv(tmp_path, b"\xef\xbb\xbf", b"a,b\n1,2\n", finds_header=True)
     assert [sum(batch.num_rows for batch in read_input(source, index, 100)) for index in range(2)] == [0, 1]
-    assert source.layout.header == b"a,b\n"  # type: ignore[attr-defined]
+    assert source.layout.header == b"a,b\n"
+
+
+def test_a_header_may_lack_its_newline_but_no_record(tmp_path: Path) -> None:
+    for content, lines, header in (
+        (b"a,b", 1, b"a,b\n"),
+        (b'"a\nb",c', 1, b'"a\nb",c\n'),
+        (b"\xef\xbb\xbfa,b\n1,2", 2, b"\xef\xbb\xbfa,b\n1,2\n"),
+    ):
+        source = open_csv(tmp_path, content, header_lines=lines)
+        assert source.layout.header == header
+        assert records_in(read_input(source, 0, 100)) == []
+    for content, lines in ((b"a,b\n", 2), (b"a,b", 2), (b'a,"b\n1,2\n', 1), (b"a,b\n\n", 3)):
+        with pytest.raises(
+            InputError, match=r"has fewer complete records than its header, \d; check --header"
+        ):
+            open_csv(tmp_path, content, header_lines=lines)
+
+
+def test_a_header_may_be_longer_than_the_head_that_is_looked_at(tmp_path: Path) -> None:
+    names = [f"column\n{index}" for index in range(12_000)]
+    header = ",".join(f'"{name}"' for name in names).encode() + b"\n"
+    assert len(header) > 1 << 17
+    record = b",".join([b"1"] * len(names)) + b"\n"
+    source = open_csv(tmp_path, header + record, finds_header=True)
+    assert source.layout.header == header
+    assert source.decoder().finish().names == names
+    assert records_in(read_input(source, 0, 100)) == [record]
+
+
+def test_a_header_is_a_record_without_numbers_or_with_names_over_numbers(tmp_path: Path) -> None:
+    for content, header in (
+        (b"a,b\n1,2\n", b"a,b\n"),
+        (b"a\n", b"a\n"),
+        (b"x,y\nz,w\n", b"x,y\n"),
+        (b"id,2019\n7,x\n8,y\n", b"id,2019\n"),
+        (b"1,2\n3,4\n", b""),
+        (b"-1e5,nan\n", b""),
+        (b",\n1,2\n", b""),
+        (b",5\na,6\n", b""),
+    ):
+        source = open_csv(tmp_path, content, finds_header=True)
+        assert source.layout.header == header, content
+        assert b"".join(records_in(read_input(source, 0, 100))) == content.removeprefix(header)
+    # The record that the head of 64 KiB cuts is not looked at: it ends with "-" there.
+    cut = [b"2019,n\n", b"1" * 32_000 + b",-5\n", b"1" * (65_536 - 7 - 32_004 - 2) + b",-5\n"]
+    assert open_csv(tmp_path, b"".join(cut), finds_header=True).layout.header == cut[0]
+    for content in (b"x,2019\ny,1\n", b"x,2019\n1,1\ny,2\n"):
+        with pytest.raises(InputError, match=r"line 1: its first record may be a header, .*--header none"):
+            open_csv(tmp_path, content, finds_header=True)
+
+
+def test_the_delimiter_found_cuts_records_and_is_kept(tmp_path: Path) -> None:
+    """A quote opens a field behind the delimiter only; a record is cut in the middle of the head."""
+    for delimiter in (b",", b"\t", b";", b"|"):
+        records = [b'%d,"a\n%d"\n' % (row, row) for row in range(9000)]
+        content = b"".join([b"id,t\n", *records]).replace(b",", delimiter)
+        source = open_csv(tmp_path, content, finds_header=True)
+        assert source.decoder().finish().names == ["id", "t"]
+        found = records_in(read_input(source, 0, 1000))
+        assert found == [record.replace(b",", delimiter) for record in records]
+        suffix = ".tsv" if delimiter == b"\t" else ".csv"
+        assert FORMAT.open_target(source.schema, source.layout, WriteOptions()).suffix == suffix
+        other = b"," if delimiter != b"," else b";"
+        with pytest.raises(UsageError, match="between fields, the output has"):
+            FORMAT.open_target(source.schema, source.layout, WriteOptions(delimiter=other))
+
+
+def test_files_of_tabs_have_tabs_unless_another_delimiter_is_asked_for(tmp_path: Path) -> None:
+    file = give(tmp_path / "in.tsv", b"a,b\tc,d\n1,2\t3,4\n")
+    for options, names in (({}, ["a,b", "c,d"]), ({"delimiter": b","}, ["a", "b\tc", "d"])):
+        source = FORMAT.open_source([file], ReadOptions(header_lines=1, **options))
+        assert source.decoder().finish().names == names
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    source = open_csv(tmp_path, b"a,b,a\n1,2,3\n", finds_header=True)
+    with pytest.raises(InputError, match="two columns are named 'a'"):
+        source.decoder()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import datetime
 import io
 import json
 import math
@@ -61,13 +62,18 @@ def test_the_schema_names_the_columns_of_empty_inputs(tmp_path: Path) -> None:
 @given(st.lists(st.sampled_from(VALUES), min_size=1, max_size=8))
 def test_types_of_several_decoders_merge_to_those_of_one(tmp_path: Path, values: list[str]) -> None:
     whole = decode(tmp_path, values)
-    source = FORMAT.open_source([InputFile("in.csv", tmp_path / "in.csv")], ReadOptions(delimiter=b","))
+    assert merge_types(tmp_path / "in.csv") == whole.schema
+
+
+def merge_types(path: Path) -> pa.Schema:
+    """Return the schema of what decoders of one record each say to another one."""
+    source = FORMAT.open_source([InputFile(path.name, path)], ReadOptions(delimiter=b","))
     merged = source.decoder()
     for placed in place_batches(source, 1):
         one = source.decoder()
         one.observe(*placed)
         merged.merge(json.loads(json.dumps(one.state())))
-    assert merged.finish() == whole.schema
+    return merged.finish()
 
 
 @same_folder
@@ -92,9 +98,9 @@ def test_a_whole_number_keeps_its_value(tmp_path: Path, numbers: list[float]) ->
     ] == numbers
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
+@pytest.mark.parametrize("block_bytes", [1, 1 << 20])
+def test_a_number_that_a_double_would_alter_stays_text(tmp_path: Path, block_bytes: int) -> None:
+    for other in (
         "9007199254740993",
         "12345678901234567890",
         "-9007199254740993",
@@ -103,23 +109,44 @@ def test_a_whole_number_keeps_its_value(tmp_path: Path, numbers: list[float]) ->
         "-12345678901234567890.25",
         "000123456789012345678.91",
         "1" + 77 * "0" + ".5",
-    ],
-)
-@pytest.mark.parametrize("block_bytes", [1, 1 << 20])
-def test_a_number_that_a_double_would_alter_stays_text(tmp_path: Path, other: str, block_bytes: int) -> None:
-    table = decode(tmp_path, ["0.5", other, "", "2"], block_bytes)
-    assert table["f0"].to_pylist() == ["0.5", other, None, "2"]
+    ):
+        table = decode(tmp_path, ["0.5", other, "", "2"], block_bytes)
+        assert table["f0"].to_pylist() == ["0.5", other, None, "2"]
 
 
-@pytest.mark.parametrize(
-    ("odd", "other"),
-    [("0x10", "7"), ("-0X1f", "7"), ("nan(5)", "0.5"), ("1e-400", "2.5"), ("-0.1E-999", "0")],
-)
 @pytest.mark.parametrize("block_bytes", [1, 1 << 20])
-def test_a_spelling_that_is_no_plain_number_stays_text(
-    tmp_path: Path, odd: str, other: str, block_bytes: int
-) -> None:
-    assert decode(tmp_path, [other, odd, "1"], block_bytes)["f0"].to_pylist() == [other, odd, "1"]
+def test_a_spelling_that_is_no_plain_number_stays_text(tmp_path: Path, block_bytes: int) -> None:
+    odd_ones = [("0x10", "7"), ("-0X1f", "7"), ("nan(5)", "0.5"), ("1e-400", "2.5"), ("-0.1E-999", "0")]
+    for odd, other in odd_ones:
+        assert decode(tmp_path, [other, odd, "1"], block_bytes)["f0"].to_pylist() == [other, odd, "1"]
+
+
+def test_values_are_those_of_their_texts(tmp_path: Path) -> None:
+    day, moment = datetime.date(2020, 1, 1), datetime.datetime(2020, 1, 1, 10)
+    for texts, values in (
+        (["", '""', "a", '"a ""b"""'], [None, "", "a", 'a "b"']),
+        (["true", "False", "", "TRUE", "false"], [True, False, None, True, False]),
+        (["true", "1"], ["true", "1"]),
+        (["2020-01-01", ""], [day, None]),
+        (["2020-01-01", "2020-01-01 10:00:00"], [datetime.datetime(2020, 1, 1), moment]),
+        (["2020-01-01T10:00:00Z"], [moment.replace(tzinfo=datetime.UTC)]),
+        (["12:30:00"], [datetime.time(12, 30)]),
+        (["1", "-5", ""], [1, -5, None]),
+        (["1", "0.5"], [1.0, 0.5]),
+        (["1", "x"], ["1", "x"]),
+        (["NULL", "NA"], ["NULL", "NA"]),
+        (["", ""], [None, None]),
+    ):
+        found = decode(tmp_path, texts)["f0"].to_pylist()
+        assert [(type(one), one) for one in found] == [(type(one), one) for one in values], texts
+
+
+def test_years_that_nanoseconds_do_not_hold_stay_text_beside_parts_of_seconds(tmp_path: Path) -> None:
+    texts = ["1000-01-01 00:00:00", "2020-01-01 10:00:00.5"]
+    for order in (texts, texts[::-1]):
+        for block_bytes in (1, 1 << 20):
+            assert decode(tmp_path, order, block_bytes)["f0"].to_pylist() == order
+        assert merge_types(tmp_path / "in.csv").field("f0").type == pa.string()
 
 
 def test_small_numbers_and_zeros_are_numbers(tmp_path: Path) -> None:
@@ -172,23 +199,16 @@ def test_a_given_float_refuses_what_it_would_alter(
     assert caught.value.place == f"record {first + 1}"
 
 
-@pytest.mark.parametrize(
-    ("kind", "instead"),
-    [
+def test_a_type_that_cannot_be_read_is_refused_at_once(tmp_path: Path) -> None:
+    for kind, instead in (
         (pa.float16(), "float32"),
         (pa.decimal256(40, 2), "decimal128"),
         (pa.list_(pa.int8()), "string"),
         (pa.struct([("a", pa.int8())]), "string"),
-    ],
-    ids=str,
-)
-def test_a_type_that_cannot_be_read_is_refused_at_once(
-    tmp_path: Path, kind: pa.DataType, instead: str
-) -> None:
-    with pytest.raises(
-        UsageError, match=rf"^--schema: column 'f0': .* cannot be read from CSV; use {instead}$"
     ):
-        decode(tmp_path, ["1"], given=kind)
+        problem = rf"^--schema: column 'f0': .* cannot be read from CSV; use {instead}$"
+        with pytest.raises(UsageError, match=problem):
+            decode(tmp_path, ["1"], given=kind)
 
 
 def test_advice_about_bad_records_can_be_followed(tmp_path: Path) -> None:
@@ -229,3 +249,31 @@ def test_a_record_with_too_few_fields_is_named_whatever_its_bytes(tmp_path: Path
     [(batch, index, row)] = place_batches(source, 1 << 20)
     with pytest.raises(InputError, match=r"in\.csv: record 6: has 1 field, and the first record has 2"):
         source.decoder().observe(batch, index, row)
+
+
+def test_bad_records_are_set_aside_wherever_they_are_and_the_others_decoded(tmp_path: Path) -> None:
+    rows = [b"%d,%s\n" % (row, b"x" * 90) for row in range(60_000)]  # several pieces of a batch
+    problems = {
+        1: b"\n", 3: b"1\n", 4: b"a\rb,c\n", 30_000: b"\n", 30_001: b"1,2,3\n", 30_002: b"\r\n", 59_999: b"1,\r2\n"
+    }  # fmt: skip
+    for row, record in problems.items():
+        rows[row] = record
+    file = give(tmp_path / "in.csv", b"".join(rows))
+    source = FORMAT.open_source([file], ReadOptions(delimiter=b",", sets_bad_aside=True))
+    decoder = source.decoder()
+    [(batch, index, _)] = place_batches(source, 1 << 30)
+    bad = decoder.observe(batch, index, 1000)
+    assert bad is not None
+    counts = {3: "1 field", 30_001: "3 fields"} | dict.fromkeys((1, 30_000, 30_002), "0 fields")
+    expected = [
+        f"has {counts[row]}, and the first record has 2"
+        if row in counts
+        else "holds a carriage return outside of quotes"
+        for row in problems
+    ]
+    assert (bad.index.tolist(), bad.reasons) == ([*problems], expected)
+    good = [row for row in range(60_000) if row not in problems]
+    assert decoder.decode(batch.take(pa.array(good)))["f0"].to_pylist() == good
+    strict = FORMAT.open_source([file], ReadOptions(delimiter=b",")).decoder()
+    with pytest.raises(InputError, match="record 26001: has 1 field"):
+        strict.observe(pa.concat_batches([batch.slice(5, 25_000), batch.slice(3, 1)]), index, 1000)

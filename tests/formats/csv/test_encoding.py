@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import csv
+import io
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.csv as pc
@@ -11,8 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import recshuf
-from recshuf.errors import ConversionError
+from recshuf.errors import ConversionError, InputError
+from recshuf.formats.csv import FORMAT
 from recshuf.formats.csv.encoding import encode_records
+from recshuf.interfaces import ReadOptions
+from tests.support.formats.decimal_tools import KINDS as DECIMAL_KINDS
+from tests.support.formats.decimal_tools import make_decimals
+from tests.support.formats.format_tools import place_batches
+from tests.support.formats.line_tools import give, same_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,8 +93,15 @@ def test_times_read_back_or_are_refused(made: tuple[pa.DataType, int | None]) ->
         assert read_back(text, kind).equals(array)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if not pa.types.is_duration(kind)], ids=str)
-def test_only_what_text_cannot_say_is_refused(kind: pa.DataType) -> None:
+# Each type, and each zone with one unit.
+EDGE_KINDS = [
+    *(kind for kind in KINDS if not pa.types.is_duration(kind) and not getattr(kind, "tz", None)),
+    *(pa.timestamp(unit, zone) for unit, zone in zip([*UNITS, "us"], ZONES, strict=True)),
+]
+
+
+def find_edges(kind: pa.DataType) -> tuple[list[int], list[int]]:
+    """Return the last times that text can say, and the first that it cannot."""
     margin = DAY if pa.types.is_timestamp(kind) and kind.tz else 0
     if pa.types.is_date32(kind):
         said, unsaid = [FIRST // DAY, LAST // DAY], [FIRST // DAY - 1, LAST // DAY + 1]
@@ -104,11 +119,17 @@ def test_only_what_text_cannot_say_is_refused(kind: pa.DataType) -> None:
         unsaid = [
             ticks + sign * margin * count_per_second(kind) for ticks, sign in ((first - 1, -1), (end, 1))
         ]
-    assert read_back(encode(make_array(kind, said)), kind).equals(make_array(kind, said))
-    for ticks in unsaid:
-        for array in (make_array(kind, [0, ticks]), make_array(kind, [ticks]).dictionary_encode()):
-            with pytest.raises(ConversionError, match=r"field 'x': a date"):
-                encode(array)
+    return said, unsaid
+
+
+def test_only_what_text_cannot_say_is_refused() -> None:
+    for kind in EDGE_KINDS:
+        said, unsaid = find_edges(kind)
+        assert read_back(encode(make_array(kind, said)), kind).equals(make_array(kind, said))
+        for ticks in unsaid:
+            for array in (make_array(kind, [0, ticks]), make_array(kind, [ticks]).dictionary_encode()):
+                with pytest.raises(ConversionError, match=r"field 'x': a date"):
+                    encode(array)
 
 
 def test_times_behind_nulls_do_not_matter() -> None:
@@ -134,7 +155,81 @@ def test_a_shuffle_refuses_what_csv_cannot_say(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["store"]
 
 
+ROWS = st.tuples(
+    st.none() | st.text(st.characters(codec="utf-8"), max_size=6) | st.text('",;\t\n\r a', max_size=6),
+    st.none() | st.integers(-(2**63), 2**63 - 1),
+    st.none() | st.booleans(),
+    st.none() | st.floats(allow_nan=False),
+)
+
+
+@given(st.lists(ROWS, min_size=1, max_size=5), st.sampled_from([b",", b"\t", b";"]), st.booleans())
+def test_rows_are_records_that_python_reads(
+    rows: list[tuple[Any, ...]], delimiter: bytes, is_cut: bool
+) -> None:
+    kinds = [pa.string(), pa.int64(), pa.bool_(), pa.float64()]
+    columns = [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), kinds, strict=True)]
+    batch, rows = pa.record_batch(columns, ["t", "i", "b", "f"])[is_cut:], rows[is_cut:]
+    records = encode_records(batch, delimiter).to_pylist()
+    assert len(records) == len(rows)
+    for record, (text, integer, boolean, number) in zip(records, rows, strict=True):
+        [fields] = csv.reader(io.StringIO(record.decode(), newline=""), delimiter=delimiter.decode())
+        assert fields[0] == (text or "")
+        assert record.startswith(b'"') == (text is not None), "null has no quotes"
+        assert fields[1] == ("" if integer is None else str(integer))
+        assert fields[2] == ("" if boolean is None else str(boolean).lower())
+        assert number == (float(fields[3]) if fields[3] else None)
+
+
 def test_records_without_fields_are_refused_with_a_remedy(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text("{}\n")
     with pytest.raises(ConversionError, match=r"without a single field.*; write JSONL$"):
         recshuf.shuffle(tmp_path / "in.jsonl", tmp_path / "out.csv")
+
+
+def decode_decimals(folder: Path, values: list[str], kind: pa.DataType) -> pa.RecordBatch:
+    """Return records of text and a decimal."""
+    file = give(folder / "in.csv", "".join(f"k,{value}\n" for value in values).encode())
+    schema = pa.schema([("f0", pa.string()), ("f1", kind)])
+    source = FORMAT.open_source([file], ReadOptions(delimiter=b",", header_lines=0, schema=schema))
+    decoder = source.decoder()
+    ((batch, *place),) = place_batches(source, 1 << 20)
+    decoder.observe(batch, *place)
+    return decoder.decode(batch)
+
+
+@same_folder
+@given(
+    st.sampled_from(DECIMAL_KINDS),
+    st.integers(-(10**38) + 1, 10**38 - 1) | st.integers(-(10**5), 10**5),
+    st.booleans(),
+)
+def test_whole_numbers_fit_decimals_or_are_refused(
+    tmp_path: Path, kind: pa.DataType, number: int, is_padded: bool
+) -> None:
+    values = ["0", "", f" {number}\t" if is_padded else f"{number}"]
+    if abs(number) * 10**kind.scale < 10**kind.precision:
+        batch = decode_decimals(tmp_path, values, kind)
+        assert batch.schema.field(1).type == kind
+        assert batch.column(1).to_pylist() == [0, None, number]
+    else:
+        with pytest.raises(InputError, match=r"record 3: column 'f1'.*without --schema"):
+            decode_decimals(tmp_path, values, kind)
+
+
+@pytest.mark.parametrize("kind", [pa.decimal128(3, -2), pa.decimal128(38, -20)], ids=str)
+def test_decimals_of_a_negative_scale_are_written_with_all_digits(tmp_path: Path, kind: pa.DataType) -> None:
+    array = make_decimals([123, -4, 0], kind)
+    for given_array in (array, array.dictionary_encode()):
+        records = encode_records(pa.record_batch({"a": given_array}), b",").to_pylist()
+        assert (
+            decode_decimals(tmp_path, [record.decode().strip() for record in records], kind)
+            .column(1)
+            .equals(array)
+        )
+        assert b"E" not in b"".join(records)
+
+
+def test_decimals_of_too_many_digits_are_refused() -> None:
+    with pytest.raises(ConversionError, match=r"'a'.*78 digits"):
+        encode_records(pa.record_batch({"a": make_decimals([1], pa.decimal128(38, -40))}), b",")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -18,9 +17,6 @@ from recshuf.formats.csv.quotes import Dialect, QuoteScanner, State
 from recshuf.interfaces import ReadOptions
 from tests.support.effort import examples
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 DIALECT = Dialect(b",", b'"')
 nasty = st.text('a,"\n\r', max_size=60) | st.lists(
     st.sampled_from(['"', '""', ",", "\n", "x", '"a\nb"', 'a"b', '"a""b",', "\r\n"]), max_size=40
@@ -28,9 +24,9 @@ nasty = st.text('a,"\n\r', max_size=60) | st.lists(
 
 
 @pytest.fixture(autouse=True)
-def small_pieces(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[None]:
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set the size of a piece, which is no option: short examples then reach over many of them."""
     monkeypatch.setattr(quotes, "PIECE_BYTES", 5)
-    return
 
 
 def walk(data: bytes) -> tuple[list[int], list[bool]]:
@@ -64,6 +60,21 @@ def test_records_end_where_an_automaton_says(text: str) -> None:
     assert state.is_quoted == inside[-1]
 
 
+def test_other_dialects_cut_records_alike() -> None:
+    text = '1,"a, ""b""\nc",x\n2,pla"in,y\r\n3,"",;\t\n4,\'|\n"5\n6",;' * 3
+    ends, _ = walk(text.encode())
+    for delimiter, quote in (("\t", "'"), (";", '"'), ("|", "~"), ("'", ",")):
+        table = str.maketrans(
+            {",": delimiter, '"': quote, delimiter: "_", quote: "-"} | {",": delimiter, '"': quote}
+        )
+        data = np.frombuffer(text.translate(table).encode(), np.uint8)
+        scanner = QuoteScanner(Dialect(delimiter.encode(), quote.encode()))
+        found = [end for part, _ in scanner.find_ends(data, 0, State()) for end in part.tolist()]
+        assert found == ends, (delimiter, quote)
+    unquoted = QuoteScanner(Dialect(b",", b"")).find_ends(np.frombuffer(text.encode(), np.uint8), 0, State())
+    assert sum(part.size for part, _ in unquoted) == text.count("\n")
+
+
 @settings(max_examples=examples(1000))
 @given(nasty)
 def test_records_are_those_of_the_csv_module(text: str) -> None:
@@ -94,11 +105,3 @@ def test_the_last_end_is_that_of_the_automaton(text: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("recshuf.formats.csv.cutter._SYNC_BYTES", (3, 9))
         assert cutter.find_last_end(data) == max(walk(text.encode())[0], default=0)
-
-
-def test_the_common_case_equals_the_general_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = ['1,"a, ""b""\nc",x\n', "2,plain,y\n", '3,"","\n\n"\n', '4,"z"\n']
-    data = "".join(rows[row * 7 % 4] for row in range(500)).encode()
-    fast = scan(data)
-    monkeypatch.setattr(QuoteScanner, "_scan_regular", lambda *_: None)
-    assert scan(data) == fast == (walk(data)[0], State())

@@ -1,19 +1,19 @@
-"""The CSV adapter keeps the promises of every format, plain and compressed."""
+"""The CSV adapter keeps the promises of every format, of plain and compressed inputs side by side."""
 
 from __future__ import annotations
 
 import csv
-import gzip
 import io
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from recshuf.formats.csv import FORMAT
 from recshuf.interfaces import InputFile, ReadOptions
 from tests.support.formats.format_suite import FormatSuite
 from tests.support.formats.format_tools import decompress_file
+from tests.support.formats.packed_inputs import PLAIN_FIRST
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     import pyarrow as pa
@@ -38,20 +38,17 @@ class TestCsv(FormatSuite):
     format = FORMAT
     read_options = ReadOptions(finds_header=True)
     reads_streams = True
-    bulk_rows = 100_000
-    suffix = ".csv"
-    pack: ClassVar[Callable[[bytes], bytes]] = bytes
 
     def make_inputs(self, folder: Path, row_counts: Sequence[int]) -> list[InputFile]:
         inputs = []
-        for index, count in enumerate(row_counts):
-            path = folder / f"input {index}{self.suffix}"
+        for index, (count, (suffix, pack)) in enumerate(zip(row_counts, PLAIN_FIRST, strict=False)):
+            path = folder / f"input {index}.csv{suffix}"
             lines = [
                 b'1%d%d,"a ""%d""\n, %s",%s\n'
                 % (index, row, row, b'\n""\r\n' * (row % 9), b"" if row % 3 else b"x")
                 for row in range(count)
             ]
-            path.write_bytes(type(self).pack(b"".join([HEADER, *lines])))
+            path.write_bytes(pack(b"".join([HEADER, *lines])))
             inputs.append(InputFile(name=str(path), path=path))
         return inputs
 
@@ -67,8 +64,3 @@ class TestCsv(FormatSuite):
 
     def records_of(self, batch: pa.RecordBatch) -> list[bytes]:
         return [record.removesuffix(b"\n") for record in batch.column("record").to_pylist()]
-
-
-class TestCsvGzip(TestCsv):
-    suffix = ".csv.gz"
-    pack = staticmethod(gzip.compress)

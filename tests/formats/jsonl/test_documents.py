@@ -1,4 +1,4 @@
-"""Files named JSON Lines that hold another form of JSON are refused; lines of arrays are not."""
+"""Files that others wrote: decoded as `json` reads them, or refused, as other forms of JSON than lines are."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import gzip
 import json
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
 import recshuf
 from recshuf.errors import InputError
+from tests.support.formats.json_decoding import decode, failure
+from tests.support.formats.json_oracle import as_typed, is_sound, merged, type_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,19 +40,48 @@ SOUND = {
 
 
 @pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("text", DOCUMENTS.values(), ids=DOCUMENTS)
-def test_other_forms_of_json_are_refused(tmp_path: Path, text: str, packed: bool):
-    if packed and text == DOCUMENTS["array in one long line"]:
-        pytest.skip("only the first 64 KiB of a compressed file are looked at")
+def test_other_forms_of_json_are_refused(tmp_path: Path, packed: bool) -> None:
     path = tmp_path / ("in.jsonl.gz" if packed else "in.jsonl")
-    path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
-    for name in ("out.jsonl", "out.parquet"):
+    for number, (name, text) in enumerate(DOCUMENTS.items()):
+        if packed and name == "array in one long line":
+            continue  # only the first 64 KiB of a compressed file are looked at
+        path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
         with pytest.raises(InputError, match=r"in\.jsonl.* one record in each line; convert it.* jq"):
-            recshuf.shuffle(path, tmp_path / name)
-    assert recshuf.shuffle(path, tmp_path / "out.jsonl", format="jsonl").records > 0
+            recshuf.shuffle(path, tmp_path / ("out.jsonl", "out.parquet")[number % 2], overwrite=True)
+        report = recshuf.shuffle(path, tmp_path / "out.jsonl", format="jsonl", overwrite=True)
+        assert report.records > 0, name
 
 
-@pytest.mark.parametrize("text", SOUND.values(), ids=SOUND)
-def test_lines_of_any_value_are_records(tmp_path: Path, text: str):
-    (tmp_path / "in.jsonl").write_text(text)
-    assert recshuf.shuffle(tmp_path / "in.jsonl", tmp_path / "out.jsonl").records == text.count("\n")
+def test_lines_of_any_value_are_records(tmp_path: Path) -> None:
+    for name, text in SOUND.items():
+        (tmp_path / "in.jsonl").write_text(text)
+        report = recshuf.shuffle(tmp_path / "in.jsonl", tmp_path / "out.jsonl", overwrite=True)
+        assert report.records == text.count("\n"), name
+
+
+@pytest.mark.parametrize("form", [b'{"value":%s}', b"%s"], ids=["as a value", "as a line"])
+def test_the_json_test_suite(corpora: Path, form: bytes) -> None:
+    files = sorted((corpora / "json/JSONTestSuite/test_parsing").glob("*.json"))
+    assert files
+    for path in files:
+        line = form % path.read_bytes().replace(b"\n", b"\r")
+        if is_sound(line):
+            assert not path.name.startswith("n_"), path.name
+            value = json.loads(line)
+            assert repr(decode([line]).to_pylist()) == repr([as_typed(value, type_of(value))]), path.name
+        else:
+            place = failure([line]).place
+            assert place is not None, path.name
+            assert place.partition(",")[0] == "line 1", path.name
+
+
+def test_real_files(corpora: Path) -> None:
+    files = sorted((corpora / "jsonl").rglob("*.jsonl"))
+    assert files
+    for path in files:
+        lines = path.read_bytes().splitlines()[:2000]
+        records = [json.loads(line) for line in lines]
+        kind = pa.struct([])
+        for record in records:
+            kind = merged(kind, type_of(record))
+        assert decode(lines).to_pylist() == [as_typed(record, kind) for record in records]

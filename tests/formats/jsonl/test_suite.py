@@ -1,4 +1,4 @@
-"""The JSONL adapter keeps the promises of every format."""
+"""The JSONL adapter keeps the promises of every format, of compressed and plain inputs side by side."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from recshuf.formats.jsonl import FORMAT
 from recshuf.interfaces import InputFile
 from tests.support.formats.format_suite import FormatSuite
 from tests.support.formats.format_tools import decompress_file
+from tests.support.formats.packed_inputs import FRAMES_FIRST
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,16 +30,15 @@ def make_record(index: int, row: int) -> dict[str, Any]:
 class TestJsonl(FormatSuite):
     format = FORMAT
     reads_streams = True
-    suffix = ".jsonl"
 
     def make_inputs(self, folder: Path, row_counts: Sequence[int]) -> list[InputFile]:
         inputs = []
-        for index, count in enumerate(row_counts):
-            path = folder / f"input {index}.jsonl"
+        for index, (count, (suffix, pack)) in enumerate(zip(row_counts, FRAMES_FIRST, strict=False)):
+            path = folder / f"input {index}.jsonl{suffix}"
             lines = [
                 json.dumps(make_record(index, row), ensure_ascii=row % 2 == 0) + "\n" for row in range(count)
             ]
-            path.write_bytes("".join(lines).encode())
+            path.write_bytes(pack("".join(lines).encode()))
             inputs.append(InputFile(name=str(path), path=path))
         return inputs
 

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import os
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import zstandard
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from recshuf.errors import InputError
 from recshuf.formats.lines import cutting
 from recshuf.formats.lines.cutting import find_ends, find_first, find_last_end
 from recshuf.interfaces import InputFile, SupportsJoining
+from tests.support.effort import examples
 from tests.support.formats.format_tools import LONGEST, OneWayReader, find_open_files, read_input
 from tests.support.formats.line_tools import (
     HOSTILE,
@@ -39,6 +43,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set the size of a piece, which is no option: short examples then reach over many of them."""
     monkeypatch.setattr(cutting, "PIECE_BYTES", 7)
 
 
@@ -57,15 +62,13 @@ def test_separators_are_found_as_split_finds_them(
         assert find_first(array, separator, begin) == content.find(separator, begin)
 
 
-@pytest.mark.parametrize("separator", [b"aa", b"aaa", b"aba", b"abaab"])
-def test_overlapping_separators_are_found_across_pieces(small_pieces: None, separator: bytes) -> None:
-    for size in range(60):
-        content = (b"ab" if b"b" in separator else b"a") * size
-        ends = np.concatenate([*find_ends(np.frombuffer(content, np.uint8), 0, separator), np.empty(0)])
-        assert ends.size == content.count(separator)
-        assert np.diff(ends, prepend=0).tolist() == [
-            len(part) + len(separator) for part in content.split(separator)[:-1]
-        ]
+@pytest.mark.parametrize("separator", [b"\n", b"<|end|>", b"aba"])
+def test_separators_anywhere_around_the_end_of_a_piece_are_found(tmp_path: Path, separator: bytes) -> None:
+    for before in range(-len(separator) - 1, 3):
+        content = bytes(cutting.PIECE_BYTES + before) + separator * 3 + b"rest" + separator
+        file = give(tmp_path / "in.txt", content)
+        for block_bytes in (cutting.PIECE_BYTES + 3, 1 << 20):
+            assert read(file, block_bytes, separator=separator) == split_records(content, separator)
 
 
 @same_folder
@@ -85,19 +88,15 @@ def test_any_bytes_are_read_as_split_cuts_them(
     assert read(file, block_bytes, separator=separator) == split_records(content, separator)
 
 
-@pytest.mark.parametrize("block_bytes", [1, 2, 3, 100, 1 << 20])
-@pytest.mark.parametrize("read_on_bytes", [1, 10, 1 << 16])
-def test_hostile_bytes_come_through(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_bytes: int, read_on_bytes: int
-) -> None:
-    monkeypatch.setattr("recshuf.formats.lines.source.READ_ON_BYTES", read_on_bytes)
-    monkeypatch.setattr("recshuf.formats.lines.ranges.READ_ON_BYTES", read_on_bytes)
-    monkeypatch.setattr("recshuf.formats.lines.ranges._SEARCH_BYTES", 64)
+@pytest.mark.parametrize("header_lines", [0, 1])
+def test_hostile_bytes_come_through(tmp_path: Path, header_lines: int) -> None:
     for content in (HOSTILE, HOSTILE + b"\n", HOSTILE * 3, b"\n", b"\n\n", b"", b"x", b"x" * 300):
-        assert read(give(tmp_path / "in.txt", content), block_bytes) == split_records(content)
+        file = give(tmp_path / "in.txt", b"head\n" * header_lines + content)
+        for block_bytes in (1, 2, 3, 100, 1 << 20):
+            assert read(file, block_bytes, header_lines=header_lines) == split_records(content)
 
 
-@same_folder
+@settings(same_folder, max_examples=examples(100))
 @given(data=st.data(), separator=st.sampled_from([b"\n", b"\0", b"\xff"]), header_lines=st.integers(0, 1))
 def test_small_files_read_at_once_hold_what_each_does(
     small_pieces: None, tmp_path: Path, data: st.DataObject, separator: bytes, header_lines: int
@@ -121,6 +120,9 @@ def test_what_is_wrong_with_a_small_file_is_told_by_reading_it_alone(tmp_path: P
     assert source.read_joined([0, 1], 1 << 20, 2) is not None
     assert source.read_joined([0, 1], 1 << 20, 1) is None, "a record is too long"
     assert source.read_joined([0, 1], 1 << 14, 2) is None, "so many records take more memory than a block"
+    limited = open_text(files, max_record_bytes=1)
+    assert isinstance(limited, SupportsJoining)
+    assert limited.read_joined([0, 1], 1 << 20, 2) is None
     compressed = open_text([give(tmp_path / "3.txt.zst", zstandard.compress(b"a\n")), files[0]])
     assert isinstance(compressed, SupportsJoining)
     assert compressed.read_joined([0, 1], 1 << 20, 2) is None
@@ -130,21 +132,14 @@ def test_what_is_wrong_with_a_small_file_is_told_by_reading_it_alone(tmp_path: P
 
 
 def test_every_line_is_in_one_range_only_however_long(tmp_path: Path) -> None:
-    lines = [b"%d " % size + b"x" * size + b"\n" for size in (5, 300_000, 0, 70_000, 65_536, 1, 200_000)]
+    sizes = (5, 300_000, 0, 70_000, 65_536, 1, 200_000, 2_500_000, 7)
+    lines = [b"%d " % size + b"x" * size + b"\n" for size in sizes]
     file = give(tmp_path / "in.txt", b"".join(lines))
     fragments = list(open_text(file).fragments(0, 50_000, LONGEST))
     with ThreadPoolExecutor(8) as pool:
         batches = list(pool.map(lambda fragment: list(fragment.batches()), fragments))
     assert any(not part for part in batches), "some range lies inside a line"
     assert records_in([batch for part in batches for batch in part]) == lines
-
-
-def test_a_block_keeps_no_copy_of_its_records(tmp_path: Path) -> None:
-    source = open_text(give(tmp_path / "in.txt", b"some line\n" * 10_000))
-    for fragment in source.fragments(0, 20_000, LONGEST):
-        batches = list(fragment.batches())
-        addresses = {batch.column(0).buffers()[2].address for batch in batches}
-        assert len(addresses) == 1
 
 
 def test_very_short_records_are_cut_into_several_batches(tmp_path: Path) -> None:
@@ -158,8 +153,7 @@ def test_very_short_records_are_cut_into_several_batches(tmp_path: Path) -> None
         assert max(batch.column(0).nbytes for batch in batches) < file.reading_bytes(4 << 20)
 
 
-@pytest.mark.parametrize("suffix", [".txt", ".txt.gz"])
-@pytest.mark.parametrize("block_bytes", [10, 1000, 1 << 20])
+@pytest.mark.parametrize(("suffix", "block_bytes"), [(".txt", 10), (".txt.gz", 1000), (".txt", 1 << 20)])
 def test_a_record_that_is_too_long_is_refused_with_its_place(
     tmp_path: Path, suffix: str, block_bytes: int
 ) -> None:
@@ -173,30 +167,6 @@ def test_a_record_that_is_too_long_is_refused_with_its_place(
         read(file, block_bytes, max_record_bytes=500)
     with pytest.raises(InputError, match=f"{place}: .* than 400 bytes; raise --memory$"):
         read_input(open_text(file), 0, block_bytes, max_record_bytes=400)
-
-
-def test_the_end_of_a_long_record_is_not_looked_for_beyond_the_limit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = open_text(give(tmp_path / "in.txt", b"x" * (20 << 20) + b"\n"))
-    bytes_read = [0]
-    real = os.pread
-
-    def count(descriptor: int, size: int, position: int) -> bytes:
-        bytes_read[0] += size
-        return real(descriptor, size, position)
-
-    monkeypatch.setattr(os, "pread", count)
-    with pytest.raises(InputError, match="byte 0"):
-        read_input(source, 0, 1 << 16, max_record_bytes=1 << 20)
-    assert bytes_read[0] <= 4 << 20
-
-
-def test_a_small_block_keeps_no_large_buffer(tmp_path: Path) -> None:
-    source = open_text(give(tmp_path / "in.txt.gz", gzip.compress(b"line\n")))
-    [fragment] = source.fragments(0, 1 << 20, LONGEST)
-    held = fragment._data
-    assert (held if held.base is None else held.base).nbytes == 5
 
 
 def test_a_last_record_that_is_too_long_is_refused(tmp_path: Path) -> None:
@@ -231,8 +201,11 @@ def test_a_last_record_that_its_separator_would_cut_elsewhere_is_refused(tmp_pat
     assert read(give(tmp_path / "in.txt", b"1aa2aa"), separator=b"aa") == [b"1aa", b"2aa"]
 
 
-@pytest.mark.parametrize("pack", [bytes, gzip.compress, zstandard.compress])
-@pytest.mark.parametrize("header_lines", [0, 1])
+@pytest.mark.parametrize(
+    ("pack", "header_lines"),
+    [(bytes, 1), (gzip.compress, 0), (zstandard.compress, 1)],
+    ids=["plain", "gz", "zst"],
+)
 def test_a_stream_is_read_with_its_compression_told_by_content(
     pack: Callable[[bytes], bytes], header_lines: int
 ) -> None:
@@ -255,6 +228,30 @@ def test_a_stream_that_stands_in_the_middle_is_read_from_there() -> None:
     assert read(InputFile(name="standard input", path=None, stream=stream)) == [b"rest\n"]
 
 
+def test_a_stream_that_gives_one_byte_at_a_time_tells_its_compression() -> None:
+    class Drip(OneWayReader):
+        def readinto(self, buffer: Any) -> int:
+            return super().readinto(memoryview(buffer)[:1])
+
+    for pack in (bytes, gzip.compress, zstandard.compress):
+        stream = Drip(pack(HOSTILE))
+        assert read(InputFile(name="standard input", path=None, stream=stream)) == split_records(HOSTILE)
+
+
+def test_a_stream_that_fails_is_an_error_and_no_end() -> None:
+    class Failing(OneWayReader):
+        def readinto(self, buffer: Any) -> int:
+            count = super().readinto(buffer)
+            if not count:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return count
+
+    for content in (b"a\n", b"line\n" * 10_000):
+        stream = InputFile(name="standard input", path=None, stream=Failing(content))
+        with pytest.raises(InputError, match=r"standard input: Input/output error"):
+            read(stream, 100)
+
+
 def test_a_named_pipe_is_read_as_a_stream(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with ThreadPoolExecutor(1) as pool:
@@ -275,11 +272,10 @@ def test_compression_goes_by_suffix_then_by_content(tmp_path: Path) -> None:
         read(give(tmp_path / "in.txt.br", HOSTILE))
 
 
-@pytest.mark.parametrize("suffix", [".txt", ".txt.gz"])
 @pytest.mark.parametrize("change", ["shrinks", "grows", "is rewritten", "vanishes"])
+@pytest.mark.parametrize("suffix", [".txt", ".txt.gz"])
 def test_a_file_that_changes_is_an_error(tmp_path: Path, suffix: str, change: str) -> None:
-    content = HOSTILE * 100
-    path = tmp_path / f"in{suffix}"
+    content, path = HOSTILE * 100, tmp_path / f"in{suffix}"
     file = give(path, gzip.compress(content) if suffix == ".txt.gz" else content)
     source = open_text(file)
     if change == "vanishes":
@@ -294,16 +290,35 @@ def test_a_file_that_changes_is_an_error(tmp_path: Path, suffix: str, change: st
         read_input(source, 0, 1000)
 
 
-def test_a_file_that_shrinks_while_it_is_read_is_an_error(tmp_path: Path) -> None:
+def test_a_file_whose_size_changes_while_it_is_read_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "in.txt"
-    file = give(path, b"line\n" * 100_000)
-    for options in ({}, {"separator": b"ne\n"}):  # by ranges, and from beginning to end
+    by_ranges, from_the_beginning = {}, {"separator": b"ne\n"}
+    for options, count in product((by_ranges, from_the_beginning), (1, 80_000, 140_000)):
         file = give(path, b"line\n" * 100_000)
         fragments = open_text(file, **options).fragments(0, 1000, LONGEST)
         list(next(fragments).batches())
-        path.write_bytes(b"line\n")
+        path.write_bytes(b"line\n" * count)
         with pytest.raises(InputError, match=r"in.txt: changed while"):
             _ = [list(fragment.batches()) for fragment in fragments]
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_a_file_that_shrinks_between_its_opening_and_a_read_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, joined: bool
+) -> None:
+    file = give(tmp_path / "in.txt", b"line\n" * 1000)
+    source = open_text([file, file])
+    real = os.preadv
+
+    def shrink(descriptor: int, buffers: list[Any], position: int) -> int:
+        os.truncate(tmp_path / "in.txt", 1007)
+        return real(descriptor, buffers, position)
+
+    monkeypatch.setattr(os, "preadv", shrink)
+    assert isinstance(source, SupportsJoining)
+    read = partial(source.read_joined, [0, 1]) if joined else partial(read_input, source, 0)
+    with pytest.raises(InputError, match=r"in.txt: changed while"):
+        read(1 << 20, max_record_bytes=LONGEST)
 
 
 def test_inputs_that_cannot_be_opened_are_named(tmp_path: Path) -> None:

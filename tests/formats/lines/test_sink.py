@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import zstandard
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recshuf.errors import UsageError
 from recshuf.formats import text
 from recshuf.formats.compression import COMPRESSIONS
-from recshuf.formats.lines import cutting
+from recshuf.formats.lines.cutting import SCHEMA
 from recshuf.interfaces import WriteOptions
+from tests.support.effort import examples
 from tests.support.formats.format_tools import OneWayWriter, decompress_file, find_open_files, read_input
 from tests.support.formats.line_tools import (
     HOSTILE,
@@ -30,47 +33,74 @@ from tests.support.formats.line_tools import (
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from recshuf.interfaces import Target
 
+
+def open_target(folder: Path, **options: Any) -> Target:
+    """Return the target for plain lines."""
+    source = open_text(give(folder / "in.txt", b"x\n"))
+    return text.FORMAT.open_target(source.schema, source.layout, WriteOptions(**options))
+
+
+def to_batches(*contents: bytes) -> list[pa.RecordBatch]:
+    """Return a batch of one record for each content."""
+    return [pa.record_batch([pa.array([one], pa.large_binary())], schema=SCHEMA) for one in contents]
+
+
+@settings(same_folder, max_examples=examples(200))
 @given(
-    records=st.lists(st.binary(max_size=50), max_size=30),
+    records=st.lists(st.binary(max_size=50) | st.just(b"x" * (1 << 18)), max_size=30),
     compression=st.sampled_from(COMPRESSIONS),
     threads=st.integers(1, 3),
 )
-@same_folder
-def test_records_are_written_as_they_are(
+def test_records_are_written_as_they_are_in_any_batches(
     tmp_path_factory: pytest.TempPathFactory, records: list[bytes], compression: str, threads: int
 ) -> None:
-    layout = open_text(give(tmp_path_factory.mktemp("in") / "in.txt", b"x\n")).layout
-    target = text.FORMAT.open_target(cutting.SCHEMA, layout, WriteOptions(compression=compression))
-    path = tmp_path_factory.mktemp("out") / f"out{target.suffix}"
-    assert write(path, records, target, threads) == b"".join(records)
+    target = open_target(tmp_path_factory.mktemp("in"), compression=compression)
+    folder = tmp_path_factory.mktemp("out")
+    assert write(folder / f"one{target.suffix}", records, target, threads) == b"".join(records)
+    write_all(target, folder / f"many{target.suffix}", to_batches(*records))
+    assert decompress_file(folder / f"many{target.suffix}") == b"".join(records)
 
 
-def test_compressed_shards_do_not_depend_on_threads_or_cuts(tmp_path: Path) -> None:
-    data = np.random.default_rng(3).integers(0, 40, 18 << 20).astype(np.uint8)
-    source = open_text(give(tmp_path / "in.txt", data.tobytes()), separator=b"\0")
-    for compression in ("zstd:1", "gzip:1", "lz4:0"):
-        name, level = compression.split(":")
-        options = WriteOptions(compression=name, compression_level=int(level))
-        target = text.FORMAT.open_target(source.schema, source.layout, options)
-        contents = set()
-        for threads, block_bytes in ((1, 100_000), (3, 3 << 20), (8, 32 << 20)):
-            path = tmp_path / f"{threads}{target.suffix}"
-            with target.open(path, threads) as sink:
-                for batch in read_input(source, 0, block_bytes):
-                    sink.write(batch)
-            contents.add(path.read_bytes())
-        assert len(contents) == 1
-        expected = data.tobytes().rstrip(b"\0") + b"\0" if data[-1] else data.tobytes()
-        assert decompress_file(path).rstrip(b"\0") == expected.rstrip(b"\0")
+@pytest.mark.parametrize(
+    ("compression", "size"),
+    [("gzip", 3 << 20), ("lz4", 5 << 20), pytest.param("zstd", 18 << 20, marks=pytest.mark.slow)],
+)
+def test_compressed_shards_do_not_depend_on_threads_or_cuts(
+    tmp_path: Path, compression: str, size: int
+) -> None:
+    data = np.random.default_rng(3).integers(0, 40, size + 7).astype(np.uint8).tobytes()
+    target = open_target(tmp_path, compression=compression, compression_level=1)
+    contents = set()
+    for threads, cut in ((1, 100_000), (3, 3 << 20), (8, 32 << 20)):
+        path = tmp_path / f"{threads}{target.suffix}"
+        with target.open(path, threads) as sink:
+            for batch in to_batches(*(data[at : at + cut] for at in range(0, len(data), cut))):
+                sink.write(batch)
+        assert decompress_file(path) == data
+        contents.add(path.read_bytes())
+    assert len(contents) == 1
+
+
+def test_levels_reach_the_encoder(tmp_path: Path) -> None:
+    content = bytes(np.random.default_rng(3).integers(0, 9, 100_000).astype(np.uint8))
+    for compression, levels in (("zstd", (1, 19)), ("gzip", (1, 9)), ("xz", (0, 9)), ("lz4", (0, 12))):
+        sizes = []
+        for level in levels:
+            target = open_target(tmp_path, compression=compression, compression_level=level)
+            path = tmp_path / f"{level}{target.suffix}"
+            write(path, [content], target)
+            sizes.append(path.stat().st_size)
+        assert sizes[1] < sizes[0], compression
 
 
 def test_short_writes_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.write
     monkeypatch.setattr(os, "write", lambda descriptor, view: real(descriptor, view[:100_000]))
-    source = open_text(give(tmp_path / "in.txt", HOSTILE * 2000))
-    target = text.FORMAT.open_target(source.schema, source.layout, WriteOptions())
-    write_all(target, tmp_path / "out.txt", read_input(source, 0, 400_000))
+    batches = read_input(open_text(give(tmp_path / "in.txt", HOSTILE * 2000)), 0, 400_000)
+    target = open_target(tmp_path)
+    write_all(target, tmp_path / "out.txt", batches)
     assert (tmp_path / "out.txt").read_bytes() == b"".join(split_records(HOSTILE * 2000))
 
     class Short(OneWayWriter):
@@ -78,20 +108,28 @@ def test_short_writes_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             return super().write(data[:999])
 
     stream = Short()
-    with target.open_stream(stream, 1) as sink:
-        for batch in read_input(source, 0, 400_000):
+    with target.open_stream(stream, 1) as sink:  # type: ignore[attr-defined]
+        for batch in batches:
             sink.write(batch)
     assert stream.content == (tmp_path / "out.txt").read_bytes()
+    assert sink.record_count == sum(batch.num_rows for batch in batches)
 
 
-@pytest.mark.parametrize("compression", ["none", "zstd", "gzip"])
-@pytest.mark.parametrize("failing", range(3))
+def test_a_stream_is_flushed_and_stays_open(tmp_path: Path) -> None:
+    raw = OneWayWriter()
+    stream = io.BufferedWriter(raw, 1 << 20)
+    with open_target(tmp_path).open_stream(stream, 1) as sink:  # type: ignore[attr-defined]
+        sink.write(to_batches(b"line\n")[0])
+    assert raw.content == b"line\n"
+    assert not stream.closed
+
+
+@pytest.mark.parametrize(("compression", "failing"), [("none", 0), ("zstd", 1), ("gzip", 2)])
 def test_a_write_that_fails_reaches_the_caller_and_releases_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compression: str, failing: int
 ) -> None:
-    source = open_text(give(tmp_path / "in.txt", os.urandom(20 << 20)))
-    batches = read_input(source, 0, 1 << 20)
-    target = text.FORMAT.open_target(source.schema, source.layout, WriteOptions(compression=compression))
+    target = open_target(tmp_path, compression=compression, compression_level=None)
+    batches = to_batches(*[os.urandom(1 << 20)] * 18)
     real, calls = os.write, iter(range(1000))
 
     def fail(descriptor: int, view: memoryview) -> int:
@@ -105,12 +143,21 @@ def test_a_write_that_fails_reaches_the_caller_and_releases_the_file(
     assert not [path for path in find_open_files(tmp_path) if path.name == "out"]
 
 
+@pytest.mark.parametrize("change", [-1, 1])
+def test_a_shard_of_another_size_than_was_written_is_an_error(tmp_path: Path, change: int) -> None:
+    path = tmp_path / "out.txt"
+    sink = open_target(tmp_path).open(path, 1)
+    sink.write(to_batches(b"x" * (1 << 20))[0])
+    os.truncate(path, path.stat().st_size + change)
+    with pytest.raises(OSError, match=r"holds \d+ bytes after 1048576 were written"):
+        sink.close()
+    assert not [one for one in find_open_files(tmp_path) if one.name == "out.txt"]
+
+
 def test_links_are_not_followed(tmp_path: Path) -> None:
-    source = open_text(give(tmp_path / "in.txt", b"x\n"))
-    target = text.FORMAT.open_target(source.schema, source.layout, WriteOptions())
     (tmp_path / "out.txt").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(FileExistsError):
-        target.open(tmp_path / "out.txt", 1)
+        open_target(tmp_path).open(tmp_path / "out.txt", 1)
     assert not (tmp_path / "elsewhere").exists()
 
 

@@ -38,65 +38,69 @@ def test_text_is_a_column_without_separators(tmp_path: Path) -> None:
     assert decode(open_text(file, max_record_bytes=1 << 32)).schema.field("text").type == pa.large_string()
 
 
-@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()])
-def test_a_schema_chooses_the_type_of_text(tmp_path: Path, kind: pa.DataType) -> None:
-    content = b"a\n\xff\n" if "binary" in str(kind) else b"a\nb\n"
-    table = decode(open_text(give(tmp_path / "in.txt", content), schema=pa.schema([("text", kind)])))
-    assert table.column("text").type == kind
-    assert table.column("text").cast(pa.large_binary()).to_pylist() == content.split()
-
-
-@pytest.mark.parametrize("fields", [[("text", pa.int64())], [("other", pa.string())], []])
-def test_a_schema_that_text_cannot_have_is_a_usage_error(tmp_path: Path, fields: list[Any]) -> None:
-    source = open_text(give(tmp_path / "in.txt", b"a\n"), schema=pa.schema(fields))
-    with pytest.raises(UsageError, match="--schema"):
+def test_a_schema_chooses_the_type_of_text(tmp_path: Path) -> None:
+    for kind in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()):
+        content = b"a\n\xff\n" if "binary" in str(kind) else b"a\nb\n"
+        table = decode(open_text(give(tmp_path / "in.txt", content), schema=pa.schema([("text", kind)])))
+        assert table.column("text").type == kind
+        assert table.column("text").cast(pa.large_binary()).to_pylist() == content.split()
+    source = open_text(give(tmp_path / "in.txt", b"a\n"), schema=table.schema, sets_bad_aside=True)
+    with pytest.raises(UsageError, match="--on-bad-record"):
         source.decoder()
 
 
-@pytest.mark.parametrize("bad_row", [0, 1, 500, 998, 999])
-def test_invalid_utf8_is_refused_with_its_line(tmp_path: Path, bad_row: int) -> None:
-    lines = [b"header"] + [b"fine \xc3\xa9"] * 1000
-    lines[1 + bad_row] = b"cut \xc3"  # with the next separator or line, it would be no better
-    source = open_text(give(tmp_path / "in.txt", b"\n".join(lines)), header_lines=1)
-    [batch] = read_input(source, 0, 1 << 20)
-    with pytest.raises(InputError, match=rf'in.txt: line {7000 + bad_row + 2}: .*{{"text": "binary"}}'):
-        source.decoder().observe(batch, 0, 7000)
+def test_a_schema_that_text_cannot_have_is_a_usage_error(tmp_path: Path) -> None:
+    for fields in ([("text", pa.int64())], [("other", pa.string())], []):
+        source = open_text(give(tmp_path / "in.txt", b"a\n"), schema=pa.schema(fields))
+        with pytest.raises(UsageError, match="--schema"):
+            source.decoder()
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.dictionary(pa.int8(), pa.string())],
-)
-def test_a_column_of_strings_is_written_as_text(tmp_path: Path, kind: pa.DataType) -> None:
-    values = pa.array(["skipped", "a", "", "naïve\r"]).cast(kind)[1:]
-    batch = pa.record_batch([values], names=["words"])
-    target = text.FORMAT.open_target(batch.schema, None, WriteOptions(separator=b"\0"))
-    with target.open(tmp_path / "out.txt", 1) as sink:
-        sink.write(batch)
-        sink.write(batch[:0])
-        sink.write(batch[1:2])
-    assert (tmp_path / "out.txt").read_bytes() == "a\0\0naïve\r\0\0".encode()
+def test_invalid_utf8_is_refused_with_its_line_or_set_aside(tmp_path: Path) -> None:
+    for bad_rows in ([0], [1, 2], [500], [3, 998], [999]):
+        lines = [b"header"] + [b"fine \xc3\xa9"] * 1000
+        for row in bad_rows:
+            lines[1 + row] = b"cut \xc3"  # with the next separator or line, it would be no better
+        file = give(tmp_path / "in.txt", b"\n".join(lines))
+        source = open_text(file, header_lines=1)
+        [batch] = read_input(source, 0, 1 << 20)
+        place = f"line {7000 + bad_rows[0] + 2}"
+        with pytest.raises(InputError, match=rf'in.txt: {place}: .*{{"text": "binary"}}'):
+            source.decoder().observe(batch, 0, 7000)
+        bad = open_text(file, header_lines=1, sets_bad_aside=True).decoder().observe(batch, 0, 7000)
+        assert bad is not None
+        assert (bad.index.tolist(), bad.reasons) == (bad_rows, ["is not UTF-8"] * len(bad_rows))
 
 
-@pytest.mark.parametrize(
-    ("schema", "problem"),
-    [
-        (pa.schema([("a", pa.string()), ("b", pa.string())]), "'a', 'b'.*--columns"),
-        (pa.schema([("a", pa.int64())]), "field 'a': .*int64"),
-        (pa.schema([]), "not 0"),
-    ],
-)
-def test_a_table_that_is_no_text_is_refused_before_anything_is_written(
-    schema: pa.Schema, problem: str
-) -> None:
-    with pytest.raises(ConversionError, match=problem):
-        text.FORMAT.open_target(schema, None, WriteOptions())
+def test_a_column_of_strings_is_written_as_text(tmp_path: Path) -> None:
+    kinds = [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()]
+    for number, kind in enumerate([*kinds, pa.dictionary(pa.int8(), pa.string())]):
+        values = pa.array(["skipped", "a", "", "naïve\r"]).cast(kind)[1:]
+        batch = pa.record_batch([values], names=["words"])
+        target = text.FORMAT.open_target(batch.schema, None, WriteOptions(separator=b"\0"))
+        with target.open(tmp_path / f"{number}.txt", 1) as sink:
+            sink.write(batch)
+            sink.write(batch[:0])
+            sink.write(batch[1:2])
+        assert sink.record_count == 4
+        assert (tmp_path / f"{number}.txt").read_bytes() == "a\0\0naïve\r\0\0".encode()
+
+
+def test_a_table_that_is_no_text_is_refused_before_anything_is_written() -> None:
+    for fields, problem in (
+        ([("a", pa.string()), ("b", pa.string())], "'a', 'b'.*--columns"),
+        ([("a", pa.int64())], "field 'a': .*int64"),
+        ([], "not 0"),
+    ):
+        with pytest.raises(ConversionError, match=problem):
+            text.FORMAT.open_target(pa.schema(fields), None, WriteOptions())
 
 
 @pytest.mark.parametrize(
     ("values", "separator", "problem"),
     [
         (["a", None], b"\n", "null"),
+        (pa.DictionaryArray.from_arrays([0, 1], ["a", None]), b"\n", "null"),
         (["a\nb"], b"\n", "separator"),
         (["a", "\n"], b"\n", "separator"),
         (["xa"], b"aa", "separator"),
@@ -104,7 +108,7 @@ def test_a_table_that_is_no_text_is_refused_before_anything_is_written(
     ],
 )
 def test_values_that_text_cannot_hold_are_refused(
-    tmp_path: Path, values: list[str | None], separator: bytes, problem: str
+    tmp_path: Path, values: Any, separator: bytes, problem: str
 ) -> None:
     batch = pa.record_batch([pa.array(values)], names=["words"])
     target = text.FORMAT.open_target(batch.schema, None, WriteOptions(separator=separator))
@@ -115,32 +119,24 @@ def test_values_that_text_cannot_hold_are_refused(
         sink.write(batch)
 
 
-@pytest.mark.parametrize(
-    ("head", "expected"),
-    [
-        (b'{"a": 1}\n', True),
-        (b'\xef\xbb\xbf{"a": 1}\n{"b"', True),
-        (b'\n \r\n{"a": [1, 2]}\r\nanything', True),
-        (b'{"a": "cut in the mid', True),
-        (b'{"a":' * 100_000 + b"\n", True),
-        (b"{not json}\n", False),
-        (b'{"a": "\xff"}\n', False),
-        (b"[1, 2]\n", False),
-        (b"1\n", False),
-        (b"text\n", False),
-        (b"\n\n", False),
-        (b"", False),
-    ],
-)
-def test_jsonl_is_recognised_by_its_first_object(head: bytes, expected: bool) -> None:
-    assert jsonl.FORMAT.recognises(head) == expected
+def test_jsonl_is_recognised_by_its_first_object() -> None:
+    for head in (
+        b'{"a": 1}\n',
+        b'\xef\xbb\xbf{"a": 1}\n{"b"',
+        b'\n \r\n{"a": [1, 2]}\r\nanything',
+        b'{"a": "cut in the mid',
+        b'{"a":' * 100_000 + b"\n",
+    ):
+        assert jsonl.FORMAT.recognises(head), head[:30]
+    for head in (b"{not json}\n", b'{"a": "\xff"}\n', b"[1, 2]\n", b"1\n", b"text\n", b"\n\n", b""):
+        assert not jsonl.FORMAT.recognises(head), head
 
 
-@pytest.mark.parametrize("options", [{"separator": b"\0"}, {"header_lines": 1}])
-def test_jsonl_has_neither_separator_nor_header(tmp_path: Path, options: dict[str, Any]) -> None:
+def test_jsonl_has_neither_separator_nor_header(tmp_path: Path) -> None:
     file = give(tmp_path / "in.jsonl", b"{}\n")
-    with pytest.raises(UsageError, match="text"):
-        jsonl.FORMAT.open_source([file], ReadOptions(**options))
+    for options in (ReadOptions(separator=b"\0"), ReadOptions(header_lines=1)):
+        with pytest.raises(UsageError, match="text"):
+            jsonl.FORMAT.open_source([file], options)
     with pytest.raises(UsageError, match="--separator"):
         open_text(file, separator=b"")
 

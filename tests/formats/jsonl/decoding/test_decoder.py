@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
+from itertools import pairwise, permutations
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ from recshuf.errors import InputError
 from recshuf.formats.jsonl import line_checks
 from recshuf.formats.jsonl.decoder import JsonDecoder
 from tests.support.effort import examples
-from tests.support.formats.json_decoding import batch_of, decode, decode_with, finished, observe_spans
+from tests.support.formats.json_decoding import batch_of, decode, decode_with, observe_spans
 from tests.support.formats.json_oracle import DoesNotFitError, as_typed, merged, type_of
 from tests.support.formats.json_records import ANY_RECORDS, RECORDS_OF_ONE_TYPE, written
 
@@ -73,6 +73,7 @@ def test_the_schema_found_decodes_when_it_is_given(records: list[dict[str, Any]]
 
 
 def test_pieces_of_many_sizes_make_one_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sizes are no options, and only large data would show pieces of all of them."""
     records = [{"a": row, "b": "x" * (row % 300), "c": [row] * (row % 4)} for row in range(300)]
     lines = [json.dumps(record).encode() for record in records]
     whole = decode(lines)
@@ -83,30 +84,6 @@ def test_pieces_of_many_sizes_make_one_whole(monkeypatch: pytest.MonkeyPatch) ->
         assert decode(lines).equals(whole)
     monkeypatch.setattr(line_checks, "_PIECE_CELLS", 100)
     assert decode(lines).equals(whole)
-
-
-def test_pieces_that_are_kept_hold_few_enough_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_checks, "_PIECE_CELLS", 400)
-    shapes = [{}, {"a": [None] * 30}, {"a": [{}] * 30}, {"a": [{"b": 1, "c": 2}]}, {"a": []}]
-    lines = [json.dumps(shapes[row * row % 5]).encode() for row in range(200)]
-    fields, listed = 4, 3  # a, its elements, b and c
-    records = line_checks.as_lines(batch_of(lines).column(0))
-    pieces = list(line_checks.cut_kept_pieces(records, fields, listed))
-    assert pa.concat_arrays(pieces).equals(records)
-    assert max(len(piece) for piece in pieces) > 1
-    decoder = finished(lines)
-    for piece in pieces:
-        batch = pa.record_batch([piece.cast(pa.large_binary())], ["record"])
-        elements = decoder.decode(batch).column("a").values
-        assert len(piece) == 1 or len(piece) + 3 * len(elements) <= 400
-
-
-def test_lines_of_many_fields_are_parsed_together() -> None:
-    """The cost of a piece grows with its fields, so that one piece for each line would make it their square."""
-    line = json.dumps({f"field{index}": index for index in range(5000)}).encode()
-    records = line_checks.as_lines(batch_of([line] * 40).column(0))
-    assert [len(piece) for _, piece in line_checks.cut_pieces(records)] == [16, 16, 8]
-    assert [len(piece) for piece in line_checks.cut_kept_pieces(records, 5000, 0)] == [40]
 
 
 def test_threads_agree_with_one_thread() -> None:
@@ -125,3 +102,12 @@ def test_threads_agree_with_one_thread() -> None:
             list(pool.map(decoder.observe, cuts, [0] * len(cuts), starts))
         assert decoder.finish() == expected.schema
         assert decode_with(decoder, lines).equals(expected)
+
+
+def test_fields_are_in_the_order_of_the_input_in_whatever_order_lines_are_observed() -> None:
+    lines = {0: b'{"c":1}', 5: b'{"b":1,"a":1}', 10: b'{"a":1}', 20: b'{"b":1}'}
+    for order in permutations(lines):
+        decoder = JsonDecoder(["in.jsonl"], None, 0)
+        for row in order:
+            decoder.observe(batch_of([lines[row]]), 0, row)
+        assert decoder.finish().names == ["c", "b", "a"], order

@@ -10,9 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from recshuf.errors import InputError
-from recshuf.formats.jsonl import line_checks
 from recshuf.formats.jsonl.decoder import JsonDecoder
-from recshuf.records.arrays import view_offsets
 from tests.support.effort import examples
 from tests.support.formats.bad_json import damaged_lines
 from tests.support.formats.json_decoding import batch_of, decode, decode_with, failure
@@ -49,72 +47,64 @@ def test_a_line_that_is_not_one_object_is_named(lines: list[bytes]) -> None:
     decode_with(decoder, lines)
 
 
-@pytest.mark.parametrize(
-    ("line", "problem"),
-    [
-        (b"", "empty"),
-        (b" \t", "empty"),
-        (b"\r", "empty"),
-        (b"[1]", "not a JSON object"),
-        (b"1", "not a JSON object"),
-        (b"null", "not a JSON object"),
-        (b'"{}"', "not a JSON object"),
-        (b"\xef\xbb\xbf{}", "byte order mark"),
-        (b"{} {}", "more than one"),
-        (b"{} null {}", "more than one"),
-        (b'{"a":1', "end of its JSON object"),
-        (b'{"a":1}]', "end of its JSON object"),
-        (b'{"a":tru}', "not valid JSON"),
-        (b'{"a":01}', "not valid JSON"),
-        (b"{'a':1}", "not valid JSON"),
-        (b'{"a":1,}', "not valid JSON"),
-        (b'{"a":"\t"}', "not valid JSON"),
-        (b'{"a":"\0"}', "not valid JSON"),
-        (b'{"a":"\\ud800"}', "not valid JSON"),
-        (b'{"\\udc00":1}', "not valid JSON"),
-        (b'{"a":"\xff"}', "UTF-8"),
-        (b'{"\xff":1}', "UTF-8"),
-        (b'{"a":1e400}', "too large for float64"),
-        (b'{"a":NaN}', "NaN"),
-        (b'{"a":[{"b":-Infinity}]}', "infinite"),
-        (b'{"a":1,"a":2}', "twice"),
-        (b'{"a":{"b":1,"\\u0062":2}}', "twice"),
-        (b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "deep"),
-        (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, "deep"),
-        (b'{"a":' + b"[" * 200 + b"]" * 200 + b"}", "deep"),
-        (b'{"a":"\\"","b":' + b"[" * 9000 + b"]" * 9000 + b"}", "deep"),
-    ],
-    ids=lambda value: repr(value[:30]),
-)
+WRONG = [
+    (b"", "empty"),
+    (b" \t", "empty"),
+    (b"\r", "empty"),
+    (b"[1]", "not a JSON object"),
+    (b"1", "not a JSON object"),
+    (b"null", "not a JSON object"),
+    (b'"{}"', "not a JSON object"),
+    (b"\xef\xbb\xbf{}", "byte order mark"),
+    (b"{} {}", "more than one"),
+    (b"{} null {}", "more than one"),
+    (b'{"a":1', "end of its JSON object"),
+    (b'{"a":1}]', "end of its JSON object"),
+    (b'{"a":tru}', "not valid JSON"),
+    (b'{"a":01}', "not valid JSON"),
+    (b"{'a':1}", "not valid JSON"),
+    (b'{"a":1,}', "not valid JSON"),
+    (b'{"a":"\t"}', "not valid JSON"),
+    (b'{"a":"\0"}', "not valid JSON"),
+    (b'{"a":"\\ud800"}', "not valid JSON"),
+    (b'{"\\udc00":1}', "not valid JSON"),
+    (b'{"a":"\xff"}', "UTF-8"),
+    (b'{"\xff":1}', "UTF-8"),
+    (b'{"a":1e400}', "too large for float64"),
+    (b'{"a":NaN}', "NaN"),
+    (b'{"a":[{"b":-Infinity}]}', "infinite"),
+    (b'{"a":1,"a":2}', "twice"),
+    (b'{"a":{"b":1,"\\u0062":2}}', "twice"),
+    (b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "deep"),
+    (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, "deep"),
+    (b'{"a":' + b"[" * 200 + b"]" * 200 + b"}", "deep"),
+    (b'{"a":"\\"","b":' + b"[" * 9000 + b"]" * 9000 + b"}", "deep"),
+]
+
+
 @pytest.mark.parametrize("schema", [None, pa.schema([("z", pa.int64())])], ids=["inferred", "given"])
-def test_what_is_wrong_with_a_line_is_said(line: bytes, problem: str, schema: pa.Schema | None) -> None:
-    lines = [b'{"z":1}'] * 5 + [line] + [b'{"z":2}'] * 5
-    error = failure(lines, schema)
-    assert error.place
-    assert error.place.partition(",")[0] == "line 6"
-    if schema is None:
-        assert problem in error.problem
-    assert len(str(error)) < 300
+def test_what_is_wrong_with_a_line_is_said(schema: pa.Schema | None) -> None:
+    for line, problem in WRONG:
+        error = failure([b'{"z":1}'] * 5 + [line] + [b'{"z":2}'] * 5, schema)
+        assert str(error.place).partition(",")[0] == "line 6", line[:30]
+        assert schema is not None or problem in error.problem
+        assert len(str(error)) < 300
 
 
-@pytest.mark.parametrize(
-    ("line", "field"),
-    [
-        (b'{"z":1,"a":1e400}', "a"),
-        (b'{"b":1e9,"a":[{"c":true,"d":-1e999}]}', "a[].d"),
-        (b'{"a":{"b":{"c":1e999}}}', "a.b.c"),
-    ],
-)
-def test_a_number_above_those_of_float64_names_its_field_and_is_kept_as_text(line: bytes, field: str) -> None:
-    error = failure([b'{"z":1}', line])
-    assert error.place == f"line 2, field {field!r}"
-    assert error.remedy == "give its field the type string with --schema"
-    top = field.partition("[")[0].partition(".")[0]
-    text = json.loads(line, parse_float=str, parse_int=str)
-    kinds = {"a": pa.string(), "a[].d": pa.list_(pa.struct([("c", pa.bool_()), ("d", pa.string())]))}
-    kinds["a.b.c"] = pa.struct([("b", pa.struct([("c", pa.string())]))])
-    schema = pa.schema([(name, kinds[field] if name == top else pa.string()) for name in text])
-    assert decode([line], schema).to_pylist() == [text]
+def test_a_number_above_those_of_float64_names_its_field_and_is_kept_as_text() -> None:
+    nested = pa.struct([("b", pa.struct([("c", pa.string())]))])
+    listed = pa.list_(pa.struct([("c", pa.bool_()), ("d", pa.string())]))
+    for line, field, kind in (
+        (b'{"z":1,"a":1e400}', "a", pa.string()),
+        (b'{"b":1e9,"a":[{"c":true,"d":-1e999}]}', "a[].d", listed),
+        (b'{"a":{"b":{"c":1e999}}}', "a.b.c", nested),
+    ):
+        error = failure([b'{"z":1}', line])
+        assert error.place == f"line 2, field {field!r}"
+        assert error.remedy == "give its field the type string with --schema"
+        text = json.loads(line, parse_float=str, parse_int=str)
+        schema = pa.schema([(name, kind if name == "a" else pa.string()) for name in text])
+        assert decode([line], schema).to_pylist() == [text]
 
 
 def test_a_number_above_those_of_float64_in_a_list_is_to_be_written_as_text() -> None:
@@ -137,15 +127,17 @@ def test_depth_is_counted_outside_of_texts() -> None:
 
 
 def test_depth_is_found_line_by_line() -> None:
-    deep = '{"a":' + "[" * 2100 + "]" * 2100 + "}"
-    flat = '{"a":[' + ",".join(["[[[{}]]]"] * 3000) + "]}"
-    quoted = json.dumps({"a": "[{" * 3000})
-    long = json.dumps({"a": "x" * 9000})
-    short = '{"a":[[[]]]}'
-    for order in ([deep], [flat, quoted, long, short], [long, short, deep, short, flat, deep, quoted] * 20):
-        lines = pa.array(["]", *(line + "\n" for line in order)], pa.large_string()).slice(1)
-        found = line_checks.find_deep(lines, view_offsets(lines))
-        assert found.tolist() == [row for row, line in enumerate(order) if line is deep]
+    deep = b'{"a":' + b"[" * 2100 + b"]" * 2100 + b"}"
+    flat = b'{"a":[' + b",".join([b"[[[{}]]]"] * 3000) + b"]}"
+    quoted = json.dumps({"a": "[{" * 3000}).encode()
+    long = json.dumps({"a": "x" * 9000}).encode()
+    short = b'{"a":[[[]]]}'
+    for order in ([deep], [flat, deep, long], [long, short, deep, short, flat, deep, quoted] * 20):
+        decoder = JsonDecoder(["in.jsonl"], pa.schema([("a", pa.string())]), 0, sets_bad_aside=True)
+        bad = decoder.observe(batch_of(order), 0, 0)
+        assert bad is not None
+        said = [at for at, reason in zip(bad.index.tolist(), bad.reasons, strict=True) if "deep" in reason]
+        assert said == [row for row, line in enumerate(order) if line is deep]
 
 
 def test_line_numbers_count_the_header_and_the_rows_before() -> None:

@@ -1,17 +1,19 @@
-"""Floats of a given type: no whole number is altered, at any depth and zeros are zeros whatever their exponents."""
+"""Floats and decimals of a given type: no whole number is altered, at any depth; zeros are zeros whatever their exponents."""
 
 from __future__ import annotations
 
 import json
 import math
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.effort import examples
+from tests.support.formats.decimal_tools import KINDS as DECIMAL_KINDS
 from tests.support.formats.json_decoding import decode, failure
 
 WIDTHS = {16: np.float16, 32: np.float32, 64: np.float64}
@@ -67,20 +69,25 @@ def test_numbers_with_a_point_or_an_exponent_are_rounded() -> None:
     assert [row["b"] for row in found] == [float(np.float16(one)) for one in (2049, 2049, 0.1)]
 
 
-@pytest.mark.parametrize(
-    ("name", "spelled"),
-    [("a", r"\u0061"), ("a/b", r"a\/b"), ('"', r"\""), ("\n", r"\n"), ("é.*", r"\u00E9.*"), ("é.*", "é.*")],
-)
-@pytest.mark.parametrize("space", ["", " \t\r"])
-def test_a_name_may_be_spelled_with_escapes(name: str, spelled: str, space: str) -> None:
-    line = f'{{"id":1,"{spelled}"{space}:{space}-16777217{space}}}'
-    error = failure([line.encode()], pa.schema([("id", pa.int8()), (name, pa.float32())]))
-    assert "-16777217, which float32 cannot hold exactly" in error.problem
+def test_a_name_may_be_spelled_with_escapes() -> None:
+    spellings = [
+        ("a", r"\u0061"),
+        ("a/b", r"a\/b"),
+        ('"', r"\""),
+        ("\n", r"\n"),
+        ("é.*", r"\u00E9.*"),
+        ("é.*", "é.*"),
+    ]
+    for (name, spelled), space in product(spellings, ["", " \t\r"]):
+        line = f'{{"id":1,"{spelled}"{space}:{space}-16777217{space}}}'
+        error = failure([line.encode()], pa.schema([("id", pa.int8()), (name, pa.float32())]))
+        assert "-16777217, which float32 cannot hold exactly" in error.problem
 
 
 NUMBERS = st.from_regex(r"-?(0|[1-9][0-9]{0,2})(\.[0-9]{1,3})?([eE][+-]?[0-9]{1,3})?", fullmatch=True)
 
 
+@settings(max_examples=examples(200))
 @given(st.lists(st.tuples(st.sampled_from(["0e", "0.0E+", "-0e"]), NUMBERS, st.text()), min_size=1))
 def test_zeros_with_any_exponent_are_zeros(rows: list[tuple[str, str, str]]) -> None:
     """Beside other numbers, and texts that look like zeros."""
@@ -94,3 +101,30 @@ def test_zeros_with_any_exponent_are_zeros(rows: list[tuple[str, str, str]]) -> 
     expected = [json.loads(line, parse_int=float) for line in lines]
     found = decode([line.encode() for line in lines]).to_pylist()
     assert [repr(row) for row in found] == [repr(row) for row in expected]
+
+
+DECIMAL_FORMS = {
+    "value": ("%s", lambda kind: kind, lambda value: value),
+    "list": ("[null, %s]", pa.list_, lambda value: value[1]),
+    "large list": ("[%s]", pa.large_list, lambda value: value[0]),
+    "struct": ('{"b": %s}', lambda kind: pa.struct([("b", kind)]), lambda value: value["b"]),
+}
+
+
+@given(
+    st.sampled_from([*DECIMAL_FORMS]),
+    st.sampled_from([*DECIMAL_KINDS, pa.decimal256(38, 37), pa.decimal256(60, 10)]),
+    st.integers(-(10**38) + 1, 10**38 - 1) | st.integers(-(10**5), 10**5),
+)
+def test_whole_numbers_fit_decimals_or_are_refused(form: str, kind: pa.DataType, number: int) -> None:
+    shape, make, unwrap = DECIMAL_FORMS[form]
+    line = f'{{"a": {shape % number}}}'.encode()
+    schema = pa.schema([("a", make(kind))])
+    if abs(number) * 10**kind.scale < 10**kind.precision:
+        table = decode([b"{}", line], schema)
+        assert table.schema == schema
+        assert unwrap(table["a"][1].as_py()) == number
+    else:
+        message = str(failure([b"{}", line], schema))
+        assert "line 2" in message
+        assert "field 'a" in message

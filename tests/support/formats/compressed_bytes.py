@@ -1,0 +1,77 @@
+"""Short ways to encode and read compressed bytes, and the libraries that read them alone."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+from typing import TYPE_CHECKING
+
+import lz4.frame
+import zstandard
+
+from recshuf.formats.compression import open_encoder, open_reader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from recshuf.formats.compression.readers import ByteReader
+
+TEXT = b"".join(b"line %d of some text\n" % (i * i) for i in range(300))
+
+
+class Trickle(io.BytesIO):
+    """Gives a few bytes at a time, as a pipe may."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        return super().read(min(size or 0, 3))
+
+
+def open_data(data: bytes, kind: str, *, trickle: bool = False) -> ByteReader:
+    return open_reader("in", Trickle(data) if trickle else io.BytesIO(data), kind)
+
+
+def read_all(data: bytes, kind: str, size: int = 1 << 16, *, trickle: bool = False) -> bytes:
+    reader, buffer, out = open_data(data, kind, trickle=trickle), memoryview(bytearray(size)), bytearray()
+    while count := reader.readinto(buffer):
+        out += buffer[:count]
+    assert reader.readinto(buffer) == 0
+    reader.close()
+    return bytes(out)
+
+
+def drain(reader: ByteReader) -> None:
+    buffer = memoryview(bytearray(1 << 20))
+    while reader.readinto(buffer):
+        pass
+
+
+def decompress(data: bytes, kind: str) -> bytes:
+    """Decompress with the library of the compression alone."""
+    if kind == "zstd":
+        with zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True) as reader:
+            return reader.read()
+    if kind == "lz4":
+        with lz4.frame.open(io.BytesIO(data)) as stream:
+            return bytes(stream.read())
+    return {"gzip": gzip.decompress, "bz2": bz2.decompress, "xz": lzma.decompress}[kind](data)
+
+
+def encode(data: bytes, kind: str, level: int | None = None) -> bytes:
+    encoder = open_encoder(kind, level)
+    assert encoder is not None
+    size = encoder.piece_bytes
+    begin = encoder.begin()
+    tasks = [encoder.prepare(memoryview(data)[at : at + size]) for at in range(0, len(data), size)]
+    encoded = [task() for task in reversed(tasks)]  # the order of the work must not matter
+    return begin + b"".join(reversed(encoded)) + encoder.end()
+
+
+def flip_bits(data: bytes) -> Iterator[bytes]:
+    """Yield copies with one bit flipped, one of five bits after the other."""
+    changed = bytearray(data)
+    for bit in range(0, 8 * len(data), 5):
+        changed[bit // 8] ^= 1 << bit % 8
+        yield bytes(changed)
+        changed[bit // 8] ^= 1 << bit % 8

@@ -5,19 +5,17 @@ from __future__ import annotations
 import os
 import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import h5py
 import numpy as np
 import pytest
 
 from recshuf.errors import InputError, UnavailableInputError
-from recshuf.formats.hdf5 import chunks as references
-from recshuf.formats.hdf5 import heap
 from recshuf.formats.hdf5.opening import close_file, open_file, reading
 from recshuf.interfaces import InputFile
 from tests.support.formats.hdf5_bytes import find, patch, write_chunks
-from tests.support.formats.hdf5_tools import open_source, read_all, read_values
+from tests.support.formats.hdf5_tools import copy_through, open_source, read_all, read_column, read_values
 from tests.support.formats.hostile_tools import TINY, refusal
 
 if TYPE_CHECKING:
@@ -27,63 +25,69 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("is_damaged", [False, True])
-def test_a_disk_that_fails_is_no_damage(tmp_path: Path, is_damaged: bool):
+@pytest.mark.parametrize("where", ["rows", "header"])
+def test_a_disk_that_fails_is_no_damage(tmp_path: Path, where: str, is_damaged: bool) -> None:
+    """Where a dataset is opened, h5py raises a `KeyError` in both cases."""
     path = tmp_path / "in.h5"
     with h5py.File(path, "w") as made:
         made.create_dataset("x", data=np.arange(300), chunks=(100,), fletcher32=True)
-        place = made["x"].id.get_chunk_info(1).byte_offset
+        chunk, header = made["x"].id.get_chunk_info(1).byte_offset, h5py.h5o.get_info(made["x"].id).addr
     if is_damaged:
-        patch(path, place, b"\xff")
+        patch(path, chunk if where == "rows" else header, b"\xff")
     file = open_file(InputFile(str(path), path))
-    dataset = file["x"]
+    dataset = file["x"] if where == "rows" else None
     if not is_damaged:
         with Path(os.devnull).open("wb") as unreadable:
             os.dup2(unreadable.fileno(), file.id.get_vfd_handle(), inheritable=False)
     with pytest.raises(InputError, match="cannot be read as HDF5") as caught, reading(str(path)):
-        dataset[150]
+        file["x"] if dataset is None else dataset[150]
     assert isinstance(caught.value, UnavailableInputError) != is_damaged
     close_file(file)
 
 
-@pytest.mark.parametrize("is_damaged", [False, True])
-def test_a_disk_that_fails_where_a_dataset_is_opened_is_no_damage(tmp_path: Path, is_damaged: bool):
-    """h5py raises a `KeyError` in both cases."""
-    path = tmp_path / "in.h5"
-    with h5py.File(path, "w") as made:
-        made["x"] = np.arange(300)
-        place = h5py.h5o.get_info(made["x"].id).addr
-    if is_damaged:
-        patch(path, place, b"\xff")
-    file = open_file(InputFile(str(path), path))
-    if not is_damaged:
-        with Path(os.devnull).open("wb") as unreadable:
-            os.dup2(unreadable.fileno(), file.id.get_vfd_handle(), inheritable=False)
-    with pytest.raises(InputError, match="cannot be read as HDF5") as caught, reading(str(path)):
-        file["x"]
-    assert isinstance(caught.value.__cause__, KeyError)
-    assert isinstance(caught.value, UnavailableInputError) != is_damaged
-    close_file(file)
+DAMAGES: dict[Callable[[Path], None], str] = {}
+CHUNKED = {"data": np.arange(300), "chunks": (100,)}
+DAMAGED_HEAP = r"heap of variable-length values at byte \d+ is damaged"
 
 
+def refused(said: str) -> Callable[[Callable[[Path], None]], Callable[[Path], None]]:
+    """Note what is said of a file with some damage."""
+
+    def note(damage: Callable[[Path], None]) -> Callable[[Path], None]:
+        DAMAGES[damage] = said
+        return damage
+
+    return note
+
+
+def write(path: Path, **options: Any) -> int:
+    """Write a dataset `x`, of 100 texts by default, and return the place of its second chunk, or of its rows."""
+    with h5py.File(path, "w") as file:
+        made = file.create_dataset("x", **options or {"data": ["variable length"] * 100})
+        return made.id.get_chunk_info(1).byte_offset if made.chunks else made.id.get_offset()
+
+
+@refused(r"dataset 'x': the chunk at \(100,\) has 1 bytes instead of 804")
 def damage_chunk_size(path: Path) -> None:
     """Let the index say that a chunk with a checksum has one byte: HDF5 would end the process."""
-    with h5py.File(path, "w") as file:
-        file.create_dataset("x", data=np.arange(300), chunks=(100,), fletcher32=True)
+    write(path, **CHUNKED, fletcher32=True)
     patch(path, find(path, (804).to_bytes(4, "little") + bytes(4) + (100).to_bytes(8, "little")), b"\1\0\0\0")
 
 
+@refused(r"dataset 'x': the chunk at \(100,\) ends at byte \d+, beyond the end")
 def damage_chunk_place(path: Path) -> None:
-    with h5py.File(path, "w") as file:
-        made = file.create_dataset("x", data=np.arange(300), chunks=(100,))
-        offset = made.id.get_chunk_info(1).byte_offset
-    patch(path, find(path, offset.to_bytes(8, "little")), (1 << 40).to_bytes(8, "little"))
+    offset = write(path, **CHUNKED)
+    end = path.stat().st_size - 799
+    patch(path, find(path, offset.to_bytes(8, "little")), end.to_bytes(8, "little"))
 
 
+@refused(r"dataset 'x': the chunk at \(0, 0\) has \d+ bytes instead of 1024")
 def damage_filter_mask(path: Path) -> None:
     """Let a chunk pass for one that is not compressed."""
     write_chunks(path, [zlib.compress(bytes(1024))], masks=1)
 
 
+@refused("checksum")
 def damage_chunk_index(path: Path) -> None:
     """Break the checksum of a B-tree, over which HDF5 falls when it reckons up an object."""
     with h5py.File(path, "w", libver="latest") as file:
@@ -92,35 +96,34 @@ def damage_chunk_index(path: Path) -> None:
     patch(path, place + 14, bytes([path.read_bytes()[place + 14] ^ 1]))
 
 
+@refused(DAMAGED_HEAP)
 def damage_heap(path: Path) -> None:
     """Zero half of a heap, as a lost sector would: HDF5 would walk on the spot forever."""
-    with h5py.File(path, "w") as file:
-        file["x"] = ["variable length"] * 100
+    write(path)
     patch(path, find(path, b"GCOL") + 1024, bytes(2048))
 
 
+@refused(DAMAGED_HEAP)
 def damage_heap_sizes(path: Path) -> None:
     """Let an object seem longer, so that what follows is taken from inside of others."""
     with h5py.File(path, "w") as file:
-        made = file.create_dataset("x", (100,), h5py.vlen_dtype("i8"))
-        for row in range(100):
-            made[row] = [0, 0, 0]
+        file.create_dataset("x", (100,), h5py.vlen_dtype("i8"))[:] = np.zeros(3, "i8")
     place = find(path, b"GCOL")
     assert path.read_bytes()[place + 24] == 24
     patch(path, place + 24, b"\x20")
 
 
+@refused(DAMAGED_HEAP)
 def damage_heap_index(path: Path) -> None:
     """Let an object pass for free space, after which a walk is out of step."""
-    with h5py.File(path, "w") as file:
-        file["x"] = ["variable length"] * 100
+    write(path)
     patch(path, find(path, b"GCOL") + 16 + 32 * 50, b"\0")
 
 
+@refused(DAMAGED_HEAP)
 def damage_heap_end(path: Path) -> None:
     """Let the last object reach over the end of its heap."""
-    with h5py.File(path, "w") as file:
-        file["x"] = ["variable length"]
+    write(path, data=["variable length"])
     patch(path, find(path, b"GCOL") + 24, (4096).to_bytes(8, "little"))
 
 
@@ -131,6 +134,7 @@ def write_scales(path: Path) -> None:
         file["x"].dims[0].attach_scale(file["t"])
 
 
+@refused("a type of variable length is damaged")
 def damage_scales(path: Path) -> None:
     """Give the list of scales a kind of variable length that there is not."""
     write_scales(path)
@@ -139,20 +143,22 @@ def damage_scales(path: Path) -> None:
     patch(path, name + 17, b"\4")
 
 
+@refused("a dimension scale is damaged")
 def damage_scale_mark(path: Path) -> None:
     write_scales(path)
     patch(path, find(path, b"DIMENSION_SCALE\0") + 2, b"\0")
 
 
+@refused("rows 0 to 300 of dataset 'x': cannot be read")
 def damage_shuffle(path: Path) -> None:
     """Let bytes have been shuffled for another size of elements."""
-    with h5py.File(path, "w") as file:
-        file.create_dataset("x", data=np.arange(300), chunks=(100,), compression=4, shuffle=True)
+    write(path, **CHUNKED, compression=4, shuffle=True)
     name = find(path, b"shuffle\0")
     assert path.read_bytes()[name + 8 : name + 16] == b"\x08" + bytes(7)
     patch(path, name + 8, b"\0")
 
 
+@refused(DAMAGED_HEAP)
 def damage_attribute_heap(path: Path) -> None:
     with h5py.File(path, "w") as file:
         file["x"] = np.arange(3)
@@ -160,29 +166,10 @@ def damage_attribute_heap(path: Path) -> None:
     patch(path, find(path, b"GCOL") + 16, bytes(4080))
 
 
+@refused(r"row 70 of dataset 'x': 2147483647 bytes are more than")
 def damage_length(path: Path) -> None:
     """Let a value claim gigabytes, which HDF5 would reserve before it looks."""
-    with h5py.File(path, "w") as file:
-        made = file.create_dataset("x", data=["variable length"] * 100)
-        offset = made.id.get_offset()
-    patch(path, offset + 16 * 70, b"\xff\xff\xff\x7f")
-
-
-DAMAGES: dict[Callable[[Path], None], str] = {
-    damage_chunk_size: r"dataset 'x': the chunk at \(100,\) has 1 bytes instead of 804",
-    damage_chunk_place: r"dataset 'x': the chunk at \(100,\) ends at byte \d+, beyond the end",
-    damage_filter_mask: r"dataset 'x': the chunk at \(0, 0\) has \d+ bytes instead of 1024",
-    damage_chunk_index: "checksum",
-    damage_heap: r"heap of variable-length values at byte \d+ is damaged",
-    damage_heap_sizes: r"heap of variable-length values at byte \d+ is damaged",
-    damage_heap_index: r"heap of variable-length values at byte \d+ is damaged",
-    damage_heap_end: r"heap of variable-length values at byte \d+ is damaged",
-    damage_scales: "a type of variable length is damaged",
-    damage_scale_mark: "a dimension scale is damaged",
-    damage_shuffle: "rows 0 to 300 of dataset 'x': cannot be read",
-    damage_attribute_heap: r"heap of variable-length values at byte \d+ is damaged",
-    damage_length: r"row 70 of dataset 'x': 2147483647 bytes are more than",
-}
+    patch(path, write(path) + 16 * 70, b"\xff\xff\xff\x7f")
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -195,60 +182,66 @@ def test_damage_that_hdf5_would_not_survive_is_found_before(
         read_limited(tmp_path / "in.h5")
 
 
-def read_limited(path: Path) -> None:
-    for fragment in open_source(path).fragments(0, 1 << 16, 1 << 20):
+def read_limited(path: Path, most_bytes: int = 1 << 20) -> None:
+    for fragment in open_source(path).fragments(0, 1 << 16, most_bytes):
         list(fragment.batches())
 
 
-@pytest.fixture
-def no_small_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave the heaps to the checks of references, as in large files."""
-    monkeypatch.setattr(heap, "SMALL_FILE_BYTES", 0)
-    monkeypatch.setattr(references, "SMALL_FILE_BYTES", 0)
+# Heaps of large files, of which only those are checked that references lead to
 
 
-@pytest.mark.usefixtures("no_small_files")
+def enlarge(path: Path) -> None:
+    """Add a dataset of 5 MB with a row for each one of `x`."""
+    with h5py.File(path, "a") as file:
+        file["pad"] = np.ones((len(file["x"]), 5_000_000 // len(file["x"])), "u1")
+
+
 @pytest.mark.parametrize(
     "damage", [damage_heap, damage_heap_sizes, damage_heap_index, damage_heap_end, damage_length]
 )
 def test_damaged_heaps_are_found_by_references_too(tmp_path: Path, damage: Callable[[Path], None]) -> None:
     damage(tmp_path / "in.h5")
-    with pytest.raises(InputError, match=f"{DAMAGES[damage]}"):
-        read_limited(tmp_path / "in.h5")
+    enlarge(tmp_path / "in.h5")
+    with pytest.raises(InputError, match=DAMAGES[damage]):
+        read_limited(tmp_path / "in.h5", 8 << 20)
 
 
-@pytest.mark.usefixtures("no_small_files")
 def test_references_that_lead_nowhere_are_found(tmp_path: Path) -> None:
     for address in (8, 1 << 20, 1 << 63, (1 << 64) - 1):
-        with h5py.File(tmp_path / "in.h5", "w", userblock_size=512) as file:
+        path = tmp_path / f"{address}.h5"
+        with h5py.File(path, "w", userblock_size=512) as file:
             made = file.create_dataset("x", data=["variable length"] * 100)
             offset = made.id.get_offset()
-        patch(tmp_path / "in.h5", offset + 16 * 70 + 4, address.to_bytes(8, "little"))
-        with pytest.raises(InputError, match=r"rows 0 to 100 of dataset 'x'.*heap of variable-length values"):
-            read_limited(tmp_path / "in.h5")
+        enlarge(path)
+        patch(path, offset + 16 * 70 + 4, address.to_bytes(8, "little"))
+        with pytest.raises(
+            InputError, match=r"rows \d+ to \d+ of dataset 'x'.*heap of variable-length values"
+        ):
+            read_limited(path, 8 << 20)
 
 
-@pytest.mark.usefixtures("no_small_files")
-@pytest.mark.parametrize("userblock", [0, 512])
 @pytest.mark.parametrize(
-    "options", [{}, {"chunks": (30,)}, {"chunks": (9,), "compression": 1, "shuffle": True}]
+    ("userblock", "options"), [(0, {}), (512, {"chunks": (9,), "compression": 1, "shuffle": True})]
 )
 def test_heaps_with_holes_are_no_damage(tmp_path: Path, userblock: int, options: dict[str, object]) -> None:
     """Values that were written over, and such of zeros, which look like free space."""
     rng = np.random.default_rng(userblock)
     with h5py.File(tmp_path / "in.h5", "w", userblock_size=userblock) as file:
-        numbers = file.create_dataset("n", (100,), h5py.vlen_dtype("i8"), **options)
+        numbers = file.create_dataset("x", (100,), h5py.vlen_dtype("i8"), **options)
         texts = file.create_dataset("t", (100,), h5py.string_dtype(), **options)
         for row, most in zip(rng.integers(0, 100, 300), rng.choice([3, 50, 3000], 300), strict=True):
             numbers[row] = np.zeros(rng.integers(0, most), "i8")
             texts[row] = "x" * int(rng.integers(0, most))
             file.attrs[f"a{row % 7}"] = texts[row]
-        expected = {"n": read_values(numbers), "t": read_values(texts)}
-    source = open_source(tmp_path / "in.h5")
-    for block_bytes in (1000, 1 << 20):
-        batches = read_all(source, block_bytes)
-        for name, values in expected.items():
-            assert [each for batch in batches for each in batch.column(name).to_pylist()] == values
+        expected = {"x": read_values(numbers), "t": read_values(texts)}
+    for is_large in (False, True):
+        if is_large:
+            enlarge(tmp_path / "in.h5")
+        source = open_source(tmp_path / "in.h5", datasets=("x", "t"))
+        for block_bytes in (1000, 1 << 20):
+            batches = read_all(source, block_bytes)
+            for name, values in expected.items():
+                assert [each for batch in batches for each in batch.column(name).to_pylist()] == values
 
 
 def test_a_file_cut_off_anywhere_is_refused(tmp_path: Path) -> None:
@@ -257,7 +250,127 @@ def test_a_file_cut_off_anywhere_is_refused(tmp_path: Path) -> None:
         file.create_dataset("y", data=np.arange(500), chunks=(100,), compression=1)
         file["z"] = ["text"] * 500
     whole = (tmp_path / "whole.h5").read_bytes()
-    for size in [*range(0, len(whole), 97), len(whole) - 1]:
+    for size in [*range(0, len(whole), 397), len(whole) - 1]:
         (tmp_path / "in.h5").write_bytes(whole[:size])
         with pytest.raises(InputError, match=r"in\.h5: "):
             open_source(tmp_path / "in.h5")
+
+
+# Chunks
+
+
+def change_chunk(path: Path, change: Callable[[bytes], bytes], row: int = 0) -> None:
+    with h5py.File(path, "a") as file:
+        offset = (row, *(0 for _ in file["x"].shape[1:]))
+        mask, stored = file["x"].id.read_direct_chunk(offset)
+        file["x"].id.write_direct_chunk(offset, change(stored), mask)
+
+
+CHANGES: tuple[Callable[[bytes], bytes], ...] = (
+    lambda stored: stored[:-3],
+    lambda stored: stored[:20] + bytes([stored[20] ^ 1]) + stored[21:],
+    lambda _: b"12345",
+)
+CHECKED = {"shuffle": True, "fletcher32": True}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"compression": 1}, *({"compression": name} | CHECKED for name in ("gzip", "lzf", 32015)), CHECKED],
+    ids=lambda options: str(options.get("compression")),
+)
+def test_damaged_chunks_are_refused_by_name(tmp_path: Path, options: dict[str, Any]) -> None:
+    pytest.importorskip("hdf5plugin")
+    for number, change in enumerate(CHANGES):
+        path = tmp_path / f"{number}.h5"
+        with h5py.File(path, "w") as file:
+            file.create_dataset("x", data=np.arange(800.0).reshape(40, 20), chunks=(7, 8), **options)
+        change_chunk(path, change, 7)
+        with pytest.raises(InputError, match=r"\d\.h5: .*'x'") as caught:
+            read_all(open_source(path))
+        assert "NoneType" not in str(caught.value)
+
+
+LZF_RUN = b"\x1f" + bytes(32)
+"""32 zeros, as they are."""
+
+
+@pytest.mark.parametrize(
+    ("stored", "said"),
+    [
+        (LZF_RUN, "of 64 bytes inflates to 32 bytes"),
+        (3 * LZF_RUN, "of 64 bytes inflates to more"),
+        (2 * LZF_RUN + b"\x20\x00", "of 64 bytes inflates to more"),
+        (LZF_RUN + b"\x1f", "cannot be read"),
+        (b"\x20\xff" + LZF_RUN, "cannot be read"),
+    ],
+)
+def test_an_lzf_chunk_must_fill_its_size(tmp_path: Path, stored: bytes, said: str) -> None:
+    """HDF5 takes what lies behind a short one in memory for data."""
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        made = file.create_dataset("x", (8,), "f8", chunks=(8,), compression="lzf")
+        made.id.write_direct_chunk((0,), 2 * LZF_RUN)
+    assert read_column(tmp_path / "in.h5") == bytes(64)
+    change_chunk(tmp_path / "in.h5", lambda _: stored)
+    with pytest.raises(
+        InputError, match=f"{said}.*rows 0 to 8 of dataset 'x'|rows 0 to 8 of dataset 'x'.*{said}"
+    ):
+        read_all(open_source(tmp_path / "in.h5"))
+
+
+@pytest.mark.parametrize(
+    ("held", "options"), [(0, {}), (1, {"shuffle": True}), (1023, {"fletcher32": True}), (1025, {})]
+)
+def test_a_compressed_chunk_must_fill_its_size(tmp_path: Path, held: int, options: dict[str, bool]) -> None:
+    """HDF5 itself hands out whatever lies behind a chunk in memory."""
+    zstandard = pytest.importorskip("zstandard")
+    for code, compress in ((1, zlib.compress), (32015, zstandard.compress)):
+        stored = [compress(bytes(size)) for size in (1024, held)]
+        if options.get("fletcher32"):
+            stored = [each + fletcher32(each) for each in stored]
+        path = write_chunks(tmp_path / "in.h5", stored, compression=code, **options)
+        with pytest.raises(InputError, match=r"'x'.*a chunk of 1024 bytes inflates to|dataset 'x'"):
+            read_all(open_source(path))
+        change_chunk(path, lambda _, whole=stored[0]: whole, 64)
+        assert read_column(path) == bytes(2048)
+
+
+def fletcher32(stored: bytes) -> bytes:
+    """Return Fletcher's checksum, word by word."""
+    first = second = 0
+    for place in range(0, len(stored), 2):
+        first = (first + int.from_bytes(stored[place : place + 2].ljust(2, b"\0"), "big")) % 65535
+        second = (second + first) % 65535
+    return (second << 16 | first).to_bytes(4, "little")
+
+
+@pytest.mark.parametrize(
+    ("size", "value"), [(1, None), (2, 255), (255, None), (256, 0), (255, 255), (70_001, None)]
+)
+def test_checksums_are_those_of_hdf5(tmp_path: Path, size: int, value: int | None) -> None:
+    """What HDF5 writes is read, what is written HDF5 writes alike, and a flipped bit is found."""
+    data = np.random.default_rng(size).integers(0, 256, size, np.uint8) if value is None else value
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        made = file.create_dataset("x", (size,), "u1", chunks=(size,), fletcher32=True, compression=1)
+        made[:] = data
+        stored = made.id.read_direct_chunk((0,))[1]
+        plain = file.create_dataset("y", data=made[:], chunks=(size,), fletcher32=True)
+        bare = plain.id.read_direct_chunk((0,))[1]
+    assert read_column(tmp_path / "in.h5") == bare[:-4]
+    copy_through(tmp_path / "in.h5", tmp_path / "out.h5")
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert file["y"].id.read_direct_chunk((0,))[1] == bare
+    for place in {0, len(stored) // 2, len(stored) - 1}:
+        wrong = bytes(byte ^ (at == place) for at, byte in enumerate(stored))
+        change_chunk(tmp_path / "in.h5", lambda _, wrong=wrong: wrong)
+        with pytest.raises(InputError, match="dataset 'x'"):
+            read_all(open_source(tmp_path / "in.h5"))
+
+
+def test_what_follows_a_stream_is_passed_over(tmp_path: Path) -> None:
+    """As HDF5 does."""
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        made = file.create_dataset("x", data=np.arange(7), chunks=(7,), compression=1)
+        raw = made[:].tobytes()
+        made.id.write_direct_chunk((0,), zlib.compress(raw) + b"more")
+    assert read_column(tmp_path / "in.h5") == raw

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import h5py
 import numpy as np
-from h5py import h5d, h5p, h5s, h5t
+from h5py import h5d, h5g, h5p, h5s, h5t
 
 from recshuf.formats.hdf5 import FORMAT
 from recshuf.interfaces import InputFile, ReadOptions, Source, WriteOptions
@@ -96,3 +97,84 @@ def read_raw(dataset: h5py.Dataset) -> bytes:
 def read_values(dataset: h5py.Dataset) -> list[bytes]:
     """Return the bytes of each variable-length value of a dataset."""
     return [each if isinstance(each, bytes) else each.tobytes() for each in dataset[()].ravel()]
+
+
+def read_column(path: Path, block_bytes: int = 1 << 20) -> bytes:
+    """Return the bytes of the first dataset of the record, as recshuf reads them."""
+    batches = read_all(open_source(path), block_bytes)
+    return b"".join(value for batch in batches for value in batch.column(0).to_pylist())
+
+
+def read_grown(path: Path) -> dict[str, bytes]:
+    """Return the bytes of datasets after they have grown in all directions: what chunks hold beyond their edges."""
+    with h5py.File(path, "a") as file:
+        for each in file.values():
+            each.resize([width + 5 for width in each.shape])
+        return {name: read_raw(each) for name, each in file.items()}
+
+
+def outline(path: Path, *records: str) -> dict[str, Any]:
+    """Return all that a file holds, by path and in order, but for the rows of datasets of the record.
+
+    Objects of several paths are told once; named types, and datasets that are scales, by their paths.
+    """
+    with h5py.File(path) as file:
+        paths: dict[int, str] = {_place_of(file.id): "/"}
+        links: dict[str, Any] = {}
+        _walk(file, "", paths, links)
+        return {name: _describe(found, paths, name in records) for name, found in {"": file, **links}.items()}
+
+
+def _place_of(found: Any) -> int:
+    low, high = h5g.get_objinfo(found, b".").objno
+    return low | high << 32
+
+
+def _walk(group: h5py.Group, prefix: str, paths: dict[int, str], links: dict[str, Any]) -> None:
+    for name in group:
+        link, path = group.get(name, getlink=True), prefix + name
+        links[path] = f"{type(link).__name__} {getattr(link, 'path', '')}"
+        if isinstance(link, h5py.HardLink):
+            place = _place_of(group[name].id)
+            links[path] = f"also {paths[place]}" if place in paths else group[name]
+            if paths.setdefault(place, path) == path and isinstance(group[name], h5py.Group):
+                _walk(group[name], path + "/", paths, links)
+
+
+def _describe(found: Any, paths: dict[int, str], is_record: bool) -> Any:
+    if isinstance(found, str):
+        return found
+    attributes = [(key, _describe_attribute(found, key, paths)) for key in found.attrs]
+    if isinstance(found, h5py.Group):
+        return "group", found.id.get_create_plist().get_link_creation_order(), attributes
+    if isinstance(found, h5py.Datatype):
+        return "type", found.id.encode(), attributes
+    scales = (
+        [[paths[_place_of(scale.id)] for scale in axis.values()] for axis in found.dims]
+        if found.shape
+        else []
+    )
+    plist = found.id.get_create_plist()
+    storage = plist.get_layout(), found.chunks, found.maxshape, _list_filters(plist), found.fillvalue
+    kept = () if is_record else (found.shape, storage, _list_values(found[()]))
+    return "dataset", _describe_type(found.id.get_type(), paths), scales, attributes, repr(kept)
+
+
+def _describe_attribute(found: Any, key: str, paths: dict[int, str]) -> Any:
+    if key in ("DIMENSION_LIST", "REFERENCE_LIST"):
+        return None  # references, told as scales
+    return _describe_type(found.attrs.get_id(key).get_type(), paths), repr(_list_values(found.attrs[key]))
+
+
+def _describe_type(tid: h5t.TypeID, paths: dict[int, str]) -> Any:
+    return paths[_place_of(tid)] if tid.committed() else tid.encode()
+
+
+def _list_values(values: Any) -> Any:
+    if not isinstance(values, np.ndarray):
+        return values
+    return values.tolist() if values.dtype.hasobject else hashlib.sha256(values.tobytes()).hexdigest()
+
+
+def _list_filters(plist: h5p.PropDCID) -> list[Any]:
+    return [plist.get_filter(index) for index in range(plist.get_nfilters())]

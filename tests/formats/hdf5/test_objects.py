@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import struct
-import threading
-from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +11,9 @@ import h5py
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from recshuf.errors import InputError
 from recshuf.formats.hdf5 import FORMAT
-from recshuf.formats.hdf5.types import parse_node
 from recshuf.interfaces import InputFile, ReadOptions, Stamp
 from recshuf.storage.reading import read_ahead
 from recshuf.storage.reading.objects import ObjectFile
@@ -39,27 +34,17 @@ NODE_BYTES = 24 + 64 * 8 + 65 * (8 + 8 * 3)  # two axes, and one for the bytes o
 
 
 class FileStore:
-    """A store of one object, which is a local file.
-
-    Parameters
-    ----------
-    at_once
-        Requests for bytes that begin at these places wait for each other.
-    """
+    """A store of one object, which is a local file."""
 
     is_bound = True
 
-    def __init__(self, path: Path, at_once: Sequence[int] = ()) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
         self.requests = Requests()
         self.ranges: list[tuple[int, int]] = []
-        self._at_once = at_once
-        self._barrier = threading.Barrier(max(1, len(at_once)), timeout=60)
 
     def get(self, key: str, begin: int, end: int, stamp: Stamp) -> bytes:
         self.ranges.append((begin, end))
-        if begin in self._at_once:
-            self._barrier.wait()
         with self.path.open("rb") as file:
             file.seek(begin)
             return file.read(end - begin)
@@ -91,26 +76,28 @@ STORAGES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", STORAGES)
 @pytest.mark.parametrize("libver", ["earliest", "latest"])
-def test_rows_are_those_of_the_file(tmp_path: Path, name: str, libver: str) -> None:
+def test_rows_are_those_of_the_file(tmp_path: Path, libver: str) -> None:
+    """Also of chunks that were never written, and with values of variable length, whose heaps are checked."""
     with h5py.File(tmp_path / "in.h5", "w", libver=libver) as file:
-        file.create_dataset("x", data=make_rows(), **STORAGES[name])
-        file.create_dataset("n", data=np.arange(ROWS))
-    expected = read_all(open_source(tmp_path / "in.h5"))
-    assert pa.Table.from_batches(read_all(open_object(FileStore(tmp_path / "in.h5")))).equals(
-        pa.Table.from_batches(expected)
-    )
-
-
-def test_chunks_that_were_never_written_hold_the_fill_value(tmp_path: Path) -> None:
-    with h5py.File(tmp_path / "in.h5", "w") as file:
-        made = file.create_dataset("x", (ROWS, CHUNK[1]), "u1", chunks=CHUNK, fillvalue=7)
+        for number, (name, options) in enumerate(STORAGES.items()):
+            file.create_dataset(name, data=make_rows(number), **options)
+        made = file.create_dataset("unwritten", (ROWS, CHUNK[1]), "u1", chunks=CHUNK, fillvalue=7)
         made[:100] = made[2_000:2_100] = 3
-    expected = read_all(open_source(tmp_path / "in.h5"))
-    assert pa.Table.from_batches(read_all(open_object(FileStore(tmp_path / "in.h5")))).equals(
-        pa.Table.from_batches(expected)
-    )
+        file["text"] = [f"{number}" * (number % 9) for number in range(ROWS)]
+    for names in ((*STORAGES, "unwritten"), ("text",)):
+        check_rows(tmp_path / "in.h5", 1 << 28, names)
+
+
+def check_rows(
+    path: Path, cache_bytes: int, datasets: tuple[str, ...] | None = None
+) -> list[tuple[int, int]]:
+    """Check that the rows of an object are those of the file, and return the ranges that were requested."""
+    store = FileStore(path)
+    found = read_all(open_object(store, cache_bytes, datasets), cache_bytes // 3)
+    expected = read_all(open_source(path, datasets=datasets))
+    assert pa.Table.from_batches(found).equals(pa.Table.from_batches(expected))
+    return store.ranges
 
 
 def find_nodes(path: Path) -> list[tuple[int, bytes]]:
@@ -118,23 +105,6 @@ def find_nodes(path: Path) -> list[tuple[int, bytes]]:
     content = path.read_bytes()
     found = re.finditer(rb"TREE\x01", content)
     return [(one.start(), content[one.start() : one.start() + NODE_BYTES]) for one in found]
-
-
-def test_nodes_of_an_index_are_fetched_at_once(tmp_path: Path) -> None:
-    with h5py.File(tmp_path / "in.h5", "w") as file:
-        file.create_dataset("x", data=make_rows(rows=20_000), chunks=(64, 1_000))
-    nodes = find_nodes(tmp_path / "in.h5")
-    inner = [node for _, node in nodes if node[5]]
-    leaves = [place for place, node in nodes if not node[5]]
-    assert len(inner) == 1
-    assert 3 <= len(leaves) <= 8
-    root = parse_node(memoryview(inner[0]))
-    assert root is not None
-    assert (root.level, root.is_root, root.axes) == (1, True, 3)
-    assert sorted(root.children) == leaves
-    apart = [place for before, place in pairwise([0, *leaves]) if place - before > 1 << 20]
-    assert len(apart) > 2
-    open_object(FileStore(tmp_path / "in.h5", at_once=apart))
 
 
 # Requests, with parts of a sixteenth of their sizes
@@ -164,24 +134,14 @@ def write_images(path: Path, **options: Any) -> int:
     return path.stat().st_size
 
 
-def check_rows(
-    path: Path, cache_bytes: int, datasets: tuple[str, ...] | None = None
-) -> list[tuple[int, int]]:
-    """Check that the rows of an object are those of the file, and return the ranges that were requested."""
-    store = FileStore(path)
-    found = read_all(open_object(store, cache_bytes, datasets), cache_bytes // 3)
-    expected = read_all(open_source(path, datasets=datasets))
-    assert pa.Table.from_batches(found).equals(pa.Table.from_batches(expected))
-    return store.ranges
-
-
 def count_bytes(ranges: Sequence[tuple[int, int]]) -> int:
     return sum(end - begin for begin, end in ranges)
 
 
 @pytest.mark.usefixtures("small_parts")
-@pytest.mark.parametrize("options", [{}, {"compression": "gzip", "compression_opts": 1}])
-@pytest.mark.parametrize("cache_bytes", [6 << 20, 64 << 20])
+@pytest.mark.parametrize(
+    ("options", "cache_bytes"), [({}, 6 << 20), ({"compression": "gzip", "compression_opts": 1}, 64 << 20)]
+)
 def test_a_file_takes_few_more_requests_than_it_has_parts(
     tmp_path: Path, options: dict[str, Any], cache_bytes: int
 ) -> None:
@@ -208,15 +168,6 @@ def test_chunks_in_another_order_are_not_read_ahead(tmp_path: Path) -> None:
     assert count_bytes(check_rows(tmp_path / "in.h5", 4 << 20)) <= 4 * images.nbytes
 
 
-@pytest.mark.usefixtures("small_parts")
-def test_many_datasets_are_read_at_once(tmp_path: Path) -> None:
-    images = make_images()
-    with h5py.File(tmp_path / "in.h5", "w") as file:
-        for column in range(12):
-            file[f"{column}"] = images[:, column::12].copy()
-    assert count_bytes(check_rows(tmp_path / "in.h5", 6 << 20)) <= 1.1 * images.nbytes
-
-
 # Damage of an index that is checked as rows are read
 
 
@@ -237,8 +188,7 @@ def read_object(path: Path) -> None:
     read_all(open_object(FileStore(path)), 1 << 16)
 
 
-@pytest.mark.parametrize("chunk_rows", [16, 2])
-@pytest.mark.parametrize("number", [0, 1, 500, -1])
+@pytest.mark.parametrize(("chunk_rows", "number"), [(16, 0), (16, -1), (2, 500)])
 @pytest.mark.parametrize(
     ("field", "value"), [(slice(0, 4), b"\x11\0\0\0"), (slice(32, 40), bytes(5) + b"\1\0\0")]
 )
@@ -266,21 +216,3 @@ def test_a_damaged_node_is_refused(tmp_path: Path, place: int) -> None:
         InputError, match=r"dataset 'x': cannot be read as HDF5 \(the node of an index at byte \d+ is damaged"
     ):
         read_object(path)
-
-
-@pytest.mark.parametrize("libver", ["earliest", "latest"])
-@pytest.mark.parametrize("shape", [(9,), (9, 9), (9, 9, 9)])
-def test_leaves_have_no_children(tmp_path: Path, shape: tuple[int, ...], libver: str) -> None:
-    with h5py.File(tmp_path / "in.h5", "w", libver=libver) as file:
-        file.create_dataset("x", shape, chunks=(3,) * len(shape), data=np.ones(shape))
-    content = (tmp_path / "in.h5").read_bytes()
-    for place in range(len(content) - 1):
-        node = parse_node(memoryview(content)[place:])
-        assert node is None or node.level == 0
-
-
-@given(st.binary(max_size=3_000), st.integers(1, 255))
-def test_any_bytes_are_some_children_or_none(content: bytes, level: int) -> None:
-    node = b"TREE\x01" + bytes([level]) + content
-    found = parse_node(memoryview(node))
-    assert found is None or len(found.children) <= 64

@@ -1,0 +1,360 @@
+"""Rows from HDF5 to HDF5: every type, chunk and filter, bit for bit, as HDF5 itself reads them."""
+
+from __future__ import annotations
+
+from itertools import accumulate, cycle
+from typing import TYPE_CHECKING, Any
+
+import h5py
+import numpy as np
+import pytest
+from h5py import h5d, h5p, h5s, h5t, h5z
+
+import recshuf
+from tests.support.formats.format_tools import cut_batch, merge_batches
+from tests.support.formats.hdf5_tools import (
+    LONGEST,
+    copy_through,
+    create_raw,
+    open_source,
+    read_all,
+    read_column,
+    read_grown,
+    read_raw,
+    read_values,
+    write_shard,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+def numpy_type(dtype: Any) -> Callable[[], h5t.TypeID]:
+    return lambda: h5t.py_create(np.dtype(dtype), logical=True)
+
+
+def make_string(padding: int, charset: int) -> h5t.TypeID:
+    tid = h5t.C_S1.copy()
+    tid.set_size(7)
+    tid.set_strpad(padding)
+    tid.set_cset(charset)
+    return tid
+
+
+def make_opaque() -> h5t.TypeID:
+    tid = h5t.create(h5t.OPAQUE, 5)
+    tid.set_tag(b"five bytes")
+    return tid
+
+
+def make_narrow_integer() -> h5t.TypeID:
+    tid = h5t.STD_I32LE.copy()
+    tid.set_precision(20)
+    tid.set_offset(3)
+    return tid
+
+
+TYPES: dict[str, Callable[[], h5t.TypeID]] = {
+    **{
+        code: numpy_type(code)
+        for code in ("f2", "f4", ">f8", "i1", ">u2", "u8", "c8", ">c16", "?", "g", "S3")
+    },
+    "compound with padding": numpy_type(np.dtype([("a", "u1"), ("b", ">f8"), ("c", "S3", (2,))], align=True)),
+    "array": lambda: h5t.array_create(h5t.STD_U16BE, (2, 3)),
+    "bitfield": lambda: h5t.STD_B16LE.copy(),
+    "time": lambda: h5t.UNIX_D32BE.copy(),
+    "enum": numpy_type(h5py.enum_dtype({"red": 1, "green": -2}, "i2")),
+    "opaque": make_opaque,
+    "null-padded": lambda: make_string(h5t.STR_NULLPAD, h5t.CSET_ASCII),
+    "null-terminated": lambda: make_string(h5t.STR_NULLTERM, h5t.CSET_UTF8),
+    "space-padded": lambda: make_string(h5t.STR_SPACEPAD, h5t.CSET_ASCII),
+    "narrow integer": make_narrow_integer,
+}
+
+
+@pytest.mark.parametrize(
+    ("chunk_rows", "row_shape"), [(0, ()), (1, (3,)), (16, (2, 1, 2)), (1000, (0,)), (0, (2, 0)), (7, ())]
+)
+def test_every_fixed_type_passes_bit_for_bit(tmp_path: Path, row_shape: tuple[int, ...], chunk_rows: int):
+    path = tmp_path / "in.h5"
+    with h5py.File(path, "w") as file:
+        raw = {
+            name: create_raw(file, name, make(), (100, *row_shape), seed, chunk_rows)
+            for seed, (name, make) in enumerate(TYPES.items())
+        }
+    out = copy_through(path, tmp_path / "out.h5", block_bytes=1000)
+    with h5py.File(path) as before, h5py.File(out) as after:
+        for name, make in TYPES.items():
+            assert read_raw(before[name]) == raw[name], "the test's own file"
+            assert read_raw(after[name]) == raw[name]
+            assert after[name].shape == (100, *row_shape)
+            assert after[name].id.get_type().equal(make())
+            assert after[name].maxshape[0] is None
+        assert after["opaque"].id.get_type().get_tag() == b"five bytes"
+        assert h5py.check_enum_dtype(after["enum"].dtype) == {"red": 1, "green": -2}
+
+
+STRINGS = [b"plain", b"", "gr\u00fc\u00dfe".encode(), b"\xff\xfe invalid", b"x" * 100_000, b"last"]
+
+
+@pytest.mark.parametrize(("charset", "block_bytes"), [("ascii", 10), ("utf-8", 1000), ("utf-8", 1 << 20)])
+def test_variable_length_strings_keep_their_bytes(tmp_path: Path, charset: str, block_bytes: int) -> None:
+    strings = STRINGS * 60
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file.create_dataset("s", data=strings, dtype=h5py.string_dtype(charset), chunks=(7,))
+    with h5py.File(copy_through(tmp_path / "in.h5", tmp_path / "out.h5", block_bytes=block_bytes)) as after:
+        assert read_values(after["s"]) == strings
+        assert h5py.check_string_dtype(after["s"].dtype).encoding == charset
+
+
+ELEMENTS = ["<i4", ">i4", "f2", ">f8", "?", "c16", "g", "S3", [("a", "u1"), ("b", ">i8")], "enum"]
+
+
+def test_variable_length_arrays_keep_their_bytes(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        for number, element in enumerate(ELEMENTS):
+            dtype = h5py.enum_dtype({"a": 0, "b": 1}, "u1") if element == "enum" else np.dtype(element)
+            dataset = file.create_dataset(f"{number}", (80,), h5py.vlen_dtype(dtype))
+            for row in range(1, 80):  # the first row stays unwritten
+                dataset[row] = rng.integers(0, 2, dtype.itemsize * (row % 5), np.uint8).view(dtype)
+    out = copy_through(tmp_path / "in.h5", tmp_path / "out.h5")
+    with h5py.File(tmp_path / "in.h5") as before, h5py.File(out) as after:
+        for name in before:
+            assert after[name].id.get_type().equal(before[name].id.get_type())
+            values = read_values(before[name])
+            assert read_values(after[name]) == values
+            assert len(set(values)) > 2
+
+
+# Chunks and filters
+
+COMPOUND = np.dtype({"names": ["a", "b"], "formats": ["u1", ">f4"], "offsets": [1, 4], "itemsize": 11})
+FILLS = {
+    "u1": 7,
+    ">i4": -7,
+    "f2": 1.5,
+    "f8": np.nan,
+    "c8": 1 + 2j,
+    "?": True,
+    "S5": b"fill",
+    "V7": np.void(b"\1\2\3\4\5\6\7"),
+    "compound": np.array((3, 2.5), COMPOUND),
+    "enum": 2,
+}
+FILTERS: dict[str, dict[str, Any]] = {
+    "gzip": {"compression": "gzip", "compression_opts": 4},
+    "gzip 0": {"compression": "gzip", "compression_opts": 0},
+    "gzip 9, shuffle": {"compression": "gzip", "compression_opts": 9, "shuffle": True},
+    "gzip, shuffle, fletcher32": {"compression": "gzip", "shuffle": True, "fletcher32": True},
+    "fletcher32": {"fletcher32": True},
+    "shuffle": {"shuffle": True},
+    "zstd": {"compression": 32015, "compression_opts": (5,)},
+    "zstd, shuffle, fletcher32": {"compression": 32015, "shuffle": True, "fletcher32": True},
+    "none": {},
+    "lzf": {"compression": "lzf"},
+    "lzf, shuffle, fletcher32": {"compression": "lzf", "shuffle": True, "fletcher32": True},
+}
+CHUNKS = {(6, 5): (7, 4, 2), (): (7,), (3,): (1, 3), (4,): (40, 6), (2, 2): (3, 1, 2)}
+"""Shapes of chunks that divide rows of these shapes, or do not."""
+PAIRS = list(zip(FILTERS, cycle(CHUNKS)))
+
+
+@pytest.fixture(autouse=True)
+def _plugins() -> None:
+    pytest.importorskip("hdf5plugin")
+
+
+def make_dataset(file: h5py.File, kind: str, row_shape: tuple[int, ...], filters: str) -> h5py.Dataset:
+    """Write a dataset, named for its kind, of bytes that compress."""
+    types = {"enum": h5py.enum_dtype({"A": 0, "B": 1, "C": 2}, basetype="i2"), "compound": COMPOUND}
+    made = file.create_dataset(
+        kind,
+        (40, *row_shape),
+        types.get(kind, kind),
+        chunks=CHUNKS[row_shape],
+        maxshape=(None,) * (1 + len(row_shape)),
+        fillvalue=FILLS[kind],
+        **FILTERS[filters],
+    )
+    raw = np.random.default_rng(1).integers(0, 2, made.nbytes, np.uint8)
+    made.id.write(h5s.ALL, h5s.ALL, raw, made.id.get_type())
+    return made
+
+
+@pytest.mark.parametrize(("filters", "row_shape"), PAIRS, ids=str)
+def test_chunks_are_those_of_hdf5(tmp_path: Path, row_shape: tuple[int, ...], filters: str) -> None:
+    """Also what they hold beyond the edges, which shows when a dataset grows: its fill value."""
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        for kind in FILLS:
+            make_dataset(file, kind, row_shape, filters)
+    copy_through(tmp_path / "in.h5", tmp_path / "out.h5")
+    with h5py.File(tmp_path / "in.h5") as before, h5py.File(tmp_path / "out.h5") as after:
+        for kind in FILLS:
+            assert read_raw(after[kind]) == read_raw(before[kind])
+            assert after[kind].id.get_num_chunks() == before[kind].id.get_num_chunks()
+            one, other = (each[kind].id.get_create_plist() for each in (before, after))
+            assert [other.get_filter(k) for k in range(other.get_nfilters())] == [
+                one.get_filter(k) for k in range(one.get_nfilters())
+            ]
+    assert read_grown(tmp_path / "out.h5") == read_grown(tmp_path / "in.h5")
+
+
+@pytest.mark.parametrize(("filters", "row_shape"), PAIRS[2:], ids=str)
+def test_chunks_are_read_as_hdf5_reads_them(tmp_path: Path, row_shape: tuple[int, ...], filters: str) -> None:
+    """Also those never written, and those that a mask leaves out of some filters or all."""
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        raw = read_raw(make_dataset(file, "f8", row_shape, filters))
+    with h5py.File(tmp_path / "in.h5", "a") as file:
+        made, rows = file["f8"], CHUNKS[row_shape][0]
+        masks = (1 << made.id.get_create_plist().get_nfilters()) - 1
+        plain = bytes(range(8)) * int(np.prod(made.chunks))
+        made.resize(90, 0)
+        made.id.write_direct_chunk((rows, *(0 for _ in row_shape)), plain, masks)
+        expected = read_raw(made)
+    assert expected != raw
+    for block_bytes in (100, 3000, 1 << 20):
+        assert read_column(tmp_path / "in.h5", block_bytes) == expected
+
+
+@pytest.mark.parametrize("block_bytes", [1, 10_000])
+def test_chunks_of_different_lengths_are_read_and_written_right(tmp_path: Path, block_bytes: int) -> None:
+    rng = np.random.default_rng(2)
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file.create_dataset("a", data=rng.normal(size=(999, 7)), chunks=(10, 3), compression=1)
+        file.create_dataset("b", data=rng.normal(size=999), chunks=(64,), shuffle=True, fletcher32=True)
+        file.create_dataset("c", data=rng.normal(size=(999, 2)), chunks=(999, 1), compression="lzf")
+        file.create_dataset("d", data=rng.normal(size=999))
+    out = copy_through(tmp_path / "in.h5", tmp_path / "out.h5", block_bytes=block_bytes)
+    with h5py.File(tmp_path / "in.h5") as before, h5py.File(out) as after:
+        for name in "abcd":
+            assert read_raw(after[name]) == read_raw(before[name])
+
+
+def test_a_dataset_in_which_no_chunk_was_written_holds_its_fill_value(tmp_path: Path):
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        for name in ("gzip", "lzf", "zstd"):
+            kind = 32015 if name == "zstd" else name
+            file.create_dataset(name, (30, 4), "f4", chunks=(10, 4), compression=kind, fillvalue=2.5)
+    recshuf.shuffle(tmp_path / "in.h5", tmp_path / "out.h5", seed=1)
+    with h5py.File(tmp_path / "out.h5") as file:
+        for name in file:
+            assert np.array_equal(file[name], np.full((30, 4), 2.5))
+            assert file[name].fillvalue == 2.5
+
+
+def test_what_lzf_cannot_make_smaller_is_left_as_it_is(tmp_path: Path) -> None:
+    values = np.random.default_rng(2).integers(0, 256, (6, 100), np.uint8)
+    values[3] = 7
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        for name, options in (
+            ("plain", {}),
+            ("checked", {"fletcher32": True}),
+            ("shuffled", {"shuffle": True}),
+        ):
+            file.create_dataset(name, data=values, chunks=(1, 100), compression="lzf", **options)
+    copy_through(tmp_path / "in.h5", tmp_path / "out.h5")
+    with h5py.File(tmp_path / "in.h5") as before, h5py.File(tmp_path / "out.h5") as after:
+        for name in before:
+            for row in range(6):
+                found = after[name].id.read_direct_chunk((row, 0))
+                assert found == before[name].id.read_direct_chunk((row, 0))
+                assert found[0] == (0 if row == 3 else 2 if name == "shuffled" else 1)
+
+
+def create_filtered(file: h5py.File, codes: list[int]) -> h5d.DatasetID:
+    plist = h5p.create(h5p.DATASET_CREATE)
+    plist.set_chunk((8,))
+    for code in codes:
+        plist.set_filter(code, 0, (4,) if code == h5z.FILTER_DEFLATE else ())
+    made = h5d.create(file.id, b"x", h5t.NATIVE_INT32, h5s.create_simple((100,)), plist)
+    made.write(h5s.ALL, h5s.ALL, np.arange(100, dtype=np.int32))
+    return made
+
+
+@pytest.mark.parametrize(
+    "codes",
+    [
+        [h5z.FILTER_FLETCHER32, h5z.FILTER_SHUFFLE],
+        [h5z.FILTER_DEFLATE, h5z.FILTER_DEFLATE],
+        [h5z.FILTER_FLETCHER32, h5z.FILTER_DEFLATE, h5z.FILTER_FLETCHER32],
+        [h5z.FILTER_DEFLATE, h5z.FILTER_LZF],
+    ],
+)
+def test_filters_in_unusual_orders_are_kept(tmp_path: Path, codes: list[int]) -> None:
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        create_filtered(file, codes)
+    with h5py.File(copy_through(tmp_path / "in.h5", tmp_path / "out.h5")) as after:
+        plist = after["x"].id.get_create_plist()
+        assert [plist.get_filter(k)[0] for k in range(plist.get_nfilters())] == codes
+        assert after["x"][:].tolist() == list(range(100))
+
+
+# Fragments
+
+
+def test_chunks_are_inflated_once_however_small_the_blocks(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file.create_dataset("x", data=np.zeros((1000, 8), "u1"), chunks=(100, 8), compression=1)
+    source = open_source(tmp_path / "in.h5")
+    for block_bytes in (200, 800, 3000, 100_000):
+        edges = accumulate(each.record_count or 0 for each in source.fragments(0, block_bytes, LONGEST))
+        assert all(edge % 100 == 0 for edge in edges)
+
+
+def test_wide_chunks_of_narrow_columns_do_not_lengthen_fragments(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file.create_dataset("image", data=np.zeros((5000, 100), "u1"), chunks=(10, 100))
+        file.create_dataset("label", data=np.arange(5000), chunks=(5000,))
+    source = open_source(tmp_path / "in.h5")
+    assert {fragment.record_count for fragment in source.fragments(0, 5000, LONGEST)} == {40}
+    assert source.reading_bytes(5000) >= 5000 * 8
+
+
+def test_reading_bytes_count_chunks_that_are_larger_than_blocks(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file.create_dataset("x", data=np.zeros((1000, 1000), "u1"), chunks=(1000, 1000), compression=1)
+    assert open_source(tmp_path / "in.h5").reading_bytes(1000) >= 1_000_000
+
+
+def test_a_file_given_twice_is_read_twice_at_the_same_time(tmp_path: Path) -> None:
+    """HDF5 shares one descriptor between both, which closes with the last of them."""
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file.create_dataset("x", data=np.arange(1000), chunks=(100,), compression=1)
+    source = open_source(tmp_path / "in.h5", tmp_path / "in.h5")
+    first, second = (source.fragments(index, 800, LONGEST) for index in range(2))
+    begun = [next(first), next(second)]
+    assert [sum(batch.num_rows for batch in each.batches()) for each in begun] == [100, 100]
+    del first, begun
+    assert sum(batch.num_rows for each in second for batch in each.batches()) == 900
+
+
+# Cuts and threads
+
+
+def test_bytes_do_not_depend_on_cuts_and_threads(tmp_path: Path) -> None:
+    """More than a step of rows and of variable bytes."""
+    rows = 70_000
+    values = np.arange(3 * rows).reshape(-1, 3)
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        for number, options in enumerate((*FILTERS.values(), {"chunks": (8192, 2)})):
+            file.create_dataset(f"x{number}", data=values[:, : 1 + number % 3], **{"chunks": True} | options)
+        words = [b"w" * (row * 7919 % 301) for row in range(rows)]
+        file.create_dataset("s", data=words, dtype=h5py.string_dtype(), chunks=(3200,))
+    for names in (None, ("x0", "x5", "x11")):
+        source = open_source(tmp_path / "in.h5", datasets=names)
+        whole = merge_batches(source, read_all(source))
+        shards = [
+            write_shard(source, tmp_path / f"{seed}.h5", cut_batch(whole, pieces, seed), threads=threads)
+            for seed, (pieces, threads) in enumerate([(1, 1), (3, 3), (40, 5)])
+        ]
+        assert len({shard.read_bytes() for shard in shards}) == 1
+        with h5py.File(shards[0]) as after:
+            for name in source.schema.names:
+                if name == "s":
+                    assert read_values(after["s"]) == words
+                else:
+                    assert np.array_equal(after[name][:], values[:, : 1 + int(name[1:]) % 3])
+        for shard in shards:
+            shard.unlink()

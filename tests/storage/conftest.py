@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
+from recshuf.storage import requests
+from tests.support.objects.object_outputs import STORES
 from tests.support.objects.object_server import CREDENTIALS
+
+if TYPE_CHECKING:
+    from tests.support.objects.object_outputs import AnyBucket
 
 
 @pytest.fixture
@@ -14,3 +21,16 @@ def s3_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
     for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)
+
+
+@pytest.fixture(params=STORES)
+def any_bucket(request: pytest.FixtureRequest) -> AnyBucket:
+    """Return a new bucket of each store."""
+    found: AnyBucket = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Try failed requests again at once."""
+    monkeypatch.setattr(requests, "FIRST_PAUSE_SECONDS", 0)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.objects.object_outputs import STORES, write_lines
+from tests.support.objects.object_outputs import STORES, shuffle_locally, write_lines
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from tests.support.objects.object_outputs import AnyBucket
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture(params=[STORES[0], *(pytest.param(one, marks=pytest.mark.slow) for one in STORES[1:])])
 def bucket(request: pytest.FixtureRequest) -> AnyBucket:
-    """Return a new bucket of each store."""
+    """Return a new bucket of S3, and in slow tests of each store; `in_each_store` has all at once."""
     found: AnyBucket = request.getfixturevalue(request.param)
     return found
 
@@ -34,3 +34,9 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def source(tmp_path: Path) -> Path:
     """Return a file of lines."""
     return write_lines(tmp_path / "in.txt")
+
+
+@pytest.fixture
+def expected(source: Path, tmp_path: Path) -> dict[str, bytes]:
+    """Return what a bucket must hold after a shuffle of it."""
+    return shuffle_locally(source, tmp_path / "local")

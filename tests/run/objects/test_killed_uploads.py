@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from tests.support.objects.object_outputs import AnyBucket
+    from tests.support.objects.object_outputs import AnyBucket, Contents
     from tests.support.objects.object_server import ProxiedRequest
+
+slow = pytest.mark.slow
 
 
 def start(source: Path, bucket: AnyBucket, *options: str) -> AbstractContextManager[ForkedCommand]:
@@ -49,7 +51,7 @@ def run_killed(source: Path, bucket: AnyBucket, moment: int, *options: str) -> i
     return code
 
 
-def read_visible(bucket: AnyBucket) -> dict[str, bytes]:
+def read_visible(bucket: AnyBucket) -> Contents:
     return {key: bucket.read(key) for key in bucket.list_keys() if "/." not in key}
 
 
@@ -58,7 +60,7 @@ def has_claim(bucket: AnyBucket) -> bool:
     return any("commit" in json.loads(run.partition(b" ")[2]) for run in runs)
 
 
-def check_set(bucket: AnyBucket, old: dict[str, bytes], new: dict[str, bytes]) -> None:
+def check_set(bucket: AnyBucket, old: Contents, new: Contents) -> None:
     """Check that everything visible is the old or the new set, or that a commit has begun, which lists what it does."""
     found = read_visible(bucket)
     if not has_claim(bucket):
@@ -76,13 +78,7 @@ def complete(source: Path, bucket: AnyBucket, *options: str) -> None:
         assert child.wait() == 0, child.read_stderr()
 
 
-def count_requests(source: Path, bucket: AnyBucket, *options: str) -> int:
-    with start(source, bucket, *options) as child:
-        assert child.wait() == 0, child.read_stderr()
-    return len(bucket.proxy.requests)
-
-
-@pytest.mark.parametrize(("request_name", "keeps"), [("run", False), ("begin", True)])
+@pytest.mark.parametrize(("request_name", "keeps"), [("begin", True), pytest.param("run", False, marks=slow)])
 def test_a_signal_leaves_nothing_or_what_resume_completes(
     bucket: AnyBucket, source: Path, tmp_path: Path, request_name: str, keeps: bool
 ):
@@ -94,39 +90,14 @@ def test_a_signal_leaves_nothing_or_what_resume_completes(
         children[0].wait()
 
     request = bucket.requests[request_name]
-    bucket.proxy.call(f"(?=.*shard-00020){request}" if keeps else request, stop)
-    with start(source, bucket, "--shards", "24") as child:
+    bucket.proxy.call(f"(?=.*shard-00010){request}" if keeps else request, stop)
+    with start(source, bucket, "--shards", "12") as child:
         children.append(child)
         assert child.wait() == 128 + signal.SIGTERM
     assert ("continue with the same command and --resume" in child.read_stderr()) == keeps
     assert os.listdir(tmp_path / "scratch") == []
-    complete(source, bucket, "--shards", "24")
-    check_whole(bucket, shuffle_locally(source, tmp_path / "local", shards=24), is_lossy=True)
-
-
-def check_moments(
-    bucket: AnyBucket, source: Path, tmp_path: Path, count: int, *, overwrite: bool, seed: int = 0
-) -> None:
-    """Kill runs at random moments, some of them while they are continued."""
-    new = shuffle_locally(source, tmp_path / "local")
-    options = ("--overwrite",) if overwrite else ()
-    moments = 2 * count_requests(source, bucket)
-    chance = random.Random(seed)
-    clear(bucket)
-    if overwrite:
-        shuffle(source, f"{bucket.url}/data/out/", seed=1, shards=6)
-    old = read_visible(bucket)
-    for _ in range(count):
-        clear(bucket)
-        for key, content in old.items():
-            bucket.put(key, content)
-        code = run_killed(source, bucket, chance.randrange(moments), *options)
-        check_set(bucket, old, new)
-        if code and chance.random() < 0.3:
-            run_killed(source, bucket, chance.randrange(moments), "--resume", *options)
-            check_set(bucket, old, new)
-        complete(source, bucket, *options)
-        check_whole(bucket, new, is_lossy=True)
+    complete(source, bucket, "--shards", "12")
+    check_whole(bucket, shuffle_locally(source, tmp_path / "many", shards=12), is_lossy=True)
 
 
 def clear(bucket: AnyBucket) -> None:
@@ -134,19 +105,35 @@ def clear(bucket: AnyBucket) -> None:
         bucket.delete(key)
 
 
-@pytest.mark.parametrize("overwrite", [False, True])
-def test_a_run_that_is_killed_leaves_the_old_or_the_new_set(
-    bucket: AnyBucket, source: Path, tmp_path: Path, overwrite: bool
+@pytest.mark.parametrize(
+    ("overwrite", "count", "seed"),
+    [
+        (True, 2, 0),
+        pytest.param(False, 4, 1, marks=slow),
+        pytest.param(True, 8, 2, marks=slow),
+        pytest.param(False, 8, 3, marks=slow),
+    ],
+)
+def test_a_run_that_is_killed_at_any_moment_leaves_the_old_or_the_new_set(
+    bucket: AnyBucket, source: Path, expected: Contents, overwrite: bool, count: int, seed: int
 ):
-    check_moments(bucket, source, tmp_path, 4, overwrite=overwrite)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2, 3, 4, 5])
-@pytest.mark.parametrize("overwrite", [False, True])
-def test_runs_killed_at_many_moments(
-    bucket: AnyBucket, source: Path, tmp_path: Path, overwrite: bool, seed: int
-):
-    """A hundred in S3; the other stores differ in their requests only."""
-    count = 10 if bucket.url.startswith("s3:") else 2
-    check_moments(bucket, source, tmp_path, count, overwrite=overwrite, seed=seed)
+    """Kills runs at random moments, some of them while they are continued."""
+    options = ("--overwrite",) if overwrite else ()
+    if overwrite:
+        shuffle(source, f"{bucket.url}/data/out/", seed=1, shards=6)
+    old = read_visible(bucket)
+    bucket.proxy.clear()
+    complete(source, bucket, *options)
+    moments = 2 * len(bucket.proxy.requests)
+    chance = random.Random(seed)
+    for _ in range(count):
+        clear(bucket)
+        for key, content in old.items():
+            bucket.put(key, content)
+        code = run_killed(source, bucket, chance.randrange(moments), *options)
+        check_set(bucket, old, expected)
+        if code and chance.random() < 0.3:
+            run_killed(source, bucket, chance.randrange(moments), "--resume", *options)
+            check_set(bucket, old, expected)
+        complete(source, bucket, *options)
+        check_whole(bucket, expected, is_lossy=True)

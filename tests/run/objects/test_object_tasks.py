@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from contextlib import closing
-from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,13 +13,11 @@ from recshuf.api import runs
 from recshuf.errors import AlreadyCompleteError, InputError, OutputError, PileError, UsageError
 from recshuf.job.arguments import make_job
 from recshuf.job.options import ENGINES
-from recshuf.output.local.stage import WorkFolder
 from recshuf.output.objects.stage import UploadTransaction
-from recshuf.piles.set_folder import ObjectPileFile
-from recshuf.run.set_folders import _SetScratch, _UploadedSets, open_sets
+from recshuf.run.set_folders import open_sets
 from recshuf.storage.reading.objects import count_read_bytes
 from tests.support.numbered_files import FORMATS, make_inputs
-from tests.support.objects.object_outputs import SEED, SHARDS, check_whole, shuffle_locally
+from tests.support.objects.object_outputs import SEED, SHARDS, check_whole, in_each_store, shuffle_locally
 from tests.support.objects.object_outputs import shuffle as shuffle_here
 from tests.support.processes.task_runs import DyingEngine, LostError, divide_small
 
@@ -28,15 +25,20 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.conftest import Run
-    from tests.support.objects.object_outputs import AnyBucket
+    from tests.support.objects.object_outputs import AnyBucket, Contents
 
-COUNTS = (300, 200, 0, 250)
+slow = pytest.mark.slow
+COUNTS = (200, 80, 0, 60)
+ALL = 11
+"""Number of tasks of these inputs."""
 TASKS = {"piles": 64, "memory": "300MB"}
+RUN_FILE = "data/.out.recshuf/tasks/run.json"
+PLACES = pytest.mark.parametrize("place", ["bucket", pytest.param("folder", marks=slow)], indirect=True)
 
 
 @pytest.fixture(autouse=True)
 def _many_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    divide_small(monkeypatch, block_bytes=4400)
+    divide_small(monkeypatch, block_bytes=2600)
     monkeypatch.setitem(ENGINES, "twins", "tests.support.processes.task_runs:TwinThreadEngine")
 
 
@@ -48,13 +50,21 @@ def shared(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture(params=["folder", "bucket"])
-def place(request: pytest.FixtureRequest, bucket: AnyBucket, tmp_path: Path) -> Path | str:
-    """Return where machines leave pile sets for each other: a folder that they share, or a prefix."""
-    if request.param == "bucket":
-        return f"{bucket.url}/tmp"
-    found: Path = request.getfixturevalue("shared")
-    return found
+@pytest.fixture
+def place(request: pytest.FixtureRequest, bucket: AnyBucket, shared: Path) -> Path | str:
+    """Return where machines leave pile sets for each other: a prefix, or a folder that they share."""
+    return f"{bucket.url}/tmp" if request.param == "bucket" else shared
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> list[Path]:
+    return make_inputs(tmp_path / "in", "text", COUNTS)
+
+
+@pytest.fixture
+def expected(inputs: list[Path], tmp_path: Path) -> Contents:
+    """Return what a run in one process writes."""
+    return shuffle_locally(inputs, tmp_path / "local", **TASKS)
 
 
 def list_place(place: Path | str) -> list[str]:
@@ -62,140 +72,133 @@ def list_place(place: Path | str) -> list[str]:
     return [] if isinstance(place, str) else os.listdir(place)
 
 
-def shuffle(inputs: list[Path], output: str, shared: Path | str, **options: Any) -> recshuf.ShuffleReport:
-    return shuffle_here(inputs, output, temp_dir=shared, **{"engine": "twins"} | TASKS | options)
+def shuffle(inputs: list[Path], output: str, place: Path | str, **options: Any) -> recshuf.ShuffleReport:
+    return shuffle_here(inputs, output, temp_dir=place, **{"engine": "threads"} | TASKS | options)
 
 
-def die_before(short: int, inputs: list[Path], output: str, shared: Path | str, **options: Any) -> None:
-    """Die before so many of the tasks have been run."""
-    DyingEngine.left = most = 10**6
-    shuffle(inputs, str(inputs[0].parent.parent / "counted"), shared, engine="dying", **options)
-    DyingEngine.left = most - DyingEngine.left - short
+def die_after(count: int, inputs: list[Path], output: str, place: Path | str, **options: Any) -> None:
+    """Die when so many of the tasks have been run: `ALL`, of which the last ones write a shard each."""
+    DyingEngine.left = count
     with pytest.raises(LostError):
-        shuffle(inputs, output, shared, engine="dying", **options)
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_the_objects_are_those_of_a_run_in_one_process_also_if_each_task_runs_twice(
-    tmp_path: Path, bucket: AnyBucket, place: Path | str, scratch: Path, name: str
-) -> None:
-    inputs = make_inputs(tmp_path / "in", name, COUNTS)
-    expected = shuffle_locally(inputs, tmp_path / "local", **TASKS)
-    report = shuffle(inputs, f"{bucket.url}/data/out/", place)
-    check_whole(bucket, expected)
-    assert list_place(place) == os.listdir(scratch) == []
-    assert report.spilled_bytes > 0
-
-
-def test_one_object(tmp_path: Path, bucket: AnyBucket, shared: Path) -> None:
-    inputs = make_inputs(tmp_path / "in", "jsonl", COUNTS)
-    shuffle_here(inputs, tmp_path / "out.parquet", shards=None, **TASKS)
-    shuffle(inputs, f"{bucket.url}/data/out.parquet", shared, shards=None)
-    check_whole(bucket, {"data/out.parquet": (tmp_path / "out.parquet").read_bytes()})
-
-
-def test_an_old_set_is_replaced(tmp_path: Path, bucket: AnyBucket, shared: Path) -> None:
-    shuffle_here(make_inputs(tmp_path / "old", "text", (50,)), f"{bucket.url}/data/out/", shards=9)
-    inputs = make_inputs(tmp_path / "in", "text", COUNTS)
-    shuffle(inputs, f"{bucket.url}/data/out/", shared, overwrite=True)
-    check_whole(bucket, shuffle_locally(inputs, tmp_path / "local", **TASKS))
-
-
-@pytest.mark.parametrize("short", [1, 2, 4])
-def test_a_run_that_dies_is_continued(
-    tmp_path: Path, bucket: AnyBucket, place: Path | str, short: int
-) -> None:
-    """Four tasks write shards; nothing of them is seen."""
-    inputs = make_inputs(tmp_path / "in", "text", COUNTS)
-    expected = shuffle_locally(inputs, tmp_path / "local", **TASKS)
-    die_before(short, inputs, f"{bucket.url}/data/out/", place)
-    assert bucket.list_keys("data/out") == []
-    with pytest.raises(
-        OutputError, match=r"unfinished run left .*/data/.out.recshuf/.*tasks: \d\d; .*resume=True"
-    ):
-        shuffle(inputs, f"{bucket.url}/data/out/", place)
-    shuffle(inputs, f"{bucket.url}/data/out/", place, resume=True)
-    check_whole(bucket, expected)
-    assert list_place(place) == []
-
-
-@pytest.mark.parametrize("moment", ["noted", "claimed"])
-def test_a_run_that_dies_at_its_end_is_continued(
-    tmp_path: Path, bucket: AnyBucket, place: Path | str, moment: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    inputs = make_inputs(tmp_path / "in", "text", COUNTS)
-    expected = shuffle_locally(inputs, tmp_path / "local", **TASKS)
-    step = {"noted": "commit", "claimed": "_complete"}[moment]
-    with monkeypatch.context() as patch:
-        patch.setattr(UploadTransaction, step, interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            shuffle(inputs, f"{bucket.url}/data/out/", place)
-    assert bucket.list_keys("data/out") == []
-    try:
-        shuffle(inputs, f"{bucket.url}/data/out/", place, resume=True)
-    except AlreadyCompleteError:
-        assert moment == "claimed"
-    check_whole(bucket, expected)
-    assert list_place(place) == []
+        shuffle(inputs, output, place, engine="dying", **options)
 
 
 def interrupt(*_: Any) -> None:
     raise KeyboardInterrupt
 
 
-def test_shards_whose_uploads_are_lost_are_written_again(
-    tmp_path: Path, bucket: AnyBucket, shared: Path, monkeypatch: pytest.MonkeyPatch
+def die_in(
+    step: str, patch: pytest.MonkeyPatch, inputs: list[Path], output: str, *given: Any, **options: Any
 ) -> None:
-    inputs = make_inputs(tmp_path / "in", "text", COUNTS)
-    expected = shuffle_locally(inputs, tmp_path / "local", **TASKS)
-    with monkeypatch.context() as patch:
-        patch.setattr(UploadTransaction, "commit", interrupt)
+    """Die as by a signal in a step of the commit."""
+    with patch.context() as patched:
+        patched.setattr(UploadTransaction, step, interrupt)
         with pytest.raises(KeyboardInterrupt):
-            shuffle(inputs, f"{bucket.url}/data/out/", shared)
+            shuffle(inputs, output, *given, **options)
+
+
+@in_each_store
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("parquet", "bucket"),
+        pytest.param("text", "folder", marks=slow),
+        *(pytest.param(name, "bucket", marks=slow) for name in FORMATS if name != "parquet"),
+    ],
+    indirect=["place"],
+)
+def test_the_objects_are_those_of_a_run_in_one_process_also_if_each_task_runs_twice(
+    tmp_path: Path, bucket: AnyBucket, place: Path | str, scratch: Path, name: str
+):
+    inputs = make_inputs(tmp_path / "in", name, COUNTS)
+    expected = shuffle_locally(inputs, tmp_path / "local", **TASKS)
+    report = shuffle(inputs, f"{bucket.url}/data/out/", place, engine="twins")
+    check_whole(bucket, expected)
+    assert list_place(place) == os.listdir(scratch) == []
+    assert report.spilled_bytes > 0
+
+
+def test_one_object(tmp_path: Path, bucket: AnyBucket, shared: Path):
+    inputs = make_inputs(tmp_path / "in", "jsonl", COUNTS)
+    shuffle_here(inputs, tmp_path / "out.parquet", shards=None, **TASKS)
+    bucket.proxy.clear()
+    shuffle(inputs, f"{bucket.url}/data/out.parquet", shared, shards=None, engine="threads")
+    check_whole(bucket, {"data/out.parquet": (tmp_path / "out.parquet").read_bytes()})
+    if bucket.url.startswith("s3"):
+        # Each process looks once whether it is a prefix: that of the run, and that of its tasks.
+        assert bucket.proxy.count(r"GET .*list-type=2.*prefix=data%2Fout\.parquet%2F") == 2
+
+
+@PLACES
+@pytest.mark.parametrize("short", [4, *(pytest.param(short, marks=slow) for short in (1, 2))])
+def test_a_run_that_dies_is_continued(
+    inputs: list[Path], bucket: AnyBucket, expected: Contents, place: Path | str, short: int
+):
+    """Four tasks write shards; nothing of them is seen, and an old set is replaced at the end."""
+    shuffle_here(inputs[:1], f"{bucket.url}/data/out/", shards=9, seed=1)
+    old = bucket.read_all()
+    die_after(ALL - short, inputs, f"{bucket.url}/data/out/", place, overwrite=True)
+    assert bucket.read_all().items() >= old.items()
+    said = r"unfinished run left .*/data/.out.recshuf/.*tasks: \d+; .*resume=True"
+    with pytest.raises(OutputError, match=said):
+        shuffle(inputs, f"{bucket.url}/data/out/", place, overwrite=True)
+    shuffle(inputs, f"{bucket.url}/data/out/", place, resume=True, overwrite=True)
+    check_whole(bucket, expected)
+    assert list_place(place) == []
+
+
+@PLACES
+@pytest.mark.parametrize("step", ["_complete", pytest.param("commit", marks=slow)])
+def test_a_run_that_dies_at_its_end_is_continued(
+    inputs: list[Path],
+    bucket: AnyBucket,
+    expected: Contents,
+    place: Path | str,
+    step: str,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """With all shards noted, or with the commit begun."""
+    die_in(step, monkeypatch, inputs, f"{bucket.url}/data/out/", place)
+    assert bucket.list_keys("data/out") == []
+    try:
+        shuffle(inputs, f"{bucket.url}/data/out/", place, resume=True)
+    except AlreadyCompleteError:
+        assert step == "_complete"
+    check_whole(bucket, expected)
+    assert list_place(place) == []
+
+
+@slow
+def test_shards_whose_uploads_are_lost_are_written_again(
+    inputs: list[Path], bucket: AnyBucket, expected: Contents, shared: Path, monkeypatch: pytest.MonkeyPatch
+):
+    die_in("commit", monkeypatch, inputs, f"{bucket.url}/data/out/", shared)
     bucket.abort_one()
     shuffle(inputs, f"{bucket.url}/data/out/", shared, resume=True)
     check_whole(bucket, expected)
 
 
-def test_what_a_dead_run_left_is_cleaned(
-    tmp_path: Path, bucket: AnyBucket, place: Path | str, run: Run
-) -> None:
-    inputs = make_inputs(tmp_path / "in", "text", COUNTS)
-    die_before(1, inputs, f"{bucket.url}/data/out/", place)
-    assert (
-        f"{bucket.url}/data/.out.recshuf/tasks/: results of tasks: 14"
-        in run("clean", f"{bucket.url}/data/out").stdout.decode()
-    )
-    assert run("clean", f"{bucket.url}/data/out/", "--yes").returncode == 0
-    assert bucket.read_all() == {}
+@PLACES
+def test_what_a_dead_run_left_is_cleaned(inputs: list[Path], bucket: AnyBucket, place: Path | str, call: Run):
+    die_after(ALL - 1, inputs, f"{bucket.url}/data/out/", place)
+    listed = call("clean", f"{bucket.url}/data/out").stdout.decode()
+    assert f"{bucket.url}/data/.out.recshuf/tasks/: results of tasks: {ALL - 1}" in listed
+    assert "run.json" not in listed
+    assert call("clean", f"{bucket.url}/data/out/", "--yes").returncode == 0
+    check_whole(bucket, {}, is_lossy=True)
     assert list_place(place) == []
-    if bucket.lists_uploads:
-        assert bucket.list_uploads() == []
-    shuffle(inputs, f"{bucket.url}/data/out/", place, resume=True)
-    assert bucket.read_all() == shuffle_locally(inputs, tmp_path / "local", **TASKS)
 
 
+@slow
 @pytest.mark.parametrize("bucket", ["s3_bucket"], indirect=True)
+@PLACES
 def test_commands_write_the_same_objects(
     tmp_path: Path, bucket: AnyBucket, place: Path | str, call: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     inputs = make_inputs(tmp_path / "in", "jsonl", COUNTS)
     expected = shuffle_locally(inputs, tmp_path / "local", to="parquet", **TASKS)
     plan = tmp_path / "plan.json"
-    options = [
-        "--seed",
-        SEED,
-        "--shards",
-        SHARDS,
-        "--workers",
-        1,
-        "--to",
-        "parquet",
-        "--piles",
-        64,
-        "--memory",
-        "300MB",
-    ]
+    options = f"--seed {SEED} --shards {SHARDS} --workers 1 --to parquet --piles 64 --memory 300MB".split()
     where = ["--engine", "tasks", "--temp-dir", place, "--plan", "--report", plan]
     planned = call(*inputs, "-o", f"{bucket.url}/data/out/", *options, *where)
     assert planned.returncode == 0, planned.stderr
@@ -210,159 +213,125 @@ def test_commands_write_the_same_objects(
     assert list_place(place) == []
 
 
+@slow
 def test_results_of_another_run_are_not_taken(
-    tmp_path: Path, s3_bucket: AnyBucket, shared: Path, call: Run
-) -> None:
+    tmp_path: Path, inputs: list[Path], s3_bucket: AnyBucket, expected: Contents, shared: Path, call: Run
+):
     """A task that outlives its run writes its result when all is deleted."""
-    inputs = make_inputs(tmp_path / "in", "text", COUNTS)
     others = make_inputs(tmp_path / "others", "text", (90,) * 9)
-    die_before(3, others, f"{s3_bucket.url}/data/out/", shared)
-    results = [key for key in s3_bucket.list_keys("data/") if "/task-" in key]
-    late = {key: s3_bucket.read(key) for key in results}
+    die_after(9, others, f"{s3_bucket.url}/data/out/", shared)
+    late = {key: s3_bucket.read(key) for key in s3_bucket.list_keys("data/") if "/task-" in key}
     assert call("clean", f"{s3_bucket.url}/data/out/", "--yes").returncode == 0
     for key, content in late.items():
         s3_bucket.put(key, content)
     with pytest.raises(OutputError, match=rf"tasks: {len(late)}; .*resume=True"):
         shuffle(inputs, f"{s3_bucket.url}/data/out/", shared)
     shuffle(inputs, f"{s3_bucket.url}/data/out/", shared, resume=True)
-    check_whole(s3_bucket, shuffle_locally(inputs, tmp_path / "local", **TASKS))
-
-
-@pytest.mark.parametrize("bucket", ["s3_bucket"], indirect=True)
-def test_bad_records_are_set_aside(tmp_path: Path, bucket: AnyBucket, place: Path | str) -> None:
-    inputs = make_inputs(tmp_path / "in", "jsonl", COUNTS)
-    for path in inputs[:2]:
-        lines = path.read_bytes().splitlines(keepends=True)
-        path.write_bytes(b"".join([*lines[:77], b"{bad\n", *lines[77:], b"[\n"]))
-    options = {"to": "parquet", **TASKS}
-    expected = shuffle_locally(
-        inputs, tmp_path / "local", on_bad_record=f"quarantine:{tmp_path}/here", **options
-    )
-    report = shuffle(
-        inputs, f"{bucket.url}/data/out/", place, on_bad_record=f"quarantine:{tmp_path}/there", **options
-    )
-    check_whole(bucket, expected)
-    assert (tmp_path / "there").read_bytes() == (tmp_path / "here").read_bytes()
-    assert (report.quarantined, list_place(place)) == (4, [])
+    check_whole(s3_bucket, expected)
 
 
 def test_tasks_take_credentials_with_them_and_the_bucket_does_not_tell_them(
-    tmp_path: Path, s3_bucket: AnyBucket, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    inputs = make_inputs(tmp_path / "in", "text", COUNTS)
-    expected = shuffle_locally(inputs, tmp_path / "local", **TASKS)
+    inputs: list[Path], s3_bucket: AnyBucket, expected: Contents, monkeypatch: pytest.MonkeyPatch
+):
     storage = {
         "endpoint_url": os.environ["AWS_ENDPOINT_URL"],
         "storage_options": {"access_key_id": "me", "secret_access_key": "a secret", "region": "us-east-1"},
     }
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
-    with monkeypatch.context() as patch:
-        patch.setattr(UploadTransaction, "commit", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            shuffle(inputs, f"{s3_bucket.url}/data/out/", f"{s3_bucket.url}/tmp", **storage)
+    where = (f"{s3_bucket.url}/data/out/", f"{s3_bucket.url}/tmp")
+    die_in("commit", monkeypatch, inputs, *where, **storage)
     left = s3_bucket.read_all()
-    assert "data/.out.recshuf/tasks/run.json" in left
+    assert RUN_FILE in left
     assert not [key for key, content in left.items() if b"a secret" in content]
-    shuffle(inputs, f"{s3_bucket.url}/data/out/", f"{s3_bucket.url}/tmp", resume=True, **storage)
+    shuffle(inputs, *where, resume=True, **storage)
     check_whole(s3_bucket, expected)
-
-
-def test_a_place_for_piles_is_needed() -> None:
-    with pytest.raises(
-        UsageError, match="engine: the machines of a run into s3://b/out/ need a place for what waits"
-    ):
-        recshuf.shuffle("in", "s3://b/out/", engine="ray")
 
 
 # Pile sets in a bucket
 
 
-@pytest.mark.parametrize(("engine", "name"), [*product(["local"], FORMATS), ("twins", "parquet")])
+@in_each_store
+@pytest.mark.parametrize(
+    ("name", "engine"),
+    [("text", "local"), *(pytest.param(one, "local", marks=slow) for one in FORMATS if one != "text")],
+)
 def test_piles_in_a_bucket_give_the_same_bytes(
     tmp_path: Path, bucket: AnyBucket, scratch: Path, name: str, engine: str
-) -> None:
+):
     inputs = make_inputs(tmp_path / "in", name, COUNTS)
-    expected = shuffle_locally(inputs, tmp_path / "here", **TASKS)
-    found = shuffle_locally(inputs, tmp_path / "there", engine=engine, temp_dir=f"{bucket.url}/tmp", **TASKS)
-    assert found == expected
+    here = shuffle_locally(inputs, tmp_path / "here", **TASKS)
+    there = shuffle_locally(inputs, tmp_path / "there", engine=engine, temp_dir=f"{bucket.url}/tmp", **TASKS)
+    assert there == here
     check_whole(bucket, {})
     assert os.listdir(scratch) == []
     assert sorted(os.listdir(tmp_path / "there")) == ["out", "out.recshuf.json"]
 
 
-def test_inputs_piles_and_output_in_a_bucket(tmp_path: Path, bucket: AnyBucket, scratch: Path) -> None:
-    inputs = make_inputs(tmp_path / "in", "jsonl", COUNTS)
-    for path in inputs:
-        bucket.put(f"in/{path.name}", path.read_bytes())
-    expected = shuffle_locally(inputs, tmp_path / "local", to="parquet", **TASKS | {"memory": "600MB"})
-    report = shuffle_here(
-        f"{bucket.url}/in/",
-        f"{bucket.url}/data/out/",
-        to="parquet",
-        temp_dir=f"{bucket.url}/tmp/",
-        **TASKS | {"memory": "600MB"},
-    )
-    found = bucket.read_all()
-    manifest = "data/out.recshuf.json"
-    assert {name: found[name] for name in expected if name != manifest} == {
-        name: content for name, content in expected.items() if name != manifest
-    }
-    assert {name for name in found if not name.startswith("in/")} == set(expected)
-    assert os.listdir(scratch) == []
-    assert report.spilled_bytes > 0
-
-
-def die_with_piles(count: int, inputs: list[Path], folder: Path, bucket: AnyBucket, **options: Any) -> None:
+def die_with_piles(count: int, inputs: list[Path], folder: Path, bucket: AnyBucket) -> list[str]:
+    """Die after some tasks, and return the keys of the sets that are left."""
     DyingEngine.left = count
     with pytest.raises(LostError):
-        shuffle_here(inputs, folder, engine="dying", temp_dir=f"{bucket.url}/tmp", **TASKS, **options)
-
-
-@pytest.mark.parametrize("count", [7, 14])
-@pytest.mark.parametrize("harm", ["none", "deleted", "replaced"])
-def test_a_run_with_piles_in_a_bucket_is_continued(
-    tmp_path: Path, bucket: AnyBucket, harm: str, count: int
-) -> None:
-    inputs = make_inputs(tmp_path / "in", "text", COUNTS)
-    expected = shuffle_locally(inputs, tmp_path / "here", **TASKS)
-    (tmp_path / "there").mkdir()
-    die_with_piles(count, inputs, tmp_path / "there" / "out", bucket)
-    sets = [key for key in bucket.list_keys("tmp/") if key.endswith(".piles")]
+        shuffle(inputs, str(folder), f"{bucket.url}/tmp", engine="dying")
+    sets = [key for key in bucket.list_keys("tmp/recshuf-piles-") if key.endswith(".piles")]
     assert sets
+    return sets
+
+
+@pytest.mark.parametrize(
+    ("harm", "count"),
+    [
+        ("deleted", 4),
+        pytest.param("cut", ALL - 2, marks=slow),
+        *(pytest.param(*case, marks=slow) for case in (("none", 4), ("none", ALL - 2), ("deleted", ALL - 2))),
+    ],
+)
+def test_a_run_with_piles_in_a_bucket_is_continued(
+    tmp_path: Path, inputs: list[Path], bucket: AnyBucket, expected: Contents, harm: str, count: int
+):
+    folder = tmp_path / "there"
+    folder.mkdir()
+    sets = die_with_piles(count, inputs, folder / "out", bucket)
     if harm == "deleted":
         bucket.delete(sets[0])
-    elif harm == "replaced":
+    elif harm == "cut":
         bucket.put(sets[0], bucket.read(sets[0])[:-9])
-    assert (
-        shuffle_locally_again(inputs, tmp_path / "there", engine="twins", temp_dir=f"{bucket.url}/tmp")
-        == expected
-    )
+    said = "the temp_dir was a URL in the unfinished run and is not given"
+    with pytest.raises(UsageError, match=said):
+        shuffle(inputs, str(folder / "out"), None, resume=True)
+    shuffle(inputs, str(folder / "out"), f"{bucket.url}/tmp", resume=True)
+    found = {
+        f"data/{path.relative_to(folder)}": path.read_bytes() for path in folder.rglob("*") if path.is_file()
+    }
+    assert found == expected
     check_whole(bucket, {})
 
 
-def shuffle_locally_again(inputs: list[Path], folder: Path, **options: Any) -> dict[str, bytes]:
-    shuffle_here(inputs, folder / "out", resume=True, **TASKS, **options)
-    return {
-        f"data/{path.relative_to(folder)}": path.read_bytes() for path in folder.rglob("*") if path.is_file()
-    }
+def test_a_set_that_changes_is_an_error_and_no_wrong_record(
+    tmp_path: Path, inputs: list[Path], bucket: AnyBucket
+):
+    def strike() -> None:
+        for key in bucket.list_keys("tmp/"):
+            content = bucket.read(key)
+            bucket.put(key, content[:99] + bytes([content[99] ^ 1]) + content[100:])
+
+    bucket.proxy.call("GET .*([.]|%2E)piles", strike)
+    with pytest.raises((InputError, PileError), match=r"set-.*\.piles: "):
+        shuffle_here(inputs, tmp_path / "out", temp_dir=f"{bucket.url}/tmp", **TASKS)
+    assert not (tmp_path / "out").exists()
 
 
-def test_piles_of_a_dead_run_are_cleaned(tmp_path: Path, bucket: AnyBucket, run: Run) -> None:
-    inputs = make_inputs(tmp_path / "in", "text", COUNTS)
-    die_with_piles(9, inputs, tmp_path / "out", bucket)
+def test_piles_of_dead_runs_are_cleaned(tmp_path: Path, inputs: list[Path], bucket: AnyBucket, call: Run):
+    sets = die_with_piles(4, inputs, tmp_path / "out", bucket)
     bucket.put("tmp/others.piles", b"x")
-    sets = [key for key in bucket.list_keys("tmp/recshuf-piles-") if key.endswith(".piles")]
-    listed = run("clean", f"{bucket.url}/tmp/")
+    listed = call("clean", f"{bucket.url}/tmp/")
     assert f"spilled records, objects: {len(sets)}" in listed.stdout.decode()
     assert bucket.list_keys("tmp/recshuf-piles-")
-    assert run("clean", f"{bucket.url}/tmp", "--yes").returncode == 0
+    assert call("clean", f"{bucket.url}/tmp", "--yes").returncode == 0
     assert bucket.list_keys() == ["tmp/others.piles"]
 
 
-def test_uploads_of_piles_that_a_dead_run_had_not_finished_are_cleaned(
-    s3_bucket: AnyBucket, call: Run
-) -> None:
+def test_uploads_of_piles_that_a_dead_run_had_not_finished_are_cleaned(s3_bucket: AnyBucket, call: Run):
     others = ["tmp/others", "tmp/recshuf-pile"]
     for key in [*others, "tmp/recshuf-piles-00/set-0.piles"]:
         s3_bucket.begin_upload(key)
@@ -372,105 +341,91 @@ def test_uploads_of_piles_that_a_dead_run_had_not_finished_are_cleaned(
     assert s3_bucket.list_uploads() == others
 
 
-def test_a_run_with_piles_in_a_bucket_is_not_continued_without(tmp_path: Path, s3_bucket: AnyBucket) -> None:
-    inputs = make_inputs(tmp_path / "in", "text", COUNTS)
-    die_with_piles(9, inputs, tmp_path / "out", s3_bucket)
-    with pytest.raises(UsageError, match="the temp_dir was a URL in the unfinished run and is not given"):
-        shuffle_here(inputs, tmp_path / "out", resume=True, **TASKS, engine="twins")
-
-
-def test_an_input_that_fails_leaves_no_piles(tmp_path: Path, bucket: AnyBucket, scratch: Path) -> None:
+def test_an_input_that_fails_leaves_no_piles(tmp_path: Path, bucket: AnyBucket, scratch: Path):
     inputs = make_inputs(tmp_path / "in", "jsonl", COUNTS)
     inputs[-1].write_bytes(inputs[-1].read_bytes() + b"{\n")
-    with pytest.raises(InputError, match="line 251"):
+    with pytest.raises(InputError, match="line 61"):
         shuffle_here(inputs, tmp_path / "out", to="parquet", temp_dir=f"{bucket.url}/tmp", **TASKS)
     check_whole(bucket, {})
     assert os.listdir(scratch) == []
 
 
-def test_a_set_that_changes_while_it_is_read_is_an_error(
-    tmp_path: Path, bucket: AnyBucket, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    inputs = make_inputs(tmp_path / "in", "text", COUNTS)
-    read = ObjectPileFile.read
-
-    def read_changed(self: ObjectPileFile, offset: int, size: int) -> Any:
-        monkeypatch.setattr(ObjectPileFile, "read", read)
-        key = self.name.removeprefix(f"{bucket.url}/")
-        bucket.put(key, bytes(len(bucket.read(key))))
-        return self.read(0, 1) if offset else read(self, offset, size)
-
-    monkeypatch.setattr(ObjectPileFile, "read", read_changed)
-    monkeypatch.setattr(_SetScratch, "_fetch_end", lambda self, name: open_unread(self, name))
-    with pytest.raises((InputError, PileError), match=r"set-.*\.piles: changed while it was read"):
-        shuffle_here(inputs, tmp_path / "out", temp_dir=f"{bucket.url}/tmp", **TASKS)
+def test_the_plan_says_where_piles_go_and_how_many_sets(
+    tmp_path: Path, inputs: list[Path], s3_bucket: AnyBucket, call: Run
+):
+    """An input that is read in parts has several."""
+    output, where = tmp_path / "out.txt", f"{s3_bucket.url}/tmp"
+    planned = call(*inputs, "-o", output, "--temp-dir", where, "--plan")
+    assert f", uploaded to {where}/\n".encode() in planned.stdout
+    plan = recshuf.plan(inputs, output, temp_dir=where, **TASKS)
+    assert plan.set_count == plan.to_json()["set_count"] > len(inputs)
+    assert runs.plan_tasks(inputs, output, temp_dir=where, **TASKS)[0].set_count == plan.set_count
+    shuffle_here(inputs, output, temp_dir=where, shards=None, **TASKS)
+    assert s3_bucket.proxy.count("(POST .*piles.*uploads|PUT .*[.]piles$)") == plan.set_count
 
 
-def open_unread(scratch: _SetScratch, name: str) -> None:
-    """Open a set without fetching its end."""
-    scratch._handles.setdefault(name, scratch._sets.open(name, scratch._stamps[name]))
-
-
-def test_the_plan_says_where_piles_go(tmp_path: Path, s3_bucket: AnyBucket, call: Run) -> None:
-    inputs = make_inputs(tmp_path / "in", "text", COUNTS)
-    planned = call(*inputs, "-o", tmp_path / "out.txt", "--temp-dir", f"{s3_bucket.url}/tmp", "--plan")
-    assert f", uploaded to {s3_bucket.url}/tmp/\n".encode() in planned.stdout
-
-
-def test_the_plan_counts_the_piles_of_an_input_that_is_read_in_parts(
-    tmp_path: Path, s3_bucket: AnyBucket, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    inputs = make_inputs(tmp_path / "in", "text", COUNTS)
-    where = {"temp_dir": f"{s3_bucket.url}/tmp"} | TASKS
-    planned = recshuf.plan(inputs, tmp_path / "out.txt", **where)
-    run = runs.plan_tasks(inputs, tmp_path / "out.txt", **where)
-    with monkeypatch.context() as patch:
-        patch.setattr(WorkFolder, "commit", interrupt)
-        patch.setattr(_UploadedSets, "remove", lambda self: None)
-        with pytest.raises(KeyboardInterrupt):
-            shuffle_here(inputs, tmp_path / "out.txt", **where, shards=None)
-    sets = [key for key in s3_bucket.list_keys("tmp/") if key.endswith(".piles")]
-    assert planned.set_count == planned.to_json()["set_count"] == run[0].set_count == len(sets)
-    assert planned.set_count > len(inputs)
-
-
-@pytest.mark.parametrize("workers", [1, 2, 5])
-def test_what_tasks_fetch_ahead_fits_in_memory_together(s3_bucket: AnyBucket, workers: int) -> None:
+@pytest.mark.parametrize("workers", [1, 5])
+def test_what_tasks_fetch_ahead_fits_in_memory_together(s3_bucket: AnyBucket, workers: int):
     job = make_job("in", "out/", {"temp_dir": f"{s3_bucket.url}/tmp", "memory": "1GB", "workers": workers})
     with closing(open_sets(job, f"{s3_bucket.url}/tmp/").open_scratch(0)) as scratch:
         assert 0 < scratch.ahead_bytes * workers <= count_read_bytes(job.memory_bytes, workers)
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"inputs": "-"}, "temp_dir at a URL: other processes cannot use standard input and output"),
-        ({"output": "-"}, "temp_dir at a URL: other processes cannot use standard input and output"),
+def test_what_piles_in_a_bucket_do_not_allow_is_refused(tmp_path: Path, source: Path):
+    processes = "temp_dir at a URL: other processes cannot use standard input and output"
+    for options, said in (
+        ({"inputs": "-"}, processes),
+        ({"output": "-"}, processes),
         ({"temp_dir": "https://a/b/"}, "temp_dir https://a/b/: is only read; give s3://"),
         ({"temp_dir": "s3a://a/b/"}, "s3a://a/b/: URLs of s3a:// are not known; give s3://"),
-    ],
-)
-def test_what_piles_in_a_bucket_do_not_allow_is_refused(options: dict[str, Any], said: str) -> None:
-    given = {"inputs": "in", "output": "out/", "temp_dir": "s3://b/tmp"} | options
-    with pytest.raises(UsageError, match=said):
-        recshuf.shuffle(given.pop("inputs"), given.pop("output"), **given)
-
-
-def test_other_commands_keep_their_scratch_on_disks(tmp_path: Path) -> None:
-    source = make_inputs(tmp_path / "in", "text", (9,))[0]
+        (
+            {"output": "s3://b/out/", "engine": "ray", "temp_dir": None},
+            "engine: the machines of a run into s3://b/out/ need a place for what waits",
+        ),
+    ):
+        given = {"inputs": "in", "output": "out/", "temp_dir": "s3://b/tmp"} | options
+        with pytest.raises(UsageError, match=said):
+            recshuf.shuffle(given.pop("inputs"), given.pop("output"), **given)
     recshuf.scatter(source, tmp_path / "store")
-    for call in (recshuf.verify, recshuf.gather):
-        given = tmp_path / "store" if call is recshuf.gather else source
+    for call, given in ((recshuf.verify, source), (recshuf.gather, tmp_path / "store")):
         with pytest.raises(
             UsageError, match="temp_dir s3://b/tmp/: is for shuffles only; give a local folder"
         ):
             call(given, tmp_path / "out.txt", temp_dir="s3://b/tmp")
 
 
-def test_each_process_looks_once_whether_an_output_is_a_prefix(
-    tmp_path: Path, s3_bucket: AnyBucket, shared: Path
-) -> None:
-    inputs = make_inputs(tmp_path / "in", "text", COUNTS)
-    shuffle(inputs, f"{s3_bucket.url}/data/out.txt", shared, shards=None, engine="threads")
-    looks = s3_bucket.proxy.count(r"GET .*list-type=2.*prefix=data%2Fout\.txt%2F")
-    assert looks == 2  # by the run, and by the process of its tasks
+# Runs that are forgotten
+
+
+@pytest.mark.parametrize("content", [b"{}", pytest.param(None, marks=slow)])
+def test_clean_says_that_sets_of_a_lost_run_stay_and_how_to_remove_them(
+    bucket: AnyBucket, source: Path, call: Run, content: bytes | None
+):
+    output, temp_dir = f"{bucket.url}/data/out/", f"{bucket.url}/tmp"
+    run = runs.plan_tasks(source, output, shards=SHARDS, temp_dir=temp_dir)[1]
+    for number in range(runs.list_tasks(run, "gather")[0]):
+        runs.run_task(run, number)
+    if content is None:
+        bucket.delete(RUN_FILE)
+    else:
+        bucket.put(RUN_FILE, content)
+    told = call("clean", output, "--yes").stdout.decode()
+    assert "tasks/run.json: is missing or damaged, so the spilled records of these tasks stay" in told
+    assert "recshuf clean of the URL that was their --temp-dir" in told
+    assert all(key.startswith("tmp/recshuf-piles-") for key in bucket.list_keys())
+    assert bucket.list_keys()
+    assert call("clean", temp_dir, "--yes").returncode == 0
+    check_whole(bucket, {})
+
+
+def test_clean_removes_what_a_first_task_that_died_has_left(bucket: AnyBucket, source: Path, call: Run):
+    """It has no result yet."""
+    output = f"{bucket.url}/data/out/"
+    run = runs.plan_tasks(source, output, shards=SHARDS, temp_dir=f"{bucket.url}/tmp")[1]
+    bucket.proxy.answer(".*task-", *bucket.refusal[:2], times=10**6)
+    with pytest.raises(OutputError):
+        runs.run_task(run, 0)
+    bucket.proxy.clear()
+    assert RUN_FILE in bucket.list_keys()
+    assert call("clean", output, "--yes").stdout.endswith(b"results of tasks: 0\nremoved\n")
+    check_whole(bucket, {})

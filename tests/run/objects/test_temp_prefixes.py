@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import recshuf
 from recshuf.api import runs
-from recshuf.errors import OutputError, UsageError
+from recshuf.errors import MemoryLimitError, OutputError, UsageError
 from recshuf.output.objects.stage import UploadTransaction
-from tests.support.objects.object_outputs import SHARDS, check_whole, shuffle, shuffle_locally
+from tests.support.numbered_files import make_inputs
+from tests.support.objects.object_outputs import SHARDS, check_whole, shuffle
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.conftest import Run
-    from tests.support.objects.object_outputs import AnyBucket
+    from tests.support.objects.object_outputs import AnyBucket, Contents
+    from tests.support.objects.object_server import Bucket
+
+MISSING = r"^\w+://no-such-bucket: there is no such (bucket|container); create it first$"
 
 
 def miss(bucket: AnyBucket) -> str:
@@ -24,34 +30,27 @@ def miss(bucket: AnyBucket) -> str:
     return f"{bucket.url.partition('://')[0]}://no-such-bucket/tmp/"
 
 
-MISSING = r"^\w+://no-such-bucket: there is no such (bucket|container); create it first$"
-
-
-@pytest.mark.parametrize("resume", [False, True])
 def test_a_missing_bucket_is_found_before_the_run_begins(
-    bucket: AnyBucket, source: Path, tmp_path: Path, scratch: Path, resume: bool
-) -> None:
-    for output in (f"{bucket.url}/data/out/", f"{tmp_path}/out/"):
+    bucket: AnyBucket, source: Path, tmp_path: Path, scratch: Path
+):
+    outputs = (f"{bucket.url}/data/out/", f"{tmp_path}/out/")
+    where = {"shards": SHARDS, "temp_dir": miss(bucket)}
+    for call in (
+        *(partial(shuffle, source, output, resume=output == outputs[1], **where) for output in outputs),
+        *(partial(plan, source, outputs[0], **where) for plan in (recshuf.plan, runs.plan_tasks)),
+    ):
         with pytest.raises(OutputError, match=MISSING) as caught:
-            shuffle(source, output, temp_dir=miss(bucket), resume=resume)
+            call()
         assert not hasattr(caught.value, "__notes__")
     assert bucket.proxy.count("PUT|POST") == 0
     check_whole(bucket, {})
     assert set(tmp_path.iterdir()) == {source, scratch}
-    shuffle(source, f"{bucket.url}/data/out/", temp_dir=f"{bucket.url}/tmp/")
-    check_whole(bucket, shuffle_locally(source, tmp_path / "local"))
-
-
-def test_a_missing_bucket_is_found_by_plans(bucket: AnyBucket, source: Path) -> None:
-    for plan in (recshuf.plan, runs.plan_tasks):
-        with pytest.raises(OutputError, match=MISSING):
-            plan(source, f"{bucket.url}/data/out/", shards=SHARDS, temp_dir=miss(bucket))
 
 
 def test_a_missing_bucket_is_found_by_tasks_before_they_leave_anything(
     bucket: AnyBucket, source: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It was there when the plan was made."""
+):
+    # It was there when the plan was made.
     with monkeypatch.context() as patch:
         patch.setattr("recshuf.run.saved_plan.check_sets", lambda job: None)
         run = runs.plan_tasks(source, f"{bucket.url}/data/out/", shards=SHARDS, temp_dir=miss(bucket))[1]
@@ -61,9 +60,9 @@ def test_a_missing_bucket_is_found_by_tasks_before_they_leave_anything(
 
 
 def test_clean_removes_the_rest_if_the_bucket_is_gone(
-    bucket: AnyBucket, source: Path, tmp_path: Path, call: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expected = shuffle_locally(source, tmp_path / "local")
+    bucket: AnyBucket, source: Path, call: Run, monkeypatch: pytest.MonkeyPatch
+):
+    # It was there when the run began, and the run was killed.
     with monkeypatch.context() as patch:
         patch.setattr("recshuf.run.driver.check_sets", lambda job: None)
         patch.setattr(UploadTransaction, "remove", UploadTransaction.release)
@@ -72,31 +71,45 @@ def test_clean_removes_the_rest_if_the_bucket_is_gone(
     assert "data/.out.recshuf/tasks/run.json" in bucket.list_keys()
     assert call("clean", f"{bucket.url}/data/out/", "--yes").stdout.endswith(b"\nremoved\n")
     check_whole(bucket, {})
-    shuffle(source, f"{bucket.url}/data/out/", temp_dir=f"{bucket.url}/tmp/")
-    check_whole(bucket, expected)
 
 
-@pytest.mark.parametrize(
-    ("output", "temp_dir"),
-    [
+def test_a_prefix_in_the_output_is_refused(source: Path):
+    for output, temp_dir in (
         ("s3://b/out/", "s3://b/out/tmp/"),
         ("s3://b/out/", "s3://b/out"),
         ("s3://b/out", "s3://b/out/"),
         ("S3://b/out", "s3://b/out/a/b"),
         ("gs://b/a/out.parquet", "gs://b/a/out.parquet/tmp"),
-    ],
-)
-def test_a_prefix_in_the_output_is_refused(source: Path, output: str, temp_dir: str) -> None:
-    with pytest.raises(
-        UsageError,
-        match=f"^temp_dir {temp_dir}/?: lies in the output {output}, which holds shards only; give a prefix outside",
     ):
-        shuffle(source, output, temp_dir=temp_dir)
+        said = f"^temp_dir {temp_dir}/?: lies in the output {output}, which holds shards only; give a prefix"
+        with pytest.raises(UsageError, match=said):
+            shuffle(source, output, temp_dir=temp_dir)
 
 
-@pytest.mark.parametrize("temp_dir", ["data/", "data/out-tmp", "data/o"])
+@pytest.mark.parametrize(
+    "temp_dir", ["data/out-tmp", *(pytest.param(one, marks=pytest.mark.slow) for one in ("data/", "data/o"))]
+)
 def test_a_prefix_beside_the_output_is_taken(
-    bucket: AnyBucket, source: Path, tmp_path: Path, temp_dir: str
-) -> None:
+    bucket: AnyBucket, source: Path, expected: Contents, temp_dir: str
+):
     shuffle(source, f"{bucket.url}/data/out/", temp_dir=f"{bucket.url}/{temp_dir}")
-    check_whole(bucket, shuffle_locally(source, tmp_path / "local"))
+    check_whole(bucket, expected)
+
+
+@pytest.mark.parametrize("name", ["jsonl", pytest.param("hdf5", marks=pytest.mark.slow)])
+def test_the_memory_that_an_error_names_is_enough(tmp_path: Path, s3_bucket: Bucket, name: str):
+    inputs = make_inputs(tmp_path / "in", name, [30, 20])
+    options: dict[str, Any] = {"to": "parquet", "shards": 2, "workers": 2}
+    local, remote, spilled = f"{tmp_path}/out/", f"{s3_bucket.url}/out/", f"{s3_bucket.url}/tmp/"
+    for run in (
+        partial(recshuf.plan, inputs, local),
+        partial(recshuf.plan, inputs, remote),
+        partial(recshuf.plan, inputs, local, temp_dir=spilled),
+        partial(runs.plan_tasks, inputs, local),
+        partial(runs.plan_tasks, inputs, remote, temp_dir=spilled),
+        partial(recshuf.shuffle, inputs, remote, temp_dir=spilled),
+    ):
+        with pytest.raises(MemoryLimitError) as told:
+            run(memory="64MB", **options)
+        [named] = re.findall(r"needs at least ([\d.]+ \wB) of memory", str(told.value))
+        run(memory=named, **options)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -17,7 +14,6 @@ from recshuf.errors import (
     UnavailableInputError,
     UsageError,
 )
-from recshuf.storage import requests
 from recshuf.storage.reading.stores import open_store
 from recshuf.storage.settings import StorageOptions
 from recshuf.storage.urls import Url
@@ -25,7 +21,7 @@ from tests.support.objects.hub_server import HubServer
 from tests.support.objects.object_outputs import shuffle
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     import recshuf
@@ -49,10 +45,9 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
 
 
 @pytest.fixture
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Try failed requests again at once, here and in the library."""
+def no_library_pauses(no_pauses: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Try failed requests again at once, also in the library."""
     monkeypatch.setattr(time, "sleep", lambda _: None)
-    monkeypatch.setattr(requests, "FIRST_PAUSE_SECONDS", 0)
 
 
 def read(hub: HubServer, tmp_path: Path, name: str = "") -> recshuf.ShuffleReport:
@@ -85,14 +80,29 @@ def test_a_denied_access_is_an_error_at_once(tmp_path: Path, hub: HubServer):
     assert sum("/resolve/" in one for one in hub.requests) == 1
 
 
-@pytest.mark.parametrize("name", ["b9.txt", "x/", "*.txt"])
+NO_REPOSITORY = "there is no such repository, or no access .*HF_TOKEN"
+
+
 @pytest.mark.parametrize(
-    ("status", "answer", "kind", "said"),
+    ("name", "status", "answer", "kind", "said"),
     [
-        (401, "RepoNotFound", MissingInputError, "there is no such repository, or no access .*HF_TOKEN"),
-        (404, "RepoNotFound", MissingInputError, "there is no such repository, or no access .*HF_TOKEN"),
-        (403, "GatedRepo", ForbiddenInputError, "the repository is gated; ask for access .*HF_TOKEN"),
-        (404, "RevisionNotFound", MissingInputError, "no such revision; check the name after the @"),
+        ("b9.txt", 401, "RepoNotFound", MissingInputError, NO_REPOSITORY),
+        ("x/", 404, "RepoNotFound", MissingInputError, NO_REPOSITORY),
+        (
+            "*.txt",
+            403,
+            "GatedRepo",
+            ForbiddenInputError,
+            "the repository is gated; ask for access .*HF_TOKEN",
+        ),
+        (
+            "b9.txt",
+            403,
+            "GatedRepo",
+            ForbiddenInputError,
+            "the repository is gated; ask for access .*HF_TOKEN",
+        ),
+        ("x/", 404, "RevisionNotFound", MissingInputError, "no such revision; check the name after the @"),
     ],
 )
 def test_a_repository_that_is_not_there_for_this_user_is_an_error_at_once(
@@ -118,7 +128,7 @@ def count_answers(hub: HubServer, part: str) -> int:
 
 @pytest.mark.parametrize(("part", "name"), [("/resolve/", "b9.txt"), ("/tree/", "")])
 def test_what_the_library_tries_again_is_not_tried_again_here(
-    tmp_path: Path, hub: HubServer, no_pauses: None, part: str, name: str
+    tmp_path: Path, hub: HubServer, no_library_pauses: None, part: str, name: str
 ):
     hub.failures.append((part, 503, ""))
     with pytest.raises(UnavailableInputError, match=r"the store is busy \(503\), after several attempts"):
@@ -128,33 +138,12 @@ def test_what_the_library_tries_again_is_not_tried_again_here(
 
 @pytest.mark.parametrize("part", ["/api/datasets/user/set$", "/api/datasets/user/set/paths-info"])
 def test_what_the_library_asks_once_is_tried_again(
-    tmp_path: Path, hub: HubServer, no_pauses: None, part: str
+    tmp_path: Path, hub: HubServer, no_library_pauses: None, part: str
 ):
     hub.failures.append((part, 503, ""))
     with pytest.raises(UnavailableInputError, match=r"the store is busy \(503\), after 8 attempts"):
         read(hub, tmp_path, "b9.txt")
     assert len(hub.requests) >= 8
-
-
-PROGRAM = """
-import sys, time
-time.sleep = lambda _: None
-sys.argv[0] = "recshuf"
-from recshuf.cli.main import run
-run()
-"""
-
-
-def test_a_command_line_has_one_line_for_a_hub_that_is_busy(tmp_path: Path, hub: HubServer):
-    hub.failures.append(("/resolve/", 503, ""))
-    given = [f"{ROOT}b9.txt", "-q", "-o", str(tmp_path / "out.txt"), "--endpoint-url", hub.url]
-    settings = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *given], env=settings, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 1
-    assert done.stderr.count("\n") == 1
-    assert "b9.txt: the store is busy (503)" in done.stderr
 
 
 def test_a_hub_that_may_not_be_asked_is_an_error_at_once(hub: HubServer, monkeypatch: pytest.MonkeyPatch):
@@ -178,10 +167,14 @@ def test_an_option_that_nobody_takes_is_refused():
         open_store(Url.parse(ROOT), StorageOptions(None, {"nope": "1"}))
 
 
-@pytest.mark.parametrize("listed", ["b9.txt", ""])
 @pytest.mark.parametrize(
-    ("new", "said"),
-    [(CONTENT * 2, "its size was"), (CONTENT[::-1], "it was replaced"), (None, "it is gone")],
+    ("listed", "new", "said"),
+    [
+        ("b9.txt", CONTENT * 2, "its size was"),
+        ("", CONTENT[::-1], "it was replaced"),
+        ("b9.txt", CONTENT[::-1], "it was replaced"),
+        ("", None, "it is gone"),
+    ],
 )
 def test_a_file_that_changes_while_it_is_read_is_an_error(
     tmp_path: Path, hub: HubServer, monkeypatch: pytest.MonkeyPatch, listed: str, new: bytes | None, said: str
@@ -218,19 +211,14 @@ def test_a_question_at_the_end_that_is_denied_is_no_change(
         read(hub, tmp_path, "b9.txt")
 
 
-LISTINGS: list[Callable[[Store], object]] = [
-    lambda store: store.list("user/set/"),
-    lambda store: store.find("user/set/b9.txt"),
-]
-
-
-@pytest.mark.parametrize("ask", LISTINGS)
-def test_each_question_is_asked_anew(hub: HubServer, ask: Callable[[Store], object]):
-    store = open_hub(hub)
-    before = ask(store)
-    assert ask(store) == before
-    hub.files["b9.txt"] = CONTENT[::-1]
-    assert ask(store) != before
+def test_each_question_is_asked_anew(hub: HubServer):
+    for ask in (lambda store: store.list("user/set/"), lambda store: store.find("user/set/b9.txt")):
+        store = open_hub(hub)
+        hub.files["b9.txt"] = CONTENT
+        before = ask(store)
+        assert ask(store) == before
+        hub.files["b9.txt"] = CONTENT[::-1]
+        assert ask(store) != before
 
 
 def test_a_listing_and_a_single_answer_give_one_stamp(hub: HubServer):

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import glob
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
 
 from recshuf.errors import InputError, MissingInputError
 from recshuf.formats import NameRules
-from recshuf.storage.reading.listing import InputLister, leave_out_output
+from recshuf.interfaces import Stamp
+from recshuf.storage.reading.listing import InputLister, find_pattern, leave_out_output
 from recshuf.storage.reading.objects import Stores
+from recshuf.storage.requests import Entry, Requests
 from recshuf.storage.settings import StorageOptions
+from tests.support.effort import examples
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from recshuf.interfaces import InputFile
+    from recshuf.storage.urls import Url
     from tests.support.objects.object_server import Bucket
 
 NAMES = (
@@ -36,74 +44,49 @@ NAMES = (
     "e1/3.txt",
 )
 PATTERNS = (
-    "",
-    "b",
-    "b/",
-    "a9.txt",
-    "*.txt",
-    "a?.txt",
-    "a[19]*.txt",
-    "*",
-    "b/*",
-    "**",
-    "**/*.txt",
-    "b/**",
-    "*=*",
-    "*/*/x.txt",
-    "d[1].txt",
-    "e[1]",
-    "e[1]/",
-    "e[1]/*",
-    "e[1]/1.txt",
-    "e[1]/f[2]*/",
-    "e[[]1]/f*",
-    "nothing/",
-    "nothing[1]/",
-    "nothing.txt",
-    "nothing*",
-    "b/_hidden/*",
-    "b/_hidden",
-    "b*/",
-    "*/",
-    "*//",
-    "*=*/",
-    "*/c/",
-    "e[[]1]/f*/",
-    "d*/",
-    "nothing*/",
-    "b/_*/",
-    "**/",
-    "**/c/",
+    *("", "b", "b/", "a9.txt", "*.txt", "a?.txt", "a[19]*.txt", "*", "b/*", "**", "**/*.txt", "b/**"),
+    *("*=*", "*/*/x.txt", "d[1].txt", "e[1]", "e[1]/", "e[1]/*", "e[1]/1.txt", "e[1]/f[2]*/", "e[[]1]/f*"),
+    *("nothing/", "nothing[1]/", "nothing.txt", "nothing*", "b/_hidden/*", "b/_hidden", "b*/", "*/", "*//"),
+    *("*=*/", "*/c/", "e[[]1]/f*/", "d*/", "nothing*/", "b/_*/", "**/", "**/c/"),
 )
 
 
-@pytest.fixture(autouse=True)
-def files(tmp_path: Path, bucket: Bucket) -> None:
-    for name in NAMES:
-        path = tmp_path / "in" / name
+def write(folder: Path, names: Sequence[str], content: str = "a\n") -> None:
+    for name in names:
+        path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("a\n")
+        path.write_text(content)
+
+
+@pytest.fixture
+def files(tmp_path: Path, bucket: Bucket) -> None:
+    """Make files below ``in/`` here and in the bucket."""
+    write(tmp_path / "in", NAMES)
+    for name in NAMES:
         bucket.put(f"in/{name}", b"a\n")
 
 
-def expand(pattern: str, root: str, format_name: str | None = None) -> tuple[list[object], list[str]]:
+def expand(pattern: str, root: str, format_name: str | None = None) -> tuple[list[object] | str, list[str]]:
     """Return names and partitions of the inputs below a root, and what is said; of an error, its kind."""
     said: list[str] = []
     stores = Stores(StorageOptions(), 1 << 28, 2)
     try:
         found = InputLister(NameRules(format_name), said.append, stores).list_all([f"{root}{pattern}"])
-    except InputError as error:
-        return [isinstance(error, MissingInputError) and bool(pattern)], said
-    return [(one.name.removeprefix(root), one.partitions) for one in found], [
-        one.replace(root, "") for one in said
-    ]
+    except MissingInputError:
+        return "missing" if pattern else "nothing", said
+    except InputError:
+        return "nothing", said
+    inputs = [(one.name.removeprefix(root), one.partitions) for one in found]
+    return inputs, [one.replace(root, "") for one in said]
 
 
-@pytest.mark.parametrize("pattern", PATTERNS)
-@pytest.mark.parametrize("format_name", [None, "text"])
-def test_a_url_gives_what_a_path_gives(tmp_path: Path, bucket: Bucket, pattern: str, format_name: str | None):
-    local = expand(pattern, f"{tmp_path}/in/", format_name)
-    remote = expand(pattern, f"{bucket.url}/in/", format_name)
+@pytest.mark.parametrize("format_name", [None, pytest.param("text", marks=pytest.mark.slow)])
+@pytest.mark.usefixtures("files")
+def test_a_bucket_gives_what_a_folder_gives(tmp_path: Path, bucket: Bucket, format_name: str | None):
+    local, remote = (
+        {pattern: expand(pattern, root, format_name) for pattern in PATTERNS}
+        for root in (f"{tmp_path}/in/", f"{bucket.url}/in/")
+    )
     assert remote == local
 
 
@@ -111,7 +94,7 @@ def list_inputs(*patterns: str) -> list[InputFile]:
     return InputLister(NameRules(None), pytest.fail, Stores(StorageOptions(), 1 << 28, 2)).list_all(patterns)
 
 
-def test_stamps_are_those_of_the_listing(bucket: Bucket):
+def test_stamps_are_those_of_the_object(bucket: Bucket):
     bucket.put("in/b/1.txt", b"longer\n")
     listed, named = list_inputs(f"{bucket.url}/in/b/1*")[0], list_inputs(f"{bucket.url}/in/b/1.txt")[0]
     found = bucket.client.head_object(Bucket=bucket.name, Key="in/b/1.txt")
@@ -129,6 +112,7 @@ def test_a_marker_of_a_folder_is_no_input(bucket: Bucket):
     assert [one.name for one in list_inputs(f"{bucket.url}/m")] == [f"{bucket.url}/m/x/1.txt"]
 
 
+@pytest.mark.usefixtures("files")
 def test_a_marker_of_an_empty_folder_is_no_input(tmp_path: Path, bucket: Bucket):
     for folder in ("aaa", "y/z"):
         (tmp_path / "in" / folder).mkdir(parents=True)
@@ -140,7 +124,7 @@ def test_a_marker_of_an_empty_folder_is_no_input(tmp_path: Path, bucket: Bucket)
 
 
 def test_only_objects_without_bytes_are_asked_for_under_their_very_keys(bucket: Bucket):
-    names = [f"{number}" for number in range(40)]
+    names = [f"{number}" for number in range(10)]
     for name in names:
         bucket.put(f"many/{name}{'' if int(name) % 2 else '/'}", b"")
     bucket.put("many/full", b"a\n")
@@ -166,23 +150,24 @@ def test_a_marker_hides_no_object_of_its_name(bucket: Bucket):
 def test_files_of_a_table_are_refused(bucket: Bucket):
     bucket.put("t/part/1.parquet", b"")
     bucket.put("t/_delta_log/0.json", b"")
+    bucket.put("b/1.txt", b"a\n")
     for pattern in ("t/", "t/part*", "t*"):
         with pytest.raises(InputError, match=r"has files of the Delta Lake table '.*/t'"):
             list_inputs(f"{bucket.url}/{pattern}")
-    assert list_inputs(f"{bucket.url}/in/b/*.txt")
-    bucket.put("other.txt", b"a\n")
-    assert [one.name for one in list_inputs(f"{bucket.url}/*.txt")] == [f"{bucket.url}/other.txt"]
+    for pattern, name in (("b/*.txt", "b/1.txt"), ("t/part/1.parquet", "t/part/1.parquet")):
+        assert [one.name for one in list_inputs(f"{bucket.url}/{pattern}")] == [f"{bucket.url}/{name}"]
 
 
 def test_a_listing_of_several_pages_is_whole(bucket: Bucket):
     for number in range(205):
-        bucket.put(f"many/{number}.txt", b"")
+        bucket.put(f"many/{number}.txt", b"a")
     bucket.proxy.clear()
     names = [one.name for one in list_inputs(f"{bucket.url}/many/")]
     assert names == [f"{bucket.url}/many/{number}.txt" for number in range(205)]
     assert bucket.proxy.count("GET .*continuation-token=") == 2
 
 
+@pytest.mark.usefixtures("files")
 def test_inputs_in_the_output_are_left_out(tmp_path: Path, bucket: Bucket):
     patterns = [f"{bucket.url}/in/b/", f"{tmp_path}/in/b/"]
     inputs = list_inputs(*patterns)
@@ -198,3 +183,106 @@ def test_inputs_in_the_output_are_left_out(tmp_path: Path, bucket: Bucket):
     assert leave_out(f"{tmp_path}/in/b/c") == [*remote, local[0]]
     assert leave_out(f"{bucket.url}/in/b") == remote + local
     assert leave_out(f"{bucket.url}/in/b/1") == remote + local
+
+
+# Patterns of any parts, of a store without a server
+
+
+class NamedStore:
+    """A store of empty objects."""
+
+    is_bound = True
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.requests = Requests()
+        self._names = names
+
+    def find(self, key: str) -> Stamp | None:
+        return Stamp() if key.removeprefix("in/") in self._names else None
+
+    def list(self, prefix: str) -> list[Entry]:
+        return [Entry(f"in/{name}", Stamp()) for name in self._names if f"in/{name}".startswith(prefix)]
+
+    def get(self, key: str, begin: int, end: int, stamp: Stamp) -> bytes:
+        raise NotImplementedError
+
+
+class NamedStores(Stores):
+    """Has one store for all URLs."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__(StorageOptions(), 1 << 28, 1)
+        self._names = names
+
+    def open(self, url: Url) -> NamedStore:
+        return NamedStore(self._names)
+
+
+SHORT_NAMES = (
+    *("a.txt", "s/b.txt", "s/t/c.txt", "s2/a.txt", "t/t/t/d.txt", ".h/e.txt", "s/_h/f.txt"),
+    "t/out.recshuf.json",
+)
+PARTS = (
+    *("*", "**", "***", "?", "s", "s*", "s**", "t", "t*", "[as]*", "*.txt", "a.txt", ".h", "_h", "[._]*"),
+    "nothing",
+)
+ROOT = "s3://bucket/in/"
+
+
+def match_names(root: str, pattern: str, names: Sequence[str] = SHORT_NAMES) -> list[str] | None:
+    """Return the names of the inputs below a root; None if there are none."""
+    lister = InputLister(NameRules(None), lambda _: None, NamedStores(names))
+    try:
+        return [one.name.removeprefix(root) for one in lister.list_all([f"{root}{pattern}"])]
+    except InputError:
+        return None
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the same names."""
+    found = tmp_path_factory.mktemp("globs") / "in"
+    write(found, SHORT_NAMES, "")
+    return found
+
+
+@settings(max_examples=examples(400))
+@given(parts=st.lists(st.sampled_from(PARTS), min_size=1, max_size=4), end=st.sampled_from(["", "/"]))
+@example(parts=["**", "**"], end="")
+@example(parts=["*", "**"], end="")
+@example(parts=["***"], end="")
+@example(parts=["s", "***"], end="")
+@example(parts=["s**"], end="")
+def test_a_pattern_of_a_url_gives_what_that_of_a_path_gives(folder: Path, parts: list[str], end: str):
+    pattern = "/".join(parts) + end
+    assume(glob.has_magic(pattern))
+    found = match_names(f"{folder}/", pattern)
+    assert found == match_names(ROOT, pattern)
+    assert found is None or len(set(found)) == len(found)
+
+
+@settings(max_examples=examples(400))
+@given(
+    parts=st.lists(st.sampled_from(PARTS), max_size=4),
+    end=st.sampled_from(["", "/"]),
+    output=st.sampled_from(("out", "s/out", "s/t/out", "t/_out", ".h/out", "in", "s/a.txt")),
+    is_directory=st.booleans(),
+)
+def test_an_output_falls_in_the_patterns_that_would_list_it(
+    parts: list[str], end: str, output: str, is_directory: bool
+):
+    pattern = "/".join(parts) + end
+    assume(pattern not in SHORT_NAMES)
+    # Its suffix is not known.
+    written = f"{output}/shard" if is_directory else output
+    found = match_names(ROOT, pattern, [written]) or []
+    asked = ROOT + pattern if pattern else ROOT.rstrip("/")
+    falls = find_pattern([asked], ROOT + output + "/" * is_directory, is_directory=is_directory)
+    assert (falls == asked) == (written in found)
+
+
+def test_an_output_falls_in_no_input_of_another_bucket():
+    others = ["s3://b/in/", "gs://bucket/in/", "s3://bucket/i", f"{ROOT}out/", "in", "https://bucket/in/x"]
+    for output in (f"{ROOT}out/", f"{ROOT}out"):
+        assert find_pattern(others, output, is_directory=True) is None
+        assert find_pattern([*others, "s3://bucket/in"], output, is_directory=True) == "s3://bucket/in"

@@ -70,8 +70,8 @@ def read_ends(file: InputFile, head: int, tail: int) -> None:
     handle.close()
 
 
-@pytest.mark.parametrize("size", [0, 10, 3000, 2 * UNIT_BYTES, 5 * MB])
-def test_the_ends_of_many_objects_are_fetched_at_once(size: int) -> None:
+@pytest.mark.parametrize("size", [0, 3000, 2 * UNIT_BYTES, 5 * MB])
+def test_the_ends_of_many_objects_are_fetched_at_once(size: int):
     store = ManyStore(AT_ONCE if size else 0)
     files = make_objects(store, [size] * 40)
     seen = []
@@ -83,7 +83,7 @@ def test_the_ends_of_many_objects_are_fetched_at_once(size: int) -> None:
     assert len(store.ranges) == len(files) * (0 if not size else 1 if size <= 2 * UNIT_BYTES else 2)
 
 
-def test_little_memory_means_fewer_requests_at_once_and_none_twice() -> None:
+def test_little_memory_means_fewer_requests_at_once_and_none_twice():
     store = ManyStore(0)
     files = make_objects(store, [5 * MB] * 20, most_bytes=8 * MB)
     for file in look_ahead(files, head_bytes=UNIT_BYTES):
@@ -91,6 +91,6 @@ def test_little_memory_means_fewer_requests_at_once_and_none_twice() -> None:
     assert len(store.ranges) == len(files)
 
 
-def test_files_are_not_opened(tmp_path: Path) -> None:
+def test_files_are_not_opened(tmp_path: Path):
     files = [InputFile("missing", tmp_path / "missing"), InputFile("-", None)]
     assert list(look_ahead(files, head_bytes=UNIT_BYTES)) == files

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
-from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
 from typing import TYPE_CHECKING
@@ -68,14 +66,6 @@ def tokens() -> Iterator[TokenServer]:
             thread.join()
 
 
-@contextmanager
-def find_closed_port() -> Iterator[int]:
-    """Give a port on which nobody listens."""
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        yield bound.getsockname()[1]
-
-
 @pytest.fixture
 def open_bucket(gcs_bucket: GcsTestBucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Return a function that opens the bucket with an account whose tokens come from a URL."""
@@ -97,7 +87,7 @@ def open_bucket(gcs_bucket: GcsTestBucket, tmp_path: Path, monkeypatch: pytest.M
     return open_with
 
 
-@pytest.mark.parametrize("breaks", [0, 1, requests.ATTEMPTS - 1])
+@pytest.mark.parametrize("breaks", [0, requests.ATTEMPTS - 1])
 def test_a_connection_that_breaks_is_tried_again(open_bucket, tokens: TokenServer, breaks: int):
     tokens.breaks = breaks
     store = open_bucket(tokens.url)
@@ -108,14 +98,9 @@ def test_a_connection_that_breaks_is_tried_again(open_bucket, tokens: TokenServe
 
 
 def test_a_server_of_tokens_that_cannot_be_reached_is_named(open_bucket):
-    with find_closed_port() as port:
-        store = open_bucket(f"http://127.0.0.1:{port}/token")
-        with pytest.raises(
-            OutputError, match=r"^gs://.*/a: the store cannot be reached: .*; check "
-        ) as raised:
-            store.read("a")
-    assert f"port={port}" in str(raised.value)
-    assert "\n" not in str(raised.value)
+    store = open_bucket("http://127.0.0.1:9/token")
+    with pytest.raises(OutputError, match=r"^gs://.*/a: the store cannot be reached: .*port=9.*; check .*$"):
+        store.read("a")
 
 
 def test_refused_credentials_are_denied_access(open_bucket, tokens: TokenServer):

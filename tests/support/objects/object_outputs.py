@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 import recshuf
 
 if TYPE_CHECKING:
@@ -15,9 +17,13 @@ if TYPE_CHECKING:
     from tests.support.objects.object_server import Bucket
 
     AnyBucket = Bucket | GcsTestBucket | AzureTestBucket
+    Contents = dict[str, bytes]
+    """Contents of objects by their keys."""
 
 STORES = ("s3_bucket", "gcs_bucket", "azure_bucket")
 """Fixtures that return a bucket of each store that outputs go to."""
+in_each_store = pytest.mark.parametrize("bucket", STORES, indirect=True)
+"""Mark of what the quick tests try in each store."""
 SEED = 5
 SHARDS = 4
 

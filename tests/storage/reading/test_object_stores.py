@@ -1,0 +1,233 @@
+"""Objects of each store as they are read: the bytes that were asked for, of the version that was listed, or an error."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+import recshuf
+from recshuf.errors import ForbiddenInputError, InputError, UnavailableInputError
+from recshuf.interfaces import Stamp
+from recshuf.storage.reading.stores import ObstoreStore
+from recshuf.storage.requests import ATTEMPTS, ChangedObject, MissingObject
+from recshuf.storage.settings import StorageOptions
+from recshuf.storage.urls import Url
+from tests.support.objects.object_outputs import shuffle
+from tests.support.objects.s3_server import PAGE_KEYS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.objects.object_outputs import AnyBucket
+    from tests.support.objects.object_server import Bucket, ProxiedRequest
+
+pytestmark = pytest.mark.usefixtures("no_pauses")
+
+OBJECT = r"GET .*/a\b"
+UNREADABLE = "has a key that cannot be read: "
+
+
+def open_store(bucket: AnyBucket) -> ObstoreStore:
+    return ObstoreStore(Url.parse(f"{bucket.url}/"), StorageOptions())
+
+
+def find(store: ObstoreStore, key: str = "a") -> Stamp:
+    stamp = store.find(key)
+    assert stamp is not None
+    return stamp
+
+
+def test_any_range_gives_its_bytes(any_bucket: AnyBucket):
+    content = bytes(range(256))
+    any_bucket.put("a", content)
+    store = open_store(any_bucket)
+    stamp = find(store)
+    assert stamp.size == 256
+    for begin, end in ((0, 256), (0, 1), (255, 256), (7, 100)):
+        assert bytes(store.get("a", begin, end, stamp)) == content[begin:end]
+    assert store.requests.read_sizes == [256, 1, 1, 93]
+
+
+def test_a_listing_has_what_is_below_a_prefix_with_the_stamps_of_single_answers(any_bucket: AnyBucket):
+    for key in ("a", "a/b", "a/c/d", "ab", "b/a/e"):
+        any_bucket.put(key, key.encode())
+    store = open_store(any_bucket)
+    listed = {one.key: one.stamp for one in store.list("a/")}
+    assert {key: stamp.size for key, stamp in listed.items()} == {"a/b": 3, "a/c/d": 5}
+    for key, stamp in listed.items():
+        assert stamp.etag == find(store, key).etag
+        assert stamp.modified_ns // 10**9 == find(store, key).modified_ns // 10**9
+    assert store.list("none/") == []
+    assert {one.key for one in store.list("")} == {"a", "a/b", "a/c/d", "ab", "b/a/e"}
+
+
+def test_another_version_is_no_answer_whatever_its_size(any_bucket: AnyBucket):
+    any_bucket.put("a", b"one")
+    store = open_store(any_bucket)
+    stamp = find(store)
+    for content in (b"two", b"longer"):
+        any_bucket.put("a", content)
+        with pytest.raises(ChangedObject):
+            store.get("a", 0, 1, stamp)
+        assert find(store).etag != stamp.etag
+    any_bucket.delete("a")
+    assert store.find("a") is None
+    # Azure compares ETags first.
+    with pytest.raises(ChangedObject if any_bucket.url.startswith("az") else MissingObject):
+        store.get("a", 0, 1, stamp)
+
+
+def test_a_store_that_ignores_conditions_gives_no_bytes_of_another_size(bucket: Bucket):
+    bucket.put("a", b"one")
+    store = open_store(bucket)
+    stamp = find(store)
+    bucket.put("a", b"longer")
+    bucket.proxy.ignore_conditions("GET")
+    with pytest.raises(ChangedObject):
+        store.get("a", 0, 1, stamp)
+
+
+@pytest.mark.parametrize("cuts", ["stated", "dropped"])
+def test_a_short_reply_is_asked_for_again_and_then_told(any_bucket: AnyBucket, cuts: str):
+    any_bucket.put("a", b"content")
+    store = open_store(any_bucket)
+    stamp = find(store)
+    any_bucket.proxy.cut_body(OBJECT, 2, cuts)
+    assert bytes(store.get("a", 0, 7, stamp)) == b"content"
+    assert store.requests.retries == 2
+    assert store.requests.read_sizes == [7]
+    any_bucket.proxy.cut_body(OBJECT, 100, cuts)
+    with pytest.raises(UnavailableInputError, match=rf"^{any_bucket.url}/a: the store cannot be reached: .*"):
+        store.get("a", 0, 7, stamp)
+    assert store.requests.retries == 2 + ATTEMPTS - 1
+
+
+@pytest.mark.parametrize(("status", "code"), [(503, "SlowDown"), (400, "RequestTimeout"), (429, "Too")])
+def test_a_request_that_the_store_took_no_time_for_is_tried_again(bucket: Bucket, status: int, code: str):
+    bucket.put("a", b"one")
+    store = open_store(bucket)
+    bucket.proxy.answer("GET .*", status, code, times=2)
+    ((_, stamp),) = store.list("")
+    bucket.proxy.answer(OBJECT, status, code, times=2)
+    assert bytes(store.get("a", 0, 3, stamp)) == b"one"
+    assert store.requests.retries == 4
+    bucket.proxy.answer(OBJECT, status, code, times=100)
+    said = rf"/a: the store is busy \({code}\), after 8 attempts; run again later$"
+    with pytest.raises(UnavailableInputError, match=said):
+        store.get("a", 0, 3, stamp)
+
+
+def test_what_is_refused_is_asked_for_once(bucket: Bucket):
+    bucket.put("a", b"one")
+    store = open_store(bucket)
+    stamp = find(store)
+    bucket.proxy.clear()
+    bucket.proxy.answer("", 403, "AccessDenied", times=100)
+    for ask in (partial(store.get, "a", 0, 1, stamp), partial(store.list, "")):
+        with pytest.raises(ForbiddenInputError, match=r"access is denied \(AccessDenied\)"):
+            ask()
+    assert len(bucket.proxy.requests) == 2
+    # An answer without a body: the object may be there.
+    with pytest.raises(ForbiddenInputError):
+        store.find("a")
+
+
+def test_a_store_that_lists_its_first_page_for_ever_is_told(bucket: Bucket):
+    def forget(one: ProxiedRequest) -> bool:
+        one.path = re.sub("&?continuation-token=[^&]*", "", one.path)
+        return False
+
+    for number in range(PAGE_KEYS + 1):
+        bucket.put(f"in/{number}", b"x")
+    url = Url.parse(f"{bucket.url}/in/")
+    store = ObstoreStore(url, StorageOptions())
+    assert len(store.list(url.key)) == PAGE_KEYS + 1
+    bucket.proxy.add("GET .*list-type", forget, 10**6)
+    said = rf"^{url}: the store lists its keys again and again; check --endpoint-url$"
+    with pytest.raises(InputError, match=said):
+        store.list(url.key)
+
+
+# Keys that the library does not read as they are
+
+
+@pytest.mark.parametrize("key", ["a/tab\tx", "a/./x", "a/../x", "a//x"])
+def test_a_key_that_cannot_be_read_is_told_in_a_line_with_a_remedy(bucket: Bucket, key: str):
+    bucket.put("a/good/x", b"x")
+    bucket.put(key, b"x")
+    store = open_store(bucket)
+    for ask in (partial(store.list, "a/"), partial(store.find, key)):
+        with pytest.raises(InputError, match=rf"{UNREADABLE}.*; (leave out a slash, or )?rename the") as told:
+            ask()
+        assert str(told.value).isprintable()
+    assert [one.key for one in store.list("a/good/")] == ["a/good/x"]
+
+
+@pytest.mark.parametrize("key", ["/x", "//", "d//x"])
+def test_a_key_with_an_empty_part_is_refused_at_once(bucket: Bucket, tmp_path: Path, key: str):
+    store = open_store(bucket)
+    asks = [
+        partial(store.find, key),
+        partial(store.list, f"{key.removesuffix('/')}/"),
+        partial(store.get, key, 0, 1, Stamp(6)),
+        partial(shuffle, f"{bucket.url}/{key}", tmp_path / "out.txt", shards=None),
+    ]
+    for ask in asks:
+        with pytest.raises(InputError, match=f"^{bucket.url}/{key}/?: {UNREADABLE}it has an empty part; le"):
+            ask()
+    assert bucket.proxy.requests == []
+
+
+SIZES = ("absent", "empty", "full")
+PAIRS = [(one, other, (one + other) % 3) for one in range(3) for other in range(3)]
+"""Each two of three values together."""
+
+
+@pytest.mark.parametrize(("prefix", "forms"), [("", ("/x", "x", "x/")), ("d/", ("d/x", "d/x/", "d/"))])
+def test_no_record_of_a_listing_is_lost(tmp_path: Path, bucket: Bucket, prefix: str, forms: tuple[str, ...]):
+    outcomes = set()
+    for chosen in PAIRS:
+        sizes = dict(zip(forms, (SIZES[index] for index in chosen), strict=True))
+        records = {form: f"{form}\n".encode() for form, size in sizes.items() if size == "full"}
+        for key in bucket.list_keys():
+            bucket.delete(key)
+        for form, size in sizes.items():
+            if size != "absent":
+                bucket.put(form, records.get(form, b""))
+        bucket.put(f"{prefix}z", b"z\n")
+        output = tmp_path / "out.txt"
+        try:
+            shuffle(f"{bucket.url}/{prefix}", output, shards=None, format="text", overwrite=True)
+        except InputError as error:
+            assert UNREADABLE in str(error)
+            assert records.keys() - {form.strip("/") for form in forms}, sizes
+            outcomes.add("refused")
+            continue
+        outcomes.add("read")
+        lines = sorted(output.read_bytes().splitlines(keepends=True))
+        assert lines == sorted([*records.values(), b"z\n"]), sizes
+    assert outcomes == {"refused", "read"}
+
+
+@pytest.mark.parametrize("twin", ["x/", "/x"])
+def test_objects_that_are_equal_but_for_a_slash_are_told_apart(tmp_path: Path, bucket: Bucket, twin: str):
+    for key in ("x", twin):
+        bucket.put(key, b"a\n")
+    with pytest.raises(InputError, match=f"/x: {UNREADABLE}another object has this key but for a slash"):
+        shuffle(f"{bucket.url}/", tmp_path / "out.txt", shards=None, format="text")
+
+
+def test_an_object_that_is_listed_twice_is_read_once(
+    tmp_path: Path, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+):
+    import obstore
+
+    bucket.put("x", b"a\n")
+    list_once = obstore.list
+    # No emulator does so.
+    monkeypatch.setattr(obstore, "list", lambda *given, **options: [*list_once(*given, **options)] * 2)
+    assert shuffle(f"{bucket.url}/", tmp_path / "out.txt", shards=None, format="text").records == 1
+    assert recshuf.verify(f"{bucket.url}/x", tmp_path / "out.txt")

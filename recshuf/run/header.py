@@ -275,6 +275,8 @@ def _pack(digest: Digest) -> list[int]:
 
 
 def _show(value: object) -> object:
+    if isinstance(value, str):
+        return value.replace("\n", ", ")  # a schema has a line for each field
     return "not given" if value is None else value
 
 

@@ -1,169 +1,80 @@
-"""Whole runs over real files: the order is that of the seed, whatever the format, the means and the streams."""
+"""Whole runs over real files: shards, samples and headers, what a seed means, streams, and what manifest and report tell."""
 
 from __future__ import annotations
 
-import gzip
 import io
 import json
 import os
-import shutil
+from itertools import pairwise
 from pathlib import Path
 
 import h5py
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import zstandard
 
 import recshuf
-from recshuf.errors import UsageError
+from recshuf.errors import InputError, UsageError
 from recshuf.output.manifest import manifest_path
-from recshuf.run import resolve
-from recshuf.system import page_cache
-from recshuf.system.page_cache import WriteBehind
 from tests.support.formats.format_tools import OneWayReader, OneWayWriter
-from tests.support.numbered_files import FORMATS, SUFFIXES, make_inputs, make_lines, order_of, read_ids
-from tests.support.output_trees import digest_tree, list_shards
+from tests.support.numbered_files import FORMATS, make_inputs, make_lines, order_of, read_ids
+from tests.support.output_trees import list_shards
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
 
-# The order
+# Shards
+
+
+def test_a_header_is_kept_once_in_every_shard(tmp_path: Path):
+    for index in range(2):
+        rows = [b"%d" % number for number in range(index * 50, index * 50 + 50)]
+        (tmp_path / f"{index}.csv").write_bytes(b"\n".join([b"id", *rows]))
+    inputs = sorted(tmp_path.glob("*.csv"))
+    recshuf.shuffle(inputs, tmp_path / "out/", format="text", header=1, shards=3, seed=1)
+    shards = [shard.read_bytes().splitlines() for shard in list_shards(tmp_path / "out")]
+    assert [shard[0] for shard in shards] == [b"id"] * 3
+    assert [int(row) for shard in shards for row in shard[1:]] == order_of([50, 50], 1)
+
+
+def test_headers_that_differ_are_an_error(tmp_path: Path):
+    (tmp_path / "a.txt").write_bytes(b"id\n1\n")
+    (tmp_path / "b.txt").write_bytes(b"no\n1\n")
+    with pytest.raises(InputError, match=r"b\.txt"):
+        recshuf.shuffle([tmp_path / "a.txt", tmp_path / "b.txt"], tmp_path / "out.txt", header=1)
+    assert sorted(os.listdir(tmp_path)) == ["a.txt", "b.txt"]
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_the_output_is_the_records_in_the_order_of_the_seed(tmp_path: Path, name: str, cores: int):
-    counts = [1200, 0, 1, 700]
-    inputs = make_inputs(tmp_path / "in", name, counts)
-    report = recshuf.shuffle(inputs, tmp_path / "out", shards=3, seed=5, workers=cores)
-    found = [number for path in list_shards(tmp_path / "out") for number in read_ids(path)]
-    assert found == order_of(counts, 5)
-    assert report.records == report.records_written == 1901
-    assert [shard.records for shard in report.shards] == [634, 634, 633]
+def test_shards_follow_the_options(tmp_path: Path, name: str):
+    inputs = make_inputs(tmp_path / "in", name, [303])
+    expected = order_of([303], 0)
+    for label, options, sizes in (
+        ("n", {"shards": 4}, [76, 76, 76, 75]),
+        ("records", {"shard_records": 120}, [120, 120, 63]),
+        ("many", {"shards": 13, "head_count": 10}, [1] * 10 + [0] * 3),
+    ):
+        recshuf.shuffle(inputs, tmp_path / label, seed=0, **options)
+        shards = list_shards(tmp_path / label)
+        assert [len(read_ids(shard)) for shard in shards] == sizes
+        found = [number for shard in shards for number in read_ids(shard)]
+        assert found == expected[: options.get("head_count")]
+        assert sorted(os.listdir(tmp_path / label)) == sorted(shard.name for shard in shards)
 
 
-SETTINGS = {
-    "one-pile": {"piles": 1},
-    "two-piles": {"piles": 2},
-    "seven-piles": {"piles": 7, "workers": 2},
-    "thousand-piles": {"piles": 1000},
-    "five-workers": {"workers": 5},
-    "little-memory": {"memory": "64MB", "workers": 1},
-    "much-memory": {"memory": "1GB", "workers": 2},
-}
+def test_shard_bytes_cut_lines_into_files_of_that_size(tmp_path: Path):
+    inputs = make_inputs(tmp_path / "in", "jsonl", [4000])
+    recshuf.shuffle(inputs, tmp_path / "out", seed=0, shard_bytes=20_000)
+    sizes = [shard.stat().st_size for shard in list_shards(tmp_path / "out")]
+    assert len(sizes) == -(-inputs[0].stat().st_size // 20_000)
+    assert all(15_000 < size < 21_000 for size in sizes)
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_the_same_seed_gives_the_same_bytes_whatever_the_means(tmp_path: Path, name: str):
-    inputs = make_inputs(tmp_path / "in", name, [3000, 2000])
-    digests = {}
-    for setting, options in SETTINGS.items():
-        output = tmp_path / setting
-        recshuf.shuffle(inputs, output, shards=2, seed=9, **options)
-        digests[setting] = digest_tree(output)
-    assert len(set(map(str, digests.values()))) == 1, digests
-
-
-def write_bulk(folder: Path, name: str) -> list[Path]:
-    """Write records that do not fit a small memory limit, about 75 MB in two files."""
-    folder.mkdir()
-    rng = np.random.default_rng(0)
-    paths = [folder / f"{index}{SUFFIXES[name]}" for index in range(2)]
-    for path in paths:
-        if name == "parquet":
-            width = 200
-            rows = pa.FixedSizeBinaryArray.from_buffers(
-                pa.binary(width), 190_000, [None, pa.py_buffer(rng.bytes(190_000 * width))]
-            )
-            pq.write_table(pa.table({"a": rows, "b": np.arange(190_000)}), path, row_group_size=20_000)
-        elif name == "hdf5":
-            with h5py.File(path, "w") as file:
-                file.create_dataset("a", data=rng.random((95_000, 50)), chunks=(500, 50), maxshape=(None, 50))
-        else:
-            text = rng.integers(32, 127, (375_000, 100), np.uint8)
-            text[text == ord("\\")] = ord("/")
-            text[text == ord('"')] = ord("'")
-            text[:, 0], text[:, -2], text[:, -1] = ord('"'), ord('"'), ord("\n")
-            path.write_bytes(text.tobytes())
-    return paths
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", FORMATS)
-def test_spilled_runs_give_the_bytes_of_runs_in_memory(tmp_path: Path, name: str):
-    inputs = write_bulk(tmp_path / "in", name)
-    own = {"header": "none"} if name == "csv" else {}
-    reports, digests = {}, {}
-    for setting, options in {
-        "memory": {"memory": "1GB", "workers": 2},
-        "disk": {"memory": "64MB", "workers": 1},
-        "disk-parallel": {"memory": "64MB", "workers": 5},
-        "disk-few-piles": {"memory": "64MB", "workers": 1, "piles": 2},
-        "disk-many-piles": {"memory": "64MB", "workers": 1, "piles": 1000},
-        "disk-lz4": {"memory": "64MB", "workers": 2, "spill_compression": "lz4"},
-        "disk-zstd": {"memory": "64MB", "workers": 1, "spill_compression": "zstd"},
-    }.items():
-        output = tmp_path / setting
-        reports[setting] = recshuf.shuffle(
-            inputs, output, shards=3, seed=1, temp_dir=tmp_path, **own, **options
-        )
-        digests[setting] = digest_tree(output)
-        shutil.rmtree(output)
-        manifest_path(output).unlink()
-    assert len(set(map(str, digests.values()))) == 1, digests
-    assert {setting: report.spilled_bytes > 0 for setting, report in reports.items()} == {
-        setting: setting != "memory" for setting in reports
-    }
-    assert os.listdir(tmp_path) == ["in"]
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_shards_go_to_the_device_while_they_are_written(
-    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
-):
-    """So that the sync at their end has little to wait for."""
-    reached = []
-    monkeypatch.setattr(WriteBehind, "reach", lambda _, byte_count: reached.append(byte_count))
-    output = tmp_path / f"out{SUFFIXES[name]}"
-    recshuf.shuffle(make_inputs(tmp_path / "in", name, [3000]), output, seed=0)
-    assert max(reached) == output.stat().st_size
-
-
-@pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.parametrize("shards", [1, 3])
-@pytest.mark.parametrize("available", [1000, 10**9])
-def test_files_are_given_up_in_memory_if_it_cannot_hold_them_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, shards: int, available: int
-):
-    monkeypatch.setattr(page_cache, "_BEHIND_BYTES", 1000)
-    monkeypatch.setattr(page_cache, "_KEPT_BYTES", 3000)
-    monkeypatch.setattr(resolve, "available_bytes", lambda: available)
-    forgotten = set()
-    monkeypatch.setattr(
-        os, "posix_fadvise", lambda file, *_: forgotten.add(Path(f"/proc/self/fd/{file}").readlink())
-    )
-    inputs = make_inputs(tmp_path / "in", name, [3000, 40])
-    recshuf.shuffle(inputs, tmp_path / "out/", seed=0, shards=shards, piles=4)
-    assert forgotten.issuperset(inputs) == (available == 1000)
-    assert len(forgotten - set(inputs)) == (shards if available == 1000 else 0)
-    monkeypatch.undo()
-    recshuf.shuffle(inputs, tmp_path / "expected/", seed=0, shards=shards)
-    assert digest_tree(tmp_path / "out") == digest_tree(tmp_path / "expected")
-
-
-@pytest.mark.parametrize("name", ["text", "jsonl"])
-def test_plain_and_compressed_lines_have_one_order(tmp_path: Path, name: str):
-    (plain,) = make_inputs(tmp_path, name, [5000])
-    packed = {".gz": gzip.compress, ".zst": zstandard.ZstdCompressor(write_content_size=False).compress}
-    expected = order_of([5000], 3)
-    for suffix, compress in packed.items():
-        path = plain.with_name(plain.name + suffix)
-        path.write_bytes(compress(plain.read_bytes()))
-        recshuf.shuffle(path, tmp_path / f"out{suffix}{plain.suffix}{suffix}", seed=3)
-        assert read_ids(tmp_path / f"out{suffix}{plain.suffix}{suffix}") == expected
-    recshuf.shuffle(plain, tmp_path / f"out{plain.suffix}", seed=3)
-    assert read_ids(tmp_path / f"out{plain.suffix}") == expected
+def test_a_directory_gets_one_shard_for_each_input(tmp_path: Path):
+    make_inputs(tmp_path / "in", "jsonl", [10, 20, 30])
+    report = recshuf.shuffle(tmp_path / "in", f"{tmp_path}/out/", seed=0)
+    assert [len(read_ids(shard)) for shard in list_shards(tmp_path / "out")] == [20, 20, 20]
+    assert all(left.records - right.records in (0, 1) for left, right in pairwise(report.shards))
 
 
 def test_aligned_files_stay_aligned(tmp_path: Path):
@@ -178,13 +89,6 @@ def test_aligned_files_stay_aligned(tmp_path: Path):
         strict=True,
     )
     assert all(left.split()[1] == right.split()[1].rstrip(b".") for left, right in pairs)
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_all_formats_have_one_order(tmp_path: Path, name: str):
-    inputs = make_inputs(tmp_path / "in", name, [300, 500])
-    recshuf.shuffle(inputs, tmp_path / f"out{SUFFIXES[name]}", seed=2**128 - 1)
-    assert read_ids(tmp_path / f"out{SUFFIXES[name]}") == order_of([300, 500], 2**128 - 1)
 
 
 # What a seed means, pinned
@@ -238,3 +142,38 @@ def test_standard_input_in_a_format_that_seeks_is_refused(tmp_path: Path):
     with pytest.raises(UsageError, match="parquet cannot be read from standard input"):
         recshuf.shuffle("-", tmp_path / "out.parquet", format="parquet", stdin=io.BytesIO())
     assert list(tmp_path.iterdir()) == []
+
+
+# What is told
+
+
+def test_the_manifest_tells_what_the_run_did(tmp_path: Path):
+    inputs = make_inputs(tmp_path / "in", "parquet", [10, 20])
+    report = recshuf.shuffle(inputs, f"{tmp_path}/out/", seed=2**100)
+    manifest = json.loads(manifest_path(tmp_path / "out").read_text())
+    assert int(manifest["seed"]) == 2**100 == report.seed
+    assert [(one["name"], one["records"]) for one in manifest["inputs"]] == [
+        (str(path), count) for path, count in zip(inputs, [10, 20], strict=True)
+    ]
+    for shard in manifest["shards"]:
+        path = tmp_path / "out" / shard["name"]
+        assert path.stat().st_size == shard["bytes"]
+        assert pq.read_metadata(path).num_rows == shard["records"]
+
+
+def test_a_drawn_seed_is_reported_and_gives_the_same_again(tmp_path: Path):
+    (path,) = make_inputs(tmp_path, "text", [100])
+    seed = recshuf.shuffle(path, tmp_path / "a.txt").seed
+    recshuf.shuffle(path, tmp_path / "b.txt", seed=seed)
+    assert (tmp_path / "a.txt").read_bytes() == (tmp_path / "b.txt").read_bytes()
+    assert recshuf.shuffle(path, tmp_path / "c.txt").seed != seed
+
+
+def test_the_manifest_tells_types_that_people_know(tmp_path: Path):
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file["id"] = np.arange(5)
+        file["image"] = np.zeros((5, 8, 3), np.float32)
+    recshuf.shuffle(tmp_path / "in.h5", f"{tmp_path}/out/")
+    schema = json.loads(manifest_path(tmp_path / "out").read_text())["schema"]
+    assert [field["type"].count("float") for field in schema] == [0, 1]
+    assert schema[0]["type"] == "int64"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,22 +14,20 @@ import pytest
 
 import recshuf
 import recshuf.run.decoding as decoding
-import recshuf.run.resolve as resolve
 from recshuf.errors import RecshufError, UsageError
 from recshuf.formats.parquet import FORMAT
 from recshuf.interfaces import InputFile, InputSummary, ReadOptions, WriteOptions
 from recshuf.job.plan import Costs
-from recshuf.output.local.log import FileJournal
 from recshuf.output.manifest import manifest_path
 from recshuf.records.provenance import ProvenanceDecoder
 from tests.support.formats.format_tools import decompress_file
 from tests.support.numbered_files import make_inputs, order_of
 from tests.support.output_trees import digest_tree, list_shards
+from tests.support.small_runs import spill
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from recshuf.job.plan import Plan
     from tests.conftest import Run
 
 COUNTS = (300, 200, 0, 251)
@@ -41,18 +38,6 @@ CONVERSIONS = [
     *((name, to) for name in ("jsonl", "text", "parquet", "hdf5") for to in ("parquet", "jsonl", "hdf5")),
 ]
 CONVERSIONS = sorted({*CONVERSIONS} - {("hdf5", "hdf5")})
-
-
-@pytest.fixture
-def spill(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have small inputs spilled, with a pile set for each input."""
-    whole = resolve.make_plan
-
-    def plan_small(*arguments: Any) -> Plan:
-        plan = whole(*arguments)
-        return replace(plan, resident_bytes=0, set_of_input=tuple(range(len(plan.set_of_input))))
-
-    monkeypatch.setattr(resolve, "make_plan", plan_small)
 
 
 # Reading, around the code under test
@@ -101,13 +86,15 @@ def read_shards(folder: Path) -> list[tuple[Any, ...]]:
 # What is written
 
 
-@pytest.mark.parametrize("is_spilled", [False, True], ids=["memory", "disk"])
-@pytest.mark.parametrize(("name", "to"), CONVERSIONS)
+@pytest.mark.parametrize(
+    ("name", "to", "is_spilled", "cores"),
+    [(*pair, number % 2 == 1, 1 + number % 3) for number, pair in enumerate(CONVERSIONS)],
+)
 def test_each_record_says_where_it_was_read(
-    tmp_path: Path, name: str, to: str, is_spilled: bool, cores: int, request: pytest.FixtureRequest
+    tmp_path: Path, name: str, to: str, is_spilled: bool, cores: int, monkeypatch: pytest.MonkeyPatch
 ):
     if is_spilled:
-        request.getfixturevalue("spill")
+        spill(monkeypatch)
     inputs = make_inputs(tmp_path / "in", name, COUNTS)
     options = {"to": to, "shards": 2, "seed": 5, "workers": cores, "piles": 5}
     report = recshuf.shuffle(inputs, tmp_path / "with", provenance=True, **options)
@@ -121,11 +108,12 @@ def test_each_record_says_where_it_was_read(
     assert [provenance for _, provenance in found] == [every[index] for index in order_of(COUNTS, 5)]
 
 
-@pytest.mark.parametrize(("name", "to"), [("parquet", "parquet"), ("jsonl", "jsonl"), ("jsonl", "parquet")])
+@pytest.mark.parametrize(("name", "to"), [("parquet", "parquet"), ("jsonl", "jsonl")])
 def test_the_same_seed_gives_the_same_bytes_whatever_the_means(
-    tmp_path: Path, name: str, to: str, spill: None
+    tmp_path: Path, name: str, to: str, monkeypatch: pytest.MonkeyPatch
 ):
-    inputs = make_inputs(tmp_path / "in", name, [3000, 2000])
+    spill(monkeypatch)
+    inputs = make_inputs(tmp_path / "in", name, [1500, 1000])
     digests = set()
     for setting, options in enumerate(
         [{"piles": 1}, {"piles": 900, "workers": 5}, {"memory": "250MB", "spill_compression": "lz4"}]
@@ -172,31 +160,6 @@ def test_what_is_read_again_for_its_types_keeps_its_provenance(
     found = [split(record) for record in read_records(tmp_path / "out.parquet")]
     assert len(found) == 150
     assert all(there[file][row] == record for record, (file, row) in found)
-
-
-@pytest.mark.parametrize(("name", "to"), [("parquet", "parquet"), ("jsonl", "jsonl"), ("hdf5", "parquet")])
-@pytest.mark.parametrize("parts", [1, 4])
-def test_a_continued_run_gives_the_same_bytes(
-    tmp_path: Path, name: str, to: str, parts: int, spill: None, monkeypatch: pytest.MonkeyPatch
-):
-    inputs = make_inputs(tmp_path / "in", name, COUNTS)
-    options = {"to": to, "shards": 3, "seed": 5, "piles": 4, "workers": 1}
-    recshuf.shuffle(inputs, tmp_path / "whole", provenance=True, **options)
-    note, left = FileJournal.note, iter(range(parts - 1, -100, -1))
-
-    def note_and_die(self: FileJournal, entry: dict[str, Any]) -> None:
-        note(self, entry)
-        if ("set" in entry or "shard" in entry) and next(left) <= 0:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(FileJournal, "note", note_and_die)
-        with pytest.raises(KeyboardInterrupt):
-            recshuf.shuffle(inputs, tmp_path / "out", provenance=True, **options)
-    with pytest.raises(UsageError, match="provenance=True was True in the unfinished run and is not given"):
-        recshuf.shuffle(inputs, tmp_path / "out", resume=True, **options)
-    recshuf.shuffle(inputs, tmp_path / "out", provenance=True, resume=True, **options)
-    assert digest_tree(tmp_path / "out") == digest_tree(tmp_path / "whole")
 
 
 def test_names_that_are_no_text_are_escaped(tmp_path: Path):
@@ -254,28 +217,22 @@ def test_columns_cost_memory_until_a_row_group_is_written(tmp_path: Path):
     assert found >= without + 2 * 12 * source.layout.row_group_rows
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        '{"source_file": 1}',
-        '{"a": {"source_row"\t: 1}}',
-        '{"source\\u005ffile": 1}',
-        '{"\\u0073ource_row": 1}',
-        '{"sourc\\u0065_row" : 1}',
-        "[]",
-        "",
-        "3",
-        '"}',
-        "\ufeff{}",
-    ],
-)
-def test_lines_that_cannot_get_fields_are_refused_by_place(tmp_path: Path, line: str, run: Run):
-    (tmp_path / "in.jsonl").write_text('{"b": "source_file"}\n' * 4 + line + "\n{}\n")
-    result = run(tmp_path / "in.jsonl", "-o", tmp_path / "out.jsonl", "--provenance")
-    assert result.returncode == 1
-    assert b"in.jsonl: line 5: " in result.stderr
-    assert len(result.stderr.splitlines()) == 1
-    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
+def test_lines_that_cannot_get_fields_are_refused_by_place(tmp_path: Path, call: Run):
+    for line in (
+        *(
+            '{"source_file": 1}',
+            '{"a": {"source_row"\t: 1}}',
+            '{"source\\u005ffile": 1}',
+            '{"\\u0073ource_row": 1}',
+        ),
+        *('{"sourc\\u0065_row" : 1}', "[]", "", "3", '"}', "\ufeff{}"),
+    ):
+        (tmp_path / "in.jsonl").write_text('{"b": "source_file"}\n' * 4 + line + "\n{}\n")
+        result = call(tmp_path / "in.jsonl", "-o", tmp_path / "out.jsonl", "--provenance")
+        assert result.returncode == 1
+        assert b"in.jsonl: line 5: " in result.stderr
+        assert len(result.stderr.splitlines()) == 1
+        assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
 
 
 def test_streams_of_lines_say_where_they_come_from():
@@ -298,8 +255,7 @@ def test_formats_without_room_are_refused_with_a_remedy(tmp_path: Path, name: st
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
-@pytest.mark.parametrize("to", ["parquet", "jsonl", "hdf5"])
-@pytest.mark.parametrize("column", NAMES)
+@pytest.mark.parametrize(("to", "column"), [("parquet", NAMES[0]), ("jsonl", NAMES[1]), ("hdf5", NAMES[0])])
 def test_names_that_are_taken_are_refused(tmp_path: Path, to: str, column: str):
     pq.write_table(pa.table({"n": [1], column: ["x"]}), tmp_path / "in.parquet")
     (tmp_path / "in.jsonl").write_text(f'{{"{column}": 1}}\n')
@@ -332,7 +288,13 @@ def test_a_path_that_a_store_was_filled_from_twice_is_refused_while_it_holds_bot
 # Comparisons
 
 
-@pytest.mark.parametrize(("name", "to"), CONVERSIONS)
+@pytest.mark.parametrize(
+    ("name", "to"),
+    [
+        pytest.param(*pair, marks=pytest.mark.slow if index % 3 else ())
+        for index, pair in enumerate(CONVERSIONS)
+    ],
+)
 def test_comparisons_leave_the_columns_out(tmp_path: Path, name: str, to: str):
     inputs = make_inputs(tmp_path / "in", name, COUNTS)
     recshuf.shuffle(inputs, f"{tmp_path}/out/", to=to, provenance=True, verify=True)

@@ -74,7 +74,12 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return place / "out"
 
 
-@pytest.mark.parametrize("reader", READERS)
+FAST = ("pyarrow.dataset", "pyarrow.parquet", "pyarrow.json")
+
+
+@pytest.mark.parametrize(
+    "reader", [pytest.param(one, marks=() if one in FAST else pytest.mark.slow) for one in READERS]
+)
 def test_a_folder_of_shards_is_read_whole(folder: Path, reader: str, monkeypatch: pytest.MonkeyPatch):
     if reader in (OF_JSON if is_parquet(folder) else OF_PARQUET):
         pytest.skip(f"{reader} reads another format")

@@ -1,343 +1,293 @@
-"""A run that dies is continued from its finished parts, to the same bytes; what does not fit is refused by name."""
+"""A run that died is continued from its finished parts; what does not fit is refused by name, and damage is made good."""
 
 from __future__ import annotations
 
-import errno
 import io
 import json
 import os
-from dataclasses import replace
+import shutil
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import recshuf
-import recshuf.run.resolve as resolve
 from recshuf.errors import AlreadyCompleteError, InputError, OutputError, UsageError
-from recshuf.job.report import SilentProgress
+from recshuf.job.options import OPTIONS
 from recshuf.output.local.log import FileJournal, read_journal
-from recshuf.output.local.stage import ShardFiles, WorkFolder
-from recshuf.output.manifest import manifest_path
-from recshuf.piles.pile_set import GrowingPileSet
+from recshuf.output.manifest import find_checksum, manifest_path
+from recshuf.run import header as resume
 from tests.support.numbered_files import FORMATS, make_inputs
 from tests.support.processes.killed_runs import Killed, kill_after, run, run_and_die
+from tests.support.small_runs import Listener, read_files, spill
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from recshuf.job.plan import Plan
+    from tests.conftest import Run
+    from tests.support.objects.object_server import Bucket
 
-COUNTS = (300, 200, 0, 250)
+COUNTS = (60, 40, 0, 50)
 
 
 @pytest.fixture(autouse=True)
-def spill(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have small inputs spilled, with a pile set for each input."""
-    whole = resolve.make_plan
-
-    def plan_small(*arguments: Any) -> Plan:
-        plan = whole(*arguments)
-        sets = tuple(range(len(plan.set_of_input)))
-        return replace(plan, resident_bytes=0, set_of_input=sets, scatter_workers=1)
-
-    monkeypatch.setattr(resolve, "make_plan", plan_small)
-
-
-def read_all(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def run_until(parts: int, inputs: list[Path], output: Path, **options: Any) -> list[dict[str, Any]]:
-    """Run until so many parts are finished, and return the journal."""
-    run_and_die(parts, inputs, output, **options)
-    assert not output.exists()
-    return read_journal(output.parent / f".{output.name}.recshuf" / "journal.jsonl")
+def spilled(monkeypatch: pytest.MonkeyPatch) -> None:
+    spill(monkeypatch)
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of the pile sets and shards that are made."""
-    names: list[str] = []
-    create, path_of = GrowingPileSet.create.__func__, ShardFiles.path_of
-
-    def create_noted(cls: type[GrowingPileSet], *arguments: Any, name: str | None = None) -> GrowingPileSet:
-        names.append(str(name))
-        return create(cls, *arguments, name=name)
-
-    monkeypatch.setattr(GrowingPileSet, "create", classmethod(create_noted))
-
-    def path_noted(self: ShardFiles, shard: int, suffix: str) -> Path:
-        path = path_of(self, shard, suffix)
-        if not path.exists():
-            names.append(path.name)
-        return path
-
-    monkeypatch.setattr(ShardFiles, "path_of", path_noted)
-    return names
+def inputs(tmp_path: Path) -> list[Path]:
+    return make_inputs(tmp_path / "in", "text", COUNTS)
 
 
-@pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.parametrize("parts", range(1, 7))
-def test_a_continued_run_gives_the_same_bytes(tmp_path: Path, name: str, parts: int, made: list[str]):
+def find_finished(folder: Path) -> dict[str, int]:
+    """Return name and inode of each finished shard in a work folder; files that are made again have other ones."""
+    entries = read_journal(folder / "journal.jsonl")
+    names = [entry["name"] for entry in entries if "shard" in entry]
+    return {name: (folder / "shards" / name).stat().st_ino for name in names}
+
+
+class Reads(Listener):
+    """Counts the records that are scattered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records = 0
+
+    def advance(self, records: int, byte_count: int) -> None:
+        if self.passes[-1] == "scatter":
+            self.records += records
+
+
+# From the finished parts
+
+
+@pytest.mark.parametrize(("parts", "left"), [(1, 90), (2, 50), (3, 0), (4, 0), (5, 0)])
+def test_finished_parts_are_not_made_again(tmp_path: Path, inputs: list[Path], parts: int, left: int):
     """Three pile sets (an input is empty) and three shards, finished one after the other."""
-    inputs = make_inputs(tmp_path / "in", name, COUNTS)
     run(inputs, tmp_path / "whole")
-    journal = run_until(parts, inputs, tmp_path / "out")
-    finished = {f"set-{entry['set']:05d}.piles" for entry in journal if "set" in entry}
-    finished |= {entry["name"] for entry in journal if "shard" in entry}
-    assert len(finished) >= parts
-    made.clear()
-    report = run(inputs, tmp_path / "out", resume=True, memory="100MB", workers=3)
-    assert read_all(tmp_path / "out") == read_all(tmp_path / "whole")
-    assert finished.isdisjoint(made)
+    run_and_die(parts, inputs, tmp_path / "out")
+    finished = find_finished(tmp_path / ".out.recshuf")
+    assert len(finished) == max(0, parts - 3)
+    heard = Reads()
+    report = run(inputs, tmp_path / "out", resume=True, memory="100MB", workers=3, progress=heard)
+    assert read_files(tmp_path / "out") == read_files(tmp_path / "whole")
+    assert heard.records == left
+    assert (
+        finished.items() <= {path.name: path.stat().st_ino for path in (tmp_path / "out").iterdir()}.items()
+    )
     assert report.records == sum(COUNTS)
+    manifest = json.loads(manifest_path(tmp_path / "out").read_text())
+    assert [one["records"] for one in manifest["inputs"]] == list(COUNTS)
+    assert sum(one["records"] for one in manifest["shards"]) == sum(COUNTS)
     assert sorted(os.listdir(tmp_path)) == ["in", "out", "out.recshuf.json", "whole", "whole.recshuf.json"]
 
 
-@pytest.mark.parametrize("parts", range(1, 7))
-def test_piles_that_share_regions_are_continued(tmp_path: Path, parts: int, monkeypatch: pytest.MonkeyPatch):
-    """Though the later run would not have had them share any."""
-    inputs = make_inputs(tmp_path / "in", "text", COUNTS)
+@pytest.mark.parametrize("region_piles", [3, None])
+def test_piles_lie_as_the_journal_says_or_each_in_its_own_region(
+    tmp_path: Path, inputs: list[Path], region_piles: int | None
+):
     run(inputs, tmp_path / "whole")
-    plan = resolve.make_plan
-    with monkeypatch.context() as patch:
-        patch.setattr(resolve, "make_plan", lambda *given: replace(plan(*given), region_piles=3))
-        journal = run_until(parts, inputs, tmp_path / "out")
-    assert journal[0]["region_piles"] == 3
-    run(inputs, tmp_path / "out", resume=True)
-    assert read_all(tmp_path / "out") == read_all(tmp_path / "whole")
-
-
-@pytest.mark.parametrize("parts", [1, 5])
-def test_a_journal_that_tells_nothing_of_regions_is_continued(tmp_path: Path, parts: int):
-    inputs = make_inputs(tmp_path / "in", "text", COUNTS)
-    run(inputs, tmp_path / "whole")
-    entries = run_until(parts, inputs, tmp_path / "out")
+    with pytest.MonkeyPatch.context() as patch:
+        spill(patch, region_piles=region_piles or 1)
+        run_and_die(1, inputs, tmp_path / "out")
     path = tmp_path / ".out.recshuf" / "journal.jsonl"
-    path.unlink()
-    del entries[0]["region_piles"]
-    for entry in entries:
-        FileJournal(path).append(entry)
+    entries = read_journal(path)
+    assert entries[0]["region_piles"] == (region_piles or 1)
+    if region_piles is None:  # as older versions wrote it
+        path.unlink()
+        del entries[0]["region_piles"]
+        for entry in entries:
+            FileJournal(path).append(entry)
     run(inputs, tmp_path / "out", resume=True)
-    assert read_all(tmp_path / "out") == read_all(tmp_path / "whole")
+    assert read_files(tmp_path / "out") == read_files(tmp_path / "whole")
 
 
-@pytest.mark.parametrize(("name", "to"), [("jsonl", "parquet"), ("parquet", "jsonl"), ("hdf5", "jsonl")])
-@pytest.mark.parametrize("parts", [1, 3, 5])
-def test_conversions_are_continued(tmp_path: Path, name: str, to: str, parts: int):
-    inputs = make_inputs(tmp_path / "in", name, COUNTS)
-    run(inputs, tmp_path / "whole", to=to)
-    run_until(parts, inputs, tmp_path / "out", to=to)
-    run(inputs, tmp_path / "out", to=to, resume=True)
-    assert read_all(tmp_path / "out") == read_all(tmp_path / "whole")
-
-
-@pytest.mark.parametrize("parts", [1, 3])
-def test_samples_are_continued(tmp_path: Path, parts: int):
-    inputs = make_inputs(tmp_path / "in", "text", COUNTS)
-    run(inputs, tmp_path / "whole", head_count=50)
-    run_until(parts, inputs, tmp_path / "out", head_count=50)
-    run(inputs, tmp_path / "out", head_count=50, resume=True)
-    assert read_all(tmp_path / "out") == read_all(tmp_path / "whole")
-
-
-def test_a_run_may_die_again_and_again(tmp_path: Path):
-    inputs = make_inputs(tmp_path / "in", "parquet", COUNTS)
-    run(inputs, tmp_path / "whole")
-    run_until(1, inputs, tmp_path / "out")
-    deaths = 0
-    for _ in range(20):
-        with pytest.MonkeyPatch.context() as patch:
-            kill_after(patch, 1)
-            try:
-                run(inputs, tmp_path / "out", resume=True)
-                break
-            except Killed:
-                deaths += 1
-    assert deaths >= 3
-    assert read_all(tmp_path / "out") == read_all(tmp_path / "whole")
-
-
-def test_a_run_that_has_nothing_to_go_on_from_just_runs(tmp_path: Path):
-    inputs = make_inputs(tmp_path / "in", "text", COUNTS)
+def test_a_run_that_has_nothing_to_go_on_from_just_runs(tmp_path: Path, inputs: list[Path]):
     run(inputs, tmp_path / "out", resume=True)
     assert sorted(os.listdir(tmp_path)) == ["in", "out", "out.recshuf.json"]
     with pytest.raises(AlreadyCompleteError):
         run(inputs, tmp_path / "out", resume=True)
 
 
-@pytest.mark.parametrize(("before", "now"), [("none", "zstd"), ("zstd", "none"), ("lz4", "zstd")])
+@pytest.mark.parametrize(("before", "now"), [("none", "zstd"), ("lz4", "none")])
 def test_spilled_records_may_be_compressed_in_another_way(
-    tmp_path: Path, made: list[str], before: str, now: str
+    tmp_path: Path, inputs: list[Path], before: str, now: str
 ):
-    inputs = make_inputs(tmp_path / "in", "text", COUNTS)
     run(inputs, tmp_path / "whole")
-    run_until(1, inputs, tmp_path / "out", spill_compression=before)
-    made.clear()
-    run(inputs, tmp_path / "out", spill_compression=now, resume=True)
-    assert [name for name in made if name.startswith("set-")] == ["set-00001.piles", "set-00003.piles"]
-    assert read_all(tmp_path / "out") == read_all(tmp_path / "whole")
+    run_and_die(1, inputs, tmp_path / "out", spill_compression=before)
+    heard = Reads()
+    run(inputs, tmp_path / "out", spill_compression=now, resume=True, progress=heard)
+    assert heard.records == sum(COUNTS) - COUNTS[0]
+    assert read_files(tmp_path / "out") == read_files(tmp_path / "whole")
 
 
-def test_the_seed_that_was_drawn_is_kept(tmp_path: Path):
-    inputs = make_inputs(tmp_path / "in", "text", COUNTS)
-    journal = run_until(2, inputs, tmp_path / "out", seed=None)
+def test_the_seed_that_was_drawn_is_kept(tmp_path: Path, inputs: list[Path]):
+    run_and_die(4, inputs, tmp_path / "out", seed=None)
+    (name,) = find_finished(tmp_path / ".out.recshuf")
+    first = (tmp_path / ".out.recshuf" / "shards" / name).read_bytes()
     report = run(inputs, tmp_path / "out", seed=None, resume=True)
-    assert str(report.seed) == journal[0]["options"]["--seed"]
+    assert (tmp_path / "out" / name).read_bytes() == first
     run(inputs, tmp_path / "whole", seed=report.seed)
-    assert read_all(tmp_path / "out") == read_all(tmp_path / "whole")
+    assert read_files(tmp_path / "out") == read_files(tmp_path / "whole")
 
 
-def test_what_is_replaced_stays_until_the_run_is_through(tmp_path: Path):
-    inputs = make_inputs(tmp_path / "in", "text", COUNTS)
-    run(inputs, tmp_path / "out", seed=1)
-    before = read_all(tmp_path / "out")
-    run_and_die(5, inputs, tmp_path / "out", overwrite=True)
-    assert read_all(tmp_path / "out") == before
-    run(inputs, tmp_path / "out", overwrite=True, resume=True)
+def test_a_run_that_could_not_put_its_manifest_in_place_says_how_to_go_on(tmp_path: Path, inputs: list[Path]):
+    """The place is taken by a folder of others."""
     run(inputs, tmp_path / "whole")
-    assert read_all(tmp_path / "out") == read_all(tmp_path / "whole")
+    run(inputs, tmp_path / "out", seed=1)
 
+    def take_place() -> None:
+        if not manifest_path(tmp_path / "out").is_dir():
+            manifest_path(tmp_path / "out").unlink()
+            (manifest_path(tmp_path / "out") / "x").mkdir(parents=True)
 
-@pytest.mark.parametrize("shards", [1, 3])
-@pytest.mark.parametrize("spills", [True, False])
-@pytest.mark.parametrize("error", [OSError(errno.EIO, "Input/output error"), KeyboardInterrupt()])
-def test_an_output_whose_manifest_is_missing_is_completed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shards: int, spills: bool, error: BaseException
-):
-    """Whatever else was finished."""
-    if not spills:
-        monkeypatch.undo()
-    inputs = make_inputs(tmp_path / "in", "text", COUNTS)
-    options = {"shards": shards, "overwrite": True}
-    run(inputs, tmp_path / "out", shards=2, seed=1)
-    run(inputs, tmp_path / "whole", shards=shards)
-
-    def fail(_: ShardFiles) -> None:
-        raise error
-
-    with monkeypatch.context() as patch:
-        patch.setattr(ShardFiles, "place_manifest", fail)
-        with pytest.raises((OutputError, KeyboardInterrupt)) as caught:
-            run(inputs, tmp_path / "out", **options)
+    with pytest.raises(OutputError) as caught:
+        run(inputs, tmp_path / "out", overwrite=True, progress=Listener(take_place))
     assert "continue with the same command and resume=True" in caught.value.__notes__[0]
-    assert read_all(tmp_path / "out") == read_all(tmp_path / "whole")
-    run(inputs, tmp_path / "out", resume=True, **options)
-    assert read_all(tmp_path / "out") == read_all(tmp_path / "whole")
+    assert read_files(tmp_path / "out") == read_files(tmp_path / "whole")
+    shutil.rmtree(manifest_path(tmp_path / "out"))
+    run(inputs, tmp_path / "out", overwrite=True, resume=True)
+    assert read_files(tmp_path / "out") == read_files(tmp_path / "whole")
     manifests = [manifest_path(tmp_path / name).read_bytes() for name in ("out", "whole")]
     assert manifests[0] == manifests[1]
-    assert sorted(os.listdir(tmp_path)) == ["in", "out", "out.recshuf.json", "whole", "whole.recshuf.json"]
-
-
-def test_a_run_that_died_after_its_commit_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    inputs = make_inputs(tmp_path / "in", "text", COUNTS)
-    run(inputs, tmp_path / "whole")
-    run(inputs, tmp_path / "out", seed=1)
-    with monkeypatch.context() as patch:
-        patch.setattr(WorkFolder, "remove", WorkFolder.release)
-        run(inputs, tmp_path / "out", overwrite=True)
-    folder = tmp_path / ".out.recshuf"
-    assert folder.is_dir()
-    report = run(inputs, tmp_path / "out", overwrite=True, resume=True)
-    assert [shard.name for shard in report.shards] == [f"shard-{shard:05d}.txt" for shard in range(3)]
-    assert read_all(tmp_path / "out") == read_all(tmp_path / "whole")
-    assert not folder.exists()
-
-
-@pytest.mark.parametrize("parts", [2, 5])
-def test_piles_elsewhere_are_found_and_removed(tmp_path: Path, parts: int):
-    inputs = make_inputs(tmp_path / "in", "text", COUNTS)
-    (tmp_path / "temp").mkdir()
-    (tmp_path / "other").mkdir()
-    run(inputs, tmp_path / "whole")
-    run_until(parts, inputs, tmp_path / "out", temp_dir=tmp_path / "temp")
-    (piles,) = (tmp_path / "temp").iterdir()
-    assert piles.stat().st_mode & 0o077 == 0
-    run(inputs, tmp_path / "out", temp_dir=tmp_path / "other", resume=True)
-    assert read_all(tmp_path / "out") == read_all(tmp_path / "whole")
-    assert list((tmp_path / "temp").iterdir()) == list((tmp_path / "other").iterdir()) == []
 
 
 # What is refused
 
 
-def test_without_the_option_nothing_is_touched(tmp_path: Path):
-    inputs = make_inputs(tmp_path / "in", "text", COUNTS)
-    run_until(2, inputs, tmp_path / "out")
-    before = read_all(tmp_path)
+def test_without_the_option_nothing_is_touched(tmp_path: Path, inputs: list[Path]):
+    run_and_die(2, inputs, tmp_path / "out")
+    before = read_files(tmp_path)
     with pytest.raises(OutputError, match=r"\.out\.recshuf.*resume=True"):
         run(inputs, tmp_path / "out")
-    assert read_all(tmp_path) == before
+    assert read_files(tmp_path) == before
 
 
-@pytest.mark.parametrize(
-    ("options", "word"),
-    [
-        ({"seed": 6}, "seed was 5"),
-        ({"shards": 4}, "shards was 3"),
-        ({"shards": None, "shard_records": 9}, "shard"),
-        ({"to": "jsonl"}, "to was text"),
-        ({"head_count": 9}, "head_count was not given"),
-        ({"compression": "gzip"}, "compression"),
-        ({"separator": ";"}, "separator"),
-    ],
-)
-def test_other_options_are_named(tmp_path: Path, options: dict[str, Any], word: str):
-    inputs = make_inputs(tmp_path / "in", "text", COUNTS)
-    run_until(2, inputs, tmp_path / "out")
-    before = read_all(tmp_path)
-    with pytest.raises(UsageError, match=word):
-        run(inputs, tmp_path / "out", resume=True, **options)
-    assert read_all(tmp_path) == before
+SCHEMAS = [pa.schema({"id": kind, "pad": pa.string()}) for kind in (pa.int64(), pa.int32())]
+CHANGED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "format": ("text", {}, {"format": "jsonl", "to": "text"}),
+    "header": ("text", {}, {"header": 1}),
+    "delimiter": ("csv", {}, {"delimiter": ";"}),
+    "quote": ("csv", {}, {"quote": "none"}),
+    "separator": ("text", {}, {"zero_terminated": True}),
+    "datasets": ("hdf5", {}, {"datasets": "id"}),
+    "keep_others": ("hdf5", {}, {"keep_others": True}),
+    "columns": ("parquet", {"columns": "id"}, {"columns": "tag"}),
+    "widen": ("parquet", {}, {"widen": True}),
+    "schema": ("jsonl", {"to": "parquet", "schema": SCHEMAS[0]}, {"schema": SCHEMAS[1]}),
+    "to": ("text", {}, {"to": "jsonl"}),
+    "compression": ("text", {"compression": "zstd"}, {"compression": "gzip"}),
+    "compression level": ("text", {"compression": "zstd:3"}, {"compression": "zstd:9"}),
+    "shards": ("text", {}, {"shards": 4}),
+    "shard_records": ("text", {"shards": None, "shard_records": 50}, {"shard_records": 60}),
+    "shard_bytes": ("text", {"shards": None, "shard_bytes": 900}, {"shard_bytes": 800}),
+    "seed": ("text", {}, {"seed": 6}),
+    "head_count": ("text", {"head_count": 90}, {"head_count": 91}),
+    "nan_as_null": ("parquet", {"to": "jsonl"}, {"nan_as_null": True}),
+    "on_bad_record": ("jsonl", {"to": "parquet"}, {"on_bad_record": "quarantine:bad"}),
+    "provenance": ("jsonl", {"to": "parquet"}, {"provenance": True}),
+    "engine": ("text", {}, {"engine": "ray"}),
+}  # fmt: skip
+FREE = {
+    "max_record_bytes", "memory", "workers", "endpoint_url", "storage_options", "spill_compression", "ray_address",
+    "no_space_check", "piles", "temp_dir", "zero_terminated", "overwrite", "verify", "resume",
+}  # fmt: skip
+"""Options that do not change the output, or are compared as another one."""
 
 
-@pytest.mark.parametrize("key", ["order", "recshuf", "libraries"])
-def test_other_versions_are_named(tmp_path: Path, key: str, monkeypatch: pytest.MonkeyPatch):
+def test_every_option_is_compared_or_free():
+    assert {*CHANGED} - {"compression level"} == {*OPTIONS} - FREE
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_another_value_of_an_option_is_refused_by_name_and_nothing_is_touched(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    inputs = make_inputs(tmp_path / "in", kind, COUNTS if kind != "hdf5" else (60, 40, 20, 50))
+    for name, (given, before, now) in CHANGED.items():
+        if given != kind:
+            continue
+        output = tmp_path / name
+        run_and_die(2, inputs, output, **before)
+        left = read_files(tmp_path)
+        named = rf"^(resume=True: )?(the )?{name}.* was .* in the unfinished run and is"
+        with pytest.raises(UsageError, match=named) as raised:
+            run(inputs, output, resume=True, **before | now)
+        assert "\n" not in str(raised.value).partition("\nfinished parts")[0]
+        assert read_files(tmp_path) == left
+        run(inputs, output, resume=True, **before)
+
+
+@pytest.mark.parametrize("what", ["order", "recshuf", "pyarrow"])
+def test_other_versions_are_named(tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch):
     inputs = make_inputs(tmp_path / "in", "parquet", COUNTS)
-    run_until(2, inputs, tmp_path / "out")
-    if key == "libraries":
-        monkeypatch.setattr("pyarrow.__version__", "0.0.1")
+    run_and_die(2, inputs, tmp_path / "out")
+    place = {"order": "ORDER_VERSION", "recshuf": "__version__"}
+    if what in place:
+        monkeypatch.setattr(resume, place[what], "other")
     else:
-        monkeypatch.setattr(
-            f"recshuf.run.header.{'ORDER_VERSION' if key == 'order' else '__version__'}", "other"
-        )
-    with pytest.raises(UsageError, match=r"the version of .* was .* and is"):
+        monkeypatch.setattr("pyarrow.__version__", "0.0.1")
+    with pytest.raises(UsageError, match=rf"the version of (the )?{what} was .* and is"):
         run(inputs, tmp_path / "out", resume=True)
 
 
-def test_other_inputs_are_named(tmp_path: Path):
-    inputs = make_inputs(tmp_path / "in", "text", COUNTS)
-    run_until(2, inputs, tmp_path / "out")
-    with pytest.raises(UsageError, match="the list of inputs was"):
-        run(inputs[:-1], tmp_path / "out", resume=True)
-    with pytest.raises(UsageError, match="the list of inputs was"):
-        run(inputs[::-1], tmp_path / "out", resume=True)
-
-
-def test_another_epoch_is_named(tmp_path: Path):
-    store, output = tmp_path / "store", f"{tmp_path}/out/"
-    recshuf.scatter(make_inputs(tmp_path / "in", "text", COUNTS), store, seed=5)
-    with pytest.MonkeyPatch.context() as patch:
-        kill_after(patch, 2)
-        with pytest.raises(Killed):
-            recshuf.gather(store, output, epoch=1, shards=3)
-    for number in (0, 2):
-        with pytest.raises(UsageError, match=f"the epoch was 1 in the unfinished run and is {number}"):
-            recshuf.gather(store, output, epoch=number, shards=3, resume=True)
-    recshuf.gather(store, output, epoch=1, shards=3, resume=True)
+def test_other_inputs_are_named(tmp_path: Path, inputs: list[Path]):
+    run_and_die(2, inputs, tmp_path / "out")
+    for others in (inputs[:-1], inputs[::-1], [*inputs, inputs[0]]):
+        with pytest.raises(UsageError, match="the list of inputs was"):
+            run(others, tmp_path / "out", resume=True)
 
 
 @pytest.mark.parametrize("index", [0, 3])
 @pytest.mark.parametrize("change", ["size", "time"])
-def test_changed_inputs_are_named(tmp_path: Path, index: int, change: str):
-    inputs = make_inputs(tmp_path / "in", "text", COUNTS)
-    run_until(2, inputs, tmp_path / "out")
-    found = inputs[index].stat()
+def test_changed_inputs_are_named_and_may_be_restored(
+    tmp_path: Path, inputs: list[Path], index: int, change: str
+):
+    run(inputs, tmp_path / "whole")
+    run_and_die(2, inputs, tmp_path / "out")
+    found, content = inputs[index].stat(), inputs[index].read_bytes()
     if change == "size":
-        inputs[index].write_bytes(inputs[index].read_bytes() + b'{"id": 1}\n')
+        inputs[index].write_bytes(content + b'{"id": 1}\n')
     os.utime(inputs[index], ns=(found.st_atime_ns, found.st_mtime_ns + (change == "time")))
     with pytest.raises(InputError, match=f"input{index}.txt: has changed since the unfinished run"):
         run(inputs, tmp_path / "out", resume=True)
+    inputs[index].write_bytes(content)
+    os.utime(inputs[index], ns=(found.st_atime_ns, found.st_mtime_ns))
+    run(inputs, tmp_path / "out", resume=True)
+    assert read_files(tmp_path / "out") == read_files(tmp_path / "whole")
+
+
+def test_an_object_with_another_etag_is_named(tmp_path: Path, s3_bucket: Bucket):
+    for index in range(2):
+        s3_bucket.put(f"in/{index}.txt", b"%d\n" % index * 100)
+    source = f"{s3_bucket.url}/in/"
+    run_and_die(1, [source], tmp_path / "out")
+    s3_bucket.put("in/1.txt", b"7\n" * 100)
+    with pytest.raises(
+        InputError, match=r"in/1\.txt: has changed since the unfinished run: it was replaced;"
+    ):
+        run([source], tmp_path / "out", resume=True)
+    s3_bucket.put("in/1.txt", b"1\n" * 100)
+    run([source], tmp_path / "out", resume=True)
+
+
+def test_another_epoch_is_named(tmp_path: Path, inputs: list[Path]):
+    store, output = tmp_path / "store", f"{tmp_path}/out/"
+    recshuf.scatter(inputs, store, seed=5, piles=4)
+    given = {"epoch": 1, "reshuffle": "piles", "mix": 2, "shards": 3}
+    recshuf.gather(store, f"{tmp_path}/whole/", **given)
+    with pytest.MonkeyPatch.context() as patch:
+        kill_after(patch, 2)
+        with pytest.raises(Killed):
+            recshuf.gather(store, output, **given)
+    for name, other in (("epoch", 0), ("epoch", 2), ("mix", 1), ("reshuffle", "exact")):
+        with pytest.raises(UsageError, match=f"the (epoch|{name}) was .* in the unfinished run and is"):
+            recshuf.gather(store, output, resume=True, **given | {name: other})
+    recshuf.gather(store, output, resume=True, **given)
+    assert read_files(tmp_path / "out") == read_files(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("options", [{"stdin": io.BytesIO(b"a\n")}, {"stdout": io.BytesIO()}])
@@ -356,15 +306,25 @@ def test_nothing_is_kept_of_a_run_that_would_fail_again(tmp_path: Path):
     assert os.listdir(tmp_path) == ["in"]
 
 
+def test_the_command_refuses_and_continues_with_its_exit_codes(tmp_path: Path, inputs: list[Path], call: Run):
+    run_and_die(2, inputs, tmp_path / "out")
+    given = [*inputs, "-o", f"{tmp_path}/out/", "--shards", "3", "--piles", "4"]
+    assert call(*given, "--seed", "5").returncode == 1
+    assert call(*given, "--seed", "6", "--resume").returncode == 2
+    assert call(*given, "--seed", "5", "--resume").returncode == 0
+    assert call(*given, "--seed", "5", "--resume").returncode == 0  # complete
+
+
 # Damage
 
 
-@pytest.mark.parametrize("what", ["piles", "shards"])
-@pytest.mark.parametrize("damage", ["flip", "cut", "delete"])
-def test_damaged_parts_are_made_again(tmp_path: Path, what: str, damage: str):
-    inputs = make_inputs(tmp_path / "in", "text", COUNTS)
+@pytest.mark.parametrize(
+    ("what", "damage"),
+    [("piles", "flip"), ("piles", "cut"), ("piles", "delete"), ("shards", "flip"), ("shards", "delete")],
+)
+def test_damaged_parts_are_made_again(tmp_path: Path, inputs: list[Path], what: str, damage: str):
     run(inputs, tmp_path / "whole")
-    run_until(5, inputs, tmp_path / "out")
+    run_and_die(5, inputs, tmp_path / "out")
     path = sorted((tmp_path / ".out.recshuf" / what).iterdir())[0]
     content = bytearray(path.read_bytes())
     if damage == "flip":
@@ -377,33 +337,38 @@ def test_damaged_parts_are_made_again(tmp_path: Path, what: str, damage: str):
     assert len(heard.warnings) == 1
     assert path.name in heard.warnings[0]
     assert heard.warnings[0].endswith(("; its inputs are read again", "; it is written again"))
-    assert read_all(tmp_path / "out") == read_all(tmp_path / "whole")
+    assert read_files(tmp_path / "out") == read_files(tmp_path / "whole")
 
 
-class Listener(SilentProgress):
-    def __init__(self) -> None:
-        self.warnings: list[str] = []
-
-    def warn(self, message: str) -> None:
-        self.warnings.append(message)
-
-
-def test_a_journal_without_its_beginning_is_not_trusted(tmp_path: Path):
-    inputs = make_inputs(tmp_path / "in", "text", COUNTS)
+def test_a_journal_without_its_beginning_is_not_trusted(tmp_path: Path, inputs: list[Path]):
     run(inputs, tmp_path / "whole")
-    run_until(3, inputs, tmp_path / "out")
+    run_and_die(3, inputs, tmp_path / "out")
     journal = tmp_path / ".out.recshuf" / "journal.jsonl"
     journal.write_bytes(b"x" + journal.read_bytes())
     heard = Listener()
     run(inputs, tmp_path / "out", resume=True, progress=heard)
     assert any("removed" in warning for warning in heard.warnings)
-    assert read_all(tmp_path / "out") == read_all(tmp_path / "whole")
+    assert read_files(tmp_path / "out") == read_files(tmp_path / "whole")
 
 
-def test_the_manifest_is_that_of_an_undisturbed_run(tmp_path: Path):
-    inputs = make_inputs(tmp_path / "in", "parquet", COUNTS)
-    run_until(4, inputs, tmp_path / "out")
-    run(inputs, tmp_path / "out", resume=True)
-    manifest = json.loads(manifest_path(tmp_path / "out").read_text())
-    assert [one["records"] for one in manifest["inputs"]] == list(COUNTS)
-    assert sum(one["records"] for one in manifest["shards"]) == sum(COUNTS)
+@pytest.mark.parametrize("other", ["shards", "types"])
+def test_shards_of_other_types_or_places_are_not_taken_over(tmp_path: Path, other: str):
+    """A journal whose header was lost and written anew would be of another run; its shards are compared one by one."""
+    inputs = make_inputs(tmp_path / "in", "jsonl", COUNTS)
+    run(inputs, tmp_path / "whole", to="parquet")
+    run_and_die(5, inputs, tmp_path / "out", to="parquet")
+    path = tmp_path / ".out.recshuf" / "journal.jsonl"
+    entries = read_journal(path)
+    path.unlink()
+    shard = next(entry for entry in entries if "shard" in entry)
+    name = tmp_path / ".out.recshuf" / "shards" / shard["name"]
+    if other == "types":  # as they were before a later record was seen
+        pq.write_table(pq.read_table(name).drop_columns("pad"), name)
+        shard["xxh3"] = find_checksum(name)
+        shard["schema"] = "0" * 16
+    else:
+        shard["digest"][0] += 1
+    for entry in entries:
+        FileJournal(path).append(entry)
+    run(inputs, tmp_path / "out", to="parquet", resume=True)
+    assert read_files(tmp_path / "out") == read_files(tmp_path / "whole")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.support.objects.object_outputs import AnyBucket
 
 
-@pytest.fixture(params=["s3_bucket", "gcs_bucket"])
+@pytest.fixture(params=["s3_bucket", pytest.param("gcs_bucket", marks=pytest.mark.slow)])
 def bucket(request: pytest.FixtureRequest) -> AnyBucket:
     """Return a new bucket of each store that can abort uploads."""
     found: AnyBucket = request.getfixturevalue(request.param)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import recshuf
 from recshuf.errors import RecshufError
+from tests.support.effort import examples
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -112,7 +113,7 @@ def shuffle_verified(source: Path, output: Path, **options: Any) -> bool:
     return True
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(60))
 @given(TABLES, st.sampled_from(list(itertools.permutations(OUTPUTS, 2))), st.booleans(), st.booleans())
 def test_what_a_run_writes_it_verifies(
     tmp_path_factory: pytest.TempPathFactory,

@@ -207,6 +207,8 @@ class ShardFiles:
 
     def list_files(self) -> list[tuple[str, int]]:
         """Return name and size of each shard, in their order."""
+        if not self.output.is_directory and self.are_committed:
+            return [(self.target.name, self.target.stat().st_size)]
         folder = self.written if self.output.is_directory else self.folder
         names = sorted(os.listdir(folder), key=lambda name: (len(name), name))  # noqa: PTH208 - names are wanted
         return [(name, (folder / name).stat().st_size) for name in names]

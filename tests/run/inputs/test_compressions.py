@@ -31,7 +31,7 @@ PACK: dict[str, Callable[[bytes], bytes]] = {
     ".lz4": lz4.frame.compress,
 }
 NAMES = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".xz": "xz", ".lz4": "lz4"}
-LINES = b"".join(b'{"id": %d}\n' % index for index in range(20_000))
+LINES = b"".join(b'{"id": %d}\n' % index for index in range(5_000))
 suffixes = pytest.mark.parametrize("suffix", PACK)
 
 
@@ -43,8 +43,7 @@ def expected(tmp_path: Path) -> bytes:
     return (tmp_path / "expected.jsonl").read_bytes()
 
 
-@suffixes
-@pytest.mark.parametrize("kind", [".jsonl", ".txt"])
+@pytest.mark.parametrize(("suffix", "kind"), [(one, (".jsonl", ".txt")[k % 2]) for k, one in enumerate(PACK)])
 def test_a_compression_is_read_and_kept(tmp_path: Path, expected: bytes, suffix: str, kind: str) -> None:
     half = LINES.index(b"\n", len(LINES) // 2) + 1
     path = tmp_path / f"in{kind}{suffix}"
@@ -86,8 +85,10 @@ def test_streams_are_recognised_by_content(tmp_path: Path, expected: bytes, suff
     assert decompress_file(tmp_path / f"b.jsonl{suffix}") == expected
 
 
-@suffixes
-@pytest.mark.parametrize("name", ["in.jsonl", "in.txt", "in.json", "in"])
+@pytest.mark.parametrize(
+    ("suffix", "name"),
+    [*zip(PACK, ["in.jsonl", "in.txt", "in.json", "in", "in.txt"], strict=True), (".zst", "in")],
+)
 def test_files_are_recognised_by_content_under_any_name(
     tmp_path: Path, expected: bytes, suffix: str, name: str
 ) -> None:
@@ -96,7 +97,7 @@ def test_files_are_recognised_by_content_under_any_name(
     assert decompress_file((tmp_path / "out").rename(tmp_path / f"out{suffix}")) == expected
 
 
-@suffixes
+@pytest.mark.parametrize("suffix", [".gz", pytest.param(".lz4", marks=pytest.mark.slow)])
 def test_one_of_hundreds_of_files_is_recognised_by_content(tmp_path: Path, suffix: str) -> None:
     (tmp_path / "in").mkdir()
     lines = [b"%d\n" % index for index in range(600)]
@@ -106,8 +107,10 @@ def test_one_of_hundreds_of_files_is_recognised_by_content(tmp_path: Path, suffi
     assert sorted((tmp_path / "out.txt").read_bytes().splitlines(keepends=True)) == sorted(lines)
 
 
-@suffixes
-@pytest.mark.parametrize("damage", ["cut", "garbage"])
+@pytest.mark.parametrize(
+    ("suffix", "damage"),
+    [*((one, "cut") for one in PACK), *((one, "garbage") for one in (".gz", ".zst", ".xz"))],
+)
 def test_damaged_data_leaves_nothing(tmp_path: Path, suffix: str, damage: str) -> None:
     content = PACK[suffix](LINES)
     content = content[:-5] if damage == "cut" else content + b"garbage"
@@ -123,14 +126,14 @@ def test_a_conversion_takes_a_compression_that_its_target_has(tmp_path: Path) ->
         (tmp_path / f"in.jsonl{suffix}").write_bytes(PACK[suffix](LINES))
         recshuf.shuffle(tmp_path / f"in.jsonl{suffix}", tmp_path / f"out{suffix}.parquet", seed=1)
         table = pa.parquet.read_table(tmp_path / f"out{suffix}.parquet")
-        assert sorted(table["id"].to_pylist()) == list(range(20_000))
+        assert sorted(table["id"].to_pylist()) == list(range(5_000))
         codec = pa.parquet.ParquetFile(tmp_path / f"out{suffix}.parquet").metadata.row_group(0).column(0)
         assert codec.compression == {".lz4": "LZ4"}.get(suffix, "ZSTD")
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "problem"),
-    [
+def test_an_output_that_contradicts_itself_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_bytes(LINES)
+    cases: list[tuple[str, dict[str, Any], str]] = [
         (
             "x.jsonl.zst",
             {"compression": "gzip"},
@@ -147,15 +150,11 @@ def test_a_conversion_takes_a_compression_that_its_target_has(tmp_path: Path) ->
         ("a.zip", {}, "zip is not written"),
         ("a.parquet.xz", {}, "parquet has no compression xz; choose one of none, zstd"),
         ("a.parquet.gz", {"compression": "zstd"}, "contradicts the suffix, which says gzip"),
-    ],
-)
-def test_an_output_that_contradicts_itself_is_refused(
-    tmp_path: Path, name: str, options: dict[str, Any], problem: str
-) -> None:
-    (tmp_path / "in.jsonl").write_bytes(LINES)
-    with pytest.raises(UsageError, match=problem):
-        recshuf.shuffle(tmp_path / "in.jsonl", tmp_path / name, **options)
-    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
+    ]
+    for name, options, problem in cases:
+        with pytest.raises(UsageError, match=problem):
+            recshuf.shuffle(tmp_path / "in.jsonl", tmp_path / name, **options)
+        assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
 
 
 def test_suffixes_that_fit_are_taken(tmp_path: Path) -> None:
@@ -171,10 +170,8 @@ def test_suffixes_that_fit_are_taken(tmp_path: Path) -> None:
         assert (tmp_path / name).exists()
 
 
-@pytest.mark.parametrize("output", ["out.jsonl", "out.parquet", "out.h5", "out/"])
-@pytest.mark.parametrize(
-    ("compression", "problem"),
-    [
+def test_a_level_that_a_compression_lacks_is_refused_for_every_format(tmp_path: Path) -> None:
+    for compression, problem in (
         ("zstd:99", "levels go from -131072 to 22"),
         ("gzip:10", "levels go from 0 to 9"),
         ("bz2:0", "levels go from 1 to 9"),
@@ -182,11 +179,8 @@ def test_suffixes_that_fit_are_taken(tmp_path: Path) -> None:
         ("none:1", "has no level"),
         ("snappy:1", "has no level"),
         ("lzf:1", "has no level"),
-    ],
-)
-def test_a_level_that_a_compression_lacks_is_refused_for_every_format(
-    tmp_path: Path, output: str, compression: str, problem: str
-) -> None:
-    with pytest.raises(UsageError, match=f"compression {compression}: .*{problem}"):
-        recshuf.shuffle("-", f"{tmp_path}/{output}", stdin=io.BytesIO(LINES), compression=compression)
+    ):
+        for output in ("out.jsonl", "out.parquet", "out.h5", "out/"):
+            with pytest.raises(UsageError, match=f"compression {compression}: .*{problem}"):
+                recshuf.shuffle("-", f"{tmp_path}/{output}", stdin=io.BytesIO(LINES), compression=compression)
     assert list(tmp_path.iterdir()) == []

@@ -31,9 +31,8 @@ def write_empty(path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.parametrize("files", [1, 3])
-def test_inputs_without_records_give_an_empty_valid_output(tmp_path: Path, name: str, files: int):
-    inputs = [tmp_path / f"{index}{SUFFIXES[name]}" for index in range(files)]
+def test_inputs_without_records_give_an_empty_valid_output(tmp_path: Path, name: str):
+    inputs = [tmp_path / f"{index}{SUFFIXES[name]}" for index in range(3)]
     for path in inputs:
         write_empty(path, name)
     output = tmp_path / f"out{SUFFIXES[name]}"
@@ -44,24 +43,22 @@ def test_inputs_without_records_give_an_empty_valid_output(tmp_path: Path, name:
     assert [read_ids(shard) for shard in list_shards(tmp_path / "shards")] == [[], []]
 
 
-@pytest.mark.parametrize("to", FORMATS)
 @pytest.mark.parametrize("name", FORMATS)
-def test_inputs_without_records_are_converted_or_refused(tmp_path: Path, name: str, to: str):
+def test_inputs_without_records_are_converted_or_refused(tmp_path: Path, name: str):
     """An empty JSONL file has no fields, so that a table of it may be refused; the others have a schema.
 
     CSV does not hold the image of the HDF5 file.
     """
-    if name == to:
-        return
     path = tmp_path / f"in{SUFFIXES[name]}"
     write_empty(path, name)
-    output = tmp_path / f"out{SUFFIXES[to]}"
-    try:
-        report = recshuf.shuffle(path, output, seed=0, to=to)
-    except RecshufError:
-        assert os.listdir(tmp_path) == [path.name]
-        assert name == "jsonl" or to == "text" or (name, to) == ("hdf5", "csv")
-    else:
+    for to in {*FORMATS} - {name}:
+        output = tmp_path / f"out{SUFFIXES[to]}"
+        try:
+            report = recshuf.shuffle(path, output, seed=0, to=to)
+        except RecshufError:
+            assert not output.exists()
+            assert name == "jsonl" or to == "text" or (name, to) == ("hdf5", "csv")
+            continue
         assert report.records == 0
         if to == "parquet":
             assert pq.read_metadata(output).num_rows == 0
@@ -69,3 +66,5 @@ def test_inputs_without_records_are_converted_or_refused(tmp_path: Path, name: s
             h5py.File(output).close()
         else:
             assert output.read_bytes().count(b"\n") == (to == "csv")  # its header
+        output.unlink()
+    assert os.listdir(tmp_path) == [path.name]

@@ -65,7 +65,14 @@ def zeros_bz2() -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("suffix", "make"), [(".zst", zeros_zstd), (".gz", zeros_gzip), (".xz", zeros_xz), (".bz2", zeros_bz2)]
+    ("suffix", "make"),
+    [
+        (".zst", zeros_zstd),
+        *(
+            pytest.param(suffix, make, marks=pytest.mark.slow)
+            for suffix, make in ((".gz", zeros_gzip), (".xz", zeros_xz), (".bz2", zeros_bz2))
+        ),
+    ],
 )
 def test_a_bomb_is_streamed_and_its_record_refused(
     tmp_path: Path, child: Server, suffix: str, make: Callable[[], bytes]
@@ -126,7 +133,7 @@ def test_an_endless_device_ends_at_the_record_limit(tmp_path: Path, child: Serve
     assert "/dev/zero: byte 0: the record that starts here is longer than" in refusal(ended, tmp_path)
 
 
-@pytest.mark.parametrize("kind", ["pipe", "socket", "device"])
+@pytest.mark.parametrize("kind", ["pipe", "device", pytest.param("socket", marks=pytest.mark.slow)])
 def test_parquet_is_not_waited_for_where_there_is_no_file(tmp_path: Path, child: Server, kind: str) -> None:
     path = tmp_path / "in.parquet"
     with contextlib.ExitStack() as stack:
@@ -142,7 +149,7 @@ def test_parquet_is_not_waited_for_where_there_is_no_file(tmp_path: Path, child:
     assert "in.parquet: is not a regular file, which Parquet needs; save it to a file first" in line
 
 
-@pytest.mark.parametrize("name", ["pipe", "pipe.txt"])
+@pytest.mark.parametrize("name", ["pipe"])
 def test_a_pipe_named_by_its_path_loses_no_byte(tmp_path: Path, child: Server, name: str) -> None:
     """A pipe gives its bytes once, so that nothing may be taken from it to tell the format."""
     lines = b"".join(b"%d\n" % number for number in range(50_000))
@@ -181,7 +188,7 @@ def test_a_link_is_read_as_what_it_leads_to(tmp_path: Path, name: str) -> None:
     assert (tmp_path / name).is_symlink()
 
 
-@pytest.mark.parametrize("name", ["in.parquet", "in.txt", "in.jsonl"])
+@pytest.mark.parametrize("name", ["in.parquet", "in.jsonl"])
 def test_a_link_to_itself_is_an_error(tmp_path: Path, name: str) -> None:
     (tmp_path / name).symlink_to(name)
     with pytest.raises(InputError, match=r"symbolic links"):
@@ -250,7 +257,7 @@ def test_a_planted_link_is_not_written_through(tmp_path: Path) -> None:
 # Names
 
 
-@pytest.mark.parametrize("name", ["a\nb", "\x1b[2J", "a\udcffb"])
+@pytest.mark.parametrize("name", ["a\n\x1b[2Jb", "a\udcffb"])
 def test_odd_file_names_stay_in_one_line(tmp_path: Path, child: Server, name: str) -> None:
     (tmp_path / f"{name}.parquet").write_bytes(b"PAR1 no more")
     (tmp_path / f"{name}.txt").write_bytes(b"line\n")

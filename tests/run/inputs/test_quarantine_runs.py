@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
-from dataclasses import replace
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
@@ -14,9 +14,10 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import recshuf
-import recshuf.run.resolve as resolve
 from recshuf.errors import InputError, OutputError, UsageError
+from tests.support.effort import examples
 from tests.support.processes.killed_runs import Killed, kill_after
+from tests.support.small_runs import Listener, spill
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,15 +73,17 @@ def write_inputs(folder: Path, parts: list[list[bytes]]) -> dict[str, list[bytes
     return files
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(80), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    parts=st.lists(st.lists(st.sampled_from([*GOOD, *GOOD, *BAD]), max_size=40), min_size=1, max_size=3),
+    parts=st.lists(st.lists(st.sampled_from([*GOOD, *GOOD, *BAD]), max_size=40), min_size=1, max_size=3)
+    | st.lists(st.lists(st.sampled_from([*GOOD, *BAD]), max_size=3), min_size=20, max_size=40),
     workers=st.integers(1, 3),
     number=st.integers(0, 10**9),
 )
 def test_exactly_the_bad_lines_are_set_aside(
     tmp_path_factory: pytest.TempPathFactory, parts: list[list[bytes]], workers: int, number: int
 ):
+    """Also those of many small inputs, which are read together."""
     kept = [line for lines in parts for line in lines if is_good(line)]
     assume(not kept or any(line != b"{}" for line in kept))  # Parquet has no rows without columns
     folder = tmp_path_factory.mktemp("quarantine")
@@ -102,7 +105,25 @@ def test_exactly_the_bad_lines_are_set_aside(
     assert report.records == sum(map(len, parts))
     assert report.records_written == len(good)
     assert report.quarantined == len(expect(files)) == sum(one.quarantined for one in report.inputs)
+    for one, lines in zip(report.inputs, parts, strict=True):
+        assert (one.records, one.quarantined) == (len(lines), sum(not is_good(line) for line in lines))
     assert sorted(os.listdir(folder)) == ["bad.jsonl", "in", "out.parquet"]
+
+
+def test_lines_are_numbered_with_those_of_the_header(tmp_path: Path):
+    lines = [b"first", b"\xffsecond", b"third", b"", b"\xfelast"]
+    for index in range(2):
+        (tmp_path / f"{index}.txt").write_bytes(b"one\ntwo\n" + b"\n".join(lines[index:]) + b"\n")
+    names = [str(tmp_path / f"{index}.txt") for index in range(2)]
+    given = {"header": 2, "on_bad_record": f"quarantine:{tmp_path}/bad"}
+    report = recshuf.shuffle(names, tmp_path / "out.parquet", seed=1, **given)
+    assert found_in(tmp_path / "bad") == [
+        (name, number, line)
+        for index, name in enumerate(names)
+        for number, line in enumerate(lines[index:], 3)
+        if line[:1] > b"~"
+    ]
+    assert (report.records, report.records_written, report.quarantined) == (9, 5, 4)
 
 
 def test_the_order_of_the_good_ones_does_not_depend_on_the_bad_ones(tmp_path: Path):
@@ -138,39 +159,37 @@ def test_records_that_only_disagree_with_others_remain_an_error(tmp_path: Path):
 
 
 @pytest.mark.parametrize("overwrite", [True, False])
-def test_a_run_that_fails_leaves_the_file_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overwrite: bool
-):
+def test_a_run_that_fails_leaves_the_file_as_it_was(tmp_path: Path, overwrite: bool):
     """The shards cannot be put in place after the bad records were."""
     (name,) = write_inputs(tmp_path / "in", [[*GOOD, *BAD]])
     if overwrite:
         (tmp_path / "bad").write_text("old")
     before = sorted(os.listdir(tmp_path))
 
-    def refuse(*_: object) -> None:
-        raise OutputError("refused")
+    def take_place() -> None:
+        (tmp_path / "out.parquet").mkdir(exist_ok=True)
 
-    monkeypatch.setattr("recshuf.output.local.stage.commit", refuse)
-    with pytest.raises(OutputError, match="refused"):
+    with pytest.raises(OutputError, match=r"out\.parquet"):
         recshuf.shuffle(
-            name, tmp_path / "out.parquet", on_bad_record=f"quarantine:{tmp_path}/bad", overwrite=overwrite
+            name,
+            tmp_path / "out.parquet",
+            on_bad_record=f"quarantine:{tmp_path}/bad",
+            overwrite=overwrite,
+            progress=Listener(take_place),
         )
+    (tmp_path / "out.parquet").rmdir()
+    shutil.rmtree(tmp_path / ".out.parquet.recshuf", ignore_errors=True)
     assert sorted(os.listdir(tmp_path)) == before
     if overwrite:
         assert (tmp_path / "bad").read_text() == "old"
 
 
-@pytest.mark.parametrize("parts", [1, 3, 5])
+@pytest.mark.parametrize("parts", [1, 4])
 def test_a_run_that_is_continued_sets_the_same_aside(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: int
 ):
     files = write_inputs(tmp_path / "in", [[*GOOD, *BAD] * 9] * 3)
-    plan = resolve.make_plan
-    monkeypatch.setattr(
-        resolve,
-        "make_plan",
-        lambda *arguments: replace(plan(*arguments), resident_bytes=0, set_of_input=(0, 1, 2)),
-    )
+    spill(monkeypatch)
     options: dict[str, Any] = {"to": "parquet", "seed": 1, "shards": 3, "piles": 4, "workers": 1}
     recshuf.shuffle(list(files), f"{tmp_path}/whole/", **options, on_bad_record=f"quarantine:{tmp_path}/a")
     options["on_bad_record"] = f"quarantine:{tmp_path}/b"

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,17 +11,16 @@ import pytest
 
 import recshuf
 from recshuf.errors import CheckError, ConversionError, InputError
-from recshuf.run import driver as pipeline
 from recshuf.storage.reading.local_listing import MANIFEST_SUFFIX
+from tests.support.effort import TRIES_ALL
 from tests.support.golden_inputs import make_inputs
 from tests.support.output_trees import list_tree
+from tests.support.processes.deaths import die_everywhere
+from tests.support.small_runs import Listener
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from recshuf.job.report import PassReport, Progress
-    from recshuf.output.stage import Transaction
-    from recshuf.run.resolve import ResolvedJob
 
 READING = ("columns", "datasets", "delimiter", "format", "header", "schema", "separator", "zero_terminated")
 """Options that a scatter takes, and a gather does not."""
@@ -99,8 +94,35 @@ def list_output(folder: str, output: str) -> dict[str, bytes]:
     return {path: content for path, content in tree.items() if not path.endswith(MANIFEST_SUFFIX)}
 
 
-@pytest.mark.parametrize("packing", [{"piles": 1}, {"piles": 7, "spill_compression": "zstd"}])
-@pytest.mark.parametrize("name", CASES)
+PACKINGS = ({"piles": 1}, {"piles": 7, "spill_compression": "zstd"})
+FAST = {
+    *("text, sample", "text, header", "text, zero", "jsonl, provenance", "csv, header", "parquet, columns"),
+    *(
+        "parquet, provenance",
+        "parquet, union",
+        "hdf5, shards",
+        "hdf5, datasets",
+        "text to hdf5",
+        "csv to parquet",
+    ),
+    *(
+        "jsonl to text",
+        "jsonl to parquet",
+        "jsonl to hdf5",
+        "parquet to csv",
+        "parquet to jsonl",
+        "hdf5 to parquet",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "packing"),
+    [
+        pytest.param(name, PACKINGS[k % 2], marks=() if name in FAST else pytest.mark.slow)
+        for k, name in enumerate(CASES)
+    ],
+)
 def test_gather_writes_the_bytes_of_the_shuffle(
     tmp_path: Path, inputs: Path, name: str, packing: dict[str, Any]
 ) -> None:
@@ -142,34 +164,26 @@ def test_a_record_that_cannot_get_provenance_is_named(tmp_path: Path, line: str,
     assert not (tmp_path / "out.jsonl").exists()
 
 
-def start_scatter(source: Path, store: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "recshuf", "scatter", "-q", source, "-o", store, "--seed", "7"]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def test_a_scatter_that_dies_before_any_change_leaves_no_store_or_a_whole_one(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    make_lines(tmp_path / "in.txt")
 
+    def scatter() -> None:
+        recshuf.scatter(tmp_path / "in.txt", folder / "store", seed=7, piles=4)
 
-def test_a_scatter_that_is_killed_leaves_no_store_and_can_be_repeated(tmp_path: Path) -> None:
-    """At moments spread over the whole run; the last ones are after its end."""
-    source, store = tmp_path / "in.txt", tmp_path / "store"
-    source.write_bytes(b"".join(b"%d %s\n" % (row, b"x" * 90) for row in range(50_000)))
-    started = time.perf_counter()
-    assert start_scatter(source, store).wait(60) == 0
-    seconds = time.perf_counter() - started
-    recshuf.gather(store, tmp_path / "expected.txt")
-    recshuf.PileStore(store)
-    for part in range(8):
-        other = tmp_path / f"store{part}"
-        process = start_scatter(source, other)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(seconds * (part + 1) / 8)
-        process.send_signal(signal.SIGKILL)
-        process.wait(60)
-        if not list(other.glob("snapshot-*.json")):
-            assert start_scatter(source, other).wait(60) == 0
-        recshuf.gather(other, tmp_path / f"out{part}.txt")
-        assert (tmp_path / f"out{part}.txt").read_bytes() == (tmp_path / "expected.txt").read_bytes()
-        assert sorted(os.listdir(other)) == ["sets", "snapshot-000001.json"]
+    recshuf.shuffle(tmp_path / "in.txt", tmp_path / "expected.txt", seed=7)
+    deaths = 0
+    for step in die_everywhere(scatter, folder, every=1 if TRIES_ALL else 2):
+        if not list(folder.glob("store/snapshot-*.json")):
+            scatter()
+        recshuf.gather(folder / "store", tmp_path / "out.txt", overwrite=True)
+        assert (tmp_path / "out.txt").read_bytes() == (tmp_path / "expected.txt").read_bytes(), step
+        assert [*(folder / "store").glob("snapshot-*")] == [folder / "store" / "snapshot-000001.json"]
         # A run that dies after its commit may leave its lock file.
-        assert {*os.listdir(other / "sets")} <= {"scatter-00000.piles", "scatter.lock"}
+        assert {*os.listdir(folder / "store" / "sets")} <= {"scatter-00000.piles", "scatter.lock"}
+        deaths += 1
+    assert deaths > 3
 
 
 @pytest.mark.parametrize("options", [{"epoch": 1}, {"epoch": 2, "reshuffle": "exact"}, {"head_count": 10}])
@@ -181,21 +195,22 @@ def test_what_is_gathered_is_compared_with_the_store(tmp_path: Path, options: di
     assert [one.name for one in report.passes] == ["scatter", "gather", "verify", "commit"]
 
 
-def test_a_shard_that_differs_from_the_store_is_not_put_in_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_shard_that_differs_from_the_store_is_not_put_in_place(tmp_path: Path) -> None:
     make_lines(tmp_path / "in.txt")
     recshuf.scatter(tmp_path / "in.txt", tmp_path / "store", seed=1, piles=4)
-    verify = pipeline.verify_written
 
-    def damage(resolved: ResolvedJob, work: Transaction | None, progress: Progress) -> PassReport:
-        (path,) = tmp_path.rglob("shard-00001.txt")
-        path.write_bytes(path.read_bytes().replace(b"17\n", b"71\n", 1))
-        return verify(resolved, work, progress)
+    class Damage(Listener):
+        """Changes a shard before it is compared, as a bad disk would."""
 
-    monkeypatch.setattr(pipeline, "verify_written", damage)
+        def start(self, name: str, *_: Any) -> None:
+            if name not in ("scatter", "gather"):
+                for path in tmp_path.rglob("shard-*.txt"):
+                    content, found = path.read_bytes(), path.stat()
+                    path.write_bytes(content.replace(b"\n17\n", b"\n71\n"))
+                    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+
     with pytest.raises(CheckError, match="1 records missing, 1 extra"):
-        recshuf.gather(tmp_path / "store", tmp_path / "out/", shards=2, verify=True)
+        recshuf.gather(tmp_path / "store", tmp_path / "out/", shards=2, verify=True, progress=Damage())
     assert not (tmp_path / "out").exists()
 
 

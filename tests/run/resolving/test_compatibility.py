@@ -1,64 +1,61 @@
-"""Options that would have no effect are refused."""
+"""Options that would have no effect for the formats of inputs and output are refused, by the plan already."""
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+import recshuf
 from recshuf.errors import UsageError
-from recshuf.job.arguments import make_job
-from recshuf.run.decoding import check_options
+from tests.support.numbered_files import FORMATS, WRITERS
 
-FORMATS = ("jsonl", "csv", "text", "parquet", "hdf5")
+if TYPE_CHECKING:
+    from pathlib import Path
+
 PAIRS = [(given, to) for given in FORMATS for to in FORMATS]
-FITTING = {
-    "separator": ("|", "--separator and -z: for records of text only", lambda given, to: "text" in (given, to)),
-    "zero_terminated": (True, "--separator and -z: for records of text", lambda given, to: "text" in (given, to)),
-    "header": (1, "--header: for inputs of text or csv only", lambda given, _: given in ("text", "csv")),
-    "datasets": ("a", "--datasets: for inputs of hdf5 only", lambda given, _: given == "hdf5"),
-    "columns": ("a", "--columns: for inputs of parquet only", lambda given, _: given == "parquet"),
-    "nan_as_null": (True, "--nan-as-null: ", lambda given, to: to == "jsonl" != given),
-    "provenance": (True, "--provenance: ", lambda given, to: to != "text" and (given, to) != ("hdf5", "hdf5")),
-    "delimiter": (";", "--delimiter: for records of csv only", lambda given, to: "csv" in (given, to)),
-    "quote": ("'", "--quote: for inputs of csv only", lambda given, _: given == "csv"),
+LINES = ("jsonl", "csv", "text")
+FITTING: dict[str, tuple[Any, str, Any]] = {
+    "separator": ("|", "separator and zero_terminated=True: for records", lambda given, to: "text" in (given, to)),
+    "zero_terminated": (True, "separator and zero_terminated=True: for records", lambda given, to: "text" in (given, to)),
+    "header": (1, "header: for inputs of text or csv only", lambda given, _: given in ("text", "csv")),
+    "datasets": ("id", "datasets: for inputs of hdf5 only", lambda given, _: given == "hdf5"),
+    "columns": ("id", "columns: for inputs of parquet only", lambda given, _: given == "parquet"),
+    "widen": (True, "widen=True: for inputs of parquet only", lambda given, _: given == "parquet"),
+    "nan_as_null": (True, "nan_as_null=True: ", lambda given, to: to == "jsonl" != given),
+    "provenance": (True, "provenance=True: ", lambda given, to: to != "text" and (given, to) not in (("hdf5", "hdf5"), ("csv", "csv"))),
+    "delimiter": (";", "delimiter: for records of csv only", lambda given, to: "csv" in (given, to)),
+    "quote": ("'", "quote: for inputs of csv only", lambda given, _: given == "csv"),
+    "keep_others": (True, "keep_others=True: for hdf5 to hdf5 only", lambda given, to: given == to == "hdf5"),
+    "schema": (pa.schema([("text", pa.string())]), "schema: (for|[a-z0-9]+ to) ", lambda given, to: given in LINES and given != to),
+    "on_bad_record": ("quarantine:bad", "on_bad_record: for a conversion of", lambda given, to: given in LINES and given != to),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("given", "to"), PAIRS)
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with an input of each format, named by it."""
+    made = tmp_path_factory.mktemp("inputs")
+    for name in FORMATS:
+        WRITERS[name](made / name, 0, 9)
+    pq.write_table(pa.table({"id": ["a"]}), made / "parquet")
+    return made
+
+
 @pytest.mark.parametrize("name", FITTING)
-def test_an_option_that_does_not_fit_the_formats_is_named(name: str, given: str, to: str):
+def test_an_option_that_does_not_fit_the_formats_is_named(
+    folder: Path, name: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(folder)
     value, message, fits = FITTING[name]
-    job = make_job("in", "out", {name: value})  # type: ignore[misc]
-    if fits(given, to):
-        check_options(job, given, to)
-    else:
-        with pytest.raises(UsageError, match=re.escape(message)):
-            check_options(job, given, to)
-
-
-@pytest.mark.parametrize(("given", "to"), PAIRS)
-def test_what_is_the_default_fits_all_formats(given: str, to: str):
-    options: dict[str, Any] = {"separator": "\n", "header": None, "datasets": None, "nan_as_null": False}
-    check_options(make_job("in", "out", options), given, to)
-
-
-def test_nan_as_null_is_for_conversions_to_jsonl():
-    for given, to, reason in (
-        ("parquet", "hdf5", "for output of jsonl only"),
-        ("jsonl", "jsonl", "jsonl to jsonl is no conversion"),
-    ):
-        with pytest.raises(UsageError, match=f"--nan-as-null: {reason}"):
-            check_options(make_job("in", "out", {"nan_as_null": True}), given, to)
-
-
-@pytest.mark.parametrize(("given", "to"), PAIRS)
-def test_a_schema_is_for_conversions_from_lines(given: str, to: str):
-    job = make_job("in", "out", {"schema": pa.schema([("a", pa.int64())])})
-    if given in ("jsonl", "csv", "text") and to != given:
-        check_options(job, given, to)
-    else:
-        with pytest.raises(UsageError, match="--schema: "):
-            check_options(job, given, to)
+    for given, to in PAIRS:
+        options: dict[str, Any] = {"format": given, "to": to, "memory": "300MB"}
+        said = ""
+        try:
+            recshuf.plan(given, "out/", **options, **{name: value})
+        except recshuf.errors.RecshufError as error:
+            said = str(error) if isinstance(error, UsageError) else ""
+        assert bool(re.search(f"^{message}", said)) != fits(given, to), (given, to, said)

@@ -41,7 +41,7 @@ def die_in_commit(run: dict[str, Any]) -> None:
             runs.run_task(run, *runs.list_tasks(run, "commit"))
 
 
-@pytest.mark.parametrize("moment", ["begin", "claim"])
+@pytest.mark.parametrize("moment", ["begin", pytest.param("claim", marks=pytest.mark.slow)])
 def test_the_commit_that_comes_second_is_told_only_to_wait(
     tmp_path: Path, s3_bucket: Bucket, call: Run, moment: str
 ):

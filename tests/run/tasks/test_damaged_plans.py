@@ -117,30 +117,20 @@ HARMS: dict[str, Callable[[dict[str, Any]], object]] = {
 }
 
 
-@pytest.mark.parametrize("harm", HARMS)
-def test_a_plan_that_would_lose_or_misplace_records_is_damaged(saved: dict[str, Any], harm: str):
-    run = copy.deepcopy(saved)
-    HARMS[harm](run["tasks"])
-    refuse(run)
+def test_a_plan_that_would_lose_or_misplace_records_is_damaged(saved: dict[str, Any]):
+    for harm in HARMS:
+        run = copy.deepcopy(saved)
+        HARMS[harm](run["tasks"])
+        refuse(run)
 
 
-@pytest.mark.parametrize(
-    "storage",
-    [
-        None,
-        5,
-        "x",
-        {},
-        {"endpoint_url": None},
-        {"endpoint_url": None, "options": {}, "unknown": "x"},
-        {"endpoint_url": 5, "options": {}},
-        {"endpoint_url": None, "options": "x"},
-        {"endpoint_url": None, "options": {"region": 5}},
-    ],
-    ids=str,
-)
-def test_storage_options_that_are_none_are_refused(saved: dict[str, Any], storage: Any):
-    refuse(saved | {"storage": storage})
+def test_storage_options_that_are_none_are_refused(saved: dict[str, Any]):
+    none = {"endpoint_url": None, "options": {}}
+    for storage in (
+        *(None, 5, "x", {}, {"endpoint_url": None}, none | {"unknown": "x"}, none | {"endpoint_url": 5}),
+        *(none | {"options": "x"}, none | {"options": {"region": 5}}),
+    ):
+        refuse(saved | {"storage": storage})
 
 
 def test_storage_options_may_change(saved: dict[str, Any]):
@@ -150,17 +140,17 @@ def test_storage_options_may_change(saved: dict[str, Any]):
         runs.list_tasks(saved | {"storage": {"endpoint_url": "there", "options": {}}}, "scatter")
 
 
-@pytest.mark.parametrize("values", [{}, {"format": 1}, {"format": 99, "storage": {}}, [], "x"], ids=str)
-def test_the_plan_of_another_version_is_refused(values: Any):
-    refuse(values, "the plan is of another version of recshuf; make it again")
+def test_the_plan_of_another_version_is_refused():
+    for values in ({}, {"format": 1}, {"format": 99, "storage": {}}, [], "x"):
+        refuse(values, "the plan is of another version of recshuf; make it again")
 
 
 # The file
 
 
-@pytest.mark.parametrize("what", ["0", "count"])
 @pytest.mark.parametrize(
-    ("values", "said"), [({"format": 1}, "is of another version of recshuf"), ({"format": 3}, "is damaged")]
+    ("values", "said", "what"),
+    [({"format": 1}, "is of another version of recshuf", "0"), ({"format": 3}, "is damaged", "count")],
 )
 def test_the_command_names_the_file_of_a_wrong_plan(
     tmp_path: Path, call: Run, values: Any, what: str, said: str
@@ -171,14 +161,14 @@ def test_the_command_names_the_file_of_a_wrong_plan(
     assert done.stderr.decode() == f"recshuf: error: {tmp_path}/plan.json: the plan {said}; make it again\n"
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{", "\0", "[" * 100_000, '{"run": ' * 100_000], ids=["empty", "cut", "nul", "lists", "runs"]
-)
-def test_a_file_that_is_no_plan_is_named(tmp_path: Path, call: Run, text: str):
-    (tmp_path / "plan.json").write_text(text)
-    done = call("task", tmp_path / "plan.json", "count")
-    assert done.returncode == 2
-    assert done.stderr.decode().startswith(f"recshuf: error: {tmp_path}/plan.json: is no plan; make it with ")
+def test_a_file_that_is_no_plan_is_named(tmp_path: Path, call: Run):
+    for text in ("", "{", "\0", "[" * 100_000, '{"run": ' * 100_000):
+        (tmp_path / "plan.json").write_text(text)
+        done = call("task", tmp_path / "plan.json", "count")
+        assert done.returncode == 2
+        assert done.stderr.decode().startswith(
+            f"recshuf: error: {tmp_path}/plan.json: is no plan; make it with "
+        )
 
 
 # The files of a run that has begun
@@ -190,8 +180,9 @@ def change(path: Path) -> None:
     path.write_text(json.dumps(values | {"records": 7}))
 
 
-@pytest.mark.parametrize("harm", [cut, flip, change])
-@pytest.mark.parametrize("name", ["run.json", "task-*-000000.json", "task-*-000005.json"])
+@pytest.mark.parametrize(
+    ("name", "harm"), [("run.json", flip), ("task-*-000000.json", change), ("task-*-000005.json", cut)]
+)
 def test_a_file_of_a_run_that_is_damaged_is_named_and_made_again(
     tmp_path: Path, name: str, harm: Callable[[Path], None]
 ):

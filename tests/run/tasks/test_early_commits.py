@@ -88,7 +88,10 @@ def commit_beside(bucket: Bucket, step: int, beside: Callable[[], object], run: 
     return bool(left)
 
 
-@pytest.mark.parametrize("beside", BESIDE)
+@pytest.mark.parametrize(
+    "beside",
+    [pytest.param(one, marks=pytest.mark.slow) for one in BESIDE],
+)
 def test_a_commit_that_lacks_tasks_leaves_what_others_write_before_each_of_its_requests(
     tmp_path: Path, s3_bucket: Bucket, inputs: list[Path], beside: str
 ):
@@ -107,7 +110,7 @@ def test_a_commit_that_lacks_tasks_leaves_what_others_write_before_each_of_its_r
     assert step > 2
 
 
-@pytest.fixture(params=["out/", "out.txt", "bucket"])
+@pytest.fixture(params=["out/", "out.txt", pytest.param("bucket", marks=pytest.mark.slow)])
 def output(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Return where runs write several shards, one file, or objects."""
     (tmp_path / "data").mkdir()

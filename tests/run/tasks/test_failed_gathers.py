@@ -79,8 +79,9 @@ def limit_files(byte_count: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, old)
 
 
-@pytest.mark.parametrize("byte_count", [0, 100])
-@pytest.mark.parametrize(("name", "to"), [("out/", "text"), ("out/", "parquet"), ("out.jsonl", "jsonl")])
+@pytest.mark.parametrize(
+    ("name", "to", "byte_count"), [("out/", "text", 0), ("out/", "parquet", 100), ("out.jsonl", "jsonl", 100)]
+)
 def test_a_shard_that_may_not_grow_is_named(tmp_path: Path, name: str, to: str, byte_count: int):
     gather = Gather(tmp_path, name, **{"format": "text"} if to == "text" else {"to": to})
     with limit_files(byte_count):

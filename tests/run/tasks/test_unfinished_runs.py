@@ -69,7 +69,7 @@ class Place:
         return recshuf.shuffle(inputs, self.output, **self.options | options)
 
 
-@pytest.fixture(params=["out/", "out.jsonl", "bucket"])
+@pytest.fixture(params=["out/", "out.jsonl", pytest.param("bucket", marks=pytest.mark.slow)])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     """Return where runs write several shards, one file, or objects."""
     (tmp_path / "data").mkdir()
@@ -113,8 +113,7 @@ def run_all(run: dict[str, Any]) -> None:
 # Tasks beside a run in one process
 
 
-@pytest.mark.parametrize("entries", [1, 2])
-@pytest.mark.parametrize("is_removed", [True, False], ids=["removed", "continued"])
+@pytest.mark.parametrize(("entries", "is_removed"), [(1, True), (2, False)], ids=["removed", "continued"])
 def test_every_task_beside_an_unfinished_run_is_refused(
     place: Place, inputs: list[Path], entries: int, is_removed: bool
 ):
@@ -153,7 +152,18 @@ def test_a_task_beside_a_run_that_is_alive_is_told_to_wait(tmp_path: Path, input
 # A run in one process beside tasks
 
 
-@pytest.mark.parametrize("way", ["removed", "engine", "tasks"])
+@pytest.mark.parametrize(
+    ("place", "way"),
+    [
+        ("out/", "removed"),
+        ("out/", "tasks"),
+        ("out.jsonl", "engine"),
+        pytest.param("bucket", "tasks", marks=pytest.mark.slow),
+        pytest.param("bucket", "removed", marks=pytest.mark.slow),
+        pytest.param("bucket", "engine", marks=pytest.mark.slow),
+    ],
+    indirect=["place"],
+)
 def test_a_run_that_may_not_continue_tasks_names_only_ways_that_work(
     place: Place, inputs: list[Path], way: str
 ):
@@ -190,7 +200,9 @@ def test_a_shard_that_is_lost_again_and_again_is_an_error_that_says_how_to_start
     place.shuffle(inputs, engine="threads")
 
 
-@pytest.mark.parametrize("content", [b"[]", b"{}", b'{"run": 3}', b'{"run": {"piles": null}}'])
+@pytest.mark.parametrize(
+    "content", [b'{"run": 3}', *(pytest.param(one, marks=pytest.mark.slow) for one in (b"[]", b"{}"))]
+)
 def test_a_damaged_run_in_a_bucket_can_be_removed(
     s3_bucket: Bucket, inputs: list[Path], tmp_path: Path, content: bytes
 ):

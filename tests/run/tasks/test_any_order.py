@@ -1,0 +1,167 @@
+"""The tasks of a plan, in any order, each twice at once, and killed anywhere: the bytes are those of one process."""
+
+from __future__ import annotations
+
+import os
+import random
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import recshuf
+from recshuf.api import runs
+from recshuf.errors import AlreadyCompleteError, OutputExistsError, UnfinishedOutputError, UsageError
+from tests.support.effort import TRIES_ALL
+from tests.support.numbered_files import make_inputs
+from tests.support.processes.deaths import die_everywhere, dies
+from tests.support.processes.task_runs import divide_small
+from tests.support.small_runs import read_files
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+COUNTS = (150, 0, 100)
+FIXED: dict[str, Any] = {"seed": 5, "workers": 1, "piles": 32, "memory": "300MB"}
+KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "shards": ("text", "out/", {"shards": 3}),
+    "sample": ("hdf5", "out/", {"shards": 2, "head_count": 70}),
+    "file, converted": ("jsonl", "out.parquet", {"provenance": True}),
+    "replaced": ("jsonl", "out/", {"to": "hdf5", "shards": 2, "overwrite": True}),
+    "bad records": ("csv", "out/", {"to": "parquet", "shards": 2}),
+    "file, verified": ("csv", "out.csv.gz", {"verify": True}),
+}
+NOT_DONE = 3
+
+
+class Plan:
+    """The tasks of a run into ``there``, and what one process writes to ``here``."""
+
+    def __init__(self, folder: Path, kind: str) -> None:
+        given, name, options = KINDS[kind]
+        self.folder = folder / "there"
+        self._inputs = make_inputs(folder / "in", given, COUNTS)
+        if kind == "bad records":
+            for path in self._inputs[::2]:
+                path.write_bytes(path.read_bytes() + b"\xff,\n1,2,3,4\n")
+        for place in (folder / "here", self.folder):
+            place.mkdir()
+            self._output, self._options = f"{place}/{name}", FIXED | options
+            if kind == "bad records":
+                self._options |= {"on_bad_record": f"quarantine:{place}/bad.jsonl"}
+            if "overwrite" in options:
+                recshuf.shuffle(self._inputs[0], self._output, **self._options | {"shards": 5})
+            if place != self.folder:
+                self.shuffle()
+        self.values = runs.plan_tasks(self._inputs, self._output, **self._options)[1]
+        self.whole = read_files(folder / "here")
+        (self.last,) = runs.list_tasks(self.values, "commit")
+
+    def run(self, number: int) -> None:
+        runs.run_task(self.values, number)
+
+    def run_all(self) -> None:
+        for number in range(self.last + 1):
+            self.run(number)
+
+    def run_again(self) -> None:
+        """Run all tasks as a user would after one of them has died, perhaps the commit when the output was in place."""
+        with suppress(OutputExistsError, UnfinishedOutputError):
+            self.run_all()
+            return
+        with suppress(OutputExistsError):
+            self.run(self.last)
+
+    def shuffle(self, **options: Any) -> None:
+        recshuf.shuffle(self._inputs, self._output, **self._options | options)
+
+    def read(self) -> dict[str, bytes]:
+        """Return the files of the output, beside which nothing is left."""
+        for folder in self.folder.glob(".*.recshuf"):
+            folder.rmdir()  # an empty one may be that of a task that begins
+        return read_files(self.folder)
+
+    def run_twins(self, number: int) -> bool:
+        """Run a task in two processes at once; return whether those before it were done."""
+        children = [os.fork() or self._end_child(number) for _ in range(2)]
+        codes = {os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children}
+        assert codes in ({0}, {NOT_DONE})
+        return codes == {0}
+
+    def _end_child(self, number: int) -> None:
+        code = 1
+        try:
+            self.run(number)
+            code = 0
+        except UsageError as error:
+            code = NOT_DONE if "not done" in str(error) else 1
+        finally:
+            os._exit(code)
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    divide_small(monkeypatch, block_bytes=1000, region_bytes=40)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        kind
+        if kind in ("sample", "bad records", "file, converted")
+        else pytest.param(kind, marks=pytest.mark.slow)
+        for kind in KINDS
+    ],
+)
+def test_tasks_in_any_order_and_each_twice_at_once_write_the_bytes_of_one_process(tmp_path: Path, kind: str):
+    plan = Plan(tmp_path, kind)
+    left = random.Random(kind).sample(range(plan.last), plan.last)
+    assert plan.last > 6
+    with pytest.raises(UsageError, match=r"^task \d+.*: not done"):
+        plan.run(plan.last)
+    refused = 0
+    while left:
+        number = left.pop()
+        if not plan.run_twins(number):
+            left.insert(0, number)
+            refused += 1
+    assert refused
+    plan.run(plan.last)
+    assert read_files(plan.folder) == plan.whole
+
+
+@pytest.mark.parametrize("kind", ["file, converted", "replaced", "bad records"])
+def test_tasks_that_die_before_any_change_run_again(tmp_path: Path, kind: str):
+    plan = Plan(tmp_path, kind)
+    deaths = 0
+    for step in die_everywhere(plan.run_all, plan.folder, every=1 if TRIES_ALL else 53, first=5):
+        plan.run_again()
+        assert plan.read() == plan.whole, step
+        deaths += 1
+    assert deaths > 2
+
+
+@pytest.mark.parametrize("kind", ["file, verified", "bad records"])
+def test_a_commit_that_dies_before_any_change_is_completed_by_whatever_comes_next(tmp_path: Path, kind: str):
+    plan = Plan(tmp_path, kind)
+    for number in range(plan.last):
+        plan.run(number)
+
+    def commit() -> None:
+        with suppress(OutputExistsError):  # it is in place, and told so
+            plan.run(plan.last)
+
+    deaths = 0
+    for step in die_everywhere(commit, plan.folder, every=1 if TRIES_ALL else 3):
+        if deaths % 3 == 0:
+            dies(commit, plan.folder, step // 2)
+        if deaths % 3 == 1:
+            with suppress(OutputExistsError, UnfinishedOutputError):
+                plan.run(0)
+        if deaths % 3 == 2:
+            with suppress(AlreadyCompleteError):
+                plan.shuffle(engine="threads", resume=True)
+        commit()
+        assert plan.read() == plan.whole, step
+        deaths += 1
+    assert deaths > 5

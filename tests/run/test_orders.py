@@ -1,0 +1,268 @@
+"""The order is that of the seed, whatever a run decides by itself: compared with a sort by key, input and row."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import recshuf
+from recshuf.records.keys import draw_keys
+from tests.support.effort import examples
+from tests.support.numbered_files import FORMATS, SUFFIXES, make_inputs, order_of, read_ids
+from tests.support.order_statistics import battery, permutation_chi_square
+from tests.support.output_trees import list_shards
+from tests.support.small_runs import change_plans, forge_keys, sort_places
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from recshuf.job.plan import Plan
+
+UNLIMITED = 1 << 40
+SEED = 5
+
+
+def alternate(plan: Plan) -> tuple[int, ...]:
+    """Return the pile set of each input, of three in turn."""
+    return tuple(index % 3 for index in range(len(plan.set_of_input)))
+
+
+WAYS: dict[str, dict[str, Any]] = {
+    "in memory": {},
+    "one pile": {"pile_count": 1},
+    "split in memory": {"pile_count": 2, "pile_bytes": 60},
+    "evicted midway": {"pile_count": 9, "resident_bytes": 3000},
+    "evicted midway, many piles": {"pile_count": 1000, "resident_bytes": 2000},
+    "on disk": {"pile_count": 8, "resident_bytes": 0},
+    "on disk, split": {"pile_count": 2, "pile_bytes": 90, "resident_bytes": 0},
+    "three sets": {"pile_count": 5, "resident_bytes": 0, "set_of_input": alternate},
+    "shared regions": {
+        "pile_count": 50,
+        "region_piles": 8,
+        "resident_bytes": 2000,
+        "set_of_input": alternate,
+    },
+    "shared regions, split": {"pile_count": 50, "region_piles": 8, "resident_bytes": 0, "pile_bytes": 150},
+    "one region": {"pile_count": 7, "region_piles": 9, "resident_bytes": 0, "set_of_input": alternate},
+    "parallel": {
+        "pile_count": 7,
+        "scatter_workers": 4,
+        "gather_workers": 4,
+        "shard_writers": 3,
+        "resident_bytes": 2500,
+    },
+    "one at a time": {"pile_count": 7, "units_in_flight": 1, "pile_bytes": 150, "resident_bytes": 1500},
+}
+
+
+def write_rows(folder: Path, counts: Sequence[int]) -> list[Path]:
+    """Write files whose lines are their input and row, each of its own length."""
+    paths = [folder / f"{index:04}.txt" for index in range(len(counts))]
+    for index, (path, count) in enumerate(zip(paths, counts, strict=True)):
+        path.write_text("".join(f"{index} {row} {'x' * (row % 7)}\n" for row in range(count)))
+    return paths
+
+
+def read_rows(shards: Sequence[Path]) -> list[tuple[int, int]]:
+    """Return input and row of each line."""
+    words = [line.split(" ") for path in shards for line in path.read_text().splitlines()]
+    assert all(word[2] == "x" * (int(word[1]) % 7) for word in words)
+    return [(int(word[0]), int(word[1])) for word in words]
+
+
+# Plans
+
+
+@settings(max_examples=examples(120), deadline=None)
+@given(
+    counts=st.lists(st.integers(0, 60), min_size=1, max_size=4),
+    seed=st.integers(0, 2**128 - 1),
+    numbers=st.fixed_dictionaries(
+        {
+            "pile_count": st.integers(1, 40) | st.sampled_from([255, 1000]),
+            "pile_bytes": st.sampled_from([1, 60, 500, UNLIMITED]),
+            "resident_bytes": st.sampled_from([0, UNLIMITED]) | st.integers(1, 4000),
+            "scatter_workers": st.integers(1, 4),
+            "gather_workers": st.integers(1, 4),
+            "shard_writers": st.integers(1, 3),
+            "units_in_flight": st.integers(1, 5),
+            "region_piles": st.integers(1, 12),
+            "block_bytes": st.sampled_from([64, 300, 1 << 20]),
+            "set_of_input": st.sampled_from([alternate, lambda plan: (0,) * len(plan.set_of_input)]),
+        }
+    ),
+    shards=st.integers(1, 5),
+    head_count=st.none() | st.integers(0, 100),
+    to=st.sampled_from(["text", "jsonl"]),
+)
+def test_any_plan_gives_the_order_of_the_oracle(
+    counts: list[int], seed: int, numbers: dict[str, Any], shards: int, head_count: int | None, to: str
+):
+    with TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        folder = Path(name)
+        inputs = write_rows(folder, counts)
+        change_plans(patch, **numbers)
+        options = {"seed": seed, "shards": shards, "head_count": head_count, "to": to}
+        report = recshuf.shuffle(inputs, folder / "out", **options)
+        written = list_shards(folder / "out")
+        if to == "jsonl":
+            for path in written:
+                texts = [json.loads(line)["text"] for line in path.read_text().splitlines()]
+                path.write_text("".join(f"{text}\n" for text in texts))
+        expected = sort_places(counts, seed)[:head_count]
+        assert read_rows(written) == expected
+        sizes = [len(read_rows([path])) for path in written]
+        assert sizes == [shard.records for shard in report.shards]
+        assert sizes == [
+            len(expected) // shards + (shard < len(expected) % shards) for shard in range(shards)
+        ]
+        assert sorted(path.name for path in folder.iterdir() if path not in inputs) == [
+            "out",
+            "out.recshuf.json",
+        ]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_equal_keys_are_ordered_by_input_and_row(tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch):
+    """Also those of small inputs, which are read together."""
+    change_plans(monkeypatch, block_bytes=200, **WAYS[way])
+    for name, counts, forged in (
+        ("large", (90, 30, 0, 41), ((0, 0), (1, 0), (3, 20), (2, 62))),
+        ("small", [*(k % 5 for k in range(50)), 90], ((0, 0), (2, 0))),
+    ):
+        (tmp_path / name).mkdir()
+        inputs = write_rows(tmp_path / name, counts)
+        for bits, place in forged:
+            with pytest.MonkeyPatch.context() as patch:
+                draw = forge_keys(patch, bits, place)
+                output = tmp_path / f"{name}{bits}"
+                recshuf.shuffle(inputs, output, seed=SEED, shards=3)
+            assert read_rows(list_shards(output)) == sort_places(counts, SEED, draw), (name, bits)
+
+
+@pytest.mark.parametrize(
+    "way", ["in memory", "evicted midway", "on disk", "shared regions", "on disk, split"]
+)
+def test_a_sample_of_any_size_is_the_first_records(tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch):
+    """Sizes around the ends of piles, where a pile is wanted or not; and among equal keys."""
+    counts = [70, 20]
+    inputs = write_rows(tmp_path, counts)
+    whole = sort_places(counts, SEED)
+    keys = draw_keys(SEED, [(0, 0, 70), (1, 0, 20)])
+    piles = WAYS[way].get("pile_count", 8)
+    ends = np.cumsum(np.bincount((keys >> np.uint64(32)) * np.uint64(piles) >> np.uint64(32)))
+    change_plans(monkeypatch, **{"pile_count": 8} | WAYS[way])
+    for size in sorted({0, 1, 89, 90, 91, *(end + more for end in ends[:8].tolist() for more in (-1, 0, 1))}):
+        report = recshuf.shuffle(inputs, tmp_path / "out.txt", seed=SEED, head_count=size, overwrite=True)
+        assert read_rows([tmp_path / "out.txt"]) == whole[:size]
+        assert (report.records, report.records_written) == (90, min(size, 90))
+    draw = forge_keys(monkeypatch, 2, 0)
+    recshuf.shuffle(inputs, tmp_path / "out.txt", seed=SEED, head_count=40, overwrite=True)
+    assert read_rows([tmp_path / "out.txt"]) == sort_places(counts, SEED, draw)[:40]
+
+
+def test_records_go_to_disk_exactly_where_they_must(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    inputs = write_rows(tmp_path, [300])
+    for way in WAYS:
+        with pytest.MonkeyPatch.context() as patch:
+            change_plans(patch, **WAYS[way])
+            report = recshuf.shuffle(inputs, tmp_path / "out.txt", seed=SEED, overwrite=True)
+        assert (report.spilled_bytes > 0) == ("resident_bytes" in WAYS[way])
+
+
+# Formats and resources
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "one pile": {"piles": 1},
+    "thousand piles": {"piles": 1000},
+    "five workers": {"workers": 5},
+    "little memory": {"memory": "64MB", "workers": 1, "spill_compression": "zstd"},
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_all_formats_have_one_order_whatever_the_resources(tmp_path: Path, name: str):
+    counts = [1200, 0, 1, 700]
+    inputs = make_inputs(tmp_path / "in", name, counts)
+    contents = []
+    for setting, options in SETTINGS.items():
+        output = tmp_path / setting
+        recshuf.shuffle(inputs, output, seed=2**128 - 1, shards=3, **options)
+        contents.append([path.read_bytes() for path in list_shards(output)])
+        found = [number for path in list_shards(output) for number in read_ids(path)]
+        assert found == order_of(counts, 2**128 - 1)
+    assert contents[1:] == contents[:-1]
+
+
+def write_bulk(folder: Path, name: str, count: int = 150_000) -> Path:
+    """Write about 20 MB of numbered records, which do not fit the least memory."""
+    (path,) = make_inputs(folder, "text" if name == "jsonl" else name, [count])
+    return path.rename(path.with_suffix(SUFFIXES[name]))
+
+
+@pytest.mark.parametrize(
+    ("name", "to", "options"),
+    [
+        ("jsonl", "jsonl", {"shards": 3, "provenance": True}),
+        ("jsonl", "parquet", {}),
+        pytest.param("csv", "csv", {"shards": 2}, marks=pytest.mark.slow),
+        pytest.param("parquet", "parquet", {"shards": 2, "provenance": True}, marks=pytest.mark.slow),
+        pytest.param("hdf5", "hdf5", {}, marks=pytest.mark.slow),
+    ],
+)
+def test_piles_on_disk_and_of_two_levels_give_the_bytes_of_those_in_memory(
+    tmp_path: Path, name: str, to: str, options: dict[str, Any]
+):
+    path = write_bulk(tmp_path / "in", name, 250_000)
+    contents, spilled = [], []
+    least = "256MB" if name != to else "64MB"
+    for folder, resources in (
+        ("memory", {"memory": "2GB"}),
+        ("disk", {"memory": least, "workers": 1, "spill_compression": "lz4"}),
+        ("levels", {"memory": least, "piles": 1}),
+    ):
+        output = f"{tmp_path}/{folder}/"
+        report = recshuf.shuffle(path, output, seed=SEED, to=to, **options, **resources)
+        contents.append([one.read_bytes() for one in list_shards(tmp_path / folder)])
+        spilled.append(report.spilled_bytes > 0)
+    assert contents[0] == contents[1] == contents[2]
+    assert spilled[0] is False
+
+
+# Chance
+
+
+@pytest.mark.parametrize(("seed", "way"), [(0, "evicted midway"), (2**128 - 1, "on disk, split")])
+def test_a_large_shuffle_passes_the_battery(
+    tmp_path: Path, seed: int, way: str, monkeypatch: pytest.MonkeyPatch
+):
+    sizes = [50_000, 1, 999, 20_000, 9_000, 20_000]
+    numbers = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
+    paths = [tmp_path / f"{index}.txt" for index in range(len(sizes))]
+    for path, part in zip(paths, numbers, strict=True):
+        path.write_text("".join(f"{number}\n" for number in part))
+    large = {"resident_bytes": 700_000, "pile_bytes": 50_000}
+    change_plans(monkeypatch, **{name: large.get(name, number) for name, number in WAYS[way].items()})
+    recshuf.shuffle(paths, tmp_path / "out.txt", seed=seed)
+    order = np.array((tmp_path / "out.txt").read_text().split(), np.int64)
+    assert (np.sort(order) == np.arange(sum(sizes))).all()
+    assert {name: score for name, score in battery(order, sizes).items() if abs(score) >= 6} == {}
+
+
+@pytest.mark.slow
+def test_every_order_of_few_records_is_equally_likely():
+    orders = []
+    for seed in range(10**9, 10**9 + examples(4_800)):
+        output = io.BytesIO()
+        recshuf.shuffle("-", "-", stdin=io.BytesIO(b"0\n1\n2\n3\n"), stdout=output, seed=seed, piles=2)
+        orders.append(np.array(output.getvalue().split(), np.int64))
+    _, p_value = permutation_chi_square(np.array(orders))
+    assert p_value > 1e-6

@@ -1,0 +1,97 @@
+"""Children that die in the middle of a run: before a chosen change to a folder, as if the power had failed.
+
+What a process had not synced is lost in part: of the file that it is about to sync, a part of the last bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import traceback
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+_DIED = 7
+_CHANGES = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.link", "os.truncate"}
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+
+
+class _Death:
+    """Counts the changes of this process to what is in a folder, and ends it before one of them."""
+
+    def __init__(self, folder: Path, step: int) -> None:
+        self._folder = str(folder)
+        self._left = step
+        self._synced: dict[tuple[int, int], int] = {}
+        self._fsync = os.fsync
+        os.fsync = self._sync
+        sys.addaudithook(self._hear)
+
+    def _hear(self, event: str, given: tuple[Any, ...]) -> None:
+        is_change = event in _CHANGES or (event == "open" and (given[2] or 0) & _WRITES)
+        if not is_change or isinstance(given[0], int):
+            return
+        path = os.fsdecode(given[0])
+        if not os.path.isabs(path) or path.startswith(self._folder):  # noqa: PTH117 - a text
+            self._step()
+
+    def _sync(self, file: Any) -> None:
+        descriptor = file if isinstance(file, int) else file.fileno()
+        found = os.fstat(descriptor)
+        key = found.st_dev, found.st_ino
+        self._step(lambda: os.truncate(descriptor, (self._synced.get(key, 0) + found.st_size) // 2))
+        self._synced[key] = found.st_size
+        self._fsync(file)
+
+    def _step(self, lose: Callable[[], None] = lambda: None) -> None:
+        self._left -= 1
+        if self._left < 0:
+            try:
+                lose()
+            except OSError:  # a folder, or a file that is only read
+                pass
+            finally:
+                os._exit(_DIED)
+
+
+def dies(function: Callable[[], object], folder: Path, step: int) -> bool:
+    """Call a function in a child that dies before its change number `step` to a folder; return whether it came to that."""
+    child = os.fork()
+    if not child:
+        try:
+            _Death(folder, step)
+            function()
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code in (0, _DIED)
+    return code == _DIED
+
+
+def die_everywhere(
+    function: Callable[[], object], folder: Path, *, every: int = 1, first: int = 0
+) -> Iterator[int]:
+    """Yield the number of each step at which a child that calls a function has died; a folder is as before each time.
+
+    Parameters
+    ----------
+    every
+        One of so many steps, from the first one on.
+    """
+    aside = folder.with_name(f"{folder.name}-aside")
+    shutil.copytree(folder, aside)
+    for step in count(first, every):
+        shutil.rmtree(folder)
+        shutil.copytree(aside, folder)
+        if not dies(function, folder, step):
+            break
+        yield step
+    shutil.rmtree(aside)

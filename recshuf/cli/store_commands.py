@@ -92,7 +92,7 @@ Example:
         "shards": "Number of shards. Default: one per input of the store, in a directory.",
         "verify": "Compare the output with the store before it is put in place; in an object store, after that.",
         "overwrite": "Replace an existing output or report. Default: it is an error.",
-        "temp_dir": "Folder for spilled records. Default: beside the output; for those of --reshuffle exact, $TMPDIR, else /var/tmp.",
+        "temp_dir": "Folder for spilled records. Default: beside the output.",
         "verbose": "Print details, and tracebacks of errors.",
         "report": "Write the figures of the run as JSON; - is standard output.",
     },

@@ -5,7 +5,6 @@ Order version 1. All random numbers are raw 64-bit outputs of ``Philox(SeedSeque
     (1, epoch, w0, w1, w2, w3)      "rotate": the piles of the set whose name hashes to the words w0 .. w3
     (2, epoch, g)                   the records of group g
     (3, epoch)                      "piles": the piles of all sets
-    (4, epoch, w0, w1, w2, w3, j)   "exact": the records of a set in pile j
     (5, epoch)                      two words a, b for the seeds of transforms
 
 An epoch is a sequence of groups. Slot j of a set is one of its piles, and group g is slots ``g * mix`` to
@@ -33,11 +32,27 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from recshuf.piles.groups import Packed
 
-RESHUFFLES = ("rotate", "piles", "exact", "none")
+
+RESHUFFLES = ("rotate", "piles", "none")
 """How epochs after the first differ from it."""
 MAX_EPOCH = 2**32 - 1
-_SLOTS_OF_SET, _RECORDS_OF_GROUP, _SLOTS, _RECORDS_OF_REGION, _SEEDS = 1, 2, 3, 4, 5
+_SLOTS_OF_SET, _RECORDS_OF_GROUP, _SLOTS, _SEEDS = 1, 2, 3, 5
+
+
+class StoredOrder:
+    """The order of the keys, and for equal keys that in which regions are packed: of a run, that of the inputs."""
+
+    can_split = True
+
+    def find_slots(self, set_names: Sequence[str], column_count: int) -> NDArray[np.intp]:
+        """Return the column in each slot of each set, shape ``(K, C)``: the slot itself."""
+        return np.broadcast_to(np.arange(column_count), (len(set_names), column_count))
+
+    def sort(self, _: Sequence[int], __: Sequence[int], packed: Packed) -> NDArray[np.intp]:
+        """Return the index array that sorts by key. Groups are ranges of keys, so that it need not know them."""
+        return sort_by_key(packed.keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +71,8 @@ class EpochOrder:
     """One of `RESHUFFLES`."""
     store_seed: int
 
+    can_split = False
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "seed", check_number("seed", self.seed, MAX_SEED))
         object.__setattr__(self, "epoch", check_number("epoch", self.epoch, MAX_EPOCH))
@@ -72,15 +89,10 @@ class EpochOrder:
         """Number of the epoch whose order this is."""
         return 0 if self.reshuffle == "none" else self.epoch
 
-    @property
-    def needs_keys(self) -> bool:
-        """Whether every record gets a new key, so that the piles must be written anew."""
-        return self.reshuffle == "exact" and not self.is_stored
-
     def find_slots(self, set_names: Sequence[str], pile_count: int) -> NDArray[np.intp]:
         """Return the pile in each slot of each set, shape ``(K, M)``."""
         shape = (len(set_names), pile_count)
-        if self.is_stored or self.needs_keys:
+        if self.is_stored:
             return np.broadcast_to(np.arange(pile_count), shape)
         if self.reshuffle == "piles":
             return np.broadcast_to(self._permute(pile_count, _SLOTS, self.epoch), shape)
@@ -88,6 +100,15 @@ class EpochOrder:
         for index, name in enumerate(set_names):
             slots[index] = self._permute(pile_count, _SLOTS_OF_SET, self._drawn_epoch, *stream_of(name))
         return slots
+
+    def sort(self, groups: Sequence[int], sizes: Sequence[int], packed: Packed) -> NDArray[np.intp]:
+        """Return the index array that puts the records of consecutive groups, of so many records each, in order."""
+        parts, begin = [], 0
+        for group, size in zip(groups, sizes, strict=True):
+            rows = slice(begin, begin + size)
+            parts.append(begin + self.sort_group(group, packed.keys[rows], packed.origins[rows]))
+            begin = rows.stop
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def sort_group(
         self, group: int, keys: NDArray[np.uint64], origins: NDArray[np.uint64]
@@ -97,7 +118,7 @@ class EpochOrder:
         Parameters
         ----------
         keys
-            Keys of the records, shape ``(n,)``; if `needs_keys`, the new ones.
+            Keys of the records, shape ``(n,)``.
         origins
             Their provenance: source and row as one number that sorts by both.
         """
@@ -105,13 +126,9 @@ class EpochOrder:
         ordered = keys[index]
         if (ordered[1:] == ordered[:-1]).any():
             index = np.lexsort((origins, keys))
-        if self.is_stored or self.needs_keys:
+        if self.is_stored:
             return index
         return index[self._permute(len(keys), _RECORDS_OF_GROUP, self._drawn_epoch, group)]
-
-    def draw_keys(self, set_name: str, pile: int, count: int) -> NDArray[np.uint64]:
-        """Return the new keys of the records of a region, by source and row, if `needs_keys`."""
-        return self._draw(count, _RECORDS_OF_REGION, self.epoch, *stream_of(set_name), pile)
 
     def draw_seeds(self, origins: NDArray[np.uint64]) -> NDArray[np.uint64]:
         """Return a seed for each record, by its provenance: a function of seed, epoch, source and row."""

@@ -1,16 +1,17 @@
-"""The groups of an epoch: how many records each has, and their records in order.
+"""Records in an order: regions of sets and piles, and the groups of an order that are loaded from them.
 
-Reads the records of a store in the order of an epoch.
+A run, a kept store and a split pile are `Regions`: K sets by C columns. `Groups` loads them in the order of the keys or of
+an epoch. Gather, the loaders, and the check of loaders read records through it.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from recshuf.records.digests import Digest, sum_digests
-from recshuf.records.keys import KeyRange
+from recshuf.records.digests import Digests, digest_records
 from recshuf.system.buffers import allocate
 
 if TYPE_CHECKING:
@@ -18,73 +19,159 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from recshuf.piles.epochs import EpochOrder
-    from recshuf.piles.slices import PackedRecords
+    from recshuf.errors import RecshufError
     from recshuf.records.batch import Records
+    from recshuf.records.digests import Digest
     from recshuf.system.buffers import Allocate
 
+    Cells = Sequence[tuple[int, int]]
+    """Set and column of each."""
 
-class Regions(Protocol):
-    """The records of K sets in M piles."""
+
+class Packed(Protocol):
+    """Records of some cells before they are ordered."""
+
+    @property
+    def keys(self) -> NDArray[np.uint64]:
+        """Their keys, shape ``(n,)``."""
+        ...
+
+    @property
+    def origins(self) -> NDArray[np.uint64]:
+        """Their provenance, as `find_origins` returns it; only if they have one."""
+        ...
+
+    def join(self) -> Records:
+        """Return them as they are packed; they may be views."""
+        ...
+
+    def take(self, index: NDArray[np.intp], memory: Allocate = allocate) -> Records:
+        """Return them in the order of a permutation, copied. It can be called once: what they were packed in is freed.
+
+        Parameters
+        ----------
+        memory
+            Where columns of a fixed size lie afterwards, and others are joined before.
+        """
+        ...
+
+
+class Order(Protocol):
+    """An order of records by groups of columns."""
+
+    can_split: bool
+    """Whether it is that of the keys, so that a column can be cut into finer ranges of keys."""
+
+    def find_slots(self, set_names: Sequence[str], column_count: int) -> NDArray[np.intp]:
+        """Return the column in each slot of each set, shape ``(K, C)``. Group g is slots ``g * mix`` to ``(g + 1) * mix``."""
+        ...
+
+    def sort(self, groups: Sequence[int], sizes: Sequence[int], packed: Packed) -> NDArray[np.intp]:
+        """Return the index array that puts the records of consecutive groups, of so many records each, in order."""
+        ...
+
+
+class Regions(ABC):
+    """The records of K sets in C columns. A column is a pile, or those piles that share a region on disk.
+
+    Used by many threads.
+    """
 
     names: tuple[str, ...]
     """Names of the sets."""
     counts: NDArray[np.int64]
-    """Number of records in each region, shape ``(K, M)``."""
+    """Number of records in each cell, shape ``(K, C)``."""
     byte_counts: NDArray[np.int64]
-    """Bytes of the records in each region, about, shape ``(K, M)``."""
+    """Bytes of the records in each cell, about, shape ``(K, C)``."""
+    resident_count = 0
+    """How many of the first columns are in memory. They are not packed together with others."""
+    can_split = False
 
-    def pack(self, regions: Sequence[tuple[int, int]], memory: Allocate = allocate) -> PackedRecords | None:
-        """Return the records of regions (set, pile), with their provenance as the last column; None if there are none."""
-        ...
+    @abstractmethod
+    def pack(self, cells: Cells, memory: Allocate = allocate) -> Packed | None:
+        """Return the records of some cells, one cell after the other, those of a cell in input order; None if there are none.
 
-    def expect(self, regions: Sequence[tuple[int, int]]) -> None:
-        """Note that regions will be packed next."""
-        ...
+        They are not compared with those that were written; see `check`.
 
+        Parameters
+        ----------
+        memory
+            What they are read to.
 
-class CheckedRegions(Regions, Protocol):
-    """Regions whose digests and lengths are known."""
+        Raises
+        ------
+        PileError
+            When what is on disk is damaged.
+        """
 
-    def digest(self, regions: Sequence[tuple[int, int]]) -> Digest:
-        """Return the digest of the records that were written to some regions."""
-        ...
+    @abstractmethod
+    def digest(self, cells: Cells) -> Digest:
+        """Return the digest of the records that were written to some cells."""
 
-    def lengths(self, column: int) -> NDArray[np.int64]:
-        """Return the sum of the lengths in a column of text, binary, lists or maps for each region, shape ``(K, M)``."""
-        ...
+    @abstractmethod
+    def blame(self, cells: Cells) -> RecshufError:
+        """Return the error for cells that do not hold the records that were written to them."""
+
+    def check(self, cells: Cells, loaded: Digest) -> None:
+        """Compare records with those that were written to some cells, by their digest."""
+        if loaded != self.digest(cells):
+            raise self.blame(cells)
+
+    def load(self, cells: Cells) -> Records | None:
+        """Return the records of some cells as `pack` does, compared with those that were written."""
+        packed = self.pack(cells)
+        records = None if packed is None else packed.join()
+        self.check(cells, digest_records(records) if records is not None else Digests(0).sum())
+        return records
+
+    def expect(self, cells: Cells) -> None:  # noqa: B027 - most need not
+        """Note that cells will be packed next."""
+
+    def split(self, column: int, part_count: int) -> Regions:
+        """Return the records of a column in as many finer ranges of keys; the caller closes them. Only if `can_split`."""
+        raise RuntimeError(f"column {column} cannot be split into {part_count}")
+
+    def close(self) -> None:  # noqa: B027 - most have an owner
+        """Free what `split` made."""
 
 
 class Groups:
-    """The groups of one epoch. Used by many threads.
+    """The groups of an order over regions. Used by many threads.
 
     Parameters
     ----------
     mix
-        Number of piles of each set in a group.
+        Number of columns of each set in a group.
+    column_count
+        How many of the first columns of records are wanted. Default: all.
     """
 
-    def __init__(self, regions: Regions, order: EpochOrder, mix: int) -> None:
+    def __init__(self, regions: Regions, order: Order, mix: int = 1, column_count: int | None = None) -> None:
         self._regions = regions
-        self.order = order
+        self._order = order
         self._mix = mix
-        pile_count = regions.counts.shape[1]
-        self._slots = order.find_slots(regions.names, pile_count)
+        self._column_count = column_count
+        self._slots = order.find_slots(regions.names, regions.counts.shape[1])
         self._rows = np.arange(len(self._slots))[:, np.newaxis]
         self.sizes = self.sum(regions.counts)
         """Number of records of each group, shape ``(G,)``."""
         self.byte_counts = self.sum(regions.byte_counts)
         """Bytes of the records of each group, about, shape ``(G,)``."""
 
+    @property
+    def can_split(self) -> bool:
+        """Whether a group can be divided."""
+        return self._order.can_split and self._regions.can_split
+
     def sum(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the sum over the regions of each group, shape ``(G,)``, of numbers of shape ``(K, M)``."""
+        """Return the sum over the cells of each group, shape ``(G,)``, of numbers of shape ``(K, C)``."""
         sums = np.take_along_axis(numbers, self._slots, axis=1).sum(axis=0, dtype=np.int64)
         return np.add.reduceat(sums, np.arange(0, len(sums), self._mix))
 
     def load(
         self, groups: Sequence[int], following: Sequence[int] = (), memory: Allocate = allocate
     ) -> Records:
-        """Return the records of groups that are not empty, in the order of the epoch, group by group.
+        """Return the records of groups, not all of which are empty, in order, group by group.
 
         Parameters
         ----------
@@ -95,27 +182,51 @@ class Groups:
 
         Raises
         ------
-        PileError
+        PileError, CheckError
             When they are not those that were written.
         """
-        packed = self._regions.pack(self._list_regions(groups), memory)
-        self._regions.expect(self._list_regions(following))
+        records = self._take(groups, following, memory)
+        self._regions.check(self._list_cells(groups), digest_records(records))
+        return self._select(records)
+
+    def load_parts(self, groups: Sequence[int], edges: Sequence[int]) -> tuple[Records, list[Digest]]:
+        """Return what `load` does, and the digest of each part ``edges[k]:edges[k + 1]`` of it.
+
+        Each record is digested once: the sum over all parts, and what lies before and after them, is what is compared.
+        """
+        records = self._take(groups)
+        digests = Digests.find(records, np.array([0, *edges, len(records)]))
+        self._regions.check(self._list_cells(groups), digests.sum())
+        return self._select(records), list(digests)[1:-1]
+
+    def _take(
+        self, groups: Sequence[int], following: Sequence[int] = (), memory: Allocate = allocate
+    ) -> Records:
+        packed = self._regions.pack(self._list_cells(groups), memory)
+        self._regions.expect(self._list_cells(following))
         if packed is None:
             raise RuntimeError(f"groups {groups} are empty")
-        parts, begin = [], 0
-        for group in groups:
-            rows = slice(begin, begin + int(self.sizes[group]))
-            parts.append(begin + self.order.sort_group(group, packed.keys[rows], packed.origins[rows]))
-            begin = rows.stop
-        return packed.take(parts[0] if len(parts) == 1 else np.concatenate(parts), memory)
+        sizes = [int(self.sizes[group]) for group in groups]
+        return packed.take(self._order.sort(groups, sizes, packed), memory)
+
+    def _select(self, records: Records) -> Records:
+        return records if self._column_count is None else records.select(self._column_count)
+
+    def digest(self, groups: Iterable[int]) -> Digest:
+        """Return the digest of the records that were written to some groups."""
+        return self._regions.digest(self._list_cells(groups))
 
     def bundle(self, groups: Iterable[int], most_bytes: int) -> Iterator[list[int]]:
-        """Yield consecutive groups that are loaded together: up to so many bytes, and each once."""
+        """Yield consecutive groups that are loaded together: up to so many bytes, each once, all or none in memory."""
         held: list[int] = []
         held_bytes = 0
         for group in groups:
             own = int(self.byte_counts[group])
-            if held and (held_bytes + own > most_bytes or group in held):
+            if held and (
+                held_bytes + own > most_bytes
+                or group in held
+                or self._is_resident(group) != self._is_resident(held[0])
+            ):
                 yield held
                 held, held_bytes = [], 0
             held.append(group)
@@ -123,78 +234,25 @@ class Groups:
         if held:
             yield held
 
-    def _list_regions(self, groups: Sequence[int]) -> list[tuple[int, int]]:
-        return [region for group in groups for region in self.find_regions(group)]
-
-    def find_regions(self, group: int) -> list[tuple[int, int]]:
-        """Return the regions of a group that have records, by set and pile."""
-        piles = np.sort(self._slots[:, group * self._mix : (group + 1) * self._mix], axis=1)
-        sets, columns = np.nonzero(self._regions.counts[self._rows, piles])
-        return list(zip(sets.tolist(), piles[sets, columns].tolist(), strict=True))
-
-
-class EpochReader:
-    """The groups of an epoch, loaded like the piles of a `PileReader`.
-
-    Parameters
-    ----------
-    mix
-        Number of piles of each set in a group.
-    column_count
-        How many of the first columns are wanted. Default: all.
-    """
-
-    key_range = KeyRange(shift=0)  # a group cannot be split
-
-    def __init__(
-        self, regions: CheckedRegions, order: EpochOrder, mix: int, column_count: int | None
-    ) -> None:
-        self._regions = regions
-        self._groups = Groups(regions, order, mix)
-        self._column_count = column_count
-        self.counts: NDArray[np.int64] = self._groups.sizes
-        """Number of records of each group, shape ``(G,)``."""
-        self.pile_count = len(self.counts)
-
-    def digest(self, piles: range) -> Digest:
-        """Return the digest of the records of consecutive groups."""
-        return sum_digests(self._regions.digest(self._groups.find_regions(group)) for group in piles)
-
-    def is_resident(self, _: int) -> bool:
-        """Return False: no group is in memory."""
-        return False
-
-    def runs(self, first: int = 0) -> Iterator[range]:
-        """Yield each group from `first` on."""
-        for group in range(first, self.pile_count):
-            yield range(group, group + 1)
-
-    def run_bytes(self, piles: range) -> int:
-        """Return the bytes of the records of consecutive groups."""
-        return int(self._groups.byte_counts[piles.start : piles.stop].sum())
-
-    @property
-    def largest_bytes(self) -> int:
-        """Bytes of the records of the largest group."""
-        return int(self._groups.byte_counts.max(initial=0))
-
-    def load_ordered(self, piles: range) -> Records | None:
-        """Return the records of consecutive groups in order; None if there are none.
+    def split(self, group: int, part_count: int) -> tuple[Groups, Regions]:
+        """Return the groups of a group's records in as many finer ranges of keys; the caller closes their regions.
 
         Raises
         ------
-        PileError
+        PileError, CheckError
             When they are not those that were written.
         """
-        groups = [group for group in piles if self.counts[group]]
-        if not groups:
-            return None
-        records = self._groups.load(groups)
-        return records if self._column_count is None else records.select(self._column_count)
+        parts = self._regions.split(group, part_count)
+        return Groups(parts, self._order, 1, self._column_count), parts
 
-    def split(self, piles: range, part_count: int) -> EpochReader:
-        """Raise an error."""
-        raise RuntimeError(f"groups {piles} cannot be split into {part_count} parts")
+    def _is_resident(self, group: int) -> bool:
+        return group < self._regions.resident_count
 
-    def close(self) -> None:
-        """Do nothing: the store is closed by its owner."""
+    def _list_cells(self, groups: Iterable[int]) -> list[tuple[int, int]]:
+        """Return the cells of some groups that have records, by set and column within a group."""
+        return [cell for group in groups for cell in self._find_cells(group)]
+
+    def _find_cells(self, group: int) -> list[tuple[int, int]]:
+        columns = np.sort(self._slots[:, group * self._mix : (group + 1) * self._mix], axis=1)
+        sets, places = np.nonzero(self._regions.counts[self._rows, columns])
+        return list(zip(sets.tolist(), columns[sets, places].tolist(), strict=True))

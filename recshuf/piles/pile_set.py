@@ -248,9 +248,11 @@ class PileSet:
             if sum(piece.record_count for piece in self.read(region)) != count:
                 raise self._damaged(region)
 
-    def region_bytes(self, region: int) -> int:
-        """Return the bytes of a region's slices before compression."""
-        return int(self._byte_counts[region])
+    @property
+    def byte_counts(self) -> NDArray[np.int64]:
+        """Bytes of each region's slices before compression, shape ``(R,)``."""
+        byte_counts: NDArray[np.int64] = self._byte_counts
+        return byte_counts
 
     def part_sizes(self, region: int) -> list[int]:
         """Return the bytes of each part of a region in the file, as `read` allocates them."""

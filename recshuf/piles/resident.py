@@ -11,17 +11,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from recshuf.errors import CheckError
+from recshuf.records.batch import concat_records
 from recshuf.records.digests import Digest, Digests, sum_digests
 from recshuf.records.keys import find_piles, sort_by_pile
+from recshuf.records.provenance import find_origins
+from recshuf.system.buffers import allocate
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from recshuf.piles.slices import Origin
     from recshuf.records.batch import Records
     from recshuf.records.keys import KeyRange
+    from recshuf.system.buffers import Allocate
 
 
 class SetDigests:
@@ -131,6 +135,31 @@ class GroupedBatch:
         return replace(self, records=records, bounds=bounds)
 
 
+class JoinedRecords:
+    """Records of piles in memory, part after part, before they are ordered."""
+
+    def __init__(self, parts: Sequence[Records]) -> None:
+        self._records = concat_records(parts)
+
+    @property
+    def keys(self) -> NDArray[np.uint64]:
+        """Their keys, shape ``(n,)``."""
+        return self._records.keys
+
+    @property
+    def origins(self) -> NDArray[np.uint64]:
+        """Their provenance, as `find_origins` returns it."""
+        return find_origins(self._records.batch)
+
+    def join(self) -> Records:
+        """Return them as they are; they may be views of the piles."""
+        return self._records
+
+    def take(self, index: NDArray[np.intp], _: Allocate = allocate) -> Records:
+        """Return them in the order of a permutation, copied."""
+        return self._records.take(index)
+
+
 class ResidentPiles:
     """The first piles of all batches. Changed by one thread at a time.
 
@@ -166,9 +195,10 @@ class ResidentPiles:
         found = [kept for kept in self.batches if kept.bounds[piles.start] < kept.bounds[piles.stop]]
         return sorted(found, key=lambda kept: kept.origin)
 
-    def pile_bytes(self, pile: int) -> int:
-        """Return the bytes of the records of a resident pile."""
-        return int(self._pile_bytes[pile])
+    @property
+    def byte_counts(self) -> NDArray[np.int64]:
+        """Bytes of the records of each resident pile, shape ``(pile_count,)``."""
+        return self._pile_bytes[: self.pile_count]
 
     def keep_first(self, pile_count: int) -> None:
         """Reduce the number of resident piles."""

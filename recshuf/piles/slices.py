@@ -20,7 +20,6 @@ import xxhash
 
 from recshuf.errors import PileError
 from recshuf.piles.planes import Order
-from recshuf.records.digests import digest_records
 from recshuf.records.provenance import shift_origins, shift_sources
 from recshuf.system.buffers import allocate
 
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 
     from recshuf.piles.codec import RecordCodec
     from recshuf.records.batch import Records
-    from recshuf.records.digests import Digest
     from recshuf.system.buffers import Allocate
 
 
@@ -42,19 +40,10 @@ class PackedRecords:
     ----------
     slices
         Each with what to add to the numbers of the sources of its records. If that is not 0, they have provenance.
-    given, place
-        Digest of the records that were written, and where. Default: it is not compared.
     """
 
-    def __init__(
-        self,
-        codec: RecordCodec,
-        slices: Sequence[tuple[int, Slice]],
-        given: Digest | None = None,
-        place: str = "",
-    ) -> None:
+    def __init__(self, codec: RecordCodec, slices: Sequence[tuple[int, Slice]]) -> None:
         self._codec = codec
-        self._given, self._place = given, place
         self._payloads = [(piece.payload, piece.record_count) for _, piece in slices]
         bases = [base for base, _ in slices]
         self._added = np.repeat(bases, [count for _, count in self._payloads]) if any(bases) else None
@@ -74,14 +63,8 @@ class PackedRecords:
         return len(self.keys)
 
     def join(self) -> Records:
-        """Return them in their order; they may be views of the slices.
-
-        Raises
-        ------
-        PileError
-            When they are not those that were written.
-        """
-        records = self._check(self._codec.unpack(self._payloads))
+        """Return them in their order; they may be views of the slices."""
+        records = self._codec.unpack(self._payloads)
         return records if self._added is None else shift_sources(records, self._added)
 
     def take(self, index: NDArray[np.intp], memory: Allocate = allocate) -> Records:
@@ -91,21 +74,9 @@ class PackedRecords:
         ----------
         memory
             Where columns of a fixed size lie afterwards, and others are joined before.
-
-        Raises
-        ------
-        PileError
-            When they are not those that were written.
         """
-        records = self._check(self._codec.unpack_ordered(self._payloads, Order(index), memory))
+        records = self._codec.unpack_ordered(self._payloads, Order(index), memory)
         return records if self._added is None else shift_sources(records, self._added[index])
-
-    def _check(self, records: Records) -> Records:
-        if self._given is not None and digest_records(records) != self._given:
-            raise PileError(
-                f"{self._place}: does not hold the records that were written; its files have changed"
-            )
-        return records
 
 
 _HEADER = struct.Struct("<IIQQQ")

@@ -152,9 +152,13 @@ class SpilledPiles:
         shape = (len(self._codec.variable_columns), self.layout.count)
         return np.zeros(shape, np.int64) if made is None else made.lengths
 
-    def region_bytes(self, region: int) -> int:
-        """Return the bytes of a region's slices in all sets, before compression."""
-        return sum(pile_set.region_bytes(region) for pile_set in self._sets.values())
+    @property
+    def byte_counts(self) -> NDArray[np.int64]:
+        """Bytes of each region's slices in all sets, before compression, shape ``(R,)``."""
+        sums = np.zeros(self.layout.count, np.int64)
+        for pile_set in self._sets.values():
+            sums += pile_set.byte_counts
+        return sums
 
     def read(self, regions: range, memory: Allocate = allocate) -> Iterator[tuple[int, int, Slice]]:
         """Yield the slices of some regions, each with the number of its set and what to add to those of its sources."""
@@ -183,7 +187,7 @@ def name_set(prefix: str, set_index: int) -> str:
 
 
 class RunPiles:
-    """All piles of one range of keys: filled by many threads, then read through a `PileReader`.
+    """All piles of one range of keys: filled by many threads, then read as `FilledRegions`.
 
     Parameters
     ----------

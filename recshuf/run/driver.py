@@ -6,7 +6,7 @@ The two passes of a run whose tasks an engine runs.
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack, closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
@@ -25,11 +25,10 @@ from recshuf.errors import (
 from recshuf.job.planner import ORDERING
 from recshuf.job.report import FileReport, PassReport
 from recshuf.output.run_log import RUN, find_results, name_result
-from recshuf.piles.epochs import EpochOrder
-from recshuf.piles.groups import EpochReader
+from recshuf.piles.epochs import EpochOrder, StoredOrder
+from recshuf.piles.groups import Groups
 from recshuf.piles.kept.stored import StoredPiles
-from recshuf.piles.regions import PileReader
-from recshuf.piles.rekeyed import RekeyedPiles
+from recshuf.piles.regions import FilledRegions
 from recshuf.records.digests import Digest, InputCounts
 from recshuf.run.bad_records import take_bad
 from recshuf.run.engines import open_engine
@@ -45,21 +44,17 @@ from recshuf.run.stores.stored_inputs import adopt_stored, open_stored
 from recshuf.run.summary import describe_inputs, make_manifest, make_report
 from recshuf.run.verify import refuse_other_command, verify_committed, verify_written
 from recshuf.system.memory import resident_bytes
-from recshuf.system.paths import choose_temp_dir
 from recshuf.system.units import format_size, round_up
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable, Iterable
 
     from recshuf.job.job import Job
     from recshuf.job.plan import Plan
     from recshuf.job.report import Progress, ShuffleReport
     from recshuf.output.stage import Destination, Transaction
-    from recshuf.piles.groups import CheckedRegions
     from recshuf.piles.layout import PileLayout
     from recshuf.run.engines import Engine
-    from recshuf.run.gather import OrderedReader
     from recshuf.run.open_run import Workspace
     from recshuf.run.resolve import ResolvedJob
 
@@ -307,41 +302,29 @@ def _write_shards(
     with (
         name_output(resolved, None if workspace.work is None else workspace.work.path),
         open_shards(resolved, workspace, target, find_largest(bounds, byte_count)) as shards,
-        _open_reader(resolved, workspace) as reader,
     ):
-        written = Gather(task, reader, shards, resolved.decoder, progress).run()
-        check_written(reader, bounds[-1], [*finished.values(), *written.values()])
+        groups = _open_groups(resolved, workspace)
+        written = Gather(task, groups, shards, resolved.decoder, progress).run()
+        check_written(groups, bounds[-1], [*finished.values(), *written.values()])
 
 
-@contextmanager
-def _open_reader(resolved: ResolvedJob, workspace: Workspace) -> Iterator[OrderedReader]:
-    """Give the reader of the records, in the order of the output."""
+def _open_groups(resolved: ResolvedJob, workspace: Workspace) -> Groups:
+    """Return the records in the order of the output."""
     stored, epoch = resolved.inputs.stored, resolved.job.epoch
     if stored is None or epoch is None:
-        yield PileReader(workspace.store)
-        return
+        return Groups(FilledRegions(workspace.store), StoredOrder())
     column_count = None if resolved.job.options["provenance"] else len(resolved.inputs.source.schema)
     order = EpochOrder(stored.seed, epoch.number, epoch.reshuffle, stored.seed)
     if order.is_stored:
-        yield PileReader(workspace.store, column_count=column_count)
-        return
-    with _open_regions(stored, order, resolved.job) as regions:
-        reader = EpochReader(regions, order, epoch.mix, column_count)
-        needed = int(ORDERING * reader.largest_bytes)
-        if needed > resolved.job.memory_bytes:
-            raise MemoryLimitError(
-                f"{stored.path}: ordering a group of piles needs {format_size(round_up(needed))} of memory, and the limit is "
-                f"{format_size(resolved.job.memory_bytes)}; raise --memory, lower --mix, or scatter into more --piles"
-            )
-        yield reader
-
-
-def _open_regions(stored: StoredPiles, order: EpochOrder, job: Job) -> AbstractContextManager[CheckedRegions]:
-    """Return the regions of an epoch: those of the store, unless their records get new keys."""
-    if not order.needs_keys:
-        return nullcontext(stored)
-    folder = choose_temp_dir(job.temp_dir)
-    return RekeyedPiles(stored, order).fill(folder, "choose another --temp-dir")
+        return Groups(FilledRegions(workspace.store), StoredOrder(), column_count=column_count)
+    groups = Groups(stored, order, epoch.mix, column_count)
+    needed = int(ORDERING * groups.byte_counts.max(initial=0))
+    if needed > resolved.job.memory_bytes:
+        raise MemoryLimitError(
+            f"{stored.path}: ordering a group of piles needs {format_size(round_up(needed))} of memory, and the limit is "
+            f"{format_size(resolved.job.memory_bytes)}; raise --memory, lower --mix, or scatter into more --piles"
+        )
+    return groups
 
 
 def _commit(
@@ -490,7 +473,7 @@ class TaskPasses:
         """Return the entries of all shards, which hold all records."""
         entries = [entry | {"folder": one["folder"]} for one in results.values() for entry in one["shards"]]
         digests = [Digest(*entry["digest"]) for entry in entries]
-        check_written(PileReader(self._workspace.store), record_count, digests)
+        check_written(Groups(FilledRegions(self._workspace.store), StoredOrder()), record_count, digests)
         return entries
 
     def _repeat(self, numbers: Iterable[int]) -> dict[int, dict[str, Any]]:

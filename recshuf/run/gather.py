@@ -14,96 +14,42 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
 from recshuf.errors import CheckError, Stopped
 from recshuf.job.plan import count_parts
 from recshuf.records.arrays import count_bytes
-from recshuf.records.digests import Digest, Digests, sum_digests
+from recshuf.records.digests import Digest, sum_digests
 from recshuf.system.threads import Pool, run_threads
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     import pyarrow as pa
-    from numpy.typing import NDArray
 
     from recshuf.interfaces import Decoder, Sink
     from recshuf.job.plan import Plan
     from recshuf.job.report import Progress
-    from recshuf.records.batch import Records
-    from recshuf.records.keys import KeyRange
+    from recshuf.piles.groups import Groups, Regions
 
 
 _JOINED_BYTES = 2 << 20
-"""Smaller runs of piles cost more in calls than in bytes."""
+"""Smaller groups cost more in calls than in bytes."""
 
 
-class OrderedReader(Protocol):
-    """A sequence of piles, loaded in order; see `PileReader`. Used by many threads."""
+class GroupRange(NamedTuple):
+    """Consecutive groups, small enough to be ordered at once; mostly one."""
 
-    pile_count: int
-    counts: NDArray[np.int64]
-    key_range: KeyRange
-
-    def digest(self, piles: range) -> Digest:
-        """Return the digest of the records of consecutive piles."""
-        ...
-
-    def is_resident(self, pile: int) -> bool:
-        """Tell whether a pile is in memory."""
-        ...
-
-    def runs(self, first: int = 0) -> Iterator[range]:
-        """Yield the smallest runs that can be loaded, from pile `first` on."""
-        ...
-
-    def run_bytes(self, piles: range) -> int:
-        """Return the bytes of the records of a run."""
-        ...
-
-    def load_ordered(self, piles: range) -> Records | None:
-        """Return the records of consecutive runs in order; None if there are none."""
-        ...
-
-    def split(self, piles: range, part_count: int) -> Self:
-        """Return a reader of the records of a run in `part_count` finer piles; not called if `key_range.shift` is 0."""
-        ...
-
-    def close(self) -> None:
-        """Release what `split` made."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class PileRun:
-    """Consecutive piles, small enough to be ordered at once; mostly one."""
-
-    store: OrderedReader
-    piles: range
+    groups: Groups
+    numbers: list[int]
     first: int
-    """Position of the first record in the shuffled order."""
-    count: int
+    """Position of the first record in the order."""
+    record_count: int
     """Number of records."""
     byte_count: int
     """Bytes of the records."""
-
-    def suits(self, after: PileRun, most_bytes: int) -> bool:
-        """Tell whether the next run can be joined to this one within `most_bytes`."""
-        return (
-            self.store is after.store
-            and self.byte_count + after.byte_count <= most_bytes
-            and self.store.is_resident(self.piles.start) == self.store.is_resident(after.piles.start)
-        )
-
-    def join(self, after: PileRun) -> PileRun:
-        """Return this run and the next as one."""
-        piles = range(self.piles.start, after.piles.stop)
-        return PileRun(
-            self.store, piles, self.first, self.count + after.count, self.byte_count + after.byte_count
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +61,8 @@ class SortedChunk:
     """Digest of the records in native form."""
 
 
-def load_ordered(run: PileRun, edges: Sequence[int], decoder: Decoder | None) -> list[SortedChunk]:
-    """Return the records of a run in shuffled order, a chunk for each range ``edges[k]:edges[k + 1]`` of them.
+def load_chunks(run: GroupRange, edges: Sequence[int], decoder: Decoder | None) -> list[SortedChunk]:
+    """Return the records of groups in order, a chunk for each range ``edges[k]:edges[k + 1]`` of them.
 
     Raises
     ------
@@ -125,10 +71,7 @@ def load_ordered(run: PileRun, edges: Sequence[int], decoder: Decoder | None) ->
     PileError
         When spilled records are damaged.
     """
-    records = run.store.load_ordered(run.piles)
-    if records is None:
-        raise RuntimeError(f"piles {run.piles} are empty")
-    digests = Digests.find(records, np.array(edges))
+    records, digests = run.groups.load_parts(run.numbers, edges)
     batch = records.batch
     del records
     if decoder is not None:
@@ -139,56 +82,32 @@ def load_ordered(run: PileRun, edges: Sequence[int], decoder: Decoder | None) ->
     ]
 
 
-def iterate_runs(
-    store: OrderedReader,
+def iterate_ranges(
+    groups: Groups,
     first: int,
     stop: int,
     largest_bytes: int,
     joined_bytes: int = _JOINED_BYTES,
     place: int = 0,
-) -> Iterator[PileRun | OrderedReader]:
-    """Yield the runs that cover records ``first`` to ``stop`` of the shuffled order.
+) -> Iterator[GroupRange | Regions]:
+    """Yield the ranges of groups that cover records ``first`` to ``stop`` of the order.
 
-    Consecutive piles of up to `joined_bytes` are joined. A pile larger than `largest_bytes` is split. The reader of its
-    parts is yielded after their runs; the caller closes it when it has finished those.
+    Consecutive groups of up to `joined_bytes` are joined. A group larger than `largest_bytes` is split, if it can be. The
+    regions of its parts are yielded after their ranges; the caller closes them when it has finished those.
     """
-    held: PileRun | None = None
-    for run in _iterate_single_runs(store, first, stop, largest_bytes, joined_bytes, place):
-        if not isinstance(run, PileRun):
-            if held is not None:
-                yield held
-            held = None
-            yield run
-        elif held is None:
-            held = run
-        elif held.suits(run, min(joined_bytes, largest_bytes)):
-            held = held.join(run)
-        else:
-            yield held
-            held = run
-    if held is not None:
-        yield held
-
-
-def _iterate_single_runs(
-    store: OrderedReader, first: int, stop: int, largest_bytes: int, joined_bytes: int, place: int
-) -> Iterator[PileRun | OrderedReader]:
-    """Yield what `iterate_runs` does, without joining piles of this store."""
-    ends = place + np.cumsum(store.counts)
-    for piles in store.runs(int(np.searchsorted(ends, first, side="right"))):
-        begin = int(ends[piles.start] - store.counts[piles.start])
-        count = int(ends[piles.stop - 1]) - begin
-        if begin >= stop:
-            return
-        if not count:
+    ends = place + np.cumsum(groups.sizes)
+    begins = ends - groups.sizes
+    wanted = np.flatnonzero((groups.sizes > 0) & (ends > first) & (begins < stop))
+    for held in groups.bundle(wanted.tolist(), min(joined_bytes, largest_bytes)):
+        begin, count = int(begins[held[0]]), int(groups.sizes[held].sum())
+        size = int(groups.byte_counts[held].sum())
+        if size <= largest_bytes or count == 1 or not groups.can_split:
+            yield GroupRange(groups, held, begin, count, size)
             continue
-        size = store.run_bytes(piles)
-        if size <= largest_bytes or count == 1 or not store.key_range.shift:
-            yield PileRun(store, piles, begin, count, size)
-            continue
-        parts = store.split(piles, count_parts(size, largest_bytes))
-        yield from iterate_runs(parts, first, stop, largest_bytes, joined_bytes, begin)
-        yield parts
+        (group,) = held
+        parts, regions = groups.split(group, count_parts(size, largest_bytes))
+        yield from iterate_ranges(parts, first, stop, largest_bytes, joined_bytes, begin)
+        yield regions
 
 
 class Shards(Protocol):
@@ -217,7 +136,7 @@ class GatherTask:
 
 
 class Gather:
-    """Writes all shards from a filled pile store.
+    """Writes all shards from the groups of an order.
 
     Locks: `_giants` comes before those of the store, of sinks and of `Shards`, which are taken while it is held.
     """
@@ -225,13 +144,13 @@ class Gather:
     def __init__(
         self,
         task: GatherTask,
-        store: OrderedReader,
+        groups: Groups,
         shards: Shards,
         decoder: Decoder | None,
         progress: Progress,
     ) -> None:
         self._plan, self._bounds, self._joined_bytes = task.plan, task.bounds, task.joined_bytes
-        self._store = store
+        self._groups = groups
         self._shards = shards
         self._decoder = decoder
         self._progress = progress
@@ -248,9 +167,8 @@ class Gather:
         Exception
             The first error of any thread, after all threads have ended; open sinks have been aborted.
         """
-        counts = self._store.counts
-        runs = sum(bool(counts[piles.start : piles.stop].any()) for piles in self._store.runs())
-        tasks = plan_tasks(len(self._bounds) - 1, self._plan.shard_writers, runs, self._finished)
+        filled = int(np.count_nonzero(self._groups.sizes))
+        tasks = plan_tasks(len(self._bounds) - 1, self._plan.shard_writers, filled, self._finished)
         with Pool(self._plan.gather_workers, "order") as loaders:
             writes = [partial(self._write_shards, one, loaders) for one in tasks]
             run_threads("write", writes, self._plan.shard_writers, self._stopped.set)
@@ -284,7 +202,7 @@ class Gather:
         self._written[shard] = digest
         self._shards.finish(shard, digest)
 
-    def _is_giant(self, run: PileRun) -> bool:
+    def _is_giant(self, run: GroupRange) -> bool:
         """Tell whether a run exceeds the plan because of a single record. It must be alone in memory."""
         return run.byte_count > self._plan.pile_bytes
 
@@ -292,20 +210,20 @@ class Gather:
         """Yield the records of consecutive shards in shuffled order, ordering some runs ahead."""
         ahead: deque[Future[list[SortedChunk]]] = deque()
 
-        def submit(run: PileRun) -> Future[list[SortedChunk]]:
-            return loaders.submit(load_ordered, run, _find_edges(run, bounds), self._decoder)
+        def submit(run: GroupRange) -> Future[list[SortedChunk]]:
+            return loaders.submit(load_chunks, run, _find_edges(run, bounds), self._decoder)
 
         try:
             largest, joined = self._plan.pile_bytes, self._joined_bytes
-            for run in iterate_runs(self._store, bounds[0], bounds[-1], largest, joined):
-                if isinstance(run, PileRun) and not self._is_giant(run):
+            for run in iterate_ranges(self._groups, bounds[0], bounds[-1], largest, joined):
+                if isinstance(run, GroupRange) and not self._is_giant(run):
                     ahead.append(submit(run))
                     if len(ahead) >= self._plan.units_in_flight:
                         yield from ahead.popleft().result()
                     continue
                 while ahead:
                     yield from ahead.popleft().result()
-                if isinstance(run, PileRun):
+                if isinstance(run, GroupRange):
                     with self._giants:
                         yield from submit(run).result()
                 else:
@@ -318,7 +236,7 @@ class Gather:
             wait(ahead)
 
 
-def check_written(store: OrderedReader, wanted: int, shards: Iterable[Digest]) -> None:
+def check_written(groups: Groups, wanted: int, shards: Iterable[Digest]) -> None:
     """Compare the digest of all shards with that of all piles, unless only a sample of `wanted` records is written.
 
     Raises
@@ -326,32 +244,34 @@ def check_written(store: OrderedReader, wanted: int, shards: Iterable[Digest]) -
     CheckError
         When the shards together were not given the records scattered to the piles.
     """
-    if wanted != store.counts.sum():
+    if wanted != groups.sizes.sum():
         return
     found = sum_digests(shards)
-    given = store.digest(range(store.pile_count))
+    given = groups.digest(range(len(groups.sizes)))
     if found != given:
         raise CheckError(f"gather: all shards: {found.compare(given)}; run again, and report this as a fault")
 
 
-def _find_edges(run: PileRun, bounds: Sequence[int]) -> list[int]:
+def _find_edges(run: GroupRange, bounds: Sequence[int]) -> list[int]:
     """Return the positions in a run, relative to its first record, at which it is cut into chunks."""
-    begin, end = max(run.first, bounds[0]), min(run.first + run.count, bounds[-1])
+    begin, end = max(run.first, bounds[0]), min(run.first + run.record_count, bounds[-1])
     inner = bounds[bisect_right(bounds, begin) : bisect_left(bounds, end)]
     return [position - run.first for position in (begin, *inner, end)]
 
 
-def plan_tasks(shard_count: int, writers: int, run_count: int, finished: Collection[int] = ()) -> list[range]:
+def plan_tasks(
+    shard_count: int, writers: int, group_count: int, finished: Collection[int] = ()
+) -> list[range]:
     """Return ranges of consecutive shards, one for each task, of about the same number of records.
 
-    There are more tasks than writers, so that writers finish together. But tasks of few pile runs would load them repeatedly.
+    There are more tasks than writers, so that writers finish together. But tasks of few groups would load them repeatedly.
 
     >>> plan_tasks(4, 2, 1000)
     [range(0, 1), range(1, 2), range(2, 3), range(3, 4)]
     >>> plan_tasks(5, 1, 8, finished={2})
     [range(0, 2), range(3, 5)]
     """
-    count = max(1, min(shard_count, max(writers, run_count // 8)))
+    count = max(1, min(shard_count, max(writers, group_count // 8)))
     edges = [shard_count * task // count for task in range(count + 1)]
     cuts = {*edges, *(shard for shard in range(shard_count) if shard in finished)}
     cuts |= {shard + 1 for shard in range(shard_count) if shard in finished}

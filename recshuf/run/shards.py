@@ -18,7 +18,9 @@ from recshuf.job.plan import shard_bounds
 from recshuf.job.report import SilentProgress
 from recshuf.output.run_log import name_result, read_results
 from recshuf.output.stage import FinishedShard
-from recshuf.piles.regions import PileReader
+from recshuf.piles.epochs import StoredOrder
+from recshuf.piles.groups import Groups
+from recshuf.piles.regions import FilledRegions
 from recshuf.records.digests import Digest, InputCounts
 from recshuf.run.gather import Gather, GatherTask
 from recshuf.run.header import describe_shard
@@ -212,7 +214,8 @@ def gather_shards(opened: OpenRun, number: int, cleanup: ExitStack) -> dict[str,
         shards = _OpenShards(written, resolved, find_largest(bounds, byte_count))
         with closing(shards):
             with _forget_damaged(opened, results):
-                Gather(task, PileReader(store), shards, resolved.decoder, SilentProgress()).run()
+                groups = Groups(FilledRegions(store), StoredOrder())
+                Gather(task, groups, shards, resolved.decoder, SilentProgress()).run()
             entries = shards.finish_all()
     written.finish()
     return {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from itertools import chain, islice, pairwise, starmap
@@ -17,19 +17,17 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.piles.groups import Groups
-from recshuf.piles.rekeyed import RekeyedPiles
 from recshuf.records.provenance import find_origins
 from recshuf.system.buffers import BufferPool
 from recshuf.train.blocks import Part, TransformedBlock, append_seeds, choose_block
 from recshuf.train.prefetch import Absence, close_at_exit, compute_ahead
 from recshuf.train.schedule import Schedule
-from recshuf.train.selection import Selection, fill_piles, restore_decoder
+from recshuf.train.selection import Selection, restore_decoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
 
     from recshuf.piles.epochs import EpochOrder
-    from recshuf.piles.groups import Regions
     from recshuf.piles.kept.stored import StoredPiles
     from recshuf.train.blocks import Block, Transform
     from recshuf.train.schedule import Phase, Sharding
@@ -115,7 +113,6 @@ _KEPT_PILES = 2
 
 class _Epoch(NamedTuple):
     order: EpochOrder
-    regions: Regions
     groups: Groups
     schedule: Schedule
 
@@ -236,9 +233,8 @@ class BatchReader:
         """Return an epoch, kept until another one is opened."""
         if self._opened is None or self._opened.order.epoch != epoch:
             order = replace(self.order, epoch=epoch)
-            regions: Regions = RekeyedPiles(self.piles, order) if order.needs_keys else self.piles
-            groups = Groups(regions, order, self.mix)
-            self._opened = _Epoch(order, regions, groups, Schedule(groups.sizes, self._sharding))
+            groups = Groups(self.piles, order, self.mix)
+            self._opened = _Epoch(order, groups, Schedule(groups.sizes, self._sharding))
         return self._opened
 
     def _load_all(
@@ -250,14 +246,9 @@ class BatchReader:
         absence: Absence | None = None,
     ) -> Generator[Loaded]:
         """Yield what `load` makes of each bundle."""
-        with ExitStack() as stack:
-            groups = opened.groups
-            if isinstance(opened.regions, RekeyedPiles):
-                filled = stack.enter_context(fill_piles(opened.regions))
-                groups = Groups(filled, opened.order, self.mix)
-            load = partial(load, groups, BufferPool(self._most_kept))
-            pairs = pairwise(chain(bundles, [[]]))
-            yield from stack.enter_context(closing(compute_ahead(load, pairs, ahead, absence)))
+        load = partial(load, opened, BufferPool(self._most_kept))
+        with closing(compute_ahead(load, pairwise(chain(bundles, [[]])), ahead, absence)) as loaded:
+            yield from loaded
 
     @property
     def _most_kept(self) -> int:
@@ -268,17 +259,17 @@ class BatchReader:
         self,
         make: Callable[[pa.RecordBatch], Loaded],
         needs_seeds: bool,
-        groups: Groups,
+        opened: _Epoch,
         memory: BufferPool,
         bundles: tuple[list[int], list[int]],
     ) -> Loaded:
         """Return what is made of the records of the first bundle."""
-        records = groups.load(*bundles, memory.allocate)
+        records = opened.groups.load(*bundles, memory.allocate)
         # Else Arrow would keep the memory of text that nobody refers to any more, as much as two piles.
         _release_unused()
         table = self.selection.make_table(records.batch)
         if needs_seeds:
-            table = append_seeds(table, groups.order.draw_seeds(find_origins(records.batch)))
+            table = append_seeds(table, opened.order.draw_seeds(find_origins(records.batch)))
         return make(table)
 
 

@@ -59,7 +59,7 @@ def check_epochs(
     try:
         order = EpochOrder(piles.seed if seed is None else seed, epoch, reshuffle, piles.seed)
         orders = [order, replace(order, epoch=order.epoch + 1)]
-        groups = [_find_sizes(piles, one, mix) for one in orders]
+        groups = [Groups(piles, one, mix).sizes for one in orders]
         if len(groups[0]) > _MOST_GROUPS:
             raise UsageError(
                 f"mix={mix}: makes {len(groups[0]):,} groups, and {_MOST_GROUPS:,} can be tested; raise it"
@@ -77,14 +77,6 @@ def check_epochs(
         return replace(made, scores=(*made.scores, again), seconds=time.perf_counter() - started)
     finally:
         piles.close()
-
-
-def _find_sizes(piles: StoredPiles, order: EpochOrder, mix: int) -> NDArray[np.int64]:
-    """Return the number of records of each group; with new keys, of as many groups of one size."""
-    if not order.needs_keys:
-        return Groups(piles, order, mix).sizes
-    count = -(-piles.counts.shape[1] // mix)
-    return np.bincount(np.arange(piles.record_count) * count // piles.record_count, minlength=count)
 
 
 def _read_origins(piles: StoredPiles, order: EpochOrder, mix: int, progress: Progress) -> NDArray[np.uint64]:
@@ -179,10 +171,6 @@ def _simulate(piles: StoredPiles, order: EpochOrder, mix: int) -> NDArray[np.int
     """Return the table of two epochs with a seed, from the counts of the regions alone."""
     pile_count = piles.counts.shape[1]
     count = -(-pile_count // mix)
-    if order.needs_keys or replace(order, epoch=order.epoch + 1).needs_keys:
-        rng = np.random.default_rng(order.seed)
-        group = np.arange(piles.record_count) * count // piles.record_count
-        return np.bincount(group * count + rng.permutation(group), minlength=count**2).reshape(count, count)
     places = []
     for one in (order, replace(order, epoch=order.epoch + 1)):
         slots = one.find_slots(piles.names, pile_count)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ from recshuf.errors import ConversionError, UsageError
 from recshuf.piles.groups import Groups
 from recshuf.records.arrays import is_contiguous_list, view_bytes
 from recshuf.train.prefetch import compute_ahead
-from recshuf.train.selection import EpochPiles, Selection, restore_decoder
+from recshuf.train.selection import Selection, restore_decoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -20,10 +21,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recshuf.piles.epochs import EpochOrder
-    from recshuf.piles.groups import CheckedRegions
     from recshuf.piles.kept.stored import StoredPiles
 
-    TokenCounter = Callable[[CheckedRegions], NDArray[np.int64]]
+    TokenCounter = Callable[[], NDArray[np.int64]]
     """Returns the number of tokens in each region, shape ``(K, M)``."""
 
 
@@ -44,38 +44,22 @@ class GroupTokens(NamedTuple):
     tokens: NDArray[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class EpochGroups:
-    """The groups of an epoch, and the regions that they are made of."""
+def find_lane(groups: Groups, epoch: int, lane: int, lanes: int) -> NDArray[np.int64]:
+    """Return the numbers of the groups of a lane of an epoch that have records, in order.
 
-    regions: CheckedRegions
-    groups: Groups
-
-    def find_lane(self, lane: int, lanes: int) -> NDArray[np.int64]:
-        """Return the numbers of the groups of a lane that have records, in order.
-
-        Raises
-        ------
-        UsageError
-            When there is none in the lane, or in the store.
-        """
-        sizes = self.groups.sizes
-        numbers = np.arange(lane, len(sizes), lanes)
-        found = numbers[sizes[numbers] > 0]
-        if not sizes.any():
-            raise UsageError("the store holds no records; append some, or give another store")
-        if not found.size:
-            raise UsageError(
-                f"lane {lane} has no records in epoch {self.groups.order.epoch}; give fewer lanes"
-            )
-        return found
-
-
-class _Task(NamedTuple):
-    """A group to load."""
-
-    groups: Groups
-    group: int
+    Raises
+    ------
+    UsageError
+        When there is none in the lane, or in the store.
+    """
+    sizes = groups.sizes
+    numbers = np.arange(lane, len(sizes), lanes)
+    filled = numbers[sizes[numbers] > 0]
+    if not sizes.any():
+        raise UsageError("the store holds no records; append some, or give another store")
+    if not filled.size:
+        raise UsageError(f"lane {lane} has no records in epoch {epoch}; give fewer lanes")
+    return filled
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,56 +95,50 @@ class DocumentSource:
         return kind.value_type
 
     def check_lanes(self, lanes: int) -> None:
-        """Check that each lane has records in the first epoch. Nothing is known of one whose piles must be written first.
+        """Check that each lane has records in the first epoch.
 
         Raises
         ------
         UsageError
             When a lane has none.
         """
-        if not self.order.needs_keys:
-            first = EpochGroups(self.piles, Groups(self.piles, self.order, self.mix))
-            for lane in range(lanes):
-                first.find_lane(lane, lanes)
+        groups = self.open(self.order.epoch)
+        for lane in range(lanes):
+            find_lane(groups, self.order.epoch, lane, lanes)
 
-    def open(self, epochs: EpochPiles, epoch: int) -> EpochGroups:
+    def open(self, epoch: int) -> Groups:
         """Return the groups of an epoch."""
-        order = replace(self.order, epoch=epoch)
-        regions = epochs.open(order)
-        return EpochGroups(regions, Groups(regions, order, self.mix))
+        return Groups(self.piles, replace(self.order, epoch=epoch), self.mix)
 
     def find_counter(self, column: str) -> TokenCounter | None:
         """Return what counts the tokens in a column; None if only decoding tells."""
         kind = restore_decoder(self.piles).finish().field(column).type
         if pa.types.is_fixed_size_list(kind):
-            return lambda regions: regions.counts * kind.list_size
+            return lambda: self.piles.counts * kind.list_size
         stored = self.piles.schema
         index = stored.get_field_index(column)
         # A decoder may give the name of a stored column to another one.
         is_stored = index >= 0 and stored.field(index).type == kind
-        return (lambda regions: regions.lengths(index)) if is_stored else None
+        return partial(self.piles.lengths, index) if is_stored else None
 
-    def read(
-        self, epochs: EpochPiles, column: str, lane: int, lanes: int, start: LanePosition
-    ) -> Generator[GroupTokens]:
+    def read(self, column: str, lane: int, lanes: int, start: LanePosition) -> Generator[GroupTokens]:
         """Yield the tokens of a lane without end, from the group of a position on."""
         selection = Selection(restore_decoder(self.piles), [column])
 
-        def load(task: _Task) -> GroupTokens:
-            records = task.groups.load([task.group])
-            documents = selection.make_table(records.batch).column(0)
-            return GroupTokens(task.groups.order.epoch, _view_tokens(documents, column))
+        def load(task: tuple[int, Groups, int]) -> GroupTokens:
+            epoch, groups, group = task
+            documents = selection.make_table(groups.load([group]).batch).column(0)
+            return GroupTokens(epoch, _view_tokens(documents, column))
 
-        return compute_ahead(load, self._plan(epochs, lane, lanes, start), self.prefetch)
+        return compute_ahead(load, self._plan(lane, lanes, start), self.prefetch)
 
-    def _plan(self, epochs: EpochPiles, lane: int, lanes: int, start: LanePosition) -> Iterator[_Task]:
+    def _plan(self, lane: int, lanes: int, start: LanePosition) -> Iterator[tuple[int, Groups, int]]:
         epoch, first = start.epoch, start.group
         while True:
-            opened = self.open(epochs, epoch)
-            numbers = opened.find_lane(lane, lanes)
+            groups = self.open(epoch)
+            numbers = find_lane(groups, epoch, lane, lanes)
             for number in numbers[numbers >= first].tolist():
-                yield _Task(opened.groups, number)
-            del opened  # its piles may go before those of the next epoch are written
+                yield epoch, groups, number
             epoch, first = epoch + 1, 0
 
 

@@ -53,8 +53,7 @@ class PileLoader:
         Number of the first epoch.
     reshuffle
         How later epochs differ. ``"rotate"`` puts other piles of the sets together and draws new orders, ``"piles"`` keeps
-        the records of piles together, ``"exact"`` draws everything anew, ``"none"`` repeats epoch 0. Each iteration of
-        ``"exact"`` reads all records first, and writes them to the temporary folder, which TMPDIR names.
+        the records of piles together, ``"none"`` repeats epoch 0.
     rank, world_size
         Number of this rank, from 0, and of all.
     lanes

@@ -30,9 +30,8 @@ from recshuf.errors import UsageError
 from recshuf.records.arrays import wrap_values
 from recshuf.system.units import check_number
 from recshuf.train.blocks import make_batch
-from recshuf.train.documents import LanePosition
+from recshuf.train.documents import LanePosition, find_lane
 from recshuf.train.prefetch import close_at_exit
-from recshuf.train.selection import EpochPiles
 from recshuf.train.state import Position, count_batches, find_position
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from recshuf.train.documents import DocumentSource, EpochGroups, GroupTokens, TokenCounter
+    from recshuf.train.documents import DocumentSource, GroupTokens, TokenCounter
     from recshuf.train.schedule import Sharding
     from recshuf.train.state import LoaderState
 
@@ -112,21 +111,11 @@ class LaneFinder:
     """
 
     source: DocumentSource
-    epochs: EpochPiles
     count: TokenCounter
     lanes: int
 
-    def find(
-        self, wanted: range, epoch: int, tokens: int
-    ) -> tuple[dict[int, LanePosition], list[EpochGroups]]:
-        """Return the position of each wanted lane so many tokens after the beginning of an epoch.
-
-        Returns
-        -------
-        positions
-            By lane.
-        opened
-            The epochs that they are in: while these are kept, piles with new keys need not be written again.
+    def find(self, wanted: range, epoch: int, tokens: int) -> dict[int, LanePosition]:
+        """Return the position of each wanted lane, by lane, so many tokens after the beginning of an epoch.
 
         Raises
         ------
@@ -137,29 +126,27 @@ class LaneFinder:
         rest, first = dict.fromkeys(wanted, tokens), epoch
         epoch += passed
         positions: dict[int, LanePosition] = {}
-        opened: list[EpochGroups] = []
+        counts_of_regions = self.count()
         while rest:
-            groups = self.source.open(self.epochs, epoch)
-            counts = groups.groups.sum(self.count(groups.regions))
+            groups = self.source.open(epoch)
+            counts = groups.sum(counts_of_regions)
             for lane in list(rest):
-                numbers = groups.find_lane(lane, self.lanes)
+                numbers = find_lane(groups, epoch, lane, self.lanes)
                 ends = np.cumsum(counts[numbers])
                 if rest[lane] < ends[-1]:
                     at = int(np.searchsorted(ends, rest[lane], side="right"))
                     begin = int(ends[at]) - int(counts[numbers[at]])
                     positions[lane] = LanePosition(epoch, int(numbers[at]), rest.pop(lane) - begin)
-                    opened.append(groups)
                 elif not ends[-1] and epoch > first:
                     raise lack_tokens()
                 else:
                     rest[lane] -= int(ends[-1])
-            del groups  # its piles may go before those of the next epoch are written
             epoch += 1
-        return positions, opened
+        return positions
 
     def _pass_epochs(self, tokens: int) -> tuple[int, int]:
         """Return how many whole epochs lie before a token, if all have as many, and its number in the next one."""
-        total = int(self.count(self.source.piles).sum()) if self.lanes == 1 else 0
+        total = int(self.count().sum()) if self.lanes == 1 else 0
         return divmod(tokens, total) if total else (0, tokens)
 
 
@@ -241,25 +228,19 @@ class PackedLoader:
     def _open_streams(self, stack: ExitStack, epoch: int, step: int) -> list[LaneTokens]:
         """Return the streams of this rank's lanes, so many steps after the beginning of an epoch."""
         source, lanes, column = self._source, self._sharding.lanes, self._column
-        epochs, counter = EpochPiles(source.piles), source.find_counter(column)
+        counter = source.find_counter(column)
         positions = dict.fromkeys(self._lanes, LanePosition(epoch, 0, 0))
         if step and counter is not None:
-            finder = LaneFinder(source, epochs, counter, lanes)
-            # Epochs are kept until the streams have opened them, too.
-            positions, _epochs = finder.find(self._lanes, epoch, step * self._lane_tokens)
+            finder = LaneFinder(source, counter, lanes)
+            positions = finder.find(self._lanes, epoch, step * self._lane_tokens)
         streams = []
         for lane in self._lanes:
-            groups = source.read(epochs, column, lane, lanes, positions[lane])
+            groups = source.read(column, lane, lanes, positions[lane])
             streams.append(LaneTokens(stack.enter_context(closing(groups)), positions[lane].token))
         if counter is None:
-            self._skip_steps(streams, step)
-        return streams
-
-    def _skip_steps(self, streams: list[LaneTokens], steps: int) -> None:
-        # Step by step, so that all lanes are in the same epochs, whose piles with new keys are written once.
-        for _ in range(steps):
             for stream in streams:
-                stream.skip(self._lane_tokens)
+                stream.skip(step * self._lane_tokens)
+        return streams
 
     def _cut(self, streams: list[LaneTokens]) -> Any:
         """Return the next batch of this rank."""

@@ -6,11 +6,7 @@ Stores as the loader reads them: opened by path, epoch by epoch, and their recor
 from __future__ import annotations
 
 import os
-import tempfile
-import weakref
 from collections.abc import Iterable
-from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -19,20 +15,13 @@ from recshuf.errors import UsageError
 from recshuf.formats.stored import StoredSource
 from recshuf.interfaces import InputSummary
 from recshuf.piles.kept.stored import StoredPiles
-from recshuf.piles.rekeyed import RekeyedPiles
 from recshuf.system.paths import local_path
 from recshuf.train.columns import ID, ID_TYPE, make_ids
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from contextlib import AbstractContextManager
 
     from recshuf.interfaces import Decoder
-    from recshuf.piles.epochs import EpochOrder
-    from recshuf.piles.groups import CheckedRegions
-
-
-_OTHER_FOLDER = "set TMPDIR to another folder"
 
 
 def open_piles(store: Any) -> tuple[StoredPiles, bool]:
@@ -67,39 +56,6 @@ def restore_decoder(piles: StoredPiles) -> Decoder:
     """
     inputs = [InputSummary(name, None, None, False, None) for name in piles.sources]
     return StoredSource(piles.schema, piles.info.origin, inputs).decoder()
-
-
-def fill_piles(rekeyed: RekeyedPiles) -> AbstractContextManager[CheckedRegions]:
-    """Write piles of new keys to the temporary folder, as `RekeyedPiles.fill` does."""
-    return rekeyed.fill(Path(tempfile.gettempdir()), _OTHER_FOLDER)
-
-
-class EpochPiles:
-    """The regions of epochs that several readers pass at their own pace. Used by one thread."""
-
-    def __init__(self, piles: StoredPiles) -> None:
-        self._piles = piles
-        self._filled: weakref.WeakValueDictionary[int, CheckedRegions] = weakref.WeakValueDictionary()
-
-    def open(self, order: EpochOrder) -> CheckedRegions:
-        """Return the regions of an epoch. Those with new keys are written once, and kept as long as somebody has them.
-
-        Raises
-        ------
-        DiskFullError
-            When the temporary folder has no space for all records.
-        PileError
-            When the store is damaged.
-        """
-        if not order.needs_keys:
-            return self._piles
-        filled = self._filled.get(order.epoch)
-        if filled is None:
-            with ExitStack() as stack:
-                filled = stack.enter_context(fill_piles(RekeyedPiles(self._piles, order)))
-                weakref.finalize(filled, stack.pop_all().close)
-            self._filled[order.epoch] = filled
-        return filled
 
 
 class Selection:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from recshuf.audit.verify.record_sets import divide_memory
 from recshuf.piles.codec import choose_codec
 from recshuf.piles.layout import StorePlan
-from recshuf.piles.regions import PileReader
+from recshuf.piles.regions import FilledRegions
 from recshuf.piles.slices import Origin
 from recshuf.piles.store import RunPiles
 from recshuf.records.arrays import view_bytes, wrap_values
@@ -189,9 +189,9 @@ class Search:
         """Return the records that differ."""
         totals = [0, 0]
         named: list[list[Mismatch]] = [[], []]
-        reader = PileReader(self._store)
-        for piles in reader.runs():
-            records = reader.load(piles)
+        regions = FilledRegions(self._store)
+        for column in np.flatnonzero(regions.counts[0]).tolist():
+            records = regions.load([(0, column)])
             if records is None:
                 continue
             entries, starts = _unpack(records).sort()

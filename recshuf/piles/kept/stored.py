@@ -10,6 +10,7 @@ import numpy as np
 
 from recshuf.errors import PileError, UsageError
 from recshuf.piles.codec import choose_codec
+from recshuf.piles.groups import Regions
 from recshuf.piles.kept.folder import SET_SUFFIX, SETS_FOLDER, StoreFolder
 from recshuf.piles.pile_set import PileSet
 from recshuf.piles.set_folder import Scratch, remake_store
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
 
     from recshuf.piles.codec import RecordCodec
     from recshuf.piles.footer import Footer, SetDescription
+    from recshuf.piles.groups import Cells
     from recshuf.piles.kept.snapshots import SetEntry, Snapshot
     from recshuf.piles.slices import Slice
-    from recshuf.records.batch import Records
     from recshuf.system.buffers import Allocate
 
 
@@ -52,7 +53,7 @@ def _number_sources(sets: Iterable[SetDescription], inputs: Sequence[str]) -> tu
     return [firsts[one.stream] for one in given], [names.get(index, "") for index in range(end)]
 
 
-class StoredPiles:
+class StoredPiles(Regions):
     """All regions of the sets in a snapshot. Used by many threads.
 
     Sets and their order are those of the snapshot. An instance can be pickled, and used after a fork.
@@ -160,44 +161,30 @@ class StoredPiles:
         """Number of records."""
         return int(self.counts.sum())
 
-    def load(self, regions: Sequence[tuple[int, int]]) -> Records | None:
-        """Return the records of some regions in one batch; None if there are none. See `pack`."""
-        packed = self.pack(regions)
-        return None if packed is None else packed.join()
-
-    def pack(self, regions: Sequence[tuple[int, int]], memory: Allocate = allocate) -> PackedRecords | None:
-        """Return the records of some regions; None if there are none.
-
-        Parameters
-        ----------
-        regions
-            Set and pile of each. Their records follow each other in this order, those of a region by source and row.
-        memory
-            What they are read to.
-
-        Raises
-        ------
-        PileError
-            When slices are damaged. Records that are not those that were written are an error when they are taken.
-        """
+    def pack(self, cells: Cells, memory: Allocate = allocate) -> PackedRecords | None:
+        """Return the records of some regions, those of a region by source and row; None if there are none."""
         pieces: list[tuple[int, Slice]] = []
-        sizes = [size for set_index, pile in regions for size in self._sets[set_index].part_sizes(pile)]
+        sizes = [size for set_index, pile in cells for size in self._sets[set_index].part_sizes(pile)]
         slab = Slab(sizes, memory)
-        for set_index, pile in regions:
+        for set_index, pile in cells:
             found = sorted(self._sets[set_index].read(pile, slab.allocate), key=attrgetter("origin"))
             pieces += [(self._bases[set_index], piece) for piece in found]
-        if not pieces and not any(self.counts[region] for region in regions):
+        if not pieces and not any(self.counts[cell] for cell in cells):
             return None
-        return PackedRecords(self._codec, pieces, self.digest(regions), str(self.path))
+        return PackedRecords(self._codec, pieces)
 
-    def expect(self, regions: Sequence[tuple[int, int]]) -> None:
+    def blame(self, _: Cells) -> PileError:
+        """Return the error for regions that do not hold the records that were written."""
+        return PileError(f"{self.path}: does not hold the records that were written; its files have changed")
+
+    def expect(self, cells: Cells) -> None:
         """Let the system read regions ahead."""
-        for set_index, pile in regions:
+        for set_index, pile in cells:
             self._sets[set_index].expect(pile)
 
-    def digest(self, regions: Sequence[tuple[int, int]]) -> Digest:
+    def digest(self, cells: Cells) -> Digest:
         """Return the digest of the records that were written to some regions."""
-        sets, piles = zip(*regions, strict=True) if regions else ((), ())
+        sets, piles = zip(*cells, strict=True) if cells else ((), ())
         counts, byte_counts, fingerprints = self._digests[:, sets, piles]
         return Digest(int(counts.sum()), int(byte_counts.sum()), int(fingerprints.sum(dtype=np.uint64)))
 

@@ -44,7 +44,7 @@ def make_epoch_options(text: str, epoch: int) -> list[click.Option]:
         click.Option(["--epoch"], type=int, default=epoch, metavar="N", help=f"{text} Default: {epoch}."),
         click.Option(
             ["--reshuffle"], default="rotate", metavar="NAME",
-            help="How later epochs differ: rotate, piles, exact or none; see docs/training.md. Default: rotate.",
+            help="How later epochs differ: rotate, piles or none; see docs/training.md. Default: rotate.",
         ),
         click.Option(["--mix"], type=int, default=1, metavar="N", help="Piles that later epochs mix. Default: 1."),
     ]  # fmt: skip

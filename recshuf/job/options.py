@@ -12,11 +12,13 @@ from recshuf.errors import UsageError
 from recshuf.system.units import parse_size
 
 LOCAL = "local"
+"""The engine that is this process."""
 ENGINES = {
-    LOCAL: "recshuf.system.threads:OneByOne",
+    LOCAL: "recshuf.run.engines:OneByOne",
     "ray": "recshuf.run.ray:RayEngine",
     "tasks": "recshuf.run.engines:FinishedTasks",
 }
+"""Module and class of each engine. The class takes an address, None for the default, and the cores of a task."""
 
 
 def check_engine(name: str) -> None:

@@ -1,11 +1,4 @@
-"""Engines: what runs independent tasks, here or elsewhere.
-
-The interface of an engine.
-
-The engine of a run whose tasks have been done by `recshuf task`.
-
-The engines by name.
-"""
+"""Engines: what runs the numbered tasks of a pass, here or elsewhere."""
 
 from __future__ import annotations
 
@@ -18,8 +11,8 @@ from recshuf.output.run_log import refuse_missing
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
-    Task = TypeVar("Task")
-    Result = TypeVar("Result")
+Task = TypeVar("Task")
+Result = TypeVar("Result")
 
 
 class Engine(Protocol):
@@ -51,8 +44,27 @@ class Engine(Protocol):
         ...
 
 
+class OneByOne:
+    """An `Engine` that runs tasks in this process, one after the other: each has threads of its own."""
+
+    def __init__(self, address: str | None, cores: int) -> None:
+        """Ignore the arguments."""
+
+    def run(
+        self,
+        function: Callable[[Task], Result],
+        tasks: Sequence[Task],
+        workers: int,  # noqa: ARG002 - as many as there are, but one at a time
+    ) -> Generator[Result, None, None]:
+        """Yield the result of each task, in their order."""
+        yield from map(function, tasks)
+
+    def close(self) -> None:
+        """See `Engine`."""
+
+
 class FinishedTasks:
-    """An `Engine` that runs nothing."""
+    """The engine of a run whose tasks `recshuf task` has done: it refuses what lacks."""
 
     def __init__(self, address: str | None, cores: int) -> None:
         """Ignore the arguments."""
@@ -76,10 +88,6 @@ class FinishedTasks:
 
     def close(self) -> None:
         """See `Engine`."""
-
-
-"""The engine that is this process."""
-"""Module and class of each engine of tasks. The class takes an address, None for the default, and the cores of a task."""
 
 
 def open_engine(name: str, address: str | None, cores: int) -> Engine:

@@ -20,7 +20,6 @@ INPUT_SUFFIXES = {suffix: name for name, suffix in OUTPUT_SUFFIXES.items() if su
     ".gzip": "gzip",
     ".bzip2": "bz2",
 }
-"""Bytes that `recognise_compression` needs."""
 _FOREIGN_SUFFIXES = {
     ".lzma": "lzma",
     ".br": "brotli",

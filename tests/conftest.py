@@ -59,7 +59,6 @@ hypothesis.settings.register_profile("recshuf", deadline=None, derandomize="CI" 
 hypothesis.settings.load_profile("recshuf")
 
 
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep one tenth of the tests, of those that are chosen otherwise, if RECSHUF_TENTH names it: 0 to 9."""
     tenth = os.environ.get("RECSHUF_TENTH")

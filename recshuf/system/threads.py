@@ -1,7 +1,4 @@
-"""Thread pools that wait for their threads, and calls that wait for others, with a time limit after an interrupt.
-
-Threads of this process.
-"""
+"""Threads: pools that wait for theirs, and calls that wait for others, with a time limit after an interrupt."""
 
 from __future__ import annotations
 
@@ -11,17 +8,14 @@ import threading
 import time
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from recshuf.errors import Interrupted, Stopped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Sequence
-
-    Task = TypeVar("Task")
-    Result = TypeVar("Result")
+    from collections.abc import Callable, Iterator, Sequence
 
 T = TypeVar("T")
 PATIENCE_SECONDS = 1.0
@@ -197,66 +191,6 @@ def _join(thread: threading.Thread, deadline: float | None) -> None:
             return
 
 
-class LocalEngine:
-    """An `Engine` of threads.
-
-    Parameters
-    ----------
-    name
-        Part of the threads' names.
-    stop
-        Makes running tasks raise `Stopped` soon. Called once if a task failed, or the results are not wanted any more.
-    """
-
-    def __init__(self, name: str = "task", stop: Callable[[], None] = lambda: None) -> None:
-        self._name = name
-        self._stop = stop
-
-    def run(
-        self, function: Callable[[Task], Result], tasks: Sequence[Task], workers: int
-    ) -> Generator[Result, None, None]:
-        """See `Engine`. An error is preferably not `Stopped`."""
-        futures: list[Future[Result]] = []
-        with Pool(workers, self._name) as pool:
-            try:
-                futures += (pool.submit(function, task) for task in tasks)
-                for future in as_completed(futures):
-                    if future.exception() is not None:
-                        break
-                    yield future.result()
-            finally:
-                if len(futures) < len(tasks) or any(not one.done() or one.exception() for one in futures):
-                    self._stop()
-                    for future in futures:
-                        future.cancel()
-        done = [future for future in futures if not future.cancelled()]
-        errors = [error for future in done if (error := future.exception()) is not None]
-        if errors:
-            raise min(errors, key=lambda error: isinstance(error, Stopped))
-
-    def close(self) -> None:
-        """See `Engine`."""
-
-
-class OneByOne:
-    """An `Engine` of this process that runs one task after the other; each has threads of its own."""
-
-    def __init__(self, address: str | None, cores: int) -> None:
-        """Ignore the arguments."""
-
-    def run(
-        self,
-        function: Callable[[Task], Result],
-        tasks: Sequence[Task],
-        workers: int,  # noqa: ARG002 # as said above
-    ) -> Generator[Result, None, None]:
-        """See `Engine`."""
-        yield from map(function, tasks)
-
-    def close(self) -> None:
-        """See `Engine`."""
-
-
 def run_threads(
     name: str, work: Sequence[Callable[[], None]], workers: int, stop: Callable[[], None]
 ) -> None:
@@ -264,18 +198,29 @@ def run_threads(
 
     Parameters
     ----------
-    name, stop
-        See `LocalEngine`.
+    name
+        Part of the names of the threads.
+    stop
+        Makes functions that run raise `Stopped` soon. Called at most once.
 
     Raises
     ------
     Exception
         The first error of any function, preferably not `Stopped`, after all threads have ended.
     """
-    with closing(LocalEngine(name, stop).run(_call_work, work, workers)) as results:
-        for _ in results:
-            pass
-
-
-def _call_work(function: Callable[[], None]) -> None:
-    function()
+    futures: list[Future[None]] = []
+    with Pool(workers, name) as pool:
+        try:
+            futures += map(pool.submit, work)
+            for future in as_completed(futures):
+                if future.exception() is not None:
+                    break
+        finally:
+            if len(futures) < len(work) or any(not one.done() or one.exception() for one in futures):
+                stop()
+                for future in futures:
+                    future.cancel()
+    done = [future for future in futures if not future.cancelled()]
+    errors = [error for future in done if (error := future.exception()) is not None]
+    if errors:
+        raise min(errors, key=lambda error: isinstance(error, Stopped))

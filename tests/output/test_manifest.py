@@ -74,7 +74,7 @@ def test_keys_for_options_are_written_with_them(tmp_path: Path):
 def test_what_was_written_is_read(tmp_path: Path):
     inputs = (FileReport("a \udcff", 5, 100, 2),)
     read = Manifest(
-        tmp_path, "text", inputs, SHARDS, ("file", "row"), format="csv", seed=7, epoch=Epoch(2, "exact", 3)
+        tmp_path, "text", inputs, SHARDS, ("file", "row"), format="csv", seed=7, epoch=Epoch(2, "piles", 3)
     )
     replace(read, counts_quarantined=True).write()
     assert Manifest.read(tmp_path) == read

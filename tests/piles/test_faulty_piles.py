@@ -11,8 +11,10 @@ import pytest
 
 from recshuf.errors import CheckError, DiskFullError, OutputError, PileError
 from recshuf.piles.codec import FlatCodec
+from recshuf.piles.epochs import StoredOrder
+from recshuf.piles.groups import Groups
 from recshuf.piles.layout import SPILL_COMPRESSIONS, StorePlan
-from recshuf.piles.regions import PileReader
+from recshuf.piles.regions import FilledRegions
 from recshuf.piles.set_folder import Scratch
 from recshuf.piles.slices import PREFIX_BYTES
 from recshuf.piles.store import RunPiles
@@ -53,11 +55,17 @@ class FaultyCodec(FlatCodec):
 def test_records_that_are_others_than_those_added_are_found(scratch: Scratch) -> None:
     store = RunPiles(StorePlan(2, (None,) * INPUTS, 0), FaultyCodec(SCHEMA), scratch)
     fill(store, 100)
-    reader = PileReader(store, " of this")
+    regions = FilledRegions(store, " of this")
+    groups, cells = Groups(regions, StoredOrder()), [(0, 1)]
     fault = "gather: pile 1 of this of pile set 0: .* records as given, but not the same ones"
-    for load in (reader.load, reader.load_ordered, lambda run: reader.split(run, 2)):
+    for load in (
+        lambda: regions.load(cells),
+        lambda: groups.load([1]),
+        lambda: groups.load_parts([1], [0, 5]),
+        lambda: regions.split(1, 2),
+    ):
         with pytest.raises(CheckError, match=fault):
-            load(range(1, 2))
+            load()
     store.close()
 
 
@@ -83,11 +91,11 @@ def test_a_flipped_bit_is_found_wherever_it_is(scratch: Scratch, compression: st
             PileError,
             match=r"region 3 does not read back as it was written: .*; run again with another --temp-dir$",
         ):
-            PileReader(store).load(range(3, 4))
-        assert PileReader(store).load(range(2, 3)) is not None
+            FilledRegions(store).load([(0, 3)])
+        assert FilledRegions(store).load([(0, 2)]) is not None
     os.truncate(path, start + used - 8)
     with pytest.raises(PileError, match="ends at byte"):
-        PileReader(store).load(range(3, 4))
+        FilledRegions(store).load([(0, 3)])
     store.close()
 
 

@@ -16,14 +16,15 @@ from hypothesis import strategies as st
 
 from recshuf.errors import CheckError, PileError
 from recshuf.piles.codec import FlatCodec
+from recshuf.piles.epochs import StoredOrder
+from recshuf.piles.groups import Groups
 from recshuf.piles.layout import SPILL_COMPRESSIONS, StorePlan
-from recshuf.piles.regions import PileReader
+from recshuf.piles.regions import FilledRegions
 from recshuf.piles.set_folder import Scratch
 from recshuf.piles.slices import PREFIX_BYTES, Origin
 from recshuf.piles.store import RunPiles
 from recshuf.records.batch import Records
 from recshuf.records.digests import Digest
-from recshuf.records.keys import sort_by_key
 from tests.support.effort import examples
 from tests.support.filled_piles import (
     INPUTS,
@@ -134,14 +135,16 @@ def test_many_threads_fill_a_store(scratch: Scratch, resident_bytes: int) -> Non
 def test_piles_are_loaded_together(scratch: Scratch, resident_bytes: int) -> None:
     store = make_store(scratch, resident_bytes=resident_bytes)
     expected = fill(store, 100, 1, 300, distinct=20)
-    reader = PileReader(store)
+    regions = FilledRegions(store)
+    groups, counts = Groups(regions, StoredOrder()), regions.counts[0]
     for piles in (range(8), range(2, 5), range(3, 4), range(0)):
-        records = reader.load(piles)
-        before, count = (
-            int(reader.counts[part].sum()) for part in (slice(piles.start), slice(piles.start, piles.stop))
-        )
-        found = [] if records is None else records.take(sort_by_key(records.keys)).batch.column(0).to_pylist()
-        assert found == expected[before : before + count]
+        before, count = int(counts[: piles.start].sum()), int(counts[piles.start : piles.stop].sum())
+        joined = regions.load([(0, pile) for pile in piles])
+        found = [] if joined is None else joined.batch.column(0).to_pylist()
+        assert sorted(found) == sorted(expected[before : before + count])
+        if count:
+            ordered = groups.load(piles).batch.column(0).to_pylist()
+            assert ordered == expected[before : before + count]
     store.close()
 
 
@@ -153,8 +156,7 @@ def test_only_wanted_columns_are_returned(scratch: Scratch) -> None:
     )
     store.add(0, Origin(0, 0), Records(np.arange(90, dtype=np.uint64) << np.uint64(57), batch))
     for pile in range(2):
-        records = PileReader(store, column_count=1).load_ordered(range(pile, pile + 1))
-        assert records is not None
+        records = Groups(FilledRegions(store), StoredOrder(), column_count=1).load([pile])
         assert records.batch.schema == SCHEMA
     store.close()
 
@@ -168,8 +170,7 @@ def test_regions_overflow_into_extents_again_and_again(scratch: Scratch) -> None
     (pile_set,) = store.spilled._sets.values()
     assert max(len(pile_set._regions.parts(region)) for region in range(2)) >= 3
     assert read(store) == expected
-    reader = PileReader(store)
-    assert sum(map(reader.run_bytes, reader.runs())) == pytest.approx(store.spilled_bytes, rel=0.01)
+    assert FilledRegions(store).byte_counts.sum() == pytest.approx(store.spilled_bytes, rel=0.01)
     store.close()
 
 
@@ -191,8 +192,7 @@ def test_compression_makes_the_files_smaller_and_no_other_number(scratch: Scratc
     for store in (plain, packed):
         fill(store, 1000, 1000)
     assert packed.spilled_bytes < 0.8 * plain.spilled_bytes
-    readers = [PileReader(store) for store in (plain, packed)]
-    assert [*map(readers[1].run_bytes, readers[1].runs())] == [*map(readers[0].run_bytes, readers[0].runs())]
+    assert (FilledRegions(plain).byte_counts == FilledRegions(packed).byte_counts).all()
     for store in (plain, packed):
         store.close()
 
@@ -204,7 +204,7 @@ def test_what_is_not_to_be_compressed_is_stored_as_it_is(scratch: Scratch, recor
     """Memory is planned for few copies of a long record."""
     store = make_store(scratch, pile_count=1, compression="zstd")
     Batch(Origin(0, 0), np.zeros(1, np.uint64), [record]).add_to(store)
-    assert len(record) < PileReader(store).run_bytes(range(1)) <= store.spilled_bytes < len(record) + 100
+    assert len(record) < FilledRegions(store).byte_counts.sum() <= store.spilled_bytes < len(record) + 100
     assert read(store) == [record]
     store.close()
 

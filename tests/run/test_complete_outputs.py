@@ -162,7 +162,7 @@ ORDERS: list[dict[str, Any]] = [
     {"epoch": 1},
     {"epoch": 2},
     {"epoch": 1, "reshuffle": "piles"},
-    {"epoch": 1, "reshuffle": "exact"},
+    {"epoch": 1, "reshuffle": "piles"},
     {"epoch": 1, "mix": 2},
 ]
 

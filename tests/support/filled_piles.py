@@ -10,15 +10,18 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.piles.codec import FlatCodec
+from recshuf.piles.epochs import StoredOrder
 from recshuf.piles.footer import SetDescription, SetSource
+from recshuf.piles.groups import Groups
 from recshuf.piles.layout import StorePlan
-from recshuf.piles.regions import PileReader
+from recshuf.piles.regions import FilledRegions
 from recshuf.piles.slices import Origin
 from recshuf.piles.store import RunPiles
 from recshuf.records.batch import Records
 from recshuf.records.digests import Digest, InputCount
 
 if TYPE_CHECKING:
+    from recshuf.piles.groups import Regions
     from recshuf.piles.set_folder import Scratch
 
 SCHEMA = pa.schema([pa.field("record", pa.large_binary(), nullable=False)])
@@ -87,21 +90,23 @@ def fill(store: RunPiles, *counts: int, **options: int) -> list[bytes]:
     return filling.sorted()
 
 
-def read(store: RunPiles | PileReader, wanted: int = UNLIMITED, split: tuple[int, ...] = ()) -> list[bytes]:
-    """Return the first records of a store, run by run; runs are split into so many parts in turn, 0 for a whole one."""
-    reader = PileReader(store) if isinstance(store, RunPiles) else store
+def read(store: RunPiles | Regions, wanted: int = UNLIMITED, split: tuple[int, ...] = ()) -> list[bytes]:
+    """Return the first records of a store, group by group; groups are split into so many parts in turn, 0 for a whole one."""
+    regions = FilledRegions(store) if isinstance(store, RunPiles) else store
+    groups = Groups(regions, StoredOrder())
     rows: list[bytes] = []
-    for number, run in enumerate(reader.runs()):
+    for group, size in enumerate(groups.sizes.tolist()):
         if len(rows) >= wanted:
             break
-        parts = split[number % len(split)] if split else 0
+        parts = split[group % len(split)] if split else 0
         if parts:
-            with closing(reader.split(run, parts)) as finer:
-                assert finer.counts.sum() == reader.counts[run.start : run.stop].sum()
+            with closing(regions.split(group, parts)) as finer:
+                assert finer.counts.sum() == size
                 rows += read(finer, wanted - len(rows), split[1:])
-        elif (records := reader.load_ordered(run)) is not None:
-            assert records.batch.num_rows == reader.counts[run.start : run.stop].sum()
-            rows += records.batch.column(0).to_pylist()
+        elif size:
+            found = groups.load([group]).batch.column(0).to_pylist()
+            assert len(found) == size
+            rows += found
     return rows
 
 

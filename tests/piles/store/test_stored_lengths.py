@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from recshuf.piles.groups import CheckedRegions
 
 NAMES = ("list", "text", "map", "words")
 
@@ -45,7 +44,7 @@ def make_table(rows: range) -> pa.Table:
     )
 
 
-def count_slowly(regions: CheckedRegions, name: str) -> NDArray[np.int64]:
+def count_slowly(regions: StoredPiles, name: str) -> NDArray[np.int64]:
     """Return the lengths of a column's values in each region, counted one by one."""
     counts = np.zeros_like(regions.counts)
     for region in np.ndindex(counts.shape):
@@ -56,7 +55,7 @@ def count_slowly(regions: CheckedRegions, name: str) -> NDArray[np.int64]:
     return counts
 
 
-def check_lengths(regions: CheckedRegions, schema: pa.Schema, names: tuple[str, ...] = NAMES) -> None:
+def check_lengths(regions: StoredPiles, schema: pa.Schema, names: tuple[str, ...] = NAMES) -> None:
     for name in names:
         expected = count_slowly(regions, name)
         assert expected.any()

@@ -11,7 +11,7 @@ import recshuf
 from recshuf.job import sizing as pile_sizing
 from recshuf.job.options import ENGINES
 from recshuf.run import resolve
-from recshuf.system.threads import LocalEngine
+from recshuf.run.engines import OneByOne
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -53,7 +53,7 @@ class ThreadEngine:
     def run(
         self, function: Callable[[Any], Any], tasks: Sequence[Any], workers: int
     ) -> Generator[Any, None, None]:
-        yield from LocalEngine().run(function, tasks, 1)
+        yield from OneByOne(None, 1).run(function, tasks, 1)
 
 
 class TwinThreadEngine(ThreadEngine):

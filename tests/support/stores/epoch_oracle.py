@@ -62,7 +62,7 @@ def sort_by(values: list[int], items: list) -> list:
 
 def slots_of(set_name: str, piles: int, rules: Rules) -> list[int]:
     """Return the pile in each slot of a set."""
-    if rules.is_stored or rules.reshuffle == "exact":
+    if rules.is_stored:
         return list(range(piles))
     stream = (3, rules.epoch) if rules.reshuffle == "piles" else (1, rules.drawn_epoch, *words(set_name))
     return sort_by(raw(rules.seed, *stream, count=piles), list(range(piles)))
@@ -72,30 +72,15 @@ def group_records(
     records: list[Record], set_names: list[str], piles: int, rules: Rules
 ) -> list[list[Record]]:
     """Return the records of each group, in the order of the epoch."""
-    if rules.reshuffle == "exact" and not rules.is_stored:
-        records = rekey(records, piles, rules)
     slots = {name: slots_of(name, piles, rules) for name in set_names}
     groups: list[list[Record]] = [[] for _ in range(-(-piles // rules.mix))]
     for record in records:
         groups[slots[record.set_name].index(record.pile) // rules.mix].append(record)
     for number, group in enumerate(groups):
         group.sort(key=lambda record: (record.key, record.source, record.row))
-        if not rules.is_stored and rules.reshuffle != "exact":
+        if not rules.is_stored:
             group[:] = sort_by(raw(rules.seed, 2, rules.drawn_epoch, number, count=len(group)), group)
     return groups
-
-
-def rekey(records: list[Record], piles: int, rules: Rules) -> list[Record]:
-    """Return the records with new keys, and the piles that these fall into."""
-    regions: dict[tuple[str, int], list[Record]] = {}
-    for record in sorted(records, key=lambda record: record.id):
-        regions.setdefault((record.set_name, record.pile), []).append(record)
-    made = []
-    for (name, pile), members in regions.items():
-        keys = raw(rules.seed, 4, rules.epoch, *words(name), pile, count=len(members))
-        for key, record in zip(keys, members, strict=True):
-            made.append(record._replace(key=key, pile=(key >> 32) * piles >> 32))
-    return made
 
 
 def flatten(parts: Iterable[list]) -> list:

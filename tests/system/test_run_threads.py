@@ -1,36 +1,22 @@
-"""Threads as an engine: results as they come; the first error, an interrupt or a lack of interest stops the others."""
+"""Functions in threads: the first error or an interrupt stops the others."""
 
 from __future__ import annotations
 
 import signal
 import threading
-from contextlib import closing
 
 import pytest
 
 from recshuf.errors import Interrupted, Stopped
 from recshuf.system import threads
-from recshuf.system.threads import LocalEngine, Pool, run_threads
+from recshuf.system.threads import Pool, run_threads
 
 
-def test_results_come_in_the_order_of_completion():
-    late = threading.Event()
-
-    def work(task: int) -> int:
-        assert task or late.wait(60)
-        return task
-
-    with closing(LocalEngine().run(work, [0, 1, 2], 3)) as results:
-        first = {next(results), next(results)}
-        late.set()
-        assert (first, [*results]) == ({1, 2}, [0])
-
-
-def test_an_engine_runs_no_more_tasks_at_a_time_than_it_has_workers():
+def test_no_more_functions_run_at_a_time_than_there_are_workers():
     lock, together = threading.Lock(), threading.Barrier(2)
     at_work = most = 0
 
-    def work(_: int) -> None:
+    def work() -> None:
         nonlocal at_work, most
         with lock:
             at_work += 1
@@ -39,42 +25,24 @@ def test_an_engine_runs_no_more_tasks_at_a_time_than_it_has_workers():
         with lock:
             at_work -= 1
 
-    with closing(LocalEngine().run(work, range(10), 2)) as results:
-        assert len([*results]) == 10
+    run_threads("work", [work] * 10, 2, lambda: None)
     assert most == 2
 
 
-def test_results_that_are_not_wanted_any_more_stop_the_tasks():
-    stopped, begun = threading.Event(), threading.Event()
-
-    def work(task: int) -> int:
-        if task:
-            begun.set()
-            assert stopped.wait(60)
-        else:
-            assert begun.wait(60)
-        return task
-
-    with closing(LocalEngine("work", stopped.set).run(work, [0, 1], 2)) as results:
-        assert next(results) == 0
-    assert stopped.is_set()
-
-
-def test_an_interrupt_between_two_results_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch):
+def test_an_interrupt_does_not_wait_for_ever_for_a_thread(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(threads, "PATIENCE_SECONDS", 0.01)
-    begun, leaving, ended = threading.Event(), threading.Event(), threading.Event()
+    leaving, ended = threading.Event(), threading.Event()
 
-    def work(task: int) -> None:
-        if not task:
-            assert begun.wait(60)
-            return
-        begun.set()
+    def work() -> None:
         assert leaving.wait(60)
         ended.set()
 
-    with pytest.raises(Interrupted), closing(LocalEngine().run(work, [0, 1], 2)) as results:  # noqa: PT012
-        next(results)
+    def interrupt(_: object) -> list[object]:
         raise Interrupted(signal.SIGTERM)
+
+    monkeypatch.setattr(threads, "as_completed", interrupt)
+    with pytest.raises(Interrupted):
+        run_threads("work", [work], 1, lambda: None)
     assert not ended.is_set()
     leaving.set()
     assert ended.wait(60)

@@ -112,15 +112,12 @@ class LocalShards:
 
     @property
     def manifest(self) -> str:
-        """See `WrittenShards`."""
         return str(manifest_path(self._folder))
 
     def show(self, name: str) -> str:
-        """See `WrittenShards`."""
         return str(self._folder / name)
 
     def find_sizes(self) -> dict[str, int]:
-        """See `WrittenShards`."""
         try:
             with os.scandir(self._folder) as entries:
                 return {one.name: one.stat().st_size if one.is_file() else -1 for one in entries}
@@ -128,7 +125,6 @@ class LocalShards:
             return {}
 
     def find_checksum(self, name: str) -> str:
-        """See `WrittenShards`."""
         return find_checksum(self._folder / name)
 
 
@@ -172,15 +168,7 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: Path) -> Manifest | None:
-        """Return the manifest of a folder; None if it has none.
-
-        Raises
-        ------
-        OSError
-            When it cannot be read.
-        ValueError
-            When it is not a valid manifest.
-        """
+        """Return the manifest of a folder; None if it has none."""
         try:
             text = manifest_path(folder).read_text(encoding="utf-8-sig")
         except (FileNotFoundError, NotADirectoryError):
@@ -189,13 +177,7 @@ class Manifest:
 
     @classmethod
     def parse(cls, folder: Path, text: str) -> Manifest:
-        """Return the manifest in a text.
-
-        Raises
-        ------
-        ValueError
-            When it is not valid.
-        """
+        """Return the manifest in a text."""
         try:
             content = json.loads(text)
             inputs = [
@@ -218,13 +200,7 @@ class Manifest:
             raise ValueError(f"not a manifest: {error}") from error
 
     def write(self) -> None:
-        """Write the manifest beside its folder, and sync it.
-
-        Raises
-        ------
-        OSError
-            When that fails.
-        """
+        """Write the manifest beside its folder, and sync it."""
         self.path.unlink(missing_ok=True)
         self.path.write_text(self.render(), encoding="utf-8")
         sync(self.path)

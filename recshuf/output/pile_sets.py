@@ -33,13 +33,7 @@ def is_own_folder(folder: Path) -> bool:
 
 
 def remove_sets(place: str, options: StorageOptions) -> None:
-    """Delete the pile sets at a path or URL, also those that are being uploaded, if its name has our prefix.
-
-    Raises
-    ------
-    OutputError
-        When a request fails.
-    """
+    """Delete the pile sets at a path or URL, also those that are being uploaded, if its name has our prefix."""
     if not is_url(place):
         remove_folder(Path(place))
     elif place.rstrip("/").rpartition("/")[2].startswith(PILES_PREFIX):

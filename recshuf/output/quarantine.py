@@ -131,11 +131,6 @@ class Quarantine:
         Number of header lines of each input.
     separator_bytes
         Length of the separator of records.
-
-    Raises
-    ------
-    OutputError
-        When the folder cannot be written.
     """
 
     def __init__(
@@ -169,13 +164,7 @@ class Quarantine:
             raise self._error(error, folder) from error
 
     def put(self, input_index: int, first_row: int, bad: BadRecords, batch: pa.RecordBatch) -> None:
-        """Set aside records of a batch, whose first record is row `first_row` of input `input_index`.
-
-        Raises
-        ------
-        OutputError
-            When they cannot be written.
-        """
+        """Set aside records of a batch, whose first record is row `first_row` of input `input_index`."""
         # Imports Arrow's compute functions, which takes long, and most runs put nothing here.
 
         records = batch.column(0).take(pa.array(bad.index))
@@ -198,11 +187,6 @@ class Quarantine:
         ----------
         counts
             Number of records of each input.
-
-        Raises
-        ------
-        OutputError
-            When they cannot be written.
         """
         digest, offset = xxhash.xxh3_64(), self._byte_count
         for text in pieces:
@@ -225,13 +209,6 @@ class Quarantine:
         """Write all bad records to the file, in the order of inputs and lines.
 
         Replaces an existing file; `withdraw` restores it.
-
-        Raises
-        ------
-        OutputError
-            When it cannot be written.
-        PileError
-            When the unnamed file is damaged.
         """
         try:
             self._merge()
@@ -300,11 +277,6 @@ def check_path(path: Path, inputs: Sequence[Path], output: Path | None, *, overw
         Paths of all inputs.
     output
         File or directory of the output; None for a stream.
-
-    Raises
-    ------
-    UsageError
-        When it is an input, or in the output or what its runs write beside it, exists and may not be replaced, or is not a regular file.
     """
     option, target = f"--on-bad-record quarantine:{path}", real_path(path)
     if output is not None and real_path(output) in (target, *target.parents):

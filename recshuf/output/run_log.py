@@ -65,32 +65,14 @@ class Journal(ABC):
 
     @abstractmethod
     def read(self) -> list[Entry]:
-        """Return all entries, without damaged ones; none if the first one is damaged or missing.
-
-        Raises
-        ------
-        OSError
-            When they cannot be read.
-        """
+        """Return all entries, without damaged ones; none if the first one is damaged or missing."""
 
     @abstractmethod
     def note(self, entry: Entry) -> None:
-        """Append an entry.
-
-        Raises
-        ------
-        OutputError
-            When that fails.
-        """
+        """Append an entry."""
 
     def load(self) -> int:
-        """Read the entries of an earlier run, and return the number of finished tasks.
-
-        Raises
-        ------
-        OSError
-            When they cannot be read.
-        """
+        """Read the entries of an earlier run, and return the number of finished tasks."""
         self.entries = self.read()
         self.header = self.entries[0] if self.entries else None
         self.pile_folders = list_pile_folders(self.entries)
@@ -155,13 +137,7 @@ def encode_sealed(values: dict[str, Any]) -> bytes:
 
 
 def decode_sealed(content: bytes) -> dict[str, Any]:
-    """Return the values that `encode_sealed` was given, and their checksum.
-
-    Raises
-    ------
-    ValueError
-        When they are damaged.
-    """
+    """Return the values that `encode_sealed` was given, and their checksum."""
     try:
         values = json.loads(content)
     except RecursionError as error:
@@ -204,11 +180,6 @@ class TaskFolder(ABC):
         ----------
         output
             Name of the output, for messages.
-
-        Raises
-        ------
-        OutputError
-            When a run has it for itself, or it cannot be made.
         """
 
     @abstractmethod
@@ -217,13 +188,7 @@ class TaskFolder(ABC):
 
     @abstractmethod
     def read(self, name: str) -> Any:
-        """Return the JSON values of a result; None if there is none.
-
-        Raises
-        ------
-        OutputError
-            When it cannot be read, or is damaged.
-        """
+        """Return the JSON values of a result; None if there is none."""
 
     def read_all(self, names: Iterable[str]) -> list[Any]:
         """Return what `read` returns of each name."""
@@ -231,13 +196,7 @@ class TaskFolder(ABC):
 
     @abstractmethod
     def place(self, name: str, values: dict[str, Any]) -> Any:
-        """Put a result in place, if there is none of this name, and return the one that is in place.
-
-        Raises
-        ------
-        OutputError
-            When it cannot be written.
-        """
+        """Put a result in place, if there is none of this name, and return the one that is in place."""
 
     @abstractmethod
     def remove(self, name: str) -> None:
@@ -269,13 +228,7 @@ def find_results(tasks: TaskFolder, run_id: str, numbers: Iterable[int]) -> dict
 
 
 def read_results(tasks: TaskFolder, run_id: str, numbers: range) -> dict[int, Any]:
-    """Return the results of some tasks, by number.
-
-    Raises
-    ------
-    UsageError
-        When one is missing.
-    """
+    """Return the results of some tasks, by number."""
     found = find_results(tasks, run_id, numbers)
     missing = [f"task {number}" for number, result in found.items() if result is None]
     if missing:

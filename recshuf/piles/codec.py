@@ -80,11 +80,6 @@ class RecordCodec:
     """Turns slices of records of one native schema into bytes and back.
 
     Columns are stored in their plain types, so the values of a dictionary stand in place of its indices.
-
-    Raises
-    ------
-    ConversionError
-        When slices cannot hold a column; see `count_nodes`.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -193,7 +188,6 @@ class FlatCodec(RecordCodec):
         )
 
     def measure(self, batch: pa.RecordBatch) -> NDArray[np.int64]:
-        """See `RecordCodec`."""
         sizes = np.full(batch.num_rows, KEY_BYTES, np.int64)
         for column in batch.columns:
             if pa.types.is_fixed_size_binary(column.type):
@@ -203,7 +197,6 @@ class FlatCodec(RecordCodec):
         return sizes
 
     def count_bytes(self, batch: pa.RecordBatch, edges: NDArray[np.int64]) -> NDArray[np.int64]:
-        """See `RecordCodec`."""
         counts = np.zeros(len(edges) - 1, np.int64)
         for column in batch.columns:
             is_fixed = pa.types.is_fixed_size_binary(column.type)

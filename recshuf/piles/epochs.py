@@ -57,13 +57,7 @@ class StoredOrder:
 
 @dataclass(frozen=True, slots=True)
 class EpochOrder:
-    """The order of one epoch.
-
-    Raises
-    ------
-    UsageError
-        When a field is not valid.
-    """
+    """The order of one epoch."""
 
     seed: int
     epoch: int

@@ -117,13 +117,7 @@ class Footer:
 
 
 def find_footer(trailer: bytes, file_bytes: int, name: str) -> int:
-    """Return the byte offset of the footer in a file of so many bytes, of which `trailer` are the last `TRAILER_BYTES`.
-
-    Raises
-    ------
-    PileError
-        When the file is no complete set.
-    """
+    """Return the byte offset of the footer in a file of so many bytes, of which `trailer` are the last `TRAILER_BYTES`."""
     if len(trailer) < TRAILER_BYTES or trailer[-8:] != _MAGIC:
         raise PileError(f"{name}: is no complete pile set, or is cut short")
     offset: int = _TRAILER.unpack(trailer)[0]
@@ -138,13 +132,7 @@ def format_checksum(trailer: bytes | memoryview) -> str:
 
 
 def parse_footer(content: bytes | memoryview, offset: int, name: str) -> Footer:
-    """Return the footer that is at this offset of the file.
-
-    Raises
-    ------
-    PileError
-        When it is damaged.
-    """
+    """Return the footer that is at this offset of the file."""
     start, header_bytes, checksum, _ = _TRAILER.unpack(content[-TRAILER_BYTES:])
     hashed = content[: len(content) - TRAILER_BYTES + _HASHED.size]
     if start != offset or checksum != xxhash.xxh3_64_intdigest(hashed):

@@ -97,11 +97,6 @@ class Regions(ABC):
         ----------
         memory
             What they are read to.
-
-        Raises
-        ------
-        PileError
-            When what is on disk is damaged.
         """
 
     @abstractmethod
@@ -179,11 +174,6 @@ class Groups:
             Groups that will be loaded next. The disk reads them while these are ordered.
         memory
             What they are read to, and where those of fixed size lie.
-
-        Raises
-        ------
-        PileError, CheckError
-            When they are not those that were written.
         """
         records = self._take(groups, following, memory)
         self._regions.check(self._list_cells(groups), digest_records(records))
@@ -235,13 +225,7 @@ class Groups:
             yield held
 
     def split(self, group: int, part_count: int) -> tuple[Groups, Regions]:
-        """Return the groups of a group's records in as many finer ranges of keys; the caller closes their regions.
-
-        Raises
-        ------
-        PileError, CheckError
-            When they are not those that were written.
-        """
+        """Return the groups of a group's records in as many finer ranges of keys; the caller closes their regions."""
         parts = self._regions.split(group, part_count)
         return Groups(parts, self._order, 1, self._column_count), parts
 

@@ -211,11 +211,6 @@ class PileSet:
             Whether every slice is verified now. A set that was not synced may lack some.
         remedy
             What to do if the file or its footer is damaged, for the message; else the caller adds it.
-
-        Raises
-        ------
-        PileError
-            When the file is missing, incomplete or damaged.
         """
         try:
             file = scratch.reopen(name)
@@ -237,13 +232,7 @@ class PileSet:
         return found, footer
 
     def check(self) -> None:
-        """Read every slice.
-
-        Raises
-        ------
-        PileError
-            When one is missing or damaged.
-        """
+        """Read every slice."""
         for region, count in enumerate(self._counts.tolist()):
             if sum(piece.record_count for piece in self.read(region)) != count:
                 raise self._damaged(region)
@@ -259,13 +248,7 @@ class PileSet:
         return [used for _, used in self._regions.parts(region)]
 
     def read(self, region: int, memory: Allocate = allocate) -> list[Slice]:
-        """Return the slices of a region, in no particular order; they may be views of the memory.
-
-        Raises
-        ------
-        PileError
-            When a slice is damaged.
-        """
+        """Return the slices of a region, in no particular order; they may be views of the memory."""
         found = []
         for start, used in self._regions.parts(region):
             content = self._file.read(start, used, memory)
@@ -352,11 +335,6 @@ class GrowingPileSet(PileSet):
             Numbers of the columns whose values vary in length.
         name
             File name, if a later run may adopt the set.
-
-        Raises
-        ------
-        OutputError
-            When the file cannot be created.
         """
         return cls(scratch, *scratch.create(name), RegionSpace(capacities), compression, variable_columns)
 
@@ -374,11 +352,6 @@ class GrowingPileSet(PileSet):
         ----------
         lengths
             Sum of the lengths in each column whose values vary in length, for each slice, shape ``(C, n)``.
-
-        Raises
-        ------
-        DiskFullError
-            When there is no space left for them.
         """
         sizes = [PREFIX_BYTES + sum(map(len, buffers)) for buffers in slices]
         written = 0
@@ -411,13 +384,6 @@ class GrowingPileSet(PileSet):
             Records added to the piles of each region. Later regions may have been dropped.
         schema
             Schema of the records.
-
-        Raises
-        ------
-        CheckError
-            When a region does not hold as many records as were added to its piles.
-        OutputError
-            When the footer cannot be written.
         """
         wrong = np.flatnonzero(self._counts[: len(given)] != given)
         if wrong.size:
@@ -444,13 +410,7 @@ class GrowingPileSet(PileSet):
             raise self._scratch.explain(error) from error
 
     def sync(self) -> None:
-        """Sync the file to disk.
-
-        Raises
-        ------
-        OutputError
-            When that fails.
-        """
+        """Sync the file to disk."""
         try:
             os.fsync(self._descriptor)
         except OSError as error:
@@ -458,13 +418,7 @@ class GrowingPileSet(PileSet):
 
 
 def read_footer(file: PileFile) -> Footer:
-    """Return the footer of an open set.
-
-    Raises
-    ------
-    PileError
-        When it is missing or damaged.
-    """
+    """Return the footer of an open set."""
     size = file.size
     begin = max(0, size - TRAILER_BYTES)
     offset = find_footer(file.read(begin, size - begin).tobytes(), size, file.name)

@@ -74,13 +74,7 @@ def _plain_field(field: pa.Field) -> pa.Field:
 
 
 def count_nodes(kind: pa.DataType) -> int:
-    """Return the number of nodes of a plain type.
-
-    Raises
-    ------
-    ConversionError
-        When slices cannot hold it: unions, list views, run-end encoded values.
-    """
+    """Return the number of nodes of a plain type."""
     if isinstance(kind, pa.BaseExtensionType):
         return count_nodes(kind.storage_type)
     if pa.types.is_null(kind):

@@ -54,13 +54,7 @@ class SetDigests:
         return {set_index: digests.sum(chosen) for set_index, digests in self._sets.items()}
 
     def check_set(self, set_index: int, given: Digest) -> None:
-        """Check that exactly the records of a set have been added.
-
-        Raises
-        ------
-        CheckError
-            When the digest is not `given`.
-        """
+        """Check that exactly the records of a set have been added."""
         found = self.of_set(set_index).sum()
         if found != given:
             raise _disagreement(f"scatter: pile set {set_index}", found, given)

@@ -56,13 +56,7 @@ class PileFile(Protocol):
         ...
 
     def read(self, offset: int, size: int, memory: Allocate = allocate) -> NDArray[np.uint8]:
-        """Return bytes of the file, in memory of their own.
-
-        Raises
-        ------
-        PileError
-            When it ends before.
-        """
+        """Return bytes of the file, in memory of their own."""
         ...
 
     def read_ahead(self, ranges: Sequence[tuple[int, int]]) -> None:
@@ -99,7 +93,6 @@ class LocalPileFile:
         return os.fstat(self._descriptor).st_size
 
     def read(self, offset: int, size: int, memory: Allocate = allocate) -> NDArray[np.uint8]:
-        """See `PileFile`."""
         region = memory(size, offset)
         view = region.data
         done = 0
@@ -111,7 +104,6 @@ class LocalPileFile:
         return region
 
     def read_ahead(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """See `PileFile`."""
         for offset, size in ranges:
             read_ahead(self._descriptor, offset, size)
 
@@ -119,7 +111,6 @@ class LocalPileFile:
         """Do nothing: the system reads ahead."""
 
     def close(self) -> None:
-        """See `PileFile`."""
         self._release(self._descriptor)
 
 
@@ -138,7 +129,6 @@ class ObjectPileFile:
         return self._handle.stamp.size
 
     def read(self, offset: int, size: int, memory: Allocate = allocate) -> NDArray[np.uint8]:
-        """See `PileFile`."""
         region = memory(size, offset)
         count = self._handle.readinto_at(offset, region.data)
         if count < size:
@@ -146,15 +136,12 @@ class ObjectPileFile:
         return region
 
     def read_ahead(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """See `PileFile`."""
         self.fetch(ranges)
 
     def fetch(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """See `PileFile`."""
         self._handle.expect([(offset, offset + size) for offset, size in ranges])
 
     def close(self) -> None:
-        """See `PileFile`."""
         self._handle.close()
 
 
@@ -231,13 +218,7 @@ class Scratch:
         self._open: set[int] = set()
 
     def create(self, name: str | None = None) -> tuple[int, Path]:
-        """Create a file, named if there is a folder for kept files, and return descriptor and path.
-
-        Raises
-        ------
-        OutputError
-            When the folder cannot be written.
-        """
+        """Create a file, named if there is a folder for kept files, and return descriptor and path."""
         with self._lock:
             try:
                 if name is None or self.kept is None:
@@ -257,13 +238,7 @@ class Scratch:
             raise OutputError(f"{self._shown}: another process has deleted it meanwhile; run again") from None
 
     def reopen(self, name: str) -> PileFile:
-        """Open a kept file of an earlier run.
-
-        Raises
-        ------
-        OSError
-            When it is missing, no regular file, or a link and not of a store.
-        """
+        """Open a kept file of an earlier run."""
         if self.kept is None:
             raise FileNotFoundError(errno.ENOENT, "no folder for kept files")
         paths = [folder / name for folder in (self.kept, *self._earlier)]

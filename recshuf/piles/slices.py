@@ -143,13 +143,7 @@ class SliceFormat:
         return [prefix, *buffers, _ZEROS[: -payload_bytes % ALIGNMENT]]
 
     def parse(self, content: NDArray[np.uint8]) -> list[Slice]:
-        """Return the slices of a region, decompressed. Others are views.
-
-        Raises
-        ------
-        PileError
-            When a slice is damaged. The caller adds file, region and remedy.
-        """
+        """Return the slices of a region, decompressed. Others are views."""
         found, view, offset = [], content.data, 0
         while offset < len(content):
             start = offset + PREFIX_BYTES

@@ -61,13 +61,7 @@ class SplitPiles:
                     self.counts[part].add(inputs, sizes, Digests.find(own, own_edges))
 
     def complete(self, set_index: int, given: Digest, description: SetDescription) -> None:
-        """Declare a pile set complete in all parts, and check the digest of its records.
-
-        Raises
-        ------
-        CheckError
-            When the digest of all parts together is not `given`.
-        """
+        """Declare a pile set complete in all parts, and check the digest of its records."""
         inputs = [source.index for source in description.sources]
         digests = [counts.digest(inputs) for counts in self.counts]
         if (found := sum_digests(digests)) != given:

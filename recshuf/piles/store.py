@@ -127,13 +127,7 @@ class SpilledPiles:
         return self._growing[set_index].path
 
     def adopt(self, set_index: int, name: str, base: int, *, reads_all: bool) -> Footer:
-        """Open a complete set, and return its footer.
-
-        Raises
-        ------
-        PileError
-            When it is missing or damaged, or has another schema or other piles.
-        """
+        """Open a complete set, and return its footer."""
         pile_set, footer = PileSet.open(self._scratch, name, reads_all=reads_all)
         if footer.schema != self._codec.schema or footer.sums.shape[1] != self.layout.count:
             pile_set.close()
@@ -220,15 +214,7 @@ class RunPiles:
         return self.spilled.byte_count
 
     def add(self, set_index: int, origin: Origin, records: Records) -> None:
-        """Add a copy of some records to a pile set. Records of a pile are read back in the order of origins.
-
-        Raises
-        ------
-        CheckError
-            When records get lost on the way to their piles.
-        OutputError
-            When records cannot be spilled.
-        """
+        """Add a copy of some records to a pile set. Records of a pile are read back in the order of origins."""
         batch = GroupedBatch.group(set_index, origin, records, self.pile_count, self.key_range)
         if len(batch.records) != batch.bounds[-1]:
             raise CheckError(
@@ -245,13 +231,7 @@ class RunPiles:
             self.spilled.write(batch, range(resident, wanted))
 
     def complete(self, set_index: int, given: Digest, description: SetDescription) -> None:
-        """Declare a pile set complete, and check the digest of its records.
-
-        Raises
-        ------
-        CheckError
-            When the digest is not `given`.
-        """
+        """Declare a pile set complete, and check the digest of its records."""
         with self._lock:
             self.digests.check_set(set_index, given)
             self._complete[set_index] = description
@@ -266,13 +246,6 @@ class RunPiles:
         -------
         int | None
             Number of the set; None if there is none to seal. Each set is returned once.
-
-        Raises
-        ------
-        CheckError
-            When the set on disk lacks records.
-        OutputError
-            When the set cannot be written.
         """
         with self._lock:
             if not self._plan.keeps_sets or self.resident.pile_count == self.pile_count:
@@ -302,11 +275,6 @@ class RunPiles:
             What to add to the numbers of its sources.
         reads_all
             Whether every slice is verified now, not only when it is loaded.
-
-        Raises
-        ------
-        PileError
-            When the set is missing or damaged.
         """
         name = name or name_set(self._plan.set_prefix, set_index)
         footer = self.spilled.adopt(set_index, name, base, reads_all=reads_all)

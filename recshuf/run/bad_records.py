@@ -24,13 +24,7 @@ _PIECE_BYTES = 1 << 20
 
 
 def keep_bad(sets: SetFolder, quarantine: Quarantine, cleanup: ExitStack) -> dict[str, Any] | None:
-    """Write the bad records of a task to their file, and describe it; None if there are none. `cleanup` deletes it.
-
-    Raises
-    ------
-    OutputError
-        When it cannot be written.
-    """
+    """Write the bad records of a task to their file, and describe it; None if there are none. `cleanup` deletes it."""
     counts = [(index, count) for index, count in enumerate(quarantine.counts) if count]
     if not counts:
         return None
@@ -44,15 +38,7 @@ def keep_bad(sets: SetFolder, quarantine: Quarantine, cleanup: ExitStack) -> dic
 
 
 def take_bad(quarantine: Quarantine, sets: SetFolder, result: dict[str, Any]) -> None:
-    """Let the quarantine of a run take over the bad records of a task, given its result.
-
-    Raises
-    ------
-    PileError
-        When their file is missing or damaged.
-    OutputError, InputError
-        When they cannot be fetched or written.
-    """
+    """Let the quarantine of a run take over the bad records of a task, given its result."""
     if result["bad"] is not None:
         quarantine.take(_read_bad(sets, result["bad"]), result["bad"]["counts"])
 

@@ -33,13 +33,7 @@ if TYPE_CHECKING:
 
 
 def check_options(job: Job, source_name: str, target_name: str) -> None:
-    """Refuse options that would have no effect.
-
-    Raises
-    ------
-    UsageError
-        Names the option and its formats.
-    """
+    """Refuse options that would have no effect."""
     check_sides(job, source_name, target_name)
     if job.quarantine is not None and (
         source_name == target_name or not load_format(source_name).names.is_lines
@@ -59,13 +53,7 @@ def check_options(job: Job, source_name: str, target_name: str) -> None:
 
 
 def check_sides(job: Job, source_name: str, target_name: str) -> None:
-    """Refuse options of formats that are not read or written.
-
-    Raises
-    ------
-    UsageError
-        Names the option and its formats.
-    """
+    """Refuse options of formats that are not read or written."""
     names = {"records": (source_name, target_name), "inputs": (source_name,), "output": (target_name,)}
     for side, concerned in names.items():
         for name, option in OPTIONS.items():
@@ -110,15 +98,7 @@ class Decoding:
 
     @classmethod
     def choose(cls, inputs: ResolvedInputs, to: str, *, provenance: bool) -> Decoding:
-        """Return how records of inputs are decoded for the format `to`.
-
-        Raises
-        ------
-        ConversionError
-            When the schema alone shows that a field has no table form.
-        UsageError
-            When provenance is wanted, and records cannot get columns or two inputs have the same name.
-        """
+        """Return how records of inputs are decoded for the format `to`."""
         source, converts = inputs.source, inputs.format != to
         inner = source.decoder() if converts else _choose_field_adder(source) if provenance else None
         if inner is None or not provenance:

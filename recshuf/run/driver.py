@@ -60,13 +60,7 @@ if TYPE_CHECKING:
 
 
 def plan_job(job: Job, progress: Progress) -> Plan:
-    """Return the plan of a job without running it.
-
-    Raises
-    ------
-    RecshufError
-        When the job cannot be run.
-    """
+    """Return the plan of a job without running it."""
     destination = find_destination(job)
     if destination is not None:
         destination.check(overwrite=job.options["overwrite"] or job.options["resume"])
@@ -89,11 +83,6 @@ def run_job(job: Job, progress: Progress, planned: tuple[SharedRun, Earlier] | N
     ----------
     planned
         The run of the saved plan of its tasks, and what that says, which the job must fit; None if it has none.
-
-    Raises
-    ------
-    RecshufError
-        When the run fails.
     """
     started = time.perf_counter()
     with ExitStack() as cleanup:
@@ -129,13 +118,7 @@ def run_job(job: Job, progress: Progress, planned: tuple[SharedRun, Earlier] | N
 def _begin(
     job: Job, destination: Destination | None, progress: Progress, cleanup: ExitStack, *, is_planned: bool
 ) -> Transaction | None:
-    """Begin to write the output; see `begin_output`.
-
-    Raises
-    ------
-    AlreadyCompleteError
-        When it is complete, and no difference from that of this command is known.
-    """
+    """Begin to write the output; see `begin_output`."""
     try:
         return begin_output(job, destination, progress, cleanup)
     except AlreadyCompleteError:
@@ -355,15 +338,7 @@ def _commit(
 
 
 def find_run(job: Job, destination: Destination | None) -> tuple[SharedRun, Earlier] | None:
-    """Return the run whose tasks are in the work folder of a job that uses tasks, and its job; None if there is none.
-
-    Raises
-    ------
-    UsageError
-        When the output is a stream.
-    OutputError
-        When the run is damaged.
-    """
+    """Return the run whose tasks are in the work folder of a job that uses tasks, and its job; None if there is none."""
     found = find_tasks(destination).read(RUN)
     if found is None:
         return None
@@ -413,13 +388,7 @@ class TaskPasses:
         return engine
 
     def scatter(self) -> InputCounts:
-        """Have all pile sets written, and adopt them; return the counts of each input.
-
-        Raises
-        ------
-        RecshufError
-            When a task fails.
-        """
+        """Have all pile sets written, and adopt them; return the counts of each input."""
         tasks, plan = self._run.tasks, self._resolved.plan
         self._progress.start("scatter", plan.record_count, plan.byte_count)
         self._finish(range(len(tasks.counted)))
@@ -450,13 +419,7 @@ class TaskPasses:
                 use(number, results[number])
 
     def gather(self, bounds: list[int], byte_count: int) -> None:
-        """Have all shards written, and put them into the work folder.
-
-        Raises
-        ------
-        RecshufError
-            When a task fails, or the shards do not hold the records of the piles.
-        """
+        """Have all shards written, and put them into the work folder."""
         self._progress.start("gather", bounds[-1], byte_count)
         results = self._finish(self._run.tasks.gather)
         lost = self._work.adopt(self._check(results, bounds[-1]))

@@ -31,11 +31,6 @@ class Engine(Protocol):
             Runs a task. Unless the engine is local, function, tasks and results are pickled.
         workers
             Most tasks at a time, unless the engine itself knows what its machines can do.
-
-        Raises
-        ------
-        Exception
-            The first error of any task. No task is at work any more, or its machine was told to end it.
         """
         ...
 
@@ -60,7 +55,7 @@ class OneByOne:
         yield from map(function, tasks)
 
     def close(self) -> None:
-        """See `Engine`."""
+        pass
 
 
 class FinishedTasks:
@@ -75,28 +70,16 @@ class FinishedTasks:
         tasks: Sequence[Task],
         workers: int,  # noqa: ARG002 # as above
     ) -> Generator[Result, None, None]:
-        """See `Engine`.
-
-        Raises
-        ------
-        UsageError
-            When there are any tasks.
-        """
+        """See `Engine`."""
         yield from ()
         if tasks:
             raise refuse_missing(tasks)
 
     def close(self) -> None:
-        """See `Engine`."""
+        pass
 
 
 def open_engine(name: str, address: str | None, cores: int) -> Engine:
-    """Return an engine of tasks, importing its library only now.
-
-    Raises
-    ------
-    UsageError
-        When the library is missing, or nothing answers at the address.
-    """
+    """Return an engine of tasks, importing its library only now."""
     module, _, kind = ENGINES[name].partition(":")
     return cast("Engine", getattr(import_module(module), kind)(address, cores))

@@ -62,15 +62,7 @@ class SortedChunk:
 
 
 def load_chunks(run: GroupRange, edges: Sequence[int], decoder: Decoder | None) -> list[SortedChunk]:
-    """Return the records of groups in order, a chunk for each range ``edges[k]:edges[k + 1]`` of them.
-
-    Raises
-    ------
-    CheckError
-        When the piles do not hold the records scattered to them.
-    PileError
-        When spilled records are damaged.
-    """
+    """Return the records of groups in order, a chunk for each range ``edges[k]:edges[k + 1]`` of them."""
     records, digests = run.groups.load_parts(run.numbers, edges)
     batch = records.batch
     del records
@@ -160,13 +152,7 @@ class Gather:
         self._giants = threading.Lock()
 
     def run(self) -> dict[int, Digest]:
-        """Write every shard that is not finished, and return the digest of each.
-
-        Raises
-        ------
-        Exception
-            The first error of any thread, after all threads have ended; open sinks have been aborted.
-        """
+        """Write every shard that is not finished, and return the digest of each."""
         filled = int(np.count_nonzero(self._groups.sizes))
         tasks = plan_tasks(len(self._bounds) - 1, self._plan.shard_writers, filled, self._finished)
         with Pool(self._plan.gather_workers, "order") as loaders:
@@ -237,13 +223,7 @@ class Gather:
 
 
 def check_written(groups: Groups, wanted: int, shards: Iterable[Digest]) -> None:
-    """Compare the digest of all shards with that of all piles, unless only a sample of `wanted` records is written.
-
-    Raises
-    ------
-    CheckError
-        When the shards together were not given the records scattered to the piles.
-    """
+    """Compare the digest of all shards with that of all piles, unless only a sample of `wanted` records is written."""
     if wanted != groups.sizes.sum():
         return
     found = sum_digests(shards)

@@ -116,28 +116,14 @@ class Earlier:
         return int(self.header["options"]["--seed"])
 
     def check_given(self, job: Job) -> None:
-        """Check that options are those of the earlier run as far as they do not follow from the inputs, before these are read.
-
-        Raises
-        ------
-        UsageError
-            When one differs.
-        """
+        """Check that options are those of the earlier run as far as they do not follow from the inputs, before these are read."""
         formats = {option: job.options.get(option.removeprefix("--")) for option in _FORMATS}
         given = {option: name for option, name in formats.items() if name is not None}
         for option, is_now in (given | describe_options(job)).items():
             self._compare_option(option, self.header["options"].get(option), is_now)
 
     def check(self, header: Entry) -> None:
-        """Check that a job is the same as in the earlier run.
-
-        Raises
-        ------
-        UsageError
-            When an option, a version or the list of inputs differs; names it.
-        InputError
-            When an input has changed.
-        """
+        """Check that a job is the same as in the earlier run."""
         before, now = {**self.header, **self.header["libraries"]}, {**header, **header["libraries"]}
         for name, word in (("order", "version of the order"), ("recshuf", "version of recshuf")):
             self._compare(word, before[name], now[name])
@@ -329,13 +315,7 @@ def damaged_plan() -> UsageError:
 
 
 def check_format(values: Any) -> None:
-    """Refuse what `SharedRun.to_json` of another version of recshuf has returned.
-
-    Raises
-    ------
-    UsageError
-        Says so.
-    """
+    """Refuse what `SharedRun.to_json` of another version of recshuf has returned."""
     if not isinstance(values, dict) or values.get("format") != _FORMAT:
         raise UsageError("the plan is of another version of recshuf; make it again")
 
@@ -394,13 +374,7 @@ class SharedRun:
 
     @classmethod
     def from_json(cls, values: Any, storage: StorageOptions) -> SharedRun:
-        """Return the run that `to_json` returned, with storage options.
-
-        Raises
-        ------
-        UsageError
-            When another version of recshuf has written it.
-        """
+        """Return the run that `to_json` returned, with storage options."""
         check_format(values)
         return cls(
             values["id"],
@@ -414,13 +388,7 @@ class SharedRun:
         )
 
     def make_job(self) -> Job:
-        """Return the job, and make this process use the folder that its paths start from.
-
-        Raises
-        ------
-        UsageError
-            When that folder does not exist here, or options are damaged.
-        """
+        """Return the job, and make this process use the folder that its paths start from."""
         if not all(is_url(path) or os.path.isabs(path) for path in (*self.inputs, self.output)):  # noqa: PTH117 - texts
             try:
                 os.chdir(self.folder)
@@ -438,13 +406,7 @@ class SharedRun:
 
 
 def find_tasks(destination: Destination | None) -> TaskFolder:
-    """Return the folder of the tasks of a run, which is beside its output.
-
-    Raises
-    ------
-    UsageError
-        When the output is a stream.
-    """
+    """Return the folder of the tasks of a run, which is beside its output."""
     if destination is None or destination.is_stream:
         raise UsageError("--engine: other processes cannot write a stream; give a file or directory with -o")
     return destination.tasks

@@ -46,11 +46,6 @@ def list_inputs(job: Job, destination: Destination | None, progress: Progress) -
     ----------
     destination
         Where the output goes; None for standard output, or if there is none.
-
-    Raises
-    ------
-    RecshufError
-        When there are none, or one of them cannot be an input.
     """
     if job.reads_stdin:
         stdin = job.options.get("stdin")

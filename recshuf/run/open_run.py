@@ -59,13 +59,7 @@ if TYPE_CHECKING:
 
 
 def adopt_set(store: RunPiles, set_index: int, result: dict[str, Any], counts: InputCounts) -> None:
-    """Adopt the pile set of a task, and add to the counts of its inputs.
-
-    Raises
-    ------
-    PileError
-        When the set is missing or damaged.
-    """
+    """Adopt the pile set of a task, and add to the counts of its inputs."""
     if result["set"] is not None:
         store.adopt(set_index, result["set"], reads_all=False)
     for index, byte_count, *digest in result["counts"]:
@@ -73,13 +67,7 @@ def adopt_set(store: RunPiles, set_index: int, result: dict[str, Any], counts: I
 
 
 def merge_states(decoder: Decoder | None, results: Sequence[dict[str, Any]]) -> None:
-    """Let a decoder learn what those of the tasks have learned.
-
-    Raises
-    ------
-    InputError
-        When their types cannot be reconciled.
-    """
+    """Let a decoder learn what those of the tasks have learned."""
     if decoder is not None:
         for result in results:
             decoder.merge(result["state"])
@@ -143,11 +131,6 @@ def begin_run(run: SharedRun, resolved: ResolvedJob, seed: int, planned: Earlier
     ----------
     planned
         What the saved plan of the run says, which the job must fit; None if it has none.
-
-    Raises
-    ------
-    UsageError, InputError
-        When the folder is that of another run, or this machine has other inputs or versions.
     """
     tasks = find_tasks(resolved.output.destination)
     header = describe_job(resolved, seed, None)
@@ -161,13 +144,7 @@ def begin_run(run: SharedRun, resolved: ResolvedJob, seed: int, planned: Earlier
 
 
 def read_run(run: SharedRun, tasks: TaskFolder) -> dict[str, Any] | None:
-    """Return the run that a task folder holds; None if it holds none.
-
-    Raises
-    ------
-    UsageError
-        When it is another one.
-    """
+    """Return the run that a task folder holds; None if it holds none."""
     found: dict[str, Any] | None = tasks.read(RUN)
     if found is not None and found["run"]["id"] != run.id:
         raise UsageError(f"{tasks.address}: holds tasks of another plan; finish them, or {tasks.removal}")
@@ -176,13 +153,7 @@ def read_run(run: SharedRun, tasks: TaskFolder) -> dict[str, Any] | None:
 
 @lru_cache(maxsize=1)
 def open_run(address: RunAddress) -> OpenRun:
-    """Return a run from its task folder.
-
-    Raises
-    ------
-    OutputError
-        When the folder is gone, or that of another run.
-    """
+    """Return a run from its task folder."""
     tasks = address.open_tasks()
     found = tasks.read(RUN)
     if found is None or found["run"]["id"] != address.run_id:
@@ -207,11 +178,6 @@ def join_run(
     ----------
     planned
         As for `begin_run`.
-
-    Raises
-    ------
-    RecshufError
-        As `begin_run` does, or when the job cannot be run.
     """
     piles = run.tasks.piles
     read_run(run, tasks)
@@ -247,13 +213,7 @@ class Workspace:
 def begin_output(
     job: Job, destination: Destination | None, progress: Progress, cleanup: ExitStack
 ) -> Transaction | None:
-    """Check the destination, and begin to write it until `cleanup` ends that; None if the output is a stream.
-
-    Raises
-    ------
-    OutputError
-        When the output may not be replaced, cannot be written, or another run writes it.
-    """
+    """Check the destination, and begin to write it until `cleanup` ends that; None if the output is a stream."""
     if destination is None:
         return None
     if not job.options["resume"]:
@@ -335,13 +295,6 @@ def open_workspace(
     ----------
     piles
         Where its tasks keep pile sets; see `choose_sets`. None without tasks.
-
-    Raises
-    ------
-    UsageError, InputError
-        When the job differs from the one to continue.
-    OutputError
-        When something cannot be opened; `DiskFullError` when the disk is too small.
     """
     job, folder = resolved.job, work.path if work else None
     stored = resolved.inputs.stored
@@ -400,11 +353,6 @@ def open_scratch(
 
     A continued run reads the sets of all earlier attempts. New ones go to ``--temp-dir``, or if that is not given, to the
     folder of the last attempt.
-
-    Raises
-    ------
-    OutputError
-        When the folder of ``--temp-dir`` does not exist.
     """
     job, needed = resolved.job, resolved.plan.spilled_bytes
     if piles is not None:
@@ -435,13 +383,7 @@ def _choose_kept(job: Job, work: Transaction, newest_first: Sequence[Path]) -> P
 def open_quarantine(
     resolved: ResolvedJob, work: Transaction | None, parent: Path, cleanup: ExitStack
 ) -> Quarantine | None:
-    """Return the quarantine, None if bad records are errors; `cleanup` withdraws it unless it was settled.
-
-    Raises
-    ------
-    UsageError
-        When its file cannot be used; see `check_path`.
-    """
+    """Return the quarantine, None if bad records are errors; `cleanup` withdraws it unless it was settled."""
     path = resolved.job.quarantine
     if path is None:
         return None
@@ -496,11 +438,6 @@ def _check_space(resolved: ResolvedJob, scratch: Path, output: Path | None) -> N
     ----------
     output
         None for a stream.
-
-    Raises
-    ------
-    DiskFullError
-        Names the folder, needed and free bytes.
     """
     plan = resolved.plan
     output_bytes = plan.peak_disk_bytes - plan.spilled_bytes if resolved.keeps_size else 0

@@ -33,15 +33,7 @@ class Task(NamedTuple):
 
 
 def run_task(task: Task) -> dict[str, Any]:
-    """Run a task, and return its result, which is then in the task folder. If it has been run, return that result.
-
-    Raises
-    ------
-    UsageError
-        When results that it needs are missing, or options or versions differ from those of other tasks.
-    RecshufError
-        When it fails.
-    """
+    """Run a task, and return its result, which is then in the task folder. If it has been run, return that result."""
     tasks = task.run.open_tasks()
     result: dict[str, Any] | None = tasks.read(name_result(task.run.run_id, task.number))
     if result is not None:
@@ -57,11 +49,6 @@ def do_work(opened: OpenRun, number: int) -> dict[str, Any]:
     """Run a task that has no result yet, and return its result.
 
     Of two processes that do this at the same time, one deletes what it has written.
-
-    Raises
-    ------
-    RecshufError
-        When it fails.
     """
     plan = opened.run.tasks
     with ExitStack() as cleanup:

@@ -34,11 +34,6 @@ class RayEngine:
         new one on this machine.
     cores
         Cores that each task takes.
-
-    Raises
-    ------
-    UsageError
-        When Ray is not installed, or no cluster is at the address.
     """
 
     def __init__(self, address: str | None, cores: int) -> None:
@@ -66,13 +61,7 @@ class RayEngine:
         tasks: Sequence[Task],
         workers: int,  # noqa: ARG002 # the cluster knows its cores
     ) -> Generator[Result, None, None]:
-        """See `Engine`.
-
-        Raises
-        ------
-        EngineError
-            When Ray fails, processes have died too often, or one has another version of recshuf.
-        """
+        """See `Engine`."""
         pack = self._ray.cloudpickle.dumps
         remote = self._ray.remote(_carry(pack(function))).options(
             name=function.__name__,
@@ -141,15 +130,7 @@ def _explain_version(version: str | None) -> EngineError:
 
 
 def _check_address(address: str) -> None:
-    """Check that something answers at ``host:port`` or ``ray://host:port``; Ray would wait for minutes.
-
-    Raises
-    ------
-    OSError
-        When nothing does.
-    ValueError
-        When it is a URL of the web.
-    """
+    """Check that something answers at ``host:port`` or ``ray://host:port``; Ray would wait for minutes."""
     if address.startswith(("http://", "https://")):
         raise ValueError("this is a URL of the web; give host and port of the head, such as 10.0.0.1:6379")
     host, colon, port = address.removeprefix("ray://").rpartition(":")

@@ -95,13 +95,7 @@ class ResolvedJob:
         return is_as_before and not self.decoding.converts
 
     def open_target(self) -> Target:
-        """Return the target, once every record has been observed.
-
-        Raises
-        ------
-        MemoryLimitError
-            When the columns that were found need more memory than the limit. The plan knows those of a schema.
-        """
+        """Return the target, once every record has been observed."""
         source, schema = self.inputs.source, self.find_table_schema()
         layout = None if self.decoding.converts else source.layout
         # One shard of several is read again for its checksum.
@@ -130,13 +124,7 @@ class ResolvedJob:
 
 
 def find_destination(job: Job) -> Destination | None:
-    """Return where the output goes; None for standard output.
-
-    Raises
-    ------
-    UsageError
-        When the output is a stream and an option asks for shards, or an option is not possible for a URL.
-    """
+    """Return where the output goes; None for standard output."""
     destination: Destination | None = None
     if is_url(job.output or ""):
         return _find_object_destination(job)
@@ -170,11 +158,6 @@ def resolve_job(
     ----------
     piles
         The pile layout of the run to continue.
-
-    Raises
-    ------
-    RecshufError
-        When the job cannot be run.
     """
     files = list_inputs(job, destination, progress)
     given, to = _choose_formats(job, destination, files)
@@ -187,26 +170,14 @@ def resolve_job(
 def resolve_opened(
     job: Job, destination: Destination | None, inputs: ResolvedInputs, piles: PileLayout, progress: Progress
 ) -> ResolvedJob:
-    """Plan a job whose inputs are open, or whose records are in a pile store.
-
-    Raises
-    ------
-    RecshufError
-        When the job cannot be run.
-    """
+    """Plan a job whose inputs are open, or whose records are in a pile store."""
     to = load_format(_find_target_name(job, destination) or inputs.format)
     _check(job, destination, load_format(inputs.format), to)
     return _plan(job, destination, inputs, to, progress, piles)
 
 
 def resolve_inputs(job: Job, files: list[InputFile]) -> ResolvedInputs:
-    """Open the inputs of a job without an output, which `list_inputs` returned.
-
-    Raises
-    ------
-    RecshufError
-        When they cannot be read.
-    """
+    """Open the inputs of a job without an output, which `list_inputs` returned."""
     given = load_format(job.options["format"] or _detect_format(job, files, None))
     check_sides(job, given.names.name, given.names.name)
     return _open_inputs(job, given, files)

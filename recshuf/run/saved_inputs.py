@@ -34,11 +34,6 @@ def save_inputs(tasks: TaskFolder, inputs: ResolvedInputs) -> None:
     """Keep the inputs of a run, unless they are kept, or cannot be.
 
     Streams cannot, nor sources of plug-ins that are no pickles, nor anything where others may write.
-
-    Raises
-    ------
-    OutputError
-        When they cannot be written.
     """
     path = tasks.private and tasks.private / _NAME
     if path is None or path.exists() or not all(file.stamp for file in inputs.files):
@@ -56,11 +51,6 @@ def load_inputs(tasks: TaskFolder, storage: StorageOptions) -> ResolvedInputs | 
     ----------
     storage
         How to reach inputs in object stores.
-
-    Raises
-    ------
-    OutputError
-        When it cannot be read.
     """
     if tasks.private is None:
         return None

@@ -42,13 +42,7 @@ if TYPE_CHECKING:
 
 
 def save_plan(job: Job, progress: Progress) -> tuple[Plan, dict[str, Any]]:
-    """Return the plan of a job that uses tasks, and its run as JSON values.
-
-    Raises
-    ------
-    RecshufError
-        When the job cannot be run.
-    """
+    """Return the plan of a job that uses tasks, and its run as JSON values."""
     destination = find_destination(job)
     if destination is not None:
         destination.check(overwrite=job.options["overwrite"])
@@ -93,13 +87,7 @@ def _find_token(destination: Destination) -> list[object] | None:
 
 
 def _load_run(values: dict[str, Any]) -> SharedRun:
-    """Return the run of a plan.
-
-    Raises
-    ------
-    UsageError
-        When these are no values of `save_plan`, or others than the storage options were changed.
-    """
+    """Return the run of a plan."""
     check_format(values)
     if not is_sealed(values):
         raise damaged_plan()
@@ -116,13 +104,7 @@ def _parse_storage(values: Any) -> StorageOptions:
 
 
 def list_stage(values: dict[str, Any], stage: str) -> range:
-    """Return the numbers of the tasks of a stage, one of `STAGES`; none of them needs another.
-
-    Raises
-    ------
-    UsageError
-        When these are no values of `save_plan`.
-    """
+    """Return the numbers of the tasks of a stage, one of `STAGES`; none of them needs another."""
     tasks = _load_run(values).tasks
     last = range(tasks.commit, tasks.commit + 1)
     return dict(zip(STAGES, (range(tasks.scatter.start), tasks.scatter, tasks.gather, last), strict=True))[
@@ -131,15 +113,7 @@ def list_stage(values: dict[str, Any], stage: str) -> range:
 
 
 def run_saved(values: dict[str, Any], number: int, progress: Progress) -> ShuffleReport | None:
-    """Run a task. The last one puts the output in place, and returns the report of the run; others return None.
-
-    Raises
-    ------
-    UsageError
-        When tasks that it needs are missing, or there is no such task.
-    RecshufError
-        When it fails.
-    """
+    """Run a task. The last one puts the output in place, and returns the report of the run; others return None."""
     run, planned = _load_run(values), Earlier.of_plan(values["job"])
     last = run.tasks.commit
     if number not in range(last + 1):

@@ -134,15 +134,7 @@ class Scatter:
         self._reading = InputReader(task.source, reading, chosen, self._scatter, self._finish_inputs)
 
     def run(self) -> InputCounts:
-        """Read everything and return the counts of each input.
-
-        Raises
-        ------
-        CheckError
-            When records got lost.
-        RecshufError
-            The first error of any thread, after all threads have ended.
-        """
+        """Read everything and return the counts of each input."""
         self._reading.run("scatter")
         self._check_rows()
         return self._counts

@@ -22,15 +22,7 @@ if TYPE_CHECKING:
 
 
 def scatter_inputs(resolved: ResolvedJob, workspace: Workspace, progress: Progress) -> InputCounts:
-    """Fill the pile store, and return the counts of each input.
-
-    Raises
-    ------
-    InputError
-        When an input cannot be read, or has changed.
-    RecshufError
-        When the pass fails.
-    """
+    """Fill the pile store, and return the counts of each input."""
     progress.start("scatter", resolved.plan.record_count, resolved.plan.byte_count)
     return _read_inputs(resolved, workspace, _adopt_sets(workspace, progress), progress)
 
@@ -86,15 +78,7 @@ def scatter_parts(
     progress: Progress,
     callbacks: ScatterCallbacks,
 ) -> InputCounts:
-    """Scatter what a task reads, and check that its inputs have not changed.
-
-    Raises
-    ------
-    InputError
-        When an input cannot be read, or has changed.
-    RecshufError
-        When the pass fails.
-    """
+    """Scatter what a task reads, and check that its inputs have not changed."""
     files = resolved.inputs.files
     read = files if task.parts is None else [files[part.input_index] for part in task.parts]
     try:

@@ -36,13 +36,7 @@ def count_part(opened: OpenRun, number: int) -> dict[str, Any]:
 
 
 def scatter_set(opened: OpenRun, number: int, cleanup: ExitStack) -> dict[str, Any]:
-    """Write a pile set with a name of its own, and return what belongs to it; `cleanup` deletes it.
-
-    Raises
-    ------
-    RecshufError
-        When the inputs cannot be read, or the set cannot be written.
-    """
+    """Write a pile set with a name of its own, and return what belongs to it; `cleanup` deletes it."""
     resolved, plan = opened.resolved, opened.run.tasks
     set_index = number - plan.scatter.start
     parts = _number_rows(opened, plan.sets[set_index])

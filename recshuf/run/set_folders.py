@@ -46,25 +46,11 @@ class SetFolder(ABC):
 
     @abstractmethod
     def keep(self, path: Path) -> None:
-        """Let other machines read a set, or another file, that a task has written to the folder of its sets.
-
-        Raises
-        ------
-        OutputError
-            When that fails.
-        """
+        """Let other machines read a set, or another file, that a task has written to the folder of its sets."""
 
     @abstractmethod
     def fetch(self, name: str) -> AbstractContextManager[Path]:
-        """Give the path of a file that `keep` was given, which is there until the end.
-
-        Raises
-        ------
-        PileError
-            When there is no object of this name; a file may be missing all the same.
-        OutputError, InputError
-            When it cannot be read.
-        """
+        """Give the path of a file that `keep` was given, which is there until the end."""
 
     @abstractmethod
     def show(self, name: str) -> str:
@@ -80,13 +66,7 @@ class SetFolder(ABC):
 
 
 def check_sets(job: Job) -> None:
-    """Refuse a prefix for pile sets that cannot be listed, before anything is written that names it.
-
-    Raises
-    ------
-    OutputError
-        When there is no such bucket, or a request fails.
-    """
+    """Refuse a prefix for pile sets that cannot be listed, before anything is written that names it."""
     if job.temp_url is not None:
         url = job.temp_url.join(PILES_PREFIX)
         next(open_bucket(url, job.storage, url.key).list(url.key), None)

@@ -117,13 +117,7 @@ def open_shards(
 def take_over_shards(
     resolved: ResolvedJob, workspace: Workspace, target: Target, bounds: Sequence[int], progress: Progress
 ) -> dict[int, Digest]:
-    """Return the unchanged shards of an earlier run; delete all others.
-
-    Raises
-    ------
-    OutputError
-        When a committed shard has changed.
-    """
+    """Return the unchanged shards of an earlier run; delete all others."""
     work, earlier = workspace.work, workspace.earlier
     if work is None or earlier is None:
         return {}
@@ -165,11 +159,6 @@ def name_output(resolved: ResolvedJob, folder: Path | None) -> Iterator[None]:
     ----------
     folder
         Where shards are written; None for a stream.
-
-    Raises
-    ------
-    OutputError
-        In place of an `OSError`. A `BrokenPipeError` stays: the reader has closed the pipe, which is no failure.
     """
     try:
         yield
@@ -181,15 +170,7 @@ def name_output(resolved: ResolvedJob, folder: Path | None) -> Iterator[None]:
 
 
 def gather_shards(opened: OpenRun, number: int, cleanup: ExitStack) -> dict[str, Any]:
-    """Write some shards to a folder of its own, and describe them; `cleanup` deletes them.
-
-    Raises
-    ------
-    UsageError
-        When pile sets are missing.
-    RecshufError
-        When they cannot be read, or shards cannot be written.
-    """
+    """Write some shards to a folder of its own, and describe them; `cleanup` deletes them."""
     results = [*read_results(opened.tasks, opened.run.id, opened.run.tasks.scatter).values()]
     resolved = opened.resolved.scan_fully()
     merge_states(resolved.decoder, results)

@@ -47,11 +47,6 @@ def refuse_other_command(job: Job, destination: Destination) -> None:
     """Refuse a complete output whose manifest shows that another command has written it.
 
     A single file has no manifest, and inputs that are gone are not compared.
-
-    Raises
-    ------
-    OutputExistsError
-        Names the first difference.
     """
     manifest = read_manifest(job, destination.name) if destination.is_directory else None
     if manifest is None:
@@ -139,13 +134,7 @@ def _list_parts(name: str) -> list[str]:
 
 
 def verify_written(resolved: ResolvedJob, work: Transaction | None, progress: Progress) -> PassReport:
-    """Compare the shards in the work folder.
-
-    Raises
-    ------
-    CheckError
-        When they do not hold the records.
-    """
+    """Compare the shards in the work folder."""
     written = None if work is None else work.written
     if written is None:
         raise RuntimeError("the shards cannot be read again")
@@ -153,13 +142,7 @@ def verify_written(resolved: ResolvedJob, work: Transaction | None, progress: Pr
 
 
 def verify_committed(resolved: ResolvedJob, progress: Progress) -> PassReport:
-    """Compare an output that is in place, since it could not be read before; also with its manifest.
-
-    Raises
-    ------
-    CheckError
-        When it does not hold the records.
-    """
+    """Compare an output that is in place, since it could not be read before; also with its manifest."""
     name = resolved.output.name
     remedy = f"{name} is in place: do not use it, write it again with --overwrite, and report this as a fault"
     try:

@@ -28,13 +28,7 @@ class LocalDestination(Destination):
 
     @classmethod
     def of(cls, output: str, *, wants_shards: bool) -> LocalDestination:
-        """Parse an OUTPUT argument: a directory if it ends in ``/``, is one, or an option asks for shards.
-
-        Raises
-        ------
-        OutputError
-            When the path cannot be looked at: its name is too long, or a folder above it forbids that.
-        """
+        """Parse an OUTPUT argument: a directory if it ends in ``/``, is one, or an option asks for shards."""
         path = Path(output)
         try:
             is_one = path.is_dir()
@@ -72,13 +66,7 @@ class LocalDestination(Destination):
         return self.path.exists() and not self.path.is_file() and not self.path.is_dir()
 
     def open_stream(self) -> BinaryIO:
-        """Open a device or a pipe for writing.
-
-        Raises
-        ------
-        OutputError
-            When that fails.
-        """
+        """Open a device or a pipe for writing."""
         try:
             return self.path.open("wb", buffering=0)
         except OSError as error:
@@ -95,13 +83,7 @@ class LocalDestination(Destination):
         return manifest is not None and manifest.fits_sizes()
 
     def check(self, *, overwrite: bool) -> None:
-        """Refuse an output that must not be written.
-
-        Raises
-        ------
-        OutputError
-            When the output exists and may not be replaced, or its folder does not exist.
-        """
+        """Refuse an output that must not be written."""
         if self.is_directory:
             self._check_set(self._list_names(), overwrite=overwrite)
         elif self.path.exists() or self.path.is_symlink():

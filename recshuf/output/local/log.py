@@ -48,13 +48,7 @@ class FileJournal(Journal):
             raise write_error(error, str(self.path), self.path.parent) from error
 
     def append(self, entry: Entry) -> None:
-        """Append an entry; its files must be written.
-
-        Raises
-        ------
-        OSError
-            When that fails.
-        """
+        """Append an entry; its files must be written."""
         text = format_line(entry)
         with self._lock, os.fdopen(open_sole(self.path, _APPEND), "ab", buffering=0) as file:
             start = b"" if self._ends_well else self._mend(file)
@@ -82,13 +76,7 @@ class FileJournal(Journal):
 
 
 def read_journal(path: Path) -> list[Entry]:
-    """Return the entries of a journal, without damaged ones; none if the first one is damaged or missing.
-
-    Raises
-    ------
-    OSError
-        When the file cannot be read.
-    """
+    """Return the entries of a journal, without damaged ones; none if the first one is damaged or missing."""
     try:
         with os.fdopen(open_sole(path, os.O_RDONLY), "rb") as file:
             lines = file.read().split(b"\n")
@@ -135,7 +123,6 @@ class LocalTaskFolder(TaskFolder):
         return sum(map(is_result, names))
 
     def read(self, name: str) -> Any:
-        """See `TaskFolder`."""
         path = self._path_of(name)
         try:
             return decode_sealed(path.read_bytes())
@@ -149,12 +136,10 @@ class LocalTaskFolder(TaskFolder):
             raise OutputError(f"{path}: is damaged; delete it") from error
 
     def place(self, name: str, values: dict[str, Any]) -> Any:
-        """See `TaskFolder`."""
         place_file(self._path_of(name), encode_sealed(values))
         return self.read(name)
 
     def remove(self, name: str) -> None:
-        """See `TaskFolder`."""
         self._path_of(name).unlink(missing_ok=True)
 
     def _path_of(self, name: str) -> Path:

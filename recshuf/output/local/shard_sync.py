@@ -46,25 +46,13 @@ class ShardSyncer:
         """Return None: shards are files."""
 
     def add(self, shard: FinishedShard) -> None:
-        """Queue a shard. Many threads may call this.
-
-        Raises
-        ------
-        OSError, OutputError
-            When an earlier shard failed.
-        """
+        """Queue a shard. Many threads may call this."""
         self._raise_problem()
         self._waiting.append(shard)
         self._pool.submit(self._sync_waiting)
 
     def finish(self) -> None:
-        """Wait until all shards are synced; `add` must not be called afterwards.
-
-        Raises
-        ------
-        OSError, OutputError
-            When a shard failed.
-        """
+        """Wait until all shards are synced; `add` must not be called afterwards."""
         self._pool.shutdown()
         self._raise_problem()
 

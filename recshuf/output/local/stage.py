@@ -56,11 +56,6 @@ def commit(shards: ShardFiles, journal: FileJournal, old: Path, manifest: Manife
         Where a folder is moved that cannot be exchanged.
     manifest
         None if the output is a file.
-
-    Raises
-    ------
-    OutputError
-        When that fails. The output is then as it was, or whole; ``--resume`` completes it.
     """
     try:
         if manifest is not None:
@@ -194,13 +189,7 @@ class ShardFiles:
                     path.unlink()
 
     def place_manifest(self) -> None:
-        """Rename a manifest in the work folder to its place beside the output, if there is one.
-
-        Raises
-        ------
-        OSError
-            When that fails.
-        """
+        """Rename a manifest in the work folder to its place beside the output, if there is one."""
         written = manifest_path(self.folder)
         if is_sole_file(written):
             written.rename(manifest_path(self.target))
@@ -374,11 +363,6 @@ class WorkFolder(Transaction):
         resumes
             Whether to take over the folder of a dead run. If not, finished tasks in it are an error, and a folder
             without any is removed with a warning.
-
-        Raises
-        ------
-        OutputError
-            When the folder cannot be made, another run holds it, or it holds finished tasks and `resumes` is not set.
         """
         try:
             self._make_parents()
@@ -457,7 +441,6 @@ class WorkFolder(Transaction):
             remove_folder(Path(folder))
 
     def on_remove(self, function: Callable[[], None]) -> None:
-        """See `Transaction`."""
         self._removers.append(function)
 
     def remove(self) -> None:

@@ -99,15 +99,7 @@ class StoreFolder:
         self.sets = path / SETS_FOLDER
 
     def create(self, first: Snapshot) -> Snapshot:
-        """Make the folder if it does not exist, and return the newest snapshot: `first`, unless there is one.
-
-        Raises
-        ------
-        OutputError
-            When the folder cannot be made, or holds other files.
-        PileError
-            When every snapshot is damaged.
-        """
+        """Make the folder if it does not exist, and return the newest snapshot: `first`, unless there is one."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self.check_free()
@@ -139,13 +131,7 @@ class StoreFolder:
         return all(one.suffix in (SET_SUFFIX, _LOCK_SUFFIX) for one in self.sets.iterdir())
 
     def check_free(self) -> None:
-        """Check that a store can be made here, or is being made by other processes.
-
-        Raises
-        ------
-        OutputError
-            When there is something else.
-        """
+        """Check that a store can be made here, or is being made by other processes."""
         try:
             foreign = self.list_foreign()
         except FileNotFoundError:
@@ -172,13 +158,7 @@ class StoreFolder:
         return list(self.sets.glob(f"*{_LOCK_SUFFIX}"))
 
     def find(self) -> Snapshot | None:
-        """Return the newest whole snapshot; None if there is no store.
-
-        Raises
-        ------
-        PileError
-            When every snapshot is damaged.
-        """
+        """Return the newest whole snapshot; None if there is no store."""
         while True:
             numbers = self._numbers()
             try:
@@ -195,17 +175,7 @@ class StoreFolder:
                 return None
 
     def open(self, number: int | None = None) -> tuple[Snapshot, Lease]:
-        """Return a snapshot, by default the newest, and a lease of its sets.
-
-        Raises
-        ------
-        UsageError
-            When there is no store, or no such snapshot.
-        PileError
-            When every snapshot is damaged.
-        OutputError
-            When another process deletes the store.
-        """
+        """Return a snapshot, by default the newest, and a lease of its sets."""
         refused: list[int] = []
         while True:
             found = self.find() if number is None else self._find(number)
@@ -231,15 +201,6 @@ class StoreFolder:
             Returns the new snapshot for the newest; called again if another process was faster.
         store
             Identifier of the store that is changed. Default: the one that is there.
-
-        Raises
-        ------
-        UsageError
-            When there is no store.
-        PileError
-            When the newest snapshot is damaged.
-        OutputError
-            When the snapshot cannot be written, or the store is another one.
         """
         made = None
         while made is None:
@@ -288,13 +249,7 @@ class StoreFolder:
                 unlink_unless_locked(self._file(number))
 
     def has_records_of(self, writer: str) -> bool:
-        """Tell whether a snapshot has records that were written under a name, also in a set that a compaction has made.
-
-        Raises
-        ------
-        PileError
-            When one is damaged.
-        """
+        """Tell whether a snapshot has records that were written under a name, also in a set that a compaction has made."""
         return any(writer in one.names for one in self._read_all())
 
     def _list_referenced(self) -> set[str]:
@@ -302,13 +257,7 @@ class StoreFolder:
         return {one.name for snapshot in self._read_all() for one in snapshot.sets}
 
     def _read_all(self) -> list[Snapshot]:
-        """Return all snapshots. Other names than theirs, if their locks are held, are in no later snapshot either.
-
-        Raises
-        ------
-        PileError
-            When one is damaged, so that others may be referred to.
-        """
+        """Return all snapshots. Other names than theirs, if their locks are held, are in no later snapshot either."""
         while True:
             numbers = self._numbers()
             snapshots = []
@@ -348,13 +297,7 @@ class StoreFolder:
         return removed
 
     def describe_set(self, name: str, records: int, byte_count: int, time: float | None = None) -> SetEntry:
-        """Return the entry of a complete set, whose file has this name and a suffix.
-
-        Raises
-        ------
-        OutputError
-            When it is gone.
-        """
+        """Return the entry of a complete set, whose file has this name and a suffix."""
         try:
             with (self.sets / f"{name}{SET_SUFFIX}").open("rb") as file:
                 file_bytes = file.seek(0, os.SEEK_END)
@@ -424,15 +367,7 @@ class StoreFolder:
         return None
 
     def _read(self, number: int) -> Snapshot | None:
-        """Return a snapshot; None if it is damaged, or the file of another number.
-
-        Raises
-        ------
-        FileNotFoundError
-            When it is missing.
-        PileError
-            When it cannot be read, or another version of recshuf is needed.
-        """
+        """Return a snapshot; None if it is damaged, or the file of another number."""
         file = self._file(number)
         try:
             found = parse_snapshot(file.read_bytes())

@@ -60,11 +60,6 @@ def describe_new_set(
     ----------
     name
         The `set_prefix` of its plan.
-
-    Raises
-    ------
-    OutputError
-        When it is gone.
     """
     set_name = name_set(name, set_index).removesuffix(SET_SUFFIX)
     return folder.describe_set(set_name, records, byte_count, time)
@@ -75,15 +70,7 @@ _TRIES = 10
 
 
 class SetNames:
-    """Holds the lock of the sets of one name while they are written, and deletes them on an error.
-
-    Raises
-    ------
-    UsageError
-        When the name is not valid; `UsedNameError` when a snapshot has sets of this name.
-    OutputError
-        When the folder cannot be made; `BusyNameError` when another process writes sets of this name.
-    """
+    """Holds the lock of the sets of one name while they are written, and deletes them on an error."""
 
     def __init__(self, folder: StoreFolder, name: str) -> None:
         if str(name) != name or not is_plain_name(name):

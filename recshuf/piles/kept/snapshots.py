@@ -86,13 +86,7 @@ class Snapshot:
         return {*(find_writer(one.name) for one in self.sets), *chain.from_iterable(self.joined.values())}
 
     def add(self, sets: tuple[SetEntry, ...], schema: pa.Schema) -> Snapshot:
-        """Return a snapshot with more sets.
-
-        Raises
-        ------
-        UsageError
-            When a name is taken, or the records have other columns.
-        """
+        """Return a snapshot with more sets."""
         held = {one.name for one in self.sets}
         for one in sets:
             if one.name in held:
@@ -158,13 +152,7 @@ def describe_type_drift(name: str, expected: pa.DataType, found: pa.DataType) ->
 
 
 def parse_snapshot(content: bytes) -> Snapshot | None:
-    """Return the snapshot in a file; None if it is damaged.
-
-    Raises
-    ------
-    PileError
-        When another version of recshuf is needed.
-    """
+    """Return the snapshot in a file; None if it is damaged."""
     fields = parse_line(content.removesuffix(b"\n"))
     if fields is None:
         return None

@@ -62,13 +62,6 @@ class StoredPiles(Regions):
     ----------
     snapshot
         Number of the snapshot. Default: the newest.
-
-    Raises
-    ------
-    UsageError
-        When there is no such store or snapshot.
-    PileError
-        When a set is missing or damaged.
     """
 
     def __init__(self, path: Path, snapshot: int | None = None) -> None:

@@ -54,15 +54,6 @@ def compact_store(path: Path, most_sets: int, advance: Callable[[int, int], None
         A store with no more sets stays as it is.
     advance
         Called with the records and bytes of each part.
-
-    Raises
-    ------
-    UsageError
-        When there is no store.
-    PileError
-        When it is damaged.
-    OutputError
-        When the set cannot be written, or another process removes or compacts records meanwhile.
     """
     folder = StoreFolder(path)
     with closing(StoredPiles(path)) as piles:
@@ -83,13 +74,7 @@ def compact_store(path: Path, most_sets: int, advance: Callable[[int, int], None
 
 
 def _lock_names(folder: StoreFolder, old: Snapshot, count: int, locks: ExitStack) -> list[str]:
-    """Lock so many names of new sets, the first that no writer has.
-
-    Raises
-    ------
-    OutputError
-        When another process has taken them for its compaction.
-    """
+    """Lock so many names of new sets, the first that no writer has."""
     names: list[str] = []
     for number in itertools.count():
         if len(names) == count:
@@ -195,15 +180,7 @@ _BLOCK_BYTES = 512
 
 
 def describe_store(path: Path) -> dict[str, Any]:
-    """Return what the newest snapshot of a store holds, as JSON values.
-
-    Raises
-    ------
-    UsageError
-        When there is no store.
-    PileError
-        When it is damaged.
-    """
+    """Return what the newest snapshot of a store holds, as JSON values."""
     piles = StoredPiles(path)
     try:
         info = piles.info
@@ -242,13 +219,6 @@ def verify_store(path: Path, advance: Callable[[int, int], None]) -> int:
     ----------
     advance
         Called with the records and bytes of each part.
-
-    Raises
-    ------
-    UsageError
-        When there is no store.
-    PileError
-        When a set is missing or damaged; names it.
     """
     piles = StoredPiles(path)
     try:
@@ -276,15 +246,7 @@ def _verify_regions(piles: StoredPiles, advance: Callable[[int, int], None]) -> 
 
 
 def drop_store(path: Path) -> None:
-    """Delete a store, also a damaged one, or what is left of one: by a drop that died, or a process that wrote to it meanwhile.
-
-    Raises
-    ------
-    UsageError
-        When there is no store.
-    OutputError
-        When a process reads or writes it, it holds other files, or it cannot be deleted.
-    """
+    """Delete a store, also a damaged one, or what is left of one: by a drop that died, or a process that wrote to it meanwhile."""
     folder = StoreFolder(path)
     if not folder.is_rest:
         with suppress(PileError):

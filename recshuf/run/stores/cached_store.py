@@ -42,15 +42,6 @@ def find_or_scatter(job: Job, cache: Path, progress: Progress) -> Path:
     """Return the store of the inputs of a job, which is made if it is not there.
 
     One of several processes makes it, and the others wait. If that one dies, another one makes it.
-
-    Raises
-    ------
-    UsageError
-        When an input is a stream, or nothing tells its versions apart.
-    PileError
-        When the store is damaged.
-    RecshufError
-        When the inputs cannot be read, or the store cannot be written.
     """
     if job.reads_stdin:
         raise UsageError("standard input cannot be read again to find its store; name files")

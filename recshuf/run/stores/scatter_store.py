@@ -54,7 +54,6 @@ class FormObserver:
 
     @property
     def schema(self) -> pa.Schema | None:
-        """See `Observer`."""
         return self._inner.schema if self._inner else None
 
     def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> BadRecords | None:
@@ -105,13 +104,6 @@ def scatter_store(job: Job, path: Path, progress: Progress) -> ScatterReport:
     """Scatter the inputs of a job into a new store.
 
     On an error nothing of it can be seen.
-
-    Raises
-    ------
-    OutputExistsError
-        When the store exists.
-    RecshufError
-        When the inputs cannot be read, or the store cannot be written.
     """
     started = time.perf_counter()
     folder = StoreFolder(path)
@@ -177,13 +169,7 @@ def scatter_sets(
     stream: tuple[int, ...],
     progress: Progress,
 ) -> ScatteredSets:
-    """Write the records of some inputs to pile sets of a name, synced to disk.
-
-    Raises
-    ------
-    RecshufError
-        When the pass fails.
-    """
+    """Write the records of some inputs to pile sets of a name, synced to disk."""
     plan = plan_scatter(job, inputs, snapshot.pile_count)
     observer = choose_observer(inputs.source)
     sealed: list[int] = []
@@ -217,13 +203,7 @@ def run_scatter(
     progress: Progress,
     on_set: Callable[[int], None] | None = None,
 ) -> InputCounts:
-    """Fill the piles of new sets, and return the counts of all inputs.
-
-    Raises
-    ------
-    InputError
-        When an input cannot be read, or has changed.
-    """
+    """Fill the piles of new sets, and return the counts of all inputs."""
     progress.start("scatter", task.plan.record_count, task.plan.byte_count)
     try:
         counts = Scatter(task, store, observer, progress, ScatterCallbacks(on_set=on_set)).run()

@@ -64,13 +64,6 @@ def scatter_split(job: Job, path: Path, shares: Mapping[str, Fraction], progress
     """Scatter the inputs of a job into new stores, the folders in `path` with the names of the shares.
 
     They appear all at once. On an error nothing of them can be seen.
-
-    Raises
-    ------
-    OutputExistsError
-        When there is something at `path`.
-    RecshufError
-        When the inputs cannot be read, or the stores cannot be written.
     """
     started = time.perf_counter()
     if os.path.lexists(path):

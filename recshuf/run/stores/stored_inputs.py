@@ -96,11 +96,9 @@ class PileSource(Source):
         return 2 * int(self._piles.byte_counts.max(initial=0))
 
     def decoder(self) -> Decoder:
-        """See `Source`."""
         return self._stored.decoder()
 
     def field_adder(self, names: Sequence[str]) -> FieldAdder | None:
-        """See `Source`."""
         return self._stored.field_adder(names)
 
 
@@ -114,7 +112,6 @@ class _Region(Fragment):
         self._block_bytes = block_bytes
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """See `Fragment`."""
         records = self._piles.load([self._region])
         if records is not None:
             batch = records.batch.select(range(records.batch.num_columns - 1))

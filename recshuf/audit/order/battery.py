@@ -93,11 +93,6 @@ def run_battery(p: Order, file_sizes: Sequence[int], group: str = "file") -> lis
         Number of records in each input file, in the order of input indices; their sum is n.
     group
         What names and sentences call a file: ``label`` if files stand for groups of equal values.
-
-    Raises
-    ------
-    UsageError
-        When there are fewer than `MIN_RECORDS` records.
     """
     if p.size < MIN_RECORDS:
         raise UsageError(f"{p.size} records are too few to test their order: it takes {MIN_RECORDS}")

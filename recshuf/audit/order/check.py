@@ -97,13 +97,6 @@ def check_outputs(jobs: Sequence[Job], progress: Progress, id_column: str | None
         biases add up.
     id_column
         A column whose values identify records. None: the whole record does.
-
-    Raises
-    ------
-    UsageError
-        When there are too few records, or columns are missing.
-    InputError
-        When files cannot be read, have changed meanwhile, or cannot be compared.
     """
     started = time.perf_counter()
     # Written so that one matching is in memory at a time.
@@ -112,15 +105,7 @@ def check_outputs(jobs: Sequence[Job], progress: Progress, id_column: str | None
 
 
 def check_values(job: Job, progress: Progress, column: str) -> CheckReport:
-    """Test the order of a job's inputs by the values of a column.
-
-    Raises
-    ------
-    UsageError
-        When there are too few records, or no such column, or its values have no order.
-    InputError
-        When files cannot be read, or have changed meanwhile.
-    """
+    """Test the order of a job's inputs by the values of a column."""
     started = time.perf_counter()
     return score_values(sample_column(job, progress, column), column, started)
 
@@ -132,11 +117,6 @@ def score_matching(matching: Matching, started: float) -> CheckReport:
     ----------
     started
         When the check began, in seconds of `time.perf_counter`.
-
-    Raises
-    ------
-    UsageError
-        When there are too few records.
     """
     count = len(matching.order)
     if count < MIN_RECORDS and matching.missing and matching.extra:
@@ -175,13 +155,7 @@ def combine_reports(reports: Sequence[CheckReport], started: float) -> CheckRepo
 
 
 def score_values(sample: BottomKSample, column: str, started: float) -> CheckReport:
-    """Return the scores of the order of a column's values; `started` as for `score_matching`.
-
-    Raises
-    ------
-    UsageError
-        When there are too few values, or their type has no order, or all are equal.
-    """
+    """Return the scores of the order of a column's values; `started` as for `score_matching`."""
     values = order_by_value(sample.take().values, np.random.default_rng(SEED))
     if values.value_count == 1 and len(values.order) >= MIN_RECORDS:
         raise UsageError(

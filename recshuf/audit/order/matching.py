@@ -104,13 +104,7 @@ class BottomKSample:
                 self._raise_level(self.level + 1)
 
     def take(self, level: int = 0) -> SampledRecords:
-        """Return the records kept at the sample's level, or at a higher one, ordered by file and row.
-
-        Raises
-        ------
-        UsageError
-            When no record is kept, or the values are too large for one array.
-        """
+        """Return the records kept at the sample's level, or at a higher one, ordered by file and row."""
         self._raise_level(max(level, self.level))
         if not self.kept:
             raise UsageError("there are no records to check")
@@ -247,13 +241,7 @@ class ProvenanceReader:
         self._lock = threading.Lock()
 
     def read(self, table: pa.RecordBatch) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-        """Return the provenance of each record and a priority that is a hash of it, shape ``(n,)`` each.
-
-        Raises
-        ------
-        UsageError
-            When the columns are missing, or do not hold what a run writes.
-        """
+        """Return the provenance of each record and a priority that is a hash of it, shape ``(n,)`` each."""
         names, rows = _find_columns(table)
         encoded = names.dictionary_encode()
         files = [str(name) for name in encoded.dictionary.to_pylist()]
@@ -278,11 +266,6 @@ class ProvenanceReader:
             Provenance of the records, as `read` returns it.
         output
             The output's name for messages.
-
-        Raises
-        ------
-        InputError
-            When two records have the same provenance.
         """
         given = sample.take().values.to_numpy()
         names = sorted(self._codes)

@@ -47,13 +47,7 @@ MOST_LABELS = 1000
 
 
 def find_value(batch: pa.RecordBatch, path: str) -> pa.Array:
-    """Return the values of a column or of a field in it: ``meta.label``, ``meta/label``.
-
-    Raises
-    ------
-    UsageError
-        When there is no such column or field.
-    """
+    """Return the values of a column or of a field in it: ``meta.label``, ``meta/label``."""
     check_path(path, batch.schema)
     column, fields = split_path(path, batch.schema.names)
     values = batch.column(batch.schema.names.index(column))
@@ -78,11 +72,6 @@ def order_by_value(values: pa.Array, rng: np.random.Generator) -> ValueOrder:
     """Return the ranks of values; `rng` ranks equal values.
 
     If records are in a uniformly random order, the ranks are too, whatever the values.
-
-    Raises
-    ------
-    UsageError
-        When values of this type have no order.
     """
     codes = rank_densely(values)
     sizes = np.bincount(codes)
@@ -92,13 +81,7 @@ def order_by_value(values: pa.Array, rng: np.random.Generator) -> ValueOrder:
 
 
 def rank_densely(values: pa.Array | pa.ChunkedArray) -> NDArray[np.int64]:
-    """Return the dense rank of each value, from 0; nulls come last.
-
-    Raises
-    ------
-    UsageError
-        When values of this type have no order.
-    """
+    """Return the dense rank of each value, from 0; nulls come last."""
     try:
         ranks = pc.rank(_simplify(values), sort_keys="ascending", tiebreaker="dense")
     except (pa.ArrowNotImplementedError, pa.ArrowTypeError):
@@ -149,13 +132,6 @@ def match_output(job: Job, progress: Progress, id_column: str | None = None) -> 
         their columns of provenance.
     id_column
         A column whose values identify records. None: the whole record does.
-
-    Raises
-    ------
-    UsageError
-        When a column is missing, or whole records cannot be compared.
-    InputError
-        When two records have the same provenance, or files cannot be read, or have changed meanwhile.
     """
     _check_readable(job)
     if job.output is None:
@@ -196,17 +172,7 @@ def _match_by_provenance(job: Job, progress: Progress) -> Matching:
 
 
 def sample_column(job: Job, progress: Progress, column: str, sample_count: int = 1) -> BottomKSample:
-    """Return a sample of the values of a column of a job's inputs, one of `sample_count` that share the memory limit.
-
-    Raises
-    ------
-    UsageError
-        When there is no such column.
-    InputError
-        When files cannot be read, or have changed meanwhile.
-    MemoryLimitError
-        When too few of the values fit the limit to test their order.
-    """
+    """Return a sample of the values of a column of a job's inputs, one of `sample_count` that share the memory limit."""
     _check_readable(job)
     reader = open_tables(_read_only(job, column), progress)
     sample = BottomKSample.within(job.memory_bytes, sample_count)

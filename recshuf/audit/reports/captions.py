@@ -34,13 +34,7 @@ _LINE_SCALE = 1.4
 
 
 def load_pillow() -> Any:
-    """Return the module of Pillow's images.
-
-    Raises
-    ------
-    UsageError
-        When Pillow is not installed.
-    """
+    """Return the module of Pillow's images."""
     try:
         from PIL import Image
     except ImportError as error:

@@ -106,13 +106,7 @@ class Ramp:
     last: str = "last"
 
     def paint(self, values: Values) -> Colours:
-        """Return the colour of each value.
-
-        Raises
-        ------
-        UsageError
-            When a value is below 0 or above 1.
-        """
+        """Return the colour of each value."""
         if values.size and not (np.nanmin(values, initial=0) >= 0 and np.nanmax(values, initial=0) <= 1):
             raise UsageError("values for a picture must be fractions from 0 to 1")
         is_missing = np.isnan(values)
@@ -156,13 +150,7 @@ class Labels:
         self._colours[self._coloured] = LABEL_COLOURS[: frequent.size]
 
     def paint(self, values: Values) -> Colours:
-        """Return the colour of each code.
-
-        Raises
-        ------
-        UsageError
-            When a code has no name.
-        """
+        """Return the colour of each code."""
         codes = values.astype(np.int64)
         if codes.size and not 0 <= codes.min() <= codes.max() < len(self.names):
             raise UsageError(f"label codes for a picture must be from 0 to {len(self.names) - 1}")

@@ -78,11 +78,6 @@ def render_gallery(say: Callable[[str], object], count: int = COUNT) -> str:
     ----------
     say
         Called with the name of each method before it is drawn.
-
-    Raises
-    ------
-    UsageError
-        When Pillow or Jinja is not installed.
     """
     grids = []
     for name, method in METHODS.items():
@@ -103,13 +98,7 @@ def render_gallery(say: Callable[[str], object], count: int = COUNT) -> str:
 
 
 def draw_row(count: int = COUNT) -> bytes:
-    """Return the methods of `ROW` side by side, with their farthest scores, as a PNG.
-
-    Raises
-    ------
-    UsageError
-        When Pillow is not installed.
-    """
+    """Return the methods of `ROW` side by side, with their farthest scores, as a PNG."""
     panels = []
     for title, (name, settings) in ROW.items():
         drawn = _apply_method(METHODS[name], settings, count)

@@ -156,13 +156,7 @@ class Page:
 
 
 def render_page(page: Page) -> str:
-    """Return the page as HTML.
-
-    Raises
-    ------
-    UsageError
-        When Jinja is not installed.
-    """
+    """Return the page as HTML."""
     try:
         from jinja2 import Environment, PackageLoader
     except ImportError:
@@ -185,13 +179,7 @@ def show_deviations(z: float) -> str:
 
 
 def draw_panels(heading: str, panels: Sequence[Panel], key: Key) -> Pictures:
-    """Return panels as a part of a page.
-
-    Raises
-    ------
-    UsageError
-        When Pillow is not installed.
-    """
+    """Return panels as a part of a page."""
     caption = describe_panels(panels)
     shown = [panel.values[sample_rows(panel.values.size)] for panel in panels]
     pictures = tuple(
@@ -210,12 +198,6 @@ def draw_panels(heading: str, panels: Sequence[Panel], key: Key) -> Pictures:
 
 
 def draw_square(panel: Panel, key: Key, alt: str, side: int = SIDE) -> Picture:
-    """Return a panel as a picture; `alt` is its alternative text.
-
-    Raises
-    ------
-    UsageError
-        When Pillow is not installed.
-    """
+    """Return a panel as a picture; `alt` is its alternative text."""
     png = base64.b64encode(encode_png(paint_panel(panel, key, side))).decode()
     return Picture(png, panel.title, alt)

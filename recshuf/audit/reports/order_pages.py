@@ -59,13 +59,7 @@ def draw_matching(matching: Matching) -> list[Panel]:
 
 
 def draw_values(samples: Sequence[BottomKSample], column: str) -> tuple[list[Panel], Key]:
-    """Return a panel for each of one or two samples of a column's values, and the colours of all panels.
-
-    Raises
-    ------
-    UsageError
-        When values have no order, or the two samples have no type in common.
-    """
+    """Return a panel for each of one or two samples of a column's values, and the colours of all panels."""
     taken = [sample.take().values for sample in samples]
     try:
         both = pa.chunked_array([values.cast(taken[0].type) for values in taken])
@@ -82,25 +76,13 @@ def draw_values(samples: Sequence[BottomKSample], column: str) -> tuple[list[Pan
 
 
 def picture_matching(job: Job, progress: Progress, id_column: str | None, title: str) -> bytes:
-    """Return a PNG of the records of inputs and output, coloured by their positions in the inputs.
-
-    Raises
-    ------
-    RecshufError
-        As `recshuf.audit.order.sampling.match_output` does, and when Pillow is not installed.
-    """
+    """Return a PNG of the records of inputs and output, coloured by their positions in the inputs."""
     panels = draw_matching(match_output(job, progress, id_column))
     return encode_png(draw_picture(panels, Ramp(), title))
 
 
 def picture_values(jobs: Sequence[Job], progress: Progress, column: str, title: str) -> bytes:
-    """Return a PNG of the records of one or two jobs' inputs, coloured by the values of a column.
-
-    Raises
-    ------
-    RecshufError
-        As `recshuf.audit.order.sampling.sample_column` does; when values have no order, or Pillow is not installed.
-    """
+    """Return a PNG of the records of one or two jobs' inputs, coloured by the values of a column."""
     panels, key = draw_values([sample_column(job, progress, column, len(jobs)) for job in jobs], column)
     return encode_png(draw_picture(panels, key, title))
 
@@ -145,11 +127,6 @@ def report_check(
         The column to test the order by. None: outputs are matched with inputs. The page shows the first output.
     names
         Names of the data that are tested.
-
-    Raises
-    ------
-    RecshufError
-        As the check does, and when Jinja or Pillow is not installed.
     """
     found, pictures = _examine(jobs, progress, column, id_column)
     page = Page(
@@ -163,13 +140,7 @@ def report_check(
 
 
 def report_run(done: ShuffleReport, job: Job, progress: Progress) -> str:
-    """Return a page about a finished run; reads its files again unless they are standard input or output.
-
-    Raises
-    ------
-    RecshufError
-        When the files cannot be read, or Jinja or Pillow is not installed.
-    """
+    """Return a page about a finished run; reads its files again unless they are standard input or output."""
     parts: list[Part] = []
     notes: list[str] = []
     mood = "good"

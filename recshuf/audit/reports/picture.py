@@ -96,11 +96,6 @@ def paint_panel(panel: Panel, key: Key, side: int = SIDE) -> Pixels:
     """Return a square of `side` pixels with the records of a panel; blank without records.
 
     A cell of the curve is a pixel, or a square of pixels if there are few records. A record fills one or a few cells.
-
-    Raises
-    ------
-    UsageError
-        When `side` is not a power of two, or a value has no colour.
     """
     if side < 1 or side & side - 1:
         raise UsageError(f"the side of a panel must be a power of two, such as 256 or 512, not {side}")
@@ -146,11 +141,6 @@ def draw_picture(panels: Sequence[Panel], key: Key, title: str, side: int = SIDE
         At least one, from left to right.
     side
         Side of a panel in pixels, a power of two.
-
-    Raises
-    ------
-    UsageError
-        When a panel cannot be painted, there is none, or Pillow is not installed.
     """
     if not panels:
         raise UsageError("a picture needs at least one panel")
@@ -171,11 +161,6 @@ def encode_png(pixels: Pixels) -> bytes:
     """Return a picture as a PNG file, with a palette, a third of the size, if 256 colours are enough.
 
     The same pixels give the same bytes with the same release of Pillow.
-
-    Raises
-    ------
-    UsageError
-        When Pillow is not installed.
     """
     pillow = load_pillow()
     codes = pixels.astype(np.uint32) @ np.array([1 << 16, 1 << 8, 1], np.uint32)

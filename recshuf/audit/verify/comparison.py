@@ -213,11 +213,6 @@ def open_comparison(
         The job's inputs, if they are open already.
     as_tables
         Whether to decode both sets to tables even if they have one format.
-
-    Raises
-    ------
-    InputError
-        When a file cannot be opened, or there are no inputs.
     """
     stores = Stores(job.storage, job.memory_bytes, job.workers)
     given = given or _open_inputs(job, output, stores, progress)

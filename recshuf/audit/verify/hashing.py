@@ -58,11 +58,6 @@ def hash_rows(
         order of their names. False: hashes depend on types, and fields are hashed in the order of the schema.
     nan_as_null
         Whether NaN and infinities hash as nulls; only if `is_converted`.
-
-    Raises
-    ------
-    ConversionError
-        When values of a type cannot be compared.
     """
     hashes = np.empty((2, batch.num_rows), np.uint64)
     hasher = _Hasher(key, is_converted, nan_as_null)
@@ -103,13 +98,7 @@ class _Hasher:
         return combine(pairs, count, self._key, level * _DOMAINS_PER_LEVEL + _PARTS)
 
     def read(self, array: pa.Array, field: str, level: int) -> _Part:
-        """Return the words of an array that is nested `level` levels below the batch.
-
-        Raises
-        ------
-        ConversionError
-            When values of the type cannot be compared; the message names `field`.
-        """
+        """Return the words of an array that is nested `level` levels below the batch."""
         array = _unwrap(array)
         kind = array.type
         if pt.is_dictionary(kind):

@@ -138,13 +138,7 @@ class RecordSet:
         return sorted(compared, key=lambda index: places.get(names[index], len(places)))
 
     def decode(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> pa.RecordBatch:
-        """Return a native batch as a table.
-
-        Raises
-        ------
-        RecshufError
-            When a record cannot be decoded; the message names its file and line or row.
-        """
+        """Return a native batch as a table."""
         if self.decoder is None:
             raise RuntimeError("a record set without a decoder has no tables")
         try:
@@ -155,15 +149,7 @@ class RecordSet:
 
 
 def read_manifest(job: Job, output: str) -> Manifest | None:
-    """Return the manifest of an output; None where it has none.
-
-    Raises
-    ------
-    InputError
-        When there is one that cannot be read or understood.
-    UsageError
-        When its store cannot be asked.
-    """
+    """Return the manifest of an output; None where it has none."""
     is_object = is_url(output)
     name = f"the manifest of {output}" if is_object else str(manifest_path(Path(output)))
     try:
@@ -182,15 +168,7 @@ def read_manifest(job: Job, output: str) -> Manifest | None:
 def list_files(
     patterns: Sequence[str], name: str | None, stores: Stores, progress: Progress
 ) -> list[InputFile]:
-    """Return the files that patterns match; in a folder, only files of the format `name` if it is given.
-
-    Raises
-    ------
-    InputError
-        When a file is missing.
-    UsageError
-        When a path is a pipe or a device, or a pile store.
-    """
+    """Return the files that patterns match; in a folder, only files of the format `name` if it is given."""
     for pattern in patterns:
         if StoreFolder(Path(pattern)).is_store:
             raise UsageError(

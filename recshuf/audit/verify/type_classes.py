@@ -56,13 +56,7 @@ def sorted_fields(fields: list[pa.Field], *, by_name: bool) -> list[int]:
 
 
 def _name_class(kind: pa.DataType, field: str) -> str:
-    """Return the class, as messages name it, of a type that is no list, map or struct.
-
-    Raises
-    ------
-    ConversionError
-        When values of the type cannot be compared.
-    """
+    """Return the class, as messages name it, of a type that is no list, map or struct."""
     if pt.is_timestamp(kind):
         return "timestamp" if kind.tz is None else "timestamp with a zone"
     if pt.is_decimal(kind):

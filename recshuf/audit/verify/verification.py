@@ -123,13 +123,6 @@ def verify_job(job: Job, progress: Progress, given: RecordSet | None = None) -> 
     ----------
     given
         The job's inputs, if they are open already.
-
-    Raises
-    ------
-    InputError
-        When a file cannot be read, or has changed while it was read.
-    RecshufError
-        When the records cannot be compared.
     """
     started = time.perf_counter()
     if job.output is None or not job.inputs or "-" in (*job.inputs, job.output):

@@ -1,7 +1,4 @@
-"""Two record sets opened so that equal records hash alike, and the comparison of their schemas.
-
-Reading all records of a set.
-"""
+"""Two record sets opened so that equal records hash alike, the reading of each, and how their schemas differ."""
 
 from __future__ import annotations
 
@@ -65,13 +62,7 @@ _RECORD_COPIES = 8
 
 
 class RecordReader:
-    """Reads all records of a set in many threads, as often as asked.
-
-    Parameters
-    ----------
-    key
-        Key of the hashes, one for all sets that are compared.
-    """
+    """Reads all records of a set in many threads, as often as asked; sets that are compared have one key."""
 
     def __init__(self, record_set: RecordSet, key: HashKey, job: Job, progress: Progress) -> None:
         self.record_set = record_set
@@ -130,7 +121,7 @@ class RecordReader:
 
     def _read(self, verb: str, visit: VisitTable) -> None:
         source = self.record_set.source
-        total = sum_known([one.record_count for one in source.inputs])
+        total = sum_known([file.record_count for file in source.inputs])
         self._progress.start(f"{verb} {self.record_set.name}", total, None)
 
         def visit_parts(batch: pa.RecordBatch, ranges: list[RowRange]) -> None:
@@ -145,8 +136,8 @@ class RecordReader:
 
 def _average_record(inputs: Sequence[InputSummary]) -> int:
     """Return the bytes of a record on average; 0 if they are not known."""
-    records = sum_known([one.record_count for one in inputs])
-    native_bytes = sum_known([one.native_bytes for one in inputs])
+    records = sum_known([file.record_count for file in inputs])
+    native_bytes = sum_known([file.native_bytes for file in inputs])
     return native_bytes // records if records and native_bytes else 0
 
 
@@ -167,18 +158,18 @@ class Comparison:
         """Return how the schemas differ so that records cannot be compared; None if they can."""
         if self.output is None:
             return None
-        given, made = self.inputs.record_set, self.output.record_set
-        if given.decoder is not None:
+        inputs, output = self.inputs.record_set, self.output.record_set
+        if inputs.decoder is not None:
             before, after = self.inputs.infer_schema(), self.output.infer_schema()
             if before is None or after is None:
-                raise RuntimeError("one record set has a decoder, and the other has none")
-            after = made.list_compared(after)
-            difference = find_difference(before, after, is_text="text" in (given.format, made.format))
+                raise RuntimeError("only one of the record sets has a decoder")
+            after = output.list_compared(after)
+            difference = find_difference(before, after, is_text="text" in (inputs.format, output.format))
         else:
-            headers = [getattr(one.source.layout, "header", b"") for one in (given, made)]
+            headers = [getattr(each.source.layout, "header", b"") for each in (inputs, output)]
             if all(headers) and headers[0] != headers[1]:
                 return "the header lines differ"
-            before, after = given.source.schema, made.list_compared(made.source.schema)
+            before, after = inputs.source.schema, output.list_compared(output.source.schema)
             difference = find_exact_difference(before, after)
         if difference and FILE_COLUMN in after.names and FILE_COLUMN not in before.names:
             return f"{difference}; if a run added it, give --provenance"
@@ -198,79 +189,64 @@ class Comparison:
 
 def open_comparison(
     job: Job,
-    output: str,
+    path: str,
     manifest: Manifest | None,
     progress: Progress,
-    given: RecordSet | None = None,
+    inputs: RecordSet | None = None,
     *,
     as_tables: bool = False,
 ) -> Comparison:
-    """Open the inputs of a job and an output.
-
-    Parameters
-    ----------
-    given
-        The job's inputs, if they are open already.
-    as_tables
-        Whether to decode both sets to tables even if they have one format.
-    """
+    """Open an output and the inputs of a job, unless these are open; `as_tables` decodes both even if of one format."""
     stores = Stores(job.storage, job.memory_bytes, job.workers)
-    given = given or _open_inputs(job, output, stores, progress)
-    given_format, key = given.format, HashKey()
-    files = _list_output(output, manifest, job.options["to"], stores, progress)
-    made_format = job.options["to"] or (manifest.to if manifest else None) or detect_format(files)
-    decodes = as_tables or made_format != given_format
-    given.decoder = given.source.decoder() if decodes else None
-    given.nan_as_null = job.options["nan_as_null"]
-    if given.nan_as_null and (given_format == made_format or made_format != "jsonl"):
+    inputs = inputs or _open_inputs(job, stores, progress, path)
+    source, key = inputs.source, HashKey()
+    files = _list_output(path, manifest, job.options["to"], stores, progress)
+    to = job.options["to"] or (manifest.to if manifest else None) or detect_format(files)
+    is_same, nan_as_null = to == inputs.format, job.options["nan_as_null"]
+    if nan_as_null and (is_same or to != "jsonl"):
         raise UsageError("--nan-as-null: for a conversion to jsonl only; leave it out")
-    inputs = RecordReader(given, key, job, progress)
+    decodes = as_tables or not is_same
+    inputs.decoder, inputs.nan_as_null = source.decoder() if decodes else None, nan_as_null
+    reader = RecordReader(inputs, key, job, progress)
     if not files:
-        return Comparison(inputs, None)
+        return Comparison(reader, None)
     added = (FILE_COLUMN, ROW_COLUMN) if job.options["provenance"] else manifest.added if manifest else ()
-    schema = _add_fields(inputs.infer_schema(), added)
+    schema = reader.infer_schema()
+    if schema is not None and added:
+        schema = pa.schema([*schema, *map(pa.field, added, (pa.large_string(), pa.int64()))])
     # What was found in the inputs holds for an output of their format, which may show too few records to find it.
-    found = given.source.options if made_format == given_format else None
-    read = options_of_output(found or job.read, given_format, made_format, schema)
-    made = open_record_set("output", files, made_format, read)
-    made.added = added
-    if (given.source.options or job.read).datasets:
-        made.order = tuple(given.source.schema.names)  # the datasets of a file have no order
+    read = (source.options if is_same else None) or job.read
+    output = open_record_set("output", files, to, options_of_output(read, inputs.format, to, schema))
+    output.added = added
+    if (source.options or job.read).datasets:
+        output.order = tuple(source.schema.names)  # the datasets of a file have no order
     # A difference of types alone, which the format of the output forces, leaves the values to compare.
-    if given.is_from_program and find_exact_difference(
-        given.source.schema, made.list_compared(made.source.schema)
+    if inputs.is_from_program and find_exact_difference(
+        source.schema, output.list_compared(output.source.schema)
     ):
-        given.decoder, decodes = given.source.decoder(), True
-    made.decoder = made.source.decoder() if decodes else None
-    return Comparison(inputs, RecordReader(made, key, job, progress))
+        inputs.decoder, decodes = source.decoder(), True
+    output.decoder = output.source.decoder() if decodes else None
+    return Comparison(reader, RecordReader(output, key, job, progress))
 
 
-def _open_inputs(job: Job, output: str, stores: Stores, progress: Progress) -> RecordSet:
-    listed = list_files(job.inputs, job.options["format"], stores, progress)
-    files = leave_out_output(listed, job.inputs, output)
-    if not files:
-        raise InputError(job.inputs[0], "holds no file beside those of the output")
+def _open_inputs(job: Job, stores: Stores, progress: Progress, output: str | None = None) -> RecordSet:
+    """Open the inputs of a job, without an output that lies among them."""
+    files = list_files(job.inputs, job.options["format"], stores, progress)
+    if output is not None:
+        files = leave_out_output(files, job.inputs, output)
+        if not files:
+            raise InputError(job.inputs[0], "holds no file beside those of the output")
     name = job.options["format"] or detect_format(files)
     return open_record_set("inputs", files, name, options_of_inputs(job.read, name))
 
 
-def _add_fields(schema: pa.Schema | None, added: tuple[str, ...]) -> pa.Schema | None:
-    """Return a schema with the columns of provenance."""
-    if schema is None or not added:
-        return schema
-    kinds = (pa.large_string(), pa.int64())
-    return pa.schema([*schema, *map(pa.field, added, kinds)])
-
-
 def open_tables(job: Job, progress: Progress, wanted: tuple[str, ...] = ()) -> RecordReader:
     """Open the inputs of a job as tables and infer their schema; columns other than those `wanted` may be missing."""
-    stores = Stores(job.storage, job.memory_bytes, job.workers)
-    files = list_files(job.inputs, job.options["format"], stores, progress)
-    name = job.options["format"] or detect_format(files)
-    read = options_of_inputs(job.read, name)
-    record_set = open_record_set("inputs", files, name, read)
+    record_set = _open_inputs(job, Stores(job.storage, job.memory_bytes, job.workers), progress)
+    name = record_set.format
     if wanted and name == "parquet" and {*wanted} <= {*record_set.source.schema.names}:
-        record_set = open_record_set("inputs", files, name, replace(read, columns=wanted))
+        read = replace(options_of_inputs(job.read, name), columns=wanted)
+        record_set = open_record_set("inputs", record_set.files, name, read)
     record_set.decoder = record_set.source.decoder()
     reader = RecordReader(record_set, HashKey(), job, progress)
     reader.infer_schema()

@@ -17,6 +17,7 @@ from recshuf.audit.verify.type_classes import is_bytes, sorted_fields
 from recshuf.audit.verify.word_hashing import HASH_BYTES, ByteStrings, HashKey, add_nulls, combine, hash_bytes
 from recshuf.errors import ConversionError
 from recshuf.records.arrays import is_any_list, is_list_view, unpack_bits, view_bytes, view_offsets
+from recshuf.records.conforming import conform, with_value_field
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -79,13 +80,7 @@ def _count_piece_rows(batch: pa.RecordBatch) -> int:
 
 
 class _Hasher:
-    """Reads arrays of any type as words.
-
-    Parameters
-    ----------
-    is_converted, nan_as_null
-        As for `hash_rows`.
-    """
+    """Reads arrays of any type as words; options as for `hash_rows`."""
 
     def __init__(self, key: HashKey, is_converted: bool, nan_as_null: bool) -> None:
         self._key = key
@@ -98,7 +93,7 @@ class _Hasher:
         return combine(pairs, count, self._key, level * _DOMAINS_PER_LEVEL + _PARTS)
 
     def read(self, array: pa.Array, field: str, level: int) -> _Part:
-        """Return the words of an array that is nested `level` levels below the batch."""
+        """Return the words of an array that is nested `level` levels below the batch; errors name `field`."""
         array = _unwrap(array)
         kind = array.type
         if pt.is_dictionary(kind):
@@ -126,10 +121,10 @@ class _Hasher:
         return _Part(tuple(words[index] for words in values.words), nulls if nulls.any() else None)
 
     def _read_bytes(self, array: pa.Array, level: int) -> NDArray[np.uint64]:
-        starts, ends = _find_bounds(array, array.type.byte_width if _is_fixed(array.type) else None)
-        data = array.buffers()[1 if _is_fixed(array.type) else 2]
-        content = np.frombuffer(b"" if data is None else data, np.uint8)
-        return hash_bytes(ByteStrings(content, starts, ends - starts), self._key, level * _DOMAINS_PER_LEVEL)
+        edges = _find_edges(array)
+        content = np.frombuffer(array.buffers()[-1] or b"", np.uint8)
+        strings = ByteStrings(content, edges[:-1], np.diff(edges))
+        return hash_bytes(strings, self._key, level * _DOMAINS_PER_LEVEL)
 
     def _read_struct(self, array: pa.StructArray, field: str, level: int) -> NDArray[np.uint64]:
         fields = list(array.type)
@@ -138,28 +133,30 @@ class _Hasher:
         return self.join(parts, len(array), level)
 
     def _read_map(self, array: pa.MapArray, field: str, level: int) -> NDArray[np.uint64]:
-        starts, ends = _find_bounds(array, None)
-        first, stop = _span(starts, ends)
+        edges = _find_edges(array)
+        count = int(edges[-1] - edges[0])
         parts = [
-            self.read(values.slice(first, stop - first), f"{field}.{name}", level + 2)
+            self.read(values.slice(edges[0], count), f"{field}.{name}", level + 2)
             for name, values in (("key", array.keys), ("value", array.items))
         ]
-        entries = _Part(tuple(self.join(parts, stop - first, level + 1)))
-        return self._join_items(entries, starts - first, ends - first, level)
+        entries = _Part(tuple(self.join(parts, count, level + 1)))
+        return self._join_items(entries, edges - edges[0], level)
 
     def _read_list(self, array: pa.Array, field: str, level: int) -> NDArray[np.uint64]:
-        size = array.type.list_size if pt.is_fixed_size_list(array.type) else None
-        starts, ends = _find_bounds(array, size)
-        first, stop = _span(starts, ends)
-        values = array.values.slice(first, stop - first)
+        edges = _find_edges(array)
+        values = array.values.slice(edges[0], edges[-1] - edges[0])
         items = None if self._is_converted else _read_raw(values)
         items = items or self.read(values, f"{field}[]", level + 1)
-        return self._join_items(items, starts - first, ends - first, level)
+        return self._join_items(items, edges - edges[0], level)
 
-    def _join_items(
-        self, items: _Part, starts: NDArray[np.int64], ends: NDArray[np.int64], level: int
-    ) -> NDArray[np.uint64]:
-        """Return the hashes of lists: the words of a list's items are hashed as one byte string."""
+    def _join_items(self, items: _Part, edges: NDArray[np.int64], level: int) -> NDArray[np.uint64]:
+        """Return the hashes of n lists: the words of a list's items are hashed as one byte string.
+
+        Parameters
+        ----------
+        edges
+            Where each list begins in `items` and the last one ends, shape ``(n + 1,)``.
+        """
         words = items.words[0] if len(items.words) == 1 else self._shorten(items, level)
         if items.nulls is not None:
             words = words.copy()
@@ -167,9 +164,10 @@ class _Hasher:
         data = np.ascontiguousarray(words).reshape(-1).view(np.uint8)
         width = words.itemsize * (1 if words.ndim == 1 else words.shape[1])
         domain = level * _DOMAINS_PER_LEVEL
-        hashes = hash_bytes(ByteStrings(data, starts * width, (ends - starts) * width), self._key, domain)
-        if items.nulls is not None:
-            self._add_nulls(hashes, items.nulls, starts, ends, domain + _HOLES)
+        hashes = hash_bytes(ByteStrings(data, edges[:-1] * width, np.diff(edges) * width), self._key, domain)
+        if items.nulls is not None and (holes := np.flatnonzero(items.nulls)).size:
+            owners = np.searchsorted(edges[1:], holes, side="right")
+            add_nulls(hashes, owners, holes - edges[owners], self._key, domain + _HOLES)
         return hashes
 
     def _shorten(self, items: _Part, level: int) -> NDArray[np.uint64]:
@@ -177,21 +175,6 @@ class _Hasher:
         if len(items.words) * 8 == HASH_BYTES:
             return np.stack(items.words, axis=1)
         return self.join([_Part(items.words)], len(items.words[0]), level + 1).T
-
-    def _add_nulls(
-        self,
-        hashes: NDArray[np.uint64],
-        nulls: NDArray[np.bool_],
-        starts: NDArray[np.int64],
-        ends: NDArray[np.int64],
-        domain: int,
-    ) -> None:
-        holes = np.flatnonzero(nulls)
-        owners = np.searchsorted(ends, holes, side="right")
-        inside = holes >= starts[np.minimum(owners, len(starts) - 1)]
-        owners, holes = owners[inside], holes[inside]
-        if len(owners):
-            add_nulls(hashes, owners, holes - starts[owners], self._key, domain)
 
 
 def _with_nulls(array: pa.Array, words: Iterable[NDArray[Any]]) -> _Part:
@@ -226,44 +209,17 @@ def _unwrap(array: pa.Array) -> pa.Array:
     if str(kind) in ("string_view", "binary_view"):
         return array.cast(pa.large_binary())
     if is_list_view(kind):
-        return _list_view_as_list(array)
+        return conform(array, with_value_field(kind, kind.value_field))
     return array
 
 
-def _list_view_as_list(array: pa.Array) -> pa.Array:
-    """Return the same lists with offsets; `cast` of pyarrow 26 gives wrong ones if the last list is null."""
-    nulls = array.is_null().to_numpy(zero_copy_only=False)
-    sizes = np.where(nulls, 0, array.sizes.to_numpy(zero_copy_only=False)).astype(np.int64)
-    starts = array.offsets.to_numpy(zero_copy_only=False)[: len(array)].astype(np.int64)
-    edges = np.concatenate(([0], np.cumsum(sizes)))
-    index = np.arange(edges[-1]) + np.repeat(starts - edges[:-1], sizes)
-    return pa.LargeListArray.from_arrays(edges, array.values.take(pa.array(index)), mask=pa.array(nulls))
-
-
-def _is_fixed(kind: pa.DataType) -> bool:
-    return bool(pt.is_fixed_size_binary(kind))
-
-
-def _find_bounds(array: pa.Array, width: int | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the start and end of each value in the child array or data buffer, ascending.
-
-    Parameters
-    ----------
-    width
-        Items per value if all values have equally many, else None.
-    """
-    count = len(array)
-    if width is not None:
-        edges = np.arange(array.offset, array.offset + count + 1, dtype=np.int64) * width
-    elif not count:
-        edges = np.zeros(1, np.int64)
-    else:
-        edges = view_offsets(array).astype(np.int64)
-    return edges[:-1], edges[1:]
-
-
-def _span(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> tuple[int, int]:
-    return (int(starts[0]), int(ends[-1])) if len(starts) else (0, 0)
+def _find_edges(array: pa.Array) -> NDArray[np.int64]:
+    """Return where each value begins in the child array or data buffer and the last one ends, shape ``(n + 1,)``."""
+    kind = array.type
+    if not (pt.is_fixed_size_list(kind) or pt.is_fixed_size_binary(kind)):
+        return view_offsets(array).astype(np.int64)
+    width = int(kind.list_size if pt.is_fixed_size_list(kind) else kind.byte_width)
+    return np.arange(array.offset, array.offset + len(array) + 1, dtype=np.int64) * width
 
 
 def _read_scalars(array: pa.Array, field: str) -> Sequence[NDArray[np.uint64]]:

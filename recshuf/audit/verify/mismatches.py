@@ -6,7 +6,7 @@ The hashes of inputs and output are scattered to piles by their first half. In a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -45,13 +45,7 @@ _MOST_PILES = 4096
 
 
 class Tally:
-    """Counts and sums (mod 2^64) of hashes in each bucket: equal for equal multisets of records.
-
-    Parameters
-    ----------
-    file_count
-        Number of files in the record set.
-    """
+    """Counts and sums (mod 2^64) of hashes in each bucket: equal for equal multisets of records."""
 
     def __init__(self, file_count: int) -> None:
         self.records = [0] * file_count
@@ -91,7 +85,6 @@ def _sum_by_bucket(values: NDArray[np.uint64], buckets: NDArray[np.intp]) -> NDA
 
 
 def _find_buckets(hashes: NDArray[np.uint64]) -> NDArray[np.intp]:
-    """Return the bucket of each hash."""
     return (hashes[:, 0] >> np.uint64(52)).astype(np.intp)
 
 
@@ -108,7 +101,7 @@ class Mismatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Mismatches:
     """The records that differ."""
 
     missing: int = 0
@@ -119,10 +112,10 @@ class Found:
     """The first few by file and row."""
     first_extra: tuple[Mismatch, ...] = ()
 
-    def without_missing(self, count: int) -> Found:
+    def without_missing(self, count: int) -> Mismatches:
         """Return what differs if `count` records, whichever they are, are meant to be missing."""
         surplus = max(0, count - self.missing)
-        return Found(max(0, self.missing - count), self.extra + surplus, (), self.first_extra)
+        return Mismatches(max(0, self.missing - count), self.extra + surplus, (), self.first_extra)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,18 +167,12 @@ class Search:
         counts = np.full(len(rows), 1 if set_index == INPUTS else -1)
         entries, starts = _Entries(hashes[rows, 0], hashes[rows, 1], location, counts).sort()
         # Equal records of a batch are kept as one with its count: a million of them take no more than one.
-        self._keep(
-            replace(entries.take(starts), count=np.add.reduceat(entries.count, starts)), set_index, file
-        )
-
-    def _keep(self, entries: _Entries, set_index: int, file: int) -> None:
-        columns = [
-            wrap_values(array, pa.binary(8)) for array in (entries.second, entries.location, entries.count)
-        ]
+        firsts, counts = entries.take(starts), np.add.reduceat(entries.count, starts)
+        columns = [wrap_values(array, pa.binary(8)) for array in (firsts.second, firsts.location, counts)]
         batch = pa.RecordBatch.from_arrays(columns, schema=self._store.codec.schema)
-        self._store.add(0, Origin(file, set_index), Records(entries.first, batch))
+        self._store.add(0, Origin(file, set_index), Records(firsts.first, batch))
 
-    def run(self) -> Found:
+    def run(self) -> Mismatches:
         """Return the records that differ."""
         totals = [0, 0]
         named: list[list[Mismatch]] = [[], []]
@@ -201,7 +188,7 @@ class Search:
                 totals[set_index] += int(surplus[groups].sum())
                 locations = _find_first(entries, starts, set_index)[groups]
                 named[set_index] = _keep_first(named[set_index], locations, surplus[groups])
-        return Found(totals[INPUTS], totals[OUTPUT], tuple(named[INPUTS]), tuple(named[OUTPUT]))
+        return Mismatches(totals[INPUTS], totals[OUTPUT], tuple(named[INPUTS]), tuple(named[OUTPUT]))
 
     def close(self) -> None:
         """Free memory and disk. Idempotent."""
@@ -224,8 +211,7 @@ def _find_first(entries: _Entries, starts: NDArray[np.intp], set_index: int) -> 
 def _keep_first(
     known: Sequence[Mismatch], locations: NDArray[np.uint64], copies: NDArray[np.int64]
 ) -> list[Mismatch]:
-    """Return the first `_MOST_NAMED` of the mismatches known and found."""
     first = np.argsort(locations)[:_MOST_NAMED]
     columns = (*unpack_provenance(locations[first] & _BELOW_SET), copies[first])
-    found = map(Mismatch, *(column.tolist() for column in columns))
-    return sorted([*known, *found], key=lambda one: (one.file, one.row))[:_MOST_NAMED]
+    mismatches = [*known, *map(Mismatch, *(column.tolist() for column in columns))]
+    return sorted(mismatches, key=lambda mismatch: (mismatch.file, mismatch.row))[:_MOST_NAMED]

@@ -1,11 +1,4 @@
-"""A set of records, the inputs or the output: its files, how they are read, and the hash of each record.
-
-How verify and check divide the memory limit.
-
-While records are read, 60 % are for reading: batches, their decoding and hashing. 25 % are for what is kept of them: a
-sample's values, or hashes of records that may differ; two samples have 20 % each. Reading gives its share back before
-samples are matched and tested, or piles of hashes are compared.
-"""
+"""A set of records, the inputs or the output: its files, how they are read, and the hash of each record."""
 
 from __future__ import annotations
 
@@ -41,12 +34,17 @@ if TYPE_CHECKING:
 
 
 READING_SHARE = 0.6
+"""Share of a memory limit for reading: batches, their decoding and hashing."""
 _RECORD_BYTES = 128
 """Memory of matching and testing a record, without its value."""
+_BLOCK_BYTES = 1 << 20
 
 
 class MemoryBudget(NamedTuple):
-    """Shares of a memory limit beside that of reading."""
+    """Shares of a memory limit for what is kept of records: a sample, two samples, or hashes of those that may differ.
+
+    Reading gives its share back before samples are matched and tested, or piles of hashes are compared.
+    """
 
     sample_records: int
     """Most records of a sample."""
@@ -65,15 +63,12 @@ def divide_memory(memory_bytes: int, sample_count: int = 1) -> MemoryBudget:
     return MemoryBudget(memory_bytes // _RECORD_BYTES, sample_bytes, kept_bytes, memory_bytes // 32)
 
 
-_BLOCK_BYTES = 1 << 20
-
-
 @dataclass(slots=True)
 class RecordSet:
     """The inputs, or the output."""
 
     name: str
-    """``inputs`` or ``output``, for progress."""
+    """As progress names it."""
     format: str
     source: Source
     files: list[InputFile]
@@ -91,7 +86,7 @@ class RecordSet:
     @property
     def names(self) -> list[str]:
         """The files' names for messages."""
-        return [one.name for one in self.source.inputs]
+        return [file.name for file in self.source.inputs]
 
     def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> None:
         """Let the decoder infer types from a native batch."""
@@ -168,7 +163,7 @@ def read_manifest(job: Job, output: str) -> Manifest | None:
 def list_files(
     patterns: Sequence[str], name: str | None, stores: Stores, progress: Progress
 ) -> list[InputFile]:
-    """Return the files that patterns match; in a folder, only files of the format `name` if it is given."""
+    """Return the files that patterns match; in a folder, only those of the format `name`, unless it is None."""
     for pattern in patterns:
         if StoreFolder(Path(pattern)).is_store:
             raise UsageError(
@@ -177,16 +172,11 @@ def list_files(
             )
     files = InputLister(NameRules(name), progress.warn, stores).list_all(patterns)
     for file in files:
-        _check_regular(file)
+        if file.stamp is None:  # a pipe or a device, which opening might block
+            raise UsageError(
+                f"{file.name}: verify reads files, some of them twice, and this is none; give a file"
+            )
     return files
-
-
-def _check_regular(file: InputFile) -> None:
-    """Refuse pipes and devices, which cannot be read twice, before opening one blocks."""
-    if file.stamp is None:
-        raise UsageError(
-            f"{file.name}: verify reads files, some of them twice, and this is none; give a file"
-        )
 
 
 def open_record_set(name: str, files: list[InputFile], format_name: str, read: ReadOptions) -> RecordSet:
@@ -199,17 +189,9 @@ def options_of_inputs(read: ReadOptions, format_name: str) -> ReadOptions:
     return read if format_name == "text" else replace(read, separator=b"\n")
 
 
-def options_of_output(read: ReadOptions, given: str, to: str, schema: pa.Schema | None) -> ReadOptions:
-    """Return the read options of an output, given those of its inputs.
-
-    Parameters
-    ----------
-    given, to
-        Formats of inputs and output.
-    schema
-        Schema of the inputs as tables. None if both have one format.
-    """
-    is_same = given == to
+def options_of_output(read: ReadOptions, format_name: str, to: str, schema: pa.Schema | None) -> ReadOptions:
+    """Return the read options of an output by those of its inputs, which have a schema if they are read as tables."""
+    is_same = format_name == to
     # A short shard does not show which datasets are of the record.
     keeps_others = is_same and read.keeps_others
     return replace(

@@ -56,17 +56,17 @@ def sorted_fields(fields: list[pa.Field], *, by_name: bool) -> list[int]:
 
 
 def _name_class(kind: pa.DataType, field: str) -> str:
-    """Return the class, as messages name it, of a type that is no list, map or struct."""
+    """Return the class of a type that is no list, map or struct; errors name `field`."""
     if pt.is_timestamp(kind):
         return "timestamp" if kind.tz is None else "timestamp with a zone"
     if pt.is_decimal(kind):
         return f"decimal of scale {kind.scale}"
     if is_bytes(kind):
         return "bytes"
-    found = next((name for name, accepts in _CLASSES if accepts(kind)), None)
-    if found is None:
+    name = next((name for name, accepts in _CLASSES if accepts(kind)), None)
+    if name is None:
         raise ConversionError(field, f"values of type {kind} cannot be compared")
-    return found
+    return name
 
 
 def find_exact_difference(left: pa.Schema, right: pa.Schema) -> str | None:
@@ -131,11 +131,11 @@ def _compare_fields(left: list[pa.Field], right: list[pa.Field], parent: str) ->
         if alone:
             return f"field {parent + min(alone)!r} is in the {where} only"
     pairs = zip(sorted_fields(left, by_name=True), sorted_fields(right, by_name=True), strict=True)
-    found = (
+    differences = (
         _compare_types(left[ours].type, right[theirs].type, parent + left[ours].name)
         for ours, theirs in pairs
     )
-    return next((difference for difference in found if difference), None)
+    return next(filter(None, differences), None)
 
 
 def _compare_types(left: pa.DataType, right: pa.DataType, path: str) -> str | None:
@@ -147,8 +147,7 @@ def _compare_types(left: pa.DataType, right: pa.DataType, path: str) -> str | No
     items = [_item_types(kind) for kind in (left, right)]
     if items[0] and items[1] and len(items[0]) == len(items[1]):
         pairs = zip(*items, strict=True)
-        found = (_compare_types(ours, theirs, f"{path}[]") for ours, theirs in pairs)
-        return next((difference for difference in found if difference), None)
+        return next(filter(None, (_compare_types(ours, theirs, f"{path}[]") for ours, theirs in pairs)), None)
     nested = pt.is_nested(left) or pt.is_nested(right)
     if nested or _name_class(left, path) != _name_class(right, path):
         return f"field {path!r} is {left} in the inputs and {right} in the output"

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from recshuf.audit.verify.comparison import open_comparison
-from recshuf.audit.verify.mismatches import INPUTS, OUTPUT, Found, Search, Tally
+from recshuf.audit.verify.mismatches import INPUTS, OUTPUT, Mismatches, Search, Tally
 from recshuf.audit.verify.record_sets import read_manifest
 from recshuf.errors import UsageError
 from recshuf.job.report import DownloadReport, FileReport
@@ -113,55 +113,55 @@ class VerifyReport:
         return {"equal": self.is_equal} | asdict(self)
 
 
-def verify_job(job: Job, progress: Progress, given: RecordSet | None = None) -> VerifyReport:
+def verify_job(job: Job, progress: Progress, inputs: RecordSet | None = None) -> VerifyReport:
     """Compare the records of a job's output with those of its inputs, in whatever order and shards.
 
     Every file is read once, and once more if records differ. JSONL inputs of a conversion without a schema are read
-    once more to infer it.
-
-    Parameters
-    ----------
-    given
-        The job's inputs, if they are open already.
+    once more to infer it. `inputs` are those of the job if they are open already.
     """
     started = time.perf_counter()
     if job.output is None or not job.inputs or "-" in (*job.inputs, job.output):
         raise UsageError("verify reads its files more than once; name files as inputs and output, and no -")
     manifest = read_manifest(job, job.output)
-    comparison = open_comparison(job, job.output, manifest, progress, given)
-    given, made = comparison.inputs.record_set, comparison.output.record_set if comparison.output else None
+    comparison = open_comparison(job, job.output, manifest, progress, inputs)
+    inputs, output = comparison.inputs.record_set, comparison.output.record_set if comparison.output else None
     differences = manifest.compare_files() if manifest else []
-    if manifest and made:
-        differences += manifest.compare_format(made.format)
-    before, after, found = Tally(len(given.files)), Tally(len(made.files) if made else 0), Found()
+    if manifest and output:
+        differences += manifest.compare_format(output.format)
+    before, after, mismatches = (
+        Tally(len(inputs.files)),
+        Tally(len(output.files) if output else 0),
+        Mismatches(),
+    )
     differences += comparison.compare_repeated()
     schema_difference = comparison.compare_schemas()
     if schema_difference:
         differences.append(f"schemas: {schema_difference}")
     else:
         before, after = _count(comparison.inputs), _count(comparison.output)
-        found = _find_differing(comparison, before, after, job)
+        mismatches = _find_mismatches(comparison, before, after, job)
         if manifest:
-            names = made.names if made else []
+            names = output.names if output else []
             differences += manifest.compare_counts(names, after.records, sum(before.records))
-    if found.missing and not manifest:
+    if mismatches.missing and not manifest:
         differences += _suggest_folder(job.output)
-        differences += _suggest_provenance(made, job) if found.missing == sum(before.records) else []
+        if output and mismatches.missing == sum(before.records):
+            differences += _suggest_provenance(output, job)
     files = [file for reader in comparison.readers for file in reader.record_set.files]
     check_unchanged(files)
     return VerifyReport(
-        format=given.format,
-        to=made.format if made else given.format,
+        format=inputs.format,
+        to=output.format if output else inputs.format,
         are_compared=not schema_difference,
         records=sum(before.records),
         records_written=sum(after.records),
-        missing=found.missing,
-        extra=found.extra,
-        missing_places=_name_records(given, found.first_missing),
-        extra_places=_name_records(made, found.first_extra) if made else (),
+        missing=mismatches.missing,
+        extra=mismatches.extra,
+        missing_places=_name_records(inputs, mismatches.first_missing),
+        extra_places=_name_records(output, mismatches.first_extra) if output else (),
         differences=tuple(differences),
-        inputs=_report_files(given, before),
-        shards=_report_files(made, after) if made else (),
+        inputs=_report_files(inputs, before),
+        shards=_report_files(output, after) if output else (),
         seconds=time.perf_counter() - started,
         downloads=DownloadReport.of(list_requests(files)),
     )
@@ -184,26 +184,21 @@ def _count(reader: RecordReader | None) -> Tally:
     return tally
 
 
-def _find_differing(comparison: Comparison, before: Tally, after: Tally, job: Job) -> Found:
-    """Return which records differ from those that the output should hold."""
-    found = _search_differing(comparison, before, after, job)
-    if job.options["head_count"] is None:
-        return found
-    total = sum(before.records)
-    return found.without_missing(total - min(total, job.options["head_count"]))
-
-
-def _search_differing(comparison: Comparison, before: Tally, after: Tally, job: Job) -> Found:
-    """Return which records only one of both holds; reads the files once more only if there are any."""
+def _find_mismatches(comparison: Comparison, before: Tally, after: Tally, job: Job) -> Mismatches:
+    """Return which records the output lacks or should not hold; reads the files once more only if there are any."""
+    mismatches = Mismatches()
     differing = before.find_differing(after)
-    if not differing.any():
-        return Found()
-    expected = sum(int(tally.counts[differing].sum()) for tally in (before, after))
-    scratch = Scratch(choose_temp_dir(job.temp_dir))
-    with closing(scratch), closing(Search(differing, expected, scratch, job.memory_bytes)) as search:
-        for set_index, reader in zip((INPUTS, OUTPUT), comparison.readers, strict=False):
-            reader.read_hashes("search", partial(search.add, set_index))
-        return search.run()
+    if differing.any():
+        expected = sum(int(tally.counts[differing].sum()) for tally in (before, after))
+        scratch = Scratch(choose_temp_dir(job.temp_dir))
+        with closing(scratch), closing(Search(differing, expected, scratch, job.memory_bytes)) as search:
+            for set_index, reader in zip((INPUTS, OUTPUT), comparison.readers, strict=False):
+                reader.read_hashes("search", partial(search.add, set_index))
+            mismatches = search.run()
+    head_count = job.options["head_count"]
+    if head_count is None:
+        return mismatches
+    return mismatches.without_missing(max(0, sum(before.records) - head_count))
 
 
 def _suggest_folder(output: str) -> list[str]:
@@ -223,22 +218,19 @@ def _suggest_folder(output: str) -> list[str]:
     ]
 
 
-def _suggest_provenance(made: RecordSet | None, job: Job) -> list[str]:
+def _suggest_provenance(output: RecordSet, job: Job) -> list[str]:
     """Return a sentence if an output seems to have the columns of a run with provenance."""
-    if (
-        made is None
-        or job.options["provenance"]
-        or not made.seems_to_have((FILE_COLUMN, ROW_COLUMN), job.read.max_record_bytes)
-    ):
+    columns = FILE_COLUMN, ROW_COLUMN
+    if job.options["provenance"] or not output.seems_to_have(columns, job.read.max_record_bytes):
         return []
     return [f"{job.output}: records have {FILE_COLUMN!r}; if a run added it, give --provenance"]
 
 
-def _name_records(record_set: RecordSet, found: Sequence[Mismatch]) -> tuple[DifferingRecord, ...]:
+def _name_records(record_set: RecordSet, mismatches: Sequence[Mismatch]) -> tuple[DifferingRecord, ...]:
     names = record_set.names
-    return tuple(DifferingRecord(names[one.file], one.row, one.copies) for one in found)
+    return tuple(DifferingRecord(names[each.file], each.row, each.copies) for each in mismatches)
 
 
 def _report_files(record_set: RecordSet, tally: Tally) -> tuple[FileReport, ...]:
     files = zip(record_set.source.inputs, tally.records, strict=True)
-    return tuple(FileReport(one.name, records, one.file_bytes) for one, records in files)
+    return tuple(FileReport(file.name, records, file.file_bytes) for file, records in files)

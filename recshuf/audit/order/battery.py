@@ -90,7 +90,7 @@ def run_battery(p: Order, file_sizes: Sequence[int], group: str = "file") -> lis
     p
         Permutation of ``0 .. n - 1``: the input index of each record of the output.
     file_sizes
-        Number of records in each input file, in the order of input indices; their sum is n.
+        Number of records in each input file, in the order of input indices.
     group
         What names and sentences call a file: ``label`` if files stand for groups of equal values.
     """

@@ -88,15 +88,9 @@ class CheckReport:
 
 
 def check_outputs(jobs: Sequence[Job], progress: Progress, id_column: str | None = None) -> CheckReport:
-    """Test the order of outputs by the positions of their records in the inputs.
+    """Test the order of outputs by the positions of their records in the inputs; arguments as for `match_output`.
 
-    Parameters
-    ----------
-    jobs
-        As for `match_output`: shuffles of the same inputs with different seeds. They are tested together, so that small
-        biases add up.
-    id_column
-        A column whose values identify records. None: the whole record does.
+    The jobs are shuffles of the same inputs with different seeds, tested together, so that small biases add up.
     """
     started = time.perf_counter()
     # Written so that one matching is in memory at a time.
@@ -111,13 +105,7 @@ def check_values(job: Job, progress: Progress, column: str) -> CheckReport:
 
 
 def score_matching(matching: Matching, started: float) -> CheckReport:
-    """Return the scores of an output's order.
-
-    Parameters
-    ----------
-    started
-        When the check began, in seconds of `time.perf_counter`.
-    """
+    """Return the scores of an output's order; the check began at `started` of `time.perf_counter`."""
     count = len(matching.order)
     if count < MIN_RECORDS and matching.missing and matching.extra:
         raise UsageError(
@@ -142,14 +130,14 @@ def combine_reports(reports: Sequence[CheckReport], started: float) -> CheckRepo
     """Return the reports of several outputs as one; `started` as for `score_matching`."""
     return CheckReport(
         basis=reports[0].basis,
-        records=sum(one.records for one in reports),
-        tested=sum(one.tested for one in reports),
-        share=min(one.share for one in reports),
-        missing=sum(one.missing for one in reports),
-        extra=sum(one.extra for one in reports),
-        duplicates=sum(one.duplicates for one in reports),
-        mean_move=float(np.mean([one.mean_move for one in reports])),
-        scores=tuple(_combine([one.scores for one in reports])),
+        records=sum(report.records for report in reports),
+        tested=sum(report.tested for report in reports),
+        share=min(report.share for report in reports),
+        missing=sum(report.missing for report in reports),
+        extra=sum(report.extra for report in reports),
+        duplicates=sum(report.duplicates for report in reports),
+        mean_move=float(np.mean([report.mean_move for report in reports])),
+        scores=tuple(_combine([report.scores for report in reports])),
         seconds=time.perf_counter() - started,
     )
 

@@ -1,8 +1,6 @@
-"""Which record of the inputs each record of an output is: records with equal hashes match.
+"""Which record of the inputs each record of an output is, by equal hashes or by the columns of provenance.
 
-The order of an output by its own columns of provenance, which say where each record was read.
-
-A bottom-k sample of records: those with the smallest of random priorities, drawn while records are read.
+Of many records a bottom-k sample is matched: those with the smallest of random priorities, drawn while they are read.
 """
 
 from __future__ import annotations
@@ -36,6 +34,9 @@ MOST_SAMPLED = 1_000_000
 """The k of a sample whose records are small."""
 _MOST_BYTES = 1 << 30
 _HIGHEST = 2**64 - 1
+_REMEDY = "it takes an output written with --provenance; else give --against INPUT... or --column NAME"
+_ODD, _MIX = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
+_HALF = np.uint64(32)
 
 
 class SampledRecords(NamedTuple):
@@ -64,13 +65,6 @@ class BottomKSample:
 
     A record is kept if its priority is below a threshold, which halves whenever too many are kept. So what is kept
     depends on the priorities alone, and not on the order of calls.
-
-    Parameters
-    ----------
-    most_records
-        Most records to keep.
-    most_bytes
-        Most bytes of their values.
     """
 
     def __init__(self, most_records: int = MOST_SAMPLED, most_bytes: int = _MOST_BYTES) -> None:
@@ -152,41 +146,33 @@ class Matching:
 
 
 def match_records(
-    given: BottomKSample, made: BottomKSample, file_count: int, rng: np.random.Generator
+    inputs: BottomKSample, output: BottomKSample, file_count: int, rng: np.random.Generator
 ) -> Matching:
-    """Match the records of an output with those of its inputs.
+    """Match hashes of the records of an output with those of its inputs, equal ones at random.
 
-    Parameters
-    ----------
-    given, made
-        Hashes of the records of inputs and output. Priorities must be functions of the records, so that of equal
-        records all are sampled or none.
-    file_count
-        Number of input files.
-    rng
-        Matches equal records at random. Matched in their old order, they would look like neighbours that stayed
-        together.
+    Matched in their old order, equal records would look like neighbours that stayed together. Priorities must be
+    functions of the records, so that of equal records all are sampled or none.
     """
-    level = max(given.level, made.level)
-    inputs, output = given.take(level), made.take(level)
-    found, wanted = output.values.to_numpy(), inputs.values.to_numpy()
-    found_order, wanted_order = sort_randomly(found, rng), sort_randomly(wanted, rng)
-    found, wanted = found[found_order], wanted[wanted_order]
+    level = max(inputs.level, output.level)
+    before, after = inputs.take(level), output.take(level)
+    wanted, present = before.values.to_numpy(), after.values.to_numpy()
+    present_order, wanted_order = sort_randomly(present, rng), sort_randomly(wanted, rng)
+    present, wanted = present[present_order], wanted[wanted_order]
     # The k-th of equal records in the output matches the k-th of them in the inputs.
-    rank_among_equals = np.arange(len(found)) - np.searchsorted(found, found, "left")
-    match = np.searchsorted(wanted, found, "left") + rank_among_equals
-    is_matched = match < np.searchsorted(wanted, found, "right")
-    input_of = np.full(len(found), -1, np.int64)
-    input_of[found_order[is_matched]] = wanted_order[match[is_matched]]
+    rank_among_equals = np.arange(len(present)) - np.searchsorted(present, present, "left")
+    match = np.searchsorted(wanted, present, "left") + rank_among_equals
+    is_matched = match < np.searchsorted(wanted, present, "right")
+    input_of = np.full(len(present), -1, np.int64)
+    input_of[present_order[is_matched]] = wanted_order[match[is_matched]]
     matched = input_of[input_of >= 0]
     return Matching(
         order=rank(matched),
-        file_sizes=np.bincount(inputs.files[matched], minlength=file_count).tolist(),
-        records=made.records,
+        file_sizes=np.bincount(before.files[matched], minlength=file_count).tolist(),
+        records=output.records,
         share=0.5**level,
         missing=len(wanted) - len(matched),
-        extra=len(found) - len(matched),
-        duplicates=_count_duplicates(found),
+        extra=len(present) - len(matched),
+        duplicates=_count_duplicates(present),
     )
 
 
@@ -225,11 +211,6 @@ def _count_duplicates(values: NDArray[np.uint64]) -> int:
     return int(np.count_nonzero(np.append(same, False) | np.insert(same, 0, False)))
 
 
-_REMEDY = "it takes an output written with --provenance; else give --against INPUT... or --column NAME"
-_ODD, _MIX = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
-_HALF = np.uint64(32)
-
-
 class ProvenanceReader:
     """Reads the columns of provenance as one number per record; many threads may read.
 
@@ -258,21 +239,13 @@ class ProvenanceReader:
         return codes
 
     def match_records(self, sample: BottomKSample, output: str) -> Matching:
-        """Return the order of an output's records, input files ordered by name.
+        """Return the order of records by a sample of what `read` returned, input files ordered by name.
 
-        Parameters
-        ----------
-        sample
-            Provenance of the records, as `read` returns it.
-        output
-            The output's name for messages.
+        Errors name the `output`.
         """
-        given = sample.take().values.to_numpy()
+        codes, rows = unpack_provenance(sample.take().values.to_numpy())
         names = sorted(self._codes)
-        ranks = np.empty(len(names), np.int64)
-        ranks[[self._codes[name] for name in names]] = np.arange(len(names))
-        codes, rows = unpack_provenance(given)
-        files = ranks[codes]
+        files = invert(np.array([self._codes[name] for name in names], np.int64))[codes]
         provenance = pack_provenance(files, rows)
         order = rank(provenance)
         _check_unique(provenance, order, names, output)

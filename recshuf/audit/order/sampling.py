@@ -1,7 +1,4 @@
-"""Samples that an order check needs: an output's records matched with the inputs, or values of a column.
-
-The order of records by the values of a column: a label, a time, a name.
-"""
+"""The orders that are checked: of an output's records in terms of its inputs, or by a column: a label, a time, a name."""
 
 from __future__ import annotations
 
@@ -44,6 +41,8 @@ if TYPE_CHECKING:
 
 MOST_LABELS = 1000
 """A column of at most so many different values holds labels."""
+SEED = 0
+"""Seed of priorities and of the order among equal records: checks of the same files give the same result."""
 
 
 def find_value(batch: pa.RecordBatch, path: str) -> pa.Array:
@@ -118,20 +117,10 @@ def _name(value: object) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
-SEED = 0
-"""Seed of priorities and of the order among equal records: checks of the same files give the same result."""
-
-
 def match_output(job: Job, progress: Progress, id_column: str | None = None) -> Matching:
-    """Match the records of an output with those of its inputs.
+    """Match the records of a job's output with those of its inputs: whole records, or the values of `id_column`.
 
-    Parameters
-    ----------
-    job
-        Its output and inputs are matched by content. If it has no output, its inputs are the output of a run, matched by
-        their columns of provenance.
-    id_column
-        A column whose values identify records. None: the whole record does.
+    If the job has no output, its inputs are the output of a run, matched by their columns of provenance.
     """
     _check_readable(job)
     if job.output is None:
@@ -152,10 +141,10 @@ def _match_by_content(job: Job, output: str, progress: Progress, id_column: str 
     elif difference := comparison.compare_schemas():
         raise UsageError(f"the records cannot be compared: schemas: {difference}; give --id COLUMN")
     key = HashKey()
-    given, made = (_sample_hashes(reader, job, id_column, key) for reader in comparison.readers)
+    before, after = (_sample_hashes(reader, job, id_column, key) for reader in comparison.readers)
     check_unchanged(file for reader in comparison.readers for file in reader.record_set.files)
     file_count = len(comparison.inputs.record_set.files)
-    return match_records(given, made, file_count, np.random.default_rng(SEED))
+    return match_records(before, after, file_count, np.random.default_rng(SEED))
 
 
 def _match_by_provenance(job: Job, progress: Progress) -> Matching:
@@ -202,7 +191,7 @@ def _read_only(job: Job, path: str | None) -> Job:
 
 
 def _sample_hashes(reader: RecordReader, job: Job, id_column: str | None, key: HashKey) -> BottomKSample:
-    """Return a sample of hashes of whole records, or of the values of a column, beside another one."""
+    """Return one of two samples of hashes, of whole records or of the values of a column."""
     sample = BottomKSample.within(job.memory_bytes, 2)
 
     def add(hashes: NDArray[np.uint64], file: int, first_row: int) -> None:

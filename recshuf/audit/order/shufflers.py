@@ -1,10 +1,7 @@
 """How other shufflers order records: each method as an index array, for pictures and tests.
 
 Every function takes the number of records `n`, a seed and settings, and returns ``p`` of type int64: ``p[k]`` is the
-input index of output ``k``. It draws what the method draws, without files. All return a permutation of ``0 .. n - 1``,
-but for `merge_runs` with records of fixed width.
-
-The order in which records leave a shuffle buffer.
+input index of output ``k``, a permutation of ``0 .. n - 1``. It draws what the method draws, without files.
 """
 
 from __future__ import annotations
@@ -24,7 +21,21 @@ if TYPE_CHECKING:
     Order = NDArray[np.int64]
 
 
-def pass_buffer(rng: np.random.Generator, n: int, size: int) -> NDArray[np.int64]:
+_MAX_CHUNK_BUCKETS = 512
+"""Most bucket files that Expanda opens."""
+_FIXED_SHARE = 0.75
+"""Share of an even shard that every uneven shard has."""
+
+
+def swap_all(n: int, seed: int) -> Order:
+    """Return the order of a Fisher-Yates shuffle: each index in turn is swapped with itself or a later one."""
+    return _pass_buffer(np.random.default_rng(seed), n, n)
+
+
+# Streams through buffers
+
+
+def _pass_buffer(rng: np.random.Generator, n: int, size: int) -> NDArray[np.int64]:
     """Return the order in which n records leave a buffer of `size` records.
 
     A buffer that yields a random record and then reads the next one is a Fisher-Yates shuffle whose swaps reach only
@@ -69,23 +80,9 @@ def _find_previous(values: NDArray[np.int64]) -> NDArray[np.int64]:
     return previous
 
 
-_MAX_CHUNK_BUCKETS = 512
-"""Most bucket files that Expanda opens."""
-_FIXED_SHARE = 0.75
-"""Share of an even shard that every uneven shard has."""
-
-
-def swap_all(n: int, seed: int) -> Order:
-    """Return the order of a Fisher-Yates shuffle: each index in turn is swapped with itself or a later one."""
-    return pass_buffer(np.random.default_rng(seed), n, n)
-
-
-# Streams through buffers
-
-
 def use_buffer(n: int, seed: int, ratio: float = 0.01) -> Order:
     """Return the order after one buffer of a share `ratio` of the records, plus one."""
-    return pass_buffer(np.random.default_rng(seed), n, int(n * ratio) + 1)
+    return _pass_buffer(np.random.default_rng(seed), n, int(n * ratio) + 1)
 
 
 def chain_buffers(n: int, seed: int, ratio: float = 0.01, buffer_count: int = 4) -> Order:
@@ -93,7 +90,7 @@ def chain_buffers(n: int, seed: int, ratio: float = 0.01, buffer_count: int = 4)
     rng = np.random.default_rng(seed)
     order = np.arange(n)
     for _ in range(buffer_count):
-        order = order[pass_buffer(rng, n, int(n * ratio / buffer_count) + 1)]
+        order = order[_pass_buffer(rng, n, int(n * ratio / buffer_count) + 1)]
     return order
 
 
@@ -107,7 +104,7 @@ def interleave_shards(
 ) -> Order:
     """Return the order after `parallel_reads` shards at a time were read record by record in turn through a buffer."""
     rng = np.random.default_rng(seed)
-    return read_shards(rng, np.split(np.arange(n), cut_evenly(n, shard_count)), parallel_reads, ratio, n)
+    return _read_shards(rng, np.split(np.arange(n), _cut_evenly(n, shard_count)), parallel_reads, ratio, n)
 
 
 def interleave_uneven_shards(
@@ -115,7 +112,7 @@ def interleave_uneven_shards(
 ) -> Order:
     """Return the order of `interleave_shards` for shards of random sizes that vary by about a quarter."""
     rng = np.random.default_rng(seed)
-    return read_shards(
+    return _read_shards(
         rng, np.split(np.arange(n), _cut_unevenly(rng, n, shard_count)), parallel_reads, ratio, n
     )
 
@@ -126,13 +123,13 @@ def shuffle_in_two_stages(
     """Return the order after each shard was cut into parts that were interleaved, and the results interleaved."""
     rng = np.random.default_rng(seed)
     shards = []
-    for shard in np.split(np.arange(n), cut_evenly(n, shard_count)):
-        parts = np.split(shard, cut_evenly(shard.size, shard_count))
-        shards.append(read_shards(rng, parts, parallel_reads, ratio, n))
-    return read_shards(rng, shards, parallel_reads, ratio, n)
+    for shard in np.split(np.arange(n), _cut_evenly(n, shard_count)):
+        parts = np.split(shard, _cut_evenly(shard.size, shard_count))
+        shards.append(_read_shards(rng, parts, parallel_reads, ratio, n))
+    return _read_shards(rng, shards, parallel_reads, ratio, n)
 
 
-def cut_evenly(n: int, shard_count: int) -> Order:
+def _cut_evenly(n: int, shard_count: int) -> Order:
     """Return the first index of each shard but the first, for shards of nearly equal size."""
     return np.arange(1, shard_count) * n // shard_count
 
@@ -144,13 +141,13 @@ def _cut_unevenly(rng: np.random.Generator, n: int, shard_count: int) -> Order:
     return cuts + np.arange(1, shard_count) * fixed // shard_count
 
 
-def read_shards(
+def _read_shards(
     rng: np.random.Generator, shards: Sequence[Order], parallel_reads: int, ratio: float, n: int
 ) -> Order:
     """Return the records of shards, interleaved in random order through a buffer of a share `ratio` of n."""
     ordered = [shards[shard] for shard in rng.permutation(len(shards))]
     read = np.concatenate(ordered)[_take_turns([shard.size for shard in ordered], parallel_reads)]
-    return read[pass_buffer(rng, read.size, int(n * ratio) + 1)]
+    return read[_pass_buffer(rng, read.size, int(n * ratio) + 1)]
 
 
 def _take_turns(sizes: Sequence[int], parallel_reads: int) -> Order:
@@ -231,16 +228,10 @@ def scatter_chunks(n: int, seed: int, stride: int = 100) -> Order:
     return lines[np.argsort(rng.integers(0, min(2 * stride, _MAX_CHUNK_BUCKETS), n), kind="stable")]
 
 
-def merge_runs(n: int, seed: int, run_records: int = 10_000, is_fixed_width: bool = False) -> Order:
-    """Return the order after runs were shuffled, then merged by drawing runs in proportion to their lines left.
-
-    If records of fixed width end exactly where the buffer for a run does, the last run is there twice, as in the output
-    of terashuf.
-    """
+def merge_runs(n: int, seed: int, run_records: int = 10_000) -> Order:
+    """Return the order after runs were shuffled, then merged by drawing runs in proportion to their lines left."""
     rng = np.random.default_rng(seed)
     runs = [rng.permutation(run) for run in np.split(np.arange(n), range(run_records, n, run_records))]
-    if is_fixed_width and n and n % run_records == 0:
-        runs.append(rng.permutation(runs[-1]))
     # Drawing the runs one by one amounts to a random order of the runs of all lines.
     drawn = rng.permutation(np.repeat(np.arange(len(runs)), [run.size for run in runs]))
     merged = np.empty(drawn.size, np.int64)

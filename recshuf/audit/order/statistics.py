@@ -7,6 +7,7 @@ shape and holds the input file of each output.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -51,7 +52,6 @@ def measure_table(rows: Order, columns: Order) -> Measure:
 
 
 def _count_table(rows: Order, columns: Order) -> Order:
-    """Return the number of records in each cell."""
     shape = int(rows.max()) + 1, int(columns.max()) + 1
     return np.bincount(rows * shape[1] + columns, minlength=math.prod(shape)).reshape(shape)
 
@@ -141,11 +141,9 @@ def estimate_buffer(p: Order) -> float | None:
     buffer = median / math.log(2)
     if not _MIN_BUFFER <= buffer <= _MAX_BUFFER_SHARE * p.size:
         return None
-    found = first / median, third / median, np.count_nonzero(steps < 0) / steps.size
+    measured = first / median, third / median, np.count_nonzero(steps < 0) / steps.size
     law = math.log(4 / 3) / math.log(2), 2, 0.5
-    follows = all(
-        math.isclose(one, other, rel_tol=_LAW_TOLERANCE) for one, other in zip(found, law, strict=True)
-    )
+    follows = all(map(partial(math.isclose, rel_tol=_LAW_TOLERANCE), measured, law))
     return buffer / p.size if follows else None
 
 
@@ -155,10 +153,10 @@ def measure_serial(p: Order) -> Measure:
     return Measure(_correlate(p[:-1], p[1:], n), -1 / n, 1 / math.sqrt(n))
 
 
-def _correlate(one: Order, other: Order, n: int) -> float:
+def _correlate(left: Order, right: Order, n: int) -> float:
     """Return the correlation of two orders of all, or nearly all, of ``0 .. n - 1``."""
     mean, variance = (n - 1) / 2, (n * n - 1) / 12
-    return float(((one - mean) * (other - mean)).sum() / (n * variance))
+    return float(((left - mean) * (right - mean)).sum() / (n * variance))
 
 
 def measure_descents(p: Order) -> Measure:

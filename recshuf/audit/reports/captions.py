@@ -14,12 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
-    from PIL.ImageFont import FreeTypeFont, ImageFont
 
     from recshuf.audit.reports.colors import Entry
 
     Pixels = NDArray[np.uint8]
-    Font = FreeTypeFont | ImageFont
 
 PAPER = (250, 250, 250)
 _INK = (33, 33, 33)
@@ -40,13 +38,6 @@ def load_pillow() -> Any:
     except ImportError as error:
         raise UsageError("pictures take Pillow; install recshuf[report]") from error
     return Image
-
-
-def _load_font(size: int) -> Font:
-    """Return Pillow's own font: the same on every system, ASCII only."""
-    from PIL import ImageFont
-
-    return ImageFont.load_default(size)
 
 
 def _spell(text: str) -> str:
@@ -97,12 +88,7 @@ def _flow(patches: Iterable[Pixels], gap: int, width: int) -> Pixels:
 class Style:
     """Draws the strips of a picture with panels side by side.
 
-    A strip is as wide as all panels and the gaps between them. `frame` adds the margin.
-
-    Parameters
-    ----------
-    side
-        Side of a panel in pixels.
+    A strip is as wide as all panels, of `side` pixels, and the gaps between them. `frame` adds the margin.
     """
 
     def __init__(self, panel_count: int, side: int) -> None:
@@ -163,20 +149,18 @@ class Style:
         return join([*names[:-1], patch, names[-1]], gap)
 
     def _write_each(self, texts: Sequence[str], ink: tuple[int, int, int]) -> Pixels:
-        """Return one text below each panel."""
         patches = [self._write(text, self.text_size, ink, self.side) for text in texts]
         return join([widen(patch, self.side) for patch in patches], self.margin)
 
     def _wrap(self, text: str, size: int, ink: tuple[int, int, int]) -> Pixels:
-        """Return text wrapped to lines."""
         words = [self._write(word, size, ink, self.width) for word in text.split()]
         return _flow(words, max(4, size // 4), self.width)
 
     def _write(self, text: str, size: int, ink: tuple[int, int, int], max_width: int) -> Pixels:
         """Return one line of text, cut to a width in pixels."""
-        from PIL import ImageDraw
+        from PIL import ImageDraw, ImageFont
 
-        font = _load_font(size)
+        font = ImageFont.load_default(size)  # Pillow's own: the same on every system, ASCII only
         plain = _spell(text)[:max_width]
         shown = plain
         while shown and font.getlength(shown) > max_width:

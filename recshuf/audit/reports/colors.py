@@ -91,19 +91,14 @@ def trace_ramp(step_count: int) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, slots=True)
 class Ramp:
-    """Colours for values from 0 to 1, from dark violet to light yellow; NaN is grey.
-
-    Parameters
-    ----------
-    subject
-        What a value shows of a record.
-    first, last
-        Names of 0 and 1.
-    """
+    """Colours for values from 0 to 1, from dark violet to light yellow; NaN is grey."""
 
     subject: str = "position in the input"
+    """What a value shows of a record."""
     first: str = "first"
+    """Name of 0."""
     last: str = "last"
+    """Name of 1."""
 
     def paint(self, values: Values) -> Colours:
         """Return the colour of each value."""
@@ -130,14 +125,7 @@ def make_ramp() -> Colours:
 class Labels:
     """Colours for label codes: one for each of the most frequent labels, grey for the others.
 
-    Parameters
-    ----------
-    names
-        The name of each code.
-    counts
-        Number of records with each code.
-    subject
-        What a label shows of a record.
+    A code has its name in `names` and its number of records in `counts`.
     """
 
     def __init__(self, names: Sequence[str], counts: Sequence[int], subject: str = "label") -> None:

@@ -72,13 +72,7 @@ class Drawing:
 
 
 def render_gallery(say: Callable[[str], object], count: int = COUNT) -> str:
-    """Return the page.
-
-    Parameters
-    ----------
-    say
-        Called with the name of each method before it is drawn.
-    """
+    """Return the page; `say` is called with the name of each method before it is drawn."""
     grids = []
     for name, method in METHODS.items():
         say(name)
@@ -129,7 +123,6 @@ def draw_method(name: str, method: Method, count: int) -> Grid:
 
 
 def _apply_method(method: Method, settings: Mapping[str, float], count: int) -> Drawing:
-    """Return the order of `count` records by a method."""
     order = method.shuffle(count, SEED, **settings)
     sizes = np.bincount(np.arange(count) * _FILE_COUNT // count).tolist()
     name = ", ".join(_name_setting(*setting) for setting in settings.items())
@@ -137,7 +130,6 @@ def _apply_method(method: Method, settings: Mapping[str, float], count: int) -> 
 
 
 def _draw_cell(drawing: Drawing) -> Cell:
-    """Return a drawing with its scores."""
     count = drawing.flagged_count
     lines = [f"{count or 'none'} of {len(drawing.scores)}"]
     lines += [drawing.farthest.name, show_deviations(drawing.farthest.z)] if count else []

@@ -1,7 +1,4 @@
-"""HTML pages about the order of records and about a run.
-
-Pictures of the order of records in files: of data alone, or of inputs and output side by side.
-"""
+"""Pictures of the order of records, of data alone or of inputs beside an output, and HTML pages about orders and runs."""
 
 from __future__ import annotations
 
@@ -48,6 +45,18 @@ if TYPE_CHECKING:
 
 
 BEFORE, AFTER = "before", "after"
+_SCORE_COLUMNS = (
+    Column("statistic"),
+    Column("deviations", is_number=True),
+    Column("found", is_number=True),
+    Column("expected", is_number=True),
+)
+_FEW = 10
+"""Smaller figures have three decimals."""
+_MANY = 10_000_000
+"""From here figures are in millions, so that the table fits a phone."""
+_MAX_FILES = 50
+"""A longer table of files is folded."""
 
 
 def draw_matching(matching: Matching) -> list[Panel]:
@@ -96,20 +105,6 @@ def _choose_key(values: pa.ChunkedArray, column: str) -> tuple[np.ndarray, Key]:
     return codes / max(1, len(sizes) - 1), Ramp(f"{column}, by rank", "lowest", "highest")
 
 
-_SCORE_COLUMNS = (
-    Column("statistic"),
-    Column("deviations", is_number=True),
-    Column("found", is_number=True),
-    Column("expected", is_number=True),
-)
-_FEW = 10
-"""Smaller figures have three decimals."""
-_MANY = 10_000_000
-"""From here figures are in millions, so that the table fits a phone."""
-_MAX_FILES = 50
-"""A longer table of files is folded."""
-
-
 def report_check(
     jobs: Sequence[Job],
     progress: Progress,
@@ -119,24 +114,18 @@ def report_check(
 ) -> tuple[CheckReport, str]:
     """Test an order as `recshuf.audit.order.check` does; return the result and a page about it.
 
-    Parameters
-    ----------
-    jobs
-        As for `check_outputs`; with a column one job, whose inputs are tested.
-    column
-        The column to test the order by. None: outputs are matched with inputs. The page shows the first output.
-    names
-        Names of the data that are tested.
+    Without a column, the jobs are those of `check_outputs`, and the page shows the first output. With one, the inputs of
+    the only job are tested. `names` are those of the data.
     """
-    found, pictures = _examine(jobs, progress, column, id_column)
+    checked, pictures = _examine(jobs, progress, column, id_column)
     page = Page(
         title=f"Order of {names[0] if len(names) == 1 else count_of(len(names), 'path')}",
-        verdict=check_verdict(found, names),
-        mood="good" if found.is_uniform else "bad",
-        notes=tuple(check_notes(found)),
-        parts=(pictures, _tabulate_scores(found)),
+        verdict=check_verdict(checked, names),
+        mood="good" if checked.is_uniform else "bad",
+        notes=tuple(check_notes(checked)),
+        parts=(pictures, _tabulate_scores(checked)),
     )
-    return found, render_page(page)
+    return checked, render_page(page)
 
 
 def report_run(done: ShuffleReport, job: Job, progress: Progress) -> str:
@@ -148,13 +137,13 @@ def report_run(done: ShuffleReport, job: Job, progress: Progress) -> str:
         notes.append("the order was not tested: standard input and output cannot be read again")
     else:
         try:
-            found, pictures = _examine([job], progress, None, None)
+            checked, pictures = _examine([job], progress, None, None)
         except UsageError as error:
             notes.append(f"the order was not tested: {error}")
         else:
-            notes += [check_verdict(found, [str(job.output)]), *check_notes(found)]
-            parts += [pictures, _tabulate_scores(found)]
-            mood = "good" if found.is_uniform else "bad"
+            notes += [check_verdict(checked, [str(job.output)]), *check_notes(checked)]
+            parts += [pictures, _tabulate_scores(checked)]
+            mood = "good" if checked.is_uniform else "bad"
     page = Page(
         title=f"Shuffle of {count_of(done.records, 'record')}",
         verdict=(
@@ -195,21 +184,13 @@ def _examine(
     return report, draw_panels("In the order of the records", *draw_values([sample], column))
 
 
-def _tabulate_scores(found: CheckReport) -> Table:
-    rows = tuple(
-        Row(
-            (
-                score.name,
-                show_deviations(score.z),
-                _show_figure(score.statistic),
-                _show_figure(score.expectation),
-            ),
-            score.is_flagged,
-            score.meaning if score.is_flagged else f"Too high: {score.higher} Too low: {score.lower}",
-        )
-        for score in found.scores
-    )
-    return Table(f"Statistics: random within {LIMIT:g} deviations", _SCORE_COLUMNS, rows)
+def _tabulate_scores(checked: CheckReport) -> Table:
+    rows = []
+    for score in checked.scores:
+        figures = show_deviations(score.z), _show_figure(score.statistic), _show_figure(score.expectation)
+        note = score.meaning if score.is_flagged else f"Too high: {score.higher} Too low: {score.lower}"
+        rows.append(Row((score.name, *figures), score.is_flagged, note))
+    return Table(f"Statistics: random within {LIMIT:g} deviations", _SCORE_COLUMNS, tuple(rows))
 
 
 def _show_figure(value: float) -> str:
@@ -243,15 +224,10 @@ def _tabulate_run(done: ShuffleReport) -> Table:
 
 def _chart_passes(done: ShuffleReport) -> Bars:
     """Return a bar for the rate of each pass that moves records."""
-    moving = [one for one in done.passes if one.byte_count]
-    most = max((one.bytes_per_second for one in moving), default=1.0)
+    rates = {each: each.bytes_per_second for each in done.passes if each.byte_count}
     bars = tuple(
-        Bar(
-            one.name,
-            f"{format_size(one.bytes_per_second)}/s for {duration(one.seconds)}",
-            one.bytes_per_second / most,
-        )
-        for one in moving
+        Bar(each.name, f"{format_size(rate)}/s for {duration(each.seconds)}", rate / max(rates.values()))
+        for each, rate in rates.items()
     )
     return Bars("Rate of each pass", ("pass", "rate"), bars)
 
@@ -278,13 +254,9 @@ def _quote_manifest(job: Job) -> Iterator[Text]:
 
 def _tabulate_files(heading: str, files: Sequence[FileReport]) -> Table:
     rows = tuple(
-        Row((one.name, f"{one.records:,}", "" if one.file_bytes is None else format_size(one.file_bytes)))
-        for one in files
+        Row((file.name, f"{file.records:,}", "" if file.file_bytes is None else format_size(file.file_bytes)))
+        for file in files
     )
-    columns = (
-        Column("file", is_path=True),
-        Column("records", is_number=True),
-        Column("size", is_number=True),
-    )
+    columns = Column("file", is_path=True), Column("records", is_number=True), Column("size", is_number=True)
     summary = count_of(len(rows), "file") if len(rows) > _MAX_FILES else ""
     return Table(heading, columns, rows, summary)

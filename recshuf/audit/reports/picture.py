@@ -2,8 +2,6 @@
 
 A picture is an array of uint8, shape ``(rows, columns, 3)``. A page that has its own text needs `paint_panel` and
 `encode_png`; `draw_picture` adds title, legend and caption. Pillow, which draws text and writes PNG, is imported late.
-
-The Hilbert curve: a path through all cells of a square whose near steps are near cells.
 """
 
 from __future__ import annotations
@@ -27,10 +25,18 @@ if TYPE_CHECKING:
     Pixels = NDArray[np.uint8]
 
 
-def trace_curve(level: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return rows and columns of the cells of a square of side ``2 ** level``, in the order of the curve.
+SIDE = 512
+"""Default side of a panel in pixels: two panels fit a page of 1,200 pixels."""
+_PATH_SENTENCE = (
+    "Records follow a Hilbert curve from the top left corner to the top right one, "
+    "so that neighbours in the data lie close together."
+)
 
-    The curve starts in the top left corner (row 0) and ends in the top right one. Each level consists of four smaller
+
+def trace_curve(level: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return rows and columns of the cells of a square of side ``2 ** level``, in the order of the Hilbert curve.
+
+    Near steps are near cells. The curve starts in the top left corner (row 0) and ends in the top right one. Each level consists of four smaller
     curves, the first and last mirrored at a diagonal so that their ends meet::
 
         0 3
@@ -47,14 +53,6 @@ def trace_curve(level: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
             np.concatenate((rows, columns, columns + side, 2 * side - 1 - rows)),
         )
     return rows, columns
-
-
-SIDE = 512
-"""Default side of a panel in pixels: two panels fit a page of 1,200 pixels."""
-_PATH_SENTENCE = (
-    "Records follow a Hilbert curve from the top left corner to the top right one, "
-    "so that neighbours in the data lie close together."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +121,6 @@ def describe_panels(panels: Sequence[Panel], side: int = SIDE) -> str:
 
 
 def _describe_count(panel: Panel, side: int) -> str:
-    """Return how many of a panel's records are shown, in words."""
     shown = min(panel.values.size, side * side)
     if shown == panel.record_count:
         return f"all {shown:,} records shown"
@@ -131,16 +128,9 @@ def _describe_count(panel: Panel, side: int) -> str:
 
 
 def draw_picture(panels: Sequence[Panel], key: Key, title: str, side: int = SIDE) -> Pixels:
-    """Return a picture of panels side by side, with title, legend and caption.
+    """Return a picture of panels of `side` pixels side by side, with title, legend and caption.
 
     The size of text grows with the width, so that two panels can be read on a narrow page.
-
-    Parameters
-    ----------
-    panels
-        At least one, from left to right.
-    side
-        Side of a panel in pixels, a power of two.
     """
     if not panels:
         raise UsageError("a picture needs at least one panel")

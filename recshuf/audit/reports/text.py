@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from recshuf.audit.order.check import CheckReport
-    from recshuf.audit.verify.verification import DifferingRecord, VerifyReport
+    from recshuf.audit.verify.verification import VerifyReport
     from recshuf.job.plan import Plan
     from recshuf.job.report import ScatterReport, ShuffleReport
 
@@ -107,7 +107,7 @@ def summary(report: ShuffleReport, output: str | None) -> str:
     return (
         f"{records}, {format_size(report.byte_count)} in {duration(report.seconds)} ({rate}/s), "
         f"{_describe_output(report, output)}{_describe_quarantine(report)}, "
-        f"{'verified, ' if any(one.name == 'verify' for one in report.passes) else ''}seed {report.seed}"
+        f"{'verified, ' if any(each.name == 'verify' for each in report.passes) else ''}seed {report.seed}"
     )
 
 
@@ -120,7 +120,7 @@ def _describe_quarantine(report: ShuffleReport) -> str:
 def _describe_output(report: ShuffleReport, output: str | None) -> str:
     if output is None or output == "-":
         return "to standard output"
-    names = [one.name for one in report.shards]
+    names = [shard.name for shard in report.shards]
     if Path(output).is_dir() or (is_url(output) and names != [output.rpartition("/")[2]]):
         return f"{count_of(len(report.shards), 'shard')} in {output}"
     return f"to {output}"
@@ -138,10 +138,10 @@ def scatter_summary(report: ScatterReport) -> str:
 def detail_lines(report: ShuffleReport) -> Iterator[str]:
     """Yield the lines that ``-v`` adds to the summary."""
     yield from plan_lines(report.plan)
-    for one in report.passes:
+    for each in report.passes:
         yield (
-            f"{one.name:<12}  {count_of(one.records, 'record')}, {format_size(one.byte_count)} "
-            f"in {duration(one.seconds)} ({format_size(one.bytes_per_second)}/s)"
+            f"{each.name:<12}  {count_of(each.records, 'record')}, {format_size(each.byte_count)} "
+            f"in {duration(each.seconds)} ({format_size(each.bytes_per_second)}/s)"
         )
     yield f"{'memory':<12}  peak {format_size(report.measured_peak_bytes)}, {format_size(report.base_bytes)} at the start"
     if report.downloads is not None:
@@ -183,31 +183,21 @@ def difference_lines(report: VerifyReport) -> Iterator[str]:
         ("missing", report.missing, report.missing_places),
         ("extra", report.extra, report.extra_places),
     ):
-        yield from (f"{word}: {_describe_record(one)}" for one in records)
-        rest = count - sum(one.copies for one in records)
+        for record in records:
+            copies = f", {record.copies:,} of its kind" if record.copies > 1 else ""
+            yield f"{word}: {record.name}: record {record.index}{copies}"
+        rest = count - sum(record.copies for record in records)
         if records and rest:
             yield f"{word}: {rest:,} more"
 
 
-def _describe_record(record: DifferingRecord) -> str:
-    copies = f", {record.copies:,} of its kind" if record.copies > 1 else ""
-    return f"{record.name}: record {record.index}{copies}"
-
-
 def check_lines(report: CheckReport, names: Sequence[str], *, with_all: bool) -> Iterator[str]:
-    """Yield the statistics that speak against an order, or all, then notes and the verdict.
-
-    Parameters
-    ----------
-    names
-        Names of the data that were checked.
-    """
+    """Yield the statistics that speak against the order of the data of these names, or all, then notes and verdict."""
     shown = [score for score in report.scores if with_all or score.is_flagged]
     if shown:
         yield f"{'statistic':<14} {'found':>16} {'expected':>16} {'deviations':>11}"
     for score in shown:
-        found, expected = f"{score.statistic:,.1f}", f"{score.expectation:,.1f}"
-        yield f"{score.name:<14} {found:>16} {expected:>16} {score.z:>+11,.1f}"
+        yield f"{score.name:<14} {score.statistic:>16,.1f} {score.expectation:>16,.1f} {score.z:>+11,.1f}"
     for score in report.scores:
         if score.is_flagged:
             yield f"{score.name}: {score.meaning}"
@@ -225,10 +215,10 @@ def check_verdict(report: CheckReport, names: Sequence[str]) -> str:
     verdict = (
         f"{verbs[0]} uniformly random" if report.is_uniform else f"{verbs[1]} not in a uniformly random order"
     )
-    found = f"{flagged} of {count} statistics of {what} {'is' if flagged == 1 else 'are'} far from what is expected"
+    reason = f"{flagged} of {count} statistics of {what} {'is' if flagged == 1 else 'are'} far from what is expected"
     if not flagged:
-        found = f"all {count} statistics of {what} are as expected"
-    return f"{name} {verdict}: {found}, in {duration(report.seconds)}"
+        reason = f"all {count} statistics of {what} are as expected"
+    return f"{name} {verdict}: {reason}, in {duration(report.seconds)}"
 
 
 def check_notes(report: CheckReport) -> Iterator[str]:

@@ -36,8 +36,8 @@ _PATH_SENTENCE = (
 def trace_curve(level: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return rows and columns of the cells of a square of side ``2 ** level``, in the order of the Hilbert curve.
 
-    Near steps are near cells. The curve starts in the top left corner (row 0) and ends in the top right one. Each level consists of four smaller
-    curves, the first and last mirrored at a diagonal so that their ends meet::
+    Near steps are near cells. The curve starts in the top left corner (row 0) and ends in the top right one. Each level
+    consists of four smaller curves, the first and last mirrored at a diagonal so that their ends meet::
 
         0 3
         1 2

@@ -37,13 +37,7 @@ _MIXERS = 2**20
 
 
 class HashKey:
-    """The key of a family of hashes: random in each run, so that nobody can prepare collisions.
-
-    Parameters
-    ----------
-    seed
-        Seed of all keys. None: the system's random source.
-    """
+    """The key of a family of hashes: random without a seed, so that nobody can prepare collisions."""
 
     def __init__(self, seed: int | None = None) -> None:
         self._seed = secrets.randbits(128) if seed is None else seed
@@ -80,16 +74,16 @@ class WordSums:
     ) -> None:
         """Add the words of one index to the first ``len(words)`` values; nulls add nothing."""
         count = len(words)
-        low, high, one, other = self._scratch[:, :count]
+        low, high, first, second = self._scratch[:, :count]
         np.bitwise_and(words, _LOW, out=low)
         np.right_shift(words, _HALF, out=high)
         for lane in range(2):
-            np.add(low, keys[2 * lane], out=one)
-            np.add(high, keys[2 * lane + 1], out=other)
-            np.multiply(one, other, out=one)
+            np.add(low, keys[2 * lane], out=first)
+            np.add(high, keys[2 * lane + 1], out=second)
+            np.multiply(first, second, out=first)
             if nulls is not None:
-                one[nulls] = 0
-            self.sums[lane, :count] += one
+                first[nulls] = 0
+            self.sums[lane, :count] += first
 
 
 def mix(sums: NDArray[np.uint64], key: HashKey) -> NDArray[np.uint64]:
@@ -125,13 +119,7 @@ class ByteStrings(NamedTuple):
 
 
 def hash_bytes(strings: ByteStrings, key: HashKey, domain: int) -> NDArray[np.uint64]:
-    """Return the hashes of n byte strings, shape ``(2, n)``.
-
-    Parameters
-    ----------
-    domain
-        Domain of the keys; long values use up to 15 domains that follow.
-    """
+    """Return the hashes of n byte strings, shape ``(2, n)``; long ones use up to 15 domains of keys that follow."""
     lengths = strings.lengths
     if not lengths.size or int(lengths.max()) <= BLOCK_BYTES:
         return _hash_blocks(strings, key, domain)
@@ -143,7 +131,6 @@ def hash_bytes(strings: ByteStrings, key: HashKey, domain: int) -> NDArray[np.ui
 
 
 def _hash_long(strings: ByteStrings, key: HashKey, domain: int) -> NDArray[np.uint64]:
-    """Return the hashes of byte strings longer than a block."""
     data, starts, lengths = strings
     counts = -(-lengths // BLOCK_BYTES)
     firsts = np.cumsum(counts) - counts
@@ -181,12 +168,12 @@ def _hash_some_blocks(strings: ByteStrings, key: HashKey, domain: int) -> NDArra
         if not count:
             break
         whole = int(reaching[index + 1])
-        found = np.empty(count, np.uint64)
-        found[:whole] = unaligned[starts[:whole] + 8 * index]
-        found[whole:] = _read_tails(
+        read = np.empty(count, np.uint64)
+        read[:whole] = unaligned[starts[:whole] + 8 * index]
+        read[whole:] = _read_tails(
             unaligned, starts[whole:count] + 8 * index, lengths[whole:count] - 8 * index
         )
-        sums.add(found, keys[index])
+        sums.add(read, keys[index])
     sums.add(lengths.view(np.uint64), keys[_BLOCK_WORDS])
     hashes = np.empty_like(sums.sums)
     hashes[:, order] = mix(sums.sums, key)
@@ -212,10 +199,7 @@ def combine(
 ) -> NDArray[np.uint64]:
     """Return the hashes of n values that consist of several parts, shape ``(2, n)``.
 
-    Parameters
-    ----------
-    columns
-        For each part its words, arrays of shape ``(n,)``, and its mask of nulls.
+    A part has its words, arrays of shape ``(n,)``, and its mask of nulls.
     """
     parts = [(word, nulls) for words, nulls in columns for word in words]
     keys = key.table(domain, len(parts))

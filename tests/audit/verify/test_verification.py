@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import recshuf
 from tests.support.formats.conversion_data import PAIRS, WRITERS, choose_columns, choose_schema
-from tests.support.formats.line_comparisons import LINES, append, compare_lines, write_lines
+from tests.support.formats.line_comparisons import LINES, compare_lines, write_lines
 from tests.support.numbered_files import SUFFIXES
 
 if TYPE_CHECKING:
@@ -38,38 +38,38 @@ def compare_tables(folder: Path, given: pa.Table, made: pa.Table) -> VerifyRepor
 
 # Against the obvious oracle
 
-RECORDS = st.sampled_from([b"", b"a", b"b", b"bb", b"a\0", b"a\xff"])
+RECORDS = st.lists(st.sampled_from([b"", b"a", b"b", b"bb", b"a\0", b"a\xff"]), max_size=12)
 TEXT = b"text"
 """A first record, without which others could be taken for UTF-16."""
 
 
-@given(
-    st.lists(RECORDS, max_size=12),
-    st.lists(RECORDS, max_size=12),
-    st.booleans(),
-    st.integers(1, 3),
-)
+@given(RECORDS, RECORDS, st.booleans(), st.none() | st.integers(0, 13), st.integers(1, 3))
 def test_the_multiset_difference_is_that_of_counters(
     tmp_path_factory: pytest.TempPathFactory,
-    given: list[bytes],
-    made: list[bytes],
-    is_copy: bool,
+    before: list[bytes],
+    after: list[bytes],
+    is_sample: bool,
+    head_count: int | None,
     workers: int,
 ):
-    if is_copy:
-        made = random.Random(0).sample(given, len(given))
-    given, made = [TEXT, *given], [TEXT, *made]
-    report = compare_lines(tmp_path_factory.mktemp("pair"), given, made, workers=workers)
-    left, right = collections.Counter(given), collections.Counter(made)
-    assert report.is_equal == (left == right)
-    assert (report.missing, report.extra) == ((left - right).total(), (right - left).total())
-    assert (report.records, report.records_written) == (len(given), len(made))
+    if is_sample:
+        after = random.Random(0).sample(
+            before, len(before) if head_count is None else min(len(before), len(after))
+        )
+    before, after = [TEXT, *before], [TEXT, *after]
+    options = {"head_count": head_count, "workers": workers}
+    report = compare_lines(tmp_path_factory.mktemp("pair"), before, after, **options)
+    left, right = collections.Counter(before), collections.Counter(after)
+    common = (left & right).total()
+    wanted = len(before) if head_count is None else min(head_count, len(before))
+    assert report.is_equal == (len(after) == common == wanted)
+    assert (report.missing, report.extra) == (max(0, wanted - common), len(after) - min(common, wanted))
+    assert (report.records, report.records_written) == (len(before), len(after))
     for records, lines, surplus in (
-        (report.missing_places, given, left - right),
-        (report.extra_places, made, right - left),
+        (report.missing_places, before, left - right if head_count is None else {}),
+        (report.extra_places, after, right - left),
     ):
-        named = {lines[record.index]: record.copies for record in records}
-        assert named == surplus
+        assert {lines[record.index]: record.copies for record in records} == surplus
         assert all(lines.index(lines[record.index]) == record.index for record in records)
 
 
@@ -152,31 +152,27 @@ JSON_ONLY: dict[str, pa.Array] = {
 }
 
 
-@pytest.mark.parametrize("suffix", [".h5", ".jsonl", ".parquet"])
-def test_types_that_a_conversion_keeps_are_equal(tmp_path: Path, suffix: str):
-    compare_conversion(tmp_path, LOSSLESS, suffix)
-
-
-def test_types_that_json_keeps_are_equal(tmp_path: Path):
-    compare_conversion(tmp_path, JSON_ONLY, ".jsonl")
-
-
-def compare_conversion(folder: Path, columns: dict[str, pa.Array], suffix: str) -> None:
-    """Make sure that each column and a changed one are told apart after a conversion there, and from there back."""
+@pytest.mark.parametrize(
+    ("columns", "suffix"),
+    [(LOSSLESS, ".h5"), (LOSSLESS, ".jsonl"), (LOSSLESS, ".parquet"), (JSON_ONLY, ".jsonl")],
+)
+def test_types_that_a_conversion_keeps_are_equal_and_changed_values_are_not(
+    tmp_path: Path, columns: dict[str, pa.Array], suffix: str
+):
     table = pa.table(columns | {"a": [1, 2, 3]})
-    pq.write_table(table, folder / "in.parquet")
-    recshuf.shuffle(folder / "in.parquet", folder / f"out{suffix}", seed=1)
-    assert recshuf.verify(folder / "in.parquet", folder / f"out{suffix}").is_equal
+    pq.write_table(table, tmp_path / "in.parquet")
+    recshuf.shuffle(tmp_path / "in.parquet", tmp_path / f"out{suffix}", seed=1)
+    assert recshuf.verify(tmp_path / "in.parquet", tmp_path / f"out{suffix}").is_equal
     for index, name in enumerate(table.column_names):
         values = table[name].take([0, 0, 2] if table[name][0] != table[name][1] else [2, 1, 2])
         if values.equals(table[name]):
             continue  # all its values are equal
-        pq.write_table(table.set_column(index, table.field(index), values), folder / "other.parquet")
-        report = recshuf.verify(folder / "other.parquet", folder / f"out{suffix}")
+        pq.write_table(table.set_column(index, table.field(index), values), tmp_path / "other.parquet")
+        report = recshuf.verify(tmp_path / "other.parquet", tmp_path / f"out{suffix}")
         assert (report.missing, report.extra) == (1, 1), name
     if suffix == ".h5":
-        recshuf.shuffle(folder / "out.h5", folder / "back.parquet", seed=1)
-        assert recshuf.verify(folder / "out.h5", folder / "back.parquet").is_equal
+        recshuf.shuffle(tmp_path / "out.h5", tmp_path / "back.parquet", seed=1)
+        assert recshuf.verify(tmp_path / "out.h5", tmp_path / "back.parquet").is_equal
 
 
 def test_datasets_of_hdf5_are_compared_by_name(tmp_path: Path):
@@ -231,51 +227,15 @@ def test_options_say_what_a_record_is(tmp_path: Path):
     assert report.differences == ("schemas: field 'b' is in the inputs only",)
 
 
-def test_a_sample_holds_n_records_of_the_inputs_and_nothing_else(tmp_path: Path):
-    lines = [str(number % 50).encode() for number in range(300)]
-    path = write_lines(tmp_path / "in.txt", lines)
+def test_a_shuffle_with_a_head_count_is_a_sample(tmp_path: Path):
+    path = write_lines(tmp_path / "in.txt", [str(number % 50).encode() for number in range(300)])
     recshuf.shuffle(path, tmp_path / "out.txt", head_count=40, seed=1)
     assert recshuf.verify(path, tmp_path / "out.txt", head_count=40).is_equal
-    assert recshuf.verify(path, tmp_path / "out.txt", head_count=41).missing == 1
-    report = recshuf.verify(path, tmp_path / "out.txt", head_count=39)
-    assert (report.missing, report.extra) == (0, 1)
     assert recshuf.verify(path, tmp_path / "out.txt").missing == 260
-    append(tmp_path / "out.txt", b"new\n")
-    report = recshuf.verify(path, tmp_path / "out.txt", head_count=41)
-    assert (report.missing, report.extra, report.extra_places[0].index) == (1, 1, 40)
-    assert recshuf.verify(path, path, head_count=10**6).is_equal
-
-
-@given(
-    st.lists(st.sampled_from([b"", b"a", b"b"]), max_size=9),
-    st.lists(st.sampled_from([b"", b"a", b"b"]), max_size=9),
-    st.booleans(),
-    st.integers(0, 11),
-)
-def test_a_sample_is_compared_as_counters_are(
-    tmp_path_factory: pytest.TempPathFactory,
-    given: list[bytes],
-    made: list[bytes],
-    is_sample: bool,
-    count: int,
-):
-    if is_sample:
-        made = random.Random(0).sample(given, min(len(made), len(given)))
-    report = compare_lines(tmp_path_factory.mktemp("pair"), given, made, head_count=count)
-    common = (collections.Counter(given) & collections.Counter(made)).total()
-    wanted = min(count, len(given))
-    assert (report.missing, report.extra) == (max(0, wanted - common), len(made) - min(common, wanted))
-    assert report.is_equal == (len(made) == common == wanted)
 
 
 DAMAGES: dict[str, tuple[Callable[[list[bytes]], object], int, int]] = {
-    "dropped": (lambda lines: lines.pop(7), 1, 0),
-    "doubled": (lambda lines: lines.append(lines[7]), 0, 1),
-    "doubled-instead-of-another": (lambda lines: lines.__setitem__(8, lines[7]), 1, 1),
     "a-bit": (lambda lines: lines.__setitem__(7, lines[7].replace(b"r", b"s")), 1, 1),
-    "cut": (lambda lines: lines.__setitem__(7, lines[7][:-1]), 1, 1),
-    "longer": (lambda lines: lines.__setitem__(7, lines[7] + b"\0"), 1, 1),
-    "empty": (lambda lines: lines.append(b""), 0, 1),
     "torn-in-two": (lambda lines: lines.__setitem__(slice(7, 8), [lines[7][:5], lines[7][5:]]), 1, 2),
     "bytes-swapped": (lambda lines: lines.__setitem__(slice(7, 19, 11), [lines[18][:9] + lines[7][9:], lines[7][:9] + lines[18][9:]]), 2, 2),
     "all": (lambda lines: lines.clear(), 300, 0),
@@ -289,35 +249,16 @@ def test_damaged_records_are_counted_and_named(tmp_path: Path, harm: Any, missin
     harm(made)
     report = compare_lines(tmp_path, LINES, random.Random(1).sample(made, len(made)))
     assert not report.is_equal
-    assert (report.missing, report.extra) == (missing, extra)
-    assert report.differences == ()
-    if missing and missing < 10:
-        assert report.missing_places[0].name == str(tmp_path / "in.txt")
-        assert report.missing_places[0].index in (7, 8)
-    assert len(report.missing_places) == min(missing, 10)
+    assert (report.missing, report.extra, report.differences) == (missing, extra, ())
+    named = [(record.name, record.index) for record in report.missing_places]
+    first = [7, 18][:missing] if missing < 10 else range(10)
+    assert named == [(str(tmp_path / "in.txt"), index) for index in first]
 
 
-TABLE_DAMAGES: dict[str, tuple[list[Any], list[Any], pa.DataType]] = {
-    "null-for-empty": ([None], [""], pa.string()),
-    "null-for-zero": ([None], [0], pa.int64()),
-    "null-list-for-empty": ([None], [[]], pa.list_(pa.int8())),
-    "list-of-null-for-empty": ([[None]], [[]], pa.list_(pa.int8())),
-    "elements-swapped": ([[1, 2]], [[2, 1]], pa.list_(pa.int8())),
-    "element-moved": ([[[1], [2, 3]]], [[[1, 2], [3]]], pa.list_(pa.list_(pa.int8()))),
-    "fields-swapped": ([{"a": 1, "b": 2}], [{"a": 2, "b": 1}], pa.struct({"a": pa.int8(), "b": pa.int8()})),
-    "null-struct": ([None], [{"a": None}], pa.struct({"a": pa.int8()})),
-    "sign-of-zero": ([0.0], [-0.0], pa.float64()),
-    "map-order": ([[("a", 1), ("b", 2)]], [[("b", 2), ("a", 1)]], pa.map_(pa.string(), pa.int8())),
-}
-
-
-@pytest.mark.parametrize(("before", "after", "kind"), TABLE_DAMAGES.values(), ids=TABLE_DAMAGES)
-def test_changed_values_of_tables_are_found(
-    tmp_path: Path, before: list[Any], after: list[Any], kind: pa.DataType
-):
-    rest = list(range(200))
-    given = pa.table({"x": pa.array(before * 201, kind), "n": [*rest, 7]})
-    made = pa.table({"x": pa.array([*before * 200, *after], kind), "n": [*rest, 7]})
+def test_a_changed_value_of_a_table_is_found(tmp_path: Path):
+    """Which values differ is tested by their hashes; here that batches and row groups do not matter."""
+    given = pa.table({"x": pa.array([None] * 201, pa.list_(pa.int8())), "n": [*range(200), 7]})
+    made = given.set_column(0, "x", pa.array([None] * 200 + [[None]], pa.list_(pa.int8())))
     assert compare_tables(tmp_path, given, given.take(np.random.default_rng(0).permutation(201))).is_equal
     report = compare_tables(tmp_path, given, made)
     assert (report.missing, report.extra) == (1, 1)
@@ -349,39 +290,21 @@ def test_wide_tables_are_compared_in_linear_time(tmp_path: Path):
     assert recshuf.verify(tmp_path / "in.jsonl", tmp_path / "out.parquet", schema=schema)
 
 
-def test_nans_are_equal_if_their_bits_are(tmp_path: Path):
-    bits = np.array([0x7FC00000, 0x7FC00001, 0x7F800001, 0xFFC00000], np.uint32)
-    given = pa.table({"x": pa.array(bits.view(np.float32))})
-    assert compare_tables(tmp_path, given, given.take([3, 2, 1, 0])).is_equal
-    changed = bits + np.array([0, 1, 0, 0], np.uint32)
-    report = compare_tables(tmp_path, given, pa.table({"x": pa.array(changed.view(np.float32))}))
-    assert (report.missing_places[0].index, report.extra_places[0].index) == (1, 1)
-
-
-SCHEMAS: dict[str, dict[str, Any]] = {
-    "stand in another order": {"b": [1], "a": ["x"]},
-    "'b' is in the inputs only": {"a": ["x"], "c": [1]},
-    "'c' is in the output only": {"a": ["x"], "b": [1], "c": [1]},
-    "'b' is int64 in the inputs and int32 in the output": {"a": ["x"], "b": pa.array([1], pa.int32())},
-}
+SCHEMAS: dict[str, pa.Table] = {
+    "stand in another order": pa.table({"b": [1], "a": ["x"]}),
+    "'b' is in the inputs only": pa.table({"a": ["x"], "c": [1]}),
+    "'c' is in the output only": pa.table({"a": ["x"], "b": [1], "c": [1]}),
+    "'b' is int64 in the inputs and int32 in the output": pa.table({"a": ["x"], "b": pa.array([1], pa.int32())}),
+    "may hold nulls in the inputs only": pa.table({"a": ["x"], "b": [1]}, pa.schema([("a", pa.string()), pa.field("b", pa.int64(), nullable=False)])),
+    "metadata": pa.table({"a": ["x"], "b": [1]}, pa.schema([("a", pa.string()), pa.field("b", pa.int64(), metadata={"unit": "m"})])),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("words", SCHEMAS)
 def test_schemas_that_differ_are_named(tmp_path: Path, words: str):
-    report = compare_tables(tmp_path, pa.table({"a": ["x"], "b": [1]}), pa.table(SCHEMAS[words]))
+    report = compare_tables(tmp_path, pa.table({"a": ["x"], "b": [1]}), SCHEMAS[words])
     assert (report.is_equal, report.are_compared) == (False, False)
     assert words in report.differences[0]
-
-
-def test_nullability_and_metadata_belong_to_the_schema(tmp_path: Path):
-    plain = pa.schema([pa.field("a", pa.int64())])
-    table = pa.table({"a": [1]}, plain)
-    for field, words in (
-        (pa.field("a", pa.int64(), nullable=False), "may hold nulls in the inputs only"),
-        (pa.field("a", pa.int64(), metadata={"unit": "m"}), "metadata"),
-    ):
-        report = compare_tables(tmp_path, table, pa.table({"a": [1]}, pa.schema([field])))
-        assert words in report.differences[0]
 
 
 @pytest.mark.parametrize(

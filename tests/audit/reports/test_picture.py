@@ -75,6 +75,19 @@ def test_a_value_without_a_colour_is_refused(key, value):
 # Panels
 
 
+@pytest.mark.parametrize("level", [0, 1, 2, 5, 6])
+def test_the_curve_fills_squares_in_squares_step_by_step(level):
+    """Of curves that go from corner to corner along a side, Hilbert's alone."""
+    rows, columns = trace_curve(level)
+    assert np.array_equal(np.sort(rows << level | columns), np.arange(4**level))
+    assert np.all(np.abs(np.diff(rows)) + np.abs(np.diff(columns)) == 1)
+    assert (rows[0], columns[0], rows[-1], columns[-1]) == (0, 0, 0, 2**level - 1)
+    for inner in range(level):
+        for cells in (rows, columns):
+            squares = cells.reshape(-1, 4**inner) >> inner
+            assert (squares == squares[:, :1]).all()
+
+
 @pytest.mark.parametrize("position", [0, 700, 4095])
 def test_a_record_has_its_colour_at_its_position_on_the_curve(position):
     values = np.zeros(SIDE * SIDE, np.int64)

@@ -107,28 +107,30 @@ def test_few_records_have_a_page_that_says_so(tmp_path: Path, call: Run):
     assert any("the order was not tested: 2 records are too few" in text for text in reader.text)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ("in -o out --html no/page.html", "folder"),
-        ("in -o out --html out", "also the output"),
-        ("in -o out --html page.html --plan", "--plan"),
-        ("in/in.parquet -o out --html in/in.parquet", "among the inputs"),
-        ("check in --column id --html no/page.html", "folder"),
-    ],
-)
+BAD_PLACES = {
+    "in -o out --html no/page.html": "folder",
+    "in -o out --html out": "also the output",
+    "in -o out --html page.html --plan": "--plan",
+    "in/in.parquet -o out --html in/in.parquet": "among the inputs",
+    "check in --column id --html no/page.html": "folder",
+    "picture in --column id -o no/pic.png": "does not exist; create it first",
+    "picture in/in.parquet --column id --overwrite -o in/in.parquet": "lies among the inputs",
+}
+
+
 def test_bad_places_are_told_before_the_run(
-    tmp_path: Path, inputs: Path, call: Run, monkeypatch: pytest.MonkeyPatch, arguments: str, said: str
+    tmp_path: Path, inputs: Path, call: Run, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in").mkdir()
     content = (inputs / "in.parquet").read_bytes()
     (tmp_path / "in" / "in.parquet").write_bytes(content)
-    done = call(*arguments.split())
-    assert (done.returncode, done.stderr.count(b"\n")) == (2, 1)
-    assert said in done.stderr.decode()
-    assert [path.name for path in tmp_path.iterdir()] == ["in"]
-    assert (tmp_path / "in" / "in.parquet").read_bytes() == content
+    for arguments, said in BAD_PLACES.items():
+        done = call(*arguments.split())
+        assert (done.returncode, done.stderr.count(b"\n")) == (2, 1)
+        assert said in done.stderr.decode()
+        assert [path.name for path in tmp_path.iterdir()] == ["in"]
+        assert (tmp_path / "in" / "in.parquet").read_bytes() == content
 
 
 def test_pages_are_the_same_text_again(inputs: Path):

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tests.conftest import Run
-
 pillow = pytest.importorskip("PIL.Image")
 COUNT = 4096
 
@@ -91,33 +89,3 @@ def test_what_cannot_be_drawn_is_refused(tmp_path: Path, sorted_file: Path):
 def test_the_only_column_of_the_record_is_drawn(sorted_file: Path):
     expected = recshuf.picture(sorted_file, column="label", title="x")
     assert recshuf.picture(sorted_file, columns="label", title="x") == expected
-
-
-def test_the_command_writes_a_file_and_replaces_none_unasked(tmp_path: Path, sorted_file: Path, call: Run):
-    arguments = ("picture", sorted_file, "--column", "label", "-o", tmp_path / "pic.png")
-    done = call(*arguments)
-    assert done.returncode == 0
-    assert done.stderr.startswith(f"recshuf: wrote {tmp_path / 'pic.png'}, ".encode())
-    content = (tmp_path / "pic.png").read_bytes()
-    assert read_png(content).shape[2] == 3
-    (tmp_path / "pic.png").write_bytes(b"old")
-    done = call(*arguments)
-    assert (done.returncode, (tmp_path / "pic.png").read_bytes()) == (1, b"old")
-    assert b"--overwrite" in done.stderr
-    assert call(*arguments, "--overwrite").returncode == 0
-    assert (tmp_path / "pic.png").read_bytes() == content
-    assert [path.name for path in tmp_path.iterdir()] == ["pic.png"]
-
-
-@pytest.mark.parametrize(
-    ("output", "said"),
-    [("nowhere/pic.png", "does not exist; create it first"), ("in.parquet", "lies among the inputs")],
-)
-def test_bad_places_are_told_before_anything_is_read(
-    tmp_path: Path, sorted_file: Path, call: Run, output: str, said: str
-):
-    path = tmp_path / "in.parquet"
-    path.write_bytes(sorted_file.read_bytes())
-    done = call("picture", path, "--column", "label", "--overwrite", "-o", tmp_path / output)
-    assert (done.returncode, done.stderr.count(b"\n")) == (2, 1)
-    assert said in done.stderr.decode()

@@ -40,7 +40,7 @@ from recshuf.run.resolve import find_destination, resolve_job, resolve_opened
 from recshuf.run.scatter_pass import observe_inputs, scatter_inputs
 from recshuf.run.set_folders import check_sets, choose_sets, open_sets
 from recshuf.run.shards import cut_shards, find_largest, name_output, open_shards, take_over_shards
-from recshuf.run.stores.stored_inputs import adopt_stored, open_stored
+from recshuf.run.stores.stored_inputs import adopt_stored, open_records, open_stored
 from recshuf.run.summary import describe_inputs, make_manifest, make_report
 from recshuf.run.verify import refuse_other_command, verify_committed, verify_written
 from recshuf.system.memory import resident_bytes
@@ -212,11 +212,17 @@ def _resolve_stored(
 ) -> ResolvedJob:
     piles = StoredPiles(Path(job.inputs[0]))
     cleanup.callback(piles.close)
-    inputs, layout = open_stored(piles)
-    seed = job.options["seed"]
-    if seed not in (None, piles.seed):
-        raise UsageError(f"--seed {seed}: the records of {piles.path} have seed {piles.seed}; leave it out")
-    return resolve_opened(job, destination, inputs, layout, progress)
+    seed, epoch = job.options["seed"], job.epoch
+    if seed in (None, piles.seed):
+        inputs, layout = open_stored(piles)
+        return resolve_opened(job, destination, inputs, layout, progress)
+    if (epoch is not None and epoch.number) or job.options["provenance"]:
+        option = "--provenance" if job.options["provenance"] else "--epoch"
+        raise UsageError(
+            f"{option} needs the keys of the store, and --seed {seed} draws new ones: its seed is {piles.seed}; leave out one "
+            "of the options"
+        )
+    return resolve_opened(job, destination, open_records(piles), None, progress)
 
 
 def _scatter(

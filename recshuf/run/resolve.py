@@ -168,7 +168,11 @@ def resolve_job(
 
 
 def resolve_opened(
-    job: Job, destination: Destination | None, inputs: ResolvedInputs, piles: PileLayout, progress: Progress
+    job: Job,
+    destination: Destination | None,
+    inputs: ResolvedInputs,
+    piles: PileLayout | None,
+    progress: Progress,
 ) -> ResolvedJob:
     """Plan a job whose inputs are open, or whose records are in a pile store."""
     to = load_format(_find_target_name(job, destination) or inputs.format)

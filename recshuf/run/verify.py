@@ -99,6 +99,8 @@ def _compare_inputs(job: Job, destination: Destination, manifest: Manifest) -> s
         files = list_inputs(job, destination, SilentProgress())
         return _compare_files([(one.name, one.stamp and one.stamp.size) for one in files], manifest.inputs)
     with closing(StoredPiles(Path(job.inputs[0]))) as piles:
+        if job.options["seed"] not in (None, piles.seed):
+            return _compare_files([(str(piles.path), None)], manifest.inputs)
         if piles.seed != manifest.seed:
             return f"its seed is {manifest.seed}, and that of the store {piles.seed}"
         return _compare_files([(name, None) for name in piles.sources], manifest.inputs)
@@ -188,10 +190,9 @@ def _open_given(resolved: ResolvedJob) -> RecordSet:
     from recshuf.audit.verify.record_sets import RecordSet, open_record_set, options_of_inputs
 
     inputs = resolved.inputs
-    if inputs.stored is not None:
-        source = PileSource(inputs.source, inputs.stored)
-        is_from_program = inputs.stored.info.origin is None
-        return RecordSet("store", inputs.format, source, inputs.files, is_from_program=is_from_program)
+    source = inputs.source if inputs.stored is None else PileSource(inputs.source, inputs.stored)
+    if isinstance(source, PileSource):
+        return RecordSet("store", inputs.format, source, inputs.files, is_from_program=source.is_from_program)
     read = options_of_inputs(resolved.job.read, inputs.format)
     return open_record_set("inputs", inputs.files, inputs.format, read)
 

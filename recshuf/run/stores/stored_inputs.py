@@ -36,16 +36,28 @@ def open_stored(piles: StoredPiles) -> tuple[ResolvedInputs, PileLayout]:
         for name, size, one in zip(names, sizes, counts, strict=False)
     ]
     source = StoredSource(piles.schema, piles.info.origin, inputs)
-    identity = InputFile(f"{piles.path}, snapshot {piles.snapshot} of store {piles.store_id}", None)
     resolved = ResolvedInputs(
         source.format_name,
-        [identity],
+        [_identify(piles)],
         source,
         take_census(source.inputs, PROVENANCE_BYTES),
         drop_page_cache=False,
         stored=piles,
     )
     return resolved, PileLayout(piles.info.pile_count, 1, tuple(sets))
+
+
+def open_records(piles: StoredPiles) -> ResolvedInputs:
+    """Return the records of a store as one input, which gets keys like any other. Their order is that of sets and piles."""
+    inputs = [InputSummary(name, None, None, False, None) for name in piles.sources]
+    stored = StoredSource(piles.schema, piles.info.origin, inputs)
+    source = PileSource(stored, piles)
+    sizes = take_census(source.inputs)
+    return ResolvedInputs(stored.format_name, [_identify(piles)], source, sizes, drop_page_cache=False)
+
+
+def _identify(piles: StoredPiles) -> InputFile:
+    return InputFile(f"{piles.path}, snapshot {piles.snapshot} of store {piles.store_id}", None)
 
 
 def _list_sources(piles: StoredPiles, count: int) -> tuple[list[InputCount], list[int]]:
@@ -85,6 +97,7 @@ class PileSource(Source):
         self.options, self.repeated = stored.options, stored.repeated
         count, size = piles.record_count, int(piles.byte_counts.sum())
         self.inputs = (InputSummary(str(piles.path), None, count, True, size),)
+        self.is_from_program = piles.info.origin is None
 
     def fragments(self, _input_index: int, block_bytes: int, _max_record_bytes: int) -> Iterator[Fragment]:
         """Yield the regions of the store."""

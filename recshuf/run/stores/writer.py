@@ -1,34 +1,24 @@
-"""`PileWriter`: fills one pile set of a store from a program.
-
-What a program gives to a writer, as a table.
-
-Arrow's data, arrays and data frames have types, which must be those of the store. Values of Python have none: they are
-converted to the types of the store, and refused if that would change them.
-
-Values of Python of several kinds, of which Arrow makes one, and loses what others hold.
-"""
+"""`PileWriter`: fills one pile set of a store from a program, whose data become tables with the types of the store."""
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from datetime import datetime
-from functools import partial
-from itertools import chain
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import types as pt
 
 from recshuf.errors import UsageError
 from recshuf.piles.footer import SetDescription, SetSource
 from recshuf.piles.kept.folder import StoreFolder
 from recshuf.piles.kept.new_sets import SetNames, describe_new_set, open_new_sets
-from recshuf.piles.kept.snapshots import SetEntry, Snapshot, describe_drift, describe_type_drift
+from recshuf.piles.kept.snapshots import SetEntry, Snapshot, describe_drift
 from recshuf.piles.layout import StorePlan
 from recshuf.piles.planes import plain_type
 from recshuf.piles.slices import Origin
@@ -42,81 +32,10 @@ from recshuf.system.paths import local_path
 from recshuf.system.units import check_number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
     from types import TracebackType
 
     from recshuf.piles.store import RunPiles
-
-
-def find_mixable(
-    name: str, kind: pa.DataType, values: Iterable[Any]
-) -> Iterator[tuple[str, pa.DataType, list[Any]]]:
-    """Yield all values of Python, but None, of each column of dates, times, durations, text or bytes, its name and its type.
-
-    Parameters
-    ----------
-    name
-        Of the column, with those of the fields down to the values.
-    kind
-        The type that Arrow infers.
-    """
-    if not _holds_mixable(kind):
-        return
-    given = [one for one in values if one is not None]
-    if pt.is_struct(kind):
-        for field in kind:
-            inner = (one.get(field.name) for one in given)
-            yield from find_mixable(f"{name}.{field.name}", field.type, inner)
-    elif is_contiguous_list(kind):
-        # Arrays of times or bytes are of one kind each, and Python takes long to look at their values.
-        lists = (one for one in given if not (isinstance(one, np.ndarray) and one.dtype.kind in "MmS"))
-        yield from find_mixable(name, kind.value_type, chain.from_iterable(lists))
-    else:
-        yield name, kind, given
-
-
-def check_values(name: str, kind: pa.DataType, values: Sequence[Any]) -> None:
-    """Raise `UsageError` if the type that Arrow infers would lose the time or the zone of some, or which of them are text.
-
-    Parameters
-    ----------
-    name
-        Of the column, with those of the fields down to the values.
-    kind
-        The type that Arrow infers.
-    values
-        None of them None.
-    """
-    if pt.is_binary(kind) or pt.is_string(kind):
-        lost = str if pt.is_binary(kind) else (bytes, bytearray)
-        if any(issubclass(one, lost) for one in set(map(type, values))):
-            raise UsageError(f"column {name!r} mixes text and bytes; convert them to one kind")
-    elif pt.is_time(kind):
-        if any(getattr(one, "tzinfo", None) is not None for one in values):
-            raise UsageError(
-                f"column {name!r} has times of day with a zone, which would be lost; give them without, and the zone in "
-                "a column of its own"
-            )
-    elif is_mixable(kind):
-        found = {(isinstance(one, datetime), getattr(one, "tzinfo", None) is None) for one in values}
-        if len(found) > 1:
-            raise UsageError(
-                f"column {name!r} mixes dates and times, or times with and without a zone; convert them to one kind"
-            )
-
-
-def _holds_mixable(kind: pa.DataType) -> bool:
-    inner = (kind.field(index).type for index in range(kind.num_fields))
-    return is_mixable(kind) or any(map(_holds_mixable, inner))
-
-
-def is_mixable(kind: pa.DataType) -> bool:
-    """Tell whether Arrow infers a type also of values that it does not keep as they are."""
-    return any(
-        holds(kind)
-        for holds in (pt.is_date, pt.is_time, pt.is_timestamp, pt.is_duration, pt.is_binary, pt.is_string)
-    )
 
 
 _TAKEN = "give record batches, tables, data frames, a dict of arrays, or a list of dicts or batches"
@@ -124,36 +43,21 @@ _NO_COLUMNS = "the records have no columns; give at least one"
 _PROBLEMS = (pa.ArrowException, TypeError, ValueError, OverflowError, RuntimeError)
 """What Arrow, NumPy and libraries with arrays of their own raise."""
 _UNTYPED_KINDS = "OSUT"
-"""Kinds of NumPy arrays that hold objects, bytes or text."""
-_KINDS_OF_TEXT = {"S": pa.binary(), "U": pa.string(), "T": pa.string()}
-_CLASSES: tuple[Callable[[pa.DataType], bool], ...] = (
-    lambda kind: pt.is_integer(kind) or pt.is_floating(kind),
-    lambda kind: pt.is_string(kind) or pt.is_large_string(kind),
-    lambda kind: pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_fixed_size_binary(kind),
-    pt.is_decimal,
-    pt.is_date,
-    pt.is_time,
-    pt.is_timestamp,
-    pt.is_duration,
-)
-"""Types whose values are of one class of Python, or of two that are equal where none is changed."""
+"""Kinds of NumPy arrays that hold objects, bytes or text: Arrow would end these at the first NUL."""
+_NULLS = ("NoneType", "NaTType", "NAType")
+"""Classes of values that stand for none, those of pandas among them, which need not be installed."""
 
 
 def to_table(data: Any, schema: pa.Schema | None) -> pa.Table:
-    """Return records as a table, which may have other columns than the store.
+    """Return what a program gives to a writer as a table, which may have other columns than the store.
+
+    Arrow's data, arrays and data frames have types, which are not changed here. Values of Python have none: they take the
+    types of the store, or those that Arrow infers, and are refused unless Arrow gives back what came.
 
     Parameters
     ----------
-    data
-        What `PileWriter.write` takes.
     schema
         Columns of the store; None if it has none yet.
-
-    Raises
-    ------
-    UsageError
-        When they are no table, have no columns, or two of one name, or values of Python do not fit the columns of the
-        store.
     """
     table = _make_table(data, schema)
     if table.num_rows and not table.num_columns:
@@ -180,11 +84,11 @@ def _make_table(data: Any, schema: pa.Schema | None) -> pa.Table:
         if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
             return _copy(_read_frame(data))
         if isinstance(data, Mapping):
-            return _fit_columns(data, schema)
+            return _join_columns(data, schema)
         if isinstance(data, Sequence) and all(isinstance(record, Mapping) for record in data):
-            return _fit_columns(_to_columns(data), schema)
-        if isinstance(data, Sequence) and all(isinstance(one, pa.RecordBatch | pa.Table) for one in data):
-            return pa.concat_tables(to_table(one, schema) for one in data)
+            return _join_columns(_to_columns(data), schema)
+        if isinstance(data, Sequence) and all(isinstance(part, pa.RecordBatch | pa.Table) for part in data):
+            return pa.concat_tables(to_table(part, schema) for part in data)
     except UsageError:
         raise
     except _PROBLEMS as error:
@@ -194,23 +98,20 @@ def _make_table(data: Any, schema: pa.Schema | None) -> pa.Table:
 
 def _read_frame(frame: Any) -> pa.Table:
     """Return a data frame, or other object with Arrow's C interface, as a table that may share its memory."""
-    polars, pandas = (sys.modules.get(library) for library in ("polars", "pandas"))
-    if polars is not None and isinstance(frame, polars.DataFrame):
-        for column in frame.get_columns():
-            _check_series(column.name, column)
+    kinds = [*getattr(frame, "dtypes", ())]
+    for place, kind in enumerate(kinds):
+        _refuse_objects(frame.columns[place], kind)
     table = pa.table(frame)
-    if pandas is not None and isinstance(frame, pandas.DataFrame):
-        for place, kind in enumerate(frame.dtypes):
-            inferred = table.schema.types[place]
-            if isinstance(kind, np.dtype) and kind.hasobject and is_mixable(inferred):
-                check_values(table.column_names[place], inferred, frame.iloc[:, place].dropna().tolist())
+    for place, kind in enumerate(kinds):
+        if isinstance(kind, np.dtype) and kind.hasobject:
+            column = table.column(place)
+            _check_same(table.column_names[place], frame.iloc[:, place].tolist(), column, column.type)
     return table
 
 
-def _check_series(name: str, values: Any) -> None:
+def _refuse_objects(name: str, kind: object) -> None:
     """Refuse objects of polars, which exports their addresses."""
-    polars = sys.modules.get("polars")
-    if polars is not None and isinstance(values, polars.Series) and values.dtype == polars.Object:
+    if str(kind) == "Object":
         raise UsageError(
             f"column {name!r} has the type Object of polars, which Arrow lacks; give its values as a list, as to_list() does"
         )
@@ -230,194 +131,123 @@ def _to_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     return {name: [row.get(name) for row in rows] for name in names}
 
 
-def _fit_columns(columns: Mapping[str, Any], schema: pa.Schema | None) -> pa.Table:
+def _join_columns(columns: Mapping[str, Any], schema: pa.Schema | None) -> pa.Table:
     arrays = {}
     for name, values in columns.items():
         if not isinstance(name, str):
             raise UsageError(f"column {name!r}: the name is of type {type(name).__name__}; give it as text")
-        wanted = schema.field(name).type if schema is not None and name in schema.names else None
+        field = schema.field(name) if schema is not None and name in schema.names else None
         try:
-            array, has_type = _to_array(name, values, wanted)
+            arrays[name] = _to_array(name, values, field)
         except UsageError:
             raise
         except _PROBLEMS as error:
             raise UsageError(
                 f"column {name!r}: {error}; convert the values, or give an Arrow array"
             ) from error
-        arrays[name] = array if has_type or wanted is None else _convert(array, wanted, (name,))
     return pa.table(arrays)
 
 
-def _to_array(name: str, values: Any, wanted: pa.DataType | None) -> tuple[pa.Array | pa.ChunkedArray, bool]:
-    """Return values as an array, and whether they have a type of Arrow or NumPy.
-
-    Parameters
-    ----------
-    wanted
-        Type of the column in the store, if known.
-    """
+def _to_array(name: str, values: Any, field: pa.Field | None) -> pa.Array | pa.ChunkedArray:
+    """Return a column as an array; `field` is that of the store, if it has one."""
     if isinstance(values, pa.Array | pa.ChunkedArray):
-        return values, True
+        return values
     if isinstance(values, str | bytes | Mapping):
         raise UsageError(
             f"column {name!r} is one value of type {type(values).__name__}; give a list or an array of values"
         )
     if not hasattr(values, "__array__"):
-        return _infer(name, values if isinstance(values, Sequence) else list(values), wanted), False
-    if hasattr(values, "__arrow_c_stream__") and not isinstance(getattr(values, "dtype", None), np.dtype):
+        return _build(name, values if isinstance(values, list | tuple) else list(values), field)
+    kind = getattr(values, "dtype", None)
+    if hasattr(values, "__arrow_c_stream__") and not isinstance(kind, np.dtype):
         # A column of a data frame, which may have nulls that NumPy has no place for.
-        _check_series(name, values)
-        return _copy(pa.table({name: pa.chunked_array(values)}))[name], True
-    return _copy_array(name, values, wanted)
+        _refuse_objects(name, kind)
+        return _copy(pa.table({name: pa.chunked_array(values)}))[name]
+    return _copy_array(name, values, field)
 
 
-def _copy_array(name: str, values: Any, wanted: pa.DataType | None) -> tuple[pa.Array, bool]:
-    """Do as `_to_array` for what NumPy takes as an array, which Arrow would look at in the caller's memory."""
+def _copy_array(name: str, values: Any, field: pa.Field | None) -> pa.Array:
+    """Return what NumPy takes as an array, copied; axes after the first become lists of a fixed size."""
     is_masked = isinstance(values, np.ma.MaskedArray)
     values = values.copy() if is_masked else np.array(values, order="C")
     flat = values.reshape(-1)
-    has_type = flat.dtype.kind not in _UNTYPED_KINDS
-    if has_type:
-        made = pa.array(np.ma.getdata(flat), mask=np.ma.getmaskarray(flat) if is_masked else None)
-    else:
-        # Value by value, as Arrow would end text and bytes of NumPy at the first NUL.
-        item = wanted
+    if flat.dtype.kind in _UNTYPED_KINDS:
         for _ in values.shape[1:]:
-            item = item.value_type if item is not None and is_contiguous_list(item) else None
-        made = _infer(name, flat.tolist(), item)
-        if pt.is_null(made.type) and flat.dtype.kind in _KINDS_OF_TEXT:
-            made = made.cast(_KINDS_OF_TEXT[flat.dtype.kind])
+            field = None if field is None or not is_contiguous_list(field.type) else field.type.value_field
+        array = _build(name, flat.tolist(), field)
+    else:
+        array = pa.array(np.ma.getdata(flat), mask=np.ma.getmaskarray(flat) if is_masked else None)
     for size in reversed(values.shape[1:]):
-        made = pa.FixedSizeListArray.from_arrays(made, size)
-    return made, has_type
+        array = pa.FixedSizeListArray.from_arrays(array, size)
+    return array
 
 
-def _infer(name: str, values: Sequence[Any], wanted: pa.DataType | None) -> pa.Array:
-    """Return values of Python as an array of the type that Arrow infers, or one that holds more of them exactly."""
-    kind = pa.infer_type(values)
-    if pt.is_string(kind):
-        made = pa.array(values)
-        if pt.is_string(made.type):
-            return made
-        kind = made.type  # bytes that follow text, before which `infer_type` ends
-    has_nanoseconds = False
-    for path, inner, found in find_mixable(name, kind, values):
-        check_values(path, inner, found)
-        has_nanoseconds |= not pt.is_binary(inner) and any(
-            getattr(one, "nanosecond", 0) or getattr(one, "nanoseconds", 0) for one in found
+def _build(name: str, values: Sequence[Any], field: pa.Field | None) -> pa.Array:
+    """Return values of Python as an array that gives back the same."""
+    if field is not None and isinstance(field.type, pa.BaseExtensionType):
+        return field.type.wrap_array(_build(name, values, field.with_type(field.type.storage_type)))
+    array = pa.array(values, None if field is None else field.type)
+    _check_same(name, values, array, array.type)
+    if field is not None:
+        _check_nulls(name, array, field)
+    return array
+
+
+def _check_same(name: str, values: Sequence[Any], array: Any, kind: pa.DataType) -> None:
+    if not _are_same(values, array.to_pylist(), kind):
+        raise UsageError(
+            f"column {name!r}: some values would change as {kind}; give values of one kind, an Arrow array, or a schema"
         )
-    return pa.array(values, _refine(kind, wanted, has_nanoseconds=has_nanoseconds))
 
 
-def _refine(kind: pa.DataType, wanted: pa.DataType | None, *, has_nanoseconds: bool) -> pa.DataType:
-    """Return an inferred type with nanoseconds if there are some, which Arrow cuts off, and with unsigned integers where the store has them."""
-    refine = partial(_refine, has_nanoseconds=has_nanoseconds)
-    if pt.is_struct(kind):
-        inner = {} if wanted is None or not pt.is_struct(wanted) else {one.name: one.type for one in wanted}
-        return pa.struct([field.with_type(refine(field.type, inner.get(field.name))) for field in kind])
-    if pt.is_list(kind):
-        item = wanted.value_type if wanted is not None and is_contiguous_list(wanted) else None
-        return pa.list_(kind.value_field.with_type(refine(kind.value_type, item)))
-    if pt.is_int64(kind) and wanted == pa.uint64():
-        return wanted
-    if has_nanoseconds and pt.is_timestamp(kind):
-        return pa.timestamp("ns", kind.tz)
-    return pa.duration("ns") if has_nanoseconds and pt.is_duration(kind) else kind
+def _are_same(given: Sequence[Any], stored: list[Any], kind: pa.DataType) -> bool:
+    """Tell whether values are the same; long lists of numbers or text are compared at once."""
+    if not pt.is_nested(kind) and stored == given:
+        classes = set(map(type, given))
+        if pt.is_boolean(kind) or bool not in classes:
+            return not pt.is_boolean(kind) or classes <= {bool, type(None)}
+    if pt.is_nested(kind) and is_contiguous_list(kind) and len(given) == len(stored):
+        return all(map(_are_same_lists, given, stored, repeat(kind.value_type)))
+    return len(given) == len(stored) and all(map(_is_same, given, stored))
 
 
-def _convert(found: Any, kind: pa.DataType, path: tuple[str, ...]) -> Any:
-    """Return an array that Arrow made of values of Python with another type, and the same values.
-
-    Parameters
-    ----------
-    found
-        An array or a chunked array, not sliced.
-    path
-        Names of the column and of the fields down to the values.
-    """
-    if isinstance(found, pa.ChunkedArray):
-        return pa.chunked_array([_convert(chunk, kind, path) for chunk in found.chunks], kind)
-    if found.type == kind:
-        return found
-    if pt.is_null(found.type):
-        return pa.nulls(len(found), kind)
-    if isinstance(kind, pa.BaseExtensionType):
-        return kind.wrap_array(_convert(found, kind.storage_type, path))
-    if pt.is_struct(found.type) and pt.is_struct(kind):
-        return _convert_struct(found, kind, path)
-    if is_contiguous_list(found.type) and is_contiguous_list(kind):
-        return _convert_list(found, kind, path)
-    return _convert_values(found, kind, path)
+def _are_same_lists(given: Any, stored: Any, kind: pa.DataType) -> bool:
+    if isinstance(given, list | tuple) and isinstance(stored, list):
+        return _are_same(list(given), stored, kind)
+    return _is_same(given, stored)
 
 
-def _convert_struct(found: pa.StructArray, kind: pa.StructType, path: tuple[str, ...]) -> pa.StructArray:
-    """Convert each field; one that is missing is null."""
-    given, wanted = ([field.name for field in one] for one in (found.type, kind))
-    for name in given:
-        if name not in wanted:
-            raise UsageError(
-                f"column {path[0]!r}: field {'.'.join((*path, name))!r} is not in the store; leave it out, or begin "
-                "a new store"
-            )
-    children = []
-    for field in kind:
-        inner = (*path, field.name)
-        child = found.field(given.index(field.name)) if field.name in given else pa.nulls(len(found))
-        child = _convert(child, field.type, inner)
-        _check_nulls(pc.and_(child.is_null(), found.is_valid()), field, inner)
-        children.append(child)
-    mask = found.is_null() if found.null_count else None
-    return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)
+def _is_same(given: Any, stored: Any) -> bool:
+    """Tell whether a value is the same, also a truth, a missing field, and a float that was rounded to fewer bits."""
+    if type(given).__name__ in _NULLS or stored is None:
+        return stored is None and (type(given).__name__ in _NULLS or given != given)
+    if isinstance(given, np.generic | np.ndarray):
+        return _is_same(given.tolist(), stored)
+    if isinstance(given, Mapping):
+        return (
+            isinstance(stored, dict)
+            and given.keys() <= stored.keys()
+            and all(_is_same(given.get(name), value) for name, value in stored.items())
+        )
+    if isinstance(given, list | tuple) and isinstance(stored, list):
+        return len(given) == len(stored) and all(map(_is_same, given, stored))
+    if isinstance(given, bool) or isinstance(stored, bool):
+        return given is stored
+    if isinstance(given, float) and isinstance(stored, float):
+        return math.isnan(given) == math.isnan(stored) and math.isinf(given) == math.isinf(stored)
+    return bool(given == stored)
 
 
-def _convert_list(found: Any, kind: Any, path: tuple[str, ...]) -> pa.Array:
-    """Convert the items, and then the lists."""
-    items = _convert(found.values, kind.value_type, path)
-    mask = found.is_null() if found.null_count else None
-    if pt.is_fixed_size_list(found.type):
-        made = pa.FixedSizeListArray.from_arrays(items, found.type.list_size, mask=mask)
-    else:
-        made = type(found).from_arrays(found.offsets, items, mask=mask)
-        _check_nulls(items.is_null(), kind.value_field, path)
-    return _cast(made, kind, path)
-
-
-def _check_nulls(nulls: pa.BooleanArray, field: pa.Field, path: tuple[str, ...]) -> None:
-    if not field.nullable and pc.any(nulls).as_py():
-        raise UsageError(f"column {'.'.join(path)!r} has a null where the store takes none; fill it in")
-
-
-def _convert_values(found: pa.Array, kind: pa.DataType, path: tuple[str, ...]) -> pa.Array:
-    has_zones = [pt.is_timestamp(one) and one.tz is not None for one in (found.type, kind)]
-    if has_zones[0] != has_zones[1] or not any(holds(found.type) and holds(kind) for holds in _CLASSES):
-        raise UsageError(describe_type_drift(".".join(path), kind, found.type))
-    made = _cast(found, kind, path)
-    if pt.is_floating(kind) and not _is_kept(found, made):
-        raise _would_change(path, kind, "a number is too large, or needs more digits")
-    return made
-
-
-def _cast(found: pa.Array, kind: pa.DataType, path: tuple[str, ...]) -> pa.Array:
-    try:
-        return found.cast(kind)
-    except pa.ArrowException as error:
-        raise _would_change(path, kind, str(error)) from error
-
-
-def _is_kept(given: pa.Array, made: pa.Array) -> bool:
-    """Tell whether numbers became floats that mean the same: Arrow overflows to infinity, and rounds integers to 16 bits."""
-    if pt.is_integer(given.type):
-        changed = pc.not_equal(given.cast(pa.float64()), made.cast(pa.float64()))
-    else:
-        changed = pc.and_not(pc.is_inf(made.cast(pa.float64())), pc.is_inf(given.cast(pa.float64())))
-    return not pc.any(changed).as_py()
-
-
-def _would_change(path: tuple[str, ...], kind: pa.DataType, problem: str) -> UsageError:
-    return UsageError(
-        f"column {'.'.join(path)!r} is {kind} in the store, and its values would change: {problem}; convert them, or "
-        "begin a new store"
-    )
+def _check_nulls(name: str, array: pa.Array, field: pa.Field) -> None:
+    """Refuse nulls in fields that take none, at any depth; Arrow puts them there."""
+    if array.null_count and not field.nullable:
+        raise UsageError(f"column {name!r} has a null where the store takes none; fill it in")
+    if pt.is_struct(field.type):
+        filled = array.filter(array.is_valid())
+        for place, inner in enumerate(field.type):
+            _check_nulls(f"{name}.{inner.name}", filled.field(place), inner)
+    elif is_contiguous_list(field.type):
+        _check_nulls(name, array.flatten(), field.type.value_field)
 
 
 _DEFAULT_PILES = 1024
@@ -518,8 +348,8 @@ class PileWriter:
 
             Data with types, of Arrow, NumPy or a data frame, must have those of the store. Text, bytes and lists may be
             large or not, or views, at any depth; any values may lie in dictionaries. Values of Python, in lists and dicts,
-            take the types of the store: integers that they hold, text, bytes, and floats, which are rounded where a column
-            has fewer than 64 bits. A value that would change otherwise is refused.
+            take the types of the store, or those that Arrow infers. Floats are rounded where a column has fewer than 64
+            bits; a value that would change otherwise is refused.
 
         Raises
         ------

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import recshuf
+from recshuf.errors import AlreadyCompleteError, OutputExistsError, UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,7 +75,6 @@ def test_bad_orders_are_named(store: Path, tmp_path: Path) -> None:
         ({"epoch": -1}, "epoch=-1"),
         ({"reshuffle": "all"}, "reshuffle='all'"),
         ({"mix": 0}, "mix=0"),
-        ({"seed": 6}, "have seed 5"),
     ]:
         with pytest.raises(recshuf.errors.UsageError, match=message):
             recshuf.gather(store, tmp_path / "out.parquet", **options)
@@ -89,3 +89,39 @@ def test_groups_that_exceed_the_memory_limit_are_refused(tmp_path: Path) -> None
     assert not (tmp_path / "out.jsonl").exists()
     [named] = re.findall(r"needs ([\d.]+ \wB) of memory", str(told.value))
     recshuf.gather(tmp_path / "store", tmp_path / "out.jsonl", epoch=1, memory=named)
+
+
+@pytest.mark.parametrize("memory", ["64MB", "1GB"])
+def test_another_seed_shuffles_the_records_of_a_store_anew(store: Path, tmp_path: Path, memory: str) -> None:
+    for name, seed in (("a", 8), ("b", 8), ("c", 9)):
+        report = recshuf.gather(store, tmp_path / f"{name}/", seed=seed, shards=2, memory=memory, verify=True)
+        assert (report.seed, report.records_written) == (seed, ROWS)
+    found = {name: pq.read_table(tmp_path / name) for name in "abc"}
+    assert found["a"].equals(found["b"])
+    rows = [found[name]["id"].to_pylist() for name in "ac"]
+    assert [sorted(ids) for ids in rows] == [list(range(ROWS))] * 2
+    # By chance two orders agree in about one place.
+    assert sum(map(int.__eq__, *rows)) < 12
+    text = pa.array([f"row {row}" * (row % 9) for row in rows[0]])
+    assert found["a"]["text"].combine_chunks().equals(text)
+
+
+def test_the_order_of_another_seed_is_uniform(store: Path, tmp_path: Path) -> None:
+    recshuf.gather(store, tmp_path / "out/", seed=8)
+    assert recshuf.check(tmp_path / "out", column="id").is_uniform
+
+
+def test_another_seed_and_what_needs_the_keys_of_the_store_are_refused(store: Path, tmp_path: Path) -> None:
+    for option in ({"epoch": 1}, {"provenance": True}):
+        with pytest.raises(UsageError, match=r"needs the keys of the store, and seed 8 draws new ones"):
+            recshuf.gather(store, tmp_path / "out/", seed=8, **option)
+    assert [*tmp_path.iterdir()] == []
+    recshuf.gather(store, tmp_path / "out/", seed=5, epoch=1, provenance=True)
+
+
+def test_a_complete_gather_with_another_seed_is_known_again(store: Path, tmp_path: Path) -> None:
+    recshuf.gather(store, f"{tmp_path}/out/", seed=8)
+    with pytest.raises(AlreadyCompleteError):
+        recshuf.gather(store, f"{tmp_path}/out/", seed=8, resume=True)
+    with pytest.raises(OutputExistsError, match="another command"):
+        recshuf.gather(store, f"{tmp_path}/out/", resume=True)

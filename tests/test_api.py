@@ -25,7 +25,7 @@ import recshuf
 from recshuf.api import speak_python
 from recshuf.cli.commands import commands
 from recshuf.errors import UsageError
-from recshuf.job.options import flag_of
+from recshuf.job.options import to_keywords
 from recshuf.system.paths import ALIASES, SCHEMES
 from tests.support.numbered_files import make_inputs
 
@@ -253,17 +253,16 @@ def test_the_help_of_a_report_explains_each_figure() -> None:
         assert names == [field.name for field in dataclasses.fields(report)]
 
 
-def test_the_help_of_options_names_the_command_that_explains_them() -> None:
+OPTIONS = {"": "", "Gather": "gather", "Order": "check", "Scatter": "scatter", "Verify": "verify"}
+
+
+def test_the_help_of_options_says_what_the_command_says() -> None:
     shown = {"": commands.default, **commands.commands}
-    for name, command in {
-        "": "",
-        "Gather": "gather",
-        "Order": "check",
-        "Scatter": "scatter",
-        "Verify": "verify",
-    }.items():
+    for name, command in OPTIONS.items():
         options: Any = getattr(recshuf, f"{name}Options")
-        assert f"``{f'recshuf {command}'.strip()} --help`` explains each" in options.__doc__
-        flags = {flag for parameter in shown[command].params for flag in parameter.opts}
-        others = {"stdin", "stdout", "id_column"}
-        assert {flag_of(name) for name in options.__annotations__.keys() - others} <= flags
+        texts = {parameter.name: getattr(parameter, "help", None) for parameter in shown[command].params}
+        assert {*options.__annotations__} - {"stdin", "stdout"} <= {*texts}
+        for option in options.__annotations__.keys() - {"stdin", "stdout"}:
+            assert f"\n{option}\n    {to_keywords(texts[option])}" in options.__doc__
+    assert "give those that `shuffle` got" in recshuf.VerifyOptions.__doc__
+    assert "\n    With against: column or field" in recshuf.OrderOptions.__doc__

@@ -11,17 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from click.core import ParameterSource
-from click.exceptions import Exit
 
-from recshuf.cli.audit_options import make_check_command, make_picture_command
+from recshuf.cli.audit_commands import make_check_command, make_picture_command, make_verify_command
 from recshuf.cli.options import (
     HELP_SETTINGS,
-    ShuffleCommand,
     check_loudness,
     choose_progress,
+    make_output_option,
+    make_shuffle_command,
     make_verbose_option,
-    make_verify_command,
 )
 from recshuf.cli.result_files import (
     check_html,
@@ -29,16 +27,16 @@ from recshuf.cli.result_files import (
     check_quarantine,
     check_report,
     check_spared,
-    check_writable,
     may_replace,
+    say_written,
     write_json,
     write_whole,
 )
 from recshuf.cli.store_commands import (
     make_gather_command,
     make_scatter_command,
+    make_store_group,
     make_window_command,
-    store_group,
 )
 from recshuf.cli.task_commands import make_clean_command, make_task_command
 from recshuf.errors import OutputError, RecshufError, UsageError
@@ -49,14 +47,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-FAILED = 1
-_NOT_UNIFORM = 3
 _LIKENESS = 0.75
 """Of two words, from 0 to 1, from which one is taken for a slip of the other."""
-_ONLY_OF_LOADER = ("seed", "epoch", "reshuffle", "mix")
-"""Parameters of ``recshuf check`` that need ``--loader``."""
-_OF_LOADER = {"inputs", "loaders", "as_json", "quiet", "verbose", *_ONLY_OF_LOADER}
-"""Those that go with it."""
 
 
 class DefaultGroup(click.Group):
@@ -153,15 +145,7 @@ def _run_shuffle(
         path = real_path(html)
         write = partial(checks.write_run, done, inputs, output, progress=progress, **options)
         _write_result(html, "page", lambda: write_whole(path, write().encode()))
-        _say_written(html, quiet)
-
-
-def _say_written(name: str, quiet: bool) -> None:
-    from recshuf.audit.reports.terminal import say
-    from recshuf.system.units import format_size
-
-    if not quiet:
-        say(f"wrote {name}, {format_size(Path(name).stat().st_size)}")
+        say_written(html, quiet)
 
 
 def _write_result(name: str, what: str, write: Callable[[], None]) -> None:
@@ -173,136 +157,6 @@ def _write_result(name: str, what: str, write: Callable[[], None]) -> None:
         raise OutputError(f"{name}: {reason}; name another file") from error
     except RecshufError as error:
         raise OutputError(f"{name}: the records are written, but not the {what}: {error}") from error
-
-
-def _run_verify(
-    inputs: tuple[str, ...],
-    report: str | None,
-    overwrite: bool,
-    quiet: bool,
-    verbose: bool,
-    **options: Any,
-) -> None:
-    """Compare the last of `inputs` with the others; `options` are arguments of `recshuf.verify`."""
-    check_loudness(quiet, verbose)
-    if len(inputs) < 2:
-        raise UsageError("verify needs inputs and an output; usage: recshuf verify [OPTIONS] INPUT... OUTPUT")
-    *given, output = inputs
-    if report:
-        check_report(report, output, True)
-        check_spared(report, [*inputs, options.get("schema")], overwrite=overwrite)
-    from recshuf.api import checks
-    from recshuf.audit.reports.text import difference_lines, one_line, verdict
-
-    progress = choose_progress(quiet)
-    done = checks.verify(given, output, progress=progress, **options)
-    if report:
-        write_json(report, done.to_json())
-    lines = (
-        []
-        if quiet or report == "-" or sys.stdout is None
-        else [verdict(done, output), *difference_lines(done)]
-    )
-    for line in lines:
-        click.echo(one_line(line))
-    if not done.is_equal:
-        raise Exit(FAILED)
-
-
-def _run_check(
-    inputs: tuple[str, ...],
-    as_json: bool,
-    html: str | None,
-    overwrite: bool,
-    quiet: bool,
-    verbose: bool,
-    loaders: tuple[str, ...],
-    **options: Any,
-) -> None:
-    """Test the order of `inputs`, or of a loader; `options` are arguments of `recshuf.check`."""
-    if quiet and (verbose or as_json):
-        raise UsageError("-q contradicts -v and --json; give one of them")
-    _check_beside(inputs, loaders)
-    of_loader = {name: options.pop(name) for name in _ONLY_OF_LOADER}
-    if not inputs and not loaders:
-        raise UsageError(
-            "no data; usage: recshuf check [OPTIONS] DATA... [--against INPUT... | --column NAME | --provenance]"
-        )
-    from recshuf.api import checks
-    from recshuf.audit.reports.text import check_lines, one_line
-
-    progress = choose_progress(quiet)
-    if loaders:
-        done = checks.check_loader(loaders[0], progress=progress, **of_loader)
-        inputs = loaders
-    elif html:
-        check_writable("--html", html, None)
-        check_spared(html, [*inputs, *options["against"], options["schema"]], overwrite=overwrite)
-        done, page = checks.write_check(inputs, progress=progress, **options)
-        write_whole(real_path(html), page.encode())
-        _say_written(html, quiet)
-    else:
-        done = checks.check(inputs, progress=progress, **options)
-    if as_json:
-        write_json("-", done.to_json())
-    lines = [] if quiet or as_json or sys.stdout is None else check_lines(done, inputs, with_all=verbose)
-    for line in lines:
-        click.echo(one_line(line))
-    if not done.is_uniform:
-        raise Exit(_NOT_UNIFORM)
-
-
-def _check_beside(inputs: tuple[str, ...], loaders: tuple[str, ...]) -> None:
-    """Refuse data and its options beside ``--loader``, and the options of a loader without one."""
-    if len(loaders) > 1:
-        raise UsageError(f"--loader: names {len(loaders)} stores; check one after the other")
-    if inputs and loaders:
-        raise UsageError("--loader and DATA contradict each other; give one of them")
-    context = click.get_current_context()
-    for option in context.command.params:
-        name = option.name or ""
-        is_refused = name not in _OF_LOADER if loaders else name in _ONLY_OF_LOADER
-        if is_refused and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            remedy = "does not go with --loader; leave it out" if loaders else "is for --loader; leave it out"
-            raise UsageError(f"{option.opts[0]}: {remedy}")
-
-
-def _run_picture(
-    inputs: tuple[str, ...], output: str | None, quiet: bool, verbose: bool, overwrite: bool, **options: Any
-) -> None:
-    """Draw the order of `inputs`; `options` are arguments of `recshuf.picture`."""
-    check_loudness(quiet, verbose)
-    if not inputs or output is None:
-        what = "no data" if not inputs else "no file for the picture"
-        raise UsageError(f"{what}; usage: recshuf picture [OPTIONS] DATA... -o PICTURE.png")
-    if output == "-":
-        _check_picture_stream()
-    else:
-        _check_picture_file(output, [*inputs, *options["against"], options["schema"]], overwrite)
-    from recshuf.api import checks
-
-    picture = checks.picture(inputs, progress=choose_progress(quiet), **options)
-    if output == "-":
-        click.echo(picture, nl=False)
-    else:
-        write_whole(real_path(output), picture)
-        _say_written(output, quiet)
-
-
-def _check_picture_stream() -> None:
-    if sys.stdout is None:
-        raise UsageError("-o -: standard output is closed; name a file")
-    if sys.stdout.isatty():
-        raise UsageError(
-            "-o -: the picture is a PNG, and standard output is a terminal; redirect it, or name a file"
-        )
-
-
-def _check_picture_file(output: str, given: list[str | None], overwrite: bool) -> None:
-    check_writable("-o", output, None)
-    check_spared(output, given, overwrite=overwrite)
-    if real_path(output).suffix.lower() not in ("", ".png"):
-        raise UsageError(f"{output}: the picture is a PNG; give a name that ends in .png")
 
 
 def _run_gallery(output: str | None, verbose: bool) -> None:  # noqa: ARG001 - `main` reads it
@@ -370,10 +224,7 @@ _gallery = click.Command(
     "gallery",
     HELP_SETTINGS,
     callback=_run_gallery,
-    params=[
-        click.Option(["-o", "--output"], metavar="DIR", help="New folder for index.html and row.png."),
-        make_verbose_option(),
-    ],
+    params=[make_output_option("DIR", "New folder for index.html and row.png."), make_verbose_option()],
     help="Draw the orders of other shufflers, with scores: a page of all, and a picture of four. Needs recshuf[report].",
 )
 _demo = click.Command(
@@ -381,22 +232,23 @@ _demo = click.Command(
     HELP_SETTINGS,
     callback=_run_demo,
     params=[
-        click.Option(
-            ["-o", "--output"], metavar="DIR", help="New folder for the files. Default: a temporary one."
-        ),
+        make_output_option("DIR", "New folder for the files. Default: a temporary one."),
         make_verbose_option(),
     ],
     help="Write 100,000 records labelled cat and 100,000 labelled dog, shuffle them in 64 MB, verify, check and draw them.",
 )
-commands = DefaultGroup(ShuffleCommand(_run_shuffle))
-commands.add_command(make_verify_command(_run_verify))
-commands.add_command(make_check_command(_run_check))
-commands.add_command(make_picture_command(_run_picture))
-commands.add_command(_demo)
-commands.add_command(_gallery)
-commands.add_command(make_task_command())
-commands.add_command(make_scatter_command())
-commands.add_command(make_gather_command())
-commands.add_command(make_window_command())
-commands.add_command(store_group)
-commands.add_command(make_clean_command())
+commands = DefaultGroup(make_shuffle_command(_run_shuffle))
+for _command in (
+    make_verify_command(),
+    make_check_command(),
+    make_picture_command(),
+    _demo,
+    _gallery,
+    make_task_command(),
+    make_scatter_command(),
+    make_gather_command(),
+    make_window_command(),
+    make_store_group(),
+    make_clean_command(),
+):
+    commands.add_command(_command)

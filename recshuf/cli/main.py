@@ -16,7 +16,8 @@ import click
 from click.exceptions import Exit
 from click.shell_completion import shell_complete
 
-from recshuf.cli.commands import FAILED, commands
+from recshuf.cli.audit_commands import FAILED
+from recshuf.cli.commands import commands
 from recshuf.cli.options import is_verbose
 from recshuf.errors import AlreadyCompleteError, Interrupted, RecshufError, UsageError
 from recshuf.system.paths import write_error

@@ -1,11 +1,4 @@
-"""Command-line options of the shuffle: parsing and ``--help``.
-
-What commands have in common: settings of their help, and the options on what they print.
-
-The display of progress of a command.
-
-Command-line options of ``recshuf verify``, which are options of the shuffle.
-"""
+"""Options and help of the commands, made from the declarations in `recshuf.job.options`; what commands print."""
 
 from __future__ import annotations
 
@@ -15,11 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from recshuf.errors import UsageError
-from recshuf.job.options import OPTIONS, VerifyOptions, flag_of
+from recshuf.job.options import OPTIONS, Option, Options, flag_of, options_of
 from recshuf.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from recshuf.job.report import Progress
 
@@ -30,12 +23,79 @@ WIDE_HELP_SETTINGS = HELP_SETTINGS | {"max_content_width": 110}
 """Those of commands whose help has long lines."""
 HELP_OF_VERBOSE = "Print tracebacks of errors."
 """For commands that have no details to print."""
+HELP_OF_DETAILS = "Print details, and tracebacks of errors."
+HELP_OF_QUIET = "Print errors only."
+HELP_OF_QUIET_RESULT = "Print errors only; the exit code is the result."
 _VERBOSE = "recshuf.verbose"
 
 
+class GivenPath(click.Path):
+    """A path that is not empty, as one from an unset variable of a shell is; the run opens it, and says why it cannot."""
+
+    def __init__(self) -> None:
+        super().__init__(readable=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path."""
+        if value == "":
+            self.fail("the path is empty; give one, or leave the option out", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+def make_option(name: str, command: str = "", option: Option | None = None) -> click.Option:
+    """Return the click option for a declared option, by default one of the shuffle, with its text for a command."""
+    option = option or OPTIONS[name]
+    flags, text = [*(option.flags or (flag_of(name),)), name], option.explain(command)
+    if option.metavar is None:
+        return click.Option(flags, is_flag=True, help=text)
+    settings: dict[str, Any] = {"metavar": option.metavar, "help": text}
+    if option.default is not None:
+        settings["default"] = option.default
+    if option.choices:
+        settings["type"] = click.Choice(option.choices)
+    elif option.is_path:
+        settings["type"] = GivenPath()
+    elif option.is_repeatable:
+        settings["multiple"] = True
+    elif option.parse is int:
+        settings["type"] = int
+    elif option.parse is not str:
+        settings["callback"] = _parsed_by(option.parse)
+    return click.Option(flags, **settings)
+
+
+def _parsed_by(
+    parse: Callable[[str], object],
+) -> Callable[[click.Context, click.Parameter, str | None], object]:
+    """Return a click callback that parses a value; its errors name the option."""
+
+    def parse_value(_: click.Context, __: click.Parameter, value: str | None) -> object:
+        try:
+            return None if value is None else parse(value)
+        except UsageError as error:
+            raise click.BadParameter(str(error)) from None
+
+    return parse_value
+
+
+def make_output_option(metavar: str, text: str, name: str = "output") -> click.Option:
+    """Return the option ``-o`` of a command."""
+    return click.Option(["-o", "--output", name], type=GivenPath(), metavar=metavar, help=text)
+
+
+def make_quiet_option(text: str = HELP_OF_QUIET) -> click.Option:
+    """Return the option ``--quiet`` of a command."""
+    return click.Option(["-q", "--quiet"], is_flag=True, help=text)
+
+
 def make_verbose_option(text: str = HELP_OF_VERBOSE) -> click.Option:
-    """Return the option ``--verbose`` of a command, with its help."""
-    return click.Option(["-v", "--verbose"], is_flag=True, help=text, callback=note_verbose)
+    """Return the option ``--verbose`` of a command."""
+    return click.Option(["-v", "--verbose"], is_flag=True, help=text, callback=_note_verbose)
+
+
+def make_report_option(text: str) -> click.Option:
+    """Return the option ``--report`` of a command."""
+    return click.Option(["--report"], type=GivenPath(), metavar="FILE", help=f"{text}; - is standard output.")
 
 
 def make_epoch_options(text: str, epoch: int) -> list[click.Option]:
@@ -50,8 +110,7 @@ def make_epoch_options(text: str, epoch: int) -> list[click.Option]:
     ]  # fmt: skip
 
 
-def note_verbose(context: click.Context, _: click.Parameter, value: bool) -> bool:
-    """Keep the value of ``--verbose`` for `is_verbose`, and return it."""
+def _note_verbose(context: click.Context, _: click.Parameter, value: bool) -> bool:
     context.meta[_VERBOSE] = value
     return value
 
@@ -62,13 +121,7 @@ def is_verbose(context: click.Context | None) -> bool | None:
 
 
 def check_loudness(quiet: bool, verbose: bool) -> None:
-    """Refuse ``-q`` beside ``-v``.
-
-    Raises
-    ------
-    UsageError
-        When both are given.
-    """
+    """Refuse ``-q`` beside ``-v``."""
     if quiet and verbose:
         raise UsageError("-q and -v contradict each other; give one of them")
 
@@ -83,7 +136,70 @@ def choose_progress(quiet: bool, *, writes_records: bool = False) -> Progress:
     return open_terminal(shows_records=writes_records and sys.stdout is not None and sys.stdout.isatty())
 
 
-_HEADINGS = ("Input", "Output", "Order", "Resources", "General")
+class Wording(NamedTuple):
+    """What the help of a command says, and which declared options it has."""
+
+    description: str
+    usage: list[str]
+    """Words of the usage line after the options."""
+    example: str
+    """Text at the end, not wrapped."""
+    shared: type
+    """Its option class."""
+    headings: Mapping[str, str] = {}
+    """Its headings by those of the declarations, where they differ."""
+
+
+class GroupedCommand(click.Command):
+    """A command whose help groups its options.
+
+    Parameters
+    ----------
+    callback
+        Called with ``inputs`` and all options as keyword arguments.
+    own
+        Headings in their order, with further options, which come first. Those under General come last.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        callback: Callable[..., None],
+        wording: Wording,
+        own: dict[str, list[click.Option]],
+    ) -> None:
+        self._wording = wording
+        general = own.pop("General", [])
+        self.headings = own
+        for option_name, option in options_of(wording.shared).items():
+            heading = wording.headings.get(option.group, option.group)
+            own.setdefault(heading, []).append(make_option(option_name, name, option))
+        own["General"] = general
+        inputs = click.Argument(["inputs"], nargs=-1, type=GivenPath())
+        options = [option for group in own.values() for option in group]
+        super().__init__(
+            name, WIDE_HELP_SETTINGS, callback, [inputs, *options], help=wording.description, hidden=not name
+        )
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Return the words of the usage line."""
+        return ["[OPTIONS]", *self._wording.usage]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options under their headings."""
+        for heading, options in self.headings.items():
+            own = [option.get_help_record(ctx) for option in options]
+            if heading == "General" and (help_option := self.get_help_option(ctx)):
+                own.append(help_option.get_help_record(ctx))
+            with formatter.section(heading):
+                formatter.write_dl([record for record in own if record])
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as above
+        """Write the examples."""
+        formatter.write_paragraph()
+        formatter.write(self._wording.example)
+
+
 _DESCRIPTION = """
 Shuffle records exactly uniformly, within a memory limit.
 
@@ -115,218 +231,31 @@ Shell completion: eval "$(_RECSHUF_COMPLETE=bash_source recshuf)"; for other she
 """
 
 
-class GivenPath(click.Path):
-    """A path that is not empty, as one from an unset variable of a shell is; the run opens it, and says why it cannot."""
-
-    def __init__(self) -> None:
-        super().__init__(readable=False)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path."""
-        if value == "":
-            self.fail("the path is empty; give one, or leave the option out", param, ctx)
-        return super().convert(value, param, ctx)
-
-
-def _parsed_by(
-    parse: Callable[[str], object],
-) -> Callable[[click.Context, click.Parameter, str | None], object]:
-    """Return a click callback that parses a value; its errors name the option."""
-
-    def parse_value(_: click.Context, __: click.Parameter, value: str | None) -> object:
-        try:
-            return None if value is None else parse(value)
-        except UsageError as error:
-            raise click.BadParameter(str(error)) from None
-
-    return parse_value
-
-
 def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted and not context.resilient_parsing:
         click.echo(f"recshuf {__version__}")
         context.exit()
 
 
-def make_option(name: str) -> click.Option:
-    """Return the click option for a declared option."""
-    option = OPTIONS[name]
-    flags = [*filter(None, [option.short]), flag_of(name)]
-    if option.flag:
-        flags.append(name)
-    if option.metavar is None:
-        return click.Option(flags, is_flag=True, help=option.help)
-    settings: dict[str, Any] = {"metavar": option.metavar, "help": option.help}
-    if option.default is not None:
-        settings["default"] = option.default
-    if option.choices:
-        settings["type"] = click.Choice(option.choices)
-    elif option.is_path:
-        settings["type"] = GivenPath()
-    elif option.is_repeatable:
-        settings["multiple"] = True
-    elif option.parse is int:
-        settings["type"] = int
-    elif option.parse is not str:
-        settings["callback"] = _parsed_by(option.parse)
-    return click.Option(flags, **settings)
+_SHUFFLE = Wording(_DESCRIPTION, ["INPUT...", "-o OUTPUT"], _EXAMPLES, Options)
 
 
-def _make_options() -> dict[str, list[click.Option]]:
-    """Return new options by heading."""
-    made: dict[str, list[click.Option]] = {heading: [] for heading in _HEADINGS}
-    made["Output"].append(
-        click.Option(
-            ["-o", "--output"],
-            type=GivenPath(),
-            metavar="OUTPUT",
-            help="Output file or directory. Default: standard output.",
-        )
-    )
-    for name, option in OPTIONS.items():
-        made[option.group].append(make_option(name))
-    made["General"] += [
-        click.Option(["--plan"], is_flag=True, help="Print the plan (piles, memory, disk, file descriptors, shards) and stop."),
-        click.Option(["--report"], type=GivenPath(), metavar="FILE", help="Write the figures of the run as JSON, with --plan those of the plan; - is standard output."),
-        click.Option(["--html"], type=GivenPath(), metavar="FILE", help="Write a page with pictures and figures, after a test of the order. Needs recshuf[report]."),
-        click.Option(["-q", "--quiet"], is_flag=True, help="Print errors only."),
-        make_verbose_option("Print details, and tracebacks of errors."),
-        click.Option(["--version"], is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Print the version."),
-    ]  # fmt: skip
-    return made
-
-
-class ShuffleCommand(click.Command):
-    """The shuffle command; its help groups the options.
-
-    Parameters
-    ----------
-    callback
-        Called with ``inputs`` and all options as keyword arguments.
-    """
-
-    def __init__(self, callback: Callable[..., None]) -> None:
-        self.headings = _make_options()
-        options = [option for group in self.headings.values() for option in group]
-        inputs = click.Argument(["inputs"], nargs=-1, type=GivenPath())
-        super().__init__(
-            "shuffle", WIDE_HELP_SETTINGS, callback, [inputs, *options], help=_DESCRIPTION, hidden=True
-        )
-
-    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Return the words of the usage line."""
-        return ["[OPTIONS]", "INPUT...", "-o OUTPUT"]
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options under their headings."""
-        for heading, options in self.headings.items():
-            own = [option.get_help_record(ctx) for option in options]
-            if heading == "General" and (help_option := self.get_help_option(ctx)):
-                own.append(help_option.get_help_record(ctx))
-            with formatter.section(heading):
-                formatter.write_dl([record for record in own if record])
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as above
-        """Write the examples unwrapped."""
-        formatter.write_paragraph()
-        formatter.write(_EXAMPLES)
-
-
-_HELP_OF_READERS = {
-    "header": "Text, CSV: number of header lines of each file, which are no records; auto or none. Default: auto, which is 0 for text; for CSV, 0 or 1 as its first records tell, or an error.",
-    "delimiter": "CSV: character between fields. Default: a tab in .tsv, else found in the first file.",
-    "verbose": HELP_OF_VERBOSE,
-}
-"""Help of options where nothing is shuffled, by name."""
-
-
-class Wording(NamedTuple):
-    """Help texts of a command other than the shuffle."""
-
-    description: str
-    usage: list[str]
-    example: str
-    shared: type
-    """Its option class; it has the shuffle options of these names."""
-    headings: dict[str, str]
-    """Its headings by those of the shuffle, where they differ."""
-    general: tuple[str, ...]
-    """Names of further shuffle options, under General."""
-    help: dict[str, str]
-    """Its own help for some shuffle options, by name."""
-
-
-class SiblingCommand(ShuffleCommand):
-    """A command that shares options with the shuffle.
-
-    Parameters
-    ----------
-    callback
-        Called with ``inputs`` and all options as keyword arguments.
-    own
-        Further options by heading; they come first.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        callback: Callable[..., None],
-        wording: Wording,
-        own: dict[str, list[click.Option]] | None = None,
-    ) -> None:
-        super().__init__(callback)
-        self._wording = wording
-        known = {option.name: option for group in self.headings.values() for option in group}
-        self.name, self.help, self.hidden = name, wording.description, False
-        self.headings = {heading: list(options) for heading, options in (own or {}).items()}
-        shared = [(OPTIONS[name].group, name) for name in wording.shared.__annotations__]
-        for group, name in [*shared, *(("General", name) for name in wording.general)]:
-            self.headings.setdefault(wording.headings.get(group, group), []).append(known[name])
-        for changed, text in (_HELP_OF_READERS | wording.help).items():
-            known[changed].help = text
-        arguments = [param for param in self.params if isinstance(param, click.Argument)]
-        self.params = [*arguments, *(option for group in self.headings.values() for option in group)]
-
-    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Return the words of the usage line."""
-        return ["[OPTIONS]", *self._wording.usage]
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as above
-        """Write the examples unwrapped."""
-        formatter.write_paragraph()
-        formatter.write(self._wording.example)
-
-
-_WORDING = Wording(
-    description="""
-Check that OUTPUT holds the same records as the INPUTs, in any order.
-
-INPUT is files, directories and globs; OUTPUT is the file or directory that recshuf wrote, in the same or another
-format. Only the files are read. Give the options of the shuffle again. Exit code 0: equal; 1: different, or a file
-cannot be read; 2: wrong usage.
-""",
-    usage=["INPUT...", "OUTPUT"],
-    example="""\
-Example:
-  recshuf data/ -o shuffled/ --to parquet && recshuf verify data/ shuffled/
-""",
-    shared=VerifyOptions,
-    headings={"Order": "Output"},
-    general=("report", "overwrite", "quiet", "verbose"),
-    help={
-        "to": "Format of OUTPUT. Default: from its manifest, suffix or content.",
-        "head_count": "Size of the sample that OUTPUT is. Default: it is no sample.",
-        "provenance": "Ignore the columns source_file and source_row of OUTPUT. Default: as in its manifest.",
-        "nan_as_null": "NaN and infinities of the inputs are null in OUTPUT, which is JSONL. Default: they are not.",
-        "temp_dir": "Folder for hashes that do not fit in memory. Default: $TMPDIR, else /var/tmp.",
-        "report": "Write the result as JSON; - is standard output.",
-        "overwrite": "Replace an existing report. Default: it is an error.",
-        "quiet": "Print errors only; the exit code is the result.",
-        "keep_others": "HDF5: compare the datasets of the commonest length, or those of --datasets, by record, and others as wholes. Default: datasets of several lengths are refused.",
-    },
-)
-
-
-def make_verify_command(callback: Callable[..., None]) -> SiblingCommand:
-    """Return the verify command; the last of its ``inputs`` is the output."""
-    return SiblingCommand("verify", callback, _WORDING)
+def make_shuffle_command(callback: Callable[..., None]) -> GroupedCommand:
+    """Return the shuffle command, which has no name."""
+    plan = "Print the plan (piles, memory, disk, file descriptors, shards) and stop."
+    html = "Write a page with pictures and figures, after a test of the order. Needs recshuf[report]."
+    own = {
+        "Input": [],
+        "Output": [make_output_option("OUTPUT", "Output file or directory. Default: standard output.")],
+        "Order": [],
+        "Resources": [],
+        "General": [
+            click.Option(["--plan"], is_flag=True, help=plan),
+            make_report_option("Write the figures of the run as JSON, with --plan those of the plan"),
+            click.Option(["--html"], type=GivenPath(), metavar="FILE", help=html),
+            make_quiet_option(),
+            make_verbose_option(HELP_OF_DETAILS),
+            click.Option(["--version"], is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Print the version."),
+        ],
+    }  # fmt: skip
+    return GroupedCommand("", callback, _SHUFFLE, own)

@@ -20,13 +20,7 @@ if TYPE_CHECKING:
 
 
 def check_report(report: str, output: str | None, plan: bool) -> None:
-    """Refuse, before the run, a report that cannot be written after it.
-
-    Raises
-    ------
-    UsageError
-        When it cannot, as in the other checks here.
-    """
+    """Refuse, before the run, a report that cannot be written after it."""
     if report == "-":
         if output in (None, "-") and not plan:
             raise UsageError(
@@ -52,16 +46,7 @@ def check_html(html: str, output: str | None, plan: bool, report: str | None) ->
 
 
 def check_writable(option: str, name: str, output: str | None) -> None:
-    """Refuse, before the run, a file whose folder is missing or read-only, or that runs write themselves.
-
-    Raises
-    ------
-    UsageError
-        When its folder is missing, or it is a folder, or is or lies in the output, or has the name of a manifest or lies in
-        a work folder.
-    ForbiddenOutputError
-        When its folder cannot be written.
-    """
+    """Refuse, before the run, a file whose folder is missing or read-only, or that runs write themselves."""
     refuse_url(name)
     if name == "-":
         raise UsageError(f"{option} -: standard output is not possible here; name a file")
@@ -96,15 +81,7 @@ def _is_beside_output(path: Path, output: str) -> bool:
 
 
 def check_new_folder(name: str) -> None:
-    """Refuse, before the run, a folder for its files that is none, or exists.
-
-    Raises
-    ------
-    UsageError
-        When it is a URL, or standard output.
-    OutputError
-        When it exists.
-    """
+    """Refuse, before the run, a folder for its files that is none, or exists."""
     refuse_url(name)
     refuse_stdout("-o", name)
     if Path(name).exists():
@@ -117,22 +94,14 @@ def refuse_stdout(option: str, name: str) -> None:
         raise UsageError(f"{option} -: standard output is no folder; name one")
 
 
-def check_spared(report: str, given: list[str | None], *, overwrite: bool) -> None:
-    """Refuse a report that would replace an input or the schema file, or without `overwrite` any file.
-
-    Raises
-    ------
-    UsageError
-        When it would replace one of `given`.
-    OutputError
-        When it would replace another file.
-    """
+def check_spared(report: str, read: list[str | None], *, overwrite: bool) -> None:
+    """Refuse a report that would replace one of the files that are read, or without `overwrite` any file."""
     import glob
 
     path = Path(report)
     if report == "-" or not path.is_file():
         return
-    for name in given:
+    for name in read:
         if not name:
             continue
         folder = Path(name).is_dir() and real_path(name) in real_path(path).parents
@@ -176,6 +145,15 @@ def check_quarantine(what: str, others: list[str | None]) -> None:
             )
 
 
+def say_written(name: str, quiet: bool) -> None:
+    """Report a file and its size."""
+    from recshuf.audit.reports.terminal import say
+    from recshuf.system.units import format_size
+
+    if not quiet:
+        say(f"wrote {name}, {format_size(Path(name).stat().st_size)}")
+
+
 def write_json(name: str, values: dict[str, object]) -> None:
     """Write a JSON file atomically; ``-`` is standard output."""
     text = json.dumps(values, indent=2) + "\n"
@@ -186,13 +164,7 @@ def write_json(name: str, values: dict[str, object]) -> None:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file atomically.
-
-    Raises
-    ------
-    OSError
-        When that fails; it names the file.
-    """
+    """Write a file atomically; an error names it."""
     try:
         _write_or_replace(path, content)
     except OSError as error:

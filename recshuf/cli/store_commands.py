@@ -5,24 +5,33 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from recshuf.cli.options import (
-    HELP_OF_VERBOSE,
+    HELP_OF_DETAILS,
+    HELP_OF_QUIET_RESULT,
     HELP_SETTINGS,
     GivenPath,
-    SiblingCommand,
+    GroupedCommand,
     Wording,
     check_loudness,
     choose_progress,
     make_epoch_options,
-    note_verbose,
+    make_option,
+    make_output_option,
+    make_quiet_option,
+    make_report_option,
+    make_verbose_option,
 )
 from recshuf.cli.result_files import check_report, check_spared, may_replace, refuse_stdout, write_json
 from recshuf.errors import UsageError
 from recshuf.job.options import GatherOptions, ScatterOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 
 _SCATTER = Wording(
     description="""
@@ -38,15 +47,6 @@ Example:
 """,
     shared=ScatterOptions,
     headings={"Order": "Output"},
-    general=("report", "overwrite", "quiet", "verbose"),
-    help={
-        "keep_others": "HDF5: scatter the datasets of the commonest length, or those of --datasets, and keep the others for gather, which copies them into every HDF5 shard. Default: datasets of several lengths are refused.",
-        "schema": "Schema file for the fields of JSONL, CSV or text. Default: inferred types.",
-        "piles": "Number of piles, 1 to 65,536. Default: one for each 8 MB of records.",
-        "spill_compression": "Compression of the records: none, lz4 or zstd. Default: none.",
-        "report": "Write the figures of the scatter as JSON; - is standard output.",
-        "overwrite": "Replace an existing report. Default: it is an error.",
-    },
 )
 _WINDOW = Wording(
     description="""
@@ -62,14 +62,6 @@ Example:
 """,
     shared=ScatterOptions,
     headings={"Order": "Window"},
-    general=("quiet", "verbose"),
-    help={
-        "seed": "Must be the seed of the store; another one is an error. Default: that of the store.",
-        "keep_others": "HDF5: append the datasets of the commonest length, or those of --datasets. Default: datasets of several lengths are refused.",
-        "schema": "Has no effect: inputs are read with the columns of the store, which never change.",
-        "piles": "Must be the number of piles of the store. Default: that of the store.",
-        "spill_compression": "Compression of the records: none, lz4 or zstd. Default: none.",
-    },
 )
 _GATHER = Wording(
     description="""
@@ -84,52 +76,54 @@ Example:
   recshuf gather store -o epoch1/ --to parquet --epoch 1
 """,
     shared=GatherOptions,
-    headings={},
-    general=("report", "quiet", "verbose"),
-    help={
-        "seed": "Must be the seed of the store; another one is an error. Default: that of the store.",
-        "to": "Output format. Default: from the suffix of OUTPUT, else that of the inputs of the store.",
-        "shards": "Number of shards. Default: one per input of the store, in a directory.",
-        "verify": "Compare the output with the store before it is put in place; in an object store, after that.",
-        "overwrite": "Replace an existing output or report. Default: it is an error.",
-        "temp_dir": "Folder for spilled records. Default: beside the output.",
-        "verbose": "Print details, and tracebacks of errors.",
-        "report": "Write the figures of the run as JSON; - is standard output.",
-    },
 )
 
 
-def make_scatter_command() -> SiblingCommand:
+def make_scatter_command() -> GroupedCommand:
     """Return the scatter command."""
-    output = click.Option(
-        ["-o", "--output", "store"], type=GivenPath(), metavar="STORE", help="New folder of the store."
-    )
     split = click.Option(
         ["--split"], metavar="NAME=SHARE,...",
         help="Make one store for each share, such as train=0.99,val=0.01: folders of these names in STORE. Default: one store.",
     )  # fmt: skip
-    return SiblingCommand("scatter", _run_scatter, _SCATTER, {"Output": [output, split]})
+    own = {
+        "Output": [make_output_option("STORE", "New folder of the store.", "store"), split],
+        "General": [
+            make_report_option("Write the figures of the scatter as JSON"),
+            make_option("overwrite", "scatter"),
+            make_quiet_option(),
+            make_verbose_option(),
+        ],
+    }
+    return GroupedCommand("scatter", _run_scatter, _SCATTER, own)
 
 
-def make_window_command() -> SiblingCommand:
+def make_window_command() -> GroupedCommand:
     """Return the window command; the only one of its ``inputs`` is the store."""
-    own = [
-        click.Option(["--append"], multiple=True, metavar="INPUT", type=GivenPath(), help="Append this input; may be repeated."),
-        click.Option(["--time"], metavar="T", help="Time of what is appended: 2026-01-31, 2026-01-31T12:00:00Z, or seconds since 1970; UTC. Default: now."),
-        click.Option(["--expire-before"], metavar="T", help="Remove slices that are older than T, which is written as for --time."),
-        click.Option(["--keep-records"], type=int, metavar="N", help="Keep the newest slices that together hold at most N records."),
-        click.Option(["--keep-bytes"], metavar="SIZE", help="Keep the newest slices that together hold at most SIZE."),
-    ]  # fmt: skip
-    return SiblingCommand("window", _run_window, _WINDOW, {"Window": own})
+    own = {
+        "Window": [
+            click.Option(["--append"], multiple=True, metavar="INPUT", type=GivenPath(), help="Append this input; may be repeated."),
+            click.Option(["--time"], metavar="T", help="Time of what is appended: 2026-01-31, 2026-01-31T12:00:00Z, or seconds since 1970; UTC. Default: now."),
+            click.Option(["--expire-before"], metavar="T", help="Remove slices that are older than T, which is written as for --time."),
+            click.Option(["--keep-records"], type=int, metavar="N", help="Keep the newest slices that together hold at most N records."),
+            click.Option(["--keep-bytes"], metavar="SIZE", help="Keep the newest slices that together hold at most SIZE."),
+        ],
+        "General": [make_quiet_option(), make_verbose_option()],
+    }  # fmt: skip
+    return GroupedCommand("window", _run_window, _WINDOW, own)
 
 
-def make_gather_command() -> SiblingCommand:
+def make_gather_command() -> GroupedCommand:
     """Return the gather command; the only one of its ``inputs`` is the store."""
-    output = click.Option(
-        ["-o", "--output"], type=GivenPath(), metavar="OUTPUT", help="Output file or directory."
-    )
-    order = make_epoch_options("Write the order of this epoch.", 0)
-    return SiblingCommand("gather", _run_gather, _GATHER, {"Output": [output], "Order": order})
+    own = {
+        "Output": [make_output_option("OUTPUT", "Output file or directory.")],
+        "Order": make_epoch_options("Write the order of this epoch.", 0),
+        "General": [
+            make_report_option("Write the figures of the run as JSON"),
+            make_quiet_option(),
+            make_verbose_option(HELP_OF_DETAILS),
+        ],
+    }
+    return GroupedCommand("gather", _run_gather, _GATHER, own)
 
 
 def _run_scatter(
@@ -158,8 +152,8 @@ def _run_scatter(
 
     shares = None if split is None else parse_shares(split)
     done = runs.scatter(inputs, store, split=shares, progress=choose_progress(quiet), **options)
-    for one in () if quiet else done.parts or (done,):
-        say(scatter_summary(one))
+    for part in () if quiet else done.parts or (done,):
+        say(scatter_summary(part))
     if report:
         write_json(report, done.to_json())
 
@@ -220,43 +214,56 @@ def _run_window(
         say(f"{done.path}: {count_of(done.num_records, 'record')}, snapshot {done.snapshot}")
 
 
-_verbose = click.option("-v", "--verbose", is_flag=True, help=HELP_OF_VERBOSE, callback=note_verbose)
-_store = click.argument("store", type=click.Path(path_type=Path))
+def make_store_group() -> click.Group:
+    """Return the store command, a group of commands on one store."""
+    group = click.Group(
+        "store", context_settings=HELP_SETTINGS, invoke_without_command=True, callback=_refuse_nothing,
+        help="Print, verify, compact or delete a pile store.",
+    )  # fmt: skip
+    sets = "Number of sets at most. Default: 16."
+    commands: dict[Callable[..., None], list[click.Option]] = {
+        _info: [click.Option(["--json", "as_json"], is_flag=True, help="Print JSON.")],
+        _verify: [make_quiet_option(HELP_OF_QUIET_RESULT)],
+        _drop: [],
+        _compact: [
+            click.Option(["--sets"], type=int, default=16, metavar="N", help=sets),
+            make_quiet_option(),
+        ],
+    }
+    for run, options in commands.items():
+        store = click.Argument(["store"], type=click.Path(path_type=Path))
+        params = [store, *options, make_verbose_option()]
+        group.add_command(click.Command(run.__name__[1:], HELP_SETTINGS, run, params, help=run.__doc__))
+    return group
 
 
-@click.group("store", context_settings=HELP_SETTINGS, invoke_without_command=True)
 @click.pass_context
-def store_group(context: click.Context) -> None:
-    """Print, verify, compact or delete a pile store."""
+def _refuse_nothing(context: click.Context) -> None:
     if context.invoked_subcommand is None:
         raise UsageError("no command; usage: recshuf store info|verify|compact|drop STORE")
 
 
-@store_group.command("info", context_settings=HELP_SETTINGS)
-@_store
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@_verbose
 def _info(store: Path, as_json: bool, verbose: bool) -> None:  # noqa: ARG001 - `main` reads it
     """Print what STORE holds."""
     from recshuf.audit.reports.text import one_line
     from recshuf.piles.kept.upkeep import describe_store
     from recshuf.system.units import format_size
 
-    found = describe_store(store)
+    about = describe_store(store)
     if as_json:
-        click.echo(json.dumps(found, indent=2))
+        click.echo(json.dumps(about, indent=2))
         return
-    times = sorted(one["time"] for one in found["sets"] if one["time"] is not None)
+    times = sorted(part["time"] for part in about["sets"] if part["time"] is not None)
     lines = {
-        "store": f"{found['store']}, snapshot {found['snapshot']}",
-        "seed": found["seed"],
-        "records": f"{found['records']:,}, {format_size(found['bytes'])}",
-        "on disk": format_size(found["disk_bytes"]),
-        "sets": f"{len(found['sets']):,}",
-        "piles": f"{found['piles']:,}",
-        "format": found["format"],
-        "sources": f"{len(found['sources']):,}",
-        "columns": ", ".join(f"{name}: {kind}" for name, kind in found["columns"].items()) or "none yet",
+        "store": f"{about['store']}, snapshot {about['snapshot']}",
+        "seed": about["seed"],
+        "records": f"{about['records']:,}, {format_size(about['bytes'])}",
+        "on disk": format_size(about["disk_bytes"]),
+        "sets": f"{len(about['sets']):,}",
+        "piles": f"{about['piles']:,}",
+        "format": about["format"],
+        "sources": f"{len(about['sources']):,}",
+        "columns": ", ".join(f"{name}: {kind}" for name, kind in about["columns"].items()) or "none yet",
     }
     if times:
         lines["times"] = f"{_format_time(times[0])} to {_format_time(times[-1])}"
@@ -271,10 +278,6 @@ def _format_time(seconds: float) -> str:
         return f"{seconds:.0f} seconds since 1970"
 
 
-@store_group.command("verify", context_settings=HELP_SETTINGS)
-@_store
-@click.option("-q", "--quiet", is_flag=True, help="Print errors only; the exit code is the result.")
-@_verbose
 def _verify(store: Path, quiet: bool, verbose: bool) -> None:  # noqa: ARG001 - as above
     """Check all records of STORE against its checksums.
 
@@ -283,19 +286,16 @@ def _verify(store: Path, quiet: bool, verbose: bool) -> None:  # noqa: ARG001 - 
     from recshuf.piles.kept.upkeep import describe_store, verify_store
 
     progress = choose_progress(quiet)
-    found = describe_store(store)
-    progress.start("verify", found["records"], found["bytes"])
+    about = describe_store(store)
+    progress.start("verify", about["records"], about["bytes"])
     try:
         records = verify_store(store, progress.advance)
     finally:
         progress.stop()
     if not quiet:
-        click.echo(f"{store}: whole, {records:,} records in {len(found['sets']):,} sets")
+        click.echo(f"{store}: whole, {records:,} records in {len(about['sets']):,} sets")
 
 
-@store_group.command("drop", context_settings=HELP_SETTINGS)
-@_store
-@_verbose
 def _drop(store: Path, verbose: bool) -> None:  # noqa: ARG001 - as above
     """Delete STORE, also a damaged one.
 
@@ -306,11 +306,6 @@ def _drop(store: Path, verbose: bool) -> None:  # noqa: ARG001 - as above
     drop_store(store)
 
 
-@store_group.command("compact", context_settings=HELP_SETTINGS)
-@_store
-@click.option("--sets", type=int, default=16, metavar="N", help="Number of sets at most. Default: 16.")
-@click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
-@_verbose
 def _compact(store: Path, sets: int, quiet: bool, verbose: bool) -> None:  # noqa: ARG001 - as above
     """Join small sets of STORE.
 

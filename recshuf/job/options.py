@@ -22,13 +22,7 @@ ENGINES = {
 
 
 def check_engine(name: str) -> None:
-    """Refuse a name of no engine.
-
-    Raises
-    ------
-    UsageError
-        Names those that there are.
-    """
+    """Refuse a name of no engine."""
     if name not in ENGINES:
         raise UsageError(f"--engine {name!r} is not possible; choose one of {', '.join(ENGINES)}")
 
@@ -68,24 +62,31 @@ class Option(NamedTuple):
     metavar: str | None
     """Name of its value in ``--help``; None for a flag."""
     help: str
-    short: str | None = None
+    """What it means in the shuffle, in the words of the command line."""
+    elsewhere: Mapping[str, str] = {}
+    """What it means in other commands, by their names with spaces between; ``*`` is any other."""
     default: object = None
     parse: Callable[[str], object] = str
     """Parses its value from the command line."""
     choices: tuple[str, ...] = ()
     is_path: bool = False
     is_repeatable: bool = False
-    flag: str | None = None
-    """Its flag, if that is not its name."""
+    flags: tuple[str, ...] = ()
+    """Its flags, if its name is not the only one; the last one stands for it in messages."""
     side: Literal["records", "inputs", "output"] | None = None
     """What must have one of `formats`; ``records`` means inputs or output. None for an option of all formats."""
     formats: tuple[str, ...] = ()
-    flags: str | None = None
-    """Its name in error messages. Default: its own flag."""
+    spoken: str | None = None
+    """Its flags in the message that `formats` do not fit. Default: the one that stands for it."""
     identity: Callable[[Any], object] | None = None
     """Returns its value of a `Job` for the journal, which ``--resume`` compares; None if the output does not depend on it.
 
     Must be None for the default of a new option, because older journals lack the option."""
+
+    def explain(self, command: str) -> str:
+        """Return what it means in a command; the shuffle is the empty name."""
+        own = {name: text for names, text in self.elsewhere.items() for name in names.split()}
+        return own.get(command) or (own.get("*") if command else None) or self.help
 
 
 def _parse_seed(text: str) -> int:
@@ -134,97 +135,75 @@ def parse_separator(text: str) -> bytes:
 
 # fmt: off
 class InputOptions(TypedDict, total=False):
-    """Options of all functions that read inputs; see `Options`."""
+    """Options of all functions that read inputs."""
 
-    format: Annotated[str | None, Option("Input", "NAME", f"Format of the inputs: {', '.join(FORMATS)}. Default: from suffix, else from content.", choices=FORMATS)]
-    """Format of the inputs: ``jsonl``, ``csv``, ``text``, ``parquet`` or ``hdf5``. Default: from suffix, else from content."""
+    format: Annotated[str | None, Option("Input", "NAME", f"Format of the inputs: {', '.join(FORMATS)}. Default: from suffix, else from content.",
+        {"check picture": "Format of DATA, or with --against of the INPUTs. Default: from suffix, else from content."}, choices=FORMATS)]
     header: Annotated[int | str | None, Option("Input", "N", "Text, CSV: number of header lines of each input, written once at the top of each shard; auto or none. Default: auto, which is 0 for text; for CSV, 0 or 1 as its first records tell, or an error.",
+        {"*": "Text, CSV: number of header lines of each file, which are no records; auto or none. Default: auto, which is 0 for text; for CSV, 0 or 1 as its first records tell, or an error."},
         parse=parse_header, side="inputs", formats=("text", "csv"), identity=lambda job: "none" if job.options["header"] in (0, "none") else job.read.header_lines)]
-    """Number of header lines of each text or CSV input, written once at the top of each shard, ``"auto"`` or ``"none"``.
-    Default: ``"auto"``, which is 0 for text; for CSV, 0 or 1 as its first records tell, or an error."""
     delimiter: Annotated[str | bytes | None, Option("Input", "C", "CSV: character between fields. Default: a tab in .tsv, else found in the first input; in a conversion to CSV, a tab into .tsv, else a comma.",
+        {"*": "CSV: character between fields. Default: a tab in .tsv, else found in the first file."},
         parse=parse_separator, side="records", formats=("csv",), identity=lambda job: job.read.delimiter and job.read.delimiter.hex())]
-    """Character between CSV fields. Default: a tab in ``.tsv``, else found in the first input; in a conversion to CSV, a tab into
-    ``.tsv``, else a comma."""
     quote: Annotated[str | bytes, Option("Input", "C", "CSV: character around quoted fields, or none. Default: a double quote.",
         default='"', side="inputs", formats=("csv",), identity=lambda job: None if job.read.quote == b'"' else job.read.quote.hex())]
-    """Character around quoted CSV fields, or ``"none"``. Default: a double quote."""
-    zero_terminated: Annotated[bool, Option("Input", None, "Text: records end in a NUL byte.", default=False, short="-z")]
-    """Text records end in a NUL byte. Default: False."""
+    zero_terminated: Annotated[bool, Option("Input", None, "Text: records end in a NUL byte.", default=False, flags=("-z", "--zero-terminated"))]
     separator: Annotated[str | bytes | None, Option("Input", "STR", r"Text: string that ends a record, with the escapes \n, \t, \r, \0, \xHH and \\. Default: \n.",
-        parse=parse_separator, side="records", formats=("text",), flags="--separator and -z", identity=lambda job: job.read.separator.hex())]
-    """String or bytes that end a text record. Default: a newline."""
-    max_record_bytes: Annotated[Size, Option("Input", "SIZE", "Longest record accepted. A longer one is an error. Default: 1GiB.",
-        parse=parse_size, default="1GiB")]
-    """Longest record accepted. Default: 1 GiB."""
+        parse=parse_separator, side="records", formats=("text",), spoken="--separator and -z", identity=lambda job: job.read.separator.hex())]
+    max_record_bytes: Annotated[Size, Option("Input", "SIZE", "Longest record accepted. A longer one is an error. Default: 1GiB.", parse=parse_size, default="1GiB")]
     datasets: Annotated[Names | None, Option("Input", "A,B", "HDF5: datasets to read. Default: all that have a first axis.",
         side="inputs", formats=("hdf5",), identity=lambda job: job.read.datasets and list(job.read.datasets))]
-    """HDF5 datasets to read; a string is split at commas. Default: all that have a first axis."""
-    keep_others: Annotated[bool, Option("Input", None, "HDF5 to HDF5: shuffle the datasets of the commonest length, or those of --datasets, and copy datasets of other lengths unchanged into every shard. Default: datasets of several lengths are refused.",
-        default=False, identity=lambda job: job.read.keeps_others or None)]
-    """HDF5 to HDF5: shuffle the datasets of the commonest length, or those in `datasets`, and copy datasets of other lengths
-    unchanged into every shard. Default: False; datasets of several lengths are refused."""
+    keep_others: Annotated[bool, Option("Input", None, "HDF5 to HDF5: shuffle the datasets of the commonest length, or those of --datasets, and copy datasets of other lengths unchanged into every shard. Default: datasets of several lengths are refused.", {
+            "verify": "HDF5: compare the datasets of the commonest length, or those of --datasets, by record, and others as wholes. Default: datasets of several lengths are refused.",
+            "check picture": "HDF5: the records are the datasets of the commonest length, or those of --datasets. Default: datasets of several lengths are refused.",
+            "scatter": "HDF5: scatter the datasets of the commonest length, or those of --datasets, and keep the others for gather, which copies them into every HDF5 shard. Default: datasets of several lengths are refused.",
+            "window": "HDF5: append the datasets of the commonest length, or those of --datasets. Default: datasets of several lengths are refused.",
+        }, default=False, identity=lambda job: job.read.keeps_others or None)]
     columns: Annotated[Names | None, Option("Input", "A,B", "Parquet: columns to keep. Default: all.",
         side="inputs", formats=("parquet",), identity=lambda job: job.read.columns and list(job.read.columns))]
-    """Parquet columns to keep; a string is split at commas. Default: all."""
     widen: Annotated[bool, Option("Input", None, "Parquet: unite integers of one input with floats of another, as float64, and integers or decimals with decimals of another scale. A value that the type does not hold exactly is an error. Default: such inputs are refused, unless the float holds all integers of the type.",
         default=False, side="inputs", formats=("parquet",), identity=lambda job: job.read.widens or None)]
-    """Unite integers of one Parquet input with floats of another, as float64, and integers or decimals with decimals of another
-    scale. A value that the type does not hold exactly is an error. Default: False; such inputs are refused, unless the
-    float holds all integers of the type."""
-    schema: Annotated[SchemaLike | None, Option("Input", "FILE", "Schema file for a conversion from JSONL, CSV or text. Default: inferred types.",
-        is_path=True, side="inputs", formats=("jsonl", "csv", "text"), identity=lambda job: None if job.read.schema is None else str(job.read.schema))]
-    """Schema of pyarrow, or path or content (a dict) of a schema file, for a conversion from JSONL, CSV or text. Default: inferred types."""
+    schema: Annotated[SchemaLike | None, Option("Input", "FILE", "Schema file for a conversion from JSONL, CSV or text. Default: inferred types.", {
+            "check picture": "Schema file for the fields of JSONL, CSV or text, if the shuffle got one. Default: inferred types.",
+            "scatter": "Schema file for the fields of JSONL, CSV or text. Default: inferred types.",
+            "window": "Has no effect: inputs are read with the columns of the store, which never change.",
+        }, is_path=True, side="inputs", formats=("jsonl", "csv", "text"), identity=lambda job: None if job.read.schema is None else str(job.read.schema))]
     memory: Annotated[Size | None, Option("Resources", "SIZE", "Memory limit, excluding about 150 MB for Python and libraries. Default: half of available memory.", parse=parse_size)]
-    """Memory limit, excluding about 150 MB for Python and libraries. Default: half of available memory."""
-    workers: Annotated[int | None, Option("Resources", "N", "Number of threads. Default: usable cores.", parse=int)]
-    """Number of threads. Does not change the output. Default: usable cores."""
+    workers: Annotated[int | None, Option("Resources", "N", "Number of threads. Does not change the output. Default: usable cores.", parse=int)]
     endpoint_url: Annotated[str | None, Option("Resources", "URL", "Object stores: server that speaks the protocol of the store. Default: that of the provider.")]
-    """Server of the object stores in URLs, such as ``"http://localhost:9000"``. Default: that of the provider."""
-    storage_options: Annotated[Mapping[str, str], Option("Resources", "NAME=VALUE", "Object stores: an option, such as region=eu-west-1, of one bucket as s3://bucket:region=eu-west-1; may be repeated.",
-        default=(), is_repeatable=True, flag="--storage-option")]
-    """Options of the object stores, such as ``{"region": "eu-west-1"}``; ``s3:region`` holds for all buckets of ``s3://``,
-    ``s3://bucket:region`` for one. Default: none."""
-
-
+    storage_options: Annotated[Mapping[str, str], Option("Resources", "NAME=VALUE", "Object stores: an option, such as region=eu-west-1, of all buckets of s3:// as s3:region=eu-west-1, of one bucket as s3://bucket:region=eu-west-1; may be repeated.",
+        default=(), is_repeatable=True, flags=("--storage-option",))]
 
 
 class CheckOptions(InputOptions, total=False):
-    """Options that `shuffle`, `verify`, `check` and `picture` share; see `Options`."""
+    """Options that `shuffle`, `verify`, `check` and `picture` share."""
 
-    to: Annotated[str | None, Option("Output", "NAME", "Output format. Default: from the suffix of OUTPUT, else that of the inputs.", choices=FORMATS)]
-    """Output format. Default: from the suffix of the output, else that of the inputs."""
-
-
+    to: Annotated[str | None, Option("Output", "NAME", "Output format. Default: from the suffix of OUTPUT, else that of the inputs.", {
+            "verify": "Format of OUTPUT. Default: from its manifest, suffix or content.",
+            "check picture": "With --against: format of DATA. Default: from its manifest, suffix or content.",
+            "gather": "Output format. Default: from the suffix of OUTPUT, else that of the inputs of the store.",
+        }, choices=FORMATS)]
 
 
 class ScatterOptions(InputOptions, total=False):
-    """Options of `scatter` and `window`. ``recshuf scatter --help`` explains each, with ``-`` in place of ``_``."""
+    """Options of `scatter` and `window`; see `Options` for their forms."""
 
     seed: int | None
-    """0 to 2**128 - 1. Default: drawn at random; `ScatterReport.seed` holds it."""
     piles: int | None
-    """Number of piles, 1 to 65,536. Default: one for each 8 MB of records."""
     spill_compression: str
-    """Compression of the records: ``"none"``, ``"lz4"`` or ``"zstd"``. Default: ``"none"``."""
-
-
 
 
 class GatherOptions(TypedDict, total=False):
-    """Options of `gather`, which mean what those of `shuffle` do. ``recshuf gather --help`` explains each, with ``-`` in place of ``_``."""
+    """Options of `gather`; see `Options` for their forms."""
 
     to: str | None
-    """Output format. Default: from the suffix of the output, else that of the inputs of the store."""
     memory: Size | None
     workers: int | None
     compression: str | None
     shards: int | None
-    """Default: one for each input of the store, in a directory."""
     shard_records: int | None
     shard_bytes: Size | None
     seed: int | None
-    """That of the store, or None."""
     temp_dir: str | os.PathLike[str] | None
     no_space_check: bool
     endpoint_url: str | None
@@ -233,104 +212,83 @@ class GatherOptions(TypedDict, total=False):
     nan_as_null: bool
     provenance: bool
     verify: bool
-    """Compare the output with the records of the store before it is put in place; in an object store, after that."""
     overwrite: bool
     resume: bool
 
 
-
-
 class OrderOptions(CheckOptions, total=False):
-    """Options of `check` and `picture`. ``recshuf check --help`` explains each, with ``-`` in place of ``_``; of `id_column`, ``--id``."""
+    """Options of `check` and `picture`; see `Options` for their forms."""
 
-    against: Paths
-    """Inputs that the data was shuffled from, by any program; records are matched by content. Default: none."""
-    column: str | None
-    """Column, dataset or field (``a.b``) whose order of values is tested or drawn. Default: without `against` and
-    `provenance`, the name in `datasets` or `columns`, if it is a single one."""
-    provenance: bool
-    """Use the columns ``source_file`` and ``source_row`` that `shuffle` added. Default: False."""
-    id_column: str | None
-    """With `against`: column or field that identifies a record. Default: its whole content."""
-
-
+    against: Annotated[Paths, Option("Order", "INPUT...", "Inputs that DATA was shuffled from, by any program; records are matched by content. Takes all words up to the next option.", is_repeatable=True)]
+    id_column: Annotated[str | None, Option("Order", "NAME", "With --against: column or field that identifies a record. Default: its whole content.", flags=("--id",))]
+    column: Annotated[str | None, Option("Order", "NAME", "Column, dataset or field (a.b) to test or draw; nothing else is read. Default: the name in --datasets or --columns, if it is a single one.",
+        flags=("--column", "--field"))]
+    provenance: Annotated[bool, Option("Order", None, "Use the columns source_file and source_row that a shuffle with --provenance added.")]
 
 
 class VerifyOptions(CheckOptions, total=False):
-    """Options of `verify`: give those that `shuffle` got. ``recshuf verify --help`` explains each, with ``-`` in place of ``_``."""
+    """Options of `verify`: give those that `shuffle` got; see `Options` for their forms."""
 
     head_count: int | None
-    """Size of the sample that the output is. Default: it is no sample."""
     provenance: bool
-    """Ignore the columns ``source_file`` and ``source_row`` of the output. Default: as in its manifest."""
     nan_as_null: bool
-    """NaN and infinities of the inputs are null in the output. Default: False."""
     temp_dir: str | os.PathLike[str] | None
-    """Folder for hashes that do not fit in memory. Default: ``$TMPDIR``, else ``/var/tmp``."""
-
-
 
 
 class Options(CheckOptions, total=False):
-    """Options of `shuffle` and `plan`. ``recshuf --help`` explains each, with ``-`` in place of ``_``.
+    """Options of `shuffle` and `plan`.
 
-    A size is a number or ``"300MB"``. `storage_options` is ``--storage-option`` there, and `stdin` and `stdout` are streams for
-    an input or output ``"-"``.
+    A size is a number of bytes, or ``"300MB"``. Names are a list, or text that is split at commas. `schema` may also be a schema of
+    pyarrow, or the content of a schema file, a dict; `storage_options` is a dict of names and values. `stdin` and `stdout` are the
+    streams of an input or output ``"-"``, by default those of the process.
     """
 
     compression: Annotated[str | None, Option("Output", "NAME[:LEVEL]", "Output compression: none, zstd, gzip, bz2, xz, lz4 or snappy. Default: from the suffix of OUTPUT, else that of the inputs.")]
-    """Output compression, with or without a level: ``"zstd:9"``. Default: from the suffix of the output, else that of the inputs."""
-    shards: Annotated[int | None, Option("Output", "N", "Number of shards. Default: one per input file, in a directory.", parse=int)]
-    """Number of shards; their record counts differ by at most one. Default: one per input file, in a directory."""
-    shard_records: Annotated[int | None, Option("Output", "N", "Records per shard.", parse=int)]
-    """Records per shard; the last one may have fewer. Default: `shards` says how many shards there are."""
+    shards: Annotated[int | None, Option("Output", "N", "Number of shards; their record counts differ by at most one. Default: one per input file, in a directory.",
+        {"gather": "Number of shards. Default: one per input of the store, in a directory."}, parse=int)]
+    shard_records: Annotated[int | None, Option("Output", "N", "Records per shard; the last one may have fewer.", parse=int)]
     shard_bytes: Annotated[Size | None, Option("Output", "SIZE", "Approximate size of a shard.", parse=parse_size)]
-    """Approximate size of a shard. Default: as for `shard_records`."""
-    seed: Annotated[int | None, Option("Order", "N", "Seed, 0 to 2^128-1. Default: drawn at random, printed and recorded.", parse=_parse_seed)]
-    """0 to 2**128 - 1. Default: drawn at random; `ShuffleReport.seed` holds it."""
-    temp_dir: Annotated[str | os.PathLike[str] | None, Option("Resources", "DIR", "Folder for spilled records, or the URL of a prefix in an object store, to which they are uploaded. Default: beside the output.", is_path=True,
-        identity=lambda job: None if job.temp_url is None else "a URL")]
-    """Folder for spilled records, or the URL of a prefix in an object store, to which they are uploaded. Default: beside the output."""
+    seed: Annotated[int | None, Option("Order", "N", "Seed, 0 to 2^128-1. Default: drawn at random, printed and recorded.", {
+            "gather window": "Must be the seed of the store; another one is an error. Default: that of the store.",
+            "check": "With --loader: seed of the epochs. Default: that of the store.",
+        }, parse=_parse_seed)]
+    temp_dir: Annotated[str | os.PathLike[str] | None, Option("Resources", "DIR", "Folder for spilled records, or the URL of a prefix in an object store, to which they are uploaded. Default: beside the output.", {
+            "verify": "Folder for hashes that do not fit in memory. Default: $TMPDIR, else /var/tmp.",
+            "gather": "Folder for spilled records. Default: beside the output.",
+        }, is_path=True, identity=lambda job: None if job.temp_url is None else "a URL")]
     spill_compression: Annotated[str, Option("Resources", "NAME", "Compression of spilled records: none, lz4 or zstd. Helps on a slow or small disk. Does not change the output. Default: none.",
-        default="none")]
-    """Compression of spilled records: ``"none"``, ``"lz4"`` or ``"zstd"``. Does not change the output. Default: ``"none"``."""
-    engine: Annotated[str, Option("Resources", "NAME", "What does the work: local, this process; ray, a Ray cluster; tasks, recshuf task on any machines, with --plan --report FILE. The last two: --workers and --memory are those of each task, by default 1 and a core's share. Default: local.",
+        {"scatter window": "Compression of the records: none, lz4 or zstd. Default: none."}, default="none")]
+    engine: Annotated[str, Option("Resources", "NAME", "What does the work: local, this process; ray, a Ray cluster; tasks, recshuf task on any machines (see docs/scale.md). The last two: --workers and --memory are those of each task, by default 1 and a core's share. Does not change the output. Default: local.",
         default="local", choices=("local", "ray", "tasks"), identity=lambda job: None if job.options["engine"] == "local" else "ray or tasks")]
-    """What does the work: ``"local"``, this process, or ``"ray"``, a Ray cluster. `workers` and `memory` are then
-    those of each task, by default 1 and a core's share. Does not change the output. Default: ``"local"``."""
     ray_address: Annotated[str | None, Option("Resources", "ADDR", "Address of the Ray cluster. Default: as ray.init finds it, else Ray on this machine.")]
-    """Address of the Ray cluster. Default: as ``ray.init`` finds it, else Ray on this machine."""
     no_space_check: Annotated[bool, Option("Resources", None, "Start even if the disk seems too small.", default=False)]
-    """Start even if the disk seems too small. Default: False."""
-    piles: Annotated[int | None, Option("Resources", "N", "Number of piles, 1 to 65,536, for tests and experts. Default: chosen by the plan.", parse=int)]
-    """Number of piles, 1 to 65,536, for tests and experts. Default: chosen by the plan."""
-    head_count: Annotated[int | None, Option("Order", "N", "Write a uniform sample of N records, without replacement, in random order. Default: all records.", short="-n", parse=int)]
-    """Write a uniform sample of so many records, without replacement, in random order. Default: all records."""
-    nan_as_null: Annotated[bool, Option("Output", None, "JSONL: write NaN and infinities as null. Default: they are an error.", default=False,
-        side="output", formats=("jsonl",), identity=lambda job: job.write.nan_as_null)]
-    """Write NaN and infinities as JSON null. Default: False; they are an error."""
+    piles: Annotated[int | None, Option("Resources", "N", "Number of piles, 1 to 65,536, for tests and experts. Default: chosen by the plan.", {
+            "scatter": "Number of piles, 1 to 65,536. Default: one for each 8 MB of records.",
+            "window": "Must be the number of piles of the store. Default: that of the store.",
+        }, parse=int)]
+    head_count: Annotated[int | None, Option("Order", "N", "Write a uniform sample of N records, without replacement, in random order. Default: all records.",
+        {"verify": "Size of the sample that OUTPUT is. Default: it is no sample."}, flags=("-n", "--head-count"), parse=int)]
+    nan_as_null: Annotated[bool, Option("Output", None, "JSONL: write NaN and infinities as null. Default: they are an error.",
+        {"verify": "NaN and infinities of the inputs are null in OUTPUT, which is JSONL. Default: they are not."},
+        default=False, side="output", formats=("jsonl",), identity=lambda job: job.write.nan_as_null)]
     on_bad_record: Annotated[str, Option("Input", "WHAT", "What to do with a line that does not parse, in a conversion: fail, or quarantine:FILE to set it aside. Default: fail.",
         default="fail", identity=lambda job: job.quarantine and str(job.quarantine))]
-    """What to do with lines that do not parse, in a conversion: ``"fail"``, or ``"quarantine:FILE"`` to set them aside.
-    Default: ``"fail"``."""
-    provenance: Annotated[bool, Option("Output", None, "Add the columns source_file and source_row, the input and row of each record.", default=False,
-        identity=lambda job: job.options["provenance"] or None)]
-    """Add the columns ``source_file`` and ``source_row``, the input and row of each record. Default: False."""
-    overwrite: Annotated[bool, Option("Output", None, "Replace an existing output, report or page. Default: it is an error.", default=False)]
-    """Replace an existing output. Default: False; it is an error."""
-    verify: Annotated[bool, Option("Output", None, "Compare the output with the inputs before it is put in place; in an object store, after that.", default=False)]
-    """Compare the output with the inputs before it is put in place; in an object store, after that. Default: False."""
-    resume: Annotated[bool, Option("Output", None, "Continue a killed or failed run of the same command.", default=False)]
-    """Continue a killed or failed run with the same arguments; memory and workers may differ. Default: False."""
+    provenance: Annotated[bool, Option("Output", None, "Add the columns source_file and source_row, the input and row of each record.",
+        {"verify": "Ignore the columns source_file and source_row of OUTPUT. Default: as in its manifest."}, default=False, identity=lambda job: job.options["provenance"] or None)]
+    overwrite: Annotated[bool, Option("Output", None, "Replace an existing output, report or page. Default: it is an error.", {
+            "verify scatter": "Replace an existing report. Default: it is an error.",
+            "check": "Replace an existing page. Default: it is an error.",
+            "picture": "Replace an existing picture. Default: it is an error.",
+            "gather": "Replace an existing output or report. Default: it is an error.",
+        }, default=False)]
+    verify: Annotated[bool, Option("Output", None, "Compare the output with the inputs before it is put in place; in an object store, after that.",
+        {"gather": "Compare the output with the store before it is put in place; in an object store, after that."}, default=False)]
+    resume: Annotated[bool, Option("Output", None, "Continue a killed or failed run of the same command; --memory and --workers may differ.", default=False)]
     stdin: BinaryIO | None
-    """Stream to read when the input is ``-``. Default: standard input."""
     stdout: BinaryIO | None
-    """Stream to write when the output is ``-``. Default: standard output."""
 
 
 # fmt: on
-
-
 OPTIONS: Mapping[str, Option] = {
     name: kind.__metadata__[0]
     for name, kind in Options.__annotations__.items()
@@ -339,15 +297,23 @@ OPTIONS: Mapping[str, Option] = {
 """All options of the command, by name."""
 
 
+def options_of(kind: type) -> dict[str, Option]:
+    """Return the options in an option class, by name; those that it declares as types only are those of the shuffle."""
+    declared = {
+        name: getattr(hint, "__metadata__", (OPTIONS.get(name),))[0]
+        for name, hint in kind.__annotations__.items()
+    }
+    return {name: option for name, option in declared.items() if option is not None}
+
+
 def flag_of(name: str) -> str:
     """Return the flag of an option.
 
     >>> flag_of("head_count"), flag_of("storage_options")
     ('--head-count', '--storage-option')
     """
-    if name in OPTIONS and (flag := OPTIONS[name].flag):
-        return flag
-    return f"--{name.replace('_', '-')}"
+    flags = OPTIONS[name].flags if name in OPTIONS else ()
+    return flags[-1] if flags else f"--{name.replace('_', '-')}"
 
 
 def describe_options(job: object) -> dict[str, object]:
@@ -384,13 +350,27 @@ def _to_keyword(match: re.Match[str]) -> str:
 
 
 def refuse_unknown(options: Mapping[str, object], kind: type) -> None:
-    """Refuse names that are not in an option class.
-
-    Raises
-    ------
-    TypeError
-        Names the first unknown option.
-    """
+    """Raise a `TypeError` for a name that is not in an option class."""
     unknown = set(options) - kind.__annotations__.keys()
     if unknown:
         raise TypeError(f"unknown option {sorted(unknown)[0]!r}")
+
+
+def _add_texts(kind: type, command: str) -> None:
+    """Add what each option means to the docstring of an option class, in the words of Python."""
+    texts = [
+        f"{name}\n    {to_keywords(option.explain(command))}" for name, option in options_of(kind).items()
+    ]
+    kind.__doc__ = "\n\n".join(
+        [f"{kind.__doc__ or ''}".rstrip(), "Attributes\n----------\n" + "\n".join(texts)]
+    )
+
+
+for _kind, _command in (
+    (Options, ""),
+    (VerifyOptions, "verify"),
+    (OrderOptions, "check"),
+    (ScatterOptions, "scatter"),
+    (GatherOptions, "gather"),
+):
+    _add_texts(_kind, _command)

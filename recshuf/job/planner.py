@@ -22,6 +22,7 @@ from recshuf.job.sizing import (
     SMALLEST_BLOCK,
     STAYING_SHARE,
     UNEVEN,
+    Reading,
     TooLittle,
     assign_sets,
     choose_reading,
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from recshuf.interfaces import InputSummary
     from recshuf.job.plan import Costs, Cut, Limits
     from recshuf.piles.layout import PileLayout
-    from recshuf.records.reader import ReadingPlan
 
 
 _LARGEST_BLOCK = 32 << 20
@@ -70,13 +70,7 @@ def make_plan(
     output_count: int | None = None,
     piles: PileLayout | None = None,
 ) -> Plan:
-    """Return the plan of a run, with the `piles` of an earlier run if it continues that one.
-
-    Raises
-    ------
-    MemoryLimitError
-        When not even one worker with the smallest blocks and piles fits the limit.
-    """
+    """Return the plan of a run, with the `piles` of an earlier run if it continues that one."""
     sizes = InputSizes.of(inputs)
 
     def plan_within(limits: Limits) -> _Planner:
@@ -129,7 +123,6 @@ class _Planner:
         _ = self._gathering, self._scattering
 
     def plan(self) -> Plan:
-        """Return the plan."""
         limits, gathering, scattering = self._limits, self._gathering, self._scattering
         resident_bytes, kept_bytes, sets = self._resident_bytes, self._kept_bytes, self._set_of_input
         spilled_bytes = max(0, (kept_bytes or 0) - resident_bytes)
@@ -214,7 +207,6 @@ class _Planner:
 
     @cached_property
     def _spilled_pile_bytes(self) -> int:
-        """Size of piles on disk."""
         limits, (writers, _, in_flight, _, sink_bytes) = self._limits, self._gathering
         byte_count = self._byte_count or 0
         size = min(self._even_pile_bytes, choose_spilled_bytes(byte_count))
@@ -226,7 +218,6 @@ class _Planner:
 
     @cached_property
     def _spilled_count(self) -> int:
-        """Number of piles on disk."""
         return self._given_count or count_piles(self._byte_count, self._spilled_pile_bytes)
 
     @cached_property
@@ -236,7 +227,7 @@ class _Planner:
         return share_regions(self._byte_count, self._spilled_count, self._spilled_pile_bytes)
 
     @cached_property
-    def _scattering(self) -> ReadingPlan:
+    def _scattering(self) -> Reading:
         """How inputs are read; with more memory if no piles stay there."""
         if self._kept_bytes is None:
             return self._plan_scatter(STAYING_SHARE, _list_blocks(_LARGEST_BLOCK))
@@ -248,7 +239,7 @@ class _Planner:
         largest = max(_LARGEST_BLOCK, min(region_count, MAX_PLANNED_PILES) * _SLICE_BYTES)
         return self._plan_scatter(_SPILLING_SHARE, _list_blocks(largest))
 
-    def _plan_scatter(self, share: float, blocks: Sequence[int]) -> ReadingPlan:
+    def _plan_scatter(self, share: float, blocks: Sequence[int]) -> Reading:
         # Fewer workers with larger blocks are faster than many with small ones.
         least = 4 * SMALLEST_BLOCK
         return choose_reading(
@@ -256,12 +247,10 @@ class _Planner:
         )
 
     def _scatter_worker_bytes(self, block: int) -> int:
-        """Return the memory of one worker of the scatter."""
         return self._costs.reading_bytes(block) + int(_GROUPING * block)
 
     @cached_property
     def _scatter_bytes(self) -> int:
-        """Memory of all workers of the scatter."""
         return self._scattering.workers * self._scatter_worker_bytes(self._scattering.block_bytes)
 
     @cached_property
@@ -280,7 +269,6 @@ class _Planner:
 
     @cached_property
     def _wanted_pile_bytes(self) -> int:
-        """Size at which to plan piles."""
         if self._fits:
             return min(self._even_pile_bytes, CACHE_PILE_BYTES)
         if self._byte_count is not None or self._given_count:

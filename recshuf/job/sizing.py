@@ -1,20 +1,17 @@
-"""Sizes and numbers of piles, regions and pile sets. Pure: integers in, integers out.
+"""Sizes of piles, regions, pile sets and blocks, and the least memory for which there is a plan. Pure, as the planner is.
 
-Finds the least memory limit for which there is a plan, when the given one is too small.
-
-Chooses how many workers read inputs, and in blocks of which size. Pure, as the planner is.
+Must not import pyarrow, which other modules of reading do: allocators are chosen after a job is made.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
 from recshuf.errors import MemoryLimitError
 from recshuf.records.keys import MAX_PILES
-from recshuf.records.reader import ReadingPlan
 from recshuf.system.units import format_size, round_up
 
 if TYPE_CHECKING:
@@ -26,6 +23,14 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+
+
+class Reading(NamedTuple):
+    """How inputs are read."""
+
+    workers: int
+    block_bytes: int
+    max_record_bytes: int
 
 
 class TooLittle(Exception):  # noqa: N818 - becomes an error of a user
@@ -131,13 +136,7 @@ def share_regions(byte_count: int | None, pile_count: int, most_bytes: int) -> i
 def choose_set_bytes(
     byte_count: int, region_count: int, most_sets: int = MAX_SETS, *, are_objects: bool = False
 ) -> int:
-    """Return the least size of a pile set: its regions are large enough, and there are not too many sets.
-
-    Parameters
-    ----------
-    are_objects
-        Whether the sets lie in an object store.
-    """
+    """Return the least size of a pile set: its regions are large enough, and there are not too many sets."""
     region_bytes = OBJECT_REGION_BYTES if are_objects else REGION_BYTES
     return max(region_count * region_bytes, -(-byte_count // most_sets))
 
@@ -181,7 +180,7 @@ def plan_reading(
     share: float = STAYING_SHARE,
     least_shared_block: int = 0,
     record_copies: int = 12,
-) -> ReadingPlan:
+) -> Reading:
     """Return a plan for reading inputs within a share of memory: as many workers as fit, then the largest blocks.
 
     Parameters
@@ -194,15 +193,10 @@ def plan_reading(
         Least block size with several workers.
     record_copies
         How often the memory beside blocks holds the longest record. Default: 12, which suits a shuffle.
-
-    Raises
-    ------
-    MemoryLimitError
-        When not even one worker with the smallest blocks fits.
     """
     return fit(
-        lambda given: choose_reading(
-            worker_bytes, given, blocks, share, least_shared_block, "reading", record_copies
+        lambda tried: choose_reading(
+            worker_bytes, tried, blocks, share, least_shared_block, "reading", record_copies
         ),
         limits,
     )
@@ -216,7 +210,7 @@ def choose_reading(
     least_shared_block: int,
     what: str,
     record_copies: int = 12,
-) -> ReadingPlan:
+) -> Reading:
     """Do what `plan_reading` does; `what` names the step when it raises `TooLittle`."""
     room_bytes = limits.room_bytes
     for workers in range(limits.workers, 0, -1):
@@ -227,5 +221,5 @@ def choose_reading(
                 # Several threads can hold copies of such a record beside their blocks. Measured at 300 MB and two
                 # workers: records of 15 MB stay within the limit, of 30 MB exceed it by 90 MB.
                 longest = max(block, (room_bytes - needed) // record_copies)
-                return ReadingPlan(workers, block, min(limits.max_record_bytes, longest))
+                return Reading(workers, block, min(limits.max_record_bytes, longest))
     raise TooLittle(what)

@@ -58,7 +58,7 @@ def check_sides(job: Job, source_name: str, target_name: str) -> None:
     for side, concerned in names.items():
         for name, option in OPTIONS.items():
             if option.side == side and job.is_given(name) and not {*concerned} & {*option.formats}:
-                flags, formats = option.flags or flag_of(name), " or ".join(option.formats)
+                flags, formats = option.spoken or flag_of(name), " or ".join(option.formats)
                 raise UsageError(f"{flags}: for {side} of {formats} only; here: {concerned[0]}")
 
 

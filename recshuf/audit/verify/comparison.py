@@ -24,7 +24,7 @@ from recshuf.job.sizing import halve_blocks, plan_reading
 from recshuf.records.batch import split_ranges
 from recshuf.records.batch_groups import whole_inputs
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
-from recshuf.records.reader import InputReader
+from recshuf.records.reader import InputReader, ReadingPlan
 from recshuf.storage.reading.listing import leave_out_output
 from recshuf.storage.reading.objects import Stores, count_read_bytes
 from recshuf.system.memory import release_freed
@@ -130,7 +130,7 @@ class RecordReader:
                 self._progress.advance(part.num_rows, int(part.nbytes))
 
         release_freed()  # what matching, statistics or another reading left behind
-        InputReader(source, self._plan, whole_inputs(source), visit_parts).run("verify")
+        InputReader(source, ReadingPlan(*self._plan), whole_inputs(source), visit_parts).run("verify")
         release_freed()
 
 

@@ -1,0 +1,290 @@
+"""The commands that look at existing data: verify, check, picture."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+from click.core import ParameterSource
+from click.exceptions import Exit
+
+from recshuf.cli.options import (
+    HELP_OF_QUIET_RESULT,
+    GivenPath,
+    GroupedCommand,
+    Wording,
+    check_loudness,
+    choose_progress,
+    make_epoch_options,
+    make_option,
+    make_output_option,
+    make_quiet_option,
+    make_report_option,
+    make_verbose_option,
+)
+from recshuf.cli.result_files import (
+    check_report,
+    check_spared,
+    check_writable,
+    say_written,
+    write_json,
+    write_whole,
+)
+from recshuf.errors import UsageError
+from recshuf.job.options import OrderOptions, VerifyOptions
+from recshuf.system.paths import real_path
+
+FAILED = 1
+_NOT_UNIFORM = 3
+_ONLY_OF_LOADER = ("seed", "epoch", "reshuffle", "mix")
+"""Parameters of ``recshuf check`` that need ``--loader``."""
+_OF_LOADER = {"inputs", "loaders", "as_json", "quiet", "verbose", *_ONLY_OF_LOADER}
+"""Those that go with it."""
+_VERIFY = Wording(
+    description="""
+Check that OUTPUT holds the same records as the INPUTs, in any order.
+
+INPUT is files, directories and globs; OUTPUT is the file or directory that recshuf wrote, in the same or another
+format. Only the files are read. Give the options of the shuffle again. Exit code 0: equal; 1: different, or a file
+cannot be read; 2: wrong usage.
+""",
+    usage=["INPUT...", "OUTPUT"],
+    example="""\
+Example:
+  recshuf data/ -o shuffled/ --to parquet && recshuf verify data/ shuffled/
+""",
+    shared=VerifyOptions,
+    headings={"Order": "Output"},
+)
+_CHECK = Wording(
+    description="""
+Test whether records are in a uniformly random order.
+
+With --against, each DATA is a shuffle of the INPUTs by any program; records are matched by content. With
+--provenance, the columns source_file and source_row give the input row of each record, and no input is read.
+Several DATA are shuffles with different seeds and are tested together. With --column, the order of one column's
+values is tested, without the inputs. With --loader, two epochs of a pile store are tested. More than a million
+records are sampled. Exit code 0: no evidence against a uniformly random order; 3: not uniformly random; 1: a file
+cannot be read; 2: wrong usage, or fewer than 1,000 records.
+""",
+    usage=["DATA...", "[--against INPUT... | --column NAME | --provenance | --loader STORE]"],
+    example="""\
+Examples:
+  recshuf data/ -o shuffled/ && recshuf check shuffled/ --against data/
+  recshuf check downloaded/*.parquet --column label
+  recshuf data/ -o shuffled/ --provenance && recshuf check shuffled/ --provenance
+  recshuf scatter data/ -o store && recshuf check --loader store
+""",
+    shared=OrderOptions,
+    headings={"Input": "Data", "Output": "Data"},
+)
+_PICTURE = Wording(
+    description="""
+Draw the order of records as points along a Hilbert curve, which keeps neighbours close together.
+
+With --column, the colour of a point is the value of a column. With --against, it is the record's position in the
+INPUTs, matched by content; with --provenance, the position that the columns source_file and source_row give. INPUTs
+and DATA are drawn side by side. If there are more records than points, they are sampled. The picture is a PNG. It
+needs recshuf[report].
+""",
+    usage=["DATA...", "[--against INPUT...]", "[--column NAME]", "[--provenance]", "-o PICTURE.png"],
+    example="""\
+Examples:
+  recshuf data/ -o shuffled/ && recshuf picture shuffled/ --against data/ -o shuffled.png
+  recshuf picture downloaded/*.parquet --column label -o labels.png
+""",
+    shared=OrderOptions,
+    headings=_CHECK.headings,
+)
+
+
+class _OrderCommand(GroupedCommand):
+    """A command about the order of its ``inputs``, the data."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the command line, ``--against a b`` like ``--against a --against b``."""
+        spread: list[str] = []
+        is_against = False
+        for word in args:
+            if word == "--against":
+                is_against = True
+                continue
+            if word.startswith("-") and word != "-":
+                is_against = False
+            spread += ["--against", word] if is_against else [word]
+        return super().parse_args(ctx, spread)
+
+
+def make_verify_command() -> GroupedCommand:
+    """Return the verify command; the last of its ``inputs`` is the output."""
+    general = [
+        make_report_option("Write the result as JSON"),
+        make_option("overwrite", "verify"),
+        make_quiet_option(HELP_OF_QUIET_RESULT),
+        make_verbose_option(),
+    ]
+    return GroupedCommand("verify", _run_verify, _VERIFY, {"General": general})
+
+
+def _run_verify(
+    inputs: tuple[str, ...],
+    report: str | None,
+    overwrite: bool,
+    quiet: bool,
+    verbose: bool,
+    **options: Any,
+) -> None:
+    """Compare the last of `inputs` with the others; `options` are arguments of `recshuf.verify`."""
+    check_loudness(quiet, verbose)
+    if len(inputs) < 2:
+        raise UsageError("verify needs inputs and an output; usage: recshuf verify [OPTIONS] INPUT... OUTPUT")
+    *sources, output = inputs
+    if report:
+        check_report(report, output, True)
+        check_spared(report, [*inputs, options.get("schema")], overwrite=overwrite)
+    from recshuf.api import checks
+    from recshuf.audit.reports.text import difference_lines, one_line, verdict
+
+    progress = choose_progress(quiet)
+    done = checks.verify(sources, output, progress=progress, **options)
+    if report:
+        write_json(report, done.to_json())
+    if not quiet and report != "-" and sys.stdout is not None:
+        for line in (verdict(done, output), *difference_lines(done)):
+            click.echo(one_line(line))
+    if not done.is_equal:
+        raise Exit(FAILED)
+
+
+def make_check_command() -> GroupedCommand:
+    """Return the check command."""
+    loader = "Test what recshuf.PileLoader yields from this store over two epochs, in place of DATA."
+    html = "Write a page with pictures and the result. Needs recshuf[report]."
+    own = {
+        "Order": [],
+        "Loader": [
+            click.Option(["--loader", "loaders"], multiple=True, metavar="STORE", help=loader),
+            make_option("seed", "check"),
+            *make_epoch_options("With --loader: first of the two epochs.", 1),
+        ],
+        "General": [
+            click.Option(["--json", "as_json"], is_flag=True, help="Print the result as JSON."),
+            click.Option(["--html"], type=GivenPath(), metavar="FILE", help=html),
+            make_option("overwrite", "check"),
+            make_quiet_option(HELP_OF_QUIET_RESULT),
+            make_verbose_option("Print all statistics, and tracebacks of errors."),
+        ],
+    }
+    return _OrderCommand("check", _run_check, _CHECK, own)
+
+
+def _run_check(
+    inputs: tuple[str, ...],
+    as_json: bool,
+    html: str | None,
+    overwrite: bool,
+    quiet: bool,
+    verbose: bool,
+    loaders: tuple[str, ...],
+    **options: Any,
+) -> None:
+    """Test the order of `inputs`, or of a loader; `options` are arguments of `recshuf.check`."""
+    if quiet and (verbose or as_json):
+        raise UsageError("-q contradicts -v and --json; give one of them")
+    _check_beside(inputs, loaders)
+    of_loader = {name: options.pop(name) for name in _ONLY_OF_LOADER}
+    if not inputs and not loaders:
+        raise UsageError(
+            "no data; usage: recshuf check [OPTIONS] DATA... [--against INPUT... | --column NAME | --provenance]"
+        )
+    from recshuf.api import checks
+    from recshuf.audit.reports.text import check_lines, one_line
+
+    progress = choose_progress(quiet)
+    if loaders:
+        done = checks.check_loader(loaders[0], progress=progress, **of_loader)
+        inputs = loaders
+    elif html:
+        check_writable("--html", html, None)
+        check_spared(html, [*inputs, *options["against"], options["schema"]], overwrite=overwrite)
+        done, page = checks.write_check(inputs, progress=progress, **options)
+        write_whole(real_path(html), page.encode())
+        say_written(html, quiet)
+    else:
+        done = checks.check(inputs, progress=progress, **options)
+    if as_json:
+        write_json("-", done.to_json())
+    elif not quiet and sys.stdout is not None:
+        for line in check_lines(done, inputs, with_all=verbose):
+            click.echo(one_line(line))
+    if not done.is_uniform:
+        raise Exit(_NOT_UNIFORM)
+
+
+def _check_beside(inputs: tuple[str, ...], loaders: tuple[str, ...]) -> None:
+    """Refuse data and its options beside ``--loader``, and the options of a loader without one."""
+    if len(loaders) > 1:
+        raise UsageError(f"--loader: names {len(loaders)} stores; check one after the other")
+    if inputs and loaders:
+        raise UsageError("--loader and DATA contradict each other; give one of them")
+    context = click.get_current_context()
+    for option in context.command.params:
+        name = option.name or ""
+        is_refused = name not in _OF_LOADER if loaders else name in _ONLY_OF_LOADER
+        if is_refused and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            remedy = "does not go with --loader; leave it out" if loaders else "is for --loader; leave it out"
+            raise UsageError(f"{option.opts[0]}: {remedy}")
+
+
+def make_picture_command() -> GroupedCommand:
+    """Return the picture command."""
+    title = "Heading of the picture. Default: names of the data."
+    own = {
+        "Order": [],
+        "Output": [
+            make_output_option("PNG", "File of the picture; - is standard output."),
+            click.Option(["--title"], metavar="TEXT", help=title),
+            make_option("overwrite", "picture"),
+        ],
+        "General": [make_quiet_option(), make_verbose_option()],
+    }
+    return _OrderCommand("picture", _run_picture, _PICTURE, own)
+
+
+def _run_picture(
+    inputs: tuple[str, ...], output: str | None, quiet: bool, verbose: bool, overwrite: bool, **options: Any
+) -> None:
+    """Draw the order of `inputs`; `options` are arguments of `recshuf.picture`."""
+    check_loudness(quiet, verbose)
+    if not inputs or output is None:
+        what = "no data" if not inputs else "no file for the picture"
+        raise UsageError(f"{what}; usage: recshuf picture [OPTIONS] DATA... -o PICTURE.png")
+    if output == "-":
+        _check_picture_stream()
+    else:
+        _check_picture_file(output, [*inputs, *options["against"], options["schema"]], overwrite)
+    from recshuf.api import checks
+
+    picture = checks.picture(inputs, progress=choose_progress(quiet), **options)
+    if output == "-":
+        click.echo(picture, nl=False)
+    else:
+        write_whole(real_path(output), picture)
+        say_written(output, quiet)
+
+
+def _check_picture_stream() -> None:
+    if sys.stdout is None:
+        raise UsageError("-o -: standard output is closed; name a file")
+    if sys.stdout.isatty():
+        raise UsageError(
+            "-o -: the picture is a PNG, and standard output is a terminal; redirect it, or name a file"
+        )
+
+
+def _check_picture_file(output: str, read: list[str | None], overwrite: bool) -> None:
+    check_writable("-o", output, None)
+    check_spared(output, read, overwrite=overwrite)
+    if real_path(output).suffix.lower() not in ("", ".png"):
+        raise UsageError(f"{output}: the picture is a PNG; give a name that ends in .png")

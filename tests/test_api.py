@@ -32,7 +32,6 @@ from tests.support.numbered_files import make_inputs
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.conftest import Run
 
 TABLE = pa.table({"a": [1, 2]})
 
@@ -82,6 +81,16 @@ def test_other_things_than_paths_are_refused(tmp_path: Path, monkeypatch: pytest
     for output in (b"out", io.BytesIO(), 7):
         with pytest.raises(UsageError, match="output: "):
             recshuf.shuffle("in.txt", output)
+    assert os.listdir(tmp_path) == ["in.txt"]
+
+
+def test_an_empty_path_is_named(tmp_path: Path) -> None:
+    """As one from an unset variable is."""
+    (tmp_path / "in.txt").write_bytes(b"a\n")
+    whole: dict[str, Any] = {"inputs": tmp_path / "in.txt", "output": tmp_path / "out.txt"}
+    for name, value in (("inputs", ""), ("inputs", ["in.txt", ""]), ("output", ""), ("temp_dir", "")):
+        with pytest.raises(UsageError, match=rf"{name}.* empty; give one"):
+            recshuf.shuffle(**whole | {name: value})
     assert os.listdir(tmp_path) == ["in.txt"]
 
 
@@ -177,11 +186,6 @@ def test_messages_name_python_arguments(tmp_path: Path):
         recshuf.shuffle(path, tmp_path / "out", memory=1)
     with pytest.raises(UsageError, match=r"give either against=INPUT..., column=NAME or provenance=True"):
         recshuf.check(path)
-
-
-def test_command_names_flags(tmp_path: Path, call: Run):
-    (path,) = make_inputs(tmp_path, "text", [10])
-    assert b"give --overwrite to replace it" in call(path, "-o", path).stderr
 
 
 def test_message_and_notes_survive_pickle():

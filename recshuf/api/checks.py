@@ -1,4 +1,4 @@
-"""The public functions that look at existing data: verify, check, picture."""
+"""The public functions that look at existing data: verify, check, picture; and pages about them."""
 
 from __future__ import annotations
 
@@ -36,16 +36,8 @@ def verify(
         As for `shuffle`; not standard input.
     output
         File or directory that `shuffle` wrote.
-    progress
-        True for a display on standard error, or an object that gets passes, record counts and warnings
-        (`recshuf.Progress`). Default: none.
     **options
         See `recshuf.VerifyOptions`.
-
-    Returns
-    -------
-    VerifyReport
-        `is_equal`, and the differences; `to_json` returns what ``--report`` writes.
 
     Raises
     ------
@@ -72,13 +64,7 @@ def write_run(
     progress: Progress | bool | None = None,
     **options: Unpack[Options],
 ) -> str:
-    """Return an HTML page about a finished `shuffle` with the same arguments; reads the files again.
-
-    Raises
-    ------
-    RecshufError
-        When a file cannot be read, or Pillow or Jinja is not installed.
-    """
+    """Return an HTML page about a finished `shuffle` with the same arguments; reads the files again."""
     from recshuf.audit.reports.order_pages import report_run
 
     with listen(progress) as listener:
@@ -95,16 +81,8 @@ def check(
     data
         Files, directories and globs. With `against` or `provenance`, each is a shuffle with its own seed, and all
         are tested together.
-    progress
-        True for a display on standard error, or an object that gets passes, record counts and warnings
-        (`recshuf.Progress`). Default: none.
     **options
         See `recshuf.OrderOptions`. One of `against`, `column` and `provenance` is needed.
-
-    Returns
-    -------
-    CheckReport
-        `is_uniform` unless there is evidence against it, and the score of every statistic.
 
     Raises
     ------
@@ -134,22 +112,14 @@ def check_loader(
 ) -> recshuf.CheckReport:
     """Test what a `PileLoader` yields in two epochs, `epoch` and the next one: every record once, and in random order.
 
-    Records are told apart by their ``_id``; their values are not compared. Takes 40 bytes of memory for each record.
+    Records are told apart by their ``_id``; their values are not compared. Takes 40 bytes of memory for each record. A further
+    statistic, ``meetings``, says how much more often than by chance two records that shared a group in one epoch do so in the
+    next. It is compared with that of other seeds.
 
     Parameters
     ----------
-    store
-        Folder of the store.
     seed, epoch, reshuffle, mix
         As for `PileLoader`; `epoch` is the first of the two. Default of `seed`: that of the store.
-    progress
-        As for `shuffle`.
-
-    Returns
-    -------
-    CheckReport
-        As for `check`. A further statistic, ``meetings``, says how much more often than by chance two records that shared a
-        group in one epoch do so in the next. It is compared with that of other seeds.
 
     Raises
     ------
@@ -172,13 +142,7 @@ def check_loader(
 def write_check(
     data: Paths, *, progress: Progress | bool | None = None, **options: Unpack[OrderOptions]
 ) -> tuple[recshuf.CheckReport, str]:
-    """Return the result of `check` and a self-contained HTML page about it.
-
-    Raises
-    ------
-    RecshufError
-        As `check` does, and when Pillow or Jinja is not installed.
-    """
+    """Return the result of `check` and a self-contained HTML page about it."""
     order = OrderJobs.of(data, options)
     jobs = order.make_check_jobs()
     from recshuf.audit.reports.order_pages import report_check
@@ -202,9 +166,6 @@ def picture(
         Files, directories and globs; with `against`, one path.
     title
         Heading of the picture. Default: names of the data.
-    progress
-        True for a display on standard error, or an object that gets passes, record counts and warnings
-        (`recshuf.Progress`). Default: none.
     **options
         See `recshuf.OrderOptions`. Colours are the values of `column`, or else positions by `against` or
         `provenance`. With `against`, its records are drawn beside the data.
@@ -242,13 +203,7 @@ class OrderJobs(NamedTuple):
 
     @classmethod
     def of(cls, data: Paths, options: OrderOptions) -> OrderJobs:
-        """Parse the arguments.
-
-        Raises
-        ------
-        UsageError
-            When one is no path, or several columns could be meant.
-        """
+        """Parse the arguments."""
         refuse_unknown(options, OrderOptions)
         options = cast("OrderOptions", make_plain(options, OrderOptions))
         against = list_paths("against", options.get("against") or ())

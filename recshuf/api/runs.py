@@ -1,4 +1,4 @@
-"""TODO."""
+"""The public functions that write: shuffle, plan, scatter, gather, window, compact; and tasks of a saved plan."""
 
 from __future__ import annotations
 
@@ -45,12 +45,7 @@ def shuffle(
         True for a display on standard error, or an object that gets passes, record counts and warnings
         (`recshuf.Progress`). Default: none.
     **options
-        The options of the command line, see `recshuf.Options`.
-
-    Returns
-    -------
-    ShuffleReport
-        Figures of the run; `to_json` returns what ``--report`` writes.
+        See `recshuf.Options`.
 
     Raises
     ------
@@ -94,6 +89,8 @@ def scatter(
 ) -> recshuf.ScatterReport:
     """Write the records of all inputs into a new pile store, from which `gather` writes shuffled files.
 
+    Raises what `shuffle` does. After an exception there is no store.
+
     Parameters
     ----------
     inputs
@@ -104,20 +101,8 @@ def scatter(
         Shares of the records by name, numbers or text such as ``"1/3"``, which add up to 1. Each becomes a store of this name
         in the folder `store`. Counts are exact, and every choice of so many records is equally likely. Inputs whose files
         do not tell how many records they hold are read twice. Default: one store.
-    progress
-        As for `shuffle`.
     **options
         See `recshuf.ScatterOptions`.
-
-    Returns
-    -------
-    ScatterReport
-        Figures of the scatter.
-
-    Raises
-    ------
-    RecshufError
-        As `shuffle` does. After an exception there is no store.
     """
     refuse_unknown(options, ScatterOptions)
     job = make_job(inputs, None, cast("Options", options))
@@ -139,13 +124,7 @@ def cache_store(
     progress: Progress | bool | None = None,
     **options: Unpack[ScatterOptions],
 ) -> Path:
-    """Return the path of the store of some inputs in a cache folder; see `PileLoader.from_files`.
-
-    Raises
-    ------
-    RecshufError
-        As `scatter` does.
-    """
+    """Return the path of the store of some inputs in a cache folder; see `PileLoader.from_files`."""
     refuse_unknown(options, ScatterOptions)
     job = make_job(inputs, None, cast("Options", options))
     choose_allocators(job.memory_bytes)
@@ -167,6 +146,8 @@ def gather(
 ) -> recshuf.ShuffleReport:
     """Write the records of a pile store in random order, by default the bytes that `shuffle` writes from its inputs.
 
+    Raises what `shuffle` does; a `UsageError` when there is no such store, a `PileError` when it is damaged.
+
     Parameters
     ----------
     store
@@ -175,24 +156,8 @@ def gather(
         As for `shuffle`.
     epoch, reshuffle, mix
         The order: that of a `PileLoader` with the same arguments. Default: that of `shuffle` with the store's seed.
-    progress
-        As for `shuffle`.
     **options
         See `recshuf.GatherOptions`.
-
-    Returns
-    -------
-    ShuffleReport
-        Figures of the run.
-
-    Raises
-    ------
-    UsageError
-        When there is no such store.
-    PileError
-        When it is damaged.
-    RecshufError
-        As `shuffle` does.
     """
     refuse_unknown(options, GatherOptions)
     order = Epoch(
@@ -222,6 +187,8 @@ def window(
 ) -> recshuf.PileStore:
     """Append inputs to a pile store as a time slice, and remove old slices, in one step.
 
+    Returns the store at its new snapshot. Raises what `scatter` does. After an exception the store is as it was.
+
     Parameters
     ----------
     store
@@ -234,20 +201,8 @@ def window(
         Remove slices that are older than a time, given as `time` is. Keep the newest slices that together hold at most so
         many records or bytes. Default: keep all. A slice is removed as a whole. Records of `scatter` and `PileWriter` have no
         time, and count as older than all others.
-    progress
-        As for `shuffle`.
     **options
         See `recshuf.ScatterOptions`.
-
-    Returns
-    -------
-    PileStore
-        The store at its new snapshot.
-
-    Raises
-    ------
-    RecshufError
-        As `scatter` does. After an exception the store is as it was.
     """
     paths = list_paths("append", append)
     from recshuf.run.stores.pile_store import PileStore
@@ -257,12 +212,12 @@ def window(
         raise UsageError("nothing to do; give append, expire_before, keep_records or keep_bytes")
     if keep_records is not None:
         keep_records = check_number("--keep-records", keep_records, sys.maxsize)
-    found = PileStore(parse_path("store", store))
-    with listen(progress) as listener, found.update(listener) as update:
+    window_store = PileStore(parse_path("store", store))
+    with listen(progress) as listener, window_store.update(listener) as update:
         update.expire(before=expire_before, records=keep_records, bytes=keep_bytes)
         if paths:
             update.append(paths, time=time, **options)
-    return found
+    return window_store
 
 
 def compact(
@@ -273,19 +228,7 @@ def compact(
     Slices of a window that follow each other are joined, and then leave it together. The order of epoch 0 stays the same.
     Later epochs change.
 
-    Parameters
-    ----------
-    store
-        Folder of the store.
-    sets
-        Number of sets at most. A store that has no more stays as it is.
-    progress
-        As for `shuffle`.
-
-    Returns
-    -------
-    PileStore
-        The store at its newest snapshot.
+    A store with no more than `sets` sets stays as it is. Returns the store at its newest snapshot.
 
     Raises
     ------
@@ -300,11 +243,11 @@ def compact(
     from recshuf.run.stores.pile_store import PileStore
 
     sets = check_number("--sets", sets, MAX_PILES, least=1)
-    found = PileStore(parse_path("store", store))
+    before = PileStore(parse_path("store", store))
     with listen(progress) as listener:
-        listener.start("compact", found.num_records, found.num_bytes)
-        compact_store(found.path, sets, listener.advance)
-    return PileStore(found.path)
+        listener.start("compact", before.num_records, before.num_bytes)
+        compact_store(before.path, sets, listener.advance)
+    return PileStore(before.path)
 
 
 def plan(
@@ -312,12 +255,7 @@ def plan(
 ) -> recshuf.Plan:
     """Return what `shuffle` would do with the same arguments: piles, memory, disk, descriptors, shards.
 
-    Reads a part of the inputs, and writes nothing.
-
-    Raises
-    ------
-    RecshufError
-        As `shuffle` does before it reads the inputs.
+    Reads a part of the inputs, and writes nothing. Raises what `shuffle` does before it reads the inputs.
     """
     from recshuf.run.driver import plan_job
 
@@ -327,13 +265,7 @@ def plan(
 def plan_tasks(
     inputs: Paths, output: str | os.PathLike[str] | None = None, **options: Unpack[Options]
 ) -> tuple[recshuf.Plan, dict[str, Any]]:
-    """Return the plan of a run whose tasks `run_task` runs, and the run as JSON values.
-
-    Raises
-    ------
-    RecshufError
-        As `plan` does.
-    """
+    """Return the plan of a run whose tasks `run_task` runs, and the run as JSON values."""
     job = make_job(inputs, output, options | {"engine": "tasks"})
     from recshuf.run.saved_plan import save_plan
 
@@ -341,13 +273,7 @@ def plan_tasks(
 
 
 def list_tasks(run: dict[str, Any], stage: str) -> range:
-    """Return the numbers of the tasks of a stage of what `plan_tasks` returned: count, scatter, gather or commit.
-
-    Raises
-    ------
-    UsageError
-        When another version of recshuf has made the plan, or it is damaged.
-    """
+    """Return the numbers of the tasks of a stage of what `plan_tasks` returned: count, scatter, gather or commit."""
     _choose_allocators(run)
     from recshuf.run.saved_plan import list_stage
 
@@ -363,13 +289,7 @@ def _choose_allocators(run: dict[str, Any]) -> None:
 def run_task(
     run: dict[str, Any], number: int, *, progress: Progress | bool | None = None
 ) -> recshuf.ShuffleReport | None:
-    """Run one task of what `plan_tasks` returned; the last one returns the report of the run.
-
-    Raises
-    ------
-    RecshufError
-        When it fails, or tasks of an earlier stage are missing.
-    """
+    """Run one task of what `plan_tasks` returned; the last one returns the report of the run."""
     _choose_allocators(run)
     from recshuf.run.saved_plan import run_saved
 

@@ -28,6 +28,7 @@ from recshuf.cli.result_files import (
     check_report,
     check_spared,
     may_replace,
+    say_done,
     say_written,
     write_json,
     write_whole,
@@ -130,15 +131,10 @@ def _run_shuffle(
         _plan_shuffle(inputs, output, report, quiet, options)
         return
     from recshuf.api import checks, runs
-    from recshuf.audit.reports.terminal import say
-    from recshuf.audit.reports.text import detail_lines, summary
 
     progress = choose_progress(quiet, writes_records=output in (None, "-"))
     done = runs.shuffle(inputs, output, progress=progress, **options)
-    for line in detail_lines(done) if verbose else ():
-        say(line)
-    if not quiet:
-        say(summary(done, output))
+    say_done(done, output, quiet, verbose)
     if report:
         _write_result(report, "report", lambda: write_json(report, done.to_json()))
     if html:

@@ -29,34 +29,28 @@ _LETTERS = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz      ", np.uint8)
 
 
 def run_demo(folder: Path, say: Callable[[str], object]) -> None:
-    """Run the demo in a new folder, and report each step with `say`.
-
-    Raises
-    ------
-    RecshufError
-        When a step fails.
-    """
-    given, output = folder / "sorted", folder / "shuffled"
-    _make_inputs(given)
-    size = sum(path.stat().st_size for path in given.iterdir())
+    """Run the demo in a new folder, and report each step with `say`."""
+    inputs, output = folder / "sorted", folder / "shuffled"
+    _make_inputs(inputs)
+    size = sum(path.stat().st_size for path in inputs.iterdir())
     records = count_of(len(LABELS) * ROWS_PER_LABEL, "record")
-    say(f"1. Made {records}, {format_size(size)} of Parquet: all cats, then all dogs, in {given}")
-    done = shuffle(given, f"{output}/", seed=SEED, memory=MEMORY)
+    say(f"1. Made {records}, {format_size(size)} of Parquet: all cats, then all dogs, in {inputs}")
+    done = shuffle(inputs, f"{output}/", seed=SEED, memory=MEMORY)
     say(
         f"2. Shuffled them in {MEMORY} of memory in {duration(done.seconds)}: {format_size(done.spilled_bytes)} went through "
         f"the disk; seed {SEED} gives the same files again, with any memory"
     )
-    proof = verify(given, output)
+    proof = verify(inputs, output)
     say(f"3. Verified, record by record: {verdict(proof, str(output))}")
-    found = check(output, against=given)
+    order = check(output, against=inputs)
     say("4. Checked the order against the inputs; a score beyond 6 would mean that it is not random:")
-    for line in check_lines(found, [str(output)], with_all=True):
+    for line in check_lines(order, [str(output)], with_all=True):
         say(f"   {line}")
     if find_spec("PIL") is None:
         say("5. No picture: Pillow is missing; install recshuf[report]")
         return
     path = folder / "picture.png"
-    path.write_bytes(picture(output, against=given, column="label", title="100,000 cats and 100,000 dogs"))
+    path.write_bytes(picture(output, against=inputs, column="label", title="100,000 cats and 100,000 dogs"))
     say(f"5. Drew the labels before and after: {path}")
 
 

@@ -45,12 +45,9 @@ class _WithoutPandas:
 
 
 def main() -> int:
-    """Run the command line of this process.
+    """Run the command line of this process, and return its exit code.
 
-    Returns
-    -------
-    int
-        Exit code: 0 success, 1 failure, 2 wrong usage, 3 not uniformly random, 128 + n stopped by signal n.
+    0: success, 1: failure, 2: wrong usage, 3: not uniformly random, 128 + n: stopped by signal n.
     """
     context = None
     try:

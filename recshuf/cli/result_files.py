@@ -1,4 +1,4 @@
-"""Files that a command writes besides records: reports, pages, pictures."""
+"""What a command writes besides records: summaries, reports, pages, pictures."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from recshuf.system.paths import real_path, refuse_url
 
 if TYPE_CHECKING:
     from recshuf.job.options import Options
+    from recshuf.job.report import ShuffleReport
 
 
 def check_report(report: str, output: str | None, plan: bool) -> None:
@@ -143,6 +144,17 @@ def check_quarantine(what: str, others: list[str | None]) -> None:
             raise UsageError(
                 f"--on-bad-record quarantine:{name} is also another option's file; name another one"
             )
+
+
+def say_done(done: ShuffleReport, output: str, quiet: bool, verbose: bool) -> None:
+    """Report a finished run."""
+    from recshuf.audit.reports.terminal import say
+    from recshuf.audit.reports.text import detail_lines, summary
+
+    for line in detail_lines(done) if verbose else ():
+        say(line)
+    if not quiet:
+        say(summary(done, output))
 
 
 def say_written(name: str, quiet: bool) -> None:

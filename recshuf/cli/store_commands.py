@@ -25,7 +25,14 @@ from recshuf.cli.options import (
     make_report_option,
     make_verbose_option,
 )
-from recshuf.cli.result_files import check_report, check_spared, may_replace, refuse_stdout, write_json
+from recshuf.cli.result_files import (
+    check_report,
+    check_spared,
+    may_replace,
+    refuse_stdout,
+    say_done,
+    write_json,
+)
 from recshuf.errors import UsageError
 from recshuf.job.options import GatherOptions, ScatterOptions
 
@@ -175,15 +182,10 @@ def _run_gather(
         check_report(report, output, False)
         check_spared(report, [], overwrite=may_replace([report], inputs, output, options))
     from recshuf.api import runs
-    from recshuf.audit.reports.terminal import say
-    from recshuf.audit.reports.text import detail_lines, summary
 
     progress = choose_progress(quiet, writes_records=output == "-")
     done = runs.gather(inputs[0], output, progress=progress, **options)
-    for line in detail_lines(done) if verbose else ():
-        say(line)
-    if not quiet:
-        say(summary(done, output))
+    say_done(done, output, quiet, verbose)
     if report:
         write_json(report, done.to_json())
 

@@ -1,7 +1,4 @@
-"""The task command, which runs one task of a saved plan.
-
-``recshuf clean``: what dead runs left in an object store.
-"""
+"""The commands on runs of several processes: task, which runs one task of a saved plan; clean, for what dead runs left."""
 
 from __future__ import annotations
 
@@ -10,7 +7,13 @@ from typing import Any
 
 import click
 
-from recshuf.cli.options import WIDE_HELP_SETTINGS, choose_progress, make_option, make_verbose_option
+from recshuf.cli.options import (
+    WIDE_HELP_SETTINGS,
+    choose_progress,
+    make_option,
+    make_quiet_option,
+    make_verbose_option,
+)
 from recshuf.errors import MissingInputError, UsageError
 from recshuf.storage.settings import StorageOptions, parse_storage_options
 from recshuf.storage.urls import Url, is_url, refuse_unknown_scheme
@@ -26,16 +29,15 @@ With --yes, remove it. Shards that were put in place stay. A run that still uses
 
 def make_clean_command() -> click.Command:
     """Return the clean command."""
-    options = [
-        click.Option(
-            ["--yes"], is_flag=True, help="Abort the uploads, and delete the journal and spilled records."
-        ),
+    yes = "Abort the uploads, and delete the journal and spilled records."
+    params = [
+        click.Argument(["url"], metavar="URL"),
+        click.Option(["--yes"], is_flag=True, help=yes),
         make_option("endpoint_url"),
         make_option("storage_options"),
         make_verbose_option(),
     ]
-    url = click.Argument(["url"], metavar="URL")
-    return click.Command("clean", WIDE_HELP_SETTINGS, _run_clean, [url, *options], help=_CLEAN_HELP)
+    return click.Command("clean", WIDE_HELP_SETTINGS, _run_clean, params, help=_CLEAN_HELP)
 
 
 def _run_clean(
@@ -93,18 +95,13 @@ Example, a Bash script:
 
 def make_task_command() -> click.Command:
     """Return the task command."""
-    return click.Command(
-        "task",
-        WIDE_HELP_SETTINGS,
-        callback=_run_task,
-        params=[
-            click.Argument(["plan"], metavar="PLAN"),
-            click.Argument(["what"], metavar="WHAT"),
-            click.Option(["-q", "--quiet"], is_flag=True, help="Print errors only."),
-            make_verbose_option(),
-        ],
-        help=_TASK_HELP,
-    )
+    params = [
+        click.Argument(["plan"], metavar="PLAN"),
+        click.Argument(["what"], metavar="WHAT"),
+        make_quiet_option(),
+        make_verbose_option(),
+    ]
+    return click.Command("task", WIDE_HELP_SETTINGS, _run_task, params, help=_TASK_HELP)
 
 
 def _run_task(plan: str, what: str, quiet: bool, verbose: bool) -> None:  # noqa: ARG001 - `main` reads it

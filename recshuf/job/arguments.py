@@ -1,7 +1,4 @@
-"""Arguments of the public functions and of the command, parsed into a job.
-
-Values of options as plain values of Python, of the types that `recshuf.job.options` declares.
-"""
+"""Arguments of the public functions and of the command, parsed into a job."""
 
 from __future__ import annotations
 
@@ -36,17 +33,9 @@ if TYPE_CHECKING:
 
 
 def make_plain(options: Mapping[str, object], kind: type) -> dict[str, Any]:
-    """Return options with numbers, text and flags of NumPy as those of Python. Ranges and words are not checked.
+    """Return options of a class with numbers, text and flags of NumPy as those of Python; refuse values of other types.
 
-    Parameters
-    ----------
-    kind
-        Class of the options, which declares their types.
-
-    Raises
-    ------
-    UsageError
-        When a value has another type; names the option.
+    Ranges and words are not checked.
     """
     return {name: _make_plain(name, value, kind.__annotations__[name]) for name, value in options.items()}
 
@@ -65,8 +54,8 @@ def _make_plain(name: str, value: object, declared: Any) -> object:
     if ArrowSchema in kinds or {os.PathLike, Iterable} <= kinds:
         return value  # a schema or a list of paths, which have parsers of their own
     for kind, (_, convert) in _KINDS.items():
-        if kind in kinds and (found := convert(value)) is not NotImplemented:
-            return found
+        if kind in kinds and (plain := convert(value)) is not NotImplemented:
+            return plain
     *words, last = [word for kind, (word, _) in _KINDS.items() if kind in kinds]
     wanted = f"{', '.join(words)} or {last}" if words else last
     raise UsageError(f"{name}: give {wanted}; here: {describe_type(value)}")
@@ -80,7 +69,7 @@ def _list_kinds(declared: Any) -> set[Any]:
     """
     inner = get_args(declared)[0] if hasattr(declared, "__metadata__") else declared
     members = get_args(inner) if get_origin(inner) in (Union, UnionType) else (inner,)
-    return {get_origin(one) or one for one in members}
+    return {get_origin(member) or member for member in members}
 
 
 def _to_path(value: object) -> object:
@@ -94,7 +83,7 @@ def _to_names(value: object) -> object:
         names = tuple(value)
     except TypeError:  # an array without axes
         return NotImplemented
-    return tuple(map(str, names)) if all(isinstance(one, str) for one in names) else NotImplemented
+    return tuple(map(str, names)) if all(isinstance(name, str) for name in names) else NotImplemented
 
 
 def _to_mapping(value: object) -> object:
@@ -138,17 +127,9 @@ _TAKEN = "only paths are taken, each str or os.PathLike"
 
 
 def list_paths(what: str, paths: Paths) -> list[str]:
-    """Return the paths, one by one.
+    """Return the paths, one by one, of the argument `what`.
 
-    Parameters
-    ----------
-    what
-        Name of the argument in messages.
-
-    Raises
-    ------
-    UsageError
-        When it holds something else. An open file or a data frame gives strings too, but they are no paths.
+    An open file or a data frame gives strings too, but they are no paths.
     """
     if isinstance(paths, str | os.PathLike):
         paths = [paths]
@@ -157,11 +138,11 @@ def list_paths(what: str, paths: Paths) -> list[str]:
         raise UsageError(f"{what}: {_TAKEN}; here: {describe_type(paths)}")
     if isinstance(paths, set | frozenset):
         raise UsageError(f"{what}: a set has no order, and the result depends on it; give a list")
-    return [_parse_input(what, path) for path in paths]
+    return [_parse_place(what, path) for path in paths]
 
 
-def _parse_input(what: str, path: object) -> str:
-    """Return an input as text: a path, or a URL of a known scheme."""
+def _parse_place(what: str, path: object) -> str:
+    """Return an input or output as text: a path, or a URL of a known scheme."""
     if isinstance(path, str):
         if is_url(path):
             return path
@@ -170,13 +151,7 @@ def _parse_input(what: str, path: object) -> str:
 
 
 def parse_path(what: str, path: object) -> str:
-    """Return a path as text.
-
-    Raises
-    ------
-    UsageError
-        When it is something else.
-    """
+    """Return a path as text; refuse anything else."""
     name = os.fspath(path) if isinstance(path, str | os.PathLike) else path
     if not isinstance(name, str):
         raise UsageError(f"{what}: {_TAKEN}; here: {describe_type(name)}")
@@ -187,25 +162,8 @@ def parse_path(what: str, path: object) -> str:
     return name
 
 
-def _parse_output(output: str | os.PathLike[str]) -> str:
-    """Return the output as text: a path, or a URL of a known scheme."""
-    if isinstance(output, str):
-        if is_url(output):
-            return output
-        refuse_unknown_scheme(output)
-    return parse_path("output", output)
-
-
 def make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Options) -> Job:
-    """Parse arguments into a job.
-
-    Raises
-    ------
-    TypeError
-        When an option is unknown.
-    UsageError
-        When an option is of another type, out of range or contradicts another.
-    """
+    """Parse arguments into a job; an unknown option is a `TypeError`."""
     refuse_unknown(options, Options)
     paths = list_paths("inputs", inputs)
     if not paths:
@@ -225,7 +183,7 @@ def make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Opti
     memory_bytes = _choose_memory(options, workers) if memory is None else _parse(memory)
     return Job(
         inputs=tuple(paths),
-        output=None if output is None else _parse_output(output),
+        output=None if output is None else _parse_place("output", output),
         options=options,
         memory_bytes=memory_bytes,
         cut=_make_cut(options),
@@ -279,30 +237,30 @@ def _make_cut(options: Options) -> Cut | None:
         options["shard_records"],
         None if shard_bytes is None else _parse(shard_bytes),
     )
-    asked = [cut.shards, cut.shard_records, cut.shard_bytes]
-    if sum(one is not None for one in asked) > 1:
+    count = sum(value is not None for value in (cut.shards, cut.shard_records, cut.shard_bytes))
+    if count > 1:
         raise UsageError(
             "--shards, --shard-records and --shard-bytes contradict each other; give one of them"
         )
-    return None if asked == [None, None, None] else cut
+    return cut if count else None
 
 
-def _choose_header(given: int | str | None) -> int | None:
+def _choose_header(header: int | str | None) -> int | None:
     """Return the number of header lines; None if it is to be found."""
-    if isinstance(given, str) and given not in ("auto", "none"):
-        raise UsageError(f"--header {given!r} is not a number of lines, 'auto' or 'none'")
-    return parse_header(given) if isinstance(given, str) else given
+    if isinstance(header, str) and header not in ("auto", "none"):
+        raise UsageError(f"--header {header!r} is not a number of lines, 'auto' or 'none'")
+    return parse_header(header) if isinstance(header, str) else header
 
 
-def _parse_quote(given: str | bytes) -> bytes:
-    return b"" if given in ("none", b"") else _parse_byte("--quote", given) or b""
+def _parse_quote(quote: str | bytes) -> bytes:
+    return b"" if quote in ("none", b"") else _parse_byte("--quote", quote) or b""
 
 
-def _parse_byte(flag: str, given: str | bytes | None) -> bytes | None:
-    """Return one byte that can be a delimiter or quote; None if none is given."""
-    if given is None:
+def _parse_byte(flag: str, character: str | bytes | None) -> bytes | None:
+    """Return one byte that can be a delimiter or quote; None for None."""
+    if character is None:
         return None
-    byte = os.fsencode(given) if isinstance(given, str) else given
+    byte = os.fsencode(character) if isinstance(character, str) else character
     if len(byte) != 1 or not byte.isascii() or byte in b"\r\n":
         raise UsageError(f"{flag} takes one ASCII character that ends no line, such as ; or \\t for a tab")
     return byte
@@ -353,13 +311,7 @@ def _parse(size: Size) -> int:
 
 
 def split_names(option: str, names: Names | None) -> tuple[str, ...] | None:
-    """Return the names in a list or comma-separated string; None for None.
-
-    Raises
-    ------
-    UsageError
-        When one is empty, or given twice.
-    """
+    """Return the names in a list or comma-separated string; None for None."""
     if names is None:
         return None
     split = tuple(names.split(",") if isinstance(names, str) else names)

@@ -34,13 +34,7 @@ class Epoch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A shuffle, a comparison or a check to run.
-
-    Raises
-    ------
-    UsageError
-        When an option is out of range or contradicts another.
-    """
+    """A shuffle, a comparison or a check to run. Options out of range, or that contradict each other, are a `UsageError`."""
 
     inputs: tuple[str, ...]
     """Files, directories, globs; ``-`` means standard input."""
@@ -132,13 +126,7 @@ class Job:
         return cast("dict[str, object]", self.options)[name] != OPTIONS[name].default
 
     def require_local_scratch(self) -> None:
-        """Refuse a prefix in an object store for what is kept on local disks.
-
-        Raises
-        ------
-        UsageError
-            When the job has one.
-        """
+        """Refuse a prefix in an object store for what is kept on local disks."""
         if self.temp_url is not None:
             raise UsageError(f"--temp-dir {self.temp_url}: is for shuffles only; give a local folder")
 

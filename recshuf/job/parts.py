@@ -7,7 +7,7 @@ gather some shards each, and last the commit.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import TYPE_CHECKING, Any
 
 from recshuf.job.sizing import assign_sets, choose_set_bytes
@@ -160,16 +160,16 @@ def _fill_sets(pieces: Sequence[tuple[InputPart, int]], set_bytes: int) -> list[
 
 def _find_first_sets(sets: Sequence[Sequence[InputPart]]) -> tuple[int, ...]:
     """Return the set of the first part of each input."""
-    found: dict[int, int] = {}
+    first: dict[int, int] = {}
     for number, parts in enumerate(sets):
         for part in parts:
-            found.setdefault(part.input_index, number)
-    return tuple(found.values())
+            first.setdefault(part.input_index, number)
+    return tuple(first.values())
 
 
 def _find_counted(sets: Sequence[Sequence[InputPart]]) -> tuple[InputPart, ...]:
     """Return the parts whose rows must be known to number those of the next part."""
-    parts = [part for one in sets for part in one]
+    parts = list(chain.from_iterable(sets))
     unknown = {(part.input_index, part.start) for part in parts if part.first_row < 0}
     return tuple(part for part in parts if (part.input_index, part.stop) in unknown)
 

@@ -1,7 +1,4 @@
-"""The plan of a run and its ingredients. Pure: integers in, integers out.
-
-Counts and sizes of inputs, before they are read.
-"""
+"""The plan of a run and its ingredients: sizes of inputs, limits, costs, the cut. Pure: integers in, integers out."""
 
 from __future__ import annotations
 
@@ -34,7 +31,7 @@ class InputSize(NamedTuple):
 
 
 class InputSizes(Sequence[InputSize]):
-    """Those of all inputs, as columns, because there may be millions.
+    """Counts and sizes of all inputs, as columns, because there may be millions.
 
     Parameters
     ----------
@@ -259,7 +256,7 @@ class Plan:
 
     def inputs_of(self, set_index: int) -> list[int]:
         """Return the inputs of a pile set."""
-        return [index for index, one in enumerate(self.set_of_input) if one == set_index]
+        return [index for index, number in enumerate(self.set_of_input) if number == set_index]
 
     def count_parts(self) -> int:
         """Return into how many parts a pile is split when it is gathered, since it would not fit in memory; mostly 1."""

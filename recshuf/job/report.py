@@ -1,7 +1,4 @@
-"""The figures of a finished run.
-
-The protocol for progress reports.
-"""
+"""What a run tells: its progress, and its figures when it is finished."""
 
 from __future__ import annotations
 
@@ -112,12 +109,12 @@ class DownloadReport:
     @classmethod
     def of(cls, stores: Sequence[Requests]) -> DownloadReport | None:
         """Return the sum of the requests to some stores; None if there are none."""
-        sizes = sorted(size for one in stores for size in one.read_sizes)
+        sizes = sorted(size for store in stores for size in store.read_sizes)
         if not stores:
             return None
         return cls(
-            sum(one.count for one in stores),
-            sum(one.retries for one in stores),
+            sum(store.count for store in stores),
+            sum(store.retries for store in stores),
             sum(sizes),
             sizes[len(sizes) // 2] if sizes else 0,
         )
@@ -199,7 +196,7 @@ class ShuffleReport:
         """Return the report as JSON values, without `uploads` and `downloads` where they are None."""
         values = asdict(self) | {
             "seed": str(self.seed),
-            "passes": [asdict(one) | {"bytes_per_second": one.bytes_per_second} for one in self.passes],
+            "passes": [asdict(done) | {"bytes_per_second": done.bytes_per_second} for done in self.passes],
             "plan": self.plan.to_json(),
         }
         return {name: value for name, value in values.items() if name not in _OPTIONAL or value is not None}

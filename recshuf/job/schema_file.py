@@ -99,24 +99,12 @@ _MAX_BYTES = 1 << 24
 
 
 def read_schema(path: Path) -> pa.Schema:
-    """Return the schema of a ``--schema`` file.
-
-    Raises
-    ------
-    InputError
-        When the file cannot be read, is not a JSON object, or has an unknown type; names the field.
-    """
+    """Return the schema of a ``--schema`` file."""
     return parse_schema(_read_object(path), str(path))
 
 
 def parse_schema(declared: Mapping[str, object], source: str) -> pa.Schema:
-    """Return the schema of the content of a ``--schema`` file; `source` names it in messages.
-
-    Raises
-    ------
-    InputError
-        When a type is unknown; names the field.
-    """
+    """Return the schema of the content of a ``--schema`` file; `source` names it in messages."""
     return pa.schema([pa.field(name, _to_type(kind, name, source, 1)) for name, kind in declared.items()])
 
 

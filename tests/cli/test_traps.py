@@ -215,3 +215,27 @@ def test_columns_of_folders_are_read_for_parquet_without_a_warning(call: Run, fo
     call("a.jsonl", "-o", "in/year=2024/a.parquet")
     assert b"warning" not in call("in", "-o", "out.jsonl").stderr
     assert (folder / "out.jsonl").read_text() == '{"a":1,"year":2024}\n'
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read and write everything")
+@pytest.mark.parametrize("given", ["locked.txt", "locked", "locked/*.txt", "locked/a.txt", "missing.txt"])
+def test_an_input_that_cannot_be_read_is_like_a_missing_one(call: Run, folder: Path, given: str) -> None:
+    (folder / "locked.txt").touch(mode=0)
+    (folder / "locked").mkdir(mode=0)
+    result = call(given, "-o", "out.txt")
+    assert result.returncode == 1
+    assert_one_line(result.stderr, f"error: {given}: ", "; ")
+    (folder / "locked").rmdir()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read and write everything")
+@pytest.mark.parametrize("option", ["--report", "--html"])
+def test_a_folder_that_cannot_be_written_is_named_before_the_run(
+    call: Run, lines: Path, tmp_path: Path, option: str
+) -> None:
+    folder = tmp_path / "locked"
+    folder.mkdir(mode=0o555)
+    result = call(lines, "-o", tmp_path / "out.txt", option, folder / "file")
+    assert result.returncode == 1
+    assert_one_line(result.stderr, f"{option} {folder / 'file'}: ", "; name")
+    assert not (tmp_path / "out.txt").exists()

@@ -148,13 +148,6 @@ def test_names_with_line_breaks_stay_on_one_line(tmp_path: Path, call: Run):
     assert lines[1].endswith(r"a\nb.txt: record 0")
 
 
-def test_help_names_both_sides_and_the_exit_codes(call: Run):
-    done = call("verify", "--help")
-    assert done.returncode == 0
-    assert b"Usage: recshuf verify [OPTIONS] INPUT... OUTPUT" in done.stdout
-    assert b"--seed" not in done.stdout
-
-
 def test_the_two_sides_may_be_several_inputs_and_one_file(pair: tuple[Path, Path], call: Run, tmp_path: Path):
     halves = sorted(pair[1].glob("shard-*"))
     assert call("verify", *halves, pair[0]).returncode == 0

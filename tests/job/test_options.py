@@ -6,12 +6,20 @@ import json
 from typing import get_args
 
 import click
-import pytest
 
 from recshuf.cli.commands import commands
 from recshuf.formats import FORMAT_NAMES
 from recshuf.job.arguments import make_job
-from recshuf.job.options import FORMATS, OPTIONS, CheckOptions, Options, VerifyOptions, flag_of
+from recshuf.job.options import (
+    FORMATS,
+    OPTIONS,
+    CheckOptions,
+    GatherOptions,
+    Options,
+    ScatterOptions,
+    VerifyOptions,
+    flag_of,
+)
 
 COMMAND_ONLY = {"inputs", "output", "plan", "report", "html", "quiet", "verbose"}
 
@@ -31,31 +39,27 @@ def test_the_command_and_the_function_have_the_same_options_and_defaults():
     assert [name for name in OPTIONS if by_function.is_given(name)] == ["max_record_bytes", "memory"]
 
 
-@pytest.mark.parametrize("kind", [VerifyOptions, CheckOptions])
-def test_options_of_other_functions_are_those_of_the_shuffle(kind: type):
-    for name, annotation in kind.__annotations__.items():
-        declared = Options.__annotations__[name]
-        assert annotation in (declared, get_args(declared)[0])
+def test_options_of_other_functions_are_those_of_the_shuffle():
+    for kind in (CheckOptions, GatherOptions, ScatterOptions, VerifyOptions):
+        for name, annotation in kind.__annotations__.items():
+            declared = Options.__annotations__[name]
+            assert annotation in (declared, get_args(declared)[0])
 
 
 def test_every_option_is_found_by_its_flag_and_says_what_it_is():
     for name, option in OPTIONS.items():
-        (found,) = (one for one in commands.default.params if flag_of(name) in one.opts)
-        assert isinstance(found, click.Option)
-        assert found.name == name
-        assert (
-            (option.metavar is None) == found.is_flag == (get_args(Options.__annotations__[name])[0] is bool)
-        )
+        (shown,) = (param for param in commands.default.params if flag_of(name) in param.opts)
+        assert isinstance(shown, click.Option)
+        assert shown.name == name
+        is_flag = get_args(Options.__annotations__[name])[0] is bool
+        assert (option.metavar is None) == shown.is_flag == is_flag
 
 
 def test_the_journal_of_a_default_job_says_nothing_of_options_that_came_later():
     job = make_job("in", "out", {})
-    found = {name: option.identity(job) for name, option in OPTIONS.items() if option.identity}
-    assert json.loads(json.dumps(found)) == dict.fromkeys(found) | {
-        "header": 0,
-        "separator": "0a",
-        "nan_as_null": False,
-    }
+    values = {name: option.identity(job) for name, option in OPTIONS.items() if option.identity}
+    since_the_first = {"header": 0, "separator": "0a", "nan_as_null": False}
+    assert json.loads(json.dumps(values)) == dict.fromkeys(values) | since_the_first
 
 
 def test_formats_that_options_name_are_there():

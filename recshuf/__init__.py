@@ -58,34 +58,22 @@ if TYPE_CHECKING:
     from recshuf.run.stores.writer import PileWriter
     from recshuf.train.mixing import MixLoader
 
-_HOMES = {
-    "CheckOptions": "recshuf.job.options",
-    "CheckReport": "recshuf.audit.order.check",
-    "check": "recshuf.api.checks",
-    "check_loader": "recshuf.api.checks",
-    "picture": "recshuf.api.checks",
-    "GatherOptions": "recshuf.job.options",
-    "ScatterOptions": "recshuf.job.options",
-    "ScatterReport": "recshuf.job.report",
-    "compact": "recshuf.api.runs",
-    "window": "recshuf.api.runs",
-    "gather": "recshuf.api.runs",
-    "scatter": "recshuf.api.runs",
-    "Options": "recshuf.job.options",
-    "OrderOptions": "recshuf.job.options",
-    "MixLoader": "recshuf.train.mixing",
-    "PileLoader": "recshuf.loader",
-    "PileStore": "recshuf.run.stores.pile_store",
-    "PileWriter": "recshuf.run.stores.writer",
-    "Plan": "recshuf.job.plan",
-    "Progress": "recshuf.job.report",
-    "shuffle": "recshuf.api.runs",
-    "plan": "recshuf.api.runs",
-    "verify": "recshuf.api.checks",
-    "ShuffleReport": "recshuf.job.report",
-    "VerifyOptions": "recshuf.job.options",
-    "VerifyReport": "recshuf.audit.verify.verification",
-}
+_NAMES = {
+    "recshuf.api.checks": ("check", "check_loader", "picture", "verify"),
+    "recshuf.api.runs": ("compact", "gather", "plan", "scatter", "shuffle", "window"),
+    "recshuf.audit.order.check": ("CheckReport",),
+    "recshuf.audit.verify.verification": ("VerifyReport",),
+    "recshuf.job.options": (
+        "CheckOptions", "GatherOptions", "Options", "OrderOptions", "ScatterOptions", "VerifyOptions",
+    ),
+    "recshuf.job.plan": ("Plan",),
+    "recshuf.job.report": ("Progress", "ScatterReport", "ShuffleReport"),
+    "recshuf.loader": ("PileLoader",),
+    "recshuf.run.stores.pile_store": ("PileStore",),
+    "recshuf.run.stores.writer": ("PileWriter",),
+    "recshuf.train.mixing": ("MixLoader",),
+}  # fmt: skip
+_HOMES = {name: home for home, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:

@@ -210,7 +210,7 @@ az://; https:// and hf:// are read, too. A SIZE is written 300MB, 2GiB or 150000
 the name of a command.
 """
 _EXAMPLES = """\
-Other commands, each with --help:
+Other commands, each with --help; docs/options.md has the options of all:
   recshuf verify INPUT... OUTPUT           check that no record is lost
   recshuf check DATA --against INPUT...    test whether an order is uniformly random
   recshuf picture DATA... -o PICTURE.png   draw the order of records

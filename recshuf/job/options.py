@@ -236,7 +236,7 @@ class VerifyOptions(CheckOptions, total=False):
 
 
 class Options(CheckOptions, total=False):
-    """Options of `shuffle` and `plan`.
+    """Options of `shuffle` and `plan`; docs/options.md has those of all commands.
 
     A size is a number of bytes, or ``"300MB"``. Names are a list, or text that is split at commas. `schema` may also be a schema of
     pyarrow, or the content of a schema file, a dict; `storage_options` is a dict of names and values. `stdin` and `stdout` are the
@@ -259,7 +259,7 @@ class Options(CheckOptions, total=False):
     spill_compression: Annotated[str, Option("Resources", "NAME", "Compression of spilled records: none, lz4 or zstd. Helps on a slow or small disk. Does not change the output. Default: none.",
         {"scatter window": "Compression of the records: none, lz4 or zstd. Default: none."}, default="none")]
     engine: Annotated[str, Option("Resources", "NAME", "What does the work: local, this process; ray, a Ray cluster; tasks, recshuf task on any machines (see docs/scale.md). The last two: --workers and --memory are those of each task, by default 1 and a core's share. Does not change the output. Default: local.",
-        default="local", choices=("local", "ray", "tasks"), identity=lambda job: None if job.options["engine"] == "local" else "ray or tasks")]
+        default="local", choices=tuple(ENGINES), identity=lambda job: None if job.options["engine"] == "local" else "ray or tasks")]
     ray_address: Annotated[str | None, Option("Resources", "ADDR", "Address of the Ray cluster. Default: as ray.init finds it, else Ray on this machine.")]
     no_space_check: Annotated[bool, Option("Resources", None, "Start even if the disk seems too small.", default=False)]
     piles: Annotated[int | None, Option("Resources", "N", "Number of piles, 1 to 65,536, for tests and experts. Default: chosen by the plan.", {

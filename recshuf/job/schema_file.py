@@ -109,17 +109,6 @@ def parse_schema(declared: Mapping[str, object], source: str) -> pa.Schema:
 
 
 def _read_object(path: Path) -> dict[str, Any]:
-    text = _read(path)
-    try:
-        declared = json.loads(text, object_pairs_hook=_to_unique_dict)
-    except (ValueError, RecursionError) as error:
-        raise InputError(str(path), f"is not valid JSON ({error})") from error
-    if not isinstance(declared, dict):
-        raise InputError(str(path), "is not a JSON object", remedy='write {"FIELD": "TYPE", ...}')
-    return declared
-
-
-def _read(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
             text = file.read(_MAX_BYTES + 1)
@@ -127,7 +116,13 @@ def _read(path: Path) -> bytes:
         raise InputError.of_system(error, str(path), f"cannot be read ({error.strerror})") from error
     if len(text) > _MAX_BYTES:
         raise InputError(str(path), f"is longer than {_MAX_BYTES} bytes, so it is no schema file")
-    return text
+    try:
+        declared = json.loads(text, object_pairs_hook=_to_unique_dict)
+    except (ValueError, RecursionError) as error:
+        raise InputError(str(path), f"is not valid JSON ({error})") from error
+    if not isinstance(declared, dict):
+        raise InputError(str(path), "is not a JSON object", remedy='write {"FIELD": "TYPE", ...}')
+    return declared
 
 
 def _to_unique_dict(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -33,17 +33,10 @@ class Progress(Protocol):
 class SilentProgress:
     """Progress that ignores all calls."""
 
-    def start(self, name: str, record_total: int | None, byte_total: int | None) -> None:
-        """See `Progress`."""
-
-    def advance(self, records: int, byte_count: int) -> None:
-        """See `Progress`."""
-
-    def warn(self, message: str) -> None:
-        """See `Progress`."""
-
-    def stop(self) -> None:
-        """See `Progress`."""
+    def start(self, name: str, record_total: int | None, byte_total: int | None) -> None: ...
+    def advance(self, records: int, byte_count: int) -> None: ...
+    def warn(self, message: str) -> None: ...
+    def stop(self) -> None: ...
 
 
 _OPTIONAL = ("uploads", "downloads")

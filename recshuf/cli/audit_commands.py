@@ -61,12 +61,12 @@ _CHECK = Wording(
     description="""
 Test whether records are in a uniformly random order.
 
-With --against, each DATA is a shuffle of the INPUTs by any program; records are matched by content. With
---provenance, the columns source_file and source_row give the input row of each record, and no input is read.
-Several DATA are shuffles with different seeds and are tested together. With --column, the order of one column's
-values is tested, without the inputs. With --loader, two epochs of a pile store are tested. More than a million
-records are sampled. Exit code 0: no evidence against a uniformly random order; 3: not uniformly random; 1: a file
-cannot be read; 2: wrong usage, or fewer than 1,000 records.
+With --against, which takes all words up to the next option, each DATA is a shuffle of the INPUTs by any program;
+records are matched by content. With --provenance, the columns source_file and source_row give the input row of
+each record, and no input is read. Several DATA are shuffles with different seeds and are tested together. With
+--column, the order of one column's values is tested, without the inputs. With --loader, two epochs of a pile store
+are tested. More than a million records are sampled. Exit code 0: no evidence against a uniformly random order; 3:
+not uniformly random; 1: a file cannot be read; 2: wrong usage, or fewer than 1,000 records.
 """,
     usage=["DATA...", "[--against INPUT... | --column NAME | --provenance | --loader STORE]"],
     example="""\
@@ -83,10 +83,10 @@ _PICTURE = Wording(
     description="""
 Draw the order of records as points along a Hilbert curve, which keeps neighbours close together.
 
-With --column, the colour of a point is the value of a column. With --against, it is the record's position in the
-INPUTs, matched by content; with --provenance, the position that the columns source_file and source_row give. INPUTs
-and DATA are drawn side by side. If there are more records than points, they are sampled. The picture is a PNG. It
-needs recshuf[report].
+With --column, the colour of a point is the value of a column. With --against, which takes all words up to the next
+option, it is the record's position in the INPUTs, matched by content; with --provenance, the position that the
+columns source_file and source_row give. INPUTs and DATA are drawn side by side. If there are more records than
+points, they are sampled. The picture is a PNG. It needs recshuf[report].
 """,
     usage=["DATA...", "[--against INPUT...]", "[--column NAME]", "[--provenance]", "-o PICTURE.png"],
     example="""\

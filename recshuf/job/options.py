@@ -219,7 +219,7 @@ class GatherOptions(TypedDict, total=False):
 class OrderOptions(CheckOptions, total=False):
     """Options of `check` and `picture`; see `Options` for their forms."""
 
-    against: Annotated[Paths, Option("Order", "INPUT...", "Inputs that DATA was shuffled from, by any program; records are matched by content. Takes all words up to the next option.", is_repeatable=True)]
+    against: Annotated[Paths, Option("Order", "INPUT...", "Inputs that DATA was shuffled from, by any program; records are matched by content.", is_repeatable=True)]
     id_column: Annotated[str | None, Option("Order", "NAME", "With --against: column or field that identifies a record. Default: its whole content.", flags=("--id",))]
     column: Annotated[str | None, Option("Order", "NAME", "Column, dataset or field (a.b) to test or draw; nothing else is read. Default: the name in --datasets or --columns, if it is a single one.",
         flags=("--column", "--field"))]

@@ -30,12 +30,13 @@ from recshuf.piles.groups import Groups
 from recshuf.piles.kept.stored import StoredPiles
 from recshuf.piles.regions import FilledRegions
 from recshuf.records.digests import Digest, InputCounts
+from recshuf.run.address import Task
 from recshuf.run.bad_records import take_bad
 from recshuf.run.engines import open_engine
 from recshuf.run.gather import Gather, GatherTask, check_written
-from recshuf.run.header import Earlier, RunAddress, SharedRun, describe_job, find_tasks, read_checksums
+from recshuf.run.header import Earlier, SharedRun, describe_job, find_tasks, read_checksums
 from recshuf.run.open_run import adopt_set, begin_output, begin_run, merge_states, open_workspace
-from recshuf.run.passes import Task, run_task
+from recshuf.run.passes import run_task
 from recshuf.run.resolve import find_destination, resolve_job, resolve_opened
 from recshuf.run.scatter_pass import observe_inputs, scatter_inputs
 from recshuf.run.set_folders import check_sets, choose_sets, open_sets
@@ -454,7 +455,7 @@ class TaskPasses:
 
     def _finish(self, numbers: Iterable[int]) -> dict[int, dict[str, Any]]:
         """Have those tasks run that have no result, and return the results of all by number."""
-        address = RunAddress.of(self._tasks, self._run)
+        address = self._run.find_address(self._tasks)
         found = find_results(self._tasks, self._run.id, numbers)
         missing = [Task(address, number) for number, result in found.items() if result is None]
         if missing:

@@ -11,11 +11,10 @@ import json
 import os
 import secrets
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import xxhash
 
@@ -25,14 +24,13 @@ from recshuf.interfaces import Stamp
 from recshuf.job.arguments import make_job
 from recshuf.job.options import LOCAL, Options, describe_options, refuse_unknown
 from recshuf.job.parts import TaskPlan, divide, find_large_inputs
-from recshuf.output.local.log import LocalTaskFolder
 from recshuf.output.run_log import list_pile_folders
 from recshuf.output.stage import WrittenBytes
 from recshuf.piles.layout import PileLayout
 from recshuf.records.digests import Digest
 from recshuf.records.keys import ORDER_VERSION
+from recshuf.run.address import RunAddress
 from recshuf.run.set_folders import choose_sets
-from recshuf.storage.settings import StorageOptions
 from recshuf.storage.urls import is_url
 from recshuf.version import __version__
 
@@ -46,6 +44,7 @@ if TYPE_CHECKING:
     from recshuf.output.run_log import Entry, Journal, TaskFolder
     from recshuf.output.stage import Destination, FinishedShard, Transaction
     from recshuf.run.resolve import ResolvedJob
+    from recshuf.storage.settings import StorageOptions
 
 
 _LIBRARIES = {
@@ -266,44 +265,6 @@ def _show(value: object) -> object:
     return "not given" if value is None else value
 
 
-class RunAddress(NamedTuple):
-    """Where tasks find their run."""
-
-    tasks: str
-    """Address of its task folder."""
-    output: str
-    """Name of its output, for messages."""
-    run_id: str
-    memory_bytes: int
-    """Memory limit of a task."""
-    endpoint_url: str | None
-    storage_options: tuple[tuple[str, str], ...]
-
-    @classmethod
-    def of(cls, tasks: TaskFolder, run: SharedRun) -> RunAddress:
-        """Return the address of a run."""
-        memory_bytes = json.loads(run.options)["memory"]
-        options = tuple(run.storage.options.items())
-        return cls(tasks.address, run.output, run.id, memory_bytes, run.storage.endpoint_url, options)
-
-    @property
-    def storage(self) -> StorageOptions:
-        """How object stores are reached, which nothing in the task folder tells."""
-        return StorageOptions(self.endpoint_url, dict(self.storage_options))
-
-    def open_tasks(self) -> TaskFolder:
-        """Return the task folder."""
-        return _open_objects(self) if is_url(self.tasks) else LocalTaskFolder(Path(self.tasks))
-
-
-@lru_cache(maxsize=1)
-def _open_objects(run: RunAddress) -> TaskFolder:
-    """Return a task folder in an object store; the next task of the run uses its connections again."""
-    from recshuf.output.objects.log import ObjectTaskFolder
-
-    return ObjectTaskFolder.open(run.tasks, run.storage, run.output)
-
-
 _FORMAT = 3
 _LEFT_OUT = ("stdin", "stdout", "resume", "ray_address", "endpoint_url", "storage_options")
 """Options that tasks do not need, and those of `storage`."""
@@ -385,6 +346,14 @@ class SharedRun:
             values["piles"],
             TaskPlan.from_json(values["tasks"]),
             storage,
+        )
+
+    def find_address(self, tasks: TaskFolder) -> RunAddress:
+        """Return where tasks find the run, whose task folder this is."""
+        memory_bytes = json.loads(self.options)["memory"]
+        options = tuple(self.storage.options.items())
+        return RunAddress(
+            tasks.address, self.output, self.id, memory_bytes, self.storage.endpoint_url, options
         )
 
     def make_job(self) -> Job:

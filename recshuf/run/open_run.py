@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from recshuf.job.report import Progress
     from recshuf.output.run_log import TaskFolder
     from recshuf.output.stage import Destination, Transaction
-    from recshuf.run.header import RunAddress
+    from recshuf.run.address import RunAddress
     from recshuf.run.resolve import ResolvedJob
     from recshuf.run.set_folders import SetFolder
 

@@ -1,35 +1,17 @@
-"""The two passes: scatter, and gather into shards.
-
-Tasks of a run, each a small value that any machine can run; imports little, so that allocators can be chosen first.
-
-The work of a task.
-"""
+"""The passes by the number of a task, on any machine. What does the work is imported once allocators are chosen."""
 
 from __future__ import annotations
 
 import secrets
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from recshuf.output.run_log import name_result
-from recshuf.run.scatter_task import count_part, scatter_set
-from recshuf.run.shards import gather_shards
 from recshuf.system.memory import choose_allocators
 
 if TYPE_CHECKING:
-    from recshuf.run.header import RunAddress
+    from recshuf.run.address import Task
     from recshuf.run.open_run import OpenRun
-
-
-class Task(NamedTuple):
-    """A task of a run."""
-
-    run: RunAddress
-    number: int
-
-    def __str__(self) -> str:
-        """Return its name in messages."""
-        return f"task {self.number}"
 
 
 def run_task(task: Task) -> dict[str, Any]:
@@ -50,6 +32,9 @@ def do_work(opened: OpenRun, number: int) -> dict[str, Any]:
 
     Of two processes that do this at the same time, one deletes what it has written.
     """
+    from recshuf.run.scatter_task import count_part, scatter_set
+    from recshuf.run.shards import gather_shards
+
     plan = opened.run.tasks
     with ExitStack() as cleanup:
         if number in plan.gather:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from recshuf.api import runs
-from recshuf.run.header import RunAddress, SharedRun, find_tasks
-from recshuf.run.passes import Task, run_task
+from recshuf.run.address import Task
+from recshuf.run.header import SharedRun, find_tasks
+from recshuf.run.passes import run_task
 from recshuf.run.resolve import find_destination
 from recshuf.storage.settings import StorageOptions
 from tests.support.numbered_files import make_inputs
@@ -33,7 +34,7 @@ def test_the_folder_at_an_address_is_that_of_the_run(
     values = runs.plan_tasks(inputs, output, temp_dir=tmp_path, storage_options=storage.options)[1]
     run = SharedRun.from_json(values, storage)
     tasks = find_tasks(find_destination(run.make_job()))
-    found = RunAddress.of(tasks, run).open_tasks()
+    found = run.find_address(tasks).open_tasks()
     assert (found.address, found.removal) == (tasks.address, tasks.removal)
     assert output.rstrip("/") in found.removal or is_local
 
@@ -64,5 +65,5 @@ def test_a_process_that_is_handed_a_task_chooses_the_allocators_of_its_run(tmp_p
     runs.run_task(values, 0)  # begins the run
     run = SharedRun.from_json(values, StorageOptions(None, {}))
     tasks = find_tasks(find_destination(run.make_job()))
-    task = Task(RunAddress.of(tasks, run), 1)
+    task = Task(run.find_address(tasks), 1)
     assert run_child(_RUN, pickle.dumps((run_task, task))) == run_child(_CHOOSE)

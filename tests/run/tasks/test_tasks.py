@@ -17,7 +17,7 @@ from recshuf.errors import InputError, OutputError, UsageError
 from recshuf.output.local.stage import WorkFolder
 from recshuf.piles.pile_set import GrowingPileSet
 from recshuf.run import driver as task_passes
-from recshuf.run.passes import Task, run_task
+from recshuf.run.passes import run_task
 from tests.support.effort import TRIES_ALL
 from tests.support.formats.conversion_data import PAIRS, WRITERS, choose_columns, choose_schema
 from tests.support.numbered_files import FORMATS, make_inputs
@@ -32,6 +32,8 @@ from tests.support.processes.task_runs import (
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from recshuf.run.address import Task
 
 COUNTS = (300, 100, 0, 400, 3)
 

@@ -249,7 +249,8 @@ class Options(CheckOptions, total=False):
     shard_records: Annotated[int | None, Option("Output", "N", "Records per shard; the last one may have fewer.", parse=int)]
     shard_bytes: Annotated[Size | None, Option("Output", "SIZE", "Approximate size of a shard.", parse=parse_size)]
     seed: Annotated[int | None, Option("Order", "N", "Seed, 0 to 2^128-1. Default: drawn at random, printed and recorded.", {
-            "gather window": "Must be the seed of the store; another one is an error. Default: that of the store.",
+            "gather": "Another seed than that of the store shuffles its records anew. Default: that of the store, whose keys are their order.",
+            "window": "Must be the seed of the store; another one is an error. Default: that of the store.",
             "check": "With --loader: seed of the epochs. Default: that of the store.",
         }, parse=_parse_seed)]
     temp_dir: Annotated[str | os.PathLike[str] | None, Option("Resources", "DIR", "Folder for spilled records, or the URL of a prefix in an object store, to which they are uploaded. Default: beside the output.", {

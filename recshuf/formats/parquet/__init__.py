@@ -26,18 +26,15 @@ class ParquetFormat(Format):
     )
 
     def recognises(self, head: bytes) -> bool:
-        """Tell whether the bytes begin like a Parquet file, encrypted or not."""
         # Behind PARE stands the length of a module, below 16 MiB; a word of text may begin so, too.
         return head[:4] == MAGIC or (head[:4] == MAGIC_ENCRYPTED and head[7:8] == b"\0")
 
     def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> Source:
-        """Read every footer and return the source; `options.columns` names columns of the top level."""
         from recshuf.formats.parquet.source import ParquetSource
 
         return ParquetSource(inputs, options)
 
     def open_target(self, schema: pa.Schema, layout: object | None, options: WriteOptions) -> Target:
-        """Return a target whose shards follow `layout`, or what their first rows suggest."""
         from recshuf.formats.parquet.plan import ParquetLayout, make_plan
         from recshuf.formats.parquet.sink import ParquetTarget
 
@@ -47,14 +44,12 @@ class ParquetFormat(Format):
 
     @property
     def layout_types(self) -> tuple[type, ...]:  # type: ignore[override] # imports the library
-        """See `Format`."""
         from recshuf.formats.parquet.plan import ParquetLayout
         from recshuf.formats.parquet.sample import LeafStorage
 
         return (ParquetLayout, LeafStorage)
 
     def restore_decoder(self, stored: StoredInputs) -> Decoder:
-        """See `Format`: native batches are tables."""
         from recshuf.interfaces import IdentityDecoder
 
         return IdentityDecoder(stored.schema)

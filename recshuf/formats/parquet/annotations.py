@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 OWN, GROUP = b"recshuf:annotation", b"recshuf:group_annotation"
 """Keys in the metadata of a field."""
 _TYPE, _LENGTH, _NAME, _CHILDREN, _CONVERTED, _LOGICAL = 1, 2, 4, 5, 6, 10
+_MOST_LEVELS = 100
 _COMPARED = (_TYPE, _LENGTH)
 _KEPT = (_CONVERTED, _LOGICAL)
 _TIME = 7
@@ -88,14 +89,10 @@ def _annotate(field: pa.Field, leaves: Iterator[Marks]) -> pa.Field:
 
 
 def read_annotations(name: str, footer: bytes) -> Annotations:
-    """Return the annotations in a footer, of which the schema may be all that is given.
+    """Return the annotations in a footer, of which all behind the schema may lack; `IndexError` if more does.
 
-    Raises
-    ------
-    InputError
-        When a group has an annotation that cannot be kept.
-    IndexError
-        When the bytes end too early.
+    A group whose annotation cannot be kept is an `InputError`, and so are more than 100 levels: pyarrow 26 refuses them, and
+    older ones crash over 50,000, as they build the schema recursively.
     """
     reader = ThriftReader(footer)
     leaves: list[Marks] = []
@@ -112,21 +109,25 @@ def read_annotations(name: str, footer: bytes) -> Annotations:
             around.append((missing - 1, group, mark))
         if (children := _number(element, _CHILDREN)) > 0:
             around.append((children, _text(element), None if is_root else _mark_group(element)))
+            if len(around) > _MOST_LEVELS:
+                raise InputError(name, f"its schema nests more than {_MOST_LEVELS} levels deep")
         while around and around[-1][0] <= 0:
             _, group, mark = around.pop()
             if mark is not None:
-                remedy = "leave it out with --columns, or write it with another type"
                 raise InputError(
                     name,
                     f"its type {_name_annotation(mark)} cannot be kept",
                     place=f"field {group!r}",
-                    remedy=remedy,
+                    remedy="leave it out with --columns, or write it with another type",
                 )
     return Annotations(footer[: reader.place], leaves)
 
 
 def find_schema(footer: ThriftReader) -> int:
-    """Go to the first element of the schema and return their number; 0 without a schema."""
+    """Go to the first element of the schema, groups and columns in order, and return their number; 0 without a schema.
+
+    A group says how many children follow it.
+    """
     field, kind = footer.read_field(0)
     while kind and (field, kind) != (2, LIST):
         footer.skip(kind)
@@ -180,7 +181,6 @@ def _encode(element: RawFields, fields: Sequence[int]) -> bytes:
 
 
 def _name_annotation(mark: bytes) -> str:
-    """Return the name of an annotation as in the specification."""
     element = ThriftReader(mark).read_raw_fields()
     logical = _logical_id(element)
     if logical:
@@ -265,7 +265,6 @@ def put_marks(head: bytes, marks: Mapping[int, Marks]) -> bytes:
 
 
 def _put(element: RawFields, mark: bytes | None) -> RawFields:
-    """Return a schema element with another annotation."""
     if mark is None:
         return element
     wanted = ThriftReader(mark).read_raw_fields()

@@ -53,29 +53,16 @@ class _Parts(io.RawIOBase):
         self.parts: list[bytes] = []
 
     def writable(self) -> bool:
-        """Tell that it is."""
         return True
 
     def write(self, data: ReadableBuffer, /) -> int:
-        """Take all of it."""
         part = bytes(data)
         self.parts.append(part)
         return len(part)
 
 
 def encode_group(open_writer: Callable[[BinaryIO], pq.ParquetWriter], table: pa.Table) -> EncodedGroup:
-    """Encode a table as one row group.
-
-    Parameters
-    ----------
-    open_writer
-        Opens a writer without page index and Bloom filters, which would follow the column chunks.
-
-    Raises
-    ------
-    pyarrow.ArrowException
-        When the table cannot be encoded.
-    """
+    """Encode a table as one row group, by a writer without page index and Bloom filters, which would follow the chunks."""
     stream = _Parts()
     with open_writer(cast("BinaryIO", stream)) as writer:
         writer.write_table(table, row_group_size=max(1, table.num_rows))
@@ -86,19 +73,11 @@ def encode_group(open_writer: Callable[[BinaryIO], pq.ParquetWriter], table: pa.
 
 
 class Assembly:
-    """A Parquet file of row groups, one appended after the other.
+    """A Parquet file of row groups, one appended after the other. The caller closes the stream."""
 
-    Parameters
-    ----------
-    stream
-        The file; the caller closes it.
-    annotations
-        Annotations of its columns that pyarrow does not write. Default: none.
-    """
-
-    def __init__(self, stream: BinaryIO, annotations: Mapping[int, Marks] | None = None) -> None:
+    def __init__(self, stream: BinaryIO, annotations: Mapping[int, Marks]) -> None:
         self._stream = stream
-        self._annotations = annotations or {}
+        self._annotations = annotations
         self._place = stream.write(MAGIC)
         self._groups: list[bytes] = []
         self._around = (b"", b"", b"")
@@ -110,13 +89,7 @@ class Assembly:
         return len(self._groups)
 
     def append(self, group: EncodedGroup) -> None:
-        """Write a row group; all have the same schema and metadata.
-
-        Raises
-        ------
-        OSError
-            When it cannot be written.
-        """
+        """Write a row group; all have the same schema and metadata."""
         footer = _FooterCopy(group.footer, self._place - len(MAGIC))
         self._groups.append(footer.group)
         self._around = footer.around
@@ -126,13 +99,7 @@ class Assembly:
             self._place += len(part)
 
     def finish(self) -> None:
-        """Write the footer, after at least one row group.
-
-        Raises
-        ------
-        OSError
-            When it cannot be written.
-        """
+        """Write the footer, after at least one row group."""
         before, between, behind = self._around
         rows, groups = encode_number(self.record_count), encode_list(len(self._groups), STRUCT)
         before = put_marks(before, self._annotations)
@@ -143,10 +110,7 @@ class Assembly:
 class _FooterCopy:
     """The footer of a single row group, parsed.
 
-    Parameters
-    ----------
-    shift
-        Offset of the row group in the assembled file, less that in its own file.
+    `shift` is the offset of the row group in the assembled file, less that in its own file.
     """
 
     def __init__(self, footer: bytes, shift: int) -> None:

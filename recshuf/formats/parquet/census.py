@@ -22,7 +22,7 @@ from recshuf.storage.reading.read_ahead import UNIT_BYTES
 from recshuf.system.units import format_size, round_up
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from recshuf.formats.parquet.claims import RangeIndex
     from recshuf.formats.parquet.file import OpenFile
@@ -32,20 +32,7 @@ if TYPE_CHECKING:
 
 
 class ParquetCensus:
-    """Facts about all inputs before a record is read.
-
-    Parameters
-    ----------
-    options
-        `columns`, `widens`, `field` and `memory_bytes` apply.
-
-    Raises
-    ------
-    InputError
-        When a file cannot be read, or its schema does not fit the others.
-    UsageError
-        When a column does not exist, or an input is a stream.
-    """
+    """Facts about all inputs before a record is read; `columns`, `widens`, `field` and `memory_bytes` of the options apply."""
 
     def __init__(self, inputs: Sequence[InputFile], options: ReadOptions) -> None:
         self._names = options.columns
@@ -62,7 +49,7 @@ class ParquetCensus:
         self._page_bytes = max((sample.page_bytes for sample in samples), default=0)
         self._scratch_row_bytes = max((sample.scratch_row_bytes for sample in samples), default=0.0)
         self._samples.clear()
-        self.partitions = PartitionColumns(inputs, self._own_columns())
+        self.partitions = PartitionColumns(inputs, set(self._union.schema.names))
         self._fields = {field.name: field for field in self.partitions.fields}
         self._picks = self._pick_wanted(self._pick())
         self.declared = settle_copies(
@@ -75,22 +62,17 @@ class ParquetCensus:
 
     def find_open_bytes(self) -> int:
         """Return the peak memory of reading a file without the batch: its footer, and pages of a row group."""
-        return max(
-            footer.parsed_bytes
-            + COLUMN_BYTES * len(footer.leaves(columns))
-            + max(self._page_bytes, footer.page_bytes(columns))
-            for footer, columns in zip(self.footers, self._stored_columns(), strict=True)
-        )
-
-    def _stored_columns(self) -> Iterator[list[int]]:
-        """Yield for each input its own columns that are read."""
-        for index in range(len(self.footers)):
-            yield [column for column in self.columns_of(index) if isinstance(column, int)]
+        most = 0
+        for index, footer in enumerate(self.footers):
+            columns = [column for column in self.columns_of(index) if isinstance(column, int)]
+            fixed = footer.parsed_bytes + COLUMN_BYTES * len(footer.leaves(columns))
+            most = max(most, fixed + max(self._page_bytes, footer.page_bytes(columns)))
+        return most
 
     def summaries(self) -> tuple[InputSummary, ...]:
         """Return counts and sizes of each input."""
-        made = self._fields.keys() | {f.range_index.name for f in self.footers if f.range_index}
-        constant = 8 * len(made & set(self.declared.names))
+        added = self._fields.keys() | {f.range_index.name for f in self.footers if f.range_index}
+        constant = 8 * len(added & set(self.declared.names))
         return tuple(
             InputSummary(f.name, f.file_bytes, f.row_count, True, size + constant * f.row_count)
             for f, size in zip(self.footers, self._native_bytes, strict=True)
@@ -137,15 +119,14 @@ class ParquetCensus:
 
     def _choose_int96_unit(self) -> str | None:
         """Return the unit of the INT96 times of all inputs; None if no input has any."""
-        files = [
-            (
-                footer,
-                [column for column in footer.int96_columns if self._is_kept(footer.schema.names[column])],
-            )
-            for footer in self.footers
-        ]
-        files = [(footer, columns) for footer, columns in files if columns]
-        if self._int96_unit is None or not files:
+        if self._int96_unit is None:
+            return None
+        files = []
+        for footer in self.footers:
+            names = footer.schema.names
+            if columns := [column for column in footer.int96_columns if self._is_kept(names[column])]:
+                files.append((footer, columns))
+        if not files:
             return self._int96_unit
         return choose_unit(files, self._int96_unit, self._memory_bytes)
 
@@ -188,10 +169,6 @@ class ParquetCensus:
                 field = footer.schema.field(column)
                 order = self._categories.setdefault(field.name, CategoryOrder(field.type.value_type))
                 order.add(file, footer, column, self._memory_bytes)
-
-    def _own_columns(self) -> set[str]:
-        """Return the names of the columns of the files."""
-        return set(self._union.schema.names)
 
     def _pick(self) -> list[int | str]:
         """Return the columns of the run, as indices in the union or as partition keys."""

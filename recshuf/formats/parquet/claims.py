@@ -80,10 +80,7 @@ def merge(
 ) -> dict[bytes, bytes] | None:
     """Return the metadata of the first of several files, less claims that do not hold for the file `name`.
 
-    Raises
-    ------
-    InputError
-        When the coordinates of a column of GeoParquet mean something else in that file.
+    One where the coordinates of a column of GeoParquet mean something else is refused.
     """
     if first is None or first.get(_GEO) == (other or {}).get(_GEO):
         return first
@@ -92,7 +89,7 @@ def merge(
     def drop_types(content: dict[str, Any]) -> None:
         for column, facts in content["columns"].items():
             # An empty list says that any type may occur.
-            ours, theirs = ({**one, "geometry_types": []} for one in (facts, others.get(column, facts)))
+            ours, theirs = ({**each, "geometry_types": []} for each in (facts, others.get(column, facts)))
             if ours != theirs:
                 raise InputError(
                     name,
@@ -126,7 +123,9 @@ def settle_copies(metadata: dict[bytes, bytes] | None, first: pa.Schema, final: 
 
         def drop_columns(pandas: dict[str, Any]) -> None:
             columns, index = pandas["columns"], pandas["index_columns"]
-            pandas["columns"] = [one for one in columns if one.get("field_name", one["name"]) in same]
+            pandas["columns"] = [
+                column for column in columns if column.get("field_name", column["name"]) in same
+            ]
             pandas["index_columns"] = [level for level in index if level in final.names]
 
         _edit(kept, _PANDAS, drop_columns)
@@ -161,21 +160,21 @@ def _drop_extents(content: dict[str, Any]) -> None:
 
 def _settle_pandas(metadata: dict[bytes, bytes], names: list[str], rows: int) -> RangeIndex | None:
     """Take ranges out of the index that pandas notes, or replace one by the name of its column, and return that."""
-    found: list[RangeIndex] = []
+    indices: list[RangeIndex] = []
 
     def replace_ranges(content: dict[str, Any]) -> None:
         levels: list[Any] = []
         for level in content["index_columns"]:
             if not isinstance(level, dict):
                 levels.append(level)
-            elif (index := _find_index(level, names, rows)) is not None and not found:
+            elif (index := _find_index(level, names, rows)) is not None and not indices:
                 content["columns"].append(_describe(level["name"], index.name))
                 levels.append(index.name)
-                found.append(index)
+                indices.append(index)
         content["index_columns"] = levels
 
     _edit(metadata, _PANDAS, replace_ranges)
-    return found[0] if found else None
+    return indices[0] if indices else None
 
 
 def _find_index(level: dict[str, Any], names: list[str], rows: int) -> RangeIndex | None:

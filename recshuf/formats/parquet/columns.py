@@ -1,18 +1,9 @@
-"""The unit of times stored as INT96: one that holds every time exactly.
-
-INT96 exceeds the range of a 64-bit count of nanoseconds or microseconds. pyarrow drops the upper bits of times that do not
-fit, and digits below the unit. Milliseconds hold every INT96 time but for these digits.
-
-Selects the columns of files of one schema, and makes batches of them.
-
-Hive partition folders (``year=2024/lang=en``) as columns.
-"""
+"""The columns of a run from those of a file: projection, Hive partition folders, and the unit of INT96 times."""
 
 from __future__ import annotations
 
 import re
 from contextlib import ExitStack
-from functools import cached_property
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -22,12 +13,12 @@ import pyarrow as pa
 from recshuf.errors import InputError
 from recshuf.formats.parquet.claims import RangeIndex
 from recshuf.formats.parquet.file import OpenFile
-from recshuf.formats.parquet.pages import PageClaims
-from recshuf.formats.parquet.types import child_fields, dense_type, is_countable
+from recshuf.formats.parquet.pages import check_pages
+from recshuf.formats.parquet.types import child_fields, dense_type, is_joinable
 from recshuf.records.conforming import conform
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -35,32 +26,120 @@ if TYPE_CHECKING:
     from recshuf.interfaces import InputFile
 
 
+class Projection:
+    """Columns to read of a file, and of all files with an equal schema.
+
+    Parameters
+    ----------
+    columns
+        For each column of `schema`, its index in the file, its constant value, or the index of pandas.
+    """
+
+    def __init__(
+        self, footer: Footer, schema: pa.Schema, columns: Sequence[int | pa.Scalar | RangeIndex]
+    ) -> None:
+        self._schema = schema
+        self._columns = columns
+        stored = sorted({column for column in columns if isinstance(column, int)})
+        self._places = {column: index for index, column in enumerate(stored)}
+        self.leaves = footer.leaves(stored)
+        """Indices of the Parquet columns below them."""
+        self.is_joinable = all(is_joinable(footer.schema.field(column).type) for column in stored)
+        """Whether row groups may be read together."""
+
+    def conform(self, stored: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
+        """Return the columns read as a batch of the schema; the first record is row `first_row` of the file."""
+        if stored.schema.equals(self._schema, check_metadata=True):
+            return stored
+        arrays = []
+        for field, column in zip(self._schema, self._columns, strict=True):
+            if isinstance(column, int):
+                array = stored.column(self._places[column])
+            elif isinstance(column, RangeIndex):
+                array = column.values(first_row, stored.num_rows)
+            else:
+                array = _repeated(column, stored.num_rows)
+            arrays.append(conform(array, field.type))
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+def _repeated(value: pa.Scalar, rows: int) -> pa.Array:
+    return pa.repeat(value, rows) if value.is_valid else pa.nulls(rows, value.type)
+
+
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
+
+
+class PartitionColumns:
+    """Columns from the partition folders of the inputs, each constant within one input.
+
+    A column is int64 if every value of every input is an integer, else string. All inputs must have the same keys.
+
+    Parameters
+    ----------
+    own
+        Names of the columns of the files, which take precedence over folders of the same name.
+    """
+
+    def __init__(self, inputs: Sequence[InputFile], own: set[str]) -> None:
+        self._values = [_values_of(file, own) for file in inputs]
+        for file, values in zip(inputs, self._values, strict=True):
+            if values.keys() != self._values[0].keys():
+                raise InputError(
+                    file.name,
+                    f"its folders give the columns {_listed(values)}, those of {inputs[0].name} {_listed(self._values[0])}",
+                    remedy="shuffle them apart, or move files so that all have the same partition folders",
+                )
+        self._types = {key: _type_of([values[key] for values in self._values]) for key in self._values[0]}
+        self.fields = tuple(pa.field(key, kind) for key, kind in self._types.items())
+
+    def scalar(self, input_index: int, key: str) -> pa.Scalar:
+        """Return the value of the column `key` in every record of one input."""
+        value = self._values[input_index][key]
+        kind = self._types[key]
+        return pa.scalar(int(value) if value is not None and kind == pa.int64() else value, kind)
+
+    def are_equal(self, first_input: int, second_input: int) -> bool:
+        """Tell whether two inputs have the same values in all columns."""
+        return self._values[first_input] == self._values[second_input]
+
+
+def _type_of(values: list[str | None]) -> pa.DataType:
+    known = [value for value in values if value is not None]
+    return pa.int64() if known and all(map(_INTEGER.fullmatch, known)) else pa.string()
+
+
+def _values_of(file: InputFile, own: set[str]) -> dict[str, str | None]:
+    pairs = ((unquote(key), None if value == _NULL else unquote(value)) for key, value in file.partitions)
+    return {key: value for key, value in pairs if key not in own}
+
+
+def _listed(keys: Iterable[str]) -> str:
+    return ", ".join(map(repr, sorted(keys))) or "nothing"
+
+
 _BATCH_ROWS = 1 << 14
 _NAMES = {"ns": "nanoseconds", "us": "microseconds"}
 
 
 def choose_unit(files: Sequence[tuple[Footer, Sequence[int]]], first: str, memory_bytes: int | None) -> str:
-    """Return the unit in which the INT96 times of all files are read, ``ns`` or ``us``.
+    """Return the unit that holds every INT96 time of all files exactly, ``ns`` or ``us``; `first` is tried first.
+
+    INT96 exceeds the range of a 64-bit count of nanoseconds or microseconds. pyarrow drops the upper bits of times that do
+    not fit, and digits below the unit. Milliseconds hold every INT96 time but for these digits.
 
     Parameters
     ----------
     files
         Footers, with the Arrow columns to read that hold INT96 times.
-    first
-        The unit to prefer.
     memory_bytes
         Memory limit of the run; None if there is none.
-
-    Raises
-    ------
-    InputError
-        When neither unit holds all of them, naming a time that does not fit each.
     """
-    units = [first, *(unit for unit in _NAMES if unit != first)]
     problems = {}
-    for unit in units:
-        found = (_find_misfit(footer, columns, unit, memory_bytes) for footer, columns in files)
-        problem = next((one for one in found if one is not None), None)
+    for unit in dict.fromkeys((first, *_NAMES)):
+        misfits = (_find_misfit(footer, columns, unit, memory_bytes) for footer, columns in files)
+        problem = next(filter(None, misfits), None)
         if problem is None:
             return unit
         problems[unit] = problem
@@ -78,19 +157,19 @@ def _find_misfit(
     """Return the error of the first time in a file that does not fit a unit; None if all fit."""
     with ExitStack() as stack:
         files = [
-            stack.enter_context(OpenFile(footer.given, int96_unit=one))
-            for one in dict.fromkeys((unit, "ms", "ns"))
+            stack.enter_context(OpenFile(footer.input_file, int96_unit=each))
+            for each in dict.fromkeys((unit, "ms", "ns"))
         ]
         leaves = footer.leaves(columns)
         for group, rows in enumerate(footer.group_rows):
             if not rows:
                 continue
-            PageClaims(files[0], [group], leaves, memory_bytes)
+            check_pages(files[0], group, leaves, memory_bytes)
             readers = [file.batches([group], leaves, _BATCH_ROWS) for file in files]
             for batches in zip(*readers, strict=True):
                 for place, column in enumerate(sorted(columns)):
-                    found = [list(_list_times(batch.column(place))) for batch in batches]
-                    problem = next(filter(None, map(_find_problem, *found)), None)
+                    times = [_list_times(batch.column(place)) for batch in batches]
+                    problem = next(filter(None, map(_find_problem, *times)), None)
                     if problem is not None:
                         name = footer.schema.field(column).name
                         return InputError(footer.name, problem, place=f"field {name!r}, row group {group}")
@@ -131,119 +210,3 @@ def _numbers(times: pa.Array) -> NDArray[np.int64]:
     counts = times.drop_null().cast(pa.int64())
     numbers: NDArray[np.int64] = counts.to_numpy(zero_copy_only=False)
     return numbers
-
-
-class Projection:
-    """Columns to read of a file, and of all files with an equal schema.
-
-    Parameters
-    ----------
-    columns
-        For each column of `schema`, its index in the file, its constant value, or the index of pandas.
-    """
-
-    def __init__(
-        self, footer: Footer, schema: pa.Schema, columns: Sequence[int | pa.Scalar | RangeIndex]
-    ) -> None:
-        self._schema = schema
-        self._columns = columns
-        stored = sorted({column for column in columns if isinstance(column, int)})
-        self._places = {column: index for index, column in enumerate(stored)}
-        self.columns = stored
-        """Indices in the file of the columns to read, ascending."""
-        self.leaves = footer.leaves(stored)
-        """Indices of the Parquet columns below them."""
-        self.kinds = [footer.schema.field(column).type for column in stored]
-        """Their types."""
-
-    @cached_property
-    def is_countable(self) -> bool:
-        """Whether the entries of all columns can be counted, see `is_countable`."""
-        return all(map(is_countable, self.kinds))
-
-    def conform(self, stored: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
-        """Return the columns read as a batch of the schema; the first record is row `first_row` of the file.
-
-        Raises
-        ------
-        pyarrow.ArrowException
-            When a value does not fit.
-        """
-        if stored.schema.equals(self._schema, check_metadata=True):
-            return stored
-        arrays = []
-        for field, column in zip(self._schema, self._columns, strict=True):
-            if isinstance(column, int):
-                array = stored.column(self._places[column])
-            elif isinstance(column, RangeIndex):
-                array = column.values(first_row, stored.num_rows)
-            else:
-                array = _repeated(column, stored.num_rows)
-            arrays.append(conform(array, field.type))
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-
-
-def _repeated(value: pa.Scalar, rows: int) -> pa.Array:
-    return pa.repeat(value, rows) if value.is_valid else pa.nulls(rows, value.type)
-
-
-_NULL = "__HIVE_DEFAULT_PARTITION__"
-_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
-
-
-class PartitionColumns:
-    """Columns from the partition folders of the inputs, each constant within one input.
-
-    A column is int64 if every value of every input is an integer, else string.
-
-    Parameters
-    ----------
-    own
-        Names of the columns of the files, which take precedence over folders of the same name.
-
-    Raises
-    ------
-    InputError
-        When the inputs do not all have the same keys, naming two of them.
-    """
-
-    def __init__(self, inputs: Sequence[InputFile], own: set[str]) -> None:
-        self._values = [_values_of(file, own) for file in inputs]
-        for file, values in zip(inputs, self._values, strict=True):
-            if values.keys() != self._values[0].keys():
-                raise InputError(
-                    file.name,
-                    f"its folders give the columns {_listed(values)}, those of {inputs[0].name} {_listed(self._values[0])}",
-                    remedy="shuffle them apart, or move files so that all have the same partition folders",
-                )
-        self._types = {key: _type_of([values[key] for values in self._values]) for key in self._values[0]}
-        self.fields = tuple(pa.field(key, kind) for key, kind in self._types.items())
-
-    def scalar(self, input_index: int, key: str) -> pa.Scalar:
-        """Return the value of the column `key` in every record of one input."""
-        value = self._values[input_index][key]
-        kind = self._types[key]
-        return pa.scalar(int(value) if value is not None and kind == pa.int64() else value, kind)
-
-    def are_equal(self, first_input: int, second_input: int) -> bool:
-        """Tell whether two inputs have the same values in all columns."""
-        return self._values[first_input] == self._values[second_input]
-
-
-def _type_of(values: list[str | None]) -> pa.DataType:
-    known = [value for value in values if value is not None]
-    return pa.int64() if known and all(map(_INTEGER.fullmatch, known)) else pa.string()
-
-
-def _values_of(file: InputFile, own: set[str]) -> dict[str, str | None]:
-    pairs = ((unquote(key), _decode(value)) for key, value in file.partitions)
-    return {key: value for key, value in pairs if key not in own}
-
-
-def _decode(value: str) -> str | None:
-    return None if value == _NULL else unquote(value)
-
-
-def _listed(keys: object) -> str:
-    names = sorted(keys)  # type: ignore[call-overload]
-    return ", ".join(map(repr, names)) if names else "nothing"

@@ -1,15 +1,4 @@
-"""One Parquet file opened for reading, and the meaning of its errors.
-
-The bytes at both ends of a Parquet file.
-
-Nesting depth of the schema of a Parquet file, checked before the library builds it.
-
-pyarrow 20 to 25 build it recursively and crash over 50,000 levels; 26 refuses more than 100 itself. This module can go
-when no older one is supported.
-
-The schema is the list in field 2 of the footer: groups and columns in order. Field 5 of a group is the number of its
-children, which follow it.
-"""
+"""One Parquet file opened for reading, its checks before the library sees it, and the meaning of its errors."""
 
 from __future__ import annotations
 
@@ -23,9 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recshuf.errors import InputError, UsageError
-from recshuf.formats.parquet.annotations import find_schema
 from recshuf.formats.parquet.claims import settle
-from recshuf.formats.parquet.thrift import ThriftReader
 from recshuf.storage.reading.local import opener_of
 
 if TYPE_CHECKING:
@@ -45,15 +32,7 @@ _KEYLESS = "is encrypted, and recshuf has no keys"
 
 
 def check_kind(file: InputFile) -> None:
-    """Refuse an input that has no places.
-
-    Raises
-    ------
-    UsageError
-        When it is a stream: the index of a Parquet file is at its end.
-    InputError
-        When it is a pipe or a device; opening it could block forever.
-    """
+    """Refuse a stream, as the footer is at the end of a file, and pipes and devices, which could block forever."""
     if file.is_stream:
         raise UsageError(f"{file.name}: Parquet cannot be read from a stream; give the path of a file")
     with explained(file.name):
@@ -70,12 +49,12 @@ def check_kind(file: InputFile) -> None:
         )
 
 
-def _open_handle(given: InputFile) -> tuple[pa.NativeFile, Handle | None]:
+def _open_handle(file: InputFile) -> tuple[pa.NativeFile, Handle | None]:
     """Return a file for the library, and the handle behind it; a local file is read by the library itself."""
-    if given.path is not None:
+    if file.path is not None:
         # By bytes: a path is then never taken for a URL, and need not be UTF-8.
-        return pa.OSFile(os.fsencode(given.path), "rb"), None
-    raw = opener_of(given).open_raw()
+        return pa.OSFile(os.fsencode(file.path), "rb"), None
+    raw = opener_of(file).open_raw()
     return pa.PythonFile(raw, "r"), getattr(raw, "handle", None)
 
 
@@ -87,11 +66,10 @@ def explained(name: str, place: str | None = None) -> Iterator[None]:
     except InputError:
         raise
     except (MemoryError, pa.ArrowException, OSError, ValueError, TypeError, KeyError) as error:
-        raise explain(error, name, place) from error
+        raise _explain(error, name, place) from error
 
 
-def explain(error: BaseException, name: str, place: str | None = None) -> InputError:
-    """Return the `InputError` for an exception of the Parquet reader."""
+def _explain(error: BaseException, name: str, place: str | None) -> InputError:
     text = " ".join(str(error).split())
     if isinstance(error, MemoryError):
         return InputError(
@@ -115,13 +93,7 @@ def explain(error: BaseException, name: str, place: str | None = None) -> InputE
 
 
 def check_magic(name: str, stream: BinaryIO) -> int:
-    """Return the size of the file in bytes.
-
-    Raises
-    ------
-    InputError
-        When the file does not end as a Parquet file does.
-    """
+    """Return the size of the file in bytes; one that does not end as a Parquet file does is refused."""
     size = stream.seek(0, os.SEEK_END)
     stream.seek(max(0, size - 4))
     tail = stream.read(4)
@@ -138,7 +110,7 @@ def check_magic(name: str, stream: BinaryIO) -> int:
     raise InputError(name, "is not a Parquet file (no PAR1 at its end)")
 
 
-class FooterBin:
+class _FooterBin:
     """Frees the memory of footers in time.
 
     A footer and its Parquet schema refer to each other inside pyarrow, so after access to the schema only the garbage
@@ -156,31 +128,21 @@ class FooterBin:
             gc.collect()
 
 
-BIN = FooterBin()
+_BIN = _FooterBin()
 """Bin of all footers of the process."""
 
 
 class OpenFile:
-    """A Parquet file opened for reading by one thread; a context manager.
-
-    Parameters
-    ----------
-    int96_unit
-        Unit of time stamps stored as INT96.
-    """
+    """A Parquet file opened for reading by one thread; a context manager. Times stored as INT96 are read in `int96_unit`."""
 
     def __init__(
-        self,
-        given: InputFile,
-        *,
-        metadata: pq.FileMetaData | None = None,
-        int96_unit: str = "ns",
+        self, file: InputFile, *, metadata: pq.FileMetaData | None = None, int96_unit: str = "ns"
     ) -> None:
-        self.name = given.name
-        with explained(given.name):
-            self._handle, self._expecting = _open_handle(given)
+        self.name = file.name
+        with explained(file.name):
+            self._handle, self._expecting = _open_handle(file)
         try:
-            with explained(given.name):
+            with explained(file.name):
                 self.parquet = pq.ParquetFile(
                     self._handle,
                     metadata=metadata,
@@ -225,8 +187,8 @@ class OpenFile:
 
     @cached_property
     def columns(self) -> pq.ParquetSchema:
-        """The Parquet schema. Access costs a garbage collection every few thousand files; see `FooterBin`."""
-        BIN.add(self.metadata.serialized_size)
+        """The Parquet schema. Access costs a garbage collection every few thousand files; see `_FooterBin`."""
+        _BIN.add(self.metadata.serialized_size)
         return self.parquet.schema
 
     def read_at(self, place: int, most_bytes: int) -> bytes:
@@ -272,49 +234,3 @@ def name_groups(groups: Sequence[int]) -> str:
     ('row group 3', 'row groups 3 to 6')
     """
     return f"row group {groups[0]}" if len(groups) == 1 else f"row groups {groups[0]} to {groups[-1]}"
-
-
-_MOST_LEVELS = 100
-_FEW_ELEMENTS = 1000
-"""A schema of at most so many elements is not checked."""
-_HEAD_BYTES = 32
-_CHILDREN = 5
-
-
-def check_nesting(name: str, stream: BinaryIO, file_bytes: int) -> None:
-    """Refuse a file whose schema nests too deep; a footer that cannot be parsed is left to the library.
-
-    Raises
-    ------
-    InputError
-        When the schema has more than 100 levels.
-    """
-    stream.seek(file_bytes - 8)
-    footer_bytes = int.from_bytes(stream.read(4), "little")
-    stream.seek(max(0, file_bytes - 8 - footer_bytes))
-    try:
-        if find_schema(ThriftReader(stream.read(min(footer_bytes, _HEAD_BYTES)))) <= _FEW_ELEMENTS:
-            return
-        stream.seek(max(0, file_bytes - 8 - footer_bytes))
-        depth = _find_depth(ThriftReader(stream.read(footer_bytes)))
-    except (IndexError, RecursionError):
-        return
-    if depth > _MOST_LEVELS:
-        raise InputError(name, f"its schema nests more than {_MOST_LEVELS} levels deep")
-
-
-def _find_depth(footer: ThriftReader) -> int:
-    """Return the number of levels, at most one more than allowed."""
-    open_groups: list[int] = []  # how many elements each group still lacks
-    deepest = 0
-    for _ in range(find_schema(footer)):
-        if open_groups:
-            open_groups[-1] -= 1
-        if (children := footer.read_struct().numbers.get(_CHILDREN, 0)) > 0:
-            open_groups.append(children)
-        deepest = max(deepest, len(open_groups))
-        while open_groups and open_groups[-1] <= 0:
-            open_groups.pop()
-        if deepest > _MOST_LEVELS:
-            break
-    return deepest

@@ -1,7 +1,4 @@
-"""The footer of one Parquet file, reduced to the facts in use.
-
-Schemas that files declare, each stored and analysed once: of thousands of files, most share one.
-"""
+"""The footer of one Parquet file, reduced to the facts in use, and the schemas that files declare."""
 
 from __future__ import annotations
 
@@ -20,7 +17,6 @@ from recshuf.formats.parquet.file import (
     OpenFile,
     check_kind,
     check_magic,
-    check_nesting,
     explained,
 )
 from recshuf.formats.parquet.types import is_ordered, is_time_stamp, leaf_types
@@ -48,11 +44,54 @@ _MOST_COLUMNS = 100_000  # each takes some 0.3 ms and 10 KB, and a file of a few
 _MOST_ROWS = 1 << 56
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Declared:
+    """A schema, with facts about its Parquet columns."""
+
+    schema: pa.Schema
+    """Schema of the columns of the file."""
+    record_schema: pa.Schema
+    """Schema of its records: behind its columns, the index of pandas."""
+    leaf_starts: tuple[int, ...]
+    """Index of the first Parquet column of each Arrow column, and the number of all."""
+    time_columns: tuple[int, ...]
+    """Arrow columns with time stamps in them."""
+    ordered_columns: tuple[int, ...]
+    """Arrow columns of ordered dictionaries."""
+
+
+class DeclaredSchemas:
+    """All schemas of a run, each stored and analysed once: of thousands of files, most share one."""
+
+    def __init__(self) -> None:
+        self._known: list[Declared] = []
+        self._annotations: Annotations | None = None
+
+    def find_annotations(self, name: str, footer: bytes) -> Annotations:
+        """Return the annotations in the footer of a file; those of the file before, if the schema has the same bytes."""
+        if self._annotations is None or not footer.startswith(self._annotations.head):
+            self._annotations = read_annotations(name, footer)
+        return self._annotations
+
+    def find(self, schema: pa.Schema, index_name: str | None = None) -> Declared:
+        """Return the facts of a schema, the same object for equal schemas; their metadata name the index."""
+        for known in self._known:
+            if known.schema.equals(schema, check_metadata=True):
+                return known
+        records = schema if index_name is None else schema.append(pa.field(index_name, pa.int64()))
+        leaves = [list(leaf_types(field.type)) for field in schema]
+        starts = tuple(accumulate(map(len, leaves), initial=0))
+        times = tuple(index for index, types in enumerate(leaves) if any(map(is_time_stamp, types)))
+        ordered = tuple(index for index, field in enumerate(schema) if is_ordered(field.type))
+        self._known.append(Declared(schema, records, starts, times, ordered))
+        return self._known[-1]
+
+
 @dataclass(frozen=True, slots=True)
 class Footer:
     """Counts, sizes and the schema of one file."""
 
-    given: InputFile
+    input_file: InputFile
     file_bytes: int
     declared: Declared
     """The schema that the file declares, every column."""
@@ -74,7 +113,7 @@ class Footer:
     @property
     def name(self) -> str:
         """Name of the file in messages."""
-        return self.given.name
+        return self.input_file.name
 
     @property
     def schema(self) -> pa.Schema:
@@ -111,35 +150,26 @@ class Footer:
 
 
 def open_footer(
-    given: InputFile, schemas: DeclaredSchemas, int96_unit: str | None = None
+    input_file: InputFile, schemas: DeclaredSchemas, int96_unit: str | None = None
 ) -> tuple[OpenFile, Footer]:
     """Open a file and read its footer; the caller closes the file.
 
-    Parameters
-    ----------
-    int96_unit
-        Unit of INT96 times. Default: microseconds if Spark wrote the file, which has no finer ones; else nanoseconds.
-
-    Raises
-    ------
-    InputError
-        When it cannot be read or holds no records.
+    The default unit of INT96 times is microseconds if Spark wrote the file, which has no finer ones; else nanoseconds.
     """
-    check_kind(given)
-    name = given.name
-    with explained(name), cast("BinaryIO", opener_of(given).open_raw()) as stream:
+    check_kind(input_file)
+    name = input_file.name
+    with explained(name), cast("BinaryIO", opener_of(input_file).open_raw()) as stream:
         file_bytes = check_magic(name, stream)
-        check_nesting(name, stream, file_bytes)
         annotations = _read_annotations(name, stream, file_bytes, schemas)
-    file = OpenFile(given)
+    file = OpenFile(input_file)
     try:
         with explained(name):
-            footer = _read_footer(file, given, file_bytes, schemas, annotations)
+            footer = _read_footer(file, input_file, file_bytes, schemas, annotations)
         unit = int96_unit or footer.int96_unit
         if footer.int96_columns and unit != "ns":
             metadata = file.metadata
             file.close()
-            file = OpenFile(given, metadata=metadata, int96_unit=unit)
+            file = OpenFile(input_file, metadata=metadata, int96_unit=unit)
             footer = replace(footer, declared=_find_declared(file, schemas, annotations))
     except BaseException:
         file.close()
@@ -149,7 +179,7 @@ def open_footer(
 
 def _read_footer(
     file: OpenFile,
-    given: InputFile,
+    input_file: InputFile,
     file_bytes: int,
     schemas: DeclaredSchemas,
     annotations: Annotations | None,
@@ -164,14 +194,15 @@ def _read_footer(
         raise InputError(file.name, f"its {metadata.num_columns} columns do not match its Arrow schema")
     groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
     rows = tuple(group.num_rows for group in groups)
-    _check_holds_records(given.name, rows, metadata.num_columns)
+    _check_holds_records(file.name, rows, metadata.num_columns)
     int96 = _find_int96(file, declared)
     unit = "us" if int96 and b"org.apache.spark.version" in (metadata.metadata or {}) else "ns"
     sizes = tuple(group.total_byte_size for group in groups)
     is_paged = str(metadata.created_by).startswith(_PAGED_WRITERS)
     parsed_bytes = _PARSED * metadata.serialized_size
-    index = file.range_index
-    return Footer(given, file_bytes, declared, rows, sizes, int96, unit, is_paged, parsed_bytes, index)
+    return Footer(
+        input_file, file_bytes, declared, rows, sizes, int96, unit, is_paged, parsed_bytes, file.range_index
+    )
 
 
 def _find_declared(file: OpenFile, schemas: DeclaredSchemas, annotations: Annotations | None) -> Declared:
@@ -217,49 +248,3 @@ def _check_holds_records(name: str, group_rows: tuple[int, ...], column_count: i
         raise InputError(
             name, "holds only the metadata of the files beside it", remedy="give those files instead"
         )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Declared:
-    """A schema, with facts about its Parquet columns."""
-
-    schema: pa.Schema
-    """Schema of the columns of the file."""
-    record_schema: pa.Schema
-    """Schema of its records: behind its columns, the index of pandas."""
-    leaf_starts: tuple[int, ...]
-    """Index of the first Parquet column of each Arrow column, and the number of all."""
-    time_columns: tuple[int, ...]
-    """Arrow columns with time stamps in them."""
-    ordered_columns: tuple[int, ...]
-    """Arrow columns of ordered dictionaries."""
-
-
-class DeclaredSchemas:
-    """All schemas of a run."""
-
-    def __init__(self) -> None:
-        self._known: list[Declared] = []
-        self._annotations: Annotations | None = None
-
-    def find_annotations(self, name: str, footer: bytes) -> Annotations:
-        """Return the annotations in the footer of a file; those of the file before, if the schema has the same bytes.
-
-        Raises what `read_annotations` raises.
-        """
-        if self._annotations is None or not footer.startswith(self._annotations.head):
-            self._annotations = read_annotations(name, footer)
-        return self._annotations
-
-    def find(self, schema: pa.Schema, index_name: str | None = None) -> Declared:
-        """Return the facts of a schema, the same object for equal schemas; their metadata name the index."""
-        for known in self._known:
-            if known.schema.equals(schema, check_metadata=True):
-                return known
-        records = schema if index_name is None else schema.append(pa.field(index_name, pa.int64()))
-        leaves = [list(leaf_types(field.type)) for field in schema]
-        starts = tuple(accumulate(map(len, leaves), initial=0))
-        times = tuple(index for index, types in enumerate(leaves) if any(map(is_time_stamp, types)))
-        ordered = tuple(index for index, field in enumerate(schema) if is_ordered(field.type))
-        self._known.append(Declared(schema, records, starts, times, ordered))
-        return self._known[-1]

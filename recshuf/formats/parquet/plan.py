@@ -1,7 +1,4 @@
-"""Plan for writing the shards of one run, from the inputs, the options, or the first rows.
-
-Properties of Parquet inputs that shards keep: codecs, dictionaries, row-group size, declared schema.
-"""
+"""Plan for writing the shards of one run: from what they keep of Parquet inputs, the options, or the first rows."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ import pyarrow.parquet as pq
 from recshuf.errors import ConversionError, UsageError
 from recshuf.formats.parquet.annotations import take_marks
 from recshuf.formats.parquet.claims import settle_copies
-from recshuf.formats.parquet.pages import PageClaims
+from recshuf.formats.parquet.pages import check_pages
 from recshuf.formats.parquet.sample import scratch_row_bytes
 from recshuf.formats.parquet.types import dense_schema, held_type, leaf_types
 
@@ -115,7 +112,7 @@ class CategoryOrder:
         """Add the dictionaries of one column of a file, one per row group, within the memory limit of the run."""
         for group, rows in enumerate(footer.group_rows):
             if rows:
-                PageClaims(file, [group], footer.leaves([column]), memory_bytes)
+                check_pages(file, group, footer.leaves([column]), memory_bytes)
                 batch = next(file.batches([group], footer.leaves([column]), 1))
                 self._merge(batch.column(0).dictionary)
 
@@ -180,15 +177,7 @@ class WritePlan:
 
 
 def make_plan(schema: pa.Schema, layout: ParquetLayout | None, options: WriteOptions) -> WritePlan:
-    """Return the plan for batches of `schema`.
-
-    Raises
-    ------
-    ConversionError
-        When Parquet has no type for a field.
-    UsageError
-        When codec and level do not fit each other.
-    """
+    """Return the plan for batches of `schema`; `layout` is that of Parquet inputs."""
     _check_codec(options)
     declared = schema
     if layout is None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from recshuf.formats.parquet.file import explained
-from recshuf.formats.parquet.pages import PageClaims
+from recshuf.formats.parquet.pages import check_pages
 from recshuf.formats.parquet.types import child_fields, dense_type
 from recshuf.records.conforming import conform
 
@@ -70,20 +70,7 @@ class _ColumnSample:
 
 
 class GroupSample:
-    """A sample of the first row group with rows of a file.
-
-    Parameters
-    ----------
-    file, footer
-        A file that has rows.
-    memory_bytes
-        Memory limit of the run; None if there is none.
-
-    Raises
-    ------
-    InputError
-        When the rows cannot be read, or not within the memory limit.
-    """
+    """A sample of the first row group with rows of a file that has rows, read within the memory limit of the run."""
 
     def __init__(
         self, file: OpenFile, footer: Footer, columns: Sequence[int], memory_bytes: int | None
@@ -93,8 +80,9 @@ class GroupSample:
         self._group = footer.first_group or 0
         self._rows = footer.group_rows[self._group]
         self._samples = {column: _ColumnSample() for column in self._columns}
-        claims = PageClaims(file, [self._group], footer.leaves(self._columns), memory_bytes)
-        self.page_bytes = claims.page_bytes
+        self.page_bytes = check_pages(
+            file, self._group, footer.leaves(self._columns), memory_bytes
+        ).memory_bytes
         """Memory of the pages of the row group."""
         self._read(file)
         with explained(footer.name):

@@ -1,7 +1,4 @@
-"""Parquet shards: row groups of a fixed number of rows, each written at once.
-
-Record batches of any length in, tables of a fixed number of rows out.
-"""
+"""Parquet shards: record batches of any length in, row groups of a fixed number of rows out, each written at once."""
 
 from __future__ import annotations
 
@@ -41,31 +38,20 @@ class RowBuffer:
 
     Batches are kept by reference until their rows are handed out, and tables consist of their slices. Only
     very many small batches are copied, into one.
-
-    Parameters
-    ----------
-    rows
-        Rows of each table that `add` hands out, at least 1.
     """
 
     def __init__(self, schema: pa.Schema, rows: int) -> None:
-        if rows < 1:
-            raise ValueError(f"a table of {rows} rows cannot be filled")
-        self.schema = schema
-        self.rows = rows
+        self._schema = schema
+        self._rows = rows
         self._older: list[pa.RecordBatch] = []
         self._latest: list[pa.RecordBatch] = []
         self._held_rows = 0
 
-    def __len__(self) -> int:
-        """Return the number of rows held."""
-        return self._held_rows
-
     def add(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
         """Append a batch and yield each table that is full; exhaust the iterator, or rows are missing."""
         start = 0
-        while self._held_rows + batch.num_rows - start >= self.rows:
-            count = self.rows - self._held_rows
+        while self._held_rows + batch.num_rows - start >= self._rows:
+            count = self._rows - self._held_rows
             self._append(batch.slice(start, count))
             start += count
             yield self.rest()
@@ -73,15 +59,13 @@ class RowBuffer:
 
     def rest(self) -> pa.Table:
         """Hand out and drop the rows held, fewer than `rows` or none."""
-        table = pa.Table.from_batches(self._older + self._latest, schema=self.schema)
+        table = pa.Table.from_batches(self._older + self._latest, schema=self._schema)
         self._older, self._latest, self._held_rows = [], [], 0
         return table
 
     def take_back(self, table: pa.Table, rows: int) -> None:
         """Take back the table handed out last, and wait for `rows` rows, at least as many as it has."""
-        if len(self) or rows < table.num_rows:
-            raise ValueError(f"{len(self)} rows held and {table.num_rows} taken back do not wait for {rows}")
-        self.rows = rows
+        self._rows = rows
         for batch in table.to_batches():
             self._append(batch)
 
@@ -91,7 +75,7 @@ class RowBuffer:
         self._latest.append(batch)
         self._held_rows += batch.num_rows
         if len(self._latest) >= _MANY_BATCHES:
-            merged = pa.Table.from_batches(self._latest, schema=self.schema).combine_chunks()
+            merged = pa.Table.from_batches(self._latest, schema=self._schema).combine_chunks()
             self._older += merged.to_batches()
             self._latest = []
 
@@ -129,7 +113,6 @@ class ParquetTarget(Target):
         return ParquetSink(stream, self._schema, self._plan, _count_encoders(threads))
 
     def open_stream(self, stream: BinaryIO, threads: int) -> Sink:
-        """See `SupportsStream`."""
         return ParquetSink(stream, self._schema, self._plan, _count_encoders(threads), closes=False)
 
 
@@ -139,17 +122,7 @@ def _count_encoders(threads: int) -> int:
 
 
 class ParquetSink(Sink):
-    """One Parquet file being written.
-
-    Parameters
-    ----------
-    stream
-        The file.
-    encoders
-        Row groups encoded at once, each by its own thread.
-    closes
-        Whether the sink closes the file.
-    """
+    """One Parquet file being written, with `encoders` row groups encoded at once, each by its own thread."""
 
     def __init__(
         self, stream: BinaryIO, schema: pa.Schema, plan: WritePlan, encoders: int, *, closes: bool = True
@@ -168,11 +141,9 @@ class ParquetSink(Sink):
 
     @property
     def record_count(self) -> int:
-        """Number of records by the footer."""
         return self._assembly.record_count
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Append the records of a batch, and write each row group that is full."""
         if batch.num_rows and not batch.num_columns:
             raise ConversionError(
                 "record",
@@ -188,7 +159,6 @@ class ParquetSink(Sink):
             self._write_group(columns)
 
     def close(self) -> None:
-        """Write the last row group and the footer."""
         if not self._is_open:
             return
         try:
@@ -205,7 +175,6 @@ class ParquetSink(Sink):
             self.abort()
 
     def abort(self) -> None:
-        """Close the file as it is."""
         self._is_open = False
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
@@ -267,17 +236,17 @@ class ParquetSink(Sink):
         field = self._plan.native.field(index)
         try:
             if index in self._plan.categories:
-                made = _encode_ordered(array, self._plan.categories[index], field.type)
+                array = _encode_ordered(array, self._plan.categories[index], field.type)
             else:
-                made = conform(array, field.type)
+                array = conform(array, field.type)
             if index in self._decimals:
-                check_digits(made)  # Parquet has no bytes for more digits, and Arrow would cut them
+                check_digits(array)  # Parquet has no bytes for more digits, and Arrow would cut them
         except pa.ArrowInvalid as error:
             remedy = "cast the column to another type first"
             raise ConversionError(
                 field.name, f"Parquet cannot hold a value: {error}", remedy=remedy
             ) from error
-        return made
+        return array
 
 
 @contextmanager

@@ -1,9 +1,4 @@
-"""Parquet files as a source.
-
-Consecutive row groups of a file, read in batches of bounded size.
-
-Small Parquet files, read one after the other into one batch: handling each alone would take longer than decoding it.
-"""
+"""Parquet files as a source: row groups in batches of bounded size, small row groups and small files together."""
 
 from __future__ import annotations
 
@@ -20,7 +15,7 @@ from recshuf.errors import InputError
 from recshuf.formats.parquet.census import ParquetCensus
 from recshuf.formats.parquet.columns import Projection
 from recshuf.formats.parquet.file import explained, name_groups
-from recshuf.formats.parquet.pages import EntryCount, FileOpener, PageClaims, join_groups, list_groups
+from recshuf.formats.parquet.pages import FileOpener, check_pages, join_groups, list_groups
 from recshuf.formats.parquet.sample import GROWTH, first_batch_rows
 from recshuf.formats.parquet.types import dense_schema
 from recshuf.interfaces import Decoder, Fragment, IdentityDecoder, Joined, Source
@@ -39,6 +34,75 @@ if TYPE_CHECKING:
 
 _JOINED_BYTES = 4 << 20
 """Most bytes before compression of row groups that are read together; more would not be faster."""
+_LEAST_FRAGMENTS = 16
+"""Least fragments of a file, if it has enough row groups: keeps all threads busy."""
+
+
+class ParquetSource(Source):
+    """All Parquet inputs of a run, under one schema.
+
+    The native form is the schema that the files declare with dictionaries and views made dense; the
+    declared types come back in shards of the same format.
+    Of the options `columns`, `widens`, `field`, `max_record_bytes` and `memory_bytes` apply.
+    """
+
+    def __init__(self, inputs: Sequence[InputFile], options: ReadOptions) -> None:
+        self._name_limit = options.name_limit
+        self._census = ParquetCensus(inputs, options)
+        self.schema = dense_schema(self._census.declared)
+        self.inputs = self._census.summaries()
+        self._open_bytes = self._census.find_open_bytes()
+        self.layout = self._census.layout()
+
+    def fragments(self, input_index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Fragment]:
+        """Yield the row groups that have rows, small ones together."""
+        opener = FileOpener(self._census.footers[input_index])
+        projection = self._project(input_index)
+        limits = self._limit(block_bytes, max_record_bytes)
+        share = min(block_bytes, (self.inputs[input_index].native_bytes or 0) // _LEAST_FRAGMENTS)
+        for run in join_groups(list_groups(opener), share):
+            yield ParquetFragment(run, projection, limits)
+
+    def read_joined(self, inputs: Sequence[int], block_bytes: int, max_record_bytes: int) -> Joined | None:
+        footers, partitions = self._census.footers, self._census.partitions
+        first = inputs[0]
+        alike = takewhile(
+            lambda index: (
+                footers[index].declared is footers[first].declared
+                and footers[index].range_index == footers[first].range_index
+                and partitions.are_equal(first, index)
+            ),
+            inputs,
+        )
+        reader = _FileReader(self._project(first), self._limit(block_bytes, max_record_bytes))
+        return reader.read_all([footers[index] for index in alike])
+
+    def _limit(self, block_bytes: int, max_record_bytes: int) -> BatchLimits:
+        # Only some pages were measured. Others may be twice as large, and as large as a record.
+        page_bytes = 2 * self._open_bytes + max_record_bytes
+        option = self._name_limit(max_record_bytes)
+        return BatchLimits(min(block_bytes, max_record_bytes), max_record_bytes, option, page_bytes)
+
+    def _project(self, input_index: int) -> Projection:
+        """Return the projection of one input."""
+        partitions = self._census.partitions
+        columns: list[int | pa.Scalar | RangeIndex] = []
+        for field, column in zip(self.schema, self._census.columns_of(input_index), strict=True):
+            if isinstance(column, str):
+                columns.append(partitions.scalar(input_index, column))
+            else:
+                columns.append(pa.scalar(None, field.type) if column is None else column)
+        return Projection(self._census.footers[input_index], self.schema, columns)
+
+    def skips_fragments(self, input_index: int) -> bool:  # noqa: ARG002 # all inputs are alike
+        return True
+
+    def reading_bytes(self, block_bytes: int) -> int:
+        """Return the memory of a batch and its decoding, a footer, and the pages of the largest row group."""
+        return 5 * block_bytes // 2 + self._open_bytes
+
+    def decoder(self) -> Decoder:
+        return IdentityDecoder(self.schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,39 +131,6 @@ class Pace:
         self.rows = max(1, min(self._room * rows // max(1, size), GROWTH * self._most))
 
 
-def read_run(
-    file: OpenFile, run: list[Group], columns: Projection, pace: Pace, most_page_bytes: int
-) -> Iterator[pa.RecordBatch]:
-    """Yield stored batches of row groups that are read together, each of the rows that `pace` chooses.
-
-    Parameters
-    ----------
-    run
-        Consecutive row groups; several only if `Projection.is_countable` is true.
-
-    most_page_bytes
-        Most memory for the pages of a row group.
-
-    Raises
-    ------
-    InputError
-        Before the first batch, when pages take more memory. After the last one, when the rows do not match the metadata
-        of the file.
-    """
-    indices, rows = [group.index for group in run], [group.rows for group in run]
-    claims = PageClaims(file, indices, columns.leaves, most_page_bytes)
-    entries = EntryCount(rows, columns.kinds)
-    for stored in file.batches(indices, columns.leaves, pace.rows):
-        entries.add(stored)
-        yield stored
-        file.set_batch_rows(pace.rows)
-    if entries.rows != sum(rows):
-        problem = f"is damaged: {entries.rows} rows can be read, and the footer says {sum(rows)}"
-        remedy = "fetch or write the file again"
-        raise InputError(file.name, problem, place=name_groups(indices), remedy=remedy)
-    claims.check(entries)
-
-
 class ParquetFragment(Fragment):
     """Consecutive row groups."""
 
@@ -112,33 +143,17 @@ class ParquetFragment(Fragment):
         self._starts = [group.first_row - groups[0].first_row for group in groups]
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the row groups in order."""
         block_bytes = self._limits.block_bytes
         pace = Pace(self._groups[0], block_bytes)
         done = 0
-        for stored in self._read(pace):
-            with explained(self._footer.name, self._place(done)):
-                batch = self._projection.conform(stored, self._groups[0].first_row + done)
-            size = count_bytes(batch)
-            pace.learn(batch.num_rows, size)
-            yield from self._cut(batch, size, done)
-            done += batch.num_rows
-
-    def _read(self, pace: Pace) -> Iterator[pa.RecordBatch]:
-        """Yield stored batches; small row groups are read together if a check can tell their rows apart."""
         with self._groups[0].opener.open() as file:
-            for run in join_groups(self._groups, _JOINED_BYTES if self._projection.is_countable else 0):
-                try:
-                    yield from read_run(file, run, self._projection, pace, self._limits.page_bytes)
-                except InputError:
-                    if len(run) > 1:
-                        # One by one, so that the error names the row group.
-                        for group in run:
-                            deque(
-                                read_run(file, [group], self._projection, pace, self._limits.page_bytes),
-                                maxlen=0,
-                            )
-                    raise
+            for stored in _read_groups(file, self._groups, self._projection, pace, self._limits.page_bytes):
+                with explained(self._footer.name, self._place(done)):
+                    batch = self._projection.conform(stored, self._groups[0].first_row + done)
+                size = count_bytes(batch)
+                pace.learn(batch.num_rows, size)
+                yield from self._cut(batch, size, done)
+                done += batch.num_rows
 
     def _place(self, row: int) -> str:
         """Return the position of a row of the fragment in words."""
@@ -162,30 +177,8 @@ class ParquetFragment(Fragment):
         yield batch
 
 
-def read_files(footers: Sequence[Footer], columns: Projection, limits: BatchLimits) -> Joined | None:
-    """Return the records of the first files, as many as fit a block and are read without error; None if there are none.
-
-    Parameters
-    ----------
-    footers
-        Footers of the files, all with the same schema.
-    """
-    if not columns.is_countable:
-        return None
-    reader = _FileReader(columns, limits)
-    batches: list[pa.RecordBatch] = []
-    rows: list[int] = []
-    with suppress(InputError):
-        for footer in footers:
-            if (read := reader.read(footer)) is None:
-                break
-            batches += read
-            rows.append(footer.row_count)
-    return Joined(concat_batches(batches), rows) if batches else None
-
-
 class _FileReader:
-    """Reads files one after the other, at most a block in total."""
+    """Reads small files one after the other, at most a block in total: each alone would take longer than to decode it."""
 
     def __init__(self, columns: Projection, limits: BatchLimits) -> None:
         self._columns = columns
@@ -193,14 +186,20 @@ class _FileReader:
         self._room = limits.block_bytes
         self._pace: Pace | None = None
 
-    def read(self, footer: Footer) -> list[pa.RecordBatch] | None:
-        """Return the rows of a file; None if they do not fit.
+    def read_all(self, footers: Sequence[Footer]) -> Joined | None:
+        """Return the records of the first files, as many as fit a block and are read without error; None if none are."""
+        batches: list[pa.RecordBatch] = []
+        rows: list[int] = []
+        with suppress(InputError):
+            for footer in footers:
+                if (read := self._read(footer)) is None:
+                    break
+                batches += read
+                rows.append(footer.row_count)
+        return Joined(concat_batches(batches), rows) if batches else None
 
-        Raises
-        ------
-        InputError
-            When they cannot be read.
-        """
+    def _read(self, footer: Footer) -> list[pa.RecordBatch] | None:
+        """Return the rows of a file; None if they do not fit."""
         batches: list[pa.RecordBatch] = []
         if not footer.row_count:
             return batches
@@ -208,7 +207,7 @@ class _FileReader:
         groups = list(list_groups(opener))
         pace = self._pace = self._pace or Pace(groups[0], self._room)
         with opener.open() as file, explained(footer.name):
-            for stored in read_run(file, groups, self._columns, pace, self._limits.page_bytes):
+            for stored in _read_groups(file, groups, self._columns, pace, self._limits.page_bytes):
                 batch = self._columns.conform(stored, sum(batch.num_rows for batch in batches))
                 size = batch.get_total_buffer_size()
                 self._room -= size
@@ -219,86 +218,33 @@ class _FileReader:
         return batches
 
 
-_LEAST_FRAGMENTS = 16
-"""Least fragments of a file, if it has enough row groups: keeps all threads busy."""
+def _read_groups(
+    file: OpenFile, groups: Sequence[Group], columns: Projection, pace: Pace, most_page_bytes: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield stored batches of row groups, each of the rows that `pace` chooses; small row groups are read together."""
+    for run in join_groups(groups, _JOINED_BYTES if columns.is_joinable else 0):
+        pages = [check_pages(file, group.index, columns.leaves, most_page_bytes) for group in run]
+        # pyarrow fills up a column that has too few values from the next row group, and leaves it those too many.
+        is_sound = all(each.values <= {group.rows} for each, group in zip(pages, run, strict=True))
+        for part in [run] if is_sound else [[group] for group in run]:
+            try:
+                yield from _read_run(file, part, columns, pace)
+            except InputError:
+                if len(part) > 1:
+                    # Each by itself, so that the error names the row group.
+                    for group in part:
+                        deque(_read_run(file, [group], columns, pace), maxlen=0)
+                raise
 
 
-class ParquetSource(Source):
-    """All Parquet inputs of a run, under one schema.
-
-    The native form is the schema that the files declare with dictionaries and views made dense; the
-    declared types come back in shards of the same format.
-
-    Parameters
-    ----------
-    options
-        `columns`, `widens`, `field`, `max_record_bytes` and `memory_bytes` apply.
-
-    Raises
-    ------
-    InputError
-        When a file cannot be read, or its schema does not fit the others.
-    UsageError
-        When a column does not exist, or an input is a stream.
-    """
-
-    def __init__(self, inputs: Sequence[InputFile], options: ReadOptions) -> None:
-        self._name_limit = options.name_limit
-        self._census = ParquetCensus(inputs, options)
-        self.schema = dense_schema(self._census.declared)
-        self.inputs = self._census.summaries()
-        self._open_bytes = self._census.find_open_bytes()
-        self.layout = self._census.layout()
-
-    def fragments(self, input_index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Fragment]:
-        """Yield the row groups that have rows, small ones together."""
-        opener = FileOpener(self._census.footers[input_index])
-        projection = self._project(input_index)
-        limits = self._limit(block_bytes, max_record_bytes)
-        share = min(block_bytes, (self.inputs[input_index].native_bytes or 0) // _LEAST_FRAGMENTS)
-        for run in join_groups(list_groups(opener), share):
-            yield ParquetFragment(run, projection, limits)
-
-    def read_joined(self, inputs: Sequence[int], block_bytes: int, max_record_bytes: int) -> Joined | None:
-        """See `SupportsJoining`."""
-        footers, partitions = self._census.footers, self._census.partitions
-        first = inputs[0]
-        alike = takewhile(
-            lambda index: (
-                footers[index].declared is footers[first].declared
-                and footers[index].range_index == footers[first].range_index
-                and partitions.are_equal(first, index)
-            ),
-            inputs,
-        )
-        chosen = [footers[index] for index in alike]
-        return read_files(chosen, self._project(first), self._limit(block_bytes, max_record_bytes))
-
-    def _limit(self, block_bytes: int, max_record_bytes: int) -> BatchLimits:
-        # Only some pages were measured. Others may be twice as large, and as large as a record.
-        page_bytes = 2 * self._open_bytes + max_record_bytes
-        option = self._name_limit(max_record_bytes)
-        return BatchLimits(min(block_bytes, max_record_bytes), max_record_bytes, option, page_bytes)
-
-    def _project(self, input_index: int) -> Projection:
-        """Return the projection of one input."""
-        partitions = self._census.partitions
-        columns: list[int | pa.Scalar | RangeIndex] = []
-        for field, column in zip(self.schema, self._census.columns_of(input_index), strict=True):
-            if isinstance(column, str):
-                columns.append(partitions.scalar(input_index, column))
-            else:
-                columns.append(pa.scalar(None, field.type) if column is None else column)
-        return Projection(self._census.footers[input_index], self.schema, columns)
-
-    def skips_fragments(self, input_index: int) -> bool:  # noqa: ARG002 # all inputs are alike
-        """See `Source`."""
-        return True
-
-    def reading_bytes(self, block_bytes: int) -> int:
-        """Return the memory of a batch and its decoding, a footer, and the pages of the largest row group."""
-        return 5 * block_bytes // 2 + self._open_bytes
-
-    def decoder(self) -> Decoder:
-        """Return the identity decoder: native batches are tables."""
-        return IdentityDecoder(self.schema)
+def _read_run(file: OpenFile, run: list[Group], columns: Projection, pace: Pace) -> Iterator[pa.RecordBatch]:
+    indices = [group.index for group in run]
+    expected = missing = sum(group.rows for group in run)
+    for stored in file.batches(indices, columns.leaves, pace.rows):
+        missing -= stored.num_rows
+        yield stored
+        file.set_batch_rows(pace.rows)
+    if missing:
+        problem = f"is damaged: {expected - missing} rows can be read, and the footer says {expected}"
+        remedy = "fetch or write the file again"
+        raise InputError(file.name, problem, place=name_groups(indices), remedy=remedy)

@@ -6,30 +6,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from recshuf.records.arrays import is_any_list, is_variable_list
+from recshuf.records.arrays import is_any_list
 from recshuf.records.conforming import with_value_field
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-
-def is_countable(kind: pa.DataType) -> bool:
-    """Tell whether the entries of a column can be counted, and row groups of it be read together.
-
-    A list of a fixed size is padded where it is null. pyarrow cannot read nested dictionaries over several row groups.
-    """
-    types = pa.types
-    if isinstance(kind, pa.BaseExtensionType):
-        return is_countable(kind.storage_type)
-    if not types.is_nested(kind):
-        return True
-    members = [kind.field(index).type for index in range(kind.num_fields)]
-    if any(map(types.is_dictionary, members)):
-        return False
-    if types.is_fixed_size_list(kind):
-        return kind.list_size > 0 and not types.is_nested(members[0])
-    is_supported = is_variable_list(kind) or types.is_map(kind) or types.is_struct(kind)
-    return is_supported and all(map(is_countable, members))
 
 
 # Arrays of these types share values between records, so a slice of a few records would keep all values.
@@ -68,7 +49,6 @@ def dense_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _dense_field(field: pa.Field) -> pa.Field:
-    """Return the field with its type made dense; name, nullability and metadata stay."""
     return field.with_type(dense_type(field.type))
 
 
@@ -120,3 +100,17 @@ def leaf_types(kind: pa.DataType) -> Iterator[pa.DataType]:
         yield kind
     for child in children:
         yield from leaf_types(child.type)
+
+
+def is_joinable(kind: pa.DataType) -> bool:
+    """Tell whether row groups of a column may be read together.
+
+    Lists may not: a damaged level is a row more or less, and would move the rows of the next row groups. pyarrow cannot
+    read nested dictionaries over several row groups.
+    """
+    storage = kind.storage_type if is_extension(kind) else kind
+    if not pa.types.is_nested(storage):
+        return True
+    return pa.types.is_struct(storage) and all(
+        not pa.types.is_dictionary(child.type) and is_joinable(child.type) for child in storage
+    )

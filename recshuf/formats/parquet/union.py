@@ -36,13 +36,7 @@ _EXACT_INTEGER_BITS = {16: 11, 32: 24, 64: 53}
 
 
 class FieldClash(Exception):  # noqa: N818 - never leaves the adapter: `SchemaUnion` turns it into an InputError
-    """Two types of one field that no type holds without loss.
-
-    Parameters
-    ----------
-    path
-        Path of the field, parts joined by dots.
-    """
+    """Two types of one field that no type holds without loss. `path` has parts joined by dots."""
 
     def __init__(self, path: str, left: pa.DataType | str, right: pa.DataType | str) -> None:
         super().__init__(path, left, right)
@@ -56,11 +50,7 @@ class SchemaUnion:
 
     Columns are in the order of the file that first had them. A column that some file lacks is nullable, and null there.
     Metadata comes from the first file; that of a field from the first file that has the column.
-
-    Parameters
-    ----------
-    widens
-        Whether numbers of two types become a type that may not hold every value of both, but refuses those.
+    If it `widens`, numbers of two types become a type that may not hold every value of both, but refuses those.
     """
 
     def __init__(self, *, widens: bool = False) -> None:
@@ -77,13 +67,7 @@ class SchemaUnion:
         return self._schema
 
     def add(self, schema: pa.Schema, name: str) -> None:
-        """Add the schema of the file `name`.
-
-        Raises
-        ------
-        InputError
-            When a field of this file and of an earlier one have types that cannot be reconciled.
-        """
+        """Add the schema of the file `name`; one that does not fit is refused."""
         if self._schema is None:
             self._schema = schema
             self._owners = [name] * len(schema)
@@ -110,10 +94,7 @@ class SchemaUnion:
 def columns_of(union: pa.Schema, schema: pa.Schema, name: str, others: list[str]) -> list[int | None]:
     """Return, for each column of the union, its position in the schema of one file; None where it is missing.
 
-    Raises
-    ------
-    InputError
-        When columns share a name and the two schemas do not list the same names in the same order.
+    Columns may share a name only if the two schemas list the same names in the same order.
     """
     if union.names == schema.names:
         return list(range(len(schema)))
@@ -150,13 +131,7 @@ def _find_remedy(left: pa.Field, right: pa.Field) -> str:
 
 
 def _unify_fields(left: pa.Field, right: pa.Field, path: str, *, widens: bool = False) -> pa.Field:
-    """Return a field that holds the values of both, with name and metadata of `left`. `widens` as in `SchemaUnion`.
-
-    Raises
-    ------
-    FieldClash
-        When there is none.
-    """
+    """Return a field that holds the values of both, with name and metadata of `left`."""
     kind = unify_types(left.type, right.type, path, widens=widens)
     marks = merge_marks(left, right)
     if marks is None:
@@ -168,15 +143,10 @@ def _unify_fields(left: pa.Field, right: pa.Field, path: str, *, widens: bool = 
 def unify_types(
     left: pa.DataType, right: pa.DataType, path: str = "", *, widens: bool = False
 ) -> pa.DataType:
-    """Return the narrowest type that holds every value of both. `widens` as in `SchemaUnion`.
+    """Return the narrowest type that holds every value of both; a `FieldClash` if there is none.
 
     >>> unify_types(pa.int32(), pa.float32()), unify_types(pa.int64(), pa.float32(), widens=True)
     (DataType(double), DataType(double))
-
-    Raises
-    ------
-    FieldClash
-        When there is none.
     """
     if left.equals(right, check_metadata=True) or pa.types.is_null(right):
         return left

@@ -7,6 +7,7 @@ as VARIANT is carried by the first column directly in the group.
 
 from __future__ import annotations
 
+from operator import is_
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from recshuf.formats.parquet.thrift import LIST, TRUE, ThriftReader, encode_fiel
 from recshuf.formats.parquet.types import child_fields, leaf_types, with_children
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from recshuf.formats.parquet.thrift import RawFields
 
@@ -74,18 +75,21 @@ class Annotations(NamedTuple):
         ):
             return schema
         leaves = iter(self.leaves)
-        return pa.schema([_annotate(field, leaves) for field in schema], metadata=schema.metadata)
+
+        def annotate(leaf: pa.Field) -> pa.Field:
+            marks = next(leaves)
+            return leaf.with_metadata({**(leaf.metadata or {}), **marks}) if marks else leaf
+
+        return pa.schema([_map_leaves(field, annotate) for field in schema], metadata=schema.metadata)
 
 
-def _annotate(field: pa.Field, leaves: Iterator[Marks]) -> pa.Field:
+def _map_leaves(field: pa.Field, change: Callable[[pa.Field], pa.Field]) -> pa.Field:
+    """Return a field with its leaves changed in order; the same object if none is."""
     children = child_fields(field.type)
     if not children:
-        marks = next(leaves)
-        return field.with_metadata({**(field.metadata or {}), **marks}) if marks else field
-    annotated = [_annotate(child, leaves) for child in children]
-    if all(child.equals(old, check_metadata=True) for child, old in zip(annotated, children, strict=True)):
-        return field
-    return field.with_type(with_children(field.type, annotated))
+        return change(field)
+    changed = [_map_leaves(child, change) for child in children]
+    return field if all(map(is_, changed, children)) else field.with_type(with_children(field.type, changed))
 
 
 def read_annotations(name: str, footer: bytes) -> Annotations:
@@ -103,12 +107,13 @@ def read_annotations(name: str, footer: bytes) -> Annotations:
         is_root = not around
         if not is_root:
             missing, group, mark = around.pop()
-            if _is_leaf(element):
+            if _TYPE in element and _number(element, _CHILDREN) <= 0:
                 leaves.append(_mark_leaf(element) | ({} if mark is None else {GROUP: mark}))
                 mark = None
             around.append((missing - 1, group, mark))
         if (children := _number(element, _CHILDREN)) > 0:
-            around.append((children, _text(element), None if is_root else _mark_group(element)))
+            text = element[_NAME][1][1:].decode(errors="replace") if _NAME in element else ""
+            around.append((children, text, None if is_root else _mark_group(element)))
             if len(around) > _MOST_LEVELS:
                 raise InputError(name, f"its schema nests more than {_MOST_LEVELS} levels deep")
         while around and around[-1][0] <= 0:
@@ -135,33 +140,20 @@ def find_schema(footer: ThriftReader) -> int:
     return footer.read_list()[0] if kind else 0
 
 
-def _text(element: RawFields) -> str:
-    raw = element[_NAME][1] if _NAME in element else b"\0"
-    return raw[1:].decode(errors="replace")
-
-
 def _number(element: RawFields, field: int) -> int:
     return ThriftReader(element[field][1]).read_number() if field in element else -1
-
-
-def _is_leaf(element: RawFields) -> bool:
-    return _TYPE in element and _number(element, _CHILDREN) <= 0
 
 
 def _logical_id(element: RawFields) -> int:
     return ThriftReader(element[_LOGICAL][1]).read_field(0)[0] if _LOGICAL in element else 0
 
 
-def _is_in_utc(element: RawFields) -> bool:
-    reader = ThriftReader(element[_LOGICAL][1])
-    reader.read_field(0)
-    return reader.read_field(0) == (1, TRUE)
-
-
 def _mark_leaf(element: RawFields) -> Marks:
     logical = _logical_id(element)
     if logical == _TIME:
-        is_lost = _is_in_utc(element)
+        reader = ThriftReader(element[_LOGICAL][1])
+        reader.read_field(0)
+        is_lost = reader.read_field(0) == (1, TRUE)  # in UTC
     elif logical:
         is_lost = logical not in _KNOWN_LOGICAL
     else:
@@ -220,19 +212,14 @@ def with_marks(field: pa.Field, marks: Marks) -> pa.Field:
 def take_marks(schema: pa.Schema) -> tuple[pa.Schema, dict[int, Marks]]:
     """Return a schema without annotations, and the annotations by the index of the Parquet column."""
     taken: list[Marks] = []
-    fields = [_take(field, taken) for field in schema]
+
+    def take(leaf: pa.Field) -> pa.Field:
+        taken.append(_marks_of(leaf))
+        return with_marks(leaf, {}) if taken[-1] else leaf
+
+    fields = [_map_leaves(field, take) for field in schema]
     marks = {leaf: marks for leaf, marks in enumerate(taken) if marks}
     return (pa.schema(fields, metadata=schema.metadata) if marks else schema), marks
-
-
-def _take(field: pa.Field, taken: list[Marks]) -> pa.Field:
-    children = child_fields(field.type)
-    if not children:
-        taken.append(_marks_of(field))
-        return with_marks(field, {}) if taken[-1] else field
-    before = len(taken)
-    bare = [_take(child, taken) for child in children]
-    return field.with_type(with_children(field.type, bare)) if any(taken[before:]) else field
 
 
 def put_marks(head: bytes, marks: Mapping[int, Marks]) -> bytes:

@@ -58,13 +58,10 @@ class Projection:
             elif isinstance(column, RangeIndex):
                 array = column.values(first_row, stored.num_rows)
             else:
-                array = _repeated(column, stored.num_rows)
+                count = stored.num_rows
+                array = pa.repeat(column, count) if column.is_valid else pa.nulls(count, column.type)
             arrays.append(conform(array, field.type))
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-
-
-def _repeated(value: pa.Scalar, rows: int) -> pa.Array:
-    return pa.repeat(value, rows) if value.is_valid else pa.nulls(rows, value.type)
 
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"

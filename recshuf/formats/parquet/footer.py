@@ -12,13 +12,7 @@ import pyarrow as pa
 
 from recshuf.errors import InputError
 from recshuf.formats.parquet.annotations import read_annotations
-from recshuf.formats.parquet.file import (
-    BUFFER_BYTES,
-    OpenFile,
-    check_kind,
-    check_magic,
-    explained,
-)
+from recshuf.formats.parquet.file import BUFFER_BYTES, OpenFile, check_kind, check_magic, explained
 from recshuf.formats.parquet.types import is_ordered, is_time_stamp, leaf_types
 from recshuf.storage.reading.local import opener_of
 

@@ -31,55 +31,6 @@ if TYPE_CHECKING:
 
 
 _MANY_BATCHES = 1024
-
-
-class RowBuffer:
-    """Collects record batches and hands out tables of exactly `rows` rows, however the batches were cut.
-
-    Batches are kept by reference until their rows are handed out, and tables consist of their slices. Only
-    very many small batches are copied, into one.
-    """
-
-    def __init__(self, schema: pa.Schema, rows: int) -> None:
-        self._schema = schema
-        self._rows = rows
-        self._older: list[pa.RecordBatch] = []
-        self._latest: list[pa.RecordBatch] = []
-        self._held_rows = 0
-
-    def add(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
-        """Append a batch and yield each table that is full; exhaust the iterator, or rows are missing."""
-        start = 0
-        while self._held_rows + batch.num_rows - start >= self._rows:
-            count = self._rows - self._held_rows
-            self._append(batch.slice(start, count))
-            start += count
-            yield self.rest()
-        self._append(batch.slice(start))
-
-    def rest(self) -> pa.Table:
-        """Hand out and drop the rows held, fewer than `rows` or none."""
-        table = pa.Table.from_batches(self._older + self._latest, schema=self._schema)
-        self._older, self._latest, self._held_rows = [], [], 0
-        return table
-
-    def take_back(self, table: pa.Table, rows: int) -> None:
-        """Take back the table handed out last, and wait for `rows` rows, at least as many as it has."""
-        self._rows = rows
-        for batch in table.to_batches():
-            self._append(batch)
-
-    def _append(self, batch: pa.RecordBatch) -> None:
-        if not batch.num_rows:
-            return
-        self._latest.append(batch)
-        self._held_rows += batch.num_rows
-        if len(self._latest) >= _MANY_BATCHES:
-            merged = pa.Table.from_batches(self._latest, schema=self._schema).combine_chunks()
-            self._older += merged.to_batches()
-            self._latest = []
-
-
 _FILE_BUFFER_BYTES = 1 << 20
 _COLUMN_BYTES = 28 << 10
 """Memory of each Parquet column until it is written: 8,000 to 50,000 columns took 28 to 30 KB each, read and written."""
@@ -90,7 +41,7 @@ class ParquetTarget(Target):
 
     suffix = ".parquet"
 
-    def __init__(self, schema: pa.Schema, plan: WritePlan, options: WriteOptions = WriteOptions()) -> None:  # noqa: B008 # frozen
+    def __init__(self, schema: pa.Schema, plan: WritePlan, options: WriteOptions) -> None:
         self._schema = schema
         self._plan = plan
         self._options = options
@@ -135,7 +86,8 @@ class ParquetSink(Sink):
         self._encoded: deque[Future[EncodedGroup]] = deque()
         self._assembly = Assembly(stream, plan.annotations)
         self._first_rows = FirstRows() if plan.row_group_rows is None else None
-        self._buffer = RowBuffer(schema, plan.row_group_rows or FirstRows.rows)
+        self._dictionaries = plan.dictionaries or []
+        self._buffer = _RowBuffer(schema, plan.row_group_rows or FirstRows.rows)
         self._decimals = {place for place, kind in enumerate(plan.native.types) if has_decimals(kind)}
         self._is_open = True
 
@@ -151,8 +103,8 @@ class ParquetSink(Sink):
                 remedy="choose --to jsonl",
             )
         for table in self._buffer.add(batch):
-            if self._is_learning:
-                self._buffer.take_back(table, self._learn(table.columns))
+            if self._first_rows is not None:
+                self._buffer.take_back(table, self._learn(self._first_rows, table.columns))
                 continue
             columns = table.columns
             del table
@@ -163,8 +115,8 @@ class ParquetSink(Sink):
             return
         try:
             rest = self._buffer.rest()
-            if self._is_learning:
-                self._learn(rest.columns)
+            if self._first_rows is not None:
+                self._learn(self._first_rows, rest.columns)
             # Some readers fail on a file without row groups.
             if rest.num_rows or not (self._encoded or len(self._assembly)):
                 self._write_group(rest.columns)
@@ -187,21 +139,18 @@ class ParquetSink(Sink):
         else:
             self._stream.flush()
 
-    @property
-    def _is_learning(self) -> bool:
-        return self._first_rows is not None and not self._first_rows.is_done
-
-    def _learn(self, columns: list[pa.ChunkedArray]) -> int:
-        if self._first_rows is None:
-            return 0
+    def _learn(self, first_rows: FirstRows, columns: list[pa.ChunkedArray]) -> int:
+        """Return the rows to wait for, given the first ones; the list is emptied."""
         table = self._prepared_table(columns)
         with _explain_group():
-            return self._first_rows.learn(table)
+            rows = first_rows.learn(table)
+        self._dictionaries = first_rows.dictionaries
+        if first_rows.is_done:
+            self._first_rows = None
+        return rows
 
     def _open_writer(self, stream: BinaryIO) -> pq.ParquetWriter:
-        learned = self._first_rows.dictionaries if self._first_rows else []
-        known = self._plan.dictionaries
-        return self._plan.open_writer(stream, learned if known is None else known)
+        return self._plan.open_writer(stream, self._dictionaries)
 
     def _write_group(self, columns: list[pa.ChunkedArray]) -> None:
         """Start encoding a row group, and write finished ones; the list is emptied."""
@@ -247,6 +196,53 @@ class ParquetSink(Sink):
                 field.name, f"Parquet cannot hold a value: {error}", remedy=remedy
             ) from error
         return array
+
+
+class _RowBuffer:
+    """Collects record batches and hands out tables of exactly `rows` rows, however the batches were cut.
+
+    Batches are kept by reference until their rows are handed out, and tables consist of their slices. Only
+    very many small batches are copied, into one.
+    """
+
+    def __init__(self, schema: pa.Schema, rows: int) -> None:
+        self._schema = schema
+        self._rows = rows
+        self._older: list[pa.RecordBatch] = []
+        self._latest: list[pa.RecordBatch] = []
+        self._held_rows = 0
+
+    def add(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
+        """Append a batch and yield each table that is full; exhaust the iterator, or rows are missing."""
+        start = 0
+        while self._held_rows + batch.num_rows - start >= self._rows:
+            count = self._rows - self._held_rows
+            self._append(batch.slice(start, count))
+            start += count
+            yield self.rest()
+        self._append(batch.slice(start))
+
+    def rest(self) -> pa.Table:
+        """Hand out and drop the rows held, fewer than `rows` or none."""
+        table = pa.Table.from_batches(self._older + self._latest, schema=self._schema)
+        self._older, self._latest, self._held_rows = [], [], 0
+        return table
+
+    def take_back(self, table: pa.Table, rows: int) -> None:
+        """Take back the table handed out last, and wait for `rows` rows, at least as many as it has."""
+        self._rows = rows
+        for batch in table.to_batches():
+            self._append(batch)
+
+    def _append(self, batch: pa.RecordBatch) -> None:
+        if not batch.num_rows:
+            return
+        self._latest.append(batch)
+        self._held_rows += batch.num_rows
+        if len(self._latest) >= _MANY_BATCHES:
+            merged = pa.Table.from_batches(self._latest, schema=self._schema).combine_chunks()
+            self._older += merged.to_batches()
+            self._latest = []
 
 
 @contextmanager

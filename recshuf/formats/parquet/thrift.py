@@ -8,6 +8,7 @@ byte, with its length in the high half and the type of its items in the low half
 from __future__ import annotations
 
 TRUE, FALSE, BYTE, INT16, INT32, INT64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(1, 13)
+_SIZES = {TRUE: 0, FALSE: 0, BYTE: 1, DOUBLE: 8}
 RawFields = dict[int, tuple[int, bytes]]
 """The type and the encoded value of each field of a struct, by field number."""
 
@@ -36,7 +37,7 @@ class ThriftReader:
 
     def read_struct(self) -> Struct:
         """Read the fields of a struct up to its end."""
-        found = Struct()
+        struct = Struct()
         data, field = self._data, 0
         # `read_field` inlined for speed: every page has a header.
         while kind := (head := data[self.place]) & 15:
@@ -45,32 +46,32 @@ class ThriftReader:
             if kind <= FALSE:
                 continue
             if kind == STRUCT:
-                found.structs[field] = self.read_struct()
+                struct.structs[field] = self.read_struct()
             elif INT16 <= kind <= INT64:
                 if (byte := data[self.place]) < 0x80:
                     self.place += 1
-                    found.numbers[field] = byte >> 1 ^ -(byte & 1)
+                    struct.numbers[field] = byte >> 1 ^ -(byte & 1)
                 else:
-                    found.numbers[field] = self.read_number()
+                    struct.numbers[field] = self.read_number()
             elif kind == BINARY and (size := data[self.place]) < 0x80:
                 self.place += 1 + size
             else:
                 self.skip(kind)
         self.place += 1
-        return found
+        return struct
 
     def read_raw_fields(self) -> RawFields:
         """Read a struct up to its end, without decoding its fields."""
-        found: RawFields = {}
+        fields: RawFields = {}
         field, kind = self.read_field(0)
         while kind:
             start = self.place
             self.skip(kind)
             if self.place > len(self._data):
                 raise IndexError
-            found[field] = kind, self._data[start : self.place]
+            fields[field] = kind, self._data[start : self.place]
             field, kind = self.read_field(field)
-        return found
+        return fields
 
     def read_field(self, before: int) -> tuple[int, int]:
         """Read number and type of the field after the one with number `before`; type 0 is the end of a struct."""
@@ -100,30 +101,25 @@ class ThriftReader:
         """Skip the value of a field of this type."""
         if INT16 <= kind <= INT64:
             self._read_varint()
-        elif kind == BYTE:
-            self.place += 1
-        elif kind == DOUBLE:
-            self.place += 8
+        elif kind in _SIZES:
+            self.place += _SIZES[kind]
         elif kind == BINARY:
-            size = self._read_varint()
+            size = self._read_varint()  # moves the place
             self.place += size
         elif kind in (LIST, SET):
             count, inner = self.read_list()
             for _ in range(count):
                 self._skip_item(inner)
         elif kind == MAP:
-            self._skip_map()
+            count = self._read_varint()
+            kinds = self._read_byte() if count else 0
+            for _ in range(count):
+                self._skip_item(kinds >> 4)
+                self._skip_item(kinds & 15)
         elif kind == STRUCT:
             self.read_struct()
-        elif kind not in (TRUE, FALSE):
+        else:
             raise IndexError
-
-    def _skip_map(self) -> None:
-        count = self._read_varint()
-        kinds = self._read_byte() if count else 0
-        for _ in range(count):
-            self._skip_item(kinds >> 4)
-            self._skip_item(kinds & 15)
 
     def _skip_item(self, kind: int) -> None:
         # Booleans are part of the head of a field, but separate bytes in a list.

@@ -21,15 +21,11 @@ if TYPE_CHECKING:
 
 _UNITS = ("s", "ms", "us", "ns")
 _INTEGERS = {
-    (True, 8): pa.int8(),
-    (True, 16): pa.int16(),
-    (True, 32): pa.int32(),
-    (True, 64): pa.int64(),
-    (False, 8): pa.uint8(),
-    (False, 16): pa.uint16(),
-    (False, 32): pa.uint32(),
-    (False, 64): pa.uint64(),
+    (kind.startswith("int"), bits): pa.type_for_alias(f"{kind}{bits}")
+    for kind in ("int", "uint")
+    for bits in (8, 16, 32, 64)
 }
+"""Integer types by whether they are signed, and their bits."""
 _FLOATS = {16: pa.float16(), 32: pa.float32(), 64: pa.float64()}
 _DECIMAL_DIGITS = {128: 38, 256: 76}
 _EXACT_INTEGER_BITS = {16: 11, 32: 24, 64: 53}
@@ -245,9 +241,9 @@ def _unify_bytes(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
 def _unify_decimals(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     if not (pa.types.is_decimal(left) and pa.types.is_decimal(right)) or left.scale != right.scale:
         return None
-    bits = max(left.bit_width, right.bit_width)
+    is_wide = 256 in (left.bit_width, right.bit_width)
     precision = max(left.precision, right.precision)
-    return {256: pa.decimal256, 128: pa.decimal128}.get(bits, pa.decimal128)(precision, left.scale)
+    return (pa.decimal256 if is_wide else pa.decimal128)(precision, left.scale)
 
 
 def _unify_times(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:

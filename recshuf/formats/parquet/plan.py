@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import math
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -39,6 +39,14 @@ SINK_FACTOR = 2.5
 """Memory of writing rows, as a multiple of their Arrow data."""
 SINK_BYTES = int(SINK_FACTOR * ROW_GROUP_BYTES)
 """Most memory of writing a row group."""
+_DEFAULT_CODEC = "zstd"
+# UNKNOWN is what pyarrow calls the LZ4 of Hadoop, which it reads but does not write.
+_CODECS = {"UNCOMPRESSED": "none", "UNKNOWN": "lz4"}
+_FIRST_ROWS = 64
+_SAMPLE_ROWS = 1 << 14
+_SAMPLE_BYTES = 1 << 22
+_DICTIONARY_GAIN = 0.8
+_ADDED_BYTES = 8  # per row of a column that the inputs lack: a number or a dictionary index
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,16 +128,6 @@ class CategoryOrder:
         if not dictionary.equals(self._values):
             chunks = [self._values, dictionary.cast(self._values.type).drop_null()]
             self._values = pa.chunked_array(chunks).unique()
-
-
-_DEFAULT_CODEC = "zstd"
-# UNKNOWN is what pyarrow calls the LZ4 of Hadoop, which it reads but does not write.
-_CODECS = {"UNCOMPRESSED": "none", "UNKNOWN": "lz4"}
-_FIRST_ROWS = 64
-_SAMPLE_ROWS = 1 << 14
-_SAMPLE_BYTES = 1 << 22
-_DICTIONARY_GAIN = 0.8
-_ADDED_BYTES = 8  # per row of a column that the inputs lack: a number or a dictionary index
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,20 +256,19 @@ def _leaf_paths(plan: WritePlan) -> list[list[str]]:
     with plan.open_writer(stream, dictionaries=False):
         pass
     schema = pq.ParquetFile(pa.BufferReader(stream.getvalue())).schema
-    ends = [0]
-    for field in plan.native:
-        ends.append(ends[-1] + sum(1 for _ in leaf_types(field.type)))
-    return [[schema.column(leaf).path for leaf in range(*ends_of)] for ends_of in pairwise(ends)]
+    paths = (schema.column(leaf).path for leaf in itertools.count())
+    return [[next(paths) for _ in leaf_types(field.type)] for field in plan.native]
 
 
-def trial(table: pa.Table, *, use_dictionary: bool = False) -> pq.FileMetaData:
-    """Return the metadata of a table written to memory without compression."""
+def _trial(table: pa.Table, *, use_dictionary: bool = False) -> list[pq.ColumnChunkMetaData]:
+    """Return the column chunks of a table written to memory without compression."""
     stream = pa.BufferOutputStream()
     with pq.ParquetWriter(
         stream, table.schema, compression="none", use_dictionary=use_dictionary, write_statistics=False
     ) as writer:
         writer.write_table(table)
-    return pq.read_metadata(pa.BufferReader(stream.getvalue()))
+    metadata = pq.read_metadata(pa.BufferReader(stream.getvalue()))
+    return [metadata.row_group(0).column(leaf) for leaf in range(metadata.num_columns)]
 
 
 class FirstRows:
@@ -292,7 +289,7 @@ class FirstRows:
     def learn(self, table: pa.Table) -> int:
         """Return the rows to wait for, given the first rows of the shard in one chunk, which are included."""
         self._steps += 1
-        plain, shorter = _chunks(trial(table)), _chunks(trial(table, use_dictionary=True))
+        plain, shorter = _trial(table), _trial(table, use_dictionary=True)
         self.dictionaries = [
             chunk.path_in_schema
             for chunk, less in zip(plain, shorter, strict=True)
@@ -309,11 +306,6 @@ class FirstRows:
     def is_done(self) -> bool:
         """Whether the last number returned is the row-group size."""
         return self._steps > 1
-
-
-def _chunks(metadata: pq.FileMetaData) -> list[pq.ColumnChunkMetaData]:
-    group = metadata.row_group(0)
-    return [group.column(leaf) for leaf in range(metadata.num_columns)]
 
 
 def _check_codec(options: WriteOptions) -> None:
@@ -346,7 +338,7 @@ def _check_types(schema: pa.Schema) -> None:
 def _problem(schema: pa.Schema) -> str | None:
     try:
         # `empty_table` takes no extension types below other types.
-        trial(pa.Table.from_batches([], schema))
+        _trial(pa.Table.from_batches([], schema))
     except (pa.ArrowException, OSError, ValueError) as error:
         return " ".join(str(error).split())[:200].rstrip(".")
     return None

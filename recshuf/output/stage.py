@@ -227,11 +227,8 @@ class ShardKeeper(Protocol):
         ...
 
 
-class TaskShards(ABC):
-    """The shards of one task. Nobody sees them; a run takes them over, or they are discarded."""
-
-    folder: Path
-    """Folder of their files, of this task alone."""
+class ShardPlace(ABC):
+    """Where shards are written, before anybody sees them."""
 
     @abstractmethod
     def path_of(self, shard: int, suffix: str) -> Path:
@@ -239,7 +236,22 @@ class TaskShards(ABC):
 
     @abstractmethod
     def open_keeper(self, on_kept: Callable[[FinishedShard], None], *, drop_page_cache: bool) -> ShardKeeper:
-        """Return what takes over finished shards; see `Transaction.open_keeper`."""
+        """Return what takes over finished shards.
+
+        Parameters
+        ----------
+        on_kept
+            Called with each durable shard, so that it is noted; not if a later run could not use it.
+        drop_page_cache
+            Whether to drop shards from the page cache.
+        """
+
+
+class TaskShards(ShardPlace):
+    """The shards of one task. A run takes them over, or they are discarded."""
+
+    folder: Path
+    """Folder of their files, of this task alone."""
 
     @abstractmethod
     def finish(self) -> None:
@@ -250,7 +262,7 @@ class TaskShards(ABC):
         """Delete them: the task has failed, or another process has done it, too. Idempotent."""
 
 
-class Transaction(ABC):
+class Transaction(ShardPlace):
     """The output of one run. Nobody sees a part of it before `commit`, and what is finished stays for a later run.
 
     Held from `enter` to `release` or `remove`.
@@ -316,22 +328,6 @@ class Transaction(ABC):
         OutputError
             When nothing can be written, another run holds the output, or a dead run left finished tasks and `resumes`
             is not set.
-        """
-
-    @abstractmethod
-    def path_of(self, shard: int, suffix: str) -> Path:
-        """Return the local path to write shard number `shard` to."""
-
-    @abstractmethod
-    def open_keeper(self, on_kept: Callable[[FinishedShard], None], *, drop_page_cache: bool) -> ShardKeeper:
-        """Return what takes over finished shards.
-
-        Parameters
-        ----------
-        on_kept
-            Called with each durable shard, so that it gets into the journal; not if a later run could not use it.
-        drop_page_cache
-            Whether to drop shards from the page cache.
         """
 
     @abstractmethod

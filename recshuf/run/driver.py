@@ -1,63 +1,38 @@
-"""A run from end to end: resolve, scatter, gather, verify, commit.
-
-The two passes of a run whose tasks an engine runs.
-"""
+"""A run from end to end: resolve, scatter, gather, verify, commit."""
 
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import replace
-from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from recshuf.errors import (
-    AlreadyCompleteError,
-    ConversionError,
-    MemoryLimitError,
-    OutputError,
-    PileError,
-    SchemaMismatch,
-    UsageError,
-)
-from recshuf.job.planner import ORDERING
+from recshuf.errors import AlreadyCompleteError, UsageError
 from recshuf.job.report import FileReport, PassReport
-from recshuf.output.run_log import RUN, find_results, name_result
-from recshuf.piles.epochs import EpochOrder, StoredOrder
-from recshuf.piles.groups import Groups
 from recshuf.piles.kept.stored import StoredPiles
-from recshuf.piles.regions import FilledRegions
-from recshuf.records.digests import Digest, InputCounts
-from recshuf.run.address import Task
-from recshuf.run.bad_records import take_bad
-from recshuf.run.engines import open_engine
-from recshuf.run.gather import Gather, GatherTask, check_written
-from recshuf.run.header import Earlier, SharedRun, describe_job, find_tasks, read_checksums
-from recshuf.run.open_run import adopt_set, begin_output, begin_run, merge_states, open_workspace
-from recshuf.run.passes import run_task
+from recshuf.run.header import Earlier, SharedRun, describe_job, read_checksums
+from recshuf.run.open_run import begin_output, open_workspace
 from recshuf.run.resolve import find_destination, resolve_job, resolve_opened
-from recshuf.run.scatter_pass import observe_inputs, scatter_inputs
-from recshuf.run.set_folders import check_sets, choose_sets, open_sets
-from recshuf.run.shards import cut_shards, find_largest, name_output, open_shards, take_over_shards
-from recshuf.run.stores.stored_inputs import adopt_stored, open_records, open_stored
+from recshuf.run.run_passes import LocalPasses, StoredPasses
+from recshuf.run.set_folders import check_sets, choose_sets
+from recshuf.run.shards import cut_shards
+from recshuf.run.stores.stored_inputs import open_records, open_stored
 from recshuf.run.summary import describe_inputs, make_manifest, make_report
 from recshuf.run.verify import refuse_other_command, verify_committed, verify_written
 from recshuf.system.memory import resident_bytes
-from recshuf.system.units import format_size, round_up
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from recshuf.job.job import Job
     from recshuf.job.plan import Plan
     from recshuf.job.report import Progress, ShuffleReport
     from recshuf.output.stage import Destination, Transaction
     from recshuf.piles.layout import PileLayout
-    from recshuf.run.engines import Engine
+    from recshuf.records.digests import InputCounts
     from recshuf.run.open_run import Workspace
     from recshuf.run.resolve import ResolvedJob
+    from recshuf.run.run_passes import RunPasses
 
 
 def plan_job(job: Job, progress: Progress) -> Plan:
@@ -90,11 +65,12 @@ def run_job(job: Job, progress: Progress, planned: tuple[SharedRun, Earlier] | N
         destination = find_destination(job)
         check_sets(job)
         work = _begin(job, destination, progress, cleanup, is_planned=planned is not None)
-        resolved, workspace, tasks = _open(job, destination, work, planned, progress, cleanup)
+        passes = _open(job, destination, work, planned, progress, cleanup)
         base_bytes = resident_bytes()
-        counts, scatter_report = _scatter(resolved, workspace, tasks, progress)
-        resolved, bounds, gather_report = _gather(resolved, workspace, tasks, counts, progress)
+        counts, scatter_report = _time_scatter(passes)
+        bounds, gather_report = _time_gather(passes, counts, progress)
         reports = [scatter_report, gather_report]
+        resolved, workspace = passes.resolved, passes.workspace
         verifies_late = _verifies_late(job, destination)
         if job.options["verify"] and not verifies_late:
             reports.append(verify_written(resolved, work, progress))
@@ -110,7 +86,7 @@ def run_job(job: Job, progress: Progress, planned: tuple[SharedRun, Earlier] | N
         inputs,
         shards,
         reports,
-        spilled_bytes=tasks.spilled_bytes if tasks else workspace.store.spilled_bytes,
+        spilled_bytes=passes.spilled_bytes,
         seconds=time.perf_counter() - started,
         base_bytes=base_bytes,
     )
@@ -138,7 +114,7 @@ def _open(
     planned: tuple[SharedRun, Earlier] | None,
     progress: Progress,
     cleanup: ExitStack,
-) -> tuple[ResolvedJob, Workspace, TaskPasses | None]:
+) -> RunPasses:
     """Resolve the job, as the unfinished run in `work` has begun it, and open what its passes need, until `cleanup`."""
     earlier = Earlier.of(work.journal.entries) if work else None
     if earlier is not None:
@@ -153,7 +129,13 @@ def _open(
         begun.check(describe_job(resolved, job.options["seed"] or 0, None))
     piles = _choose_sets(job, work, shared)
     workspace = open_workspace(resolved, work, earlier, cleanup, piles)
-    return resolved, workspace, _open_tasks(shared, resolved, workspace, piles, progress, cleanup)
+    if job.uses_tasks:
+        from recshuf.run.task_passes import TaskPasses  # most runs use no tasks
+
+        run = shared or SharedRun.of(resolved, workspace.seed, piles)
+        return TaskPasses(run, resolved, workspace, progress, cleanup)
+    kind = LocalPasses if resolved.inputs.stored is None else StoredPasses
+    return kind(resolved, workspace, progress)
 
 
 def _choose_sets(job: Job, work: Transaction | None, shared: SharedRun | None) -> str | None:
@@ -170,25 +152,10 @@ def _find_shared(
     if not job.uses_tasks and not (work is not None and work.is_continued):
         return None, None
 
+    from recshuf.run.task_passes import find_run
+
     shared, begun = find_run(job, destination) or (None, None)
     return shared if job.uses_tasks else None, begun
-
-
-def _open_tasks(
-    shared: SharedRun | None,
-    resolved: ResolvedJob,
-    workspace: Workspace,
-    piles: str | None,
-    progress: Progress,
-    cleanup: ExitStack,
-) -> TaskPasses | None:
-    """Return the passes of a job that uses tasks; None for any other."""
-    if not resolved.job.uses_tasks:
-        return None
-    from recshuf.run.header import SharedRun
-
-    run = shared or SharedRun.of(resolved, workspace.seed, piles)
-    return TaskPasses(run, resolved, workspace, progress, cleanup)
 
 
 def _verifies_late(job: Job, destination: Destination | None) -> bool:
@@ -226,95 +193,25 @@ def _resolve_stored(
     return resolve_opened(job, destination, open_records(piles), None, progress)
 
 
-def _scatter(
-    resolved: ResolvedJob, workspace: Workspace, tasks: TaskPasses | None, progress: Progress
-) -> tuple[InputCounts, PassReport]:
+def _time_scatter(passes: RunPasses) -> tuple[InputCounts, PassReport]:
     started = time.perf_counter()
-    stored = resolved.inputs.stored
-    if tasks is not None:
-        counts = tasks.scatter()
-    elif stored is None:
-        counts = scatter_inputs(resolved, workspace, progress)
-    else:
-        counts = adopt_stored(workspace.store, stored, len(resolved.inputs.source.inputs))
+    counts = passes.scatter()
     seconds = time.perf_counter() - started
     return counts, PassReport("scatter", seconds, counts.record_count, counts.byte_count)
 
 
-def _gather(
-    resolved: ResolvedJob,
-    workspace: Workspace,
-    tasks: TaskPasses | None,
-    counts: InputCounts,
-    progress: Progress,
-) -> tuple[ResolvedJob, list[int], PassReport]:
-    """Write all shards. If the schema inferred from a prefix fails, observe all records and write them again.
-
-    Returns
-    -------
-    tuple
-        The job with the decoder used; the first record of each shard in the shuffled order, and the end of the last;
-        the figures of the pass.
-    """
+def _time_gather(passes: RunPasses, counts: InputCounts, progress: Progress) -> tuple[list[int], PassReport]:
+    """Write all shards; return the first record of each in the shuffled order, and the end of the last."""
     started = time.perf_counter()
-    bounds, byte_count = cut_shards(resolved, counts)
+    bounds, byte_count = cut_shards(passes.resolved, counts)
     empty = sum(start == stop for start, stop in pairwise(bounds)) if bounds[-1] else 0
     if empty:
         progress.warn(
             f"{empty:,} of {len(bounds) - 1:,} shards are empty, as there are {bounds[-1]:,} records"
         )
-    is_written = False
-    try:
-        if tasks is None:
-            _write_shards(resolved, workspace, bounds, byte_count, progress)
-        else:
-            tasks.gather(bounds, byte_count)
-        is_written = True
-    except (SchemaMismatch, ConversionError):
-        if tasks is not None or not resolved.decoding.infers_from_prefix:
-            raise
-    if not is_written:
-        resolved = resolved.scan_fully()
-        observe_inputs(resolved, workspace, counts, progress)
-        if workspace.work is not None:
-            workspace.work.keep_only(set())
-        _write_shards(resolved, workspace, bounds, byte_count, progress)
-    return resolved, bounds, PassReport("gather", time.perf_counter() - started, bounds[-1], byte_count)
-
-
-def _write_shards(
-    resolved: ResolvedJob, workspace: Workspace, bounds: list[int], byte_count: int, progress: Progress
-) -> None:
     progress.start("gather", bounds[-1], byte_count)
-    target = resolved.open_target()
-    finished = take_over_shards(resolved, workspace, target, bounds, progress)
-    task = GatherTask(resolved.plan, bounds, finished.keys())
-    with (
-        name_output(resolved, None if workspace.work is None else workspace.work.path),
-        open_shards(resolved, workspace, target, find_largest(bounds, byte_count)) as shards,
-    ):
-        groups = _open_groups(resolved, workspace)
-        written = Gather(task, groups, shards, resolved.decoder, progress).run()
-        check_written(groups, bounds[-1], [*finished.values(), *written.values()])
-
-
-def _open_groups(resolved: ResolvedJob, workspace: Workspace) -> Groups:
-    """Return the records in the order of the output."""
-    stored, epoch = resolved.inputs.stored, resolved.job.epoch
-    if stored is None or epoch is None:
-        return Groups(FilledRegions(workspace.store), StoredOrder())
-    column_count = None if resolved.job.options["provenance"] else len(resolved.inputs.source.schema)
-    order = EpochOrder(stored.seed, epoch.number, epoch.reshuffle, stored.seed)
-    if order.is_stored:
-        return Groups(FilledRegions(workspace.store), StoredOrder(), column_count=column_count)
-    groups = Groups(stored, order, epoch.mix, column_count)
-    needed = int(ORDERING * groups.byte_counts.max(initial=0))
-    if needed > resolved.job.memory_bytes:
-        raise MemoryLimitError(
-            f"{stored.path}: ordering a group of piles needs {format_size(round_up(needed))} of memory, and the limit is "
-            f"{format_size(resolved.job.memory_bytes)}; raise --memory, lower --mix, or scatter into more --piles"
-        )
-    return groups
+    passes.gather(bounds, byte_count)
+    return bounds, PassReport("gather", time.perf_counter() - started, bounds[-1], byte_count)
 
 
 def _commit(
@@ -342,125 +239,3 @@ def _commit(
     if quarantine is not None:
         quarantine.settle()
     return shards, PassReport("commit", time.perf_counter() - started, bounds[-1], 0)
-
-
-def find_run(job: Job, destination: Destination | None) -> tuple[SharedRun, Earlier] | None:
-    """Return the run whose tasks are in the work folder of a job that uses tasks, and its job; None if there is none."""
-    found = find_tasks(destination).read(RUN)
-    if found is None:
-        return None
-    return SharedRun.from_json(found["run"], job.storage), Earlier(found["job"], [], {})
-
-
-class TaskPasses:
-    """Has tasks done, and puts together what they leave.
-
-    Parameters
-    ----------
-    run
-        The run to begin or to continue.
-    cleanup
-        Closes the engine.
-    """
-
-    def __init__(
-        self,
-        run: SharedRun,
-        resolved: ResolvedJob,
-        workspace: Workspace,
-        progress: Progress,
-        cleanup: ExitStack,
-    ) -> None:
-        if workspace.work is None:
-            raise RuntimeError("tasks do not write to a stream")
-        self._resolved = resolved
-        self._workspace = workspace
-        self._work = workspace.work
-        self._tasks = find_tasks(resolved.output.destination)
-        self._progress = progress
-        self._cleanup = cleanup
-        self.spilled_bytes = 0
-        """Bytes of records in pile sets, after compression."""
-        self._tasks.make()
-        self._run = run
-        self._sets = open_sets(resolved.job, run.piles)
-        workspace.work.on_remove(self._sets.remove)
-        begin_run(self._run, resolved, workspace.seed)
-
-    @cached_property
-    def _engine(self) -> Engine:
-        job = self._resolved.job
-        engine = open_engine(job.options["engine"], job.options["ray_address"], job.workers)
-        self._cleanup.callback(engine.close)
-        return engine
-
-    def scatter(self) -> InputCounts:
-        """Have all pile sets written, and adopt them; return the counts of each input."""
-        tasks, plan = self._run.tasks, self._resolved.plan
-        self._progress.start("scatter", plan.record_count, plan.byte_count)
-        self._finish(range(len(tasks.counted)))
-        results = self._finish(tasks.scatter)
-        counts = InputCounts(len(self._resolved.inputs.files))
-        # The bad records first: a task that runs again since its pile set is lost sets aside the same ones.
-        quarantine, store = self._workspace.quarantine, self._workspace.store
-        if quarantine is not None:
-            self._use_each(results, lambda _, result: take_bad(quarantine, self._sets, result))
-        self._use_each(
-            results, lambda number, result: adopt_set(store, number - tasks.scatter.start, result, counts)
-        )
-        ordered = [results[number] for number in tasks.scatter]
-        merge_states(self._resolved.decoder, ordered)
-        self.spilled_bytes = sum(result["spilled_bytes"] for result in ordered)
-        return counts
-
-    def _use_each(
-        self, results: dict[int, dict[str, Any]], use: Callable[[int, dict[str, Any]], None]
-    ) -> None:
-        """Use what tasks have written, by their numbers and results; what is lost is written again."""
-        for number in list(results):
-            try:
-                use(number, results[number])
-            except PileError as error:
-                self._progress.warn(f"{error}; task {number} writes it again")
-                results |= self._repeat([number])
-                use(number, results[number])
-
-    def gather(self, bounds: list[int], byte_count: int) -> None:
-        """Have all shards written, and put them into the work folder."""
-        self._progress.start("gather", bounds[-1], byte_count)
-        results = self._finish(self._run.tasks.gather)
-        lost = self._work.adopt(self._check(results, bounds[-1]))
-        if lost:
-            again = [n for n, one in results.items() if any(entry["name"] in lost for entry in one["shards"])]
-            writer = next(n for n in again if any(entry["name"] == lost[0] for entry in results[n]["shards"]))
-            self._progress.warn(f"{lost[0]}: is missing or damaged; task {writer} writes it again")
-            results |= self._repeat(again)
-            lost = self._work.adopt(self._check(results, bounds[-1]))
-        if lost:
-            raise OutputError(f"{lost[0]}: is missing or damaged; to start anew, {self._tasks.removal}")
-
-    def _check(self, results: dict[int, dict[str, Any]], record_count: int) -> list[dict[str, Any]]:
-        """Return the entries of all shards, which hold all records."""
-        entries = [entry | {"folder": one["folder"]} for one in results.values() for entry in one["shards"]]
-        digests = [Digest(*entry["digest"]) for entry in entries]
-        check_written(Groups(FilledRegions(self._workspace.store), StoredOrder()), record_count, digests)
-        return entries
-
-    def _repeat(self, numbers: Iterable[int]) -> dict[int, dict[str, Any]]:
-        """Have tasks run again whose output is lost, and return their results."""
-        repeated = list(numbers)
-        for number in repeated:
-            self._tasks.remove(name_result(self._run.id, number))
-        return self._finish(repeated)
-
-    def _finish(self, numbers: Iterable[int]) -> dict[int, dict[str, Any]]:
-        """Have those tasks run that have no result, and return the results of all by number."""
-        address = self._run.find_address(self._tasks)
-        found = find_results(self._tasks, self._run.id, numbers)
-        missing = [Task(address, number) for number, result in found.items() if result is None]
-        if missing:
-            with closing(self._engine.run(run_task, missing, self._resolved.job.workers)) as results:
-                for result in results:
-                    found[result["task"]] = result
-                    self._progress.advance(result.get("records", 0), result.get("bytes", 0))
-        return found

@@ -1,16 +1,11 @@
-"""Destinations of shards: the work folder, with a journal entry for each synced shard, or a stream.
-
-Errors of the operating system while shards are written, as users are told of them.
-
-Tasks of the second pass: read the pile sets of all tasks, and write some shards each.
-"""
+"""Shards of the second pass: where they are cut, what writes them, those of an earlier run, and those of one task."""
 
 from __future__ import annotations
 
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recshuf.errors import DamagedSetError, OutputError, PileError, RecshufError, UsageError
 from recshuf.interfaces import SupportsStream
@@ -21,37 +16,35 @@ from recshuf.output.stage import FinishedShard
 from recshuf.piles.epochs import StoredOrder
 from recshuf.piles.groups import Groups
 from recshuf.piles.regions import FilledRegions
-from recshuf.records.digests import Digest, InputCounts
+from recshuf.records.digests import InputCounts
 from recshuf.run.gather import Gather, GatherTask
 from recshuf.run.header import describe_shard
 from recshuf.run.open_run import adopt_set, merge_states
 from recshuf.system.paths import write_error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
     from contextlib import ExitStack
     from pathlib import Path
+    from typing import BinaryIO
 
     from recshuf.interfaces import Sink, Target
     from recshuf.job.report import Progress
-    from recshuf.output.stage import ShardKeeper, TaskShards, Transaction
+    from recshuf.output.run_log import Entry
+    from recshuf.output.stage import ShardKeeper, ShardPlace
+    from recshuf.records.digests import Digest
     from recshuf.run.gather import Shards
     from recshuf.run.open_run import OpenRun, Workspace
     from recshuf.run.resolve import ResolvedJob
 
 
-class _ShardFiles:
+class _KeptShards:
     """Shards as local files, or as streams of a keeper, which takes them over once they are closed."""
 
     def __init__(
-        self,
-        resolved: ResolvedJob,
-        work: Transaction,
-        target: Target,
-        keeper: ShardKeeper,
-        shard_bytes: int,
+        self, resolved: ResolvedJob, place: ShardPlace, target: Target, keeper: ShardKeeper, shard_bytes: int
     ) -> None:
-        self._work = work
+        self._place = place
         self._shard_bytes = shard_bytes
         self._target = target
         self._keeper = keeper
@@ -59,21 +52,25 @@ class _ShardFiles:
         self._schema = resolved.find_table_schema()
 
     def open(self, shard: int) -> Sink:
-        path = self._work.path_of(shard, self._target.suffix)
-        return open_sink(self._keeper, self._target, path, self._shard_bytes, self._threads)
+        path = self._place.path_of(shard, self._target.suffix)
+        if isinstance(self._target, SupportsStream):
+            stream = self._keeper.open_stream(path, self._shard_bytes)
+            if stream is not None:
+                return self._target.open_stream(stream, self._threads)
+        return self._target.open(path, self._threads)
 
     def finish(self, shard: int, digest: Digest) -> None:
-        path = self._work.path_of(shard, self._target.suffix)
+        path = self._place.path_of(shard, self._target.suffix)
         self._keeper.add(FinishedShard(shard, path, digest, self._schema))
 
 
 class _StreamedShard:
     """The only shard, in a stream."""
 
-    def __init__(self, resolved: ResolvedJob, workspace: Workspace, target: Target) -> None:
-        if workspace.stream is None or not isinstance(target, SupportsStream):
+    def __init__(self, resolved: ResolvedJob, stream: BinaryIO | None, target: Target) -> None:
+        if stream is None or not isinstance(target, SupportsStream):
             raise UsageError(f"{resolved.output.format} cannot be written to a stream; give a file with -o")
-        self._stream, self._target = workspace.stream, target
+        self._stream, self._target = stream, target
         self._threads = resolved.plan.sink_threads
 
     def open(self, shard: int) -> Sink:  # noqa: ARG002 - there is one
@@ -83,35 +80,54 @@ class _StreamedShard:
         pass
 
 
-def open_sink(keeper: ShardKeeper, target: Target, path: Path, shard_bytes: int, threads: int) -> Sink:
-    """Return the sink of a shard of about this size: in a stream of the keeper, or else in a file."""
-    if isinstance(target, SupportsStream):
-        stream = keeper.open_stream(path, shard_bytes)
-        if stream is not None:
-            return target.open_stream(stream, threads)
-    return target.open(path, threads)
+class ShardWriter(NamedTuple):
+    """Writes shards in the order of some groups."""
 
+    resolved: ResolvedJob
+    target: Target
+    place: ShardPlace | None
+    """None if the only shard goes to the stream."""
+    note: Callable[[Entry], None]
+    """Called with the entry of each durable shard."""
+    stream: BinaryIO | None = None
 
-@contextmanager
-def open_shards(
-    resolved: ResolvedJob, workspace: Workspace, target: Target, shard_bytes: int
-) -> Iterator[Shards]:
-    """Give where shards of about this size go; at the end all are durable and noted, unless there is an error."""
-    work = workspace.work
-    if work is None:
-        yield _StreamedShard(resolved, workspace, target)
-        return
+    def write(
+        self,
+        groups: Groups,
+        bounds: list[int],
+        byte_count: int,
+        finished: Collection[int],
+        progress: Progress,
+    ) -> dict[int, Digest]:
+        """Write all shards that are not finished, and return their digests; all are durable and noted then.
 
-    def note(shard: FinishedShard) -> None:
-        work.journal.note(describe_shard(shard))
+        Parameters
+        ----------
+        bounds
+            First record of each shard, and the end of the last.
+        byte_count
+            Bytes of all records, about.
+        """
+        largest = max((stop - start for start, stop in pairwise(bounds)), default=0)
+        task = GatherTask(self.resolved.plan, bounds, finished)
+        with self._open(byte_count * largest // max(1, bounds[-1])) as shards:
+            return Gather(task, groups, shards, self.resolved.decoder, progress).run()
 
-    keeper = work.open_keeper(note, drop_page_cache=resolved.inputs.drop_page_cache)
-    try:
-        yield _ShardFiles(resolved, work, target, keeper, shard_bytes)
-        keeper.finish()
-    finally:
-        # Only when no thread writes entries is it known whether finished parts are left for a later run.
-        keeper.close()
+    @contextmanager
+    def _open(self, shard_bytes: int) -> Iterator[Shards]:
+        if self.place is None:
+            yield _StreamedShard(self.resolved, self.stream, self.target)
+            return
+        keeper = self.place.open_keeper(
+            lambda shard: self.note(describe_shard(shard)),
+            drop_page_cache=self.resolved.inputs.drop_page_cache,
+        )
+        try:
+            yield _KeptShards(self.resolved, self.place, self.target, keeper, shard_bytes)
+            keeper.finish()
+        finally:
+            # Only when no thread writes entries is it known whether finished parts are left for a later run.
+            keeper.close()
 
 
 def take_over_shards(
@@ -132,12 +148,6 @@ def take_over_shards(
         progress.warn(f"{name}: has changed since it was written; it is written again")
     work.keep_only({names[shard] for shard in finished})
     return finished
-
-
-def find_largest(bounds: Sequence[int], byte_count: int) -> int:
-    """Return the approximate bytes of the largest of some shards, which have `byte_count` bytes together."""
-    largest = max((stop - start for start, stop in pairwise(bounds)), default=0)
-    return byte_count * largest // max(1, bounds[-1])
 
 
 def cut_shards(resolved: ResolvedJob, counts: InputCounts) -> tuple[list[int], int]:
@@ -191,13 +201,12 @@ def gather_shards(opened: OpenRun, number: int, cleanup: ExitStack) -> dict[str,
                 ) from error
         bounds, byte_count = cut_shards(resolved, counts)
         own = opened.run.tasks.choose_shards(number, len(bounds) - 1)
-        task = GatherTask(resolved.plan, bounds, {*range(len(bounds) - 1)} - {*own})
-        shards = _OpenShards(written, resolved, find_largest(bounds, byte_count))
-        with closing(shards):
-            with _forget_damaged(opened, results):
-                groups = Groups(FilledRegions(store), StoredOrder())
-                Gather(task, groups, shards, resolved.decoder, SilentProgress()).run()
-            entries = shards.finish_all()
+        others = {*range(len(bounds) - 1)} - {*own}
+        entries: list[Entry] = []
+        writer = ShardWriter(resolved, resolved.open_target(), written, entries.append)
+        groups = Groups(FilledRegions(store), StoredOrder())
+        with _forget_damaged(opened, results):
+            writer.write(groups, bounds, byte_count, others, SilentProgress())
     written.finish()
     return {
         "folder": written.folder.name,
@@ -221,36 +230,3 @@ def _forget_damaged(opened: OpenRun, results: Sequence[dict[str, Any]]) -> Itera
         opened.tasks.remove(name_result(opened.run.id, number))
         remedy = f"give --resume, or run recshuf task {number} again"
         raise DamagedSetError(error.name, error.problem, remedy) from error
-
-
-class _OpenShards:
-    """The shards of a task, each described once it is durable."""
-
-    def __init__(self, written: TaskShards, resolved: ResolvedJob, shard_bytes: int) -> None:
-        self._written = written
-        self._target = resolved.open_target()
-        self._shard_bytes = shard_bytes
-        self._threads = resolved.plan.sink_threads
-        self._schema = resolved.find_table_schema()
-        self._entries: list[dict[str, Any]] = []
-        self._keeper = written.open_keeper(self._describe, drop_page_cache=resolved.inputs.drop_page_cache)
-
-    def _describe(self, shard: FinishedShard) -> None:
-        self._entries.append(describe_shard(shard))
-
-    def _path_of(self, shard: int) -> Path:
-        return self._written.path_of(shard, self._target.suffix)
-
-    def open(self, shard: int) -> Sink:
-        return open_sink(self._keeper, self._target, self._path_of(shard), self._shard_bytes, self._threads)
-
-    def finish(self, shard: int, digest: Digest) -> None:
-        self._keeper.add(FinishedShard(shard, self._path_of(shard), digest, self._schema))
-
-    def finish_all(self) -> list[dict[str, Any]]:
-        """Return the entries of all shards, which are then durable."""
-        self._keeper.finish()
-        return self._entries
-
-    def close(self) -> None:
-        self._keeper.close()

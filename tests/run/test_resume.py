@@ -283,7 +283,7 @@ def test_another_epoch_is_named(tmp_path: Path, inputs: list[Path]):
         kill_after(patch, 2)
         with pytest.raises(Killed):
             recshuf.gather(store, output, **given)
-    for name, other in (("epoch", 0), ("epoch", 2), ("mix", 1), ("reshuffle", "piles")):
+    for name, other in (("epoch", 0), ("epoch", 2), ("mix", 1), ("reshuffle", "rotate")):
         with pytest.raises(UsageError, match=f"the (epoch|{name}) was .* in the unfinished run and is"):
             recshuf.gather(store, output, resume=True, **given | {name: other})
     recshuf.gather(store, output, resume=True, **given)

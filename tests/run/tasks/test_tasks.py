@@ -16,7 +16,7 @@ import recshuf
 from recshuf.errors import InputError, OutputError, UsageError
 from recshuf.output.local.stage import WorkFolder
 from recshuf.piles.pile_set import GrowingPileSet
-from recshuf.run import driver as task_passes
+from recshuf.run import task_passes
 from recshuf.run.passes import run_task
 from tests.support.effort import TRIES_ALL
 from tests.support.formats.conversion_data import PAIRS, WRITERS, choose_columns, choose_schema

@@ -75,7 +75,6 @@ class _EncodingSink(Sink):
 
     @property
     def record_count(self) -> int:
-        """See `Sink`."""
         return self._sink.record_count
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -96,7 +95,6 @@ class Hdf5Format(Format):
 
     @cached_property
     def names(self) -> FormatNames:
-        """See `Format`."""
         from recshuf.formats.hdf5.filters import list_compressions
 
         return FormatNames("hdf5", (".h5", ".hdf5", ".hdf", ".he5"), list_compressions())
@@ -131,7 +129,6 @@ class Hdf5Format(Format):
 
     @property
     def layout_types(self) -> tuple[type, ...]:  # type: ignore[override] # imports the library
-        """See `Format`."""
         from recshuf.formats.hdf5.template import Layout
 
         return (Layout,)

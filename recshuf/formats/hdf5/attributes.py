@@ -158,11 +158,6 @@ def copy_attributes(
         Name of the source's file for messages.
     lenient
         Leave out attributes that hold references instead of refusing them.
-
-    Raises
-    ------
-    InputError
-        When an attribute cannot be copied.
     """
     for key in source.attrs:
         place = f"attribute {key!r} of {source.name!r}"

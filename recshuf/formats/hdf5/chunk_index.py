@@ -75,15 +75,7 @@ class RowGuard:
         self._load = lru_cache(_KEPT_NODES)(load)
 
     def check(self, start: int, stop: int) -> None:
-        """Check the chunks of rows ``start:stop``.
-
-        Raises
-        ------
-        InputError
-            When one of them is impossible.
-        ValueError
-            When a node is damaged.
-        """
+        """Check the chunks of rows ``start:stop``."""
         nodes = [self._root] if start < stop else []
         while nodes:
             below: set[tuple[int, int]] = set()

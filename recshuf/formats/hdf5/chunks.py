@@ -76,13 +76,7 @@ class ChunkReader:
         self._item_bytes = pipeline.item_bytes
 
     def read(self, start: int, stop: int) -> NDArray[np.uint8]:
-        """Return the bytes of rows ``start:stop``.
-
-        Raises
-        ------
-        ValueError
-            When a chunk does not inflate to its size.
-        """
+        """Return the bytes of rows ``start:stop``."""
         rows = np.empty((stop - start, *self._shape[1:], self._item_bytes), np.uint8)
         for offset in self._list_offsets(start, stop):
             low = (max(offset[0], start), *offset[1:])
@@ -175,15 +169,7 @@ class ValueGuard:
         self._offset: int | None = dataset.get_offset() if usual and not chunked else None
 
     def check(self, start: int, stop: int, limit: SizeLimit) -> None:
-        """Check rows ``start:stop``.
-
-        Raises
-        ------
-        InputError
-            When a value does not fit.
-        ValueError
-            When the heap that holds one is damaged.
-        """
+        """Check rows ``start:stop``."""
         for low in range(start, stop, _STEP_ROWS):
             raw = self._read(low, min(low + _STEP_ROWS, stop))
             if raw is not None:

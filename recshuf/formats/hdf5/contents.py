@@ -45,13 +45,7 @@ class Contents:
 
 
 def walk_file(file: h5py.File, name: str) -> Contents:
-    """Return the contents of a file; `name` is its name for messages.
-
-    Raises
-    ------
-    InputError
-        When an object has a name that is not UTF-8, or lies too deep.
-    """
+    """Return the contents of a file; `name` is its name for messages."""
     contents = Contents()
     contents.addresses[address_of(file)] = ""
     pending = [("", path) for path in reversed(list(file))]
@@ -125,13 +119,7 @@ def find_address(found: h5d.DatasetID | h5g.GroupID | h5t.TypeID) -> int:
 
 
 def resolve_path(file: h5py.File, path: str, name: str) -> str | None:
-    """Return the path of an object without links, or None if there is no object.
-
-    Raises
-    ------
-    InputError
-        When the path leads through an external link.
-    """
+    """Return the path of an object without links, or None if there is no object."""
     done: list[str] = []
     todo = _split_path(path)
     hops = 0

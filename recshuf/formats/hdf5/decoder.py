@@ -98,11 +98,6 @@ class TableDecoder(Decoder):
     ----------
     columns
         The datasets, in the order of the native fields.
-
-    Raises
-    ------
-    ConversionError
-        When the type of a dataset has no table form.
     """
 
     def __init__(self, columns: Sequence[Column], names: Sequence[str]) -> None:

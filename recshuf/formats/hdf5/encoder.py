@@ -60,13 +60,7 @@ class LeafEncoder(ABC):
 
     @abstractmethod
     def encode(self, array: pa.Array) -> pa.Array:
-        """Return the native rows of an array, which may be a slice.
-
-        Raises
-        ------
-        ConversionError
-            When a value is null or cannot be represented.
-        """
+        """Return the native rows of an array, which may be a slice."""
 
 
 class _FixedEncoder(LeafEncoder):
@@ -144,13 +138,7 @@ class _ListEncoder(LeafEncoder):
 
 
 def find_encoders(fields: pa.Schema | pa.StructType, path: tuple[str, ...] = ()) -> list[LeafEncoder]:
-    """Return the encoders of the datasets of fields, depth first.
-
-    Raises
-    ------
-    ConversionError
-        When HDF5 cannot hold a field.
-    """
+    """Return the encoders of the datasets of fields, depth first."""
     encoders: list[LeafEncoder] = []
     counts = Counter(field.name for field in fields)
     for field in fields:
@@ -211,13 +199,7 @@ def _plain_array(array: pa.Array) -> pa.Array:
 
 
 def flatten_structs(arrays: list[pa.Array], names: list[str], prefix: str = "") -> Iterator[pa.Array]:
-    """Yield the array of each dataset, in the order of `find_encoders`.
-
-    Raises
-    ------
-    ConversionError
-        When a struct is null.
-    """
+    """Yield the array of each dataset, in the order of `find_encoders`."""
     for array, name in zip(arrays, names, strict=True):
         plain = _plain_array(array)
         if pa.types.is_struct(plain.type):
@@ -251,13 +233,7 @@ _DEFAULT_COMPRESSION = "gzip"
 
 
 class TableEncoder:
-    """Turns batches of a schema into native batches.
-
-    Raises
-    ------
-    ConversionError
-        When there are no fields, or HDF5 cannot hold one.
-    """
+    """Turns batches of a schema into native batches."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self.leaves = find_encoders(schema)
@@ -267,13 +243,7 @@ class TableEncoder:
         self._names = schema.names
 
     def encode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the same records as a native batch.
-
-        Raises
-        ------
-        ConversionError
-            When a value is null or cannot be represented.
-        """
+        """Return the same records as a native batch."""
         arrays = flatten_structs(batch.columns, self._names)
         rows = [leaf.encode(array) for leaf, array in zip(self.leaves, arrays, strict=True)]
         return pa.RecordBatch.from_arrays(rows, names=["/".join(leaf.path) for leaf in self.leaves])

@@ -214,13 +214,7 @@ class _EmptyList(Form):
 
 
 def find_form(tid: h5t.TypeID, field: str, shape: Sequence[int] = ()) -> Form:
-    """Return the table form of arrays of shape `shape` of an HDF5 type, axes from the outermost on.
-
-    Raises
-    ------
-    ConversionError
-        When there is none; the message names `field`.
-    """
+    """Return the table form of arrays of shape `shape` of an HDF5 type, axes from the outermost on."""
     form = _find_plain_form(tid, field)
     for length in reversed(shape):
         form = _FixedList(form, length) if length else _EmptyList(form)

@@ -67,11 +67,6 @@ def check_small_file(file: Handle, file_bytes: int) -> None:
     """Check all heaps of a small file.
 
     This is the only way to check heaps of attributes: HDF5 does not expose their references.
-
-    Raises
-    ------
-    ValueError
-        When one is damaged.
     """
     if file_bytes > SMALL_FILE_BYTES:
         return
@@ -94,11 +89,6 @@ def check_heaps(file: Handle, values: HeapValues, file_bytes: int, most_bytes: i
         The values, in order.
     most_bytes
         Largest heap that fits the memory limit.
-
-    Raises
-    ------
-    ValueError
-        When a heap is missing, is damaged, or does not fit.
     """
     if len(values.places) == 0:
         return

@@ -159,14 +159,7 @@ class Inventory:
 def find_records(
     file: h5py.File, name: str, contents: Contents, datasets: tuple[str, ...] | None
 ) -> dict[str, str]:
-    """Return the path of each dataset of the record by name: the chosen ones, or all with a first axis.
-
-    Raises
-    ------
-    InputError
-        When a chosen dataset does not exist, or nothing is chosen and there is none, or an object of the file
-        can be neither shuffled nor copied.
-    """
+    """Return the path of each dataset of the record by name: the chosen ones, or all with a first axis."""
     if datasets is not None:
         return {path.strip("/"): _find_chosen(file, name, contents, path) for path in datasets}
     refuse_leftovers(contents, name)
@@ -184,13 +177,7 @@ def _find_chosen(file: h5py.File, name: str, contents: Contents, path: str) -> s
 
 
 def choose_datasets(given: InputFile, datasets: tuple[str, ...] | None, field: str) -> tuple[str, ...]:
-    """Return the datasets, of the record or with a first axis, that hold a field or are part of it.
-
-    Raises
-    ------
-    UsageError
-        When there are none.
-    """
+    """Return the datasets, of the record or with a first axis, that hold a field or are part of it."""
     if datasets is None:
         with reading(given.name), opened(given) as file:
             datasets = tuple(walk_file(file, given.name).arrays)
@@ -207,13 +194,7 @@ def choose_datasets(given: InputFile, datasets: tuple[str, ...] | None, field: s
 
 
 def take_inventory(given: InputFile, datasets: tuple[str, ...] | None) -> Inventory:
-    """Return the inventory of one input.
-
-    Raises
-    ------
-    InputError
-        When it cannot be read, or a dataset cannot be shuffled, or the datasets differ in length.
-    """
+    """Return the inventory of one input."""
     with reading(given.name), opened(given) as file:
         return read_inventory(
             file, given, find_records(file, given.name, walk_file(file, given.name), datasets)

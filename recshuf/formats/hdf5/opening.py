@@ -10,12 +10,12 @@ import re
 import stat
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from threading import RLock
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 import h5py
 import pyarrow as pa
 from h5py import h5f
+from h5py._objects import phil
 
 from recshuf.errors import InputError, RecshufError, UnavailableInputError
 from recshuf.formats.hdf5.types import IndexRoot, find_chunk, parse_node
@@ -48,8 +48,6 @@ def list_places(size: int) -> Iterator[int]:
         place = 2 * place or _FIRST_BLOCK
 
 
-# HDF5 shares one descriptor between all openers of a file; the last one closes it.
-_OPENING = RLock()
 # Exceptions of h5py for damaged or hostile files; the type depends on the place of the damage.
 _FAILURES = (
     OSError,
@@ -180,18 +178,13 @@ def open_file(given: InputFile, stream: type[ObjectStream] = ObjectStream) -> h5
     ----------
     stream
         How an object is read.
-
-    Raises
-    ------
-    InputError
-        When it is a stream, missing, unreadable, damaged, or not an HDF5 file.
     """
     if given.is_stream:
         raise InputError(given.name, "HDF5 cannot be read from a stream", remedy="save it to a file first")
     if given.path is None:
         return _open_object(given, stream)
     _check_regular(given.name, given.path)
-    with reading(given.name), _OPENING:
+    with reading(given.name), phil:
         return h5py.File(given.path, "r", driver="sec2", locking="best-effort")
 
 
@@ -205,7 +198,9 @@ def _open_object(given: InputFile, stream: type[ObjectStream]) -> ObjectHdf5:
 
 def close_file(file: h5py.File) -> None:
     """Close an input and all that is open in it."""
-    with _OPENING:
+    # HDF5 shares one descriptor between all openers of a file; the last one closes it. No lock of its own beside that of h5py,
+    # since a collection of garbage may call this with that one held.
+    with phil:
         if file and not isinstance(file, ObjectHdf5) and h5f.get_obj_count(file.id, h5f.OBJ_FILE) == 1:
             _give_up_descriptor(file.id.get_vfd_handle())
         file.close()

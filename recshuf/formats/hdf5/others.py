@@ -45,13 +45,7 @@ _SPARSE = ("csr_matrix", "csc_matrix")
 
 
 def choose_others(given: InputFile, options: ReadOptions) -> ReadOptions:
-    """Return options that name the datasets of the record, by the first input, and the others.
-
-    Raises
-    ------
-    InputError
-        When another dataset may depend on the order of the records.
-    """
+    """Return options that name the datasets of the record, by the first input, and the others."""
     with reading(given.name), opened(given) as file:
         contents = walk_file(file, given.name)
         refuse_external_links(contents, given.name)
@@ -90,13 +84,7 @@ def drop_indexes(contents: Contents, records: Iterable[str], name: str) -> dict[
 
 
 def hash_others(given: InputFile, options: ReadOptions) -> dict[str, str]:
-    """Return the hash of each other dataset of an input by its path.
-
-    Raises
-    ------
-    InputError
-        When they are not those that the options name, are damaged, or do not fit the memory limit.
-    """
+    """Return the hash of each other dataset of an input by its path."""
     most_bytes = _NO_LIMIT if options.memory_bytes is None else options.memory_bytes // _SHARE
     with reading(given.name), opened(given) as file:
         contents = walk_file(file, given.name)

@@ -60,13 +60,7 @@ def compress(plain: Bytes) -> Bytes | None:
 
 
 def decompress(stored: Bytes, size: int) -> Bytes | None:
-    """Return the contents of an LZF stream; None if it is damaged.
-
-    Raises
-    ------
-    ValueError
-        When it holds more than `size` bytes.
-    """
+    """Return the contents of an LZF stream; None if it is damaged."""
     if not stored:
         return b""
     plain = _call("lzf_decompress", stored, size)
@@ -157,11 +151,6 @@ class Pipeline:
         ----------
         mask
             Bit i says that filter i was not applied.
-
-        Raises
-        ------
-        ValueError
-            When the chunk does not have its size.
         """
         codes = [code for index, code in enumerate(self.codes) if not mask >> index & 1]
         plain = self._undo(stored, codes)

@@ -71,26 +71,14 @@ class RowReader:
         return RowGuard(content_of(self._file), storage.index_root, checker)
 
     def check_values(self, start: int, stop: int, limit: SizeLimit) -> None:
-        """Check the variable-length values of rows ``start:stop`` without reading them.
-
-        Raises
-        ------
-        InputError
-            When one is longer than the limit, or its heap is damaged.
-        """
+        """Check the variable-length values of rows ``start:stop`` without reading them."""
         for column, guard in zip(self.columns, self._guards, strict=True):
             if guard is not None:
                 with reading(self.name, f"rows {start} to {stop} of dataset {column.name!r}"):
                     guard.check(start, stop, limit)
 
     def read(self, start: int, stop: int) -> pa.RecordBatch:
-        """Return rows ``start:stop`` as a batch that owns its memory.
-
-        Raises
-        ------
-        InputError
-            When they cannot be read, naming dataset and rows.
-        """
+        """Return rows ``start:stop`` as a batch that owns its memory."""
         if not self._is_begun:
             self._is_begun = True
             with reading(self.name):

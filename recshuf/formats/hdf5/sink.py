@@ -207,11 +207,6 @@ class Hdf5Sink(Sink):
     ----------
     path
         The file, which must not exist.
-
-    Raises
-    ------
-    OSError
-        When the file exists or cannot be written.
     """
 
     def __init__(self, path: Path, image: bytes, plan: ShardPlan, threads: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -51,16 +52,13 @@ class Hdf5Source(Source):
     ----------
     options
         `datasets` are those of the record, or None for all with a first axis; `field` selects some of them.
-
-    Raises
-    ------
-    InputError
-        When an input cannot be read, or does not fit the first.
-    UsageError
-        When no dataset belongs to the field.
     """
 
     def __init__(self, given: Sequence[InputFile], options: ReadOptions) -> None:
+        if any(each.opener is not None for each in given):
+            # HDF5 waits for bytes of objects with the lock of h5py held. A thread that is to fetch them, and happens to collect
+            # garbage there, waits for that lock to free objects of h5py, as those of an earlier error: neither goes on.
+            gc.collect()
         if options.field is not None:
             datasets = choose_datasets(given[0], options.datasets, options.field)
             options = replace(options, datasets=datasets, keeps_others=False)
@@ -91,7 +89,6 @@ class Hdf5Source(Source):
             yield RowFragment(reader, start, stop, block_bytes, limit)
 
     def skips_fragments(self, input_index: int) -> bool:  # noqa: ARG002 # all inputs are alike
-        """See `Source`."""
         return True
 
     def reading_bytes(self, block_bytes: int) -> int:

@@ -88,13 +88,7 @@ class ImageCopier:
     _notes: dict[str, str] = field(default_factory=dict)
 
     def copy(self) -> Layout:
-        """Return the image, with its datasets of the record.
-
-        Raises
-        ------
-        InputError
-            When an object cannot be copied.
-        """
+        """Return the image, with its datasets of the record."""
         ways = self._find_ways()
         with new_image(track_order=_tracks_order(self.source["/"])) as (target, result):
             self._commit_types(target)

@@ -140,13 +140,7 @@ def _find_element_obstacle(element: h5t.TypeID) -> str | None:
 
 
 def kind_of(tid: h5t.TypeID) -> Kind:
-    """Return the native form of elements of a type.
-
-    Raises
-    ------
-    ValueError
-        When the type is damaged.
-    """
+    """Return the native form of elements of a type."""
     if _is_variable_string(tid):
         return Kind.STRING
     return Kind.ARRAY if _is_array(tid) else Kind.FIXED

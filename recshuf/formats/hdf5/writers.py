@@ -48,11 +48,6 @@ class ShardFile:
     ----------
     path
         The file, which must not exist.
-
-    Raises
-    ------
-    OSError
-        When the file exists, cannot be created, or cannot hold the image.
     """
 
     def __init__(self, path: Path, image: bytes) -> None:

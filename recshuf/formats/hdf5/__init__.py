@@ -10,10 +10,8 @@ chunks, so that they can grow; chunks with more than 64 MiB of rows get fewer ro
 known to be lossless, which could change values again, and those that this installation can only undo. The first axis is
 unlimited.
 
-In table form a group is a struct and an n-d row nested fixed-size lists; see `tables.forms` for the types. In
-the other direction, an attribute `arrow_type` records types that HDF5 lacks: times, dates, and binary values.
-
-HDF5 shards of a run.
+In table form a group is a struct and an n-d row nested fixed-size lists; see `forms` for the types. In the other
+direction, an attribute `arrow_type` records types that HDF5 lacks: times, dates, and binary values.
 """
 
 from __future__ import annotations
@@ -38,12 +36,10 @@ if TYPE_CHECKING:
 
 
 class Hdf5Target(Target):
-    """Shards that begin with one image.
+    """Shards that begin with the image of a layout.
 
     Parameters
     ----------
-    layout
-        The image, and its datasets of the record.
     encoder
         Turns table form into native batches; None if the sinks get native batches.
     """
@@ -61,33 +57,7 @@ class Hdf5Target(Target):
         return self._plan.memory_bytes(threads) + len(self._layout.image)
 
     def open(self, path: Path, threads: int) -> Sink:
-        """Create the file from the image and return its sink."""
-        sink = Hdf5Sink(path, self._layout.image, self._plan, threads)
-        return sink if self._encoder is None else _EncodingSink(sink, self._encoder)
-
-
-class _EncodingSink(Sink):
-    """A sink for table form in front of one for native batches."""
-
-    def __init__(self, sink: Hdf5Sink, encoder: TableEncoder) -> None:
-        self._sink = sink
-        self._encoder = encoder
-
-    @property
-    def record_count(self) -> int:
-        return self._sink.record_count
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Append the records of a batch of the target's schema."""
-        self._sink.write(self._encoder.encode(batch))
-
-    def close(self) -> None:
-        """Complete the file."""
-        self._sink.close()
-
-    def abort(self) -> None:
-        """Close the file as it is."""
-        self._sink.abort()
+        return Hdf5Sink(path, self._layout.image, self._plan, threads, self._encoder)
 
 
 class Hdf5Format(Format):
@@ -134,7 +104,7 @@ class Hdf5Format(Format):
         return (Layout,)
 
     def restore_decoder(self, stored: StoredInputs) -> Decoder:
-        """See `Format`: the image has the datasets of the record."""
+        """Return the decoder of the image, which has the datasets of the record."""
         from recshuf.formats.hdf5.decoder import TableDecoder
         from recshuf.formats.hdf5.inventory import read_columns
         from recshuf.formats.hdf5.template import Layout, open_image

@@ -1,7 +1,4 @@
-"""Attributes and dimension scales, copied from one open HDF5 file to another.
-
-All values of attributes and datasets, copied or hashed in pieces.
-"""
+"""Attributes, dimension scales and values, copied from one open HDF5 file to another; values also hashed, in pieces."""
 
 from __future__ import annotations
 
@@ -28,6 +25,11 @@ if TYPE_CHECKING:
 _PIECE_BYTES = 8 << 20
 _VARIABLE_ROWS = 4096
 """Rows of a piece with variable-length values."""
+_MOST_ATTRIBUTE_BYTES = 1 << 16  # with its name, type and shape
+_SCALES = b"DIMENSION_LIST"
+_CLASS = b"CLASS"
+_SCALE_MARK = b"DIMENSION_SCALE"
+_SCALE_BOOKKEEPING = ("DIMENSION_LIST", "REFERENCE_LIST")
 
 
 def copy_values(
@@ -113,8 +115,8 @@ def _cut_dataset(
         yield select_rows(dataset, start, shape[0], tuple(row_shape)), shape
 
 
-def _count_values(one: h5a.AttrID | h5d.DatasetID) -> int:
-    space = one.get_space()
+def _count_values(source: h5a.AttrID | h5d.DatasetID) -> int:
+    space = source.get_space()
     return 0 if space.get_simple_extent_type() == h5s.NULL else space.get_simple_extent_npoints()
 
 
@@ -126,20 +128,10 @@ def _make_buffer(shape: tuple[int, ...], tid: h5t.TypeID) -> tuple[_Array, h5t.T
     return np.zeros(prod(shape) * tid.get_size(), np.uint8), tid
 
 
-_MOST_ATTRIBUTE_BYTES = 1 << 16  # with its name, type and shape
-_SCALES = b"DIMENSION_LIST"
-_CLASS = b"CLASS"
-_SCALE_MARK = b"DIMENSION_SCALE"
-_SCALE_BOOKKEEPING = ("DIMENSION_LIST", "REFERENCE_LIST")
-
-
 def find_type(source: h5a.AttrID | h5d.DatasetID, types: Mapping[int, h5t.TypeID]) -> h5t.TypeID:
     """Return the type of the copy of an attribute or a dataset: the same named type, or a copy of its own.
 
-    Parameters
-    ----------
-    types
-        Copy of each named type, by its address in the source's file.
+    `types` are the copies of named types, by their address in the source's file.
     """
     tid = source.get_type()
     return (types.get(find_address(tid)) if tid.committed() else None) or tid.copy()
@@ -154,8 +146,6 @@ def copy_attributes(
     ----------
     types
         As of `find_type`.
-    name
-        Name of the source's file for messages.
     lenient
         Leave out attributes that hold references instead of refusing them.
     """
@@ -165,12 +155,12 @@ def copy_attributes(
             attribute = h5a.open(source.id, _encode_name(key))
             tid = find_type(attribute, types)
             if not tid.detect_class(h5t.REFERENCE):
-                made = _make_attribute(attribute, tid, target, _encode_name(key))
-                if made is None:
+                copy = _make_attribute(attribute, tid, target, _encode_name(key))
+                if copy is None:
                     problem = "is larger than an attribute that recshuf can write, 64 KB"
                     remedy = "delete it, or make it a dataset and give --keep-others"
                     raise InputError(name, problem, place=place, remedy=remedy)
-                copy_values(attribute, made, tid)
+                copy_values(attribute, copy, tid)
             elif key not in _SCALE_BOOKKEEPING and not lenient:
                 problem = "holds references, which mean nothing in another file"
                 remedy = "delete it, or name the datasets of the record with --datasets, without --keep-others, which leaves it out"
@@ -195,18 +185,14 @@ def _make_attribute(
 
 
 def attach_scales(source: h5py.Dataset, target: h5py.Dataset, copies: Mapping[int, h5py.Dataset]) -> None:
-    """Attach the copied dimension scales of a dataset to its copy, if there are any.
+    """Attach the copied dimension scales of a dataset to its copy.
 
-    Parameters
-    ----------
-    copies
-        Copy of each dataset, by its address in the source's file.
+    `copies` are those of all datasets, by their address in the source's file.
     """
     if not h5a.exists(source.id, _SCALES):
         return
-    kind_of(
-        h5a.open(source.id, _SCALES).get_type()
-    )  # the following calls read this attribute without checking its type
+    # The following calls read this attribute without checking its type.
+    kind_of(h5a.open(source.id, _SCALES).get_type())
     for axis in range(len(source.shape)):
         scales: list[h5d.DatasetID] = []
         if h5ds.get_num_scales(source.id, axis) > 0:

@@ -3,26 +3,31 @@
 HDF5 trusts the index: for a chunk too short for its checksum or rows, it reads beyond its buffers.
 
 HDF5 spreads the nodes of an index over the file, between the chunks. In an object, reading all of them first would take a
-request for each. There, `RowGuard` reads those of some rows when these are read, and they come with the chunks.
+request for each. There, `RowGuard` reads those of some rows when these are read, and they come with the chunks. It knows
+B-trees of version 1, as files have them by default, from "Version 1 B-trees" in the HDF5 File Format Specification::
+
+    TREE 1 level count | left right sibling | key child key child ... key
+    4    1 1     2     | 8    8             | key: stored size 4, filter mask 4, place in each axis 8, and 8 more
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from math import prod
 from typing import TYPE_CHECKING
 
+import numpy as np
 from h5py import h5d, h5z
 
 from recshuf.errors import InputError
 from recshuf.formats.hdf5.filters import CHECKSUM_BYTES
-from recshuf.formats.hdf5.types import find_chunk, parse_node
+from recshuf.formats.hdf5.types import find_chunk
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
-    from recshuf.formats.hdf5.types import IndexRoot, Node
+    from recshuf.formats.hdf5.types import IndexRoot
     from recshuf.interfaces import Handle
 
 
@@ -33,32 +38,56 @@ _MOST_EXTRA_BYTES = 64 << 10
 _LEAST_ORDERED = 4
 _KEPT_NODES = 16
 """Nodes below the root that a `RowGuard` keeps, of some kilobytes each."""
+_SIGNATURE = b"TREE\x01"  # of nodes for chunks
+_HEADER_BYTES = 24
+_ENTRIES = 64  # HDF5's default; a node has room for so many children between keys
+_ADDRESS_BYTES = 8
+_NO_SIBLINGS = b"\xff" * 2 * _ADDRESS_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node."""
+
+    level: int
+    """0 in a leaf, whose children are chunks."""
+    is_root: bool
+    entries: NDArray[np.void]
+    """One for each child, with fields `size`, `mask`, `offset` and `child`, and one for the key behind the last."""
+
+    @property
+    def axes(self) -> int:
+        """Axes of the dataset, and one for the bytes of an element."""
+        return int(self.entries.dtype["offset"].shape[0])
+
+    @property
+    def children(self) -> list[int]:
+        """Places of its children in the file."""
+        places: list[int] = self.entries["child"][:-1].tolist()
+        return places
+
+
+def parse_node(content: memoryview) -> Node | None:
+    """Return a node; None if the bytes are none. Other damage is not noticed."""
+    if content[: len(_SIGNATURE)] != _SIGNATURE:
+        return None
+    key_bytes, rest = divmod(len(content) - _HEADER_BYTES - _ENTRIES * _ADDRESS_BYTES, _ENTRIES + 1)
+    axes, odd = divmod(key_bytes - 8, 8)
+    if rest or odd or axes < 1:
+        return None
+    kind = [("size", "<u4"), ("mask", "<u4"), ("offset", "<u8", (axes,)), ("child", "<u8")]
+    used = min(_ENTRIES, int.from_bytes(content[6:8], "little"))
+    padded = b"".join((content, bytes(_ADDRESS_BYTES)))
+    entries = np.frombuffer(padded, kind, used + 1, _HEADER_BYTES)
+    return Node(content[5], content[8:_HEADER_BYTES] == _NO_SIBLINGS, entries)
 
 
 def check_chunks(dataset: h5d.DatasetID, item_bytes: int, path: str, name: str, file_bytes: int) -> None:
-    """Raise `InputError` if the index of a dataset lists an impossible chunk.
-
-    Parameters
-    ----------
-    item_bytes
-        Size of an element in the file.
-    """
+    """Raise `InputError` if the index of a dataset lists an impossible chunk; an element has `item_bytes` in the file."""
     # The oldest HDF5 libraries cannot list chunks.
     if find_chunk(dataset) is None or not hasattr(dataset, "chunk_iter"):
         return
-    found: list[InputError] = []
-    checker = ChunkChecker(dataset, item_bytes, path, name, file_bytes)
-
-    def visit(info: h5d.StoreInfo) -> bool | None:
-        error = checker.find_error(info)
-        if error is None:
-            return None
-        found.append(error)
-        return True
-
-    dataset.chunk_iter(visit)
-    if found:
-        raise found[0]
+    dataset.chunk_iter(ChunkChecker(dataset, item_bytes, path, name, file_bytes).check)
 
 
 class RowGuard:
@@ -85,7 +114,7 @@ class RowGuard:
                     below.update((place, node.level - 1) for place in entries["child"].tolist())
                 else:
                     self._check_entries(entries)
-            nodes = [self._load(*one) for one in sorted(below)]
+            nodes = [self._load(*place) for place in sorted(below)]
 
     def seems_ordered(self) -> bool:
         """Tell whether the chunks seem to lie in the file in the order of their rows.
@@ -107,9 +136,7 @@ class RowGuard:
 
     def _check_entries(self, entries: NDArray[np.void]) -> None:
         for size, mask, offset, place in entries.tolist():
-            error = self._checker.find_error(h5d.StoreInfo(tuple(offset[:-1].tolist()), mask, place, size))
-            if error is not None:
-                raise error
+            self._checker.check(h5d.StoreInfo(tuple(offset[:-1].tolist()), mask, place, size))
 
 
 def _load_node(content: Handle, size: int, place: int, level: int | None = None) -> Node:
@@ -121,13 +148,7 @@ def _load_node(content: Handle, size: int, place: int, level: int | None = None)
 
 
 class ChunkChecker:
-    """Finds what is impossible about chunks that the index of a dataset lists.
-
-    Parameters
-    ----------
-    item_bytes
-        Size of an element in the file.
-    """
+    """Finds what is impossible about chunks that the index of a dataset lists; `item_bytes` is as of `check_chunks`."""
 
     def __init__(
         self, dataset: h5d.DatasetID, item_bytes: int, path: str, name: str, file_bytes: int
@@ -143,13 +164,12 @@ class ChunkChecker:
         self._file_bytes = file_bytes
         self._sizes: dict[int, int | None] = {}
 
-    def find_error(self, info: h5d.StoreInfo) -> InputError | None:
-        """Return what is wrong with a chunk, or None."""
+    def check(self, info: h5d.StoreInfo) -> None:
+        """Raise `InputError` if a chunk is impossible."""
         problem = self._find_problem(info)
-        if problem is None:
-            return None
-        said = f"the chunk at {info.chunk_offset} {problem}: the file is damaged"
-        return InputError(self._name, said, place=self._place)
+        if problem is not None:
+            said = f"the chunk at {info.chunk_offset} {problem}: the file is damaged"
+            raise InputError(self._name, said, place=self._place)
 
     def _find_problem(self, info: h5d.StoreInfo) -> str | None:
         if info.byte_offset + info.size > self._file_bytes:

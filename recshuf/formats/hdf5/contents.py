@@ -39,7 +39,7 @@ class Contents:
     """Path of the object at an address in the file."""
 
     def list_datasets(self) -> str:
-        """Return the names of the datasets with a first axis, for a message."""
+        """Return the names of the arrays, for a message."""
         shown = ", ".join(self.arrays[:_MOST_NAMES])
         return shown + (", ..." if len(self.arrays) > _MOST_NAMES else "")
 
@@ -47,7 +47,7 @@ class Contents:
 def walk_file(file: h5py.File, name: str) -> Contents:
     """Return the contents of a file; `name` is its name for messages."""
     contents = Contents()
-    contents.addresses[address_of(file)] = ""
+    contents.addresses[find_address(file.id)] = ""
     pending = [("", path) for path in reversed(list(file))]
     while pending:
         parent, child = pending.pop()
@@ -81,40 +81,29 @@ def _visit(group: h5py.Group, child: str, path: str, contents: Contents) -> list
     return []
 
 
-def _visit_object(found: h5py.HLObject, path: str, contents: Contents) -> list[str]:
-    address = address_of(found)
+def _visit_object(member: h5py.HLObject, path: str, contents: Contents) -> list[str]:
+    address = find_address(member.id)
     if address in contents.addresses:
         contents.hard_links[path] = contents.addresses[address]
         return []
     contents.addresses[address] = path
-    if isinstance(found, h5py.Group):
+    if isinstance(member, h5py.Group):
         contents.groups.append(path)
-        return list(found)
-    if isinstance(found, h5py.Datatype):
+        return list(member)
+    if isinstance(member, h5py.Datatype):
         contents.types.append(path)
     else:
-        _datasets_like(found, contents).append(path)
+        spaces = {h5s.SIMPLE: contents.arrays, h5s.SCALAR: contents.scalars}
+        spaces.get(member.id.get_space().get_simple_extent_type(), contents.nulls).append(path)
     return []
 
 
-def _datasets_like(dataset: h5py.Dataset, contents: Contents) -> list[str]:
-    space = dataset.id.get_space().get_simple_extent_type()
-    if space == h5s.SIMPLE:
-        return contents.arrays
-    return contents.scalars if space == h5s.SCALAR else contents.nulls
-
-
-def address_of(found: h5py.HLObject) -> int:
-    """Return the address of an object in its file."""
-    return find_address(found.id)
-
-
-def find_address(found: h5d.DatasetID | h5g.GroupID | h5t.TypeID) -> int:
+def find_address(object_id: h5d.DatasetID | h5g.GroupID | h5t.TypeID) -> int:
     """Return the address of an object in its file, without reading anything else of it.
 
     Other calls of HDF5 read the size of its indexes too, and a damaged one aborts the process.
     """
-    low, high = h5g.get_objinfo(found, b".").objno
+    low, high = h5g.get_objinfo(object_id, b".").objno
     return int(low) | int(high) << 32
 
 

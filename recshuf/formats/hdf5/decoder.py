@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,7 @@ from recshuf.interfaces import Decoder
 from recshuf.records.arrays import dotted, view_bytes, view_offsets
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from recshuf.formats.hdf5.types import Column
 
@@ -31,64 +31,12 @@ if TYPE_CHECKING:
 _Tree = dict[str, "int | _Tree"]
 
 
-class _Leaf(ABC):
+class _Leaf(NamedTuple):
     """Decodes the rows of one dataset."""
 
     arrow_type: pa.DataType
     can_fail: bool
-
-    @abstractmethod
-    def decode(self, rows: pa.Array) -> pa.Array:
-        """Return the table form of native rows."""
-
-
-class _FixedLeaf(_Leaf):
-    def __init__(self, column: Column) -> None:
-        self._form: Form = find_form(column.tid, dotted(column.name), column.row_shape)
-        self._row_bytes = column.row_bytes
-        noted = parse_temporal(column.arrow_type)
-        self._noted = noted if noted and find_stand_in(noted) == self._form.arrow_type else None
-        self.arrow_type = self._noted or self._form.arrow_type
-        self.can_fail = self._form.can_fail
-
-    def decode(self, rows: pa.Array) -> pa.Array:
-        raw = view_bytes(rows).reshape(len(rows), rows.type.byte_width)
-        values = self._form.decode(raw[:, : self._row_bytes])
-        return values.view(self._noted) if self._noted else values
-
-
-class _StringLeaf(_Leaf):
-    arrow_type = pa.large_string()
-    can_fail = True
-
-    def decode(self, rows: pa.Array) -> pa.Array:
-        return decode_text(rows)
-
-
-class _BytesLeaf(_Leaf):
-    arrow_type = pa.large_binary()
-    can_fail = False
-
-    def decode(self, rows: pa.Array) -> pa.Array:
-        return rows
-
-
-class _ListLeaf(_Leaf):
-    def __init__(self, column: Column) -> None:
-        self._form = find_form(column.tid.get_super(), dotted(column.name))
-        self.arrow_type = pa.large_list(self._form.arrow_type)
-        self.can_fail = self._form.can_fail
-
-    def decode(self, rows: pa.Array) -> pa.Array:
-        offsets = view_offsets(rows)
-        width = self._form.width
-        ends = (offsets - offsets[0]) // width
-        try:
-            items = self._form.decode(view_bytes(rows).reshape(-1, width))
-        except BadValueError as error:
-            row = int(np.searchsorted(ends, error.row, side="right")) - 1
-            raise BadValueError(row, error.problem) from error
-        return pa.LargeListArray.from_arrays(pa.array(ends), items)
+    decode: Callable[[pa.Array], pa.Array]
 
 
 class TableDecoder(Decoder):
@@ -124,11 +72,9 @@ class TableDecoder(Decoder):
                 raise InputError(self._names[input_index], error.problem, place=place) from error
 
     def finish(self) -> pa.Schema:
-        """Return the schema."""
         return self._schema
 
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the records as typed columns."""
         leaves = [leaf.decode(rows) for leaf, rows in zip(self._leaves, batch.columns, strict=True)]
         return pa.RecordBatch.from_arrays(_join_leaves(self._tree, leaves), schema=self._schema)
 
@@ -142,11 +88,35 @@ class TableDecoder(Decoder):
 
 
 def _find_leaf(column: Column) -> _Leaf:
-    if column.kind is Kind.FIXED:
-        return _FixedLeaf(column)
     if column.kind is Kind.STRING:
-        return _StringLeaf()
-    return _BytesLeaf() if column.arrow_type == BINARY_NAME else _ListLeaf(column)
+        return _Leaf(pa.large_string(), True, decode_text)
+    if column.kind is Kind.ARRAY and column.arrow_type == BINARY_NAME:
+        return _Leaf(pa.large_binary(), False, lambda rows: rows)
+    if column.kind is Kind.ARRAY:
+        form = find_form(column.tid.get_super(), dotted(column.name))
+        return _Leaf(pa.large_list(form.arrow_type), form.can_fail, partial(_decode_lists, form))
+    form = find_form(column.tid, dotted(column.name), column.row_shape)
+    noted = parse_temporal(column.arrow_type)
+    if noted is None or find_stand_in(noted) != form.arrow_type:
+        noted = form.arrow_type
+    return _Leaf(noted, form.can_fail, partial(_decode_fixed, form, column.row_bytes, noted))
+
+
+def _decode_fixed(form: Form, row_bytes: int, noted: pa.DataType, rows: pa.Array) -> pa.Array:
+    raw = view_bytes(rows).reshape(len(rows), rows.type.byte_width)
+    values = form.decode(raw[:, :row_bytes])
+    return values if noted == form.arrow_type else values.view(noted)
+
+
+def _decode_lists(form: Form, rows: pa.Array) -> pa.Array:
+    offsets = view_offsets(rows)
+    ends = (offsets - offsets[0]) // form.width
+    try:
+        items = form.decode(view_bytes(rows).reshape(-1, form.width))
+    except BadValueError as error:
+        row = int(np.searchsorted(ends, error.row, side="right")) - 1
+        raise BadValueError(row, error.problem) from error
+    return pa.LargeListArray.from_arrays(pa.array(ends), items)
 
 
 def _grow_tree(columns: Sequence[Column]) -> _Tree:

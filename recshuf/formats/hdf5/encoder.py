@@ -1,6 +1,6 @@
-"""From table form to native batches of HDF5 rows: structs become groups, fixed-size lists become axes.
+"""From table form to native batches of HDF5 rows, and the image of shards from a schema.
 
-HDF5 shards of a conversion: their image from a schema, and the conversion of records to native batches.
+Structs become groups, fixed-size lists become axes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     from recshuf.interfaces import WriteOptions
 
 
-_REMEDY_FOR_NULLS = "HDF5 has no nulls: fill or drop them first"
+_MOST_CHUNKS_BYTES = 8 << 20
+_VARIABLE_BYTES = 64
+"""Assumed bytes of a variable-length value."""
+_DEFAULT_COMPRESSION = "gzip"
 
 
 class LeafEncoder(ABC):
@@ -50,7 +53,6 @@ class LeafEncoder(ABC):
 
     @property
     def field(self) -> str:
-        """Name of the column for messages."""
         return ".".join(self.path)
 
     @property
@@ -87,34 +89,26 @@ class _FixedEncoder(LeafEncoder):
         return pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), row_count, [None, pa.py_buffer(raw)])
 
 
-class _TextEncoder(LeafEncoder):
+class _BytesEncoder(LeafEncoder):
+    """Strings, and binary values, which become arrays of bytes."""
+
     is_variable = True
 
-    def __init__(self, path: tuple[str, ...]) -> None:
+    def __init__(self, path: tuple[str, ...], *, is_text: bool) -> None:
         super().__init__(path)
-        self.tid = h5t.py_create(h5py.string_dtype("utf-8"), logical=True)
+        self._is_text = is_text
+        self.noted_type = None if is_text else BINARY_NAME
+        text = h5t.py_create(h5py.string_dtype("utf-8"), logical=True)
+        self.tid = text if is_text else h5t.vlen_create(h5t.py_create(np.dtype(np.uint8)))
 
     def encode(self, array: pa.Array) -> pa.Array:
         _refuse_nulls(array, self.field)
         rows = array.cast(pa.large_binary())
         data = view_bytes(rows)
-        if data.size and data.min() == 0:
+        if self._is_text and data.size and data.min() == 0:
             problem = "a string holds the character NUL, at which HDF5 would cut it"
             raise ConversionError(self.field, problem, remedy="convert the column to binary first")
         return rows
-
-
-class _BinaryEncoder(LeafEncoder):
-    is_variable = True
-    noted_type = BINARY_NAME
-
-    def __init__(self, path: tuple[str, ...]) -> None:
-        super().__init__(path)
-        self.tid = h5t.vlen_create(h5t.py_create(np.dtype(np.uint8)))
-
-    def encode(self, array: pa.Array) -> pa.Array:
-        _refuse_nulls(array, self.field)
-        return array.cast(pa.large_binary())
 
 
 class _ListEncoder(LeafEncoder):
@@ -123,8 +117,9 @@ class _ListEncoder(LeafEncoder):
     def __init__(self, path: tuple[str, ...], kind: pa.DataType) -> None:
         super().__init__(path)
         self._list_type = pa.large_list(kind.value_type)
-        self._item_bytes = _find_item_type(kind.value_type, self.field).get_size()
-        self.tid = h5t.vlen_create(_find_item_type(kind.value_type, self.field))
+        item = _find_item_type(kind.value_type, self.field)
+        self._item_bytes = item.get_size()
+        self.tid = h5t.vlen_create(item)
 
     def encode(self, array: pa.Array) -> pa.Array:
         _refuse_nulls(array, self.field)
@@ -162,9 +157,9 @@ def _check_name(path: tuple[str, ...], *, is_double: bool) -> None:
 def _find_encoder(path: tuple[str, ...], kind: pa.DataType) -> LeafEncoder:
     types = pa.types
     if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
-        return _TextEncoder(path)
+        return _BytesEncoder(path, is_text=True)
     if types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind):
-        return _BinaryEncoder(path)
+        return _BytesEncoder(path, is_text=False)
     if is_variable_list(kind):
         return _ListEncoder(path, kind)
     return _FixedEncoder(path, kind)
@@ -211,10 +206,11 @@ def flatten_structs(arrays: list[pa.Array], names: list[str], prefix: str = "") 
 
 
 def _refuse_nulls(array: pa.Array, field: str) -> None:
-    """Raise `ConversionError` if an array has nulls."""
     if array.null_count:
         raise ConversionError(
-            field, f"{array.null_count} of {len(array)} values are null", remedy=_REMEDY_FOR_NULLS
+            field,
+            f"{array.null_count} of {len(array)} values are null",
+            remedy="HDF5 has no nulls: fill or drop them first",
         )
 
 
@@ -224,12 +220,6 @@ def _view_items(array: pa.Array) -> np.ndarray[Any, np.dtype[np.uint8]]:
         flags: np.ndarray[Any, Any] = array.to_numpy(zero_copy_only=False)
         return flags.view(np.uint8)
     return view_bytes(array)
-
-
-_MOST_CHUNKS_BYTES = 8 << 20
-_VARIABLE_BYTES = 64
-"""Assumed bytes of a variable-length value."""
-_DEFAULT_COMPRESSION = "gzip"
 
 
 class TableEncoder:

@@ -17,7 +17,7 @@ from recshuf.errors import InputError
 from recshuf.formats.hdf5.chunk_index import check_chunks
 from recshuf.formats.hdf5.contents import (
     Contents,
-    address_of,
+    find_address,
     refuse_elsewhere,
     refuse_leftovers,
     require_arrays,
@@ -130,7 +130,7 @@ _WIDEST_ROW_BYTES = 2**31 - 1
 class Inventory:
     """The datasets of the record in one input."""
 
-    given: InputFile
+    input_file: InputFile
     stamp: Stamp
     row_count: int
     columns: tuple[Column, ...]
@@ -169,18 +169,18 @@ def find_records(
 
 def _find_chosen(file: h5py.File, name: str, contents: Contents, path: str) -> str:
     resolved = resolve_path(file, path, name)
-    found = contents.addresses.get(address_of(file[resolved])) if resolved else None
+    found = contents.addresses.get(find_address(file[resolved].id)) if resolved else None
     if found not in contents.arrays:
         known = contents.list_datasets() or "none"
         raise InputError(name, f"has no dataset {path!r} with a first axis", remedy=f"there are: {known}")
     return found
 
 
-def choose_datasets(given: InputFile, datasets: tuple[str, ...] | None, field: str) -> tuple[str, ...]:
+def choose_datasets(input_file: InputFile, datasets: tuple[str, ...] | None, field: str) -> tuple[str, ...]:
     """Return the datasets, of the record or with a first axis, that hold a field or are part of it."""
     if datasets is None:
-        with reading(given.name), opened(given) as file:
-            datasets = tuple(walk_file(file, given.name).arrays)
+        with opened(input_file) as file:
+            datasets = tuple(walk_file(file, input_file.name).arrays)
     wanted = f"{dotted(field)}."
     paths = [f"{dotted(name)}." for name in datasets]
     chosen = [
@@ -193,40 +193,40 @@ def choose_datasets(given: InputFile, datasets: tuple[str, ...] | None, field: s
     return tuple(chosen)
 
 
-def take_inventory(given: InputFile, datasets: tuple[str, ...] | None) -> Inventory:
+def take_inventory(input_file: InputFile, datasets: tuple[str, ...] | None) -> Inventory:
     """Return the inventory of one input."""
-    with reading(given.name), opened(given) as file:
+    with opened(input_file) as file:
         return read_inventory(
-            file, given, find_records(file, given.name, walk_file(file, given.name), datasets)
+            file, input_file, find_records(file, input_file.name, walk_file(file, input_file.name), datasets)
         )
 
 
-def read_inventory(file: h5py.File, given: InputFile, records: dict[str, str]) -> Inventory:
-    """Return the inventory of an open input, given its datasets of the record."""
+def read_inventory(file: h5py.File, input_file: InputFile, records: dict[str, str]) -> Inventory:
+    """Return the inventory of an open input with these datasets of the record."""
     stamp = read_stamp(file)
     check_small_file(content_of(file), stamp.size)
     columns, storages = [], []
     for name, path in records.items():
-        with reading(given.name, f"dataset {path!r}"):
+        with reading(input_file.name, f"dataset {path!r}"):
             dataset = file[path]
-            _check_dataset(dataset, path, given.name)
+            _check_dataset(dataset, path, input_file.name)
             columns.append(read_column(dataset.id, name, _read_arrow_type(dataset)))
     # The size of variable-length values is that of the file without what is stored of the datasets.
     is_fixed = all(column.kind is Kind.FIXED for column in columns)
     for path in records.values():
-        with reading(given.name, f"dataset {path!r}"):
+        with reading(input_file.name, f"dataset {path!r}"):
             dataset = file[path].id
             root = find_index_root(file, dataset) if is_fixed else None
             storages.append(read_storage(dataset, path, root))
-    check_lengths({record: file[path] for record, path in records.items()}, given.name)
+    check_lengths({record: file[path] for record, path in records.items()}, input_file.name)
     for column, storage in zip(columns, storages, strict=True):
-        with reading(given.name, f"dataset {storage.path!r}"):
-            _check_column(column, storage, given.name)
+        with reading(input_file.name, f"dataset {storage.path!r}"):
+            _check_column(column, storage, input_file.name)
             if storage.index_root is None:
                 item_bytes = find_item_bytes(file, column)
-                check_chunks(file[storage.path].id, item_bytes, storage.path, given.name, stamp.size)
-    _check_sizes(columns, storages, given.name, stamp.size)
-    return Inventory(given, stamp, storages[0].row_count, tuple(columns), tuple(storages))
+                check_chunks(file[storage.path].id, item_bytes, storage.path, input_file.name, stamp.size)
+    _check_sizes(columns, storages, input_file.name, stamp.size)
+    return Inventory(input_file, stamp, storages[0].row_count, tuple(columns), tuple(storages))
 
 
 def read_columns(file: h5py.File, names: list[str]) -> list[Column]:

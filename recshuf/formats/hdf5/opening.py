@@ -1,7 +1,4 @@
-"""Opens HDF5 files, and turns the exceptions of h5py for bad files into an `InputError`.
-
-The signature that HDF5 begins with, behind a user block or at the start of a file.
-"""
+"""Opens HDF5 files, and turns the exceptions of h5py for bad files into an `InputError`."""
 
 from __future__ import annotations
 
@@ -18,7 +15,8 @@ from h5py import h5f
 from h5py._objects import phil
 
 from recshuf.errors import InputError, RecshufError, UnavailableInputError
-from recshuf.formats.hdf5.types import IndexRoot, find_chunk, parse_node
+from recshuf.formats.hdf5.chunk_index import parse_node
+from recshuf.formats.hdf5.types import IndexRoot, find_chunk
 from recshuf.storage.reading.local import LocalHandle, opener_of
 from recshuf.storage.reading.objects import ObjectStream
 
@@ -37,7 +35,7 @@ _FIRST_BLOCK = 512
 
 
 def list_places(size: int) -> Iterator[int]:
-    """Yield the byte offsets where the signature of a file of so many bytes may be.
+    """Yield the byte offsets where the signature of a file of so many bytes may be: behind a user block, or at its start.
 
     >>> list(list_places(3000))
     [0, 512, 1024, 2048]
@@ -79,13 +77,7 @@ class _IndexStream(ObjectStream):
     """Axes of the root at which a walk is to stop; 0 if it is not."""
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
-        """See `ObjectStream`.
-
-        Raises
-        ------
-        _FoundRoot
-            At such a root, unless it is a leaf.
-        """
+        """Raise `_FoundRoot` at such a root, unless it is a leaf."""
         place = self.tell()
         count = super().readinto(buffer)
         node = parse_node(memoryview(buffer)[:count])
@@ -107,9 +99,7 @@ class ObjectHdf5(h5py.File):  # type: ignore[misc] # h5py ships no types
 def find_index_root(file: h5py.File, dataset: h5d.DatasetID) -> IndexRoot | None:
     """Return the root of the index of chunks of a dataset in an object.
 
-    Returns
-    -------
-        None also if the root is a leaf, has another layout than is usual, or has been read before.
+    None also if the root is a leaf, has another layout than is usual, or has been read before.
     """
     stream = file.stream if isinstance(file, ObjectHdf5) else None
     is_listed = find_chunk(dataset) is not None and hasattr(dataset, "chunk_iter")
@@ -118,8 +108,8 @@ def find_index_root(file: h5py.File, dataset: h5d.DatasetID) -> IndexRoot | None
     stream.root_axes = len(dataset.shape) + 1
     try:
         dataset.chunk_iter(lambda _: True)
-    except _FoundRoot as found:
-        return found.root
+    except _FoundRoot as end:
+        return end.root
     finally:
         stream.root_axes = 0
     return None
@@ -162,37 +152,34 @@ def reading(name: str, place: str | None = None) -> Iterator[None]:
 
 
 @contextmanager
-def opened(given: InputFile) -> Iterator[h5py.File]:
-    """Open an input to look into it, as `open_file` does, and close it at the end."""
-    file = open_file(given, _IndexStream)
+def opened(input_file: InputFile) -> Iterator[h5py.File]:
+    """Open an input to look into it, as `open_file` does, and close it at the end; errors in between are as in `reading`."""
+    file = open_file(input_file, _IndexStream)
     try:
-        yield file
+        with reading(input_file.name):
+            yield file
     finally:
         close_file(file)
 
 
-def open_file(given: InputFile, stream: type[ObjectStream] = ObjectStream) -> h5py.File:
-    """Return an input opened for reading; `close_file` closes it.
-
-    Parameters
-    ----------
-    stream
-        How an object is read.
-    """
-    if given.is_stream:
-        raise InputError(given.name, "HDF5 cannot be read from a stream", remedy="save it to a file first")
-    if given.path is None:
-        return _open_object(given, stream)
-    _check_regular(given.name, given.path)
-    with reading(given.name), phil:
-        return h5py.File(given.path, "r", driver="sec2", locking="best-effort")
+def open_file(input_file: InputFile, stream: type[ObjectStream] = ObjectStream) -> h5py.File:
+    """Return an input opened for reading, an object by `stream`; `close_file` closes it."""
+    if input_file.is_stream:
+        raise InputError(
+            input_file.name, "HDF5 cannot be read from a stream", remedy="save it to a file first"
+        )
+    if input_file.path is None:
+        return _open_object(input_file, stream)
+    _check_regular(input_file.name, input_file.path)
+    with reading(input_file.name), phil:
+        return h5py.File(input_file.path, "r", driver="sec2", locking="best-effort")
 
 
-def _open_object(given: InputFile, stream: type[ObjectStream]) -> ObjectHdf5:
-    raw = stream(cast("ObjectHandle", opener_of(given).open()))
+def _open_object(input_file: InputFile, stream: type[ObjectStream]) -> ObjectHdf5:
+    raw = stream(cast("ObjectHandle", opener_of(input_file).open()))
     if not _has_signature(raw):
-        raise InputError(given.name, "is not an HDF5 file")
-    with reading(given.name):
+        raise InputError(input_file.name, "is not an HDF5 file")
+    with reading(input_file.name):
         return ObjectHdf5(raw)
 
 

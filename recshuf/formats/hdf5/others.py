@@ -44,17 +44,17 @@ _INDEX = re.compile(r"((?:.*?/)?)_i_([^/]+)")
 _SPARSE = ("csr_matrix", "csc_matrix")
 
 
-def choose_others(given: InputFile, options: ReadOptions) -> ReadOptions:
+def choose_others(input_file: InputFile, options: ReadOptions) -> ReadOptions:
     """Return options that name the datasets of the record, by the first input, and the others."""
-    with reading(given.name), opened(given) as file:
-        contents = walk_file(file, given.name)
-        refuse_external_links(contents, given.name)
-        require_arrays(contents, given.name)
+    with opened(input_file) as file:
+        contents = walk_file(file, input_file.name)
+        refuse_external_links(contents, input_file.name)
+        require_arrays(contents, input_file.name)
         commonest = tuple(find_commonest({path: file[path] for path in contents.arrays}))
-        chosen = find_records(file, given.name, contents, options.datasets or commonest)
+        chosen = find_records(file, input_file.name, contents, options.datasets or commonest)
         records = tuple(dict.fromkeys(chosen.values()))
         others = _list_others(contents, records)
-        _check_independent(file, given.name, contents, records, others)
+        _check_independent(file, input_file.name, contents, records, others)
     return replace(options, datasets=records, others=others)
 
 
@@ -83,22 +83,22 @@ def drop_indexes(contents: Contents, records: Iterable[str], name: str) -> dict[
     return dropped
 
 
-def hash_others(given: InputFile, options: ReadOptions) -> dict[str, str]:
+def hash_others(input_file: InputFile, options: ReadOptions) -> dict[str, str]:
     """Return the hash of each other dataset of an input by its path."""
     most_bytes = _NO_LIMIT if options.memory_bytes is None else options.memory_bytes // _SHARE
-    with reading(given.name), opened(given) as file:
-        contents = walk_file(file, given.name)
-        records = find_records(file, given.name, contents, options.datasets).values()
+    with opened(input_file) as file:
+        contents = walk_file(file, input_file.name)
+        records = find_records(file, input_file.name, contents, options.datasets).values()
         others = _list_others(contents, records)
         for path in sorted({*others} ^ {*(options.others or ())}):
             problem = f"has {'a' if path in others else 'no'} dataset {path!r}, unlike the first input"
-            raise InputError(given.name, problem, remedy=_REMEDY)
-        hasher = _Hasher(file, given.name, most_bytes)
+            raise InputError(input_file.name, problem, remedy=_REMEDY)
+        hasher = _Hasher(file, input_file.name, most_bytes)
         return {path: hasher.hash(path) for path in others}
 
 
 def check_same(first: Mapping[str, str], other: Mapping[str, str], first_name: str, name: str) -> None:
-    """Raise `InputError` if the other datasets of two inputs differ, given their hashes."""
+    """Raise `InputError` if the other datasets of two inputs differ, input_file their hashes."""
     for path, found in other.items():
         if found != first[path]:
             problem = f"differs from that in {first_name}, and every shard repeats only one"

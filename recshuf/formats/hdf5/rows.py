@@ -37,13 +37,13 @@ class RowReader:
     """
 
     def __init__(self, inventory: Inventory, schema: pa.Schema, cached: list[bool]) -> None:
-        self.name = inventory.given.name
+        self.name = inventory.input_file.name
         self.schema = schema
         self.columns = inventory.columns
         self._stamp = inventory.stamp
         self._storages = inventory.storages
         self._is_begun = False
-        self._file = open_file(inventory.given)
+        self._file = open_file(inventory.input_file)
         finalize(self, close_file, self._file)
         check_stamp(self._file, self.name, self._stamp)
         with reading(self.name):

@@ -1,7 +1,4 @@
-"""Appends native batches to the datasets of a shard.
-
-Plan for writing the datasets of a shard, a pure function of its image.
-"""
+"""A shard being written: its plan, a pure function of its image, and the sink that appends batches by it."""
 
 from __future__ import annotations
 
@@ -35,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from recshuf.formats.hdf5.encoder import TableEncoder
     from recshuf.formats.hdf5.template import Layout
 
 
@@ -81,7 +79,6 @@ class ShardPlan:
 
     @cached_property
     def has_variable(self) -> bool:
-        """Whether a column is of variable length."""
         return any(each.column.kind is not Kind.FIXED for each in self.datasets)
 
     def waiting_bytes(self, dataset: DatasetPlan) -> int:
@@ -90,7 +87,6 @@ class ShardPlan:
         return dataset.band_bytes * is_cut
 
     def cache_bytes(self, dataset: DatasetPlan) -> int:
-        """Return the HDF5 cache bytes for partial chunks of a dataset."""
         return 0 if dataset.pipeline else self.waiting_bytes(dataset)
 
     def memory_bytes(self, threads: int) -> int:
@@ -201,16 +197,19 @@ class _StepCutter:
 
 
 class Hdf5Sink(Sink):
-    """One HDF5 shard being written, from native batches.
+    """One HDF5 shard being written, in a new file.
 
     Parameters
     ----------
-    path
-        The file, which must not exist.
+    encoder
+        Turns table form into native batches; None if batches are native.
     """
 
-    def __init__(self, path: Path, image: bytes, plan: ShardPlan, threads: int) -> None:
+    def __init__(
+        self, path: Path, image: bytes, plan: ShardPlan, threads: int, encoder: TableEncoder | None = None
+    ) -> None:
         self._plan = plan
+        self._encoder = encoder
         schema = pa.schema([each.column.field for each in plan.datasets])
         self._cutter = _StepCutter(schema, plan.step_rows, VARIABLE_STEP_BYTES)
         self._rows_written = 0
@@ -221,7 +220,10 @@ class Hdf5Sink(Sink):
         self._tasks = TaskQueue(threads)
         try:
             self._file = h5py.File(self._shard, "r+")
-            self._datasets = [self._open(self._file, each) for each in plan.datasets]
+            self._datasets = [
+                h5d.open(self._file.id, each.column.name.encode(), access_plist(plan.cache_bytes(each)))
+                for each in plan.datasets
+            ]
             self._writers = [
                 self._make_writer(dataset, each, self._shard)
                 for dataset, each in zip(self._datasets, plan.datasets, strict=True)
@@ -229,9 +231,6 @@ class Hdf5Sink(Sink):
         except BaseException:
             self.abort()
             raise
-
-    def _open(self, file: h5py.File, plan: DatasetPlan) -> h5d.DatasetID:
-        return h5d.open(file.id, plan.column.name.encode(), access_plist(self._plan.cache_bytes(plan)))
 
     def _make_writer(self, dataset: h5d.DatasetID, plan: DatasetPlan, shard: ShardFile) -> RowWriter:
         if plan.pipeline is None:
@@ -244,12 +243,12 @@ class Hdf5Sink(Sink):
         return self._record_count
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Append the records of a native batch; they reach the file in steps of fixed size."""
-        for pieces in self._cutter.add(batch):
+        """Append records; they reach the file in steps of fixed size."""
+        native = batch if self._encoder is None else self._encoder.encode(batch)
+        for pieces in self._cutter.add(native):
             self._write_step(pieces)
 
     def close(self) -> None:
-        """Write the waiting rows, and complete the file."""
         if self._shard is None or self._file is None:
             return
         try:
@@ -266,7 +265,6 @@ class Hdf5Sink(Sink):
             self.abort()
 
     def abort(self) -> None:
-        """Close the file as it is."""
         shard, file, self._shard, self._file = self._shard, self._file, None, None
         self._tasks.close()
         self._datasets, self._writers = [], []

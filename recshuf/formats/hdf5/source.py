@@ -21,7 +21,7 @@ from recshuf.formats.hdf5.inventory import (
     read_inventory,
     take_inventory,
 )
-from recshuf.formats.hdf5.opening import opened, reading
+from recshuf.formats.hdf5.opening import opened
 from recshuf.formats.hdf5.others import check_same, choose_others, describe_choice, drop_indexes, hash_others
 from recshuf.formats.hdf5.rows import RowFragment, RowReader
 from recshuf.formats.hdf5.template import ImageCopier
@@ -54,21 +54,21 @@ class Hdf5Source(Source):
         `datasets` are those of the record, or None for all with a first axis; `field` selects some of them.
     """
 
-    def __init__(self, given: Sequence[InputFile], options: ReadOptions) -> None:
-        if any(each.opener is not None for each in given):
+    def __init__(self, inputs: Sequence[InputFile], options: ReadOptions) -> None:
+        if any(each.opener is not None for each in inputs):
             # HDF5 waits for bytes of objects with the lock of h5py held. A thread that is to fetch them, and happens to collect
             # garbage there, waits for that lock to free objects of h5py, as those of an earlier error: neither goes on.
             gc.collect()
         if options.field is not None:
-            datasets = choose_datasets(given[0], options.datasets, options.field)
+            datasets = choose_datasets(inputs[0], options.datasets, options.field)
             options = replace(options, datasets=datasets, keeps_others=False)
         if options.keeps_others:
-            self.options = options = choose_others(given[0], options) if options.others is None else options
-            self.repeated = _hash_repeated(given, options)
+            self.options = options = choose_others(inputs[0], options) if options.others is None else options
+            self.repeated = _hash_repeated(inputs, options)
         self._name_limit = options.name_limit
-        ahead = look_ahead(given[1:], head_bytes=UNIT_BYTES, tail_bytes=UNIT_BYTES)
+        ahead = look_ahead(inputs[1:], head_bytes=UNIT_BYTES, tail_bytes=UNIT_BYTES)
         rest = [take_inventory(each, options.datasets) for each in ahead]
-        first, self.layout = _open_first(given[0], options, sum(each.row_count for each in rest))
+        first, self.layout = _open_first(inputs[0], options, sum(each.row_count for each in rest))
         for other in rest:
             _check_same(first, other)
         self._inventories = [first, *rest]
@@ -97,33 +97,35 @@ class Hdf5Source(Source):
 
     def decoder(self) -> Decoder:
         """Return a decoder: groups become structs, rows fixed-size lists."""
-        return TableDecoder(self._inventories[0].columns, [each.given.name for each in self._inventories])
+        return TableDecoder(
+            self._inventories[0].columns, [each.input_file.name for each in self._inventories]
+        )
 
 
-def _hash_repeated(given: Sequence[InputFile], options: ReadOptions) -> dict[str, str]:
+def _hash_repeated(inputs: Sequence[InputFile], options: ReadOptions) -> dict[str, str]:
     """Return the hash of each dataset that every input has and that is not of the record."""
-    first = hash_others(given[0], options)
-    for each in given[1:]:
-        check_same(first, hash_others(each, options), given[0].name, each.name)
+    first = hash_others(inputs[0], options)
+    for each in inputs[1:]:
+        check_same(first, hash_others(each, options), inputs[0].name, each.name)
     return first
 
 
-def _open_first(given: InputFile, options: ReadOptions, rows_elsewhere: int) -> tuple[Inventory, Layout]:
+def _open_first(input_file: InputFile, options: ReadOptions, rows_elsewhere: int) -> tuple[Inventory, Layout]:
     """Return the inventory of the first input, and the layout of all shards."""
-    with reading(given.name), opened(given) as file:
-        contents = walk_file(file, given.name)
-        records = find_records(file, given.name, contents, options.datasets)
-        inventory = read_inventory(file, given, records)
+    with opened(input_file) as file:
+        contents = walk_file(file, input_file.name)
+        records = find_records(file, input_file.name, contents, options.datasets)
+        inventory = read_inventory(file, input_file, records)
         lenient = options.datasets is not None and not options.keeps_others
         if lenient:
             drop_scalars(file, contents)
         else:
-            check_scalars(file, contents, given.name)
-        notes = describe_choice(options, given.name)
+            check_scalars(file, contents, input_file.name)
+        notes = describe_choice(options, input_file.name)
         if options.keeps_others:
-            notes |= drop_indexes(contents, records.values(), given.name)
+            notes |= drop_indexes(contents, records.values(), input_file.name)
         row_count = inventory.row_count + rows_elsewhere
-        layout = ImageCopier(file, given.name, contents, records, row_count, lenient=lenient).copy()
+        layout = ImageCopier(file, input_file.name, contents, records, row_count, lenient=lenient).copy()
     return inventory, replace(layout, notes=notes | layout.notes)
 
 
@@ -133,20 +135,20 @@ def _check_same(first: Inventory, other: Inventory) -> None:
     theirs = {column.name: column for column in other.columns}
     for name in sorted(mine.keys() ^ theirs.keys()):
         have, lack = (first, other) if name in mine else (other, first)
-        problem = f"has no dataset {name!r}, but {have.given.name} has"
-        raise InputError(lack.given.name, problem, remedy="name those in all files with --datasets")
+        problem = f"has no dataset {name!r}, but {have.input_file.name} has"
+        raise InputError(lack.input_file.name, problem, remedy="name those in all files with --datasets")
     for name, column in mine.items():
         if not column.holds_same(theirs[name]):
             problem = (
                 f"{theirs[name].describe()} rows of shape {theirs[name].row_shape}, "
-                f"but {column.describe()} of shape {column.row_shape} in {first.given.name}"
+                f"but {column.describe()} of shape {column.row_shape} in {first.input_file.name}"
             )
-            raise InputError(other.given.name, problem, place=f"dataset {name!r}")
+            raise InputError(other.input_file.name, problem, place=f"dataset {name!r}")
 
 
 def _summarise(inventory: Inventory) -> InputSummary:
     return InputSummary(
-        name=inventory.given.name,
+        name=inventory.input_file.name,
         file_bytes=inventory.file_bytes,
         record_count=inventory.row_count,
         record_count_is_exact=True,
@@ -158,12 +160,12 @@ def _check_limits(inventory: Inventory, limit: SizeLimit) -> None:
     record_bytes = sum(column.fixed_bytes for column in inventory.columns)
     if record_bytes > limit.max_bytes:
         problem = f"a record has {record_bytes} bytes, more than the {limit.max_bytes} allowed"
-        raise InputError(inventory.given.name, problem, place="row 0", remedy=f"raise {limit.option}")
+        raise InputError(inventory.input_file.name, problem, place="row 0", remedy=f"raise {limit.option}")
     for storage in inventory.storages:
         if storage.chunk_bytes > limit.max_bytes:
             problem = f"a chunk has {storage.chunk_bytes} bytes, more than the {limit.max_bytes} allowed"
             place = f"dataset {storage.path!r}"
-            raise InputError(inventory.given.name, problem, place=place, remedy=f"raise {limit.option}")
+            raise InputError(inventory.input_file.name, problem, place=place, remedy=f"raise {limit.option}")
 
 
 def _record_bytes(inventory: Inventory) -> int:

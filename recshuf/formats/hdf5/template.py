@@ -17,7 +17,7 @@ import h5py
 from h5py import h5d, h5g, h5p, h5s, h5t
 
 from recshuf.formats.hdf5.attributes import attach_scales, copy_attributes, copy_values, find_type
-from recshuf.formats.hdf5.contents import address_of, walk_file
+from recshuf.formats.hdf5.contents import find_address, walk_file
 from recshuf.formats.hdf5.filters import replace_unusable_filters, set_compression
 from recshuf.formats.hdf5.opening import reading
 from recshuf.formats.hdf5.types import find_chunk
@@ -131,7 +131,7 @@ class ImageCopier:
         for index, path in enumerate(self.contents.types):
             tid = self.source[path].id.copy()
             tid.commit(self._holder, str(index).encode())
-            self._types[address_of(self.source[path])] = tid
+            self._types[find_address(self.source[path].id)] = tid
 
     def _copy_attributes(self, path: str, name: str, target: h5py.File) -> None:
         source, copy = self.source["/" + path], target["/" + name]
@@ -142,7 +142,7 @@ class ImageCopier:
         self._copy_attributes(path, path, target)
 
     def _copy_type(self, path: str, target: h5py.File) -> None:
-        target[path] = h5py.Datatype(self._types[address_of(self.source[path])])
+        target[path] = h5py.Datatype(self._types[find_address(self.source[path].id)])
         self._copy_attributes(path, path, target)
 
     def _copy_whole(self, path: str, target: h5py.File) -> None:
@@ -187,7 +187,7 @@ class ImageCopier:
     def _attach_scales(self, target: h5py.File) -> None:
         wholes = [path for path in self._list_wholes() if path in target]
         pairs = {path: path for path in wholes} | {path: name for name, path in self.records.items()}
-        copies = {address_of(self.source[path]): target[name] for path, name in pairs.items()}
+        copies = {find_address(self.source[path].id): target[name] for path, name in pairs.items()}
         for path, name in pairs.items():
             attach_scales(self.source[path], target[name], copies)
 

@@ -21,7 +21,7 @@ import numpy as np
 from h5py import h5d, h5z
 
 from recshuf.errors import InputError
-from recshuf.formats.hdf5.filters import CHECKSUM_BYTES
+from recshuf.formats.hdf5.filters import CHECKSUM_BYTES, list_filters
 from recshuf.formats.hdf5.types import find_chunk
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ class ChunkChecker:
     ) -> None:
         plist = dataset.get_create_plist()
         self.chunk: tuple[int, ...] = plist.get_chunk()
-        self._codes = [plist.get_filter(index)[0] for index in range(plist.get_nfilters())]
+        self._codes = [code for code, _, _, _ in list_filters(plist)]
         self._shape: tuple[int, ...] = dataset.shape
         self._chunk_bytes: int = prod(self.chunk) * item_bytes
         self._most_bytes = _MOST_GROWTH * self._chunk_bytes + _MOST_EXTRA_BYTES

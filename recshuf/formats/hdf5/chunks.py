@@ -1,7 +1,4 @@
-"""Reads chunks without HDF5's own filters, in many threads.
-
-References to variable-length values, checked before HDF5 follows them.
-"""
+"""Reads chunks without HDF5's own filters, in many threads, and checks references to values before HDF5 follows them."""
 
 from __future__ import annotations
 
@@ -30,35 +27,16 @@ if TYPE_CHECKING:
 
     _Offset = tuple[int, ...]
 
-REFERENCE_BYTES = 16
+_REFERENCE_BYTES = 16
 """Bytes of a reference: a length of 4, an address of 8, and an index of 4."""
-
-
-def make_inflater(dataset: h5d.DatasetID, *, keeps: bool) -> ChunkReader | None:
-    """Return a reader of a dataset of compressed chunks, or None if HDF5 has to read it.
-
-    Parameters
-    ----------
-    keeps
-        Whether the last chunk stays in memory for the next read.
-    """
-    pipeline = find_pipeline(dataset, dataset.get_type().get_size())
-    if pipeline is None or not pipeline.compresses:
-        return None
-    return ChunkReader(dataset, pipeline, keeps=keeps)
-
-
-def make_reference_reader(dataset: h5d.DatasetID) -> ChunkReader | None:
-    """Return a reader of the references of a chunked variable-length dataset, if possible.
-
-    References that cannot be read are zeros.
-    """
-    pipeline = find_pipeline(dataset, REFERENCE_BYTES)
-    return None if pipeline is None else ChunkReader(dataset, pipeline, keeps=True)
+_ADDRESS_BYTES = 8
+_STEP_ROWS = 1 << 16
+_HEAP_EXTRA_BYTES = 1 << 20
+"""Most bytes of a heap beyond its largest value."""
 
 
 class ChunkReader:
-    """Reads rows of a dataset, undoing its filters without HDF5.
+    """Reads rows of a chunked dataset, undoing its filters without HDF5. References that cannot be read are zeros.
 
     Parameters
     ----------
@@ -132,12 +110,6 @@ class ChunkReader:
         return raw
 
 
-_ADDRESS_BYTES = 8
-_STEP_ROWS = 1 << 16
-_HEAP_EXTRA_BYTES = 1 << 20
-"""Most bytes of a heap beyond its largest value."""
-
-
 class SizeLimit(NamedTuple):
     """The longest record or variable-length value that is accepted."""
 
@@ -162,18 +134,22 @@ class ValueGuard:
         self._label = column.name
         self._file_bytes = stamp.size
         self._item_bytes = 1 if column.kind is Kind.STRING else int(column.tid.get_super().get_size())
-        usual = file.id.get_create_plist().get_sizes()[0] == _ADDRESS_BYTES
-        chunked = find_chunk(dataset) is not None
-        self._chunks: ChunkReader | None = make_reference_reader(dataset) if usual and chunked else None
         self._checked = 0
-        self._offset: int | None = dataset.get_offset() if usual and not chunked else None
+        self._chunks: ChunkReader | None = None
+        self._offset: int | None = None
+        if file.id.get_create_plist().get_sizes()[0] != _ADDRESS_BYTES:
+            return
+        if find_chunk(dataset) is None:
+            self._offset = dataset.get_offset()
+        elif pipeline := find_pipeline(dataset, _REFERENCE_BYTES):
+            self._chunks = ChunkReader(dataset, pipeline, keeps=True)
 
     def check(self, start: int, stop: int, limit: SizeLimit) -> None:
         """Check rows ``start:stop``."""
         for low in range(start, stop, _STEP_ROWS):
             raw = self._read(low, min(low + _STEP_ROWS, stop))
             if raw is not None:
-                self._check_references(raw.reshape(-1, REFERENCE_BYTES), low, limit)
+                self._check_references(raw.reshape(-1, _REFERENCE_BYTES), low, limit)
 
     def _check_references(self, references: NDArray[np.uint8], start: int, limit: SizeLimit) -> None:
         lengths = references[:, :4].copy().view("<u4")[:, 0].astype(np.int64) * self._item_bytes
@@ -206,6 +182,6 @@ class ValueGuard:
             return self._chunks.read(start, stop)
         if self._offset is None:
             return None
-        size = (stop - start) * REFERENCE_BYTES
-        raw = self._content.read_at(self._offset + start * REFERENCE_BYTES, size)
+        size = (stop - start) * _REFERENCE_BYTES
+        raw = self._content.read_at(self._offset + start * _REFERENCE_BYTES, size)
         return np.frombuffer(raw, np.uint8) if len(raw) == size else None

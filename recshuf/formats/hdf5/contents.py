@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import h5py
 from h5py import h5d, h5g, h5s, h5t
 
 from recshuf.errors import InputError
+from recshuf.formats.hdf5.opening import opened
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from recshuf.interfaces import InputFile
 
 _MOST_HOPS = 64
 _MOST_NAMES = 20
@@ -17,8 +25,11 @@ _SHOWN_LETTERS = 40
 
 @dataclass(slots=True)
 class Contents:
-    """Paths of all objects of a file, without the leading slash, parents first; each object once."""
+    """An open file, and the paths of all its objects, without the leading slash, parents first; each object once."""
 
+    file: h5py.File
+    name: str
+    """Name of the file for messages."""
     order: list[str] = field(default_factory=list)
     """All paths, in the order in which groups list their members."""
     groups: list[str] = field(default_factory=list)
@@ -44,16 +55,22 @@ class Contents:
         return shown + (", ..." if len(self.arrays) > _MOST_NAMES else "")
 
 
+@contextmanager
+def looking_into(input_file: InputFile) -> Iterator[Contents]:
+    """Open an input, walk through it, and close it at the end; errors are as of `opened`."""
+    with opened(input_file) as file:
+        yield walk_file(file, input_file.name)
+
+
 def walk_file(file: h5py.File, name: str) -> Contents:
     """Return the contents of a file; `name` is its name for messages."""
-    contents = Contents()
+    contents = Contents(file, name)
     contents.addresses[find_address(file.id)] = ""
     pending = [("", path) for path in reversed(list(file))]
     while pending:
         parent, child = pending.pop()
         path = _join_path(parent, child, name)
-        group = file[parent] if parent else file
-        pending += [(path, inner) for inner in reversed(_visit(group, child, path, contents))]
+        pending += [(path, inner) for inner in reversed(_visit(file["/" + parent], child, path, contents))]
     return contents
 
 
@@ -107,19 +124,19 @@ def find_address(object_id: h5d.DatasetID | h5g.GroupID | h5t.TypeID) -> int:
     return int(low) | int(high) << 32
 
 
-def resolve_path(file: h5py.File, path: str, name: str) -> str | None:
+def resolve_path(contents: Contents, path: str) -> str | None:
     """Return the path of an object without links, or None if there is no object."""
     done: list[str] = []
     todo = _split_path(path)
     hops = 0
     while todo:
         part = todo.pop(0)
-        group = file["/".join(done)] if done else file
+        group = contents.file["/" + "/".join(done)]
         link = group.get(part, getlink=True) if isinstance(group, h5py.Group) else None
         if link is None:
             return None
         if isinstance(link, h5py.ExternalLink):
-            raise _external_link_error("/".join([*done, part]), name)
+            raise _external_link_error(contents, "/".join([*done, part]))
         if not isinstance(link, h5py.SoftLink):
             done.append(part)
             continue
@@ -135,40 +152,37 @@ def _split_path(path: str) -> list[str]:
     return [part for part in path.split("/") if part not in ("", ".")]
 
 
-def _external_link_error(path: str, name: str) -> InputError:
+def _external_link_error(contents: Contents, path: str) -> InputError:
     remedy = "copy what it leads to into the file, or name other datasets with --datasets"
-    return InputError(name, "external links are not followed", place=f"link {path!r}", remedy=remedy)
+    return InputError(contents.name, "external links are not followed", place=f"link {path!r}", remedy=remedy)
 
 
 def refuse_elsewhere(dataset: h5d.DatasetID, path: str, name: str) -> None:
     """Raise `InputError` if the values of a dataset lie in other files."""
     plist = dataset.get_create_plist()
-    place = f"dataset {path!r}"
-    if plist.get_layout() == h5d.VIRTUAL:
-        raise InputError(
-            name, "virtual datasets read other files", place=place, remedy="make a copy of the data"
-        )
-    if plist.get_external_count() > 0:
-        problem = "external storage reads other files"
-        raise InputError(name, problem, place=place, remedy="make a copy of the data")
+    is_virtual = plist.get_layout() == h5d.VIRTUAL
+    if is_virtual or plist.get_external_count() > 0:
+        problem = f"{'virtual datasets read' if is_virtual else 'external storage reads'} other files"
+        raise InputError(name, problem, place=f"dataset {path!r}", remedy="make a copy of the data")
 
 
-def require_arrays(contents: Contents, name: str) -> None:
+def require_arrays(contents: Contents) -> None:
     """Raise `InputError` if a file has no dataset that could hold records."""
     if not contents.arrays:
-        raise InputError(name, "has no dataset with a first axis, so no records")
+        raise InputError(contents.name, "has no dataset with a first axis, so no records")
 
 
-def refuse_external_links(contents: Contents, name: str) -> None:
+def refuse_external_links(contents: Contents) -> None:
     """Raise `InputError` if a file has links to other files."""
     if contents.external_links:
-        raise _external_link_error(contents.external_links[0], name)
+        raise _external_link_error(contents, contents.external_links[0])
 
 
-def refuse_leftovers(contents: Contents, name: str) -> None:
+def refuse_leftovers(contents: Contents) -> None:
     """Raise `InputError` if a file has an object that can be neither shuffled nor copied to every shard."""
-    refuse_external_links(contents, name)
+    refuse_external_links(contents)
     if contents.nulls:
         place = f"dataset {contents.nulls[0]!r}"
         remedy = "name the datasets of the record with --datasets"
-        raise InputError(name, "a dataset with a null dataspace has no records", place=place, remedy=remedy)
+        problem = "a dataset with a null dataspace has no records"
+        raise InputError(contents.name, problem, place=place, remedy=remedy)

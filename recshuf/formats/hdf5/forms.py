@@ -1,6 +1,6 @@
 """HDF5 types of fixed size as Arrow types: raw bytes of many values in, an Arrow array out.
 
-Arrow types that HDF5 lacks: stored as integers, with the type in an attribute of the dataset.
+Arrow types that HDF5 lacks are stored as integers, with the type in an attribute of the dataset.
 """
 
 from __future__ import annotations
@@ -27,31 +27,6 @@ if TYPE_CHECKING:
 ARROW_TYPE_ATTRIBUTE = "arrow_type"
 _WITH_ZONE = re.compile(r"timestamp\[(s|ms|us|ns), tz=([^\]]+)\]")
 BINARY_NAME = "large_binary"
-
-
-def find_stand_in(kind: pa.DataType) -> pa.DataType | None:
-    """Return the integer type that holds the values of a temporal type, or None for other types."""
-    if not pa.types.is_temporal(kind) or pa.types.is_interval(kind):
-        return None
-    return pa.int32() if kind.bit_width == pa.int32().bit_width else pa.int64()
-
-
-def parse_temporal(name: str | None) -> pa.DataType | None:
-    """Return the temporal type of this name, as ``str`` writes it, or None if there is none.
-
-    >>> parse_temporal("timestamp[us, tz=Europe/Berlin]")
-    TimestampType(timestamp[us, tz=Europe/Berlin])
-    """
-    zoned = _WITH_ZONE.fullmatch(name or "")
-    if zoned:
-        return pa.timestamp(*zoned.groups())
-    try:
-        kind = pa.type_for_alias(name or "")
-    except ValueError:
-        return None
-    return kind if str(kind) == name and find_stand_in(kind) else None
-
-
 _NUMBER_BYTES = {"i": (1, 2, 4, 8), "u": (1, 2, 4, 8), "f": (2, 4, 8), "c": (8, 16)}
 
 
@@ -75,13 +50,7 @@ class Form(ABC):
 
     @abstractmethod
     def decode(self, raw: NDArray[np.uint8]) -> pa.Array:
-        """Return n values from their bytes, of shape ``(n, width)``.
-
-        Raises
-        ------
-        BadValueError
-            When a value has no table form.
-        """
+        """Return n values from their bytes, of shape ``(n, width)``; raise `BadValueError` if one has no table form."""
 
 
 class _Number(Form):
@@ -259,18 +228,14 @@ def _find_number(tid: h5t.TypeID, dtype: np.dtype[Any]) -> Form:
 def _find_struct(tid: h5t.TypeID, field: str) -> Form:
     members = []
     for index in range(tid.get_nmembers()):
-        name = _read_member_name(tid, index, field)
+        try:
+            name = tid.get_member_name(index).decode()
+        except UnicodeDecodeError as error:
+            problem = f"the name of its member {error.object!r} is not UTF-8"
+            raise ConversionError(field, problem) from error
         form = find_form(tid.get_member_type(index), f"{field}.{name}")
         members.append((name, tid.get_member_offset(index), form))
     return _Struct(tid.get_size(), members)
-
-
-def _read_member_name(tid: h5t.TypeCompoundID, index: int, field: str) -> str:
-    name: bytes = tid.get_member_name(index)
-    try:
-        return name.decode()
-    except UnicodeDecodeError as error:
-        raise ConversionError(field, f"the name of its member {name!r} is not UTF-8") from error
 
 
 def _view_values(raw: NDArray[np.uint8], dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -279,14 +244,31 @@ def _view_values(raw: NDArray[np.uint8], dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def decode_text(array: pa.LargeBinaryArray) -> pa.LargeStringArray:
-    """Return strings, after a check that they are UTF-8.
-
-    Raises
-    ------
-    BadValueError
-        For the first one that is not.
-    """
+    """Return strings; raise `BadValueError` for the first that is not UTF-8."""
     try:
         return array.cast(pa.large_string())
     except pa.ArrowInvalid as error:
         raise BadValueError(int(find_invalid(array)[0]), "the string is not UTF-8") from error
+
+
+def find_stand_in(kind: pa.DataType) -> pa.DataType | None:
+    """Return the integer type that holds the values of a temporal type, or None for other types."""
+    if not pa.types.is_temporal(kind) or pa.types.is_interval(kind):
+        return None
+    return pa.int32() if kind.bit_width == pa.int32().bit_width else pa.int64()
+
+
+def parse_temporal(name: str | None) -> pa.DataType | None:
+    """Return the temporal type of this name, as ``str`` writes it, or None if there is none.
+
+    >>> parse_temporal("timestamp[us, tz=Europe/Berlin]")
+    TimestampType(timestamp[us, tz=Europe/Berlin])
+    """
+    zoned = _WITH_ZONE.fullmatch(name or "")
+    if zoned:
+        return pa.timestamp(*zoned.groups())
+    try:
+        kind = pa.type_for_alias(name or "")
+    except ValueError:
+        return None
+    return kind if str(kind) == name and find_stand_in(kind) else None

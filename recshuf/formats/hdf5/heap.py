@@ -64,7 +64,7 @@ class HeapValues:
 
 
 def check_small_file(file: Handle, file_bytes: int) -> None:
-    """Check all heaps of a small file.
+    """Raise `ValueError` if a heap of a small file is damaged.
 
     This is the only way to check heaps of attributes: HDF5 does not expose their references.
     """
@@ -81,15 +81,7 @@ def check_small_file(file: Handle, file_bytes: int) -> None:
 
 
 def check_heaps(file: Handle, values: HeapValues, file_bytes: int, most_bytes: int) -> None:
-    """Check the heaps of some values.
-
-    Parameters
-    ----------
-    values
-        The values, in order.
-    most_bytes
-        Largest heap that fits the memory limit.
-    """
+    """Raise `ValueError` if a heap of some values, which are in order, is damaged or has more than `most_bytes`."""
     if len(values.places) == 0:
         return
     lowest, highest = int(values.places[0]), int(values.places[-1])

@@ -1,7 +1,4 @@
-"""Inventory of one HDF5 input: its datasets of the record, checked, and their storage.
-
-Lengths of datasets that are to be one record.
-"""
+"""Inventory of an input: its datasets of the record, checked, and their storage."""
 
 from __future__ import annotations
 
@@ -11,30 +8,27 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
-from h5py import h5t
-
 from recshuf.errors import InputError
 from recshuf.formats.hdf5.chunk_index import check_chunks
 from recshuf.formats.hdf5.contents import (
     Contents,
     find_address,
+    looking_into,
     refuse_elsewhere,
     refuse_leftovers,
     require_arrays,
     resolve_path,
-    walk_file,
 )
 from recshuf.formats.hdf5.filters import refuse_unknown_filters
 from recshuf.formats.hdf5.forms import ARROW_TYPE_ATTRIBUTE
 from recshuf.formats.hdf5.heap import check_small_file
-from recshuf.formats.hdf5.opening import content_of, find_index_root, opened, read_stamp, reading
+from recshuf.formats.hdf5.opening import content_of, find_index_root, read_stamp, reading
 from recshuf.formats.hdf5.types import (
     Column,
     Kind,
     Storage,
     find_copy_obstacle,
     find_obstacle,
-    kind_of,
     read_column,
     read_storage,
 )
@@ -56,13 +50,7 @@ _OBSERVATIONS = re.compile(r"(obs|obsm|layers)/(?!.*/categories$)|(raw/)?X$")
 
 
 def check_lengths(datasets: Mapping[str, h5py.Dataset], name: str) -> None:
-    """Raise `InputError` if datasets, by name, differ in length; it proposes those that may belong together.
-
-    Parameters
-    ----------
-    name
-        Name of the file for messages.
-    """
+    """Raise `InputError` if datasets, by name, differ in length; it proposes those that may belong together."""
     examples: dict[int, str] = {}
     for path, dataset in datasets.items():
         examples.setdefault(dataset.shape[0], f"{path} {dataset.shape}")
@@ -84,7 +72,8 @@ def find_commonest(datasets: Mapping[str, h5py.Dataset]) -> list[str]:
     for path in seen or datasets:
         by_length.setdefault(datasets[path].shape[0], []).append(path)
     return max(
-        by_length.values(), key=lambda paths: (len(paths), sum(_count_bytes(datasets[one]) for one in paths))
+        by_length.values(),
+        key=lambda paths: (len(paths), sum(_count_bytes(datasets[path]) for path in paths)),
     )
 
 
@@ -113,7 +102,7 @@ def shorten(names: Sequence[str], count: int | None = None) -> str:
 def _propose(names: list[str]) -> str:
     shown = names[:_MOST_SHOWN]
     remedy = "for HDF5 output, --keep-others copies those of other lengths unchanged; else name those that belong together with --datasets"
-    if any("," in one or not one.isprintable() for one in shown):
+    if any("," in name or not name.isprintable() for name in shown):
         return remedy  # the command line cannot name them
     example = shorten([shlex.quote(",".join(shown))], len(names) - len(shown) + 1)
     return f"{remedy}, such as --datasets {example}"
@@ -138,56 +127,59 @@ class Inventory:
     """Storage of each column."""
 
     @property
-    def file_bytes(self) -> int:
-        """Size of the file."""
-        return self.stamp.size
+    def name(self) -> str:
+        """Name of the input."""
+        return self.input_file.name
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether all records have the same length."""
+        return all(column.kind is Kind.FIXED for column in self.columns)
+
+    @property
+    def fixed_bytes(self) -> int:
+        """Bytes of a record that do not depend on its value."""
+        return sum(column.fixed_bytes for column in self.columns)
 
     @property
     def native_bytes(self) -> int:
         """Estimated size of all records as native batches; exact if all have a fixed length."""
-        fixed = sum(column.fixed_bytes for column in self.columns) * self.row_count
-        return fixed + self.variable_bytes
+        return self.fixed_bytes * self.row_count + self.variable_bytes
 
     @property
     def variable_bytes(self) -> int:
         """Estimated size of the values of all variable-length columns: the rest of the file."""
-        if all(column.kind is Kind.FIXED for column in self.columns):
+        if self.is_fixed:
             return 0
-        return max(0, self.file_bytes - sum(storage.stored_bytes for storage in self.storages))
+        return max(0, self.stamp.size - sum(storage.stored_bytes for storage in self.storages))
 
 
-def find_records(
-    file: h5py.File, name: str, contents: Contents, datasets: tuple[str, ...] | None
-) -> dict[str, str]:
+def find_records(contents: Contents, datasets: tuple[str, ...] | None) -> dict[str, str]:
     """Return the path of each dataset of the record by name: the chosen ones, or all with a first axis."""
     if datasets is not None:
-        return {path.strip("/"): _find_chosen(file, name, contents, path) for path in datasets}
-    refuse_leftovers(contents, name)
-    require_arrays(contents, name)
+        return {path.strip("/"): _find_chosen(contents, path) for path in datasets}
+    refuse_leftovers(contents)
+    require_arrays(contents)
     return {path: path for path in contents.arrays}
 
 
-def _find_chosen(file: h5py.File, name: str, contents: Contents, path: str) -> str:
-    resolved = resolve_path(file, path, name)
-    found = contents.addresses.get(find_address(file[resolved].id)) if resolved else None
-    if found not in contents.arrays:
-        known = contents.list_datasets() or "none"
-        raise InputError(name, f"has no dataset {path!r} with a first axis", remedy=f"there are: {known}")
-    return found
+def _find_chosen(contents: Contents, path: str) -> str:
+    resolved = resolve_path(contents, path)
+    array = contents.addresses.get(find_address(contents.file[resolved].id)) if resolved else None
+    if array not in contents.arrays:
+        problem = f"has no dataset {path!r} with a first axis"
+        raise InputError(contents.name, problem, remedy=f"there are: {contents.list_datasets() or 'none'}")
+    return array
 
 
 def choose_datasets(input_file: InputFile, datasets: tuple[str, ...] | None, field: str) -> tuple[str, ...]:
     """Return the datasets, of the record or with a first axis, that hold a field or are part of it."""
     if datasets is None:
-        with opened(input_file) as file:
-            datasets = tuple(walk_file(file, input_file.name).arrays)
+        with looking_into(input_file) as contents:
+            datasets = tuple(contents.arrays)
     wanted = f"{dotted(field)}."
-    paths = [f"{dotted(name)}." for name in datasets]
-    chosen = [
-        name
-        for name, path in zip(datasets, paths, strict=True)
-        if path.startswith(wanted) or wanted.startswith(path)
-    ]
+    paths = {name: f"{dotted(name)}." for name in datasets}
+    chosen = [name for name, path in paths.items() if path.startswith(wanted) or wanted.startswith(path)]
     if not chosen:
         raise unknown_column(field, datasets)
     return tuple(chosen)
@@ -195,10 +187,8 @@ def choose_datasets(input_file: InputFile, datasets: tuple[str, ...] | None, fie
 
 def take_inventory(input_file: InputFile, datasets: tuple[str, ...] | None) -> Inventory:
     """Return the inventory of one input."""
-    with opened(input_file) as file:
-        return read_inventory(
-            file, input_file, find_records(file, input_file.name, walk_file(file, input_file.name), datasets)
-        )
+    with looking_into(input_file) as contents:
+        return read_inventory(contents.file, input_file, find_records(contents, datasets))
 
 
 def read_inventory(file: h5py.File, input_file: InputFile, records: dict[str, str]) -> Inventory:
@@ -209,7 +199,7 @@ def read_inventory(file: h5py.File, input_file: InputFile, records: dict[str, st
     for name, path in records.items():
         with reading(input_file.name, f"dataset {path!r}"):
             dataset = file[path]
-            _check_dataset(dataset, path, input_file.name)
+            check_access(dataset, path, input_file.name)
             columns.append(read_column(dataset.id, name, _read_arrow_type(dataset)))
     # The size of variable-length values is that of the file without what is stored of the datasets.
     is_fixed = all(column.kind is Kind.FIXED for column in columns)
@@ -234,32 +224,24 @@ def read_columns(file: h5py.File, names: list[str]) -> list[Column]:
     return [read_column(file[name].id, name, _read_arrow_type(file[name])) for name in names]
 
 
-def drop_scalars(file: h5py.File, contents: Contents) -> None:
-    """Drop the datasets without a first axis that cannot be copied."""
-    contents.scalars = [path for path in contents.scalars if _find_scalar_obstacle(file[path]) is None]
-
-
-def check_scalars(file: h5py.File, contents: Contents, name: str) -> None:
-    """Raise `InputError` if a dataset without a first axis cannot be copied."""
-    for path in contents.scalars:
-        obstacle = _find_scalar_obstacle(file[path])
-        if obstacle:
-            remedy = (
-                "name the datasets of the record with --datasets, without --keep-others, which leaves it out"
-            )
-            raise InputError(name, obstacle, place=f"dataset {path!r}", remedy=remedy)
+def check_scalars(contents: Contents, *, lenient: bool) -> None:
+    """Raise `InputError` if a dataset without a first axis cannot be copied, or, if lenient, leave it out."""
+    obstacles = {path: _find_scalar_obstacle(contents.file[path]) for path in contents.scalars}
+    contents.scalars = [path for path, obstacle in obstacles.items() if obstacle is None]
+    remedy = "name the datasets of the record with --datasets, without --keep-others, which leaves it out"
+    for path, obstacle in obstacles.items():
+        if obstacle and not lenient:
+            raise InputError(contents.name, obstacle, place=f"dataset {path!r}", remedy=remedy)
 
 
 def _find_scalar_obstacle(dataset: h5py.Dataset) -> str | None:
-    kind_of(dataset.id.get_type())
-    if dataset.id.get_type().detect_class(h5t.REFERENCE):
-        return "holds references, which mean nothing in another file"
     if dataset.id.get_create_plist().get_external_count() > 0:
         return "external storage reads other files"
     return find_copy_obstacle(dataset.id.get_type())
 
 
-def _check_dataset(dataset: h5py.Dataset, path: str, name: str) -> None:
+def check_access(dataset: h5py.Dataset, path: str, name: str) -> None:
+    """Raise `InputError` if the values of a dataset lie in other files or need a filter that is not installed."""
     refuse_elsewhere(dataset.id, path, name)
     refuse_unknown_filters(dataset.id.get_create_plist(), name, f"dataset {path!r}")
 
@@ -297,11 +279,7 @@ def _check_sizes(columns: list[Column], storages: list[Storage], name: str, file
         (f"dataset {storage.path!r}", column.native_width * storage.row_count, storage.stored_bytes)
         for column, storage in zip(columns, storages, strict=True)
     ]
-    totals = (
-        "all datasets",
-        sum(declared for _, declared, _ in sizes),
-        sum(stored for _, _, stored in sizes),
-    )
+    totals = ("all datasets", sum(size[1] for size in sizes), sum(size[2] for size in sizes))
     for place, declared, stored in [*sizes, totals]:
         stored_bytes = min(stored, file_bytes)
         if declared > _MOST_UNSTORED_BYTES and declared > _MOST_SHRINKAGE * stored_bytes:

@@ -13,9 +13,9 @@ from recshuf.errors import InputError
 from recshuf.formats.hdf5.attributes import ValueHash
 from recshuf.formats.hdf5.chunk_index import check_chunks
 from recshuf.formats.hdf5.chunks import SizeLimit, ValueGuard
-from recshuf.formats.hdf5.contents import refuse_elsewhere, refuse_external_links, require_arrays, walk_file
-from recshuf.formats.hdf5.filters import refuse_unknown_filters
+from recshuf.formats.hdf5.contents import looking_into, refuse_external_links, require_arrays
 from recshuf.formats.hdf5.inventory import (
+    check_access,
     find_commonest,
     find_item_bytes,
     find_records,
@@ -23,7 +23,7 @@ from recshuf.formats.hdf5.inventory import (
     may_have_observations,
     shorten,
 )
-from recshuf.formats.hdf5.opening import opened, read_stamp, reading
+from recshuf.formats.hdf5.opening import read_stamp, reading
 from recshuf.formats.hdf5.types import Kind, describe_type, find_copy_obstacle, read_column, read_storage
 
 if TYPE_CHECKING:
@@ -46,15 +46,14 @@ _SPARSE = ("csr_matrix", "csc_matrix")
 
 def choose_others(input_file: InputFile, options: ReadOptions) -> ReadOptions:
     """Return options that name the datasets of the record, by the first input, and the others."""
-    with opened(input_file) as file:
-        contents = walk_file(file, input_file.name)
-        refuse_external_links(contents, input_file.name)
-        require_arrays(contents, input_file.name)
-        commonest = tuple(find_commonest({path: file[path] for path in contents.arrays}))
-        chosen = find_records(file, input_file.name, contents, options.datasets or commonest)
+    with looking_into(input_file) as contents:
+        refuse_external_links(contents)
+        require_arrays(contents)
+        commonest = tuple(find_commonest({path: contents.file[path] for path in contents.arrays}))
+        chosen = find_records(contents, options.datasets or commonest)
         records = tuple(dict.fromkeys(chosen.values()))
         others = _list_others(contents, records)
-        _check_independent(file, input_file.name, contents, records, others)
+        _check_independent(contents, records, others)
     return replace(options, datasets=records, others=others)
 
 
@@ -67,16 +66,15 @@ def describe_choice(options: ReadOptions, name: str) -> dict[str, str]:
     return {"": f"{name}: shuffled are the rows of {shuffled}; copied unchanged are {copied}"}
 
 
-def drop_indexes(contents: Contents, records: Iterable[str], name: str) -> dict[str, str]:
+def drop_indexes(contents: Contents, records: Iterable[str]) -> dict[str, str]:
     """Drop what PyTables keeps about the order of the records, and return a sentence about each by its path."""
     dropped: dict[str, str] = {}
     for table in records:
         folder, _, leaf = table.rpartition("/")
         path = f"{folder}/_i_{leaf}".lstrip("/")
         if path in contents.groups:
-            dropped[path] = (
-                f"{name}: group {path!r}: left out, because it indexes the former order of {table!r}"
-            )
+            note = f"group {path!r}: left out, because it indexes the former order of {table!r}"
+            dropped[path] = f"{contents.name}: {note}"
     tables = set(records)
     for paths in (contents.order, contents.groups, contents.arrays):
         paths[:] = [path for path in paths if _find_table(path) not in tables]
@@ -86,21 +84,19 @@ def drop_indexes(contents: Contents, records: Iterable[str], name: str) -> dict[
 def hash_others(input_file: InputFile, options: ReadOptions) -> dict[str, str]:
     """Return the hash of each other dataset of an input by its path."""
     most_bytes = _NO_LIMIT if options.memory_bytes is None else options.memory_bytes // _SHARE
-    with opened(input_file) as file:
-        contents = walk_file(file, input_file.name)
-        records = find_records(file, input_file.name, contents, options.datasets).values()
-        others = _list_others(contents, records)
+    with looking_into(input_file) as contents:
+        others = _list_others(contents, find_records(contents, options.datasets).values())
         for path in sorted({*others} ^ {*(options.others or ())}):
             problem = f"has {'a' if path in others else 'no'} dataset {path!r}, unlike the first input"
             raise InputError(input_file.name, problem, remedy=_REMEDY)
-        hasher = _Hasher(file, input_file.name, most_bytes)
+        hasher = _Hasher(contents.file, input_file.name, most_bytes)
         return {path: hasher.hash(path) for path in others}
 
 
 def check_same(first: Mapping[str, str], other: Mapping[str, str], first_name: str, name: str) -> None:
-    """Raise `InputError` if the other datasets of two inputs differ, input_file their hashes."""
-    for path, found in other.items():
-        if found != first[path]:
+    """Raise `InputError` if the other datasets of two inputs differ, by their hashes."""
+    for path in other:
+        if other[path] != first[path]:
             problem = f"differs from that in {first_name}, and every shard repeats only one"
             raise InputError(name, problem, place=f"dataset {path!r}", remedy=_REMEDY)
 
@@ -113,27 +109,26 @@ def _list_others(contents: Contents, records: Iterable[str]) -> tuple[str, ...]:
 
 def _find_table(path: str) -> str | None:
     """Return the path of the table that PyTables describes at a path; None if there is none."""
-    found = _INDEX.match(path)
-    return found and found[1] + found[2]
+    parts = _INDEX.match(path)
+    return parts and parts[1] + parts[2]
 
 
-def _check_independent(
-    file: h5py.File, name: str, contents: Contents, records: tuple[str, ...], others: tuple[str, ...]
-) -> None:
+def _check_independent(contents: Contents, records: tuple[str, ...], others: tuple[str, ...]) -> None:
     """Raise `InputError` if the rows of another dataset seem to belong to those of the record."""
+    file = contents.file
     row_count = file[records[0]].shape[0]
     folders = {path.rpartition("/")[0] for path in records}
     for path in others:
         problem = _find_tie(file[path], path, row_count, is_beside=path.rpartition("/")[0] in folders)
         if problem:
-            raise InputError(name, problem, place=f"dataset {path!r}", remedy=_REMEDY)
+            raise InputError(contents.name, problem, place=f"dataset {path!r}", remedy=_REMEDY)
     for path in contents.groups:
         attributes = file[path].attrs
         if attributes.get("encoding-type") in _SPARSE and row_count in attributes.get("shape", ()):
             problem = (
                 f"is a sparse matrix with an axis of {row_count}, as the records, and cannot be shuffled"
             )
-            raise InputError(name, problem, place=f"group {path!r}", remedy=_REMEDY)
+            raise InputError(contents.name, problem, place=f"group {path!r}", remedy=_REMEDY)
 
 
 def _find_tie(dataset: h5py.Dataset, path: str, row_count: int, *, is_beside: bool) -> str | None:
@@ -173,18 +168,11 @@ class _Hasher:
             return f"{describe_type(dataset.id.get_type())} {dataset.shape} {hashed.hexdigest()}"
 
     def _check(self, dataset: h5py.Dataset, path: str) -> None:
-        place = f"dataset {path!r}"
-        refuse_elsewhere(dataset.id, path, self._name)
-        refuse_unknown_filters(dataset.id.get_create_plist(), self._name, place)
+        check_access(dataset, path, self._name)
         tid = dataset.id.get_type()
-        is_reference = tid.detect_class(h5t.REFERENCE)
-        problem = (
-            "holds references, which mean nothing in another file"
-            if is_reference
-            else find_copy_obstacle(tid)
-        )
+        problem = find_copy_obstacle(tid)
         if problem:
-            raise InputError(self._name, problem, place=place, remedy=_REMEDY)
+            raise InputError(self._name, problem, place=f"dataset {path!r}", remedy=_REMEDY)
         column, storage = read_column(dataset.id, path), read_storage(dataset.id, path)
         self._check_size(max(prod(dataset.shape) * tid.get_size(), storage.chunk_bytes, storage.stored_bytes))
         item_bytes = find_item_bytes(self._file, column)

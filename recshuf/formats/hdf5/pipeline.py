@@ -4,10 +4,8 @@ HDF5 serialises all calls; the functions here run in many threads. They give the
 chunks: HDF5 inflates a stream whole, even if it holds a thousand times the chunk, and if it holds less, takes the memory
 behind it for data. Here a chunk is inflated up to its size, and must fill it.
 
-LZF of h5py, called without the lock of HDF5.
-
-h5py's own copy of LibLZF is part of its module `h5z`, which exports LibLZF's two functions. The filter
-around them does not return the number of bytes.
+LZF is that of h5py: its module `h5z` exports the two functions of LibLZF. The filter around them, which is not used, does
+not return the number of bytes.
 """
 
 from __future__ import annotations
@@ -15,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import zlib
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from math import prod
@@ -25,7 +24,13 @@ import numpy as np
 import zstandard
 from h5py import h5z
 
-from recshuf.formats.hdf5.filters import CHECKSUM_BYTES, ZSTD_FILTER, has_right_checksum, make_checksum
+from recshuf.formats.hdf5.filters import (
+    CHECKSUM_BYTES,
+    ZSTD_FILTER,
+    has_right_checksum,
+    list_filters,
+    make_checksum,
+)
 from recshuf.formats.hdf5.types import find_chunk
 
 if TYPE_CHECKING:
@@ -33,50 +38,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recshuf.formats.hdf5.filters import Bytes
-
-
-@cache
-def _load_library() -> ctypes.CDLL | None:
-    """Return the library with ``unsigned lzf_...(const void *in, unsigned in_len, void *out, unsigned out_len)``, if any."""
-    try:
-        library = ctypes.CDLL(h5z.__file__, use_errno=True)
-        functions = (library.lzf_compress, library.lzf_decompress)
-    except (OSError, AttributeError):
-        return None
-    for function in functions:
-        function.argtypes = (ctypes.c_void_p, ctypes.c_uint, ctypes.c_void_p, ctypes.c_uint)
-        function.restype = ctypes.c_uint
-    return library
-
-
-def has_lzf() -> bool:
-    """Tell whether the functions are available."""
-    return _load_library() is not None
-
-
-def compress(plain: Bytes) -> Bytes | None:
-    """Return the LZF form of bytes; None if it would not be smaller."""
-    return _call("lzf_compress", plain, memoryview(plain).nbytes - 1)
-
-
-def decompress(stored: Bytes, size: int) -> Bytes | None:
-    """Return the contents of an LZF stream; None if it is damaged."""
-    if not stored:
-        return b""
-    plain = _call("lzf_decompress", stored, size)
-    if plain is None and ctypes.get_errno() == errno.E2BIG:
-        raise ValueError(f"a chunk of {size} bytes inflates to more")
-    return plain
-
-
-def _call(name: str, given: Bytes, most: int) -> Bytes | None:
-    """Return the result of a function for some bytes, at most `most` bytes; None if it fails."""
-    if most <= 0:
-        return None
-    source, target = np.frombuffer(given, np.uint8), np.empty(most, np.uint8)
-    ctypes.set_errno(0)
-    length = getattr(_load_library(), name)(source.ctypes.data, len(source), target.ctypes.data, len(target))
-    return target[:length].data if length else None
 
 
 _HIGHEST_DEFLATE = 9
@@ -110,16 +71,9 @@ class Pipeline:
         return not _COMPRESSIONS.isdisjoint(self.codes)
 
     def encode(self, chunk: NDArray[np.uint8]) -> tuple[int, Bytes]:
-        """Return the filter mask and the stored bytes of a whole chunk.
+        """Return the filter mask and the stored bytes of a whole chunk, contiguous bytes in any shape.
 
-        Parameters
-        ----------
-        chunk
-            Contiguous bytes in any shape.
-
-        Returns
-        -------
-            Bit i of the mask says that filter i was not applied, as it would not make the chunk smaller.
+        Bit i of the mask says that filter i was not applied, as it would not make the chunk smaller.
         """
         mask = 0
         stored: Bytes = chunk.data
@@ -127,11 +81,11 @@ class Pipeline:
             if code == h5z.FILTER_SHUFFLE:
                 stored = chunk.reshape(-1, self.item_bytes).T.tobytes()
                 continue
-            made = self._apply(stored, code)
-            if made is None:
+            filtered = self._apply(stored, code)
+            if filtered is None:
                 mask |= 1 << place
             else:
-                stored = made
+                stored = filtered
         return mask, stored
 
     def _apply(self, plain: Bytes, code: int) -> Bytes | None:
@@ -139,19 +93,13 @@ class Pipeline:
         if code == h5z.FILTER_DEFLATE:
             return _deflate(plain, self.level)
         if code == h5z.FILTER_LZF:
-            return compress(plain)
+            return _call_lzf("lzf_compress", plain, memoryview(plain).nbytes - 1)
         if code == ZSTD_FILTER:
             return zstandard.ZstdCompressor(self.level).compress(plain)
         return b"".join((plain, make_checksum(plain)))
 
     def decode(self, stored: Bytes, mask: int) -> NDArray[np.uint8] | None:
-        """Return a chunk as an array of its shape, bytes on the last axis; None if HDF5 should report the error.
-
-        Parameters
-        ----------
-        mask
-            Bit i says that filter i was not applied.
-        """
+        """Return a chunk as an array of its shape, bytes on the last axis; None if HDF5 should report the error."""
         codes = [code for index, code in enumerate(self.codes) if not mask >> index & 1]
         plain = self._undo(stored, codes)
         if plain is None:
@@ -183,8 +131,7 @@ def find_pipeline(dataset: h5d.DatasetID, item_bytes: int) -> Pipeline | None:
     chunk = find_chunk(dataset)
     if chunk is None:
         return None
-    plist = dataset.get_create_plist()
-    filters = [plist.get_filter(index) for index in range(plist.get_nfilters())]
+    filters = list_filters(dataset.get_create_plist())
     codes = tuple(code for code, _, _, _ in filters)
     if (
         len(set(codes)) < len(codes)
@@ -207,7 +154,7 @@ def _is_usual(code: int, values: tuple[int, ...], item_bytes: int) -> bool:
     if code == ZSTD_FILTER:
         return len(values) < 2 and 1 <= _find_level(values) <= _HIGHEST_ZSTD
     if code == h5z.FILTER_LZF:
-        return has_lzf()
+        return _load_lzf() is not None
     return bool(code == h5z.FILTER_FLETCHER32)
 
 
@@ -223,14 +170,8 @@ def _deflate(plain: Bytes, level: int) -> Bytes:
 
 def _inflate(stored: Bytes, size: int) -> Bytes | None:
     """Return what a stream holds, as far as it fits `size` or shows that it does not; None if it is damaged."""
-    try:
+    with suppress(deflate.DeflateError):  # which does not say why
         return deflate.zlib_decompress(stored, size)
-    except deflate.DeflateError:
-        return _inflate_part(stored, size)
-
-
-def _inflate_part(stored: Bytes, size: int) -> bytes | None:
-    """Return the same where the fast way gave up, without a word why."""
     stream = zlib.decompressobj()
     try:
         inflated = stream.decompress(stored, size + 1)
@@ -239,7 +180,7 @@ def _inflate_part(stored: Bytes, size: int) -> bytes | None:
     return inflated if stream.eof or len(inflated) > size else None
 
 
-def _unpack(stored: Bytes, size: int) -> bytes | None:
+def _unpack_zstd(stored: Bytes, size: int) -> bytes | None:
     """Return the contents of a frame; None if it is damaged or does not state its size."""
     try:
         held = zstandard.get_frame_parameters(stored).content_size
@@ -252,4 +193,38 @@ def _unpack(stored: Bytes, size: int) -> bytes | None:
         return None
 
 
-_DECODERS = {h5z.FILTER_DEFLATE: _inflate, h5z.FILTER_LZF: decompress, ZSTD_FILTER: _unpack}
+@cache
+def _load_lzf() -> ctypes.CDLL | None:
+    """Return the library with ``unsigned lzf_...(const void *in, unsigned in_len, void *out, unsigned out_len)``, if any."""
+    try:
+        library = ctypes.CDLL(h5z.__file__, use_errno=True)
+        functions = (library.lzf_compress, library.lzf_decompress)
+    except (OSError, AttributeError):
+        return None
+    for function in functions:
+        function.argtypes = (ctypes.c_void_p, ctypes.c_uint, ctypes.c_void_p, ctypes.c_uint)
+        function.restype = ctypes.c_uint
+    return library
+
+
+def _unpack_lzf(stored: Bytes, size: int) -> Bytes | None:
+    """Return the contents of an LZF stream; None if it is damaged."""
+    if not stored:
+        return b""
+    plain = _call_lzf("lzf_decompress", stored, size)
+    if plain is None and ctypes.get_errno() == errno.E2BIG:
+        raise ValueError(f"a chunk of {size} bytes inflates to more")
+    return plain
+
+
+def _call_lzf(name: str, data: Bytes, most: int) -> Bytes | None:
+    """Return the result of a function for some bytes, at most `most` bytes; None if it fails."""
+    if most <= 0:
+        return None
+    source, target = np.frombuffer(data, np.uint8), np.empty(most, np.uint8)
+    ctypes.set_errno(0)
+    length = getattr(_load_lzf(), name)(source.ctypes.data, len(source), target.ctypes.data, len(target))
+    return target[:length].data if length else None
+
+
+_DECODERS = {h5z.FILTER_DEFLATE: _inflate, h5z.FILTER_LZF: _unpack_lzf, ZSTD_FILTER: _unpack_zstd}

@@ -12,14 +12,18 @@ from h5py import h5d, h5t
 
 from recshuf.errors import InputError
 from recshuf.formats.hdf5.chunk_index import ChunkChecker, RowGuard
-from recshuf.formats.hdf5.chunks import ChunkReader, SizeLimit, ValueGuard, make_inflater
+from recshuf.formats.hdf5.chunks import ChunkReader, SizeLimit, ValueGuard
 from recshuf.formats.hdf5.opening import check_stamp, close_file, content_of, open_file, reading
-from recshuf.formats.hdf5.types import Column, Kind, Storage, access_plist, select_rows
+from recshuf.formats.hdf5.pipeline import find_pipeline
+from recshuf.formats.hdf5.types import Kind, access_plist, select_rows
 from recshuf.interfaces import Fragment
 from recshuf.records.arrays import view_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import h5py
+    from numpy.typing import NDArray
 
     from recshuf.formats.hdf5.inventory import Inventory
 
@@ -37,9 +41,10 @@ class RowReader:
     """
 
     def __init__(self, inventory: Inventory, schema: pa.Schema, cached: list[bool]) -> None:
-        self.name = inventory.input_file.name
+        self.name = inventory.name
         self.schema = schema
         self.columns = inventory.columns
+        self.is_fixed = inventory.is_fixed
         self._stamp = inventory.stamp
         self._storages = inventory.storages
         self._is_begun = False
@@ -47,35 +52,16 @@ class RowReader:
         finalize(self, close_file, self._file)
         check_stamp(self._file, self.name, self._stamp)
         with reading(self.name):
-            self._datasets = [
-                h5d.open(self._file.id, storage.path.encode(), access_plist(storage.chunk_bytes * keep))
-                for storage, keep in zip(inventory.storages, cached, strict=True)
+            self._readers = [
+                _DatasetReader(self._file, inventory, index, keeps=keep) for index, keep in enumerate(cached)
             ]
-            self._inflaters: list[ChunkReader | None] = []
-            self._guards: list[ValueGuard | None] = []
-            for column, dataset, keep in zip(self.columns, self._datasets, cached, strict=True):
-                is_fixed = column.kind is Kind.FIXED
-                self._inflaters.append(make_inflater(dataset, keeps=keep) if is_fixed else None)
-                guard = None if is_fixed else ValueGuard(self._file, dataset, column, self.name, self._stamp)
-                self._guards.append(guard)
-            self._row_guards = [
-                self._guard_rows(*each)
-                for each in zip(self._datasets, self.columns, inventory.storages, strict=True)
-            ]
-
-    def _guard_rows(self, dataset: h5d.DatasetID, column: Column, storage: Storage) -> RowGuard | None:
-        if storage.index_root is None:
-            return None
-        item_bytes = column.tid.get_size()
-        checker = ChunkChecker(dataset, item_bytes, storage.path, self.name, self._stamp.size)
-        return RowGuard(content_of(self._file), storage.index_root, checker)
 
     def check_values(self, start: int, stop: int, limit: SizeLimit) -> None:
         """Check the variable-length values of rows ``start:stop`` without reading them."""
-        for column, guard in zip(self.columns, self._guards, strict=True):
-            if guard is not None:
-                with reading(self.name, f"rows {start} to {stop} of dataset {column.name!r}"):
-                    guard.check(start, stop, limit)
+        for reader in self._readers:
+            if reader.value_guard is not None:
+                with reading(self.name, reader.name_rows(start, stop)):
+                    reader.value_guard.check(start, stop, limit)
 
     def read(self, start: int, stop: int) -> pa.RecordBatch:
         """Return rows ``start:stop`` as a batch that owns its memory."""
@@ -83,61 +69,83 @@ class RowReader:
             self._is_begun = True
             with reading(self.name):
                 content_of(self._file).expect(self._list_expected())
-        arrays = [self._read_column(i, start, stop) for i in range(len(self.columns))]
+        arrays = []
+        for reader in self._readers:
+            with reading(self.name, reader.name_rows(start, stop)):
+                arrays.append(reader.read(start, stop))
         check_stamp(self._file, self.name, self._stamp)
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _list_expected(self) -> list[tuple[int, int]]:
         """Return the bytes ``begin:end`` that are read in order, a range for each dataset.
 
-        Returns
-        -------
-            Nothing if a dataset may lie in another order, or most of the file is not read.
+        None if a dataset may lie in another order, or most of the file is not read.
         """
         begins = {storage.begin or 0 for storage in self._storages}
         stored_bytes = sum(storage.stored_bytes for storage in self._storages)
-        is_fixed = all(column.kind is Kind.FIXED for column in self.columns)
-        if not is_fixed or 0 in begins or 2 * stored_bytes < self._stamp.size:
+        if not self.is_fixed or 0 in begins or 2 * stored_bytes < self._stamp.size:
             return []
-        if not all(guard is None or guard.seems_ordered() for guard in self._row_guards):
+        guards = [reader.row_guard for reader in self._readers]
+        if not all(guard is None or guard.seems_ordered() for guard in guards):
             return []
         places = [0, *sorted(begins)[1:], self._stamp.size]
         return [(begin, end) for begin, end in pairwise(places) if begin < end]
 
-    def _read_column(self, index: int, start: int, stop: int) -> pa.Array:
-        column, dataset, guard = self.columns[index], self._datasets[index], self._row_guards[index]
-        with reading(self.name, f"rows {start} to {stop} of dataset {column.name!r}"):
-            if guard is not None:
-                guard.check(start, stop)
-            if column.kind is Kind.FIXED:
-                return _read_fixed(dataset, self._inflaters[index], column, start, stop)
-            return _read_variable(dataset, column, start, stop)
 
+class _DatasetReader:
+    """Reads the rows of one dataset of an open file; `keeps` a chunk in memory between reads."""
 
-def _read_fixed(
-    dataset: h5d.DatasetID, inflater: ChunkReader | None, column: Column, start: int, stop: int
-) -> pa.Array:
-    """Return the stored bytes: reading in the file's own type converts nothing."""
-    count, width = stop - start, column.native_width
-    if column.row_bytes == 0:
-        raw = np.zeros(count * width, np.uint8)
-    elif inflater is not None:
-        raw = inflater.read(start, stop)
-    else:
-        raw = np.empty(count * width, np.uint8)
-        in_memory, in_file = select_rows(dataset, start, count, column.row_shape)
-        dataset.read(in_memory, in_file, raw, dataset.get_type())
-    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), count, [None, pa.py_buffer(raw)])
+    value_guard: ValueGuard | None = None
+    row_guard: RowGuard | None = None
 
+    def __init__(self, file: h5py.File, inventory: Inventory, index: int, *, keeps: bool) -> None:
+        column, storage = inventory.columns[index], inventory.storages[index]
+        name, stamp = inventory.name, inventory.stamp
+        item_bytes = column.tid.get_size()
+        plist = access_plist(storage.chunk_bytes * keeps)
+        dataset = h5d.open(file.id, storage.path.encode(), plist)
+        self._column = column
+        self._dataset = dataset
+        self._inflater: ChunkReader | None = None
+        if column.kind is not Kind.FIXED:
+            self.value_guard = ValueGuard(file, dataset, column, name, stamp)
+        elif (pipeline := find_pipeline(dataset, item_bytes)) and pipeline.compresses:
+            self._inflater = ChunkReader(dataset, pipeline, keeps=keeps)
+        if storage.index_root is not None:
+            checker = ChunkChecker(dataset, item_bytes, storage.path, name, stamp.size)
+            self.row_guard = RowGuard(content_of(file), storage.index_root, checker)
 
-def _read_variable(dataset: h5d.DatasetID, column: Column, start: int, stop: int) -> pa.Array:
-    values = np.empty(stop - start, object)
-    if stop > start:
-        in_memory, in_file = select_rows(dataset, start, stop - start, ())
-        dataset.read(in_memory, in_file, values, h5t.py_create(dataset.dtype))
-    if column.kind is Kind.STRING:
-        return pa.array(values, pa.large_binary())
-    return _join_arrays(values, column.tid.get_super().get_size())
+    def name_rows(self, start: int, stop: int) -> str:
+        """Return the place of some rows for a message."""
+        return f"rows {start} to {stop} of dataset {self._column.name!r}"
+
+    def read(self, start: int, stop: int) -> pa.Array:
+        """Return rows ``start:stop`` in native form."""
+        if self.row_guard is not None:
+            self.row_guard.check(start, stop)
+        if self._column.kind is not Kind.FIXED:
+            return self._read_variable(start, stop)
+        raw, width = self._read_fixed(start, stop), self._column.native_width
+        return pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), stop - start, [None, pa.py_buffer(raw)])
+
+    def _read_fixed(self, start: int, stop: int) -> NDArray[np.uint8]:
+        """Return the stored bytes: reading in the file's own type converts nothing."""
+        if self._column.row_bytes and self._inflater is not None:
+            return self._inflater.read(start, stop)
+        raw = np.zeros((stop - start) * self._column.native_width, np.uint8)
+        if self._column.row_bytes:
+            in_memory, in_file = select_rows(self._dataset, start, stop - start, self._column.row_shape)
+            self._dataset.read(in_memory, in_file, raw, self._dataset.get_type())
+        return raw
+
+    def _read_variable(self, start: int, stop: int) -> pa.Array:
+        values = np.empty(stop - start, object)
+        if stop > start:
+            in_memory, in_file = select_rows(self._dataset, start, stop - start, ())
+            self._dataset.read(in_memory, in_file, values, h5t.py_create(self._dataset.dtype))
+        if self._column.kind is Kind.STRING:
+            return pa.array(values, pa.large_binary())
+        return _join_arrays(values, self._column.tid.get_super().get_size())
 
 
 def _join_arrays(values: np.ndarray, item_bytes: int) -> pa.Array:
@@ -173,10 +181,7 @@ class RowFragment(Fragment):
         self._limit = limit
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in order."""
-        if all(column.kind is Kind.FIXED for column in self._reader.columns):
-            return self._slice_rows()
-        return self._read_steps()
+        return self._slice_rows() if self._reader.is_fixed else self._read_steps()
 
     def _slice_rows(self) -> Iterator[pa.RecordBatch]:
         batch = self._reader.read(self._start, self._stop)

@@ -1,4 +1,4 @@
-"""All HDF5 inputs of a run, read as native batches."""
+"""All inputs of a run, read as native batches."""
 
 from __future__ import annotations
 
@@ -10,22 +10,19 @@ import pyarrow as pa
 
 from recshuf.errors import InputError
 from recshuf.formats.hdf5.chunks import SizeLimit
-from recshuf.formats.hdf5.contents import walk_file
+from recshuf.formats.hdf5.contents import looking_into
 from recshuf.formats.hdf5.decoder import TableDecoder
 from recshuf.formats.hdf5.inventory import (
     Inventory,
     check_scalars,
     choose_datasets,
-    drop_scalars,
     find_records,
     read_inventory,
     take_inventory,
 )
-from recshuf.formats.hdf5.opening import opened
 from recshuf.formats.hdf5.others import check_same, choose_others, describe_choice, drop_indexes, hash_others
 from recshuf.formats.hdf5.rows import RowFragment, RowReader
 from recshuf.formats.hdf5.template import ImageCopier
-from recshuf.formats.hdf5.types import Kind
 from recshuf.interfaces import Decoder, Fragment, InputSummary, Source
 from recshuf.storage.reading.objects import look_ahead
 from recshuf.storage.reading.read_ahead import UNIT_BYTES
@@ -64,7 +61,9 @@ class Hdf5Source(Source):
             options = replace(options, datasets=datasets, keeps_others=False)
         if options.keeps_others:
             self.options = options = choose_others(inputs[0], options) if options.others is None else options
-            self.repeated = _hash_repeated(inputs, options)
+            self.repeated = hash_others(inputs[0], options)
+            for each in inputs[1:]:
+                check_same(self.repeated, hash_others(each, options), inputs[0].name, each.name)
         self._name_limit = options.name_limit
         ahead = look_ahead(inputs[1:], head_bytes=UNIT_BYTES, tail_bytes=UNIT_BYTES)
         rest = [take_inventory(each, options.datasets) for each in ahead]
@@ -97,35 +96,21 @@ class Hdf5Source(Source):
 
     def decoder(self) -> Decoder:
         """Return a decoder: groups become structs, rows fixed-size lists."""
-        return TableDecoder(
-            self._inventories[0].columns, [each.input_file.name for each in self._inventories]
-        )
-
-
-def _hash_repeated(inputs: Sequence[InputFile], options: ReadOptions) -> dict[str, str]:
-    """Return the hash of each dataset that every input has and that is not of the record."""
-    first = hash_others(inputs[0], options)
-    for each in inputs[1:]:
-        check_same(first, hash_others(each, options), inputs[0].name, each.name)
-    return first
+        return TableDecoder(self._inventories[0].columns, [each.name for each in self._inventories])
 
 
 def _open_first(input_file: InputFile, options: ReadOptions, rows_elsewhere: int) -> tuple[Inventory, Layout]:
     """Return the inventory of the first input, and the layout of all shards."""
-    with opened(input_file) as file:
-        contents = walk_file(file, input_file.name)
-        records = find_records(file, input_file.name, contents, options.datasets)
-        inventory = read_inventory(file, input_file, records)
+    with looking_into(input_file) as contents:
+        records = find_records(contents, options.datasets)
+        inventory = read_inventory(contents.file, input_file, records)
         lenient = options.datasets is not None and not options.keeps_others
-        if lenient:
-            drop_scalars(file, contents)
-        else:
-            check_scalars(file, contents, input_file.name)
+        check_scalars(contents, lenient=lenient)
         notes = describe_choice(options, input_file.name)
         if options.keeps_others:
-            notes |= drop_indexes(contents, records.values(), input_file.name)
+            notes |= drop_indexes(contents, records.values())
         row_count = inventory.row_count + rows_elsewhere
-        layout = ImageCopier(file, input_file.name, contents, records, row_count, lenient=lenient).copy()
+        layout = ImageCopier(contents, records, row_count, lenient=lenient).copy()
     return inventory, replace(layout, notes=notes | layout.notes)
 
 
@@ -135,21 +120,21 @@ def _check_same(first: Inventory, other: Inventory) -> None:
     theirs = {column.name: column for column in other.columns}
     for name in sorted(mine.keys() ^ theirs.keys()):
         have, lack = (first, other) if name in mine else (other, first)
-        problem = f"has no dataset {name!r}, but {have.input_file.name} has"
-        raise InputError(lack.input_file.name, problem, remedy="name those in all files with --datasets")
+        problem = f"has no dataset {name!r}, but {have.name} has"
+        raise InputError(lack.name, problem, remedy="name those in all files with --datasets")
     for name, column in mine.items():
         if not column.holds_same(theirs[name]):
             problem = (
                 f"{theirs[name].describe()} rows of shape {theirs[name].row_shape}, "
-                f"but {column.describe()} of shape {column.row_shape} in {first.input_file.name}"
+                f"but {column.describe()} of shape {column.row_shape} in {first.name}"
             )
-            raise InputError(other.input_file.name, problem, place=f"dataset {name!r}")
+            raise InputError(other.name, problem, place=f"dataset {name!r}")
 
 
 def _summarise(inventory: Inventory) -> InputSummary:
     return InputSummary(
-        name=inventory.input_file.name,
-        file_bytes=inventory.file_bytes,
+        name=inventory.name,
+        file_bytes=inventory.stamp.size,
         record_count=inventory.row_count,
         record_count_is_exact=True,
         native_bytes=inventory.native_bytes,
@@ -157,20 +142,12 @@ def _summarise(inventory: Inventory) -> InputSummary:
 
 
 def _check_limits(inventory: Inventory, limit: SizeLimit) -> None:
-    record_bytes = sum(column.fixed_bytes for column in inventory.columns)
-    if record_bytes > limit.max_bytes:
-        problem = f"a record has {record_bytes} bytes, more than the {limit.max_bytes} allowed"
-        raise InputError(inventory.input_file.name, problem, place="row 0", remedy=f"raise {limit.option}")
-    for storage in inventory.storages:
-        if storage.chunk_bytes > limit.max_bytes:
-            problem = f"a chunk has {storage.chunk_bytes} bytes, more than the {limit.max_bytes} allowed"
-            place = f"dataset {storage.path!r}"
-            raise InputError(inventory.input_file.name, problem, place=place, remedy=f"raise {limit.option}")
-
-
-def _record_bytes(inventory: Inventory) -> int:
-    """Return the size of a record, or its average if it varies."""
-    return max(1, inventory.native_bytes // max(1, inventory.row_count))
+    sizes = [("row 0", "record", inventory.fixed_bytes)]
+    sizes += [(f"dataset {each.path!r}", "chunk", each.chunk_bytes) for each in inventory.storages]
+    for place, what, byte_count in sizes:
+        if byte_count > limit.max_bytes:
+            problem = f"a {what} has {byte_count} bytes, more than the {limit.max_bytes} allowed"
+            raise InputError(inventory.name, problem, place=place, remedy=f"raise {limit.option}")
 
 
 def _rows_of_fragment(inventory: Inventory, block_bytes: int) -> int:
@@ -179,31 +156,28 @@ def _rows_of_fragment(inventory: Inventory, block_bytes: int) -> int:
     Fragments end with a chunk of the heaviest dataset, so that its chunks are inflated once. If such a chunk is far larger
     than a block, they do not, and the chunk is kept between reads.
     """
-    record_bytes = _record_bytes(inventory)
+    record_bytes = max(
+        1, inventory.native_bytes // max(1, inventory.row_count)
+    )  # or the average if it varies
     rows = max(1, block_bytes // record_bytes)
-    chunk_rows = _heaviest_chunk_rows(inventory)
+    pairs = zip(inventory.columns, inventory.storages, strict=True)
+    _, chunk_rows = max((column.row_bytes, storage.chunk_rows or 1) for column, storage in pairs)
     if chunk_rows * record_bytes > _MOST_BLOCKS * block_bytes:
         return rows
     return max(1, rows // chunk_rows) * chunk_rows
 
 
-def _heaviest_chunk_rows(inventory: Inventory) -> int:
-    pairs = zip(inventory.columns, inventory.storages, strict=True)
-    return max(((column.row_bytes, storage.chunk_rows or 1) for column, storage in pairs))[1]
-
-
 def _find_cached(inventory: Inventory, rows: int) -> list[bool]:
     """Tell for which datasets a chunk is kept between reads: those whose chunks span fragments."""
-    variable = any(column.kind is not Kind.FIXED for column in inventory.columns)
     return [
-        storage.chunk_rows is not None and (variable or rows % storage.chunk_rows > 0)
+        storage.chunk_rows is not None and (not inventory.is_fixed or rows % storage.chunk_rows > 0)
         for storage in inventory.storages
     ]
 
 
 def _reading_bytes(inventory: Inventory, block_bytes: int) -> int:
     rows = _rows_of_fragment(inventory, block_bytes)
-    fixed = rows * sum(column.fixed_bytes for column in inventory.columns)
+    fixed = rows * inventory.fixed_bytes
     variable = _VARIABLE_COPIES * block_bytes if inventory.variable_bytes else 0
     chunks = [storage.chunk_bytes for storage in inventory.storages]
     kept = sum(size for size, keep in zip(chunks, _find_cached(inventory, rows), strict=True) if keep)

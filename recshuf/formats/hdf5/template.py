@@ -67,12 +67,7 @@ def open_image(image: bytes) -> h5py.File:
 class ImageCopier:
     """Makes an image from an open file."""
 
-    source: h5py.File
-    """The file, open for reading."""
-    name: str
-    """Name of the file for messages."""
     contents: Contents
-    """Contents of the file."""
     records: Mapping[str, str]
     """Path in the source of each dataset of the record, by its name."""
     row_count: int
@@ -90,17 +85,17 @@ class ImageCopier:
     def copy(self) -> Layout:
         """Return the image, with its datasets of the record."""
         ways = self._find_ways()
-        with new_image(track_order=_tracks_order(self.source["/"])) as (target, result):
+        with new_image(track_order=_tracks_order(self.contents.file["/"])) as (target, result):
             self._commit_types(target)
-            with reading(self.name, "'/'"):
+            with reading(self.contents.name, "'/'"):
                 self._copy_attributes("", "", target)
             paths = [path for path in self.contents.order if path in ways]
             for path in dict.fromkeys((*paths, *self.records)):
-                with reading(self.name, repr(path)):
+                with reading(self.contents.name, repr(path)):
                     if path in paths or path not in target:
                         ways[path](path, target)
             self._attach_scales(target)
-        return Layout(result[0], tuple(self.records), self._notes, self.name)
+        return Layout(result[0], tuple(self.records), self._notes, self.contents.name)
 
     def _find_ways(self) -> dict[str, Callable[[str, h5py.File], None]]:
         """Return the copying function of each object by path; datasets of the record come last, as they may be links."""
@@ -129,24 +124,24 @@ class ImageCopier:
             return  # the group would change the bytes of files without named types
         self._holder = h5g.create(target.id, None)
         for index, path in enumerate(self.contents.types):
-            tid = self.source[path].id.copy()
+            tid = self.contents.file[path].id.copy()
             tid.commit(self._holder, str(index).encode())
-            self._types[find_address(self.source[path].id)] = tid
+            self._types[find_address(self.contents.file[path].id)] = tid
 
     def _copy_attributes(self, path: str, name: str, target: h5py.File) -> None:
-        source, copy = self.source["/" + path], target["/" + name]
-        copy_attributes(source, copy, self.name, self._types, lenient=self.lenient)
+        source, copy = self.contents.file["/" + path], target["/" + name]
+        copy_attributes(source, copy, self.contents.name, self._types, lenient=self.lenient)
 
     def _copy_group(self, path: str, target: h5py.File) -> None:
-        target.create_group(path, track_order=_tracks_order(self.source[path]))
+        target.create_group(path, track_order=_tracks_order(self.contents.file[path]))
         self._copy_attributes(path, path, target)
 
     def _copy_type(self, path: str, target: h5py.File) -> None:
-        target[path] = h5py.Datatype(self._types[find_address(self.source[path].id)])
+        target[path] = h5py.Datatype(self._types[find_address(self.contents.file[path].id)])
         self._copy_attributes(path, path, target)
 
     def _copy_whole(self, path: str, target: h5py.File) -> None:
-        source = self.source[path].id
+        source = self.contents.file[path].id
         plist = source.get_create_plist().copy()
         if plist.get_external_count():
             plist = h5p.create(h5p.DATASET_CREATE)
@@ -166,7 +161,7 @@ class ImageCopier:
 
     def _copy_dataset(self, name: str, target: h5py.File) -> None:
         path = self.records[name]
-        dataset = self.source[path].id
+        dataset = self.contents.file[path].id
         space = h5s.create_simple((0, *dataset.shape[1:]), _find_most(dataset))
         plist = _shard_plist(dataset, self.row_count)
         replaced = replace_unusable_filters(plist)
@@ -180,16 +175,16 @@ class ImageCopier:
     def _note_filter(self, name: str, path: str, replaced: str | None) -> None:
         if replaced is not None:
             self._notes[name] = (
-                f"{self.name}: dataset {path!r}: gzip replaces the filter {replaced}, which may change values when it is "
+                f"{self.contents.name}: dataset {path!r}: gzip replaces the filter {replaced}, which may change values when it is "
                 "applied again"
             )
 
     def _attach_scales(self, target: h5py.File) -> None:
         wholes = [path for path in self._list_wholes() if path in target]
         pairs = {path: path for path in wholes} | {path: name for name, path in self.records.items()}
-        copies = {find_address(self.source[path].id): target[name] for path, name in pairs.items()}
+        copies = {find_address(self.contents.file[path].id): target[name] for path, name in pairs.items()}
         for path, name in pairs.items():
-            attach_scales(self.source[path], target[name], copies)
+            attach_scales(self.contents.file[path], target[name], copies)
 
 
 def recompress_image(layout: Layout, compression: str, level: int | None) -> Layout:
@@ -197,7 +192,7 @@ def recompress_image(layout: Layout, compression: str, level: int | None) -> Lay
     with open_image(layout.image) as source:
         records = {name: name for name in layout.names}
         contents = walk_file(source, layout.source)
-        copier = ImageCopier(source, layout.source, contents, records, 1, compression=(compression, level))
+        copier = ImageCopier(contents, records, 1, compression=(compression, level))
         kept = {path: note for path, note in layout.notes.items() if path not in records}
         return replace(copier.copy(), notes=kept)
 

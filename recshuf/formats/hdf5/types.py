@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _VLEN_KIND_PLACE = 3
 """Byte of an encoded variable-length type that holds its kind: 0 for arrays, 1 for strings."""
 _CACHE_SLOTS = 521
+_REFERENCES = "holds references, which mean nothing in another file"
 
 
 class Kind(Enum):
@@ -33,7 +34,7 @@ class Kind(Enum):
 def find_obstacle(tid: h5t.TypeID) -> str | None:
     """Return the reason why a type is not supported, or None if it is."""
     if tid.detect_class(h5t.REFERENCE):
-        return "holds references, which mean nothing in another file"
+        return _REFERENCES
     kind = kind_of(tid)
     if kind is Kind.STRING:
         return None
@@ -46,6 +47,8 @@ def find_obstacle(tid: h5t.TypeID) -> str | None:
 
 def find_copy_obstacle(tid: h5t.TypeID) -> str | None:
     """Return the reason why values that only h5py can read are not written back as they are; None if they are."""
+    if tid.detect_class(h5t.REFERENCE):
+        return _REFERENCES
     if tid.get_class() == h5t.COMPOUND and holds_variable_length(tid):
         parts = [tid.get_member_type(index) for index in range(tid.get_nmembers())]
     elif _is_array(tid):

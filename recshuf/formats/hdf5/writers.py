@@ -1,6 +1,6 @@
-"""Writers that append rows to one dataset of a shard: by HDF5, or as chunks filtered in threads.
+"""The file of a shard, and writers that append rows to one of its datasets: by HDF5, or as chunks filtered in threads.
 
-The file of an HDF5 shard. HDF5 writes it through Python, so that a full disk is an ordinary error.
+HDF5 writes the file through Python, so that a full disk is an ordinary error.
 """
 
 from __future__ import annotations
@@ -36,6 +36,12 @@ if TYPE_CHECKING:
 
     _Offset = tuple[int, ...]
     _Chunk = tuple[int, Bytes]
+_TASK_BYTES = 256 << 10
+"""Chunks smaller than this are filtered several at a time."""
+_HELD_BYTES = 64 << 10
+"""Chunks smaller than this in the file are written directly: leaving HDF5 would take longer."""
+_COPIES = 3
+"""Copies of a chunk: its block, shuffled, compressed, and rows that wait for a thread."""
 
 
 class ShardFile:
@@ -43,11 +49,6 @@ class ShardFile:
 
     HDF5 cannot close a file that it cannot write, and reports errors until the interpreter ends. So failures are hidden
     from HDF5, and its callers check for the error afterwards.
-
-    Parameters
-    ----------
-    path
-        The file, which must not exist.
     """
 
     def __init__(self, path: Path, image: bytes) -> None:
@@ -166,22 +167,8 @@ def _address_of(view: memoryview) -> int:
     return address
 
 
-_TASK_BYTES = 256 << 10
-"""Chunks smaller than this are filtered several at a time."""
-_HELD_BYTES = 64 << 10
-"""Chunks smaller than this in the file are written directly: leaving HDF5 would take longer."""
-_COPIES = 3
-"""Copies of a chunk: its block, shuffled, compressed, and rows that wait for a thread."""
-
-
 class TaskQueue:
-    """Runs work in threads, and uses the results in order in the caller's thread.
-
-    Parameters
-    ----------
-    threads
-        With 1, the caller's thread does all work at once.
-    """
+    """Runs work in threads, and uses the results in order in the caller's thread; if there is one, that does all work."""
 
     def __init__(self, threads: int) -> None:
         self._pool = Pool(threads, "encode") if threads > 1 else None
@@ -219,14 +206,9 @@ class TaskQueue:
 
 
 def task_bytes(band_bytes: int, chunk_bytes: int, threads: int) -> int:
-    """Return the peak memory of chunks while they are filtered.
+    """Return the peak memory of chunks while they are filtered, of `chunk_bytes` at most.
 
-    Parameters
-    ----------
-    band_bytes
-        Size of all chunks that wait for their last rows.
-    chunk_bytes
-        Size of the largest chunk.
+    `band_bytes` are those of all chunks that wait for their last rows.
     """
     tasks, bands, copies = (1, 1, _COPIES) if threads == 1 else (threads + 1, 2, _COPIES + 1)
     return bands * band_bytes + tasks * copies * max(chunk_bytes, _TASK_BYTES)
@@ -239,8 +221,7 @@ class RowWriter(ABC):
     def append(self, pieces: Sequence[pa.Array]) -> None:
         """Append rows, given in at least one piece; they may reach the dataset later."""
 
-    @abstractmethod
-    def finish(self) -> None:
+    def finish(self) -> None:  # noqa: B027 # by default no rows wait
         """Write the waiting rows at the end."""
 
 
@@ -254,7 +235,6 @@ class LibraryWriter(RowWriter):
         self._row_count = 0
 
     def append(self, pieces: Sequence[pa.Array]) -> None:
-        """Write rows, after all earlier chunks."""
         rows = _join(pieces)
         self._tasks.drain()
         start, self._row_count = self._row_count, self._row_count + len(rows)
@@ -269,11 +249,8 @@ class LibraryWriter(RowWriter):
             self._dataset.write(in_memory, in_file, values, self._dataset.get_type())
         else:
             is_string = self._column.kind is Kind.STRING
-            values = _list_strings(rows) if is_string else _list_arrays(rows, self._column)
+            values = rows.to_numpy(zero_copy_only=False) if is_string else _list_arrays(rows, self._column)
             self._dataset.write(in_memory, in_file, values, h5t.py_create(self._dataset.dtype))
-
-    def finish(self) -> None:
-        """Do nothing, as no rows wait."""
 
 
 class ChunkWriter(RowWriter):
@@ -318,7 +295,6 @@ class ChunkWriter(RowWriter):
         self._waiting_count = 0
 
     def append(self, pieces: Sequence[pa.Array]) -> None:
-        """Write all bands that are full."""
         # Joined rows, waiting for a thread, do not keep whole piles in memory.
         for rows in [_join(pieces)] if self._pipeline.codes else pieces:
             self._append(rows)
@@ -334,7 +310,6 @@ class ChunkWriter(RowWriter):
             self._wait(values[whole:])
 
     def finish(self) -> None:
-        """Write the last band."""
         if self._waiting is not None and self._waiting_count:
             self._put(self._waiting[: self._waiting_count])
             self._waiting_count = 0
@@ -389,12 +364,6 @@ class ChunkWriter(RowWriter):
 
 def _join(pieces: Sequence[pa.Array]) -> pa.Array:
     return pieces[0] if len(pieces) == 1 else pa.concat_arrays(pieces)
-
-
-def _list_strings(rows: pa.LargeBinaryArray) -> np.ndarray:
-    """Return an object array of bytes."""
-    strings: np.ndarray = rows.to_numpy(zero_copy_only=False)
-    return strings
 
 
 def _list_arrays(rows: pa.LargeBinaryArray, column: Column) -> np.ndarray:

@@ -5,8 +5,9 @@ Structs become groups, fixed-size lists become axes.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import Counter
+from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from recshuf.formats.hdf5.template import CHUNK_BYTES, Layout, link_plist, new_i
 from recshuf.records.arrays import is_variable_list, view_bytes, view_offsets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from recshuf.interfaces import WriteOptions
 
@@ -33,103 +34,29 @@ _VARIABLE_BYTES = 64
 _DEFAULT_COMPRESSION = "gzip"
 
 
-class LeafEncoder(ABC):
-    """Encodes a column without structs as one dataset.
+@dataclass(frozen=True, slots=True)
+class LeafEncoder:
+    """Encodes a column without structs as one dataset."""
 
-    Parameters
-    ----------
-    path
-        Names of the column and the structs around it, outermost first.
-    """
-
+    path: tuple[str, ...]
+    """Names of the column and the structs around it, outermost first."""
     tid: h5t.TypeID
+    convert: Callable[[pa.Array], pa.Array]
+    """Returns the native rows of an array without nulls."""
     row_shape: tuple[int, ...] = ()
     noted_type: str | None = None
     """Type recorded in the attribute of the dataset; None if it needs none."""
-    is_variable = False
-
-    def __init__(self, path: tuple[str, ...]) -> None:
-        self.path = path
-
-    @property
-    def field(self) -> str:
-        return ".".join(self.path)
+    is_variable: bool = False
 
     @property
     def row_bytes(self) -> int:
         """Bytes of a row, without variable-length values."""
         return prod(self.row_shape) * int(self.tid.get_size())
 
-    @abstractmethod
     def encode(self, array: pa.Array) -> pa.Array:
         """Return the native rows of an array, which may be a slice."""
-
-
-class _FixedEncoder(LeafEncoder):
-    """Numbers, booleans, fixed-size binaries, and fixed-size lists of these."""
-
-    def __init__(self, path: tuple[str, ...], kind: pa.DataType) -> None:
-        super().__init__(path)
-        self._item = kind
-        while pa.types.is_fixed_size_list(self._item):
-            self.row_shape += (self._item.list_size,)
-            self._item = self._item.value_type
-        stand_in = find_stand_in(kind)
-        self.noted_type = None if stand_in is None else str(kind)
-        self.tid = _find_item_type(stand_in or self._item, self.field)
-
-    def encode(self, array: pa.Array) -> pa.Array:
-        row_count = len(array)
-        for _ in self.row_shape:
-            _refuse_nulls(array, self.field)
-            array = array.flatten()
-        _refuse_nulls(array, self.field)
-        width = max(1, self.row_bytes)
-        raw = _view_items(array) if self.row_bytes else np.zeros(row_count, np.uint8)
-        return pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), row_count, [None, pa.py_buffer(raw)])
-
-
-class _BytesEncoder(LeafEncoder):
-    """Strings, and binary values, which become arrays of bytes."""
-
-    is_variable = True
-
-    def __init__(self, path: tuple[str, ...], *, is_text: bool) -> None:
-        super().__init__(path)
-        self._is_text = is_text
-        self.noted_type = None if is_text else BINARY_NAME
-        text = h5t.py_create(h5py.string_dtype("utf-8"), logical=True)
-        self.tid = text if is_text else h5t.vlen_create(h5t.py_create(np.dtype(np.uint8)))
-
-    def encode(self, array: pa.Array) -> pa.Array:
-        _refuse_nulls(array, self.field)
-        rows = array.cast(pa.large_binary())
-        data = view_bytes(rows)
-        if self._is_text and data.size and data.min() == 0:
-            problem = "a string holds the character NUL, at which HDF5 would cut it"
-            raise ConversionError(self.field, problem, remedy="convert the column to binary first")
-        return rows
-
-
-class _ListEncoder(LeafEncoder):
-    is_variable = True
-
-    def __init__(self, path: tuple[str, ...], kind: pa.DataType) -> None:
-        super().__init__(path)
-        self._list_type = pa.large_list(kind.value_type)
-        item = _find_item_type(kind.value_type, self.field)
-        self._item_bytes = item.get_size()
-        self.tid = h5t.vlen_create(item)
-
-    def encode(self, array: pa.Array) -> pa.Array:
-        _refuse_nulls(array, self.field)
-        lists = array.cast(self._list_type)
-        items = lists.flatten()
-        _refuse_nulls(items, self.field)
-        offsets = view_offsets(lists)
-        offsets = (offsets - offsets[0]) * self._item_bytes
-        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(_view_items(items))]
-        return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(array), buffers)
+        _refuse_nulls(array, ".".join(self.path))
+        return self.convert(array)
 
 
 def find_encoders(fields: pa.Schema | pa.StructType, path: tuple[str, ...] = ()) -> list[LeafEncoder]:
@@ -155,14 +82,59 @@ def _check_name(path: tuple[str, ...], *, is_double: bool) -> None:
 
 
 def _find_encoder(path: tuple[str, ...], kind: pa.DataType) -> LeafEncoder:
-    types = pa.types
+    field, types = ".".join(path), pa.types
     if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
-        return _BytesEncoder(path, is_text=True)
+        tid = h5t.py_create(h5py.string_dtype("utf-8"), logical=True)
+        return LeafEncoder(path, tid, partial(_encode_text, field), is_variable=True)
     if types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind):
-        return _BytesEncoder(path, is_text=False)
+        tid = h5t.vlen_create(h5t.py_create(np.dtype(np.uint8)))
+        return LeafEncoder(path, tid, _encode_binary, noted_type=BINARY_NAME, is_variable=True)
     if is_variable_list(kind):
-        return _ListEncoder(path, kind)
-    return _FixedEncoder(path, kind)
+        item = _find_item_type(kind.value_type, field)
+        convert = partial(_encode_lists, field, pa.large_list(kind.value_type), item.get_size())
+        return LeafEncoder(path, h5t.vlen_create(item), convert, is_variable=True)
+    stand_in = find_stand_in(kind)
+    noted_type = None if stand_in is None else str(kind)
+    row_shape: tuple[int, ...] = ()
+    while types.is_fixed_size_list(kind):
+        row_shape += (kind.list_size,)
+        kind = kind.value_type
+    tid = _find_item_type(stand_in or kind, field)
+    convert = partial(_encode_fixed, field, row_shape, tid.get_size())
+    return LeafEncoder(path, tid, convert, row_shape, noted_type)
+
+
+def _encode_text(field: str, array: pa.Array) -> pa.Array:
+    data = view_bytes(rows := _encode_binary(array))
+    if data.size and data.min() == 0:
+        problem = "a string holds the character NUL, at which HDF5 would cut it"
+        raise ConversionError(field, problem, remedy="convert the column to binary first")
+    return rows
+
+
+def _encode_binary(array: pa.Array) -> pa.Array:
+    return array.cast(pa.large_binary())
+
+
+def _encode_lists(field: str, list_type: pa.DataType, item_bytes: int, array: pa.Array) -> pa.Array:
+    lists = array.cast(list_type)
+    items = lists.flatten()
+    _refuse_nulls(items, field)
+    offsets = view_offsets(lists)
+    offsets = (offsets - offsets[0]) * item_bytes
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(_view_items(items))]
+    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(array), buffers)
+
+
+def _encode_fixed(field: str, row_shape: tuple[int, ...], item_bytes: int, array: pa.Array) -> pa.Array:
+    """Encode numbers, booleans, fixed-size binaries, and fixed-size lists of these."""
+    row_count, row_bytes = len(array), prod(row_shape) * item_bytes
+    for _ in row_shape:
+        array = array.flatten()
+        _refuse_nulls(array, field)
+    width = max(1, row_bytes)
+    raw = _view_items(array) if row_bytes else np.zeros(row_count, np.uint8)
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), row_count, [None, pa.py_buffer(raw)])
 
 
 def _find_item_type(kind: pa.DataType, field: str) -> h5t.TypeID:

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
     _Offset = tuple[int, ...]
     _Chunk = tuple[int, Bytes]
+
+
 _TASK_BYTES = 256 << 10
 """Chunks smaller than this are filtered several at a time."""
 _HELD_BYTES = 64 << 10

@@ -222,7 +222,7 @@ def make_layout(leaves: list[LeafEncoder], options: WriteOptions) -> Layout:
 
 def _find_chunk_rows(leaves: list[LeafEncoder]) -> int:
     """Return the same rows for all chunks, so that every step ends with whole chunks."""
-    sizes = [_VARIABLE_BYTES if leaf.is_variable else max(1, leaf.row_bytes) for leaf in leaves] or [1]
+    sizes = [_VARIABLE_BYTES if leaf.is_variable else max(1, leaf.row_bytes) for leaf in leaves]
     return max(1, min(CHUNK_BYTES // max(sizes), _MOST_CHUNKS_BYTES // sum(sizes)))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -70,8 +70,6 @@ class ShardPlan:
     @cached_property
     def step_rows(self) -> int:
         """Rows written at once: whole chunks of the heaviest dataset, about 4 MiB of records."""
-        if not self.datasets:
-            return 1
         record_bytes = sum(each.column.fixed_bytes for each in self.datasets)
         heaviest = max(self.datasets, key=lambda each: each.column.row_bytes)
         rows = min(_STEP_ROWS, _STEP_BYTES // record_bytes)
@@ -212,7 +210,6 @@ class Hdf5Sink(Sink):
         self._encoder = encoder
         schema = pa.schema([each.column.field for each in plan.datasets])
         self._cutter = _StepCutter(schema, plan.step_rows, VARIABLE_STEP_BYTES)
-        self._rows_written = 0
         self._record_count = 0
         self._path = path
         self._shard: ShardFile | None = ShardFile(path, image)
@@ -257,7 +254,7 @@ class Hdf5Sink(Sink):
                 for writer in self._writers:
                     writer.finish()
                 self._tasks.drain()
-            self._record_count = min((each.shape[0] for each in self._datasets), default=self._rows_written)
+            self._record_count = min(each.shape[0] for each in self._datasets)
             self._datasets, self._writers = [], []
             with _writing(self._shard, self._path):
                 self._file.close()
@@ -271,22 +268,18 @@ class Hdf5Sink(Sink):
         if shard is None:
             return
         shard.pretend()
-        try:
+        with suppress(Exception):  # an abort must not hide the error that led to it
             if file is not None:
                 file.close()
-        except Exception:  # noqa: S110 - an abort must not hide the error that led to it
-            pass
         shard.close()
 
     def _write_step(self, pieces: list[pa.RecordBatch]) -> None:
         """Append joined batches to every dataset, in their order."""
-        row_count = sum(piece.num_rows for piece in pieces)
-        if row_count == 0 or self._shard is None:
+        if not pieces or self._shard is None:
             return
         for index, (writer, each) in enumerate(zip(self._writers, self._plan.datasets, strict=True)):
             with _writing(self._shard, self._path, f"dataset {each.column.name!r}: "):
                 writer.append([piece.column(index) for piece in pieces])
-        self._rows_written += row_count
 
 
 @contextmanager

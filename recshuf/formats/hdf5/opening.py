@@ -154,12 +154,12 @@ def reading(name: str, place: str | None = None) -> Iterator[None]:
 @contextmanager
 def opened(input_file: InputFile) -> Iterator[h5py.File]:
     """Open an input to look into it, as `open_file` does, and close it at the end; errors in between are as in `reading`."""
-    file = open_file(input_file, _IndexStream)
-    try:
-        with reading(input_file.name):
+    with reading(input_file.name):
+        file = open_file(input_file, _IndexStream)
+        try:
             yield file
-    finally:
-        close_file(file)
+        finally:
+            close_file(file)
 
 
 def open_file(input_file: InputFile, stream: type[ObjectStream] = ObjectStream) -> h5py.File:

@@ -53,7 +53,8 @@ class TableDecoder(Decoder):
         self._columns = columns
         self._leaves = [_find_leaf(column) for column in columns]
         self._tree = _grow_tree(columns)
-        self._schema = pa.schema(self._list_fields(self._tree))
+        empty = _join_leaves(self._tree, [pa.array([], leaf.arrow_type) for leaf in self._leaves])
+        self._schema = pa.RecordBatch.from_arrays(empty, names=list(self._tree)).schema
 
     @property
     def schema(self) -> pa.Schema:
@@ -77,14 +78,6 @@ class TableDecoder(Decoder):
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         leaves = [leaf.decode(rows) for leaf, rows in zip(self._leaves, batch.columns, strict=True)]
         return pa.RecordBatch.from_arrays(_join_leaves(self._tree, leaves), schema=self._schema)
-
-    def _list_fields(self, tree: _Tree) -> list[pa.Field]:
-        return [
-            pa.field(name, pa.struct(self._list_fields(node)))
-            if isinstance(node, dict)
-            else pa.field(name, self._leaves[node].arrow_type)
-            for name, node in tree.items()
-        ]
 
 
 def _find_leaf(column: Column) -> _Leaf:
@@ -134,10 +127,9 @@ def _grow_tree(columns: Sequence[Column]) -> _Tree:
 
 
 def _join_leaves(tree: _Tree, leaves: Sequence[pa.Array]) -> list[pa.Array]:
-    joined = []
-    for node in tree.values():
-        if isinstance(node, dict):
-            joined.append(pa.StructArray.from_arrays(_join_leaves(node, leaves), names=list(node)))
-        else:
-            joined.append(leaves[node])
-    return joined
+    return [
+        pa.StructArray.from_arrays(_join_leaves(node, leaves), names=list(node))
+        if isinstance(node, dict)
+        else leaves[node]
+        for node in tree.values()
+    ]

@@ -222,17 +222,17 @@ class Hdf5Sink(Sink):
                 for each in plan.datasets
             ]
             self._writers = [
-                self._make_writer(dataset, each, self._shard)
+                self._make_writer(dataset, each)
                 for dataset, each in zip(self._datasets, plan.datasets, strict=True)
             ]
         except BaseException:
             self.abort()
             raise
 
-    def _make_writer(self, dataset: h5d.DatasetID, plan: DatasetPlan, shard: ShardFile) -> RowWriter:
+    def _make_writer(self, dataset: h5d.DatasetID, plan: DatasetPlan) -> RowWriter:
         if plan.pipeline is None:
             return LibraryWriter(dataset, plan.column, self._tasks)
-        return ChunkWriter(dataset, plan.column, plan.pipeline, plan.fill, self._tasks, shard)
+        return ChunkWriter(dataset, plan.column, plan.pipeline, plan.fill, self._tasks)
 
     @property
     def record_count(self) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 from abc import ABC, abstractmethod
 from collections import deque
-from contextlib import contextmanager, nullcontext
 from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING
@@ -24,7 +23,7 @@ from recshuf.system.page_cache import BehindFile
 from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from concurrent.futures import Future
     from pathlib import Path
 
@@ -40,8 +39,6 @@ if TYPE_CHECKING:
 
 _TASK_BYTES = 256 << 10
 """Chunks smaller than this are filtered several at a time."""
-_HELD_BYTES = 64 << 10
-"""Chunks smaller than this in the file are written directly: leaving HDF5 would take longer."""
 _COPIES = 3
 """Copies of a chunk: its block, shuffled, compressed, and rows that wait for a thread."""
 
@@ -57,8 +54,6 @@ class ShardFile:
         self.error: OSError | None = None
         self._path = path
         self._pretends = False
-        self._held: memoryview | None = None
-        self._held_place: int | None = None
         self._file: io.RawIOBase | io.BytesIO = BehindFile(path, "x+b")
         try:
             self.write(image)
@@ -81,25 +76,6 @@ class ShardFile:
         self._file.close()
         self._file = io.BytesIO()
         self._pretends = True
-
-    @contextmanager
-    def holding(self, data: bytes | bytearray | memoryview) -> Iterator[None]:
-        """Postpone the write of a buffer by HDF5 to the end of the context, when another thread may be in HDF5.
-
-        Parameters
-        ----------
-        data
-            Contiguous buffer. If HDF5 writes a copy of it, the copy is written at once.
-        """
-        view = memoryview(data).cast("B")
-        self._held, self._held_place = view, None
-        try:
-            yield
-        finally:
-            self._held = None
-        if self._held_place is not None:
-            self.seek(self._held_place)
-            self.write(view)
 
     # h5py calls these methods from inside the HDF5 library; they must not raise.
 
@@ -130,9 +106,6 @@ class ShardFile:
     def write(self, buffer: bytes | memoryview) -> int:
         """Write a buffer, or record the error."""
         view = memoryview(buffer).cast("B")
-        if self._held is not None and _are_same(view, self._held):
-            self._held_place = self.tell()
-            return len(view)
         done = 0
         while done < len(view) and not self._pretends:
             try:
@@ -157,16 +130,6 @@ class ShardFile:
         error.filename = str(self._path)
         self.error = error
         self._pretends = True
-
-
-def _are_same(first: memoryview, second: memoryview) -> bool:
-    """Tell whether two views share the same memory."""
-    return len(first) == len(second) and _address_of(first) == _address_of(second)
-
-
-def _address_of(view: memoryview) -> int:
-    address: int = np.frombuffer(view, np.uint8).__array_interface__["data"][0]
-    return address
 
 
 class TaskQueue:
@@ -276,9 +239,7 @@ class ChunkWriter(RowWriter):
         pipeline: Pipeline,
         fill: bytes,
         tasks: TaskQueue,
-        shard: ShardFile,
     ) -> None:
-        self._shard = shard
         self._dataset = dataset
         self._shape = (*column.row_shape, pipeline.item_bytes)
         self._row_bytes = column.row_bytes
@@ -359,8 +320,7 @@ class ChunkWriter(RowWriter):
             self._dataset.set_extent((row_count, *self._shape[:-1]))
             self._extent = row_count
         for offset, (mask, stored) in zip(offsets, chunks, strict=True):
-            is_large = memoryview(stored).nbytes >= _HELD_BYTES
-            with self._shard.holding(stored) if is_large else nullcontext(), phil:  # as in reading
+            with phil:  # as in reading
                 self._dataset.write_direct_chunk(offset, stored, mask)
 
 

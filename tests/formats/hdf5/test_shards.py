@@ -15,7 +15,6 @@ from h5py import h5d, h5g, h5p, h5s, h5t
 
 import recshuf
 from recshuf.formats.hdf5 import FORMAT
-from recshuf.formats.hdf5.writers import ShardFile
 from tests.support.formats.format_tools import merge_batches
 from tests.support.formats.hdf5_tools import copy_through, open_source, outline, read_all, write_shard
 
@@ -365,16 +364,3 @@ def test_no_object_of_an_output_carries_the_clock(tmp_path: Path, libver: str, t
     assert not [at for at in range(len(stored) - 3) if struct.unpack_from("<I", stored, at)[0] in clock]
     with h5py.File(tmp_path / "out.h5") as file:
         assert [h5g.get_objinfo(file.id, name.encode()).mtime for name in file] == [0] * 5
-
-
-def test_a_buffer_is_written_in_the_end_where_it_was_to_be_inside(tmp_path: Path) -> None:
-    """By its class: whether HDF5 writes anything between is its own affair."""
-    shard, held = ShardFile(tmp_path / "x", b"." * 12), b"held"
-    with shard.holding(held):
-        shard.seek(8)
-        assert shard.write(memoryview(held)) == 4
-        shard.seek(0)
-        shard.write(b"rest")
-        assert (tmp_path / "x").read_bytes() == b"rest........"
-    assert (tmp_path / "x").read_bytes() == b"rest....held"
-    shard.close()

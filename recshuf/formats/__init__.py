@@ -42,13 +42,7 @@ _CONVERT = (
 
 @cache
 def load_format(name: str) -> Format:
-    """Return the format of this name, importing its libraries only now.
-
-    Raises
-    ------
-    UsageError
-        When there is no such format.
-    """
+    """Return the format of this name, importing its libraries only now."""
     if name not in FORMAT_NAMES:
         raise UsageError(f"there is no format {name!r}; choose one of {', '.join(FORMAT_NAMES)}")
     return cast("Format", import_module(f"recshuf.formats.{name}").FORMAT)
@@ -77,13 +71,7 @@ class NameRules:
         return f"{self._format_name or 'readable'} files"
 
     def accepts(self, name: str, suffix: NameSuffix) -> bool | None:
-        """Tell whether a file of a folder is an input, by its name; None if the name does not say.
-
-        Raises
-        ------
-        InputError
-            When its compression is not supported.
-        """
+        """Tell whether a file of a folder is an input, by its name; None if the name does not say."""
         found = _name_format(name, suffix)
         if found is None:
             return None
@@ -91,13 +79,7 @@ class NameRules:
 
 
 def name_by_suffix(name: str) -> str | None:
-    """Return the format of a file name by its suffix, ignoring compression; None when unsure.
-
-    Raises
-    ------
-    InputError
-        When its compression is not supported.
-    """
+    """Return the format of a file name by its suffix, ignoring compression; None when unsure."""
     return _name_format(name, split_suffix(name))
 
 
@@ -113,24 +95,12 @@ def _find_format(kind: str) -> str | None:
 
 
 def name_by_listing(file: InputFile) -> str | None:
-    """Return the format of a listed file by its suffix; None when unsure.
-
-    Raises
-    ------
-    InputError
-        When its compression is not supported.
-    """
+    """Return the format of a listed file by its suffix; None when unsure."""
     return _name_format(file.name, file.suffix)
 
 
 def detect_format(inputs: Sequence[InputFile]) -> str:
-    """Return the name of the common format of all inputs, by suffix, else by content.
-
-    Raises
-    ------
-    InputError
-        When two inputs differ, or one is not recognised.
-    """
+    """Return the name of the common format of all inputs, by suffix, else by content."""
     first: tuple[str, str] | None = None
     listed = [name_by_listing(file) for file in inputs]
     unsure = [file for file, name in zip(inputs, listed, strict=True) if name in _UNSURE]
@@ -199,13 +169,7 @@ def _is_one_line(file: InputFile) -> bool:
 
 
 def name_by_content(file: InputFile) -> str:
-    """Return the format of a file by its first bytes; text for a pipe, which is not read here.
-
-    Raises
-    ------
-    InputError
-        When no format matches.
-    """
+    """Return the format of a file by its first bytes; text for a pipe, which is not read here."""
     if file.is_stream or (file.path is not None and file.path.exists() and not file.path.is_file()):
         return "text"
     head = read_head(file, _HEAD_BYTES)
@@ -236,13 +200,7 @@ def suffix_compression(name: str, names: FormatNames) -> str | None:
 
 
 def name_by_output(name: str) -> str | None:
-    """Return the format of an output file by its suffix; None when unsure.
-
-    Raises
-    ------
-    UsageError
-        When its suffix is that of a format or compression that recshuf does not write.
-    """
+    """Return the format of an output file by its suffix; None when unsure."""
     from recshuf.formats.lines.foreign import name_foreign
 
     suffix = split_suffix(name)
@@ -256,13 +214,7 @@ def name_by_output(name: str) -> str | None:
 
 
 def check_output(name: str, names: FormatNames, compression: str | None) -> None:
-    """Refuse an output file whose suffix contradicts its format, or the compression that was asked for.
-
-    Raises
-    ------
-    UsageError
-        Names the suffix and what it contradicts.
-    """
+    """Refuse an output file whose suffix contradicts its format, or the compression that was asked for."""
     kind, found = split_suffix(name).kind, name_by_output(name)
     if found not in (None, names.name) and {found, names.name} not in _SAME_BYTES:
         raise UsageError(f"{name}: suffix {kind} contradicts --to {names.name}; change one of them")

@@ -66,13 +66,7 @@ def read_table_schema(origin: dict[str, Any]) -> pa.Schema | None:
 
 
 def pack(value: object) -> Any:
-    """Return a value as JSON values; it is made of numbers, text, bytes, tuples, dictionaries, Arrow arrays and dataclasses.
-
-    Raises
-    ------
-    TypeError
-        When it holds something else.
-    """
+    """Return a value as JSON values; it is made of numbers, text, bytes, tuples, dictionaries, Arrow arrays and dataclasses."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, bytes):
@@ -144,7 +138,6 @@ class StoredSource(Source):
 
     @cached_property
     def layout(self) -> object:  # type: ignore[override] # loading its classes takes as long as opening a store
-        """See `Source`."""
         return None if self._kept_layout is None else unpack(self._kept_layout, self._format.layout_types)
 
     @property
@@ -160,19 +153,11 @@ class StoredSource(Source):
         return 0
 
     def decoder(self) -> Decoder:
-        """See `Source`.
-
-        Raises
-        ------
-        ConversionError
-            When the records have no table form.
-        """
         if self._problem:
             raise ConversionError("", f"the records of this store have no table form: {self._problem}")
         return self._format.restore_decoder(self._stored)
 
     def field_adder(self, names: Sequence[str]) -> FieldAdder | None:
-        """See `Source`."""
         return self._format.restore_field_adder(self._stored, names)
 
     @property

@@ -53,12 +53,6 @@ class TextDecoder(Decoder):
         Length of the longest record.
     sets_bad_aside
         Whether `observe` returns lines that are not UTF-8 instead of raising.
-
-    Raises
-    ------
-    UsageError
-        When the schema is not one column ``text`` of strings or bytes, or is of bytes and bad lines are to be
-        set aside.
     """
 
     def __init__(
@@ -92,19 +86,17 @@ class TextDecoder(Decoder):
 
     @property
     def schema(self) -> pa.Schema:
-        """See `Decoder`."""
         return self._schema
 
     def finish(self) -> pa.Schema:
-        """See `Decoder`."""
         return self._schema
 
     def table_bytes(self, record_count: int, native_bytes: int) -> int:
-        """See `Decoder`; an offset and a validity on top."""
+        """An offset and a validity on top."""
         return native_bytes + 9 * record_count
 
     def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> BadRecords | None:
-        """See `Decoder`; lines that are not UTF-8 are bad."""
+        """Lines that are not UTF-8 are bad."""
         if self._takes_bytes:
             return None
         texts = _strip_separator(batch.column(0), self._separator)
@@ -121,7 +113,6 @@ class TextDecoder(Decoder):
         )
 
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """See `Decoder`."""
         values = _strip_separator(batch.column(0), self._separator)
         kind = self._schema.field(0).type
         if kind in (pa.string(), pa.binary()) and view_records(values)[0].size > _LARGEST_STRING_BYTES:
@@ -140,13 +131,7 @@ def _is_utf8(values: pa.LargeBinaryArray) -> bool:
 
 
 def check_text_schema(schema: pa.Schema) -> None:
-    """Check that a table form can be written as text.
-
-    Raises
-    ------
-    ConversionError
-        When it is not one column of strings or bytes.
-    """
+    """Check that a table form can be written as text."""
     if len(schema) != 1:
         names = ", ".join(repr(name) for name in schema.names)
         raise ConversionError(
@@ -165,13 +150,7 @@ def check_text_schema(schema: pa.Schema) -> None:
 
 
 def encode_text(batch: pa.RecordBatch, separator: bytes) -> pa.LargeBinaryArray:
-    """Return the values of a table of one column as lines, each followed by the separator.
-
-    Raises
-    ------
-    ConversionError
-        When a value is null or holds the separator.
-    """
+    """Return the values of a table of one column as lines, each followed by the separator."""
     name, column = batch.schema.names[0], batch.column(0)
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
@@ -195,7 +174,6 @@ class TextSource(LineSource):
     """Inputs of text."""
 
     def decoder(self) -> Decoder:
-        """See `Source`."""
         return _make_decoder([one.name for one in self.inputs], self.options)
 
 
@@ -218,15 +196,12 @@ class TextFormat(Format):
     layout_types = (LineLayout,)
 
     def recognises(self, head: bytes) -> bool:  # noqa: ARG002 # any bytes are text
-        """See `Format`."""
         return True
 
     def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> TextSource:
-        """See `Format`."""
         return TextSource(inputs, options)
 
     def open_target(self, schema: pa.Schema, layout: object | None, options: WriteOptions) -> LineTarget:
-        """See `Format`."""
         suffix = self.names.suffixes[0]
         if isinstance(layout, LineLayout):
             return LineTarget(suffix, layout, options, None)
@@ -235,7 +210,6 @@ class TextFormat(Format):
         return LineTarget(suffix, None, options, partial(encode_text, separator=options.separator))
 
     def restore_decoder(self, stored: StoredInputs) -> Decoder:
-        """See `Format`."""
         return _make_decoder(stored.names, stored.options)
 
 

@@ -51,11 +51,6 @@ def check_times(array: pa.Array, field: str) -> None:
     """Check that text can say all values of an array of dates, times of day, or time stamps, these in UTC.
 
     Arrow reads no text within the first second of timestamp[ns], which is not a whole one.
-
-    Raises
-    ------
-    ConversionError
-        When it cannot; Arrow would write an error in place of the value.
     """
     kind = array.type
     ticks = array.cast(pa.int32() if kind.bit_width == 32 else pa.int64())

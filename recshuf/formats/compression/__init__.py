@@ -79,13 +79,7 @@ def split_suffix(name: str) -> NameSuffix:
 
 
 def check_suffix(name: str, suffix: NameSuffix) -> None:
-    """Refuse a file whose suffix names an unsupported compression.
-
-    Raises
-    ------
-    InputError
-        Naming the compression.
-    """
+    """Refuse a file whose suffix names an unsupported compression."""
     if suffix.compression not in (None, *COMPRESSIONS):
         remedy = UNPACK if suffix.compression in _ARCHIVES else DECOMPRESS
         raise InputError(name, f"{suffix.compression} is not supported", remedy=remedy)
@@ -97,13 +91,7 @@ def recognise_compression(head: bytes) -> str:
 
 
 def check_level(compression: str, level: int | None) -> None:
-    """Refuse a level that a compression does not have, in any format; None is the default one.
-
-    Raises
-    ------
-    UsageError
-        Naming the levels.
-    """
+    """Refuse a level that a compression does not have, in any format; None is the default one."""
     levels = _LEVELS.get(compression)
     if level is None or levels is None:
         return
@@ -131,13 +119,7 @@ def decompress_head(head: bytes, compression: str, size: int = 1 << 16) -> bytes
 
 
 def open_reader(name: str, source: Readable, compression: str) -> ByteReader:
-    """Return the decompressed bytes of `source`, called `name` in messages; closing it closes the source.
-
-    Raises
-    ------
-    InputError
-        From the reader, when the data is damaged or truncated, or needs a dictionary.
-    """
+    """Return the decompressed bytes of `source`, called `name` in messages; closing it closes the source."""
     from recshuf.formats.compression.readers import PlainReader, ZstdReader
 
     if compression == "none":
@@ -150,13 +132,7 @@ def open_reader(name: str, source: Readable, compression: str) -> ByteReader:
 
 
 def open_encoder(compression: str, level: int | None) -> PieceEncoder | None:
-    """Return the encoder of a compression, None for ``none``; `level` None is the default one.
-
-    Raises
-    ------
-    UsageError
-        When the compression is not supported for line files, or has no such level.
-    """
+    """Return the encoder of a compression, None for ``none``; `level` None is the default one."""
     if compression not in COMPRESSIONS:
         raise UsageError(
             f"--compression {compression}: text, JSONL and CSV are written with {', '.join(COMPRESSIONS)}"

@@ -65,16 +65,13 @@ class ZstdEncoder(PieceEncoder):
         self.piece_memory = 2 * self.piece_bytes + parameters.estimated_compression_context_size()
 
     def begin(self) -> bytes:
-        """See `PieceEncoder`."""
         return b""
 
     def prepare(self, piece: memoryview) -> Callable[[], bytes]:
-        """See `PieceEncoder`."""
         self._is_empty = False
         return lambda: self._encode(piece)
 
     def end(self) -> bytes:
-        """See `PieceEncoder`."""
         return self._encode(memoryview(b"")) if self._is_empty else b""
 
     def _encode(self, piece: memoryview) -> bytes:
@@ -101,16 +98,13 @@ class MemberEncoder(PieceEncoder):
         self.piece_memory = 2 * self.piece_bytes + state_bytes
 
     def begin(self) -> bytes:
-        """See `PieceEncoder`."""
         return b""
 
     def prepare(self, piece: memoryview) -> Callable[[], bytes]:
-        """See `PieceEncoder`."""
         self._is_empty = False
         return lambda: self._compress(piece)
 
     def end(self) -> bytes:
-        """See `PieceEncoder`."""
         return self._compress(memoryview(b"")) if self._is_empty else b""
 
 
@@ -155,12 +149,10 @@ class GzipEncoder(PieceEncoder):
         self._size = 0
 
     def begin(self) -> bytes:
-        """See `PieceEncoder`."""
         extra_flags = {1: b"\x04", 9: b"\x02"}.get(self._level, b"\x00")
         return _GZIP_MAGIC + extra_flags + _GZIP_UNIX
 
     def prepare(self, piece: memoryview) -> Callable[[], bytes]:
-        """See `PieceEncoder`."""
         before = self._before
         self._before = bytes(piece[-_DEFLATE_WINDOW_BYTES:])
         self._checksum = zlib.crc32(piece, self._checksum)
@@ -168,7 +160,6 @@ class GzipEncoder(PieceEncoder):
         return lambda: self._encode(piece, before)
 
     def end(self) -> bytes:
-        """See `PieceEncoder`."""
         size = self._size & 0xFFFFFFFF
         return _GZIP_LAST_BLOCK + self._checksum.to_bytes(4, "little") + size.to_bytes(4, "little")
 

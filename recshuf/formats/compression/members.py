@@ -57,21 +57,17 @@ class _Inflate:
 
     @property
     def eof(self) -> bool:
-        """See `Decompressor`."""
         return self._member.eof
 
     @property
     def needs_input(self) -> bool:
-        """See `Decompressor`."""
         return not self._member.unconsumed_tail
 
     @property
     def unused_data(self) -> bytes:
-        """See `Decompressor`."""
         return self._member.unused_data
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
-        """See `Decompressor`."""
         return self._member.decompress(self._member.unconsumed_tail + data, max_length)
 
 
@@ -139,12 +135,10 @@ class MemberReader:
         """See `ByteReader`."""
 
     def limit_window(self, max_window_bytes: int) -> None:
-        """See `ByteReader`."""
         self._max_window_bytes = min(max_window_bytes, self._max_window_bytes)
         self._check_window()
 
     def readinto(self, view: memoryview) -> int:
-        """See `ByteReader`."""
         while (member := self._member or self._begin_member()) is not None:
             data, is_cut = self._decompress(member, min(len(view), COPIED_BYTES))
             if member.eof:
@@ -208,5 +202,4 @@ class MemberReader:
         )
 
     def close(self) -> None:
-        """See `ByteReader`."""
         self._source.close()

@@ -33,13 +33,7 @@ class ByteReader(Protocol):
         ...
 
     def limit_window(self, max_window_bytes: int) -> None:
-        """Accept no zstd window or xz dictionary that is larger.
-
-        Raises
-        ------
-        InputError
-            When a frame so far has a larger one; from `readinto`, when a later one has.
-        """
+        """Accept no zstd window or xz dictionary that is larger."""
         ...
 
     def readinto(self, view: memoryview) -> int:
@@ -78,16 +72,14 @@ class PlainReader:
         self._source = source
 
     def readinto(self, view: memoryview) -> int:
-        """See `ByteReader`."""
         data = self._source.read(min(len(view), COPIED_BYTES))
         view[: len(data)] = data
         return len(data)
 
     def limit_window(self, max_window_bytes: int) -> None:
-        """See `ByteReader`; there is no window."""
+        """There is no window."""
 
     def close(self) -> None:
-        """See `ByteReader`."""
         self._source.close()
 
 
@@ -163,12 +155,10 @@ class ZstdReader:
         """See `ByteReader`."""
 
     def limit_window(self, max_window_bytes: int) -> None:
-        """See `ByteReader`."""
         self._max_window_bytes = min(max_window_bytes, self._max_window_bytes)
         self._check_window()
 
     def readinto(self, view: memoryview) -> int:
-        """See `ByteReader`."""
         while True:
             self._frame = self._frame or self._begin_frame()
             if self._frame is None:
@@ -183,7 +173,6 @@ class ZstdReader:
             self._frame = None
 
     def close(self) -> None:
-        """See `ByteReader`."""
         self._source.close()
 
     def _begin_frame(self) -> zstandard.ZstdDecompressionReader | None:

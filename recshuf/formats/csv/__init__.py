@@ -67,7 +67,6 @@ class CsvSource(LineSource):
         return CsvBlockReader(reader, lines, self.cutter, limit, block_bytes)
 
     def decoder(self) -> Decoder:
-        """See `Source`."""
         from recshuf.formats.csv.decoder import CsvDecoder
 
         return CsvDecoder(
@@ -89,11 +88,10 @@ class CsvFormat(Format):
     )
 
     def recognises(self, head: bytes) -> bool:  # noqa: ARG002 # see below
-        """See `Format`: only a suffix tells CSV from text."""
+        """Only a suffix tells CSV from text."""
         return False
 
     def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> CsvSource:
-        """See `Format`."""
         if options.separator != b"\n":
             raise UsageError("--separator and --zero-terminated are for text; CSV records end with a newline")
         if options.delimiter is None and inputs[0].suffix.kind == _TAB_SUFFIX:
@@ -101,7 +99,6 @@ class CsvFormat(Format):
         return CsvSource(inputs, options)
 
     def open_target(self, schema: pa.Schema, layout: object | None, options: WriteOptions) -> LineTarget:
-        """See `Format`."""
         if isinstance(layout, CsvLayout):
             if options.delimiter not in (None, layout.delimiter):
                 raise UsageError(
@@ -122,7 +119,6 @@ class CsvFormat(Format):
         return _TAB_SUFFIX if delimiter == b"\t" else self.names.suffixes[0]
 
     def restore_decoder(self, stored: StoredInputs) -> Decoder:
-        """See `Format`."""
         from recshuf.formats.csv.decoder import CsvDecoder
 
         options, schema = stored.options, stored.options.schema

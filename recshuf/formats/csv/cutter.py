@@ -65,11 +65,6 @@ def has_header(name: str, rows: Sequence[Sequence[str]]) -> bool:
     """Tell whether the first record is a header.
 
     It is one if no field is a number, or if another field stands over numbers.
-
-    Raises
-    ------
-    InputError
-        When both a header and a record look like this.
     """
     first = rows[0] if rows else []
     if not any(_is_number(field) for field in first):
@@ -127,13 +122,7 @@ class CsvCutter(Cutter):
 
     @property
     def names(self) -> list[str]:
-        """Names of the columns: the fields of the first header record, or f0, f1 and so on.
-
-        Raises
-        ------
-        InputError
-            When two columns have the same name, or a name is not UTF-8.
-        """
+        """Names of the columns: the fields of the first header record, or f0, f1 and so on."""
         if self._first is None or self.dialect is None:
             return []
         name, header_records = self._first
@@ -156,7 +145,7 @@ class CsvCutter(Cutter):
         return self._scanner
 
     def take_header(self, name: str, reader: ByteReader, *, is_compressed: bool) -> Header:
-        """See `Cutter`; a byte order mark is part of the header."""
+        """A byte order mark is part of the header."""
         data = np.empty(_HEAD_BYTES, np.uint8)
         filled = fill(reader, data.data)
         if data[:filled].tobytes() in (b"", MARK):
@@ -230,11 +219,10 @@ class CsvCutter(Cutter):
         return found
 
     def find_ends(self, data: Bytes, begin: int) -> Iterator[Positions]:
-        """See `Cutter`."""
         return (ends for ends, _ in self._scanner.find_ends(data, begin, State()))
 
     def find_last_end(self, data: Bytes) -> int:
-        """See `Cutter`. Looks at the end first, and only if that does not tell, at everything."""
+        """Looks at the end first, and only if that does not tell, at everything."""
         for size in _SYNC_BYTES:
             begin = max(0, data.size - size)
             if begin and (sync := self._scanner.find_sync(data[begin:])) >= 0:

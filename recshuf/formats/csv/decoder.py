@@ -183,12 +183,6 @@ class CsvDecoder(Decoder):
         Types of all columns. Default: inferred.
     sets_bad_aside
         Whether `observe` returns bad records instead of raising.
-
-    Raises
-    ------
-    UsageError
-        When the schema has other columns, or types that cannot be read, or is given where bad records are to be set
-        aside.
     """
 
     def __init__(
@@ -221,11 +215,10 @@ class CsvDecoder(Decoder):
 
     @property
     def schema(self) -> pa.Schema | None:
-        """See `Decoder`."""
         return self._schema
 
     def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> BadRecords | None:
-        """See `Decoder`; records with another number of fields are bad."""
+        """Records with another number of fields are bad."""
         found = [
             (begin, bad)
             for begin, piece in _cut(batch)
@@ -277,23 +270,20 @@ class CsvDecoder(Decoder):
         return InputError(self._inputs[input_index], problem, place=f"record {record}", remedy=remedy)
 
     def state(self) -> Any:
-        """See `Decoder`."""
         with self._lock:
             return [column.pack() for column in self._columns]
 
     def merge(self, state: Any) -> None:
-        """See `Decoder`."""
         with self._lock:
             for column, packed in zip(self._columns, state, strict=True):
                 column.merge(packed)
 
     def table_bytes(self, record_count: int, native_bytes: int) -> int:
-        """See `Decoder`. A value takes its type's width and a bit, or an offset and its text, which counts always."""
+        """A value takes its type's width and a bit, or an offset and its text, which counts always."""
         kinds = self._schema.types if self._schema is not None else [pa.int64()] * len(self._parser.names)
         return native_bytes + record_count * sum(map(_count_value_bits, kinds)) // 8
 
     def finish(self) -> pa.Schema:
-        """See `Decoder`."""
         if self._schema is None:
             kinds = [column.kind for column in self._columns]
             self._schema = pa.schema(list(zip(self._parser.names, kinds, strict=True)))
@@ -301,7 +291,6 @@ class CsvDecoder(Decoder):
         return self._schema
 
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """See `Decoder`."""
         schema = self.finish()  # sets the types to parse with
         tables = [self._parser.parse(piece, self._types).table.cast(schema) for _, piece in _cut(batch)]
         parts = pa.concat_tables([schema.empty_table(), *tables]).combine_chunks().to_batches()

@@ -23,13 +23,7 @@ _SHOWN_BYTES = 40
 
 
 def check_schema(schema: pa.Schema) -> None:
-    """Check that CSV can hold the columns, so that they can be read again.
-
-    Raises
-    ------
-    ConversionError
-        Names the first column that it cannot hold.
-    """
+    """Check that CSV can hold the columns, so that they can be read again."""
     if not len(schema):
         raise ConversionError("", "records without a single field have no place in CSV", remedy="write JSONL")
     for field in schema:
@@ -57,13 +51,7 @@ def encode_header(schema: pa.Schema, delimiter: bytes) -> bytes:
 
 
 def encode_records(batch: pa.RecordBatch, delimiter: bytes) -> pa.LargeBinaryArray:
-    """Return the rows of a table as records.
-
-    Raises
-    ------
-    ConversionError
-        When bytes are not UTF-8, or no text says a time.
-    """
+    """Return the rows of a table as records."""
     output = pa.BufferOutputStream()
     options = csv.WriteOptions(include_header=False, delimiter=delimiter.decode())
     try:

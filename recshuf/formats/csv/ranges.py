@@ -99,7 +99,6 @@ class RecordRange(Fragment):
         self._drop_page_cache = drop_page_cache
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """See `Fragment`."""
         data = self._read()
         ends = self._cuts.cutter.find_ends(data, 0)
         last = 0

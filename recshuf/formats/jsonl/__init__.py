@@ -55,11 +55,9 @@ class JsonlSource(LineSource):
     """Inputs in JSON Lines."""
 
     def decoder(self) -> Decoder:
-        """See `Source`."""
         return _make_decoder([one.name for one in self.inputs], self.options)
 
     def field_adder(self, names: Sequence[str]) -> FieldAdder:
-        """See `Source`."""
         from recshuf.formats.jsonl.splicing import JsonFieldAdder
 
         return JsonFieldAdder([one.name for one in self.inputs], names)
@@ -84,7 +82,7 @@ class JsonlFormat(Format):
     layout_types = (LineLayout,)
 
     def recognises(self, head: bytes) -> bool:
-        """See `Format`: the first line that is not blank holds an object."""
+        """The first line that is not blank holds an object."""
         line, newline, _ = head.removeprefix(_BYTE_ORDER_MARK).lstrip(b" \t\r\n").partition(b"\n")
         if not line.startswith(b"{") or not newline:
             return line.startswith(b"{")
@@ -96,7 +94,6 @@ class JsonlFormat(Format):
             return False
 
     def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> JsonlSource:
-        """See `Format`."""
         if options.separator != b"\n":
             raise UsageError(
                 "--separator and --zero-terminated are for text; JSONL records end with a newline"
@@ -106,7 +103,6 @@ class JsonlFormat(Format):
         return JsonlSource(inputs, options)
 
     def open_target(self, schema: pa.Schema, layout: object | None, options: WriteOptions) -> LineTarget:
-        """See `Format`."""
         suffix = self.names.suffixes[0]
         if isinstance(layout, LineLayout):
             return LineTarget(suffix, layout, options, None)
@@ -116,11 +112,9 @@ class JsonlFormat(Format):
         return LineTarget(suffix, None, options, partial(encode_lines, nan_as_null=options.nan_as_null))
 
     def restore_decoder(self, stored: StoredInputs) -> Decoder:
-        """See `Format`."""
         return _make_decoder(stored.names, stored.options)
 
     def restore_field_adder(self, stored: StoredInputs, names: Sequence[str]) -> FieldAdder:
-        """See `Format`."""
         from recshuf.formats.jsonl.splicing import JsonFieldAdder
 
         return JsonFieldAdder(stored.names, names, checks_late=True)

@@ -29,13 +29,7 @@ _LITERAL = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false"
 
 
 def read_schema_for(schema: pa.Schema) -> pa.Schema:
-    """Return the schema by which `pyarrow.json` reads records for `schema`.
-
-    Raises
-    ------
-    ConversionError
-        Naming a field whose type cannot be read from JSON.
-    """
+    """Return the schema by which `pyarrow.json` reads records for `schema`."""
     return pa.schema([_read_field(field, (field.name,)) for field in schema])
 
 

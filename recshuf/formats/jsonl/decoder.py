@@ -100,13 +100,7 @@ class LineObserver(Protocol):
     """Learns the types of lines."""
 
     def observe(self, records: pa.Array, rows: Rows) -> LineErrors:
-        """Learn from records; return the errors of those set aside, by row.
-
-        Raises
-        ------
-        InputError
-            When a record is bad and not set aside, or when records do not fit together.
-        """
+        """Learn from records; return the errors of those set aside, by row."""
         ...
 
 
@@ -118,7 +112,7 @@ class StrictObserver:
         self._messages = messages
 
     def observe(self, records: pa.Array, rows: Rows) -> LineErrors:
-        """See `LineObserver`; nothing is set aside."""
+        """Nothing is set aside."""
         for start, lines in cut_pieces(records):
             _apply(self._types.learn, lines, rows.take(slice(start, start + len(lines))), self._messages)
         return {}
@@ -141,7 +135,7 @@ class PrefixObserver:
         self._end = end
 
     def observe(self, records: pa.Array, rows: Rows) -> LineErrors:
-        """See `LineObserver`; nothing is set aside."""
+        """Nothing is set aside."""
         if len(records) and rows.position(0) > self._end:
             _apply(lambda lines, _: check_lines(lines), records, rows, self._messages)
             return {}
@@ -156,7 +150,6 @@ class BadLineFilter:
         self._messages = messages
 
     def observe(self, records: pa.Array, rows: Rows) -> LineErrors:
-        """See `LineObserver`."""
         errors = LineErrors()
         for start, lines in cut_pieces(records):
             errors |= self._filter(lines, rows.take(slice(start, start + len(lines))))
@@ -244,13 +237,6 @@ class JsonDecoder(Decoder):
         Path of the only field to decode: once its type is known, no other column is parsed.
     sets_bad_aside
         Whether `observe` returns bad lines instead of raising.
-
-    Raises
-    ------
-    ConversionError
-        When the schema has a type that cannot be read from JSON.
-    UsageError
-        When the schema has no such field.
     """
 
     def __init__(
@@ -273,7 +259,6 @@ class JsonDecoder(Decoder):
         self._parse = _parse_observed
 
     def infer_from_prefix(self, input_index: int) -> None:
-        """See `SupportsPrefixInference`."""
         self._observer = PrefixObserver(self._types, self._messages, RecordPosition(input_index, 0))
         self._parse = _parse_by_prefix
 
@@ -283,15 +268,7 @@ class JsonDecoder(Decoder):
         return self._final_parser.schema if self._final_parser else None
 
     def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> BadRecords | None:
-        """Learn the types of records, and check that they can be decoded.
-
-        Raises
-        ------
-        InputError
-            Naming input, line and field, when a line is not a JSON object, when its types do not fit those of
-            other lines or the schema, or when a number would be altered. If bad lines are set aside: only when
-            good lines have conflicting types.
-        """
+        """Learn the types of records, and check that they can be decoded."""
         records = as_lines(batch.column(0))
         rows = Rows(input_index, np.arange(first_row, first_row + len(records)))
         errors = self._observer.observe(records, rows)
@@ -301,11 +278,9 @@ class JsonDecoder(Decoder):
         return BadRecords(np.array(found) - first_row, [errors[row].reason for row in found])
 
     def state(self) -> Any:
-        """See `Decoder`."""
         return self._types.state()
 
     def merge(self, state: Any) -> None:
-        """See `Decoder`."""
         try:
             self._types.merge(state)
         except Conflict as conflict:
@@ -315,27 +290,11 @@ class JsonDecoder(Decoder):
             raise self._messages.record_error(error, last) from error
 
     def finish(self) -> pa.Schema:
-        """Return the schema: fields in the order of their first appearance, of type null if never filled.
-
-        Raises
-        ------
-        UsageError
-            When the field to decode is none of them.
-        """
+        """Return the schema: fields in the order of their first appearance, of type null if never filled."""
         return self._finish_parser().schema
 
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the records in table form.
-
-        Raises
-        ------
-        ConversionError
-            When the batch holds 2 GiB of text or more.
-        SchemaMismatch
-            When a record does not fit the schema inferred from the first ones.
-        InputError
-            When a record does not fit because it was not observed.
-        """
+        """Return the records in table form."""
         parser, lines = self._finish_parser(), as_lines(batch.column(0))
         if batch.nbytes > _MAX_BATCH_BYTES:
             raise ConversionError("record", f"{batch.nbytes} bytes of JSON are too much to convert at once")

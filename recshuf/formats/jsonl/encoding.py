@@ -169,13 +169,7 @@ ENCODERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array, str], p
 
 
 def check_schema(schema: pa.Schema) -> None:
-    """Make sure that every field has a form in JSON.
-
-    Raises
-    ------
-    ConversionError
-        Naming the field whose type has none, or whose name occurs twice on its level.
-    """
+    """Make sure that every field has a form in JSON."""
     _check_fields(list(schema), "")
 
 
@@ -191,11 +185,6 @@ def encode_lines(batch: pa.RecordBatch, nan_as_null: bool) -> pa.Array:
     ----------
     batch
         Rows of a schema that `check_schema` accepts.
-
-    Raises
-    ------
-    ConversionError
-        Naming the field that holds a value without a form in JSON.
     """
     lines = _encode_fields(list(batch.schema), batch.columns, batch.num_rows, "", "}\n", nan_as_null)
     return pa.Array.from_buffers(pa.large_binary(), len(lines), lines.buffers(), offset=lines.offset)

@@ -221,13 +221,7 @@ MAX_FIELDS = 16_384
 
 
 class GivenTypes:
-    """Types from a schema: records are only checked against it.
-
-    Raises
-    ------
-    ConversionError
-        When the schema has a type that cannot be read from JSON.
-    """
+    """Types from a schema: records are only checked against it."""
 
     def __init__(self, schema: pa.Schema, *, others: str = "error") -> None:
         self.parser = Parser(schema, lenient=True, others=others)

@@ -4,17 +4,13 @@
 ``{`` and ends with ``}``. In valid JSON, ``}`` is followed by ``{`` only between top-level values, so every line holds
 at least one whole object. If there are as many rows as lines, every line holds exactly one.
 
-Finds lines that are not JSON objects by checks of whole arrays; parsing would stop at the first one.
-
-Checks the JSON grammar of whole arrays of lines by rewriting them.
-
-Strings become one token and all other scalars a second one. Then, from the inside out, objects and arrays of tokens
-become the second token, until nothing changes. A line that is one JSON object ends as one token.
-NaN and infinities are numbers, as for `pyarrow.json`. The values of numbers and escapes are not checked.
+`check_lines` and parsing stop at the first line that is wrong; `find_malformed` finds all of them.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,47 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
-
-
-_ROUNDS = 130  # deeper nesting is refused elsewhere
-_CONTROL = r"[\x00-\x08\x0b\x0c\x0e-\x1f]"  # not allowed in JSON, so free for tokens
-_REWRITES = (
-    (r'"(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*"', "\x01"),
-    (
-        r"-?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|Infinity|Inf|NaN)|true|false|null",
-        "\x02",
-    ),
-    (r"[ \t\r\n]+", ""),
-)
-_MEMBER = r"\x01:[\x01\x02]"
-_NESTED = rf"\{{(?:{_MEMBER}(?:,{_MEMBER})*)?\}}|\[(?:[\x01\x02](?:,[\x01\x02])*)?\]"
-
-
-def find_ungrammatical(lines: pa.Array) -> NDArray[np.int64]:
-    r"""Return the ascending positions of the lines (UTF-8, as large_string) that are not one JSON value.
-
-    Lines that nest too deep may be missed.
-
-    >>> lines = pa.array(['{"a": [1, {}]}', '{"a": 01}', "{'a': 1}", '{}{}', '{"a": "\\x"}'], pa.large_string())
-    >>> find_ungrammatical(lines)
-    array([1, 2, 3, 4])
-    """
-    stray = pc.match_substring_regex(lines, _CONTROL).to_numpy(zero_copy_only=False)
-    rows = np.flatnonzero(~stray)
-    texts = lines.take(pa.array(rows))
-    for pattern, sign in _REWRITES:
-        texts = pc.replace_substring_regex(texts, pattern, sign)
-    wrong = [np.flatnonzero(stray)]
-    for _ in range(_ROUNDS):
-        shorter = pc.replace_substring_regex(texts, _NESTED, "\x02")
-        is_done = pc.equal(shorter, texts).to_numpy(zero_copy_only=False)
-        is_value = pc.equal(shorter, "\x02").to_numpy(zero_copy_only=False)
-        wrong.append(rows[is_done & ~is_value])
-        rows = rows[~is_done & ~is_value]
-        if not len(rows):
-            break
-        texts = shorter.filter(pa.array(~is_done & ~is_value))
-    return np.sort(np.concatenate(wrong))
 
 
 Path = tuple[str | None, ...]
@@ -88,6 +43,8 @@ _UNSAFE_BRACKETS = 2048  # some 10,000 levels overflow the stack
 _MAX_DETAIL = 160
 _SPACE = " \t\r\n"
 _QUOTED = r'"(?s:[^"\\]|\\.)*"'
+_NO_NUMBER = re.compile(r'(?s:("(?:[^"\\]|\\.)*+"?)|-?(?:Infinity|Inf|NaN))')
+"""A text, closed or not so that no byte is looked at twice, or NaN or an infinity."""
 
 
 class BadRecord(Exception):  # noqa: N818 - becomes an InputError as soon as file and line are known
@@ -203,36 +160,42 @@ def _count_byte(data: NDArray[np.uint8], byte: int) -> int:
 
 
 def check_lines(lines: pa.Array) -> None:
-    """Check that lines (at least one) are UTF-8, begin and end like objects, and can be parsed safely.
-
-    Raises
-    ------
-    BadRecord
-        When one is not or cannot.
-    """
+    """Raise `BadRecord` unless lines (at least one) are UTF-8, begin and end like objects, and can be parsed safely."""
     try:
         lines.validate(full=True)
     except pa.ArrowInvalid as error:
-        raise encoding_error() from error
+        raise _encoding_error() from error
     offsets = view_offsets(lines)
     if offsets[-1] - offsets[0] >= np.iinfo(np.int32).max:
         raise BadRecord("is longer than 2 GiB, the most that can be parsed")
-    rows = find_bare(lines, offsets)
-    if len(rows):
-        raise explain_bare(lines, int(rows[0]))
-    rows = find_deep(lines, offsets)
-    if len(rows):
-        raise too_deep_error(int(rows[0]))
+    for find, explain in _FORM_CHECKS:
+        rows = find(lines)
+        if len(rows):
+            raise explain(lines, int(rows[0]))
 
 
-def encoding_error(row: int | None = None) -> BadRecord:
-    """Return the error for a line that is not UTF-8."""
-    return BadRecord("is not valid UTF-8, which JSON requires", row=row)
+def find_malformed(lines: pa.Array) -> LineErrors:
+    """Return the errors of lines that are not JSON or cannot be parsed safely, by index."""
+    errors, rows = LineErrors(), np.arange(len(lines))
+    for find, explain in (_UTF8_CHECK, *_FORM_CHECKS, _GRAMMAR_CHECK):  # each relies on the earlier ones
+        bad = find(lines)
+        for at, row in zip(bad.tolist(), rows[bad].tolist(), strict=True):
+            errors[row] = explain(lines, at)
+        if len(bad):
+            keep = np.delete(np.arange(len(lines)), bad)
+            lines, rows = lines.take(pa.array(keep)), rows[keep]
+        if not len(lines):
+            break
+    return errors
 
 
-def find_bare(lines: pa.Array, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+def _encoding_error() -> BadRecord:
+    return BadRecord("is not valid UTF-8, which JSON requires")
+
+
+def _find_bare(lines: pa.Array) -> NDArray[np.int64]:
     """Return the indices of lines that do not begin and end like objects."""
-    data = view_data(lines)
+    data, offsets = view_data(lines), view_offsets(lines)
     plain = np.diff(offsets) > 2
     starts, ends = offsets[:-1][plain], offsets[1:][plain]
     plain[plain] = (data[starts] == ord("{")) & (data[ends - 2] == ord("}")) & (data[ends - 1] == ord("\n"))
@@ -245,8 +208,8 @@ def find_bare(lines: pa.Array, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
     return bare
 
 
-def explain_bare(lines: pa.Array, row: int) -> BadRecord:
-    """Return the error for one of the lines that `find_bare` returns."""
+def _explain_bare(lines: pa.Array, row: int) -> BadRecord:
+    """Return the error for a line that does not begin and end like an object."""
     line = lines[row].as_buffer().to_pybytes().strip(_SPACE.encode())
     if not line:
         return BadRecord("is empty, not a JSON object", remedy="remove empty lines", row=row)
@@ -259,8 +222,9 @@ def explain_bare(lines: pa.Array, row: int) -> BadRecord:
     )
 
 
-def find_deep(lines: pa.Array, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+def _find_deep(lines: pa.Array) -> NDArray[np.int64]:
     """Return the indices of lines whose nesting may overflow the stack; types are checked against `MAX_DEPTH` later."""
+    offsets = view_offsets(lines)
     rows = np.flatnonzero(np.diff(offsets) > 2 * _UNSAFE_BRACKETS)
     rows = rows[_count_brackets(lines, offsets, rows) > _UNSAFE_BRACKETS] if len(rows) else rows
     if not len(rows):
@@ -275,14 +239,12 @@ def _count_brackets(
     """Return the number of opening brackets and braces in each of these lines, including those in strings."""
     data = view_data(lines)
     first, last = int(offsets[rows[0]]), int(offsets[rows[-1] + 1])
-    found = [
+    places = [
         np.flatnonzero((data[at : min(at + _SEARCH_BYTES, last)] | 32) == ord("{")) + at
         for at in range(first, last, _SEARCH_BYTES)
     ]
-    places = np.concatenate(found)
-    counts: NDArray[np.int64] = np.searchsorted(places, offsets[rows + 1]) - np.searchsorted(
-        places, offsets[rows]
-    )
+    edges = np.searchsorted(np.concatenate(places), np.stack([offsets[rows], offsets[rows + 1]]))
+    counts: NDArray[np.int64] = edges[1] - edges[0]
     return counts
 
 
@@ -299,23 +261,8 @@ def _depths(bare: pa.Array) -> NDArray[np.int32]:
 
 
 def too_deep_error(row: int | None = None) -> BadRecord:
-    """Return the error for objects and arrays nested too deep."""
+    """Return the error for objects and arrays that nest too deep."""
     return BadRecord(f"nests objects and arrays more than {MAX_DEPTH} deep", row=row)
-
-
-def find_malformed(lines: pa.Array) -> LineErrors:
-    """Return the errors of lines that are not JSON or cannot be parsed safely, by index."""
-    errors, rows = LineErrors(), np.arange(len(lines))
-    for find, explain in _CHECKS:
-        bad = find(lines)
-        for at, row in zip(bad.tolist(), rows[bad].tolist(), strict=True):
-            errors[row] = explain(lines, at)
-        if len(bad):
-            keep = np.delete(np.arange(len(lines)), bad)
-            lines, rows = lines.take(pa.array(keep)), rows[keep]
-        if not len(lines):
-            break
-    return errors
 
 
 def _find_not_utf8(lines: pa.Array) -> NDArray[np.int64]:
@@ -323,13 +270,40 @@ def _find_not_utf8(lines: pa.Array) -> NDArray[np.int64]:
     return find_invalid(encoded)
 
 
-_CHECKS: tuple[
-    tuple[Callable[[pa.Array], NDArray[np.int64]], Callable[[pa.Array, int], BadRecord]],
-    ...,
-] = (
-    # Each check relies on the earlier ones.
-    (_find_not_utf8, lambda _, __: encoding_error()),
-    (lambda lines: find_bare(lines, view_offsets(lines)), explain_bare),
-    (lambda lines: find_deep(lines, view_offsets(lines)), lambda _, __: too_deep_error()),
-    (find_ungrammatical, lambda _, __: BadRecord("is not valid JSON")),
+def find_ungrammatical(lines: pa.Array) -> NDArray[np.int64]:
+    r"""Return the ascending positions of the lines (UTF-8, as large_string) that are not one JSON value.
+
+    Line by line, as only pieces that do not parse are looked into. The values of numbers and escapes are not checked.
+    Lines that nest too deep may be missed.
+
+    >>> lines = pa.array(['{"a": [1, {}]}', '{"a": 01}', "{'a': 1}", '{}{}', '{"a": "\\x"}'], pa.large_string())
+    >>> find_ungrammatical(lines)
+    array([1, 2, 3, 4])
+    """
+    texts = enumerate(lines.to_pylist())
+    return np.array([row for row, text in texts if not (_is_json(text) or _is_json(_plain(text)))], np.int64)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text, parse_int=len)  # Python converts no integer of thousands of digits
+    except RecursionError:
+        return True
+    except ValueError:
+        return False
+    return True
+
+
+def _plain(text: str) -> str:
+    """Return a line with all spellings of NaN and infinities that `pyarrow.json` reads in one that `json` reads."""
+    return _NO_NUMBER.sub(lambda match: match[1] or "NaN", text)
+
+
+_Check = tuple["Callable[[pa.Array], NDArray[np.int64]]", "Callable[[pa.Array, int], BadRecord]"]
+"""Finds the indices of lines that are wrong, and says of one what is wrong with it."""
+_UTF8_CHECK: _Check = (_find_not_utf8, lambda _, __: _encoding_error())
+_FORM_CHECKS: tuple[_Check, ...] = (
+    (_find_bare, _explain_bare),
+    (_find_deep, lambda _, row: too_deep_error(row)),
 )
+_GRAMMAR_CHECK: _Check = (find_ungrammatical, lambda _, __: BadRecord("is not valid JSON"))

@@ -54,11 +54,6 @@ class Parser:
         Accept numbers and booleans, as they are written, for fields that are text in the schema.
     others
         Treatment of fields that the schema lacks: ``error`` or ``ignore``.
-
-    Raises
-    ------
-    ConversionError
-        Naming a field whose type cannot be read from JSON.
     """
 
     def __init__(self, schema: pa.Schema, *, lenient: bool = False, others: str = "error") -> None:
@@ -76,13 +71,7 @@ class Parser:
         self._text_names = text_only_names(schema) if lenient else []
 
     def narrow(self, path: str) -> Parser:
-        """Return a parser of the one column that holds a field.
-
-        Raises
-        ------
-        UsageError
-            When there is no such field.
-        """
+        """Return a parser of the one column that holds a field."""
         check_path(path, self.schema)
         column, _ = split_path(path, self.schema.names)
         return Parser(pa.schema([self.schema.field(column)]), lenient=self._lenient, others="ignore")

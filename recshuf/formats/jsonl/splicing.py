@@ -64,11 +64,9 @@ class JsonFieldAdder(FieldAdder):
 
     @property
     def schema(self) -> pa.Schema:
-        """See `Decoder`."""
         return SCHEMA
 
     def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> None:
-        """See `FieldAdder`."""
         found = self._find_problem(batch.column(0))
         if found is not None:
             raise self._refuse(found[1], self._inputs[input_index], first_row + found[0])
@@ -98,7 +96,6 @@ class JsonFieldAdder(FieldAdder):
         )
 
     def finish(self) -> pa.Schema:
-        """See `Decoder`."""
         return SCHEMA
 
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -106,7 +103,7 @@ class JsonFieldAdder(FieldAdder):
         return batch
 
     def add_fields(self, batch: pa.RecordBatch, columns: pa.RecordBatch) -> pa.RecordBatch:
-        """See `FieldAdder`; `columns` are the name of the input and the row."""
+        """`columns` are the name of the input and the row."""
         if not batch.num_rows:
             return batch
         found = self._find_problem(batch.column(0)) if self._checks_late else None
@@ -128,7 +125,6 @@ class JsonFieldAdder(FieldAdder):
         return pa.RecordBatch.from_arrays([_wrap(ends, filled)], schema=SCHEMA)
 
     def remove_fields(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """See `FieldAdder`."""
         lines = pc.replace_substring_regex(batch.column(0), self._added, r"\1")
         return pa.RecordBatch.from_arrays([lines], schema=SCHEMA)
 

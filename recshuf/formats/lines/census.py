@@ -185,13 +185,7 @@ class Census:
         self._sample_bytes = sample_bytes
 
     def look_at_all(self, given: Sequence[InputFile]) -> list[LineInput]:
-        """Return the facts of each input; of thousands, some are sampled and the others estimated from these.
-
-        Raises
-        ------
-        InputError
-            As `look_at` does.
-        """
+        """Return the facts of each input; of thousands, some are sampled and the others estimated from these."""
         step = max(1, -(-len(given) // _MOST_SAMPLES))
         sampled = self._look_ahead(given[::step])
         found = {index * step: self.look_at(file) for index, file in enumerate(sampled)}
@@ -219,11 +213,6 @@ class Census:
         ----------
         rates
             Average contents by compression; files of these compressions are not sampled.
-
-        Raises
-        ------
-        InputError
-            When it is missing, unreadable, damaged, no lines, or shorter than its header.
         """
         if self._refuses_foreign:
             check_kind(given.name, given.suffix.kind)

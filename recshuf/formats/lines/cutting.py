@@ -244,13 +244,7 @@ class Header(NamedTuple):
 
 
 def take_header(name: str, reader: ByteReader, options: ReadOptions, *, is_compressed: bool) -> Header:
-    """Read the header from the start of an input, and at least one byte more if there is one.
-
-    Raises
-    ------
-    InputError
-        When the input ends within its header, or a line of it is too long.
-    """
+    """Read the header from the start of an input, and at least one byte more if there is one."""
     limit = RecordLimit(name, options.max_record_bytes, "--max-record-bytes", is_compressed)
     data = bytearray()
     view = memoryview(bytearray(_PIECE_BYTES))
@@ -314,13 +308,7 @@ class Cutter:
         return self.options.header_lines > 0
 
     def take_header(self, name: str, reader: ByteReader, *, is_compressed: bool) -> Header:
-        """Read the header from the start of an input, and at least one byte more if there is one.
-
-        Raises
-        ------
-        InputError
-            When the input ends within its header, or a line of it is too long.
-        """
+        """Read the header from the start of an input, and at least one byte more if there is one."""
         return take_header(name, reader, self.options, is_compressed=is_compressed)
 
     def find_ends(self, data: Bytes, begin: int) -> Iterator[Positions]:

@@ -43,13 +43,7 @@ class LineFile(NamedTuple):
         return self.stamp.size
 
     def open(self) -> Handle:
-        """Return the open file, which the caller closes.
-
-        Raises
-        ------
-        InputError
-            When the file cannot be opened, or has changed since the census.
-        """
+        """Return the open file, which the caller closes."""
         handle = open_input(self.given)
         if handle.stamp[:2] != self.stamp[:2]:
             handle.close()
@@ -137,15 +131,12 @@ class PrefixedReader:
 
     @property
     def window_bytes(self) -> int:
-        """See `ByteReader`."""
         return self._reader.window_bytes
 
     def limit_window(self, max_window_bytes: int) -> None:
-        """See `ByteReader`."""
         self._reader.limit_window(max_window_bytes)
 
     def readinto(self, view: memoryview) -> int:
-        """See `ByteReader`."""
         if self._head:
             count = min(len(self._head), len(view))
             view[:count], self._head = self._head[:count], self._head[count:]
@@ -153,7 +144,6 @@ class PrefixedReader:
         return self._reader.readinto(view)
 
     def close(self) -> None:
-        """See `ByteReader`."""
         self._reader.close()
 
 
@@ -181,7 +171,6 @@ class BlockFragment(Fragment):
         self._max_records = max_records
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """See `Fragment`."""
         ends = self._cutter.find_ends(self._data, 0)
         for batch in cut_batches(self._data, 0, ends, self._max_records):
             self._limit.check(batch, self._position)

@@ -87,11 +87,6 @@ def check_head(name: str, head: bytes, separator: bytes) -> None:
     """Refuse an input whose (decompressed) beginning is that of bytes that are no lines.
 
     NULs say nothing about records that end with another separator than a newline.
-
-    Raises
-    ------
-    InputError
-        Says what the bytes are, and what to do.
     """
     compression = recognise_compression(head)
     if compression != "none":
@@ -106,13 +101,7 @@ def check_head(name: str, head: bytes, separator: bytes) -> None:
 
 
 def check_kind(name: str, suffix: str) -> None:
-    """Refuse an input whose suffix (without that of a compression) is that of files that hold no lines.
-
-    Raises
-    ------
-    InputError
-        Says what the file is, and what to do.
-    """
+    """Refuse an input whose suffix (without that of a compression) is that of files that hold no lines."""
     if kind := _SUFFIXES.get(suffix):
         raise InputError(
             name, f"is {kind.what} by its name, and holds no lines", remedy=kind.remedy + _EXPLICIT

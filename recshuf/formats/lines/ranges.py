@@ -45,11 +45,6 @@ def read_files(
     """Return all records of uncompressed files with a separator of one byte.
 
     None if there are more than `max_records`, or a record is longer than allowed or goes on behind its file.
-
-    Raises
-    ------
-    InputError
-        When a file cannot be read, or has changed.
     """
     edges = [0]
     data = np.empty(sum(_count_bytes(one) + 1 for one in inputs), np.uint8)
@@ -129,7 +124,6 @@ class RangeFragment(Fragment):
         self._max_records = max_records
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """See `Fragment`."""
         data = self._read()
         origin = self._begin - self._looks_back
         first = find_first(data, self._options.separator, 0) + 1 if self._looks_back else 0

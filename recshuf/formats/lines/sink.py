@@ -52,13 +52,7 @@ class FileOutput:
         self._behind.reach(self._byte_count)
 
     def check(self) -> None:
-        """Check that the file has as many bytes as were written.
-
-        Raises
-        ------
-        OSError
-            When it does not: another process wrote to it, or the file system lost data.
-        """
+        """Check that the file has as many bytes as were written."""
         size = os.fstat(self._descriptor).st_size
         if size != self._byte_count:
             problem = f"holds {size} bytes after {self._byte_count} were written"
@@ -200,11 +194,9 @@ class LineSink(Sink):
 
     @property
     def record_count(self) -> int:
-        """See `Sink`."""
         return self._record_count
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """See `Sink`."""
         if self._encode is None:
             self._write_lines(batch.column(0))
             return
@@ -220,7 +212,6 @@ class LineSink(Sink):
         self._record_count += len(lines)
 
     def close(self) -> None:
-        """See `Sink`."""
         if not self._is_open:
             return
         try:
@@ -233,7 +224,6 @@ class LineSink(Sink):
         self._output.close()
 
     def abort(self) -> None:
-        """See `Sink`."""
         if not self._is_open:
             return
         self._is_open = False
@@ -255,11 +245,6 @@ class LineTarget(Target):
         A compression given here replaces that of the inputs.
     encode
         Turns a batch into lines; None for native batches, which are lines already.
-
-    Raises
-    ------
-    UsageError
-        When there is no such compression or level.
     """
 
     def __init__(
@@ -274,7 +259,6 @@ class LineTarget(Target):
         self.suffix = suffix + OUTPUT_SUFFIXES[self._compression]
 
     def sink_bytes(self, threads: int) -> int:
-        """See `Target`."""
         lines_bytes = _ENCODED_PART * _ENCODED_BYTES if self._encode else 0
         if self._encoder is None:
             return lines_bytes + 2 * _GATHERED_BYTES
@@ -282,11 +266,9 @@ class LineTarget(Target):
         return lines_bytes + 2 * self._encoder.piece_bytes + threads * self._encoder.piece_memory
 
     def open(self, path: Path, threads: int) -> LineSink:
-        """See `Target`."""
         return self._open(FileOutput(path, drop_page_cache=self._drop_page_cache), threads)
 
     def open_stream(self, stream: BinaryIO, threads: int) -> LineSink:
-        """See `SupportsStream`."""
         return self._open(StreamOutput(stream), threads)
 
     def _open(self, output: FileOutput | StreamOutput, threads: int) -> LineSink:

@@ -83,7 +83,6 @@ class LineSource(Source):
         return with_header[0].header or b"" if with_header else b""
 
     def fragments(self, input_index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Fragment]:
-        """See `Source`."""
         lines = self._lines[input_index]
         if lines.stream:
             if input_index in self._streams_taken:
@@ -102,12 +101,11 @@ class LineSource(Source):
         return self._blocks(lines, block_bytes, limit, window_bytes)
 
     def skips_fragments(self, input_index: int) -> bool:
-        """See `Source`; compressed lines are read from the start, and so are those with long separators."""
+        """Compressed lines are read from the start, and so are those with long separators."""
         lines = self._lines[input_index]
         return bool(lines.file) and lines.compression == "none" and len(self.options.separator) == 1
 
     def read_joined(self, inputs: Sequence[int], block_bytes: int, max_record_bytes: int) -> Joined | None:
-        """See `SupportsJoining`."""
         chosen = [self._lines[index] for index in inputs]
         if len(self.options.separator) > 1 or any(
             not one.file or one.compression != "none" for one in chosen
@@ -150,7 +148,6 @@ class LineSource(Source):
         return BlockReader(reader, lines.data_begin, self._cutter, limit, block_bytes)
 
     def reading_bytes(self, block_bytes: int) -> int:
-        """See `Source`."""
         # A block, its rest for the next block, and the ends of its records twice: in pieces and joined.
         offset_bytes = 2 * OFFSET_BYTES * (count_batch_records(block_bytes) + PIECE_BYTES)
         window_bytes = max(one.window_bytes for one in self._lines)

@@ -49,13 +49,7 @@ def load_format(name: str) -> Format:
 
 
 class NameRules:
-    """Rules for file names: their suffixes, and which files of a folder are inputs.
-
-    Parameters
-    ----------
-    format_name
-        Only files of this format are inputs; None for files of any format.
-    """
+    """Rules for file names: their suffixes, and which files of a folder are inputs: those of a format, or of any."""
 
     def __init__(self, format_name: str | None) -> None:
         self._format_name = format_name
@@ -72,10 +66,10 @@ class NameRules:
 
     def accepts(self, name: str, suffix: NameSuffix) -> bool | None:
         """Tell whether a file of a folder is an input, by its name; None if the name does not say."""
-        found = _name_format(name, suffix)
-        if found is None:
+        format_name = _name_format(name, suffix)
+        if format_name is None:
             return None
-        return self._format_name is None or found == self._format_name
+        return self._format_name in (None, format_name)
 
 
 def name_by_suffix(name: str) -> str | None:
@@ -136,9 +130,8 @@ def _check_document(file: InputFile) -> None:
     head, is_whole = _look_into(file, _GLANCE_BYTES)
     if head.lstrip().startswith(b"["):
         head, is_whole = _look_into(file, _HEAD_BYTES)
-    found = describe_document(head, is_whole=is_whole)
-    if found is not None:
-        raise InputError(file.name, f"is {found}, and JSONL has one record in each line", remedy=_CONVERT)
+    if document := describe_document(head, is_whole=is_whole):
+        raise InputError(file.name, f"is {document}, and JSONL has one record in each line", remedy=_CONVERT)
 
 
 def _look_into(file: InputFile, size: int) -> tuple[bytes, bool]:
@@ -215,8 +208,8 @@ def name_by_output(name: str) -> str | None:
 
 def check_output(name: str, names: FormatNames, compression: str | None) -> None:
     """Refuse an output file whose suffix contradicts its format, or the compression that was asked for."""
-    kind, found = split_suffix(name).kind, name_by_output(name)
-    if found not in (None, names.name) and {found, names.name} not in _SAME_BYTES:
+    kind, promised = split_suffix(name).kind, name_by_output(name)
+    if promised not in (None, names.name) and {promised, names.name} not in _SAME_BYTES:
         raise UsageError(f"{name}: suffix {kind} contradicts --to {names.name}; change one of them")
     named = suffix_compression(name, names)
     if named is not None and named not in names.compressions:

@@ -48,12 +48,12 @@ class TableForm:
 
 def pack_source(source: Source, format_name: str, options: ReadOptions, table: TableForm) -> dict[str, Any]:
     """Return what a store keeps of its inputs, as JSON values."""
-    found = source.options or options
+    kept = source.options or options
     return {
         "format": format_name,
         "compression": source.compression,
-        "file_bytes": [one.file_bytes for one in source.inputs],
-        "options": pack(replace(found, schema=table.schema, memory_bytes=None, drop_page_cache=False)),
+        "file_bytes": [summary.file_bytes for summary in source.inputs],
+        "options": pack(replace(kept, schema=table.schema, memory_bytes=None, drop_page_cache=False)),
         "layout": pack(source.layout),
         "problem": table.problem,
     } | ({"repeated": dict(source.repeated)} if source.repeated else {})
@@ -72,9 +72,9 @@ def pack(value: object) -> Any:
     if isinstance(value, bytes):
         return {"bytes": base64.b64encode(value).decode()}
     if isinstance(value, tuple):
-        return {"tuple": [pack(one) for one in value]}
+        return {"tuple": [pack(element) for element in value]}
     if isinstance(value, dict):
-        return {"dict": [[pack(key), pack(one)] for key, one in value.items()]}
+        return {"dict": [[pack(key), pack(element)] for key, element in value.items()]}
     if isinstance(value, pa.Schema):
         return {"schema": pack_schema(value)}
     if isinstance(value, pa.Array):
@@ -96,16 +96,16 @@ def unpack(value: Any, classes: Sequence[type]) -> Any:
         case "bytes":
             return base64.b64decode(content)
         case "tuple":
-            return tuple(unpack(one, classes) for one in content)
+            return tuple(unpack(element, classes) for element in content)
         case "dict":
-            return {unpack(key, classes): unpack(one, classes) for key, one in content}
+            return {unpack(key, classes): unpack(element, classes) for key, element in content}
         case "schema":
             return unpack_schema(content)
         case "array":
             schema = unpack(content[0], classes)
             return pa.ipc.read_record_batch(pa.py_buffer(base64.b64decode(content[1])), schema).column(0)
-    chosen = next(one for one in classes if one.__name__ == kind)
-    return chosen(**{name: unpack(one, classes) for name, one in content.items()})
+    chosen = next(known for known in classes if known.__name__ == kind)
+    return chosen(**{name: unpack(field, classes) for name, field in content.items()})
 
 
 class StoredSource(Source):
@@ -145,11 +145,9 @@ class StoredSource(Source):
         return load_format(self.format_name)
 
     def fragments(self, *_: object) -> Iterator[Fragment]:
-        """Raise an error."""
         raise RuntimeError("records of a store are read from its piles")
 
     def reading_bytes(self, _: int) -> int:
-        """Return 0: nothing is read from inputs."""
         return 0
 
     def decoder(self) -> Decoder:
@@ -162,5 +160,5 @@ class StoredSource(Source):
 
     @property
     def _stored(self) -> StoredInputs:
-        names = [one.name for one in self.inputs]
+        names = [summary.name for summary in self.inputs]
         return StoredInputs(self.schema, names, lambda: self.layout, self.options or ReadOptions())

@@ -1,7 +1,4 @@
-"""Text: records are the bytes between separators, compressed or not.
-
-Text as a table of one column, and back.
-"""
+"""Text: records are the bytes between separators, compressed or not. As a table they are one column."""
 
 from __future__ import annotations
 
@@ -31,55 +28,32 @@ _TEXT_TYPES = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
 _LARGEST_STRING_BYTES = 2**31 - 1
 
 
-def _strip_separator(lines: pa.LargeBinaryArray, separator: bytes) -> pa.LargeBinaryArray:
-    """Return the records without their separators."""
-    return pc.binary_slice(lines, 0, -len(separator))
-
-
-def _append_separator(values: pa.LargeBinaryArray, separator: bytes) -> pa.LargeBinaryArray:
-    """Return the values, each followed by the separator."""
-    ends = pa.scalar(separator, pa.large_binary())
-    return pc.binary_join_element_wise(values, pa.scalar(b"", pa.large_binary()), ends)
-
-
 class TextDecoder(Decoder):
     """Turns lines into the column ``text``: UTF-8 strings, or bytes if the schema says so.
 
     Parameters
     ----------
-    schema
-        Schema of the table form. Default: one string column.
-    max_record_bytes
-        Length of the longest record.
-    sets_bad_aside
-        Whether `observe` returns lines that are not UTF-8 instead of raising.
+    names
+        Names of the inputs.
     """
 
-    def __init__(
-        self,
-        names: Sequence[str],
-        schema: pa.Schema | None,
-        *,
-        separator: bytes,
-        header_lines: int,
-        max_record_bytes: int,
-        sets_bad_aside: bool = False,
-    ) -> None:
+    def __init__(self, names: Sequence[str], options: ReadOptions) -> None:
         self._names = names
-        self._separator = separator
-        self._header_lines = header_lines
+        self._separator = options.separator
+        self._header_lines = options.header_lines
+        schema = options.schema
         if schema is None:
-            kind = pa.string() if max_record_bytes <= _LARGEST_STRING_BYTES else pa.large_string()
-            schema = pa.schema([pa.field(COLUMN, kind)])
+            is_short = options.max_record_bytes <= _LARGEST_STRING_BYTES
+            schema = pa.schema([pa.field(COLUMN, pa.string() if is_short else pa.large_string())])
         if schema.names != [COLUMN] or schema.field(0).type not in _TEXT_TYPES:
             raise UsageError(
                 f"--schema: text is one column {COLUMN!r} of string, large_string, binary or large_binary, "
-                f"not {', '.join(f'{one.name!r} of {one.type}' for one in schema) or 'none'}"
+                f"not {', '.join(f'{field.name!r} of {field.type}' for field in schema) or 'none'}"
             )
         self._schema = schema
         self._takes_bytes = schema.field(0).type in (pa.binary(), pa.large_binary())
-        self._sets_bad_aside = sets_bad_aside
-        if sets_bad_aside and self._takes_bytes:
+        self._sets_bad_aside = options.sets_bad_aside
+        if self._sets_bad_aside and self._takes_bytes:
             raise UsageError(
                 "--on-bad-record: no line is bad where --schema keeps bytes; leave one of them out"
             )
@@ -92,14 +66,13 @@ class TextDecoder(Decoder):
         return self._schema
 
     def table_bytes(self, record_count: int, native_bytes: int) -> int:
-        """An offset and a validity on top."""
-        return native_bytes + 9 * record_count
+        return native_bytes + 9 * record_count  # an offset and a validity on top
 
     def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> BadRecords | None:
-        """Lines that are not UTF-8 are bad."""
+        """Check that lines are UTF-8; others are bad."""
         if self._takes_bytes:
             return None
-        texts = _strip_separator(batch.column(0), self._separator)
+        texts = self._strip(batch)
         if _is_utf8(texts):
             return None
         bad = find_invalid(texts)
@@ -113,13 +86,17 @@ class TextDecoder(Decoder):
         )
 
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        values = _strip_separator(batch.column(0), self._separator)
+        values = self._strip(batch)
         kind = self._schema.field(0).type
         if kind in (pa.string(), pa.binary()) and view_records(values)[0].size > _LARGEST_STRING_BYTES:
             raise ConversionError(
                 COLUMN, f"more than 2 GiB in one batch of {kind}", remedy=f"give --schema with large_{kind}"
             )
         return pa.RecordBatch.from_arrays([values.cast(kind)], schema=self._schema)
+
+    def _strip(self, batch: pa.RecordBatch) -> pa.LargeBinaryArray:
+        """Return the records without their separators."""
+        return pc.binary_slice(batch.column(0), 0, -len(self._separator))
 
 
 def _is_utf8(values: pa.LargeBinaryArray) -> bool:
@@ -130,8 +107,8 @@ def _is_utf8(values: pa.LargeBinaryArray) -> bool:
     return True
 
 
-def check_text_schema(schema: pa.Schema) -> None:
-    """Check that a table form can be written as text."""
+def _check_schema(schema: pa.Schema) -> None:
+    """Raise `ConversionError` unless a table form is one column of strings or bytes."""
     if len(schema) != 1:
         names = ", ".join(repr(name) for name in schema.names)
         raise ConversionError(
@@ -149,7 +126,7 @@ def check_text_schema(schema: pa.Schema) -> None:
         )
 
 
-def encode_text(batch: pa.RecordBatch, separator: bytes) -> pa.LargeBinaryArray:
+def _encode(batch: pa.RecordBatch, separator: bytes) -> pa.LargeBinaryArray:
     """Return the values of a table of one column as lines, each followed by the separator."""
     name, column = batch.schema.names[0], batch.column(0)
     if pa.types.is_dictionary(column.type):
@@ -158,7 +135,8 @@ def encode_text(batch: pa.RecordBatch, separator: bytes) -> pa.LargeBinaryArray:
         raise ConversionError(name, "text cannot hold nulls", remedy="write JSONL or Parquet")
     if column.type != pa.large_binary():
         column = column.cast(pa.large_binary())
-    lines = _append_separator(column, separator)
+    end, nothing = (pa.scalar(part, pa.large_binary()) for part in (separator, b""))
+    lines = pc.binary_join_element_wise(column, nothing, end)
     data, offsets = view_records(lines)
     ends = np.concatenate([np.zeros(1, np.int64), *find_ends(data, 0, separator)])
     if not np.array_equal(ends, offsets):
@@ -174,19 +152,7 @@ class TextSource(LineSource):
     """Inputs of text."""
 
     def decoder(self) -> Decoder:
-        return _make_decoder([one.name for one in self.inputs], self.options)
-
-
-def _make_decoder(names: Sequence[str], options: ReadOptions) -> Decoder:
-
-    return TextDecoder(
-        names,
-        options.schema,
-        separator=options.separator,
-        header_lines=options.header_lines,
-        max_record_bytes=options.max_record_bytes,
-        sets_bad_aside=options.sets_bad_aside,
-    )
+        return TextDecoder([summary.name for summary in self.inputs], self.options)
 
 
 class TextFormat(Format):
@@ -205,12 +171,11 @@ class TextFormat(Format):
         suffix = self.names.suffixes[0]
         if isinstance(layout, LineLayout):
             return LineTarget(suffix, layout, options, None)
-
-        check_text_schema(schema)
-        return LineTarget(suffix, None, options, partial(encode_text, separator=options.separator))
+        _check_schema(schema)
+        return LineTarget(suffix, None, options, partial(_encode, separator=options.separator))
 
     def restore_decoder(self, stored: StoredInputs) -> Decoder:
-        return _make_decoder(stored.names, stored.options)
+        return TextDecoder(stored.names, stored.options)
 
 
 FORMAT = TextFormat()

@@ -10,7 +10,7 @@ from recshuf.errors import UsageError
 from recshuf.formats.compression import COMPRESSIONS
 from recshuf.formats.csv.cutter import CsvCutter
 from recshuf.formats.csv.quotes import Dialect
-from recshuf.formats.csv.ranges import CsvBlockReader, RangeCuts, RecordRange, UnclosedQuotes
+from recshuf.formats.csv.ranges import CsvBlockReader, RangeCuts, RecordRange
 from recshuf.formats.lines.sink import LineTarget
 from recshuf.formats.lines.source import LineLayout, LineSource, count_batch_records
 from recshuf.interfaces import Format, FormatNames
@@ -39,9 +39,9 @@ class CsvLayout(LineLayout):
 class CsvSource(LineSource):
     """Inputs in CSV."""
 
-    def __init__(self, given: Sequence[InputFile], options: ReadOptions) -> None:
+    def __init__(self, files: Sequence[InputFile], options: ReadOptions) -> None:
         self.cutter = CsvCutter(options)
-        super().__init__(given, options, self.cutter)
+        super().__init__(files, options, self.cutter)
         if self.cutter.dialect is not None:
             self.options = replace(
                 options,
@@ -49,17 +49,13 @@ class CsvSource(LineSource):
                 header_lines=self.cutter.header_records,
                 finds_header=False,
             )
-        kept = self.layout
-        self.layout = CsvLayout(
-            kept.separator, kept.header, kept.compression, self.cutter.scanner.dialect.delimiter
-        )
+        layout, delimiter = self.layout, self.cutter.scanner.dialect.delimiter
+        self.layout = CsvLayout(layout.separator, layout.header, layout.compression, delimiter)
 
     def _ranges(self, lines: LineInput, block_bytes: int, limit: RecordLimit) -> Iterator[Fragment]:
-        assert lines.file is not None  # noqa: S101 # ranges are those of files
-        cuts = RangeCuts(lines, self.cutter, limit, UnclosedQuotes(lines))
-        max_records = count_batch_records(block_bytes)
+        cuts = RangeCuts(lines, self.cutter, limit)
         for begin, end in cuts.find(block_bytes):
-            yield RecordRange(cuts, begin, end, max_records, drop_page_cache=self.options.drop_page_cache)
+            yield RecordRange(cuts, begin, end, count_batch_records(block_bytes))
 
     def _open_blocks(
         self, reader: ByteReader, lines: LineInput, limit: RecordLimit, block_bytes: int
@@ -70,7 +66,7 @@ class CsvSource(LineSource):
         from recshuf.formats.csv.decoder import CsvDecoder
 
         return CsvDecoder(
-            [one.name for one in self.inputs],
+            [summary.name for summary in self.inputs],
             self.cutter.scanner.dialect,
             self.cutter.names,
             self.options.schema,
@@ -82,13 +78,11 @@ class CsvFormat(Format):
     """CSV, and TSV."""
 
     layout_types = (CsvLayout,)
-
     names = FormatNames(
         "csv", (".csv", _TAB_SUFFIX), COMPRESSIONS, is_lines=True, spans_lines=True, written_header_lines=1
     )
 
-    def recognises(self, head: bytes) -> bool:  # noqa: ARG002 # see below
-        """Only a suffix tells CSV from text."""
+    def recognises(self, head: bytes) -> bool:  # noqa: ARG002 # only a suffix tells CSV from text
         return False
 
     def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> CsvSource:
@@ -110,10 +104,9 @@ class CsvFormat(Format):
 
         check_schema(schema)
         delimiter = options.delimiter or b","
-        made = LineLayout(options.separator, encode_header(schema, delimiter), "none")
-        return LineTarget(
-            self._suffix(delimiter), made, options, partial(encode_records, delimiter=delimiter)
-        )
+        layout = LineLayout(options.separator, encode_header(schema, delimiter), "none")
+        encode = partial(encode_records, delimiter=delimiter)
+        return LineTarget(self._suffix(delimiter), layout, options, encode)
 
     def _suffix(self, delimiter: bytes) -> str:
         return _TAB_SUFFIX if delimiter == b"\t" else self.names.suffixes[0]

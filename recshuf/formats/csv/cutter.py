@@ -1,13 +1,11 @@
-"""Cuts CSV outside of quotes, and takes its header.
-
-Finds the delimiter and the header of CSV from the first records of an input.
-"""
+"""Cuts CSV outside of quotes; finds the delimiter and the header in the first records of an input."""
 
 from __future__ import annotations
 
 import csv
 import io
 from collections import Counter
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,70 +25,6 @@ if TYPE_CHECKING:
 
 _DELIMITERS = (b",", b"\t", b";", b"|")
 _MOST_RECORDS = 100
-
-
-def detect_delimiter(head: bytes, quote: bytes) -> bytes:
-    r"""Return the delimiter that gives the most records of `head` the same number of fields; a comma if none does.
-
-    >>> detect_delimiter(b'a;b\\n"x;y,z";1,5\\n', b'"')
-    b';'
-    """
-
-    def judge(delimiter: bytes) -> tuple[float, int]:
-        sizes = Counter(map(len, parse_head(head, delimiter, quote)))
-        size, count = sizes.most_common(1)[0] if sizes else (1, 0)
-        return (count / sizes.total(), size) if size > 1 else (0.0, 0)
-
-    return max(_DELIMITERS, key=judge)
-
-
-def parse_head(head: bytes, delimiter: bytes, quote: bytes) -> list[list[str]]:
-    """Return the fields of the first records; the last one, which may be cut, is left out if there are others."""
-    text = io.StringIO(head.removeprefix(MARK).decode("latin-1"), newline="")
-    rows = csv.reader(
-        text,
-        delimiter=delimiter.decode("latin-1"),
-        quotechar=quote.decode("latin-1") or None,
-        quoting=csv.QUOTE_MINIMAL if quote else csv.QUOTE_NONE,
-    )
-    found: list[list[str]] = []
-    try:
-        found.extend(row for row, _ in zip(rows, range(_MOST_RECORDS), strict=False))
-    except csv.Error:  # a field of this delimiter is too long, or a return ends a line
-        return found
-    return found[:-1] if 1 < len(found) < _MOST_RECORDS and not head.endswith(b"\n") else found
-
-
-def has_header(name: str, rows: Sequence[Sequence[str]]) -> bool:
-    """Tell whether the first record is a header.
-
-    It is one if no field is a number, or if another field stands over numbers.
-    """
-    first = rows[0] if rows else []
-    if not any(_is_number(field) for field in first):
-        return any(first)
-    texts = [index for index, field in enumerate(first) if field and not _is_number(field)]
-    if not texts:
-        return False
-    others = [row for row in rows[1:] if len(row) == len(first)]
-    if any(others and all(_is_number(row[index]) for row in others) for index in texts):
-        return True
-    raise InputError(
-        name,
-        "its first record may be a header, but holds numbers",
-        place="line 1",
-        remedy="give --header 1 or --header none",
-    )
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
 _HEAD_BYTES = 1 << 16
 _SYNC_BYTES = (1 << 14, 1 << 18)
 
@@ -113,7 +47,8 @@ class CsvCutter(Cutter):
         """The beginning of the first input that is not empty, its header or more."""
         self._first: tuple[str, int] | None = None
         """The first input that is not empty, and its number of header records."""
-        self._scanner = QuoteScanner(self.dialect or Dialect(b",", options.quote))
+        self.scanner = QuoteScanner(self.dialect or Dialect(b",", options.quote))
+        """Finds records in the dialect of the inputs."""
 
     @property
     def header_records(self) -> int:
@@ -126,7 +61,7 @@ class CsvCutter(Cutter):
         if self._first is None or self.dialect is None:
             return []
         name, header_records = self._first
-        rows = parse_head(self._top, *self.dialect)
+        rows = _parse_head(self._top, *self.dialect)
         if not header_records:
             return [f"f{index}" for index in range(max(1, len(rows[0]) if rows else 0))]
         try:
@@ -139,13 +74,8 @@ class CsvCutter(Cutter):
             )
         return names
 
-    @property
-    def scanner(self) -> QuoteScanner:
-        """Finds records in the dialect of the inputs."""
-        return self._scanner
-
     def take_header(self, name: str, reader: ByteReader, *, is_compressed: bool) -> Header:
-        """A byte order mark is part of the header."""
+        # A byte order mark is part of the header.
         data = np.empty(_HEAD_BYTES, np.uint8)
         filled = fill(reader, data.data)
         if data[:filled].tobytes() in (b"", MARK):
@@ -181,7 +111,7 @@ class CsvCutter(Cutter):
 
     def _refuse_returns(self, name: str, header: Bytes) -> None:
         """Refuse a header that other readers take for several lines: records would be lost in it."""
-        returns = find_returns(header, self._scanner.dialect)
+        returns = find_returns(header, self.scanner.dialect)
         if (header[returns + 1] != ord("\r")).any():  # those directly before a newline end one line only
             raise InputError(
                 name,
@@ -204,35 +134,89 @@ class CsvCutter(Cutter):
         """Return the number of header records of an input; the first one decides the dialect."""
         quote = self.options.quote
         if self.dialect is None:
-            self.dialect = Dialect(detect_delimiter(head, quote), quote)
-            self._scanner = QuoteScanner(self.dialect)
-        found = self.options.header_lines
+            self.dialect = Dialect(_detect_delimiter(head, quote), quote)
+            self.scanner = QuoteScanner(self.dialect)
+        count = self.options.header_lines
         if self.options.finds_header:
-            found = int(has_header(name, parse_head(head, *self.dialect)))
-        self._first = self._first or (name, found)
-        if found != self._first[1]:
+            count = int(_has_header(name, _parse_head(head, *self.dialect)))
+        self._first = self._first or (name, count)
+        if count != self._first[1]:
             raise InputError(
                 name,
-                f"{'begins' if found else 'does not begin'} with a header line, unlike {self._first[0]}",
+                f"{'begins' if count else 'does not begin'} with a header line, unlike {self._first[0]}",
                 remedy="give --header 1 or --header none",
             )
-        return found
+        return count
 
     def find_ends(self, data: Bytes, begin: int) -> Iterator[Positions]:
-        return (ends for ends, _ in self._scanner.find_ends(data, begin, State()))
+        return (ends for ends, _ in self.scanner.find_ends(data, begin, State()))
 
     def find_last_end(self, data: Bytes) -> int:
-        """Looks at the end first, and only if that does not tell, at everything."""
+        # Looks at the end first, and only if that does not tell, at everything.
         for size in _SYNC_BYTES:
             begin = max(0, data.size - size)
-            if begin and (sync := self._scanner.find_sync(data[begin:])) >= 0:
-                end = self._find_last(data, begin + sync, State(toggles=False))
-                if end:
-                    return end
-        return self._find_last(data, 0, State())
+            if begin and (end := self.scanner.find_synced_end(data[begin:])):
+                return begin + end
+        return self.scanner.find_last_end(data, 0, State())[0]
 
-    def _find_last(self, data: Bytes, begin: int, state: State) -> int:
-        last = 0
-        for ends, _ in self._scanner.find_ends(data, begin, state):
-            last = int(ends[-1]) if ends.size else last
-        return last
+
+def _detect_delimiter(head: bytes, quote: bytes) -> bytes:
+    r"""Return the delimiter that gives the most records of `head` the same number of fields; a comma if none does.
+
+    >>> _detect_delimiter(b'a;b\\n"x;y,z";1,5\\n', b'"')
+    b';'
+    """
+
+    def judge(delimiter: bytes) -> tuple[float, int]:
+        sizes = Counter(map(len, _parse_head(head, delimiter, quote)))
+        size, count = sizes.most_common(1)[0] if sizes else (1, 0)
+        return (count / sizes.total(), size) if size > 1 else (0.0, 0)
+
+    return max(_DELIMITERS, key=judge)
+
+
+def _parse_head(head: bytes, delimiter: bytes, quote: bytes) -> list[list[str]]:
+    """Return the fields of the first records; the last one, which may be cut, is left out if there are others."""
+    text = io.StringIO(head.removeprefix(MARK).decode("latin-1"), newline="")
+    rows = csv.reader(
+        text,
+        delimiter=delimiter.decode("latin-1"),
+        quotechar=quote.decode("latin-1") or None,
+        quoting=csv.QUOTE_MINIMAL if quote else csv.QUOTE_NONE,
+    )
+    records: list[list[str]] = []
+    try:
+        records.extend(islice(rows, _MOST_RECORDS))
+    except csv.Error:  # a field of this delimiter is too long, or a return ends a line
+        return records
+    return records[:-1] if 1 < len(records) < _MOST_RECORDS and not head.endswith(b"\n") else records
+
+
+def _has_header(name: str, rows: Sequence[Sequence[str]]) -> bool:
+    """Tell whether the first record is a header.
+
+    It is one if no field is a number, or if another field stands over numbers.
+    """
+    first = rows[0] if rows else []
+    if not any(_is_number(field) for field in first):
+        return any(first)
+    texts = [index for index, field in enumerate(first) if field and not _is_number(field)]
+    if not texts:
+        return False
+    others = [row for row in rows[1:] if len(row) == len(first)]
+    if any(others and all(_is_number(row[index]) for row in others) for index in texts):
+        return True
+    raise InputError(
+        name,
+        "its first record may be a header, but holds numbers",
+        place="line 1",
+        remedy="give --header 1 or --header none",
+    )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

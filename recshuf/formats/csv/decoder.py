@@ -1,7 +1,4 @@
-"""CSV records as typed tables.
-
-Parses whole CSV records with pyarrow, and finds those that cannot be parsed.
-"""
+"""CSV records as typed tables, parsed by pyarrow; finds those that cannot be parsed."""
 
 from __future__ import annotations
 
@@ -34,6 +31,15 @@ if TYPE_CHECKING:
 
 _BLANKS = " \t"
 """What pyarrow ignores around numbers."""
+_PIECE_BYTES = 2 << 20
+_OFFSET_BITS = 64
+_UNREADABLE = (
+    (pt.is_float16, "float16", "float32"),
+    (pt.is_decimal256, "decimal256", "decimal128"),
+    (pt.is_nested, "a nested type", "string"),
+)
+"""Types of a schema that pyarrow does not read from CSV, and what can be given instead."""
+_FLOAT_REMEDY = "correct it, or give the column the type string with --schema"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +63,7 @@ class CsvParser:
     def parse(self, batch: pa.RecordBatch, types: Mapping[str, pa.DataType]) -> Parsed:
         """Return the records as a table; columns without a type get that of their values.
 
-        Raises
-        ------
-        pa.ArrowInvalid
-            When a value does not have the type of its column. Names column and row, from 1 on.
+        Raises `pa.ArrowInvalid` with column and row, from 1 on, if a value does not have the type of its column.
         """
         reasons = self._find_unreadable(*view_records(batch.column(0)))
         wanted = np.setdiff1d(np.arange(batch.num_rows), list(reasons), assume_unique=True)
@@ -85,12 +88,12 @@ class CsvParser:
         """Return what is wrong with records that pyarrow would not read as one row each."""
         returns = find_returns(data, self.dialect)
         rows = np.searchsorted(offsets, returns, "right") - 1
-        found = dict.fromkeys(rows.tolist(), "holds a carriage return outside of quotes")
+        reasons = dict.fromkeys(rows.tolist(), "holds a carriage return outside of quotes")
         if len(self.names) == 1:
-            return found
+            return reasons
         sizes = np.diff(offsets)
         blank = (sizes == 1) | ((sizes == 2) & (data[offsets[:-1]] == ord("\r")))
-        return found | dict.fromkeys(np.flatnonzero(blank).tolist(), self._problem(0))
+        return reasons | dict.fromkeys(np.flatnonzero(blank).tolist(), self._problem(0))
 
     def _problem(self, count: int) -> str:
         return f"has {count} field{'' if count == 1 else 's'}, and the first record has {len(self.names)}"
@@ -159,17 +162,6 @@ def _fit_decimals(column: pa.Array, kind: pa.DataType, place: int) -> pa.Array:
         raise pa.ArrowInvalid(f"In CSV column #{place}: Row #{row}: not a {kind} ({error})") from error
 
 
-_PIECE_BYTES = 2 << 20
-_OFFSET_BITS = 64
-_UNREADABLE = (
-    (pt.is_float16, "float16", "float32"),
-    (pt.is_decimal256, "decimal256", "decimal128"),
-    (pt.is_nested, "a nested type", "string"),
-)
-"""Types of a schema that pyarrow does not read from CSV, and what can be given instead."""
-_FLOAT_REMEDY = "correct it, or give the column the type string with --schema"
-
-
 class CsvDecoder(Decoder):
     """Parses records with pyarrow; types are those of all records together.
 
@@ -181,8 +173,6 @@ class CsvDecoder(Decoder):
         Names of the columns; none if all inputs are empty, which a schema then names.
     schema
         Types of all columns. Default: inferred.
-    sets_bad_aside
-        Whether `observe` returns bad records instead of raising.
     """
 
     def __init__(
@@ -218,16 +208,16 @@ class CsvDecoder(Decoder):
         return self._schema
 
     def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> BadRecords | None:
-        """Records with another number of fields are bad."""
-        found = [
+        """Learn the types of records; those with another number of fields are bad."""
+        pieces = [
             (begin, bad)
             for begin, piece in _cut(batch)
             if (bad := self._observe_piece(piece, input_index, first_row + begin)) is not None
         ]
-        if not found:
+        if not pieces:
             return None
-        index = np.concatenate([begin + bad.index for begin, bad in found])
-        return BadRecords(index, [reason for _, bad in found for reason in bad.reasons])
+        index = np.concatenate([begin + bad.index for begin, bad in pieces])
+        return BadRecords(index, [reason for _, bad in pieces for reason in bad.reasons])
 
     def _observe_piece(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> BadRecords | None:
         try:
@@ -237,32 +227,37 @@ class CsvDecoder(Decoder):
         if parsed.bad is not None and not self._sets_bad_aside:
             record = first_row + int(parsed.bad.index[0]) + 1
             raise self._bad(input_index, record, parsed.bad.reasons[0])
-        texts = cache(lambda: self._parser.parse(batch, dict.fromkeys(self._parser.names, pa.binary())).table)
+        parse = cache(lambda: self._parser.parse(batch, dict.fromkeys(self._parser.names, pa.binary())).table)
+
+        def texts(name: str) -> pa.ChunkedArray:
+            return parse()[name]
+
         if self._schema is None:
             self._observe_types(batch, parsed.table, texts)
             return parsed.bad
         for name, kind in self._types.items():
-            find_texts = partial(_find_column, texts, name)
-            if pt.is_floating(kind) and (altered := find_altered(parsed.table[name], find_texts)):
+            if pt.is_floating(kind) and (altered := find_altered(parsed.table[name], partial(texts, name))):
                 row, problem = altered
                 raise self._bad(
                     input_index, first_row + row + 1, f"column {name!r}: {problem}", _FLOAT_REMEDY
                 )
         return parsed.bad
 
-    def _observe_types(self, batch: pa.RecordBatch, table: pa.Table, texts: Callable[[], pa.Table]) -> None:
+    def _observe_types(
+        self, batch: pa.RecordBatch, table: pa.Table, texts: Callable[[str], pa.ChunkedArray]
+    ) -> None:
         marks = find_marks(view_records(batch.column(0))[0].tobytes())
         with self._lock:
             for name, column in zip(self._parser.names, self._columns, strict=True):
-                column.observe(table[name], partial(_find_column, texts, name), marks)
+                column.observe(table[name], partial(texts, name), marks)
 
     def _error(self, input_index: int, first_row: int, message: str) -> InputError:
         """Return the error for a message of pyarrow, which counts rows from 1 in each batch."""
-        found = re.match(r"In CSV column #(\d+): (?:Row #(\d+): )?(.*)", message, re.DOTALL)
-        if not found:
+        match = re.match(r"In CSV column #(\d+): (?:Row #(\d+): )?(.*)", message, re.DOTALL)
+        if not match:
             return self._bad(input_index, first_row + 1, message)
-        name = self._parser.names[int(found[1])]
-        return self._bad(input_index, first_row + int(found[2] or 1), f"column {name!r}: {found[3]}")
+        name = self._parser.names[int(match[1])]
+        return self._bad(input_index, first_row + int(match[2] or 1), f"column {name!r}: {match[3]}")
 
     def _bad(self, input_index: int, record: int, problem: str, remedy: str | None = None) -> InputError:
         aside = "set bad records aside with --on-bad-record quarantine:FILE"
@@ -279,7 +274,7 @@ class CsvDecoder(Decoder):
                 column.merge(packed)
 
     def table_bytes(self, record_count: int, native_bytes: int) -> int:
-        """A value takes its type's width and a bit, or an offset and its text, which counts always."""
+        # A value takes its type's width and a bit, or an offset and its text, which counts always.
         kinds = self._schema.types if self._schema is not None else [pa.int64()] * len(self._parser.names)
         return native_bytes + record_count * sum(map(_count_value_bits, kinds)) // 8
 
@@ -317,7 +312,3 @@ def _cut(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
     begins = np.unique(np.searchsorted(offsets, np.arange(offsets[0], offsets[-1], _PIECE_BYTES)))
     for begin, end in pairwise([*begins.tolist(), batch.num_rows]):
         yield begin, batch.slice(begin, end - begin)
-
-
-def _find_column(table: Callable[[], pa.Table], name: str) -> pa.ChunkedArray:
-    return table()[name]

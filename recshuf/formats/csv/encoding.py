@@ -23,7 +23,7 @@ _SHOWN_BYTES = 40
 
 
 def check_schema(schema: pa.Schema) -> None:
-    """Check that CSV can hold the columns, so that they can be read again."""
+    """Raise `ConversionError` unless CSV can hold the columns, so that they can be read again."""
     if not len(schema):
         raise ConversionError("", "records without a single field have no place in CSV", remedy="write JSONL")
     for field in schema:
@@ -96,8 +96,8 @@ def _check_column(column: pa.Array, name: str) -> None:
 
 
 def _find_offsets(data: Bytes, delimiter: bytes) -> Positions:
-    found = QuoteScanner(Dialect(delimiter, b'"')).find_ends(data, 0, State())
-    return np.concatenate([np.zeros(1, np.int64), *(ends for ends, _ in found)])
+    pieces = QuoteScanner(Dialect(delimiter, b'"')).find_ends(data, 0, State())
+    return np.concatenate([np.zeros(1, np.int64), *(ends for ends, _ in pieces)])
 
 
 def _explain(batch: pa.RecordBatch, error: pa.ArrowInvalid) -> ConversionError:

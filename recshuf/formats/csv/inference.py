@@ -12,8 +12,6 @@ The type of two batches is the first that holds both, so that it does not depend
 A column of numbers stays text if one would be altered: in doubles a whole number from 2^53 on, one whose whole part
 changes and that has no exponent, one that is too large or too small, and spellings that pyarrow takes for numbers and
 other readers do not: ``0x10``, ``nan(5)``.
-
-Finds numbers that a column of floats alters, by their text.
 """
 
 from __future__ import annotations
@@ -30,71 +28,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     Texts = Callable[[], pa.ChunkedArray]
+    """Returns the values of a column as bytes."""
 
-WHOLE = r"^\s*[+-]?\d+\s*$"
+_WHOLE = r"^\s*[+-]?\d+\s*$"
 """A number without a point and an exponent."""
-PLAIN = r"^\s*[+-]?\d+(?:\.\d*)?\s*$"
+_PLAIN = r"^\s*[+-]?\d+(?:\.\d*)?\s*$"
 """A number without an exponent."""
 _SHOWN = 40
 _INFINITE = r"(?i)inf"
 _WHOLE_PART = r"^\s*\+?(-?)0*(\d{1,76})(?:\.\d*)?\s*$"  # with as many digits as a decimal256
 _DECIMAL = pa.decimal256(76, 0)
-
-
-def take_large(values: pa.ChunkedArray, texts: Texts) -> pa.Table | None:
-    """Return row, value and text of the floats from the first whole number on that their type does not hold.
-
-    None if there are none. `texts` returns the values as bytes.
-    """
-    limit = float(exact_limit(values.type))
-    bounds = pc.min_max(values).as_py()
-    if bounds["min"] is None or max(-bounds["min"], bounds["max"]) < limit:
-        return None
-    rows = pc.indices_nonzero(pc.greater_equal(pc.abs(values), limit))
-    return pa.table({"row": rows, "value": values.take(rows), "text": texts().take(rows)})
-
-
-def find_altered(values: pa.ChunkedArray, texts: Texts) -> tuple[int, str] | None:
-    """Return the row of the first number that is infinite, or another whole number, as a float, and the problem.
-
-    None if there is none. Decimal places may be rounded.
-    """
-    large = take_large(values, texts)
-    if large is None:
-        return None
-    kind = f"float{values.type.bit_width}"
-    problems = (
-        (keep_overflown(large), f"is too large for {kind}"),
-        (keep_altered(large, WHOLE), f"is a whole number that {kind} cannot hold exactly"),
-    )
-    found = [(pc.min(part["row"]).as_py(), part, problem) for part, problem in problems if part.num_rows]
-    if not found:
-        return None
-    row, part, problem = min(found, key=itemgetter(0))
-    text = part.filter(pc.equal(part["row"], row))["text"][0].as_py().strip().decode()
-    return row, f"{text if len(text) <= _SHOWN else text[:_SHOWN] + '...'} {problem}"
-
-
-def keep_overflown(large: pa.Table) -> pa.Table:
-    """Return those numbers that became infinite."""
-    is_number = pc.invert(pc.match_substring_regex(large["text"], _INFINITE))
-    return large.filter(pc.and_(pc.is_inf(large["value"]), is_number))
-
-
-def keep_altered(large: pa.Table, spelling: str) -> pa.Table:
-    """Return those finite numbers of a spelling, `WHOLE` or `PLAIN`, whose whole part is another as a float."""
-    spelled = large.filter(
-        pc.and_(pc.is_finite(large["value"]), pc.match_substring_regex(large["text"], spelling))
-    )
-    fits = pc.match_substring_regex(spelled["text"], _WHOLE_PART)
-    fitting = spelled.filter(fits)
-    texts = fitting["text"].cast(pa.string())
-    written = pc.replace_substring_regex(texts, _WHOLE_PART, r"\1\2").cast(_DECIMAL)
-    held = pc.trunc(fitting["value"]).cast(_DECIMAL)
-    altered = fitting.filter(pc.not_equal(written, held))
-    return pa.concat_tables([altered, spelled.filter(pc.invert(fits))])
-
-
 _CHAINS = (
     (pa.int64(), pa.float64()),
     (pa.bool_(),),
@@ -125,18 +68,8 @@ class ColumnType:
         self._fits_double = True
         self._is_plain = True
 
-    def observe(
-        self, values: pa.ChunkedArray, texts: Callable[[], pa.ChunkedArray], marks: frozenset[bytes]
-    ) -> None:
-        """Take the type of further values into account.
-
-        Parameters
-        ----------
-        texts
-            Returns the values as bytes.
-        marks
-            The result of `find_marks` for the records with the values.
-        """
+    def observe(self, values: pa.ChunkedArray, texts: Texts, marks: frozenset[bytes]) -> None:
+        """Take the type of further values into account; `marks` are those of `find_marks` for their records."""
         self._kind = _join(self._kind, values.type)
         if self._fits_double and values.type in _CHAINS[0]:
             self._fits_double = _fits_double(values, texts)
@@ -174,39 +107,37 @@ def find_marks(data: bytes) -> frozenset[bytes]:
     return frozenset(mark for marks, _ in _ODD_NUMBERS for mark in marks if mark in data)
 
 
-def _join(one: pa.DataType, other: pa.DataType) -> pa.DataType:
+def _join(kind: pa.DataType, other: pa.DataType) -> pa.DataType:
     """Return the first type that holds the values of both.
 
     >>> _join(pa.date32(), pa.timestamp("s")), _join(pa.bool_(), pa.int64())
     (TimestampType(timestamp[s]), DataType(string))
     """
-    if one == other or other == pa.null():
-        return one
-    if one == pa.null():
+    if kind == other or other == pa.null():
+        return kind
+    if kind == pa.null():
         return other
     for chain in _CHAINS:
-        if one in chain and other in chain:
-            return chain[max(chain.index(one), chain.index(other))]
-    return pa.binary() if pa.binary() in (one, other) else pa.string()
+        if kind in chain and other in chain:
+            return chain[max(chain.index(kind), chain.index(other))]
+    return pa.binary() if pa.binary() in (kind, other) else pa.string()
 
 
-def _fits_double(values: pa.ChunkedArray, texts: Callable[[], pa.ChunkedArray]) -> bool:
+def _fits_double(values: pa.ChunkedArray, texts: Texts) -> bool:
     """Tell whether doubles hold all numbers as they are written, apart from decimal places."""
     if values.type == pa.int64():
         bounds = pc.min_max(values).as_py()
         return bounds["min"] is None or max(-bounds["min"], bounds["max"]) < _EXACT
-    large = take_large(values, texts)
+    large = _take_large(values, texts)
     if large is None:
         return True
     # Also those that doubles hold: batches of integers alone are judged without their text.
-    if pc.any(pc.match_substring_regex(large["text"], WHOLE), min_count=0).as_py():
+    if pc.any(pc.match_substring_regex(large["text"], _WHOLE), min_count=0).as_py():
         return False
-    return not (keep_overflown(large).num_rows or keep_altered(large, PLAIN).num_rows)
+    return not (_keep_overflown(large).num_rows or _keep_altered(large, _PLAIN).num_rows)
 
 
-def _are_plain(
-    values: pa.ChunkedArray, texts: Callable[[], pa.ChunkedArray], marks: frozenset[bytes]
-) -> bool:
+def _are_plain(values: pa.ChunkedArray, texts: Texts, marks: frozenset[bytes]) -> bool:
     """Tell whether no number is spelled in a way that other readers take for text, or stands for one that is not zero."""
     is_whole = values.type == pa.int64()
     suspects = (values, pc.equal(values, 0), None if is_whole else pc.is_nan(values))
@@ -215,8 +146,8 @@ def _are_plain(
             continue
         if suspect is not values and not pc.any(suspect, min_count=0).as_py():
             continue
-        found = pc.match_substring_regex(texts(), pattern)
-        if pc.any(found if suspect is values else pc.and_(suspect, found), min_count=0).as_py():
+        is_odd = pc.match_substring_regex(texts(), pattern)
+        if pc.any(is_odd if suspect is values else pc.and_(suspect, is_odd), min_count=0).as_py():
             return False
     return True
 
@@ -229,3 +160,57 @@ def _fits_nanoseconds(values: pa.ChunkedArray) -> bool:
     except pa.ArrowInvalid:
         return False
     return True
+
+
+def _take_large(values: pa.ChunkedArray, texts: Texts) -> pa.Table | None:
+    """Return row, value and text of the floats from the first whole number on that their type does not hold.
+
+    None if there are none.
+    """
+    limit = float(exact_limit(values.type))
+    bounds = pc.min_max(values).as_py()
+    if bounds["min"] is None or max(-bounds["min"], bounds["max"]) < limit:
+        return None
+    rows = pc.indices_nonzero(pc.greater_equal(pc.abs(values), limit))
+    return pa.table({"row": rows, "value": values.take(rows), "text": texts().take(rows)})
+
+
+def find_altered(values: pa.ChunkedArray, texts: Texts) -> tuple[int, str] | None:
+    """Return the row of the first number that is infinite, or another whole number, as a float, and the problem.
+
+    None if there is none. Decimal places may be rounded.
+    """
+    large = _take_large(values, texts)
+    if large is None:
+        return None
+    kind = f"float{values.type.bit_width}"
+    problems = (
+        (_keep_overflown(large), f"is too large for {kind}"),
+        (_keep_altered(large, _WHOLE), f"is a whole number that {kind} cannot hold exactly"),
+    )
+    firsts = [(pc.min(part["row"]).as_py(), part, problem) for part, problem in problems if part.num_rows]
+    if not firsts:
+        return None
+    row, part, problem = min(firsts, key=itemgetter(0))
+    text = part.filter(pc.equal(part["row"], row))["text"][0].as_py().strip().decode()
+    return row, f"{text if len(text) <= _SHOWN else text[:_SHOWN] + '...'} {problem}"
+
+
+def _keep_overflown(large: pa.Table) -> pa.Table:
+    """Return those numbers that became infinite."""
+    is_number = pc.invert(pc.match_substring_regex(large["text"], _INFINITE))
+    return large.filter(pc.and_(pc.is_inf(large["value"]), is_number))
+
+
+def _keep_altered(large: pa.Table, spelling: str) -> pa.Table:
+    """Return those finite numbers of a spelling, `_WHOLE` or `_PLAIN`, whose whole part is another as a float."""
+    spelled = large.filter(
+        pc.and_(pc.is_finite(large["value"]), pc.match_substring_regex(large["text"], spelling))
+    )
+    fits = pc.match_substring_regex(spelled["text"], _WHOLE_PART)
+    fitting = spelled.filter(fits)
+    texts = fitting["text"].cast(pa.string())
+    written = pc.replace_substring_regex(texts, _WHOLE_PART, r"\1\2").cast(_DECIMAL)
+    held = pc.trunc(fitting["value"]).cast(_DECIMAL)
+    altered = fitting.filter(pc.not_equal(written, held))
+    return pa.concat_tables([altered, spelled.filter(pc.invert(fits))])

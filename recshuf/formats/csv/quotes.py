@@ -66,10 +66,7 @@ class QuoteScanner:
     def find_ends(self, data: Bytes, begin: int, state: State) -> Iterator[tuple[Positions, State]]:
         """Yield the ends of the records of each piece of ``data[begin:]``, and the state behind the piece.
 
-        Parameters
-        ----------
-        state
-            That at `begin`.
+        `state` is that at `begin`.
         """
         mask = np.empty(-(-PIECE_BYTES // 8) * 8, np.bool_)
         other = np.empty_like(mask)
@@ -78,6 +75,18 @@ class QuoteScanner:
             ends, state = self._scan(piece, state, mask, other)
             ends += at + 1
             yield ends, state
+
+    def find_last_end(self, data: Bytes, begin: int, state: State) -> tuple[int, State]:
+        """Return the last end of a record behind `begin`, 0 if there is none, and the state behind `data`."""
+        last = 0
+        for ends, behind in self.find_ends(data, begin, state):
+            last, state = int(ends[-1]) if ends.size else last, behind
+        return last, state
+
+    def find_synced_end(self, data: Bytes) -> int:
+        """Return the last end of a record whatever the state at the begin of `data`; 0 if quotes do not tell."""
+        sync = self.find_sync(data)
+        return self.find_last_end(data, sync, State(toggles=False))[0] if sync >= 0 else 0
 
     def find_sync(self, data: Bytes) -> int:
         """Return the last position outside of quotes whatever the state at the begin of `data`; -1 if there is none.
@@ -103,19 +112,19 @@ class QuoteScanner:
         if not quotes.any():
             ends = find_set(mask[:0] if state.is_quoted else mask)
             return ends, State(state.is_quoted, bool(state.is_quoted or self._starts_field[piece[-1]]))
-        found = np.flatnonzero(np.logical_or(mask[: piece.size], quotes, out=quotes))
-        return self._scan_regular(piece, state, found) or self._scan_any(piece, state, found)
+        marks = np.flatnonzero(np.logical_or(mask[: piece.size], quotes, out=quotes))
+        return self._scan_regular(piece, state, marks) or self._scan_any(piece, state, marks)
 
-    def _scan_regular(self, piece: Bytes, state: State, found: Positions) -> tuple[Positions, State] | None:
+    def _scan_regular(self, piece: Bytes, state: State, marks: Positions) -> tuple[Positions, State] | None:
         """Return the result of `_scan` by the parity of quotes; None if a quote is in an unquoted field.
 
         Takes about half the time of `_scan_any`, and may go when that no longer matters.
         """
-        is_quote = piece[found] == self._quote
+        is_quote = piece[marks] == self._quote
         inside = np.bitwise_xor.accumulate(is_quote.view(np.uint8)).view(np.bool_)
         if state.is_quoted:
             np.logical_not(inside, out=inside)
-        opening = found[np.flatnonzero(is_quote)][int(state.is_quoted) :: 2]
+        opening = marks[np.flatnonzero(is_quote)][int(state.is_quoted) :: 2]
         if opening.size and opening[0] == 0:
             if not state.toggles:
                 return None
@@ -125,10 +134,10 @@ class QuoteScanner:
         is_quoted = bool(inside[-1])
         inside |= is_quote
         toggles = is_quoted or bool(self._may_precede[piece[-1]])
-        return found[~inside], State(is_quoted, toggles)
+        return marks[~inside], State(is_quoted, toggles)
 
-    def _scan_any(self, piece: Bytes, state: State, found: Positions) -> tuple[Positions, State]:
-        newlines = found[piece[found] == self._end]
+    def _scan_any(self, piece: Bytes, state: State, marks: Positions) -> tuple[Positions, State]:
+        newlines = marks[piece[marks] == self._end]
         runs, toggles = self._find_odd_runs(piece, state)
         quoted = np.empty(runs.size + 1, np.bool_)
         quoted[0] = state.is_quoted
@@ -167,8 +176,7 @@ def find_returns(data: Bytes, dialect: Dialect) -> Positions:
     """Return the carriage returns outside of quotes that no newline follows. `data` is whole records."""
     if not (data == _RETURN).any():
         return np.empty(0, np.int64)
-    found = [ends for ends, _ in QuoteScanner(dialect, _RETURN).find_ends(data, 0, State())]
-    behind = np.concatenate(found)
+    behind = np.concatenate([ends for ends, _ in QuoteScanner(dialect, _RETURN).find_ends(data, 0, State())])
     lone: Positions = behind[data[behind] != _NEWLINE] - 1
     return lone
 

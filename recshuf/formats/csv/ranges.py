@@ -1,6 +1,6 @@
-"""Uncompressed CSV files, read as independent ranges of whole records by any number of threads.
+"""Whole CSV records: ranges of uncompressed files for any number of threads, and blocks of other inputs.
 
-The error for a quoted field that is open at the end of an input.
+Both end with an error where a quoted field is open at the end of the input.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 
 _STEP_BYTES = 1 << 20
+_WINDOW_BYTES = (1 << 14, 1 << 18)
 
 
 class UnclosedQuotes:
@@ -82,24 +83,19 @@ class CsvBlockReader(BlockReader):
         return stop
 
 
-_WINDOW_BYTES = (1 << 14, 1 << 18)
-
-
 class RecordRange(Fragment):
     """The records in bytes ``begin`` to ``end`` of a file, both between records."""
 
-    def __init__(
-        self, cuts: RangeCuts, begin: int, end: int, max_records: int, *, drop_page_cache: bool
-    ) -> None:
-        self._file = cuts.file
+    def __init__(self, cuts: RangeCuts, begin: int, end: int, max_records: int) -> None:
         self._begin = begin
         self._end = end
         self._cuts = cuts
         self._max_records = max_records
-        self._drop_page_cache = drop_page_cache
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        data = self._read()
+        data = self._cuts.file.read_lines(
+            self._begin, self._end, b"\n", drop_page_cache=self._cuts.cutter.options.drop_page_cache
+        )
         ends = self._cuts.cutter.find_ends(data, 0)
         last = 0
         for batch in cut_batches(data, 0, ends, self._max_records):
@@ -109,34 +105,16 @@ class RecordRange(Fragment):
         if last != data.size:
             raise self._cuts.unclosed.error_at(self._begin + last)
 
-    def _read(self) -> Bytes:
-        size = self._end - self._begin
-        data = np.empty(size + 1, np.uint8)
-        handle = self._file.open()
-        try:
-            self._file.read_at(handle, data.data[:size], self._begin)
-            if self._drop_page_cache:
-                handle.drop_pages(self._begin, size)
-        finally:
-            handle.close()
-        if data[size - 1] == ord("\n"):
-            return data[:size]
-        data[size] = ord("\n")
-        return data
-
 
 class RangeCuts:
     """Finds where a file can be cut between records, without reading all of it where quotes tell."""
 
-    def __init__(
-        self, lines: LineInput, cutter: CsvCutter, limit: RecordLimit, unclosed: UnclosedQuotes
-    ) -> None:
-        assert lines.file is not None  # noqa: S101 # ranges are those of files
-        self.file = lines.file
+    def __init__(self, lines: LineInput, cutter: CsvCutter, limit: RecordLimit) -> None:
+        self.file = lines.require_file()
         self._begin = lines.data_begin
         self.cutter = cutter
         self.limit = limit
-        self.unclosed = unclosed
+        self.unclosed = UnclosedQuotes(lines)
 
     def find(self, block_bytes: int) -> Iterator[tuple[int, int]]:
         """Yield ranges of whole records; only one of a single record exceeds `block_bytes`."""
@@ -158,29 +136,23 @@ class RangeCuts:
             if end - size <= begin:
                 break
             data = self._read(handle, end - size, end)
-            sync = self.cutter.scanner.find_sync(data)
-            if sync >= 0 and (found := self._last_of(data, sync, State(toggles=False))[0]):
-                return end - size + found
+            if place := self.cutter.scanner.find_synced_end(data):
+                return end - size + place
         last, state = 0, State()
         for at in range(begin, end, _STEP_BYTES):
             data = self._read(handle, at, min(at + _STEP_BYTES, end))
-            found, state = self._last_of(data, 0, state)
-            last = at + found if found else last
+            place, state = self.cutter.scanner.find_last_end(data, 0, state)
+            last = at + place if place else last
         return last
-
-    def _last_of(self, data: Bytes, begin: int, state: State) -> tuple[int, State]:
-        pieces = list(self.cutter.scanner.find_ends(data, begin, state))
-        last = next((int(ends[-1]) for ends, _ in reversed(pieces) if ends.size), 0)
-        return last, pieces[-1][1] if pieces else state
 
     def _find_next_end(self, handle: Handle, begin: int) -> int:
         """Return the end of the record at `begin`, before memory for the record is taken."""
         state = State()
         for at in range(begin, self.file.size, _STEP_BYTES):
             data = self._read(handle, at, min(at + _STEP_BYTES, self.file.size))
-            found, state = self._scan_first(data, state)
-            if found:
-                return at + found
+            place, state = self._scan_first(data, state)
+            if place:
+                return at + place
             if at + data.size - begin > self.limit.max_bytes:
                 raise self.limit.exceeded(begin)
         if state.is_quoted:

@@ -1,7 +1,4 @@
-"""JSON Lines: one JSON object per line, compressed or not. From JSONL to JSONL no line is parsed.
-
-JSON documents under the name of JSON Lines: one array or object over many lines, or an array in one line.
-"""
+"""JSON Lines: one JSON object per line, compressed or not. From JSONL to JSONL no line is parsed."""
 
 from __future__ import annotations
 
@@ -24,30 +21,6 @@ if TYPE_CHECKING:
 
 
 _BLANK = b" \t\r\n"
-
-
-def describe_document(head: bytes, *, is_whole: bool) -> str | None:
-    """Return what a file holds in place of JSON Lines, judged by its beginning; None if nothing speaks against them.
-
-    Parameters
-    ----------
-    is_whole
-        Whether `head` is the whole file.
-    """
-    line, _, rest = head.removeprefix(b"\xef\xbb\xbf").lstrip(_BLANK).partition(b"\n")
-    line, following = line.rstrip(_BLANK), rest.partition(b"\n")[0]
-    if line == b"{" and following.lstrip(_BLANK).startswith(b'"'):
-        return "JSON objects over many lines"
-    if not line.startswith(b"["):
-        return None
-    if line in (b"[", b"[{") or line.endswith(b","):  # no JSON value ends so
-        return "a JSON array over many lines"
-    # An array of other values is one record of those who write tuples in lines.
-    if is_whole and line[1:].lstrip(_BLANK).startswith(b"{") and not rest.strip(_BLANK):
-        return "one JSON array"
-    return None
-
-
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -55,12 +28,12 @@ class JsonlSource(LineSource):
     """Inputs in JSON Lines."""
 
     def decoder(self) -> Decoder:
-        return _make_decoder([one.name for one in self.inputs], self.options)
+        return _make_decoder([summary.name for summary in self.inputs], self.options)
 
     def field_adder(self, names: Sequence[str]) -> FieldAdder:
         from recshuf.formats.jsonl.splicing import JsonFieldAdder
 
-        return JsonFieldAdder([one.name for one in self.inputs], names)
+        return JsonFieldAdder([summary.name for summary in self.inputs], names)
 
 
 def _make_decoder(names: Sequence[str], options: ReadOptions) -> Decoder:
@@ -82,8 +55,8 @@ class JsonlFormat(Format):
     layout_types = (LineLayout,)
 
     def recognises(self, head: bytes) -> bool:
-        """The first line that is not blank holds an object."""
-        line, newline, _ = head.removeprefix(_BYTE_ORDER_MARK).lstrip(b" \t\r\n").partition(b"\n")
+        """Tell whether the first line that is not blank holds an object."""
+        line, newline, _ = head.removeprefix(_BYTE_ORDER_MARK).lstrip(_BLANK).partition(b"\n")
         if not line.startswith(b"{") or not newline:
             return line.startswith(b"{")
         try:
@@ -118,6 +91,25 @@ class JsonlFormat(Format):
         from recshuf.formats.jsonl.splicing import JsonFieldAdder
 
         return JsonFieldAdder(stored.names, names, checks_late=True)
+
+
+def describe_document(head: bytes, *, is_whole: bool) -> str | None:
+    """Return what a file that is named JSON Lines holds in place of them; None if nothing speaks against them.
+
+    Judged by its beginning, the `head`, which may be the whole file.
+    """
+    line, _, rest = head.removeprefix(_BYTE_ORDER_MARK).lstrip(_BLANK).partition(b"\n")
+    line, following = line.rstrip(_BLANK), rest.partition(b"\n")[0]
+    if line == b"{" and following.lstrip(_BLANK).startswith(b'"'):
+        return "JSON objects over many lines"
+    if not line.startswith(b"["):
+        return None
+    if line in (b"[", b"[{") or line.endswith(b","):  # no JSON value ends so
+        return "a JSON array over many lines"
+    # An array of other values is one record of those who write tuples in lines.
+    if is_whole and line[1:].lstrip(_BLANK).startswith(b"{") and not rest.strip(_BLANK):
+        return "one JSON array"
+    return None
 
 
 FORMAT = JsonlFormat()

@@ -30,16 +30,16 @@ _LITERAL = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false"
 
 def read_schema_for(schema: pa.Schema) -> pa.Schema:
     """Return the schema by which `pyarrow.json` reads records for `schema`."""
-    return pa.schema([_read_field(field, (field.name,)) for field in schema])
+    return pa.schema(_read_fields(schema, ()))
 
 
-def _read_field(field: pa.Field, path: Path) -> pa.Field:
-    return pa.field(field.name, _read_type(field.type, path))
+def _read_fields(fields: Iterable[pa.Field], path: Path) -> list[pa.Field]:
+    return [pa.field(field.name, _read_type(field.type, (*path, field.name))) for field in fields]
 
 
 def _read_type(kind: pa.DataType, path: Path) -> pa.DataType:
     if pt.is_struct(kind):
-        return pa.struct([_read_field(field, (*path, field.name)) for field in kind])
+        return pa.struct(_read_fields(kind, path))
     if is_contiguous_list(kind):
         return pa.list_(_read_type(kind.value_type, (*path, None)))
     if any(accepts(kind) for accepts in _READ_DIRECTLY):
@@ -55,10 +55,7 @@ def _read_type(kind: pa.DataType, path: Path) -> pa.DataType:
 def cast_column(read: pa.Array, field: pa.Field, rows: int, path: Path) -> pa.Array:
     """Return a column that was read by `read_schema_for`, in the type of its field and as long as `rows`.
 
-    Raises
-    ------
-    BadRecord
-        Naming the path, when a value does not fit the type.
+    Raises `BadRecord` if a value does not fit the type.
     """
     if _is_exact(field):
         return read
@@ -66,14 +63,12 @@ def cast_column(read: pa.Array, field: pa.Field, rows: int, path: Path) -> pa.Ar
     if pt.is_null(kind):
         return pa.nulls(rows)
     if pt.is_struct(kind):
-        cast = _cast_struct(read, kind, path)
-    elif is_contiguous_list(kind):
-        cast = _cast_list(read, kind, path)
-    elif _is_decimal(kind):
-        cast = _cast_scalars(read, kind, path, fit_digits)
-    else:
-        cast = read if read.type == kind else _cast_scalars(read, kind, path, _find_cast(kind))
-    return cast
+        return _cast_struct(read, kind, path)
+    if is_contiguous_list(kind):
+        return _cast_list(read, kind, path)
+    if _is_decimal(kind):
+        return _cast_scalars(read, kind, path, fit_digits)
+    return read if read.type == kind else _cast_scalars(read, kind, path, _find_cast(kind))
 
 
 def _is_exact(field: pa.Field) -> bool:
@@ -186,7 +181,7 @@ _CASTS: tuple[tuple[Callable[[pa.DataType], bool], pa.DataType, Cast], ...] = (
 
 
 def text_only_names(schema: pa.Schema) -> list[str]:
-    """Return the names of fields that are text everywhere in the schema."""
+    """Return the names of fields that are text wherever they are in the schema."""
     names: dict[str, bool] = {}
     _collect_names(schema, names)
     return [name for name, is_text in names.items() if is_text]

@@ -1,13 +1,12 @@
-"""JSON lines to table form, with types inferred from the records or given by a schema.
+"""JSON lines to table form, with types inferred from the records or from a schema.
 
-Errors of JSON records as messages to the user, which name input, line and field.
-
-Strategies for observing JSON lines: stop at the first bad line, filter bad lines out, or learn from a prefix only.
+Lines are observed in one of three ways: stop at the first bad line, filter bad lines out, or learn from a prefix only.
+Lines that do not parse together are cut in half, or the bad ones left out, until the error is that of a single line.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from recshuf.formats.jsonl.parser import Parser
 
 
+_MAX_BATCH_BYTES = (1 << 31) - 1  # limit of the offsets of a string column
 _NOUNS = {
     "boolean": "a boolean",
     "integer": "a number",
@@ -46,15 +46,7 @@ _DIGITS = {"integer": "an integer that float64 cannot hold exactly", "float": "a
 
 
 class LineMessages:
-    """Makes an `InputError` of what is wrong at a position.
-
-    Parameters
-    ----------
-    names
-        Names of the inputs, by input index.
-    header_lines
-        Lines of each input before its row 0.
-    """
+    """Makes an `InputError` of what is wrong at a position, naming input, line and field."""
 
     def __init__(self, names: Sequence[str], header_lines: int) -> None:
         self._names = names
@@ -71,12 +63,12 @@ class LineMessages:
         """Return the error for two records whose types conflict: the later one, where users look for the mistake, first."""
         shapes = (conflict.one, conflict.other)
         if {shape.kind for shape in shapes} == {"integer", "float"}:
-            found = [(shape.inexact or shape.fractional, _DIGITS[shape.kind]) for shape in shapes]
+            sides = [(shape.inexact or shape.fractional, _DIGITS[shape.kind]) for shape in shapes]
             remedy = TYPE_REMEDY
         else:
-            found = [(shape.seen or shape.first.position, _NOUNS[shape.kind]) for shape in shapes]
+            sides = [(shape.seen or shape.first.position, _NOUNS[shape.kind]) for shape in shapes]
             remedy = "give the field one type; numbers pass as string with --schema"
-        *earlier, (late, late_kind) = sorted((position, kind) for position, kind in found if position)
+        *earlier, (late, late_kind) = sorted((position, kind) for position, kind in sides if position)
         return InputError(
             self._names[late.input_index],
             f"holds {late_kind}, but {self._describe(earlier, late)}",
@@ -96,29 +88,37 @@ class LineMessages:
         return f"line {position.row + self._header_lines + 1}"
 
 
-class LineObserver(Protocol):
-    """Learns the types of lines."""
-
-    def observe(self, records: pa.Array, rows: Rows) -> LineErrors:
-        """Learn from records; return the errors of those set aside, by row."""
-        ...
-
-
-class StrictObserver:
-    """Raises an error for the first bad line found."""
+class _Observer:
+    """Learns the types of lines, and raises an error for the first bad one."""
 
     def __init__(self, types: GivenTypes | InferredTypes, messages: LineMessages) -> None:
         self._types = types
         self._messages = messages
 
     def observe(self, records: pa.Array, rows: Rows) -> LineErrors:
-        """Nothing is set aside."""
+        """Learn from records; return the errors of those set aside, by row."""
         for start, lines in cut_pieces(records):
-            _apply(self._types.learn, lines, rows.take(slice(start, start + len(lines))), self._messages)
+            self._apply(self._types.learn, lines, rows.take(slice(start, start + len(lines))))
         return {}
 
+    def _apply(self, check: Callable[[pa.Array, Rows], None], lines: pa.Array, rows: Rows) -> None:
+        """Check lines, cutting them in half until an error concerns a single one, which it then names."""
+        if not len(lines):
+            return
+        try:
+            check(lines, rows)
+        except Conflict as conflict:
+            raise self._messages.conflict_error(conflict) from conflict
+        except BadRecord as error:
+            if len(lines) == 1 or error.row is not None:
+                raise self._messages.record_error(error, rows.position(error.row or 0)) from error
+        else:
+            return
+        for part in _halve(lines, rows):
+            self._apply(check, *part)
 
-class PrefixObserver:
+
+class _PrefixObserver(_Observer):
     """Learns up to the first batch of an input; of the records behind it, checks only the outer form.
 
     Parameters
@@ -130,24 +130,18 @@ class PrefixObserver:
     def __init__(
         self, types: GivenTypes | InferredTypes, messages: LineMessages, end: RecordPosition
     ) -> None:
-        self._strict = StrictObserver(types, messages)
-        self._messages = messages
+        super().__init__(types, messages)
         self._end = end
 
     def observe(self, records: pa.Array, rows: Rows) -> LineErrors:
-        """Nothing is set aside."""
         if len(records) and rows.position(0) > self._end:
-            _apply(lambda lines, _: check_lines(lines), records, rows, self._messages)
+            self._apply(lambda lines, _: check_lines(lines), records, rows)
             return {}
-        return self._strict.observe(records, rows)
+        return super().observe(records, rows)
 
 
-class BadLineFilter:
+class _BadLineFilter(_Observer):
     """Sets aside the lines that are bad by themselves; conflicts between good lines are errors."""
-
-    def __init__(self, types: GivenTypes | InferredTypes, messages: LineMessages) -> None:
-        self._types = types
-        self._messages = messages
 
     def observe(self, records: pa.Array, rows: Rows) -> LineErrors:
         errors = LineErrors()
@@ -156,8 +150,8 @@ class BadLineFilter:
         return errors
 
     def _filter(self, lines: pa.Array, rows: Rows, *, are_well_formed: bool = False) -> LineErrors:
-        """Learn from the good lines, leaving out the bad ones found and halving where an error leads to none."""
-        found = LineErrors()
+        """Learn from the good lines, leaving out the bad ones and halving where an error leads to none."""
+        bad = LineErrors()
         while len(lines):
             try:
                 self._types.learn(lines, rows)
@@ -171,12 +165,12 @@ class BadLineFilter:
                 break
             if not errors:
                 for part in _halve(lines, rows):
-                    found |= self._filter(*part, are_well_formed=True)
+                    bad |= self._filter(*part, are_well_formed=True)
                 break
-            found |= {int(rows.numbers[at]): error for at, error in errors.items()}
+            bad |= {int(rows.numbers[at]): error for at, error in errors.items()}
             good = np.delete(np.arange(len(lines)), list(errors))
             lines, rows, are_well_formed = lines.take(pa.array(good)), rows.take(good), True
-        return found
+        return bad
 
     def _find_errors(self, error: BadRecord, lines: pa.Array, *, are_well_formed: bool) -> LineErrors:
         """Return errors of lines that are bad by themselves, by index, as far as an error of all lines leads to them."""
@@ -195,31 +189,9 @@ class BadLineFilter:
         return errors
 
 
-def _apply(
-    check: Callable[[pa.Array, Rows], None], lines: pa.Array, rows: Rows, messages: LineMessages
-) -> None:
-    """Check lines, cutting them in half until an error concerns a single one, which it then names."""
-    if not len(lines):
-        return
-    try:
-        check(lines, rows)
-    except Conflict as conflict:
-        raise messages.conflict_error(conflict) from conflict
-    except BadRecord as error:
-        if len(lines) == 1 or error.row is not None:
-            raise messages.record_error(error, rows.position(error.row or 0)) from error
-    else:
-        return
-    for part in _halve(lines, rows):
-        _apply(check, *part, messages)
-
-
 def _halve(lines: pa.Array, rows: Rows) -> list[tuple[pa.Array, Rows]]:
     half = len(lines) // 2
     return [(lines[:half], rows.take(slice(half))), (lines[half:], rows.take(slice(half, None)))]
-
-
-_MAX_BATCH_BYTES = (1 << 31) - 1  # limit of the offsets of a string column
 
 
 class JsonDecoder(Decoder):
@@ -234,9 +206,7 @@ class JsonDecoder(Decoder):
     header_lines
         Lines of each input before its row 0.
     field
-        Path of the only field to decode: once its type is known, no other column is parsed.
-    sets_bad_aside
-        Whether `observe` returns bad lines instead of raising.
+        Path of the only field to decode.
     """
 
     def __init__(
@@ -253,29 +223,25 @@ class JsonDecoder(Decoder):
         self._types = InferredTypes(field) if schema is None else GivenTypes(schema, others=others)
         self._final_parser = None if schema is None else self._narrow(self._types.parser)
         self._messages = LineMessages(names, header_lines)
-        self._observer: LineObserver = (BadLineFilter if sets_bad_aside else StrictObserver)(
-            self._types, self._messages
-        )
+        self._observer = (_BadLineFilter if sets_bad_aside else _Observer)(self._types, self._messages)
         self._parse = _parse_observed
 
     def infer_from_prefix(self, input_index: int) -> None:
-        self._observer = PrefixObserver(self._types, self._messages, RecordPosition(input_index, 0))
+        self._observer = _PrefixObserver(self._types, self._messages, RecordPosition(input_index, 0))
         self._parse = _parse_by_prefix
 
     @property
     def schema(self) -> pa.Schema | None:
-        """The schema given; without one, None until `finish`."""
         return self._final_parser.schema if self._final_parser else None
 
     def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> BadRecords | None:
-        """Learn the types of records, and check that they can be decoded."""
         records = as_lines(batch.column(0))
         rows = Rows(input_index, np.arange(first_row, first_row + len(records)))
         errors = self._observer.observe(records, rows)
         if not errors:
             return None
-        found = sorted(errors)
-        return BadRecords(np.array(found) - first_row, [errors[row].reason for row in found])
+        bad_rows = sorted(errors)
+        return BadRecords(np.array(bad_rows) - first_row, [errors[row].reason for row in bad_rows])
 
     def state(self) -> Any:
         return self._types.state()
@@ -294,7 +260,6 @@ class JsonDecoder(Decoder):
         return self._finish_parser().schema
 
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the records in table form."""
         parser, lines = self._finish_parser(), as_lines(batch.column(0))
         if batch.nbytes > _MAX_BATCH_BYTES:
             raise ConversionError("record", f"{batch.nbytes} bytes of JSON are too much to convert at once")
@@ -310,7 +275,6 @@ class JsonDecoder(Decoder):
         return self._final_parser
 
     def _narrow(self, parser: Parser) -> Parser:
-        """Return a parser of the field to decode only."""
         return parser if self._field is None else parser.narrow(self._field)
 
 

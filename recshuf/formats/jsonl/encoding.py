@@ -14,10 +14,8 @@ dictionary, run ends   the values themselves
 extension              its storage
 =====================  ==========================================================================
 
-JSON text of the scalar values of an Arrow array, all at once.
-
-Every function takes an array of one type and returns a ``large_string`` array of the same length, null where
-the value is null, or raises `ConversionError` for a value that JSON cannot represent.
+Encoders take an array of one type and return a ``large_string`` array of the same length, null where the value is
+null, or raise `ConversionError` for a value that JSON cannot represent.
 """
 
 from __future__ import annotations
@@ -42,22 +40,121 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-TEXT = pa.large_string()
+_TEXT = pa.large_string()
 _SHORT_ESCAPES = {8: "\\b", 9: "\\t", 10: "\\n", 12: "\\f", 13: "\\r"}
 
 
-def concat(*parts: str | pa.Array, null: str | None = None) -> pa.Array:
+def check_schema(schema: pa.Schema) -> None:
+    """Raise `ConversionError` unless every field has a form in JSON, and names are unique on their level."""
+    _check_fields(list(schema), "")
+
+
+def _check_fields(fields: list[pa.Field], parent: str) -> None:
+    for name, count in Counter(field.name for field in fields).items():
+        if count > 1:
+            raise ConversionError(_join(parent, name), f"JSON cannot hold {count} fields of one name")
+    for field in fields:
+        _check_type(field.type, _join(parent, field.name))
+
+
+def _check_type(kind: pa.DataType, path: str) -> None:
+    if isinstance(kind, pa.BaseExtensionType):
+        _check_type(kind.storage_type, path)
+    elif pt.is_struct(kind):
+        _check_fields(list(kind), path)
+    elif pt.is_map(kind):
+        _check_type(kind.key_type, f"{path}.key")
+        _check_type(kind.item_type, f"{path}.value")
+    elif is_any_list(kind) or pt.is_dictionary(kind) or pt.is_run_end_encoded(kind):
+        _check_type(kind.value_type, f"{path}[]" if is_any_list(kind) else path)
+    elif not pt.is_floating(kind) and not any(accepts(kind) for accepts, _ in _ENCODERS):
+        raise ConversionError(path, f"the type {kind} has no form in JSON", remedy="leave the column out")
+
+
+def encode_lines(batch: pa.RecordBatch, nan_as_null: bool) -> pa.Array:
+    r"""Return one compact JSON object with a trailing newline for each row, as a large_binary array.
+
+    Keys come in the order of the schema, and a null is written as ``null``.
+
+    >>> encode_lines(pa.record_batch({"a": [1, None], "b": ["x", "y"]}), nan_as_null=False).to_pylist()
+    [b'{"a":1,"b":"x"}\n', b'{"a":null,"b":"y"}\n']
+
+    Parameters
+    ----------
+    batch
+        Rows of a schema that `check_schema` accepts.
+    """
+    lines = _encode_fields(list(batch.schema), batch.columns, batch.num_rows, "", "}\n", nan_as_null)
+    return pa.Array.from_buffers(pa.large_binary(), len(lines), lines.buffers(), offset=lines.offset)
+
+
+def encode_values(array: pa.Array, path: str, nan_as_null: bool) -> pa.Array:
+    """Return the JSON text of each value as a large_string array, null where the value is null."""
+    kind = array.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return encode_values(array.storage, path, nan_as_null)
+    if pt.is_dictionary(kind) and pt.is_string(kind.value_type):
+        return encode_values(array.dictionary, path, nan_as_null).take(array.indices)
+    if pt.is_dictionary(kind):
+        return encode_values(array.dictionary_decode(), path, nan_as_null)
+    if pt.is_run_end_encoded(kind):
+        return encode_values(pc.run_end_decode(array), path, nan_as_null)
+    if pt.is_struct(kind):
+        texts = _encode_fields(list(kind), array.flatten(), len(array), path, "}", nan_as_null)
+        return _mask(texts, array)
+    if pt.is_map(kind):
+        entry = pa.struct([pa.field("key", kind.key_type), pa.field("value", kind.item_type)])
+        return _encode_list(array.cast(pa.list_(entry)), path, nan_as_null)
+    if is_any_list(kind):
+        return _encode_list(array, f"{path}[]", nan_as_null)
+    if pt.is_floating(kind):
+        return _encode_floats(array, path, nan_as_null)
+    return next(encode for accepts, encode in _ENCODERS if accepts(kind))(array, path)
+
+
+def _encode_fields(
+    fields: list[pa.Field], columns: list[pa.Array], rows: int, path: str, end: str, nan_as_null: bool
+) -> pa.Array:
+    parts: list[str | pa.Array] = []
+    for field, column in zip(fields, columns, strict=True):
+        parts.append(f"{',' if parts else '{'}{json.dumps(field.name, ensure_ascii=False)}:")
+        parts.append(encode_values(column, _join(path, field.name), nan_as_null))
+    if not parts:
+        return pa.repeat(pa.scalar("{" + end, _TEXT), rows)
+    return _concat(*parts, end, null="null")
+
+
+def _encode_list(array: pa.Array, path: str, nan_as_null: bool) -> pa.Array:
+    """Encode lists of any kind: the elements as one flat array, then joined list by list."""
+    elements = pc.fill_null(encode_values(array.flatten(), path, nan_as_null), "null")
+    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy()
+    offsets = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
+    if offsets[-1] > np.iinfo(np.int32).max:
+        raise ConversionError(path, f"{offsets[-1]} list elements are too many to convert at once")
+    lists = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), elements)
+    return _mask(_concat("[", pc.binary_join(lists, pa.scalar(",", _TEXT)), "]"), array)
+
+
+def _mask(texts: pa.Array, array: pa.Array) -> pa.Array:
+    return pc.if_else(array.is_valid(), texts, pa.scalar(None, _TEXT)) if array.null_count else texts
+
+
+def _join(parent: str, name: str) -> str:
+    return f"{parent}.{name}" if parent else name
+
+
+def _concat(*parts: str | pa.Array, null: str | None = None) -> pa.Array:
     """Return the parts joined row by row; at least one of them is an array.
 
     A row with a null part is null, or has `null` in its place if that is given.
     """
-    texts = [pa.scalar(part, TEXT) if isinstance(part, str) else part for part in (*parts, "")]
+    texts = [pa.scalar(part, _TEXT) if isinstance(part, str) else part for part in (*parts, "")]
     if null is None:
         return pc.binary_join_element_wise(*texts)
     return pc.binary_join_element_wise(*texts, null_handling="replace", null_replacement=null)
 
 
-def encode_floats(array: pa.Array, field: str, nan_as_null: bool) -> pa.Array:
+def _encode_floats(array: pa.Array, field: str, nan_as_null: bool) -> pa.Array:
     """Encode floats as the shortest text that reads back as the same value of the same width.
 
     A text never looks like an integer (``1.0``, not ``1``), so that readers that infer types see a float.
@@ -71,10 +168,10 @@ def encode_floats(array: pa.Array, field: str, nan_as_null: bool) -> pa.Array:
         )
     if array.type == pa.float16():
         texts = _half_texts().take(pa.array(np.ascontiguousarray(values).view(np.uint16)))
-        texts = pc.if_else(array.is_valid(), texts, pa.scalar(None, TEXT))
+        texts = pc.if_else(array.is_valid(), texts, pa.scalar(None, _TEXT))
     else:
-        texts = _mark_as_floats(array.cast(TEXT), values[finite])
-    return pc.if_else(broken, pa.scalar(None, TEXT), texts) if broken.true_count else texts
+        texts = _mark_as_floats(array.cast(_TEXT), values[finite])
+    return pc.if_else(broken, pa.scalar(None, _TEXT), texts) if broken.true_count else texts
 
 
 def _mark_as_floats(texts: pa.Array, finite: np.ndarray) -> pa.Array:
@@ -87,19 +184,19 @@ def _mark_as_floats(texts: pa.Array, finite: np.ndarray) -> pa.Array:
 def _half_texts() -> pa.Array:
     """Return the texts of the 65536 half floats, indexed by their bits: Arrow would write them as doubles."""
     halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
-    return pa.array(halves.astype(str).tolist(), TEXT)
+    return pa.array(halves.astype(str).tolist(), _TEXT)
 
 
 def _encode_strings(array: pa.Array, field: str) -> pa.Array:
     """Encode text, quoted; only quotes, backslashes and control characters are escaped."""
-    texts = array.cast(TEXT, safe=False)
+    texts = array.cast(_TEXT, safe=False)
     try:
         texts.validate(full=True)
     except pa.ArrowInvalid as error:
         raise ConversionError(
             field, "a text is not valid UTF-8, which JSON requires", remedy="keep the column as binary"
         ) from error
-    return concat('"', _escape(texts), '"')
+    return _concat('"', _escape(texts), '"')
 
 
 def _escape(texts: pa.Array) -> pa.Array:
@@ -124,34 +221,34 @@ def _encode_binary(array: pa.Array, _: str) -> pa.Array:
     ends = np.concatenate(([0], np.cumsum(lengths)))
     texts = pa.LargeStringArray.from_buffers(len(array), pa.py_buffer(ends), pa.py_buffer(text))
     if array.null_count:
-        texts = pc.if_else(array.is_valid(), texts, pa.scalar(None, TEXT))
-    return concat('"', texts, '"')
+        texts = pc.if_else(array.is_valid(), texts, pa.scalar(None, _TEXT))
+    return _concat('"', texts, '"')
 
 
 def _encode_timestamps(array: pa.Array, field: str) -> pa.Array:
     """Encode as ISO 8601 with all digits of the unit; zoned ones as UTC with ``Z``, others without a zone."""
     check_times(array, field)
     end = '"' if array.type.tz is None else 'Z"'
-    texts = array.cast(pa.timestamp(array.type.unit)).cast(TEXT)
-    return concat('"', pc.replace_substring(texts, " ", "T"), end)
+    texts = array.cast(pa.timestamp(array.type.unit)).cast(_TEXT)
+    return _concat('"', pc.replace_substring(texts, " ", "T"), end)
 
 
 def _encode_times(array: pa.Array, field: str) -> pa.Array:
     """Encode dates as ``YYYY-MM-DD``, times as ``HH:MM:SS`` with all digits of the unit."""
     check_times(array, field)
-    return concat('"', array.cast(TEXT), '"')
+    return _concat('"', array.cast(_TEXT), '"')
 
 
 def _encode_decimals(array: pa.Array, field: str) -> pa.Array:
     """Encode decimals with all digits, those of a negative scale as integers."""
-    return plain_decimals(array, field).cast(TEXT)
+    return plain_decimals(array, field).cast(_TEXT)
 
 
-ENCODERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array, str], pa.Array]], ...] = (
-    (pt.is_null, lambda array, _: pa.nulls(len(array), TEXT)),
+_ENCODERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array, str], pa.Array]], ...] = (
+    (pt.is_null, lambda array, _: pa.nulls(len(array), _TEXT)),
     # Arrow writes these two as JSON does, and exactly.
-    (pt.is_boolean, lambda array, _: array.cast(TEXT)),
-    (pt.is_integer, lambda array, _: array.cast(TEXT)),
+    (pt.is_boolean, lambda array, _: array.cast(_TEXT)),
+    (pt.is_integer, lambda array, _: array.cast(_TEXT)),
     (pt.is_decimal, _encode_decimals),
     (pt.is_string, _encode_strings),
     (pt.is_large_string, _encode_strings),
@@ -163,105 +260,6 @@ ENCODERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array, str], p
     (pt.is_timestamp, _encode_timestamps),
     (pt.is_date, _encode_times),
     (pt.is_time, _encode_times),
-    (pt.is_duration, lambda array, _: array.cast(pa.int64()).cast(TEXT)),
+    (pt.is_duration, lambda array, _: array.cast(pa.int64()).cast(_TEXT)),
 )
-"""The encoder of each type, called with the array and the name of its field; floats need an option more, see `encode_floats`."""
-
-
-def check_schema(schema: pa.Schema) -> None:
-    """Make sure that every field has a form in JSON."""
-    _check_fields(list(schema), "")
-
-
-def encode_lines(batch: pa.RecordBatch, nan_as_null: bool) -> pa.Array:
-    r"""Return one compact JSON object with a trailing newline for each row, as a large_binary array.
-
-    Keys come in the order of the schema, and a null is written as ``null``.
-
-    >>> encode_lines(pa.record_batch({"a": [1, None], "b": ["x", "y"]}), nan_as_null=False).to_pylist()
-    [b'{"a":1,"b":"x"}\n', b'{"a":null,"b":"y"}\n']
-
-    Parameters
-    ----------
-    batch
-        Rows of a schema that `check_schema` accepts.
-    """
-    lines = _encode_fields(list(batch.schema), batch.columns, batch.num_rows, "", "}\n", nan_as_null)
-    return pa.Array.from_buffers(pa.large_binary(), len(lines), lines.buffers(), offset=lines.offset)
-
-
-def _check_fields(fields: list[pa.Field], parent: str) -> None:
-    for name, count in Counter(field.name for field in fields).items():
-        if count > 1:
-            raise ConversionError(_join(parent, name), f"JSON cannot hold {count} fields of one name")
-    for field in fields:
-        _check_type(field.type, _join(parent, field.name))
-
-
-def _check_type(kind: pa.DataType, path: str) -> None:
-    if isinstance(kind, pa.BaseExtensionType):
-        _check_type(kind.storage_type, path)
-    elif pt.is_struct(kind):
-        _check_fields(list(kind), path)
-    elif pt.is_map(kind):
-        _check_type(kind.key_type, f"{path}.key")
-        _check_type(kind.item_type, f"{path}.value")
-    elif is_any_list(kind) or pt.is_dictionary(kind) or pt.is_run_end_encoded(kind):
-        _check_type(kind.value_type, f"{path}[]" if is_any_list(kind) else path)
-    elif not pt.is_floating(kind) and not any(accepts(kind) for accepts, _ in ENCODERS):
-        raise ConversionError(path, f"the type {kind} has no form in JSON", remedy="leave the column out")
-
-
-def encode_values(array: pa.Array, path: str, nan_as_null: bool) -> pa.Array:
-    """Return the JSON text of each value as a large_string array, null where the value is null."""
-    kind = array.type
-    if isinstance(kind, pa.BaseExtensionType):
-        return encode_values(array.storage, path, nan_as_null)
-    if pt.is_dictionary(kind) and pt.is_string(kind.value_type):
-        return encode_values(array.dictionary, path, nan_as_null).take(array.indices)
-    if pt.is_dictionary(kind):
-        return encode_values(array.dictionary_decode(), path, nan_as_null)
-    if pt.is_run_end_encoded(kind):
-        return encode_values(pc.run_end_decode(array), path, nan_as_null)
-    if pt.is_struct(kind):
-        texts = _encode_fields(list(kind), array.flatten(), len(array), path, "}", nan_as_null)
-        return _mask(texts, array)
-    if pt.is_map(kind):
-        entry = pa.struct([pa.field("key", kind.key_type), pa.field("value", kind.item_type)])
-        return _encode_list(array.cast(pa.list_(entry)), path, nan_as_null)
-    if is_any_list(kind):
-        return _encode_list(array, f"{path}[]", nan_as_null)
-    if pt.is_floating(kind):
-        return encode_floats(array, path, nan_as_null)
-    return next(encode for accepts, encode in ENCODERS if accepts(kind))(array, path)
-
-
-def _encode_fields(
-    fields: list[pa.Field], columns: list[pa.Array], rows: int, path: str, end: str, nan_as_null: bool
-) -> pa.Array:
-    parts: list[str | pa.Array] = []
-    for field, column in zip(fields, columns, strict=True):
-        parts.append(f"{',' if parts else '{'}{json.dumps(field.name, ensure_ascii=False)}:")
-        parts.append(encode_values(column, _join(path, field.name), nan_as_null))
-    if not parts:
-        return pa.repeat(pa.scalar("{" + end, TEXT), rows)
-    return concat(*parts, end, null="null")
-
-
-def _encode_list(array: pa.Array, path: str, nan_as_null: bool) -> pa.Array:
-    """Encode lists of any kind: the elements as one flat array, then joined list by list."""
-    elements = pc.fill_null(encode_values(array.flatten(), path, nan_as_null), "null")
-    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy()
-    offsets = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
-    if offsets[-1] > np.iinfo(np.int32).max:
-        raise ConversionError(path, f"{offsets[-1]} list elements are too many to convert at once")
-    lists = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), elements)
-    return _mask(concat("[", pc.binary_join(lists, pa.scalar(",", TEXT)), "]"), array)
-
-
-def _mask(texts: pa.Array, array: pa.Array) -> pa.Array:
-    return pc.if_else(array.is_valid(), texts, pa.scalar(None, TEXT)) if array.null_count else texts
-
-
-def _join(parent: str, name: str) -> str:
-    return f"{parent}.{name}" if parent else name
+"""The encoder of each type, called with the array and the name of its field; floats need an option more, see `_encode_floats`."""

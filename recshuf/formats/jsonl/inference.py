@@ -1,7 +1,4 @@
-"""Types of JSON records, given by a schema or inferred from all records. Thread-safe.
-
-Types of the fields of JSON records, merged over all records in any order.
-"""
+"""Types of JSON records, from a schema or inferred from all records in any order."""
 
 from __future__ import annotations
 
@@ -24,7 +21,9 @@ if TYPE_CHECKING:
 
     from recshuf.formats.jsonl.numbers import Column
 
-    Found = tuple[list[Column], "Shape | None"]
+
+MAX_FIELDS = 16_384
+"""Most fields that are inferred: each takes memory for every record."""
 
 
 class RecordPosition(NamedTuple):
@@ -41,11 +40,9 @@ class Rows(NamedTuple):
     numbers: NDArray[np.int64]
 
     def position(self, index: int) -> RecordPosition:
-        """Return the position of one line."""
         return RecordPosition(self.input_index, int(self.numbers[index]))
 
     def take(self, index: slice | NDArray[np.int64]) -> Rows:
-        """Return the rows of some of the lines."""
         return Rows(self.input_index, self.numbers[index])
 
 
@@ -89,7 +86,6 @@ class Shape:
     """Type of the elements of an array."""
 
     def find(self, path: Path) -> Shape | None:
-        """Return the shape at a path below this one."""
         shape: Shape | None = self
         for part in path:
             if shape is None:
@@ -111,14 +107,13 @@ class Shape:
         return [pa.field(name, shape.to_type()) for name, shape in ordered]
 
     def pack(self) -> list[Any]:
-        """Return the shape as JSON values."""
+        """Return the shape as JSON values for `unpack`."""
         element = None if self.element is None else self.element.pack()
         fields = {name: shape.pack() for name, shape in self.fields.items()}
         return [self.kind, self.first, self.seen, self.inexact, self.fractional, fields, element]
 
     @classmethod
     def unpack(cls, packed: list[Any]) -> Shape:
-        """Return the shape that `pack` was given."""
         kind, (position, index), seen, inexact, fractional, fields, element = packed
         return cls(
             kind,
@@ -126,7 +121,7 @@ class Shape:
             seen and RecordPosition(*seen),
             inexact and RecordPosition(*inexact),
             fractional and RecordPosition(*fractional),
-            {name: cls.unpack(one) for name, one in fields.items()},
+            {name: cls.unpack(shape) for name, shape in fields.items()},
             None if element is None else cls.unpack(element),
         )
 
@@ -153,10 +148,7 @@ _ARROW_TYPES = {
 def shape_of(schema: pa.Schema, position: RecordPosition) -> Shape:
     """Return the shape of records that `pyarrow.json` inferred this schema for, the first of them at `position`.
 
-    Raises
-    ------
-    BadRecord
-        When the types nest too deep.
+    Raises `BadRecord` if the types nest too deep.
     """
     return _shape_of_fields(list(schema), Appearance(position, 0), 1)
 
@@ -183,10 +175,7 @@ def _shape_of_type(kind: pa.DataType, first: Appearance, depth: int) -> Shape:
 def merge_shapes(into: Shape, other: Shape, path: Path = ()) -> None:
     """Widen `into` so that it holds `other` too.
 
-    Raises
-    ------
-    Conflict
-        When no type holds both, or when integers would lose digits as float64.
+    Raises `Conflict` if no type holds both, or integers would lose digits as float64.
     """
     into.first = min(into.first, other.first)
     inexact = into.inexact or other.inexact
@@ -216,10 +205,6 @@ def _merge_children(into: Shape, other: Shape, path: Path) -> None:
         into.element = into.element or other.element
 
 
-MAX_FIELDS = 16_384
-"""Most fields that are inferred: each takes memory for every record."""
-
-
 class GivenTypes:
     """Types from a schema: records are only checked against it."""
 
@@ -227,13 +212,7 @@ class GivenTypes:
         self.parser = Parser(schema, lenient=True, others=others)
 
     def learn(self, lines: pa.Array, rows: Rows) -> None:  # noqa: ARG002 - the same for both
-        """Check that lines fit the schema.
-
-        Raises
-        ------
-        BadRecord
-            When one does not; of a single line, it names the field.
-        """
+        """Raise `BadRecord` if lines do not fit the schema; of a single line, it names the field."""
         check_lines(lines)
         try:
             columns = list(walk_columns(self.parser.parse(lines), self.parser.schema.names))
@@ -244,10 +223,10 @@ class GivenTypes:
         check_floats(columns, lines, as_given=True)
 
     def state(self) -> None:
-        """Return nothing: the schema is given."""
+        """Return None: there is nothing to learn."""
 
-    def merge(self, state: Any) -> None:
-        """Do nothing: the schema is given."""
+    def merge(self, state: None) -> None:
+        """Do nothing."""
 
     def find_error(self, lines: pa.Array) -> BadRecord | None:
         """Return the error of lines; None if they fit."""
@@ -275,20 +254,15 @@ class InferredTypes:
 
     @property
     def parser(self) -> Parser:
-        """Parser by the types so far."""
+        """That of the types so far."""
         with self._lock:
             return self._parser
 
     def learn(self, lines: pa.Array, rows: Rows) -> None:
         """Widen the types to hold lines.
 
-        Raises
-        ------
-        BadRecord
-            When a line is not a JSON object, or a number cannot be represented. Then nothing is learned, except
-            when there are too many fields.
-        Conflict
-            When types conflict with earlier ones.
+        Raises `BadRecord` if a line is not a JSON object, or a number cannot be represented, and learns nothing then,
+        except where there are too many fields; `Conflict` if types conflict with earlier ones.
         """
         check_lines(lines)
         columns, shape = self._read(lines, rows)
@@ -307,15 +281,7 @@ class InferredTypes:
             return self._root.pack() if self._root else None
 
     def merge(self, state: list[Any] | None) -> None:
-        """Widen the types to hold those of a `state`.
-
-        Raises
-        ------
-        BadRecord
-            When there are too many fields.
-        Conflict
-            When types conflict.
-        """
+        """Widen the types to hold those of a `state`; raises what `learn` does."""
         if state is not None:
             self._add(Shape.unpack(state))
 
@@ -323,7 +289,7 @@ class InferredTypes:
         """Return the error of lines by themselves, ignoring the types so far; None if they are good."""
         return _find_error(InferredTypes(), lines)
 
-    def _read(self, lines: pa.Array, rows: Rows) -> Found:
+    def _read(self, lines: pa.Array, rows: Rows) -> tuple[list[Column], Shape | None]:
         """Return the columns of lines, and their shape if it was inferred."""
         columns = self._parse_as_known(lines, rows.position(0))
         return self._infer(lines, rows) if columns is None else (columns, None)
@@ -338,7 +304,7 @@ class InferredTypes:
         except BadRecord:  # a new field, another type, or an error that inference reports
             return None
 
-    def _infer(self, lines: pa.Array, rows: Rows) -> Found:
+    def _infer(self, lines: pa.Array, rows: Rows) -> tuple[list[Column], Shape | None]:
         shape = shape_of(infer_schema(lines), rows.position(0))
         if shape.count_fields() > MAX_FIELDS:
             raise _too_many_fields()

@@ -1,7 +1,4 @@
-"""Finds numbers that a column's type would alter: suspects in whole columns, confirmed in the text of their lines.
-
-Nested columns flattened, with the row of each value.
-"""
+"""Finds numbers that a column's type would alter: suspects in whole columns, confirmed in the text of their lines."""
 
 from __future__ import annotations
 
@@ -30,9 +27,18 @@ if TYPE_CHECKING:
     Rows = Callable[[NDArray[np.int64]], NDArray[np.int64]]
 
 
+_EXACT = exact_limit(pa.float64())
+_OTHERS_OR_ZERO = (
+    r'("(?:[^"\\]|\\.)*"|-?[1-9][0-9.eE+-]*|-?0\.[0-9]*[1-9][0-9.eE+-]*)|(-?0(?:\.0+)?[eE][+-]?[0-9])[0-9]*'
+)
+"""A text, or a number that is not zero; or a zero, to one digit of its exponent, and the rest of it."""
+_NULL_REMEDY = "write it as null or as a string"
+TYPE_REMEDY = "give the field a type with --schema, such as string, uint64 or decimal128(38, 0)"
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
-    """All values at one path."""
+    """All values at one path, flattened."""
 
     path: Path
     values: pa.Array
@@ -71,41 +77,27 @@ def _walk(path: Path, values: pa.Array, rows: Rows) -> Iterator[Column]:
         yield from _walk((*path, None), values.values, lambda at: rows(at // size))
 
 
-_EXACT = exact_limit(pa.float64())
-_OTHERS_OR_ZERO = (
-    r'("(?:[^"\\]|\\.)*"|-?[1-9][0-9.eE+-]*|-?0\.[0-9]*[1-9][0-9.eE+-]*)|(-?0(?:\.0+)?[eE][+-]?[0-9])[0-9]*'
-)
-"""A text, or a number that is not zero; or a zero, to one digit of its exponent, and the rest of it."""
-_NULL_REMEDY = "write it as null or as a string"
-TYPE_REMEDY = "give the field a type with --schema, such as string, uint64 or decimal128(38, 0)"
-
-
 def check_floats(columns: Sequence[Column], lines: pa.Array, *, as_given: bool) -> None:
     """Check that every float of these columns is finite, and that no integer among them lost digits.
+
+    Raises `BadRecord` for the first line where that is so, with its row and `line_errors`.
 
     Parameters
     ----------
     as_given
         Whether the types come from a schema and not from the lines. Such an integer then makes its own line bad;
         else only where that line itself makes its field a float.
-
-    Raises
-    ------
-    BadRecord
-        For the first such line, with its row and `line_errors`.
     """
     floats = [column for column in columns if pt.is_floating(column.values.type)]
     suspects = [(column, *_find_suspects(column)) for column in floats]
-    suspects = sorted((one for one in suspects if len(one[1])), key=lambda one: name_path(one[0].path))
-    problems = LineErrors()
+    suspects = sorted((item for item in suspects if len(item[1])), key=lambda item: name_path(item[0].path))
+    problems = own_errors = LineErrors()
     for column, large, values in suspects:
         _collect_broken(column, large[~np.isfinite(values)], problems)
     if not problems:
         own_errors = LineErrors()
         for column, large, _ in suspects:
             _collect_inexact(column, large, lines, problems, own_errors, as_given=as_given)
-    else:
-        own_errors = problems
     if problems:
         first = problems[min(problems)]
         first.line_errors = own_errors
@@ -143,13 +135,13 @@ def _collect_inexact(
     # Record by record from here on: such integers in a column that holds floats too are rare, and mostly wrong.
     for row in rows[is_long].tolist():
         numbers = list(_numbers_at(json.loads(lines[row].as_py(), strict=False), column.path))
-        inexact = [one for one in numbers if isinstance(one, int) and int(width(one)) != one]
+        inexact = [number for number in numbers if isinstance(number, int) and int(width(number)) != number]
         if not inexact:
             continue
         problem = f"holds the integer {shorten(str(inexact[0]))}, which {name} cannot hold exactly"
         error = BadRecord(problem, remedy=TYPE_REMEDY, path=column.path, row=row)
         problems.setdefault(row, error)
-        if as_given or any(isinstance(one, float) or not _fits_int64(one) for one in numbers):
+        if as_given or any(isinstance(number, float) or not _fits_int64(number) for number in numbers):
             own_errors.setdefault(row, error)
 
 
@@ -207,8 +199,8 @@ def _find_too_large(value: Any, path: Path) -> Path | None:
         inner = ((None, element) for element in value)
     elif isinstance(value, dict):
         inner = value.items()
-    found = (_find_too_large(one, (*path, name)) for name, one in inner)
-    return next((one for one in found if one is not None), None)
+    paths = (_find_too_large(element, (*path, name)) for name, element in inner)
+    return next(filter(None, paths), None)
 
 
 def find_inexact_integer(column: Column) -> int | None:

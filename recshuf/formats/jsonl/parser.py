@@ -35,12 +35,8 @@ _NOISE = re.compile(rf"^{_PARSE_ERROR}|\.? in row \d+$")
 def infer_schema(lines: pa.Array) -> pa.Schema:
     """Return the types pyarrow finds in lines that `check_lines` accepts, fields in order of appearance.
 
-    Only the types are correct: pyarrow loses elements of lists that begin with nulls.
-
-    Raises
-    ------
-    BadRecord
-        When a line is not one JSON object, or types do not agree.
+    Raises `BadRecord` if a line is not one JSON object, or types do not agree. Only the types are correct: pyarrow loses
+    elements of lists that begin with nulls.
     """
     return _read_table(lines, pj.ParseOptions()).schema
 
@@ -79,10 +75,7 @@ class Parser:
     def parse(self, lines: pa.Array) -> list[pa.Array]:
         """Return a column for each field of the schema.
 
-        Raises
-        ------
-        BadRecord
-            When a line is not one JSON object or does not fit the schema.
+        Raises `BadRecord` if a line is not one JSON object or does not fit the schema.
         """
         try:
             return self._parse(lines)
@@ -119,10 +112,10 @@ def explain_misfit(line: pa.Array, parser: Parser, error: BadRecord) -> BadRecor
     if error.path is not None:
         return error
     try:
-        found = infer_schema(line)
+        inferred = infer_schema(line)
     except BadRecord as own_error:
         return own_error
-    surplus = next(_surplus_paths(list(found), list(parser.schema), ()), None)
+    surplus = next(_surplus_paths(list(inferred), list(parser.schema), ()), None)
     if surplus is not None and parser.is_strict:
         remedy = "add it to the schema (recshuf verify takes that of the inputs)"
         return BadRecord("is not in the schema", remedy=remedy, path=surplus)
@@ -137,17 +130,18 @@ def explain_misfit(line: pa.Array, parser: Parser, error: BadRecord) -> BadRecor
     return error
 
 
-def _surplus_paths(found: list[pa.Field], wanted: list[pa.Field], path: Path) -> Iterator[Path]:
+def _surplus_paths(fields: list[pa.Field], wanted: list[pa.Field], path: Path) -> Iterator[Path]:
     known = {field.name: field.type for field in wanted}
-    for field in found:
+    for field in fields:
+        nested, kind = (*path, field.name), field.type
         if field.name not in known:
-            yield (*path, field.name)
+            yield nested
             continue
-        found_type, wanted_type, nested = field.type, known[field.name], (*path, field.name)
-        while pt.is_list(found_type) and hasattr(wanted_type, "value_type"):
-            found_type, wanted_type, nested = found_type.value_type, wanted_type.value_type, (*nested, None)
-        if pt.is_struct(found_type) and pt.is_struct(wanted_type):
-            yield from _surplus_paths(list(found_type), list(wanted_type), nested)
+        wanted_kind = known[field.name]
+        while pt.is_list(kind) and hasattr(wanted_kind, "value_type"):
+            kind, wanted_kind, nested = kind.value_type, wanted_kind.value_type, (*nested, None)
+        if pt.is_struct(kind) and pt.is_struct(wanted_kind):
+            yield from _surplus_paths(list(kind), list(wanted_kind), nested)
 
 
 def _single_fields(fields: list[pa.Field], path: Path) -> Iterator[tuple[Path, pa.Field]]:

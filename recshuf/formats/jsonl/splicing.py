@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from recshuf.errors import InputError
 from recshuf.formats.jsonl.encoding import encode_values
-from recshuf.formats.lines.cutting import SCHEMA, view_records
+from recshuf.formats.lines.cutting import SCHEMA, make_batch, view_records
 from recshuf.interfaces import FieldAdder
 
 if TYPE_CHECKING:
@@ -41,8 +41,6 @@ class JsonFieldAdder(FieldAdder):
 
     Parameters
     ----------
-    inputs
-        Names of the inputs for messages, by input index.
     names
         Names of the fields: letters and underscores.
     checks_late
@@ -67,9 +65,8 @@ class JsonFieldAdder(FieldAdder):
         return SCHEMA
 
     def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> None:
-        found = self._find_problem(batch.column(0))
-        if found is not None:
-            raise self._refuse(found[1], self._inputs[input_index], first_row + found[0])
+        if problem := self._find_problem(batch.column(0)):
+            raise self._refuse(problem[1], self._inputs[input_index], first_row + problem[0])
 
     def _find_problem(self, lines: pa.Array) -> tuple[int, str] | None:
         """Return the row of a line that cannot get the fields, and why; None if all can."""
@@ -78,7 +75,7 @@ class JsonFieldAdder(FieldAdder):
         if row >= 0:
             return row, "is not a JSON object, so fields cannot be added"
         data, offsets = view_records(lines)
-        whole = _wrap(offsets[[0, -1]], data)
+        whole = make_batch(data, offsets[[0, -1]]).column(0)
         for clash in self._clashes:
             # Clashes are rare, and one search of all lines is faster than one per line.
             if pc.match_substring_regex(whole, clash)[0].as_py():
@@ -99,21 +96,19 @@ class JsonFieldAdder(FieldAdder):
         return SCHEMA
 
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the batch."""
         return batch
 
     def add_fields(self, batch: pa.RecordBatch, columns: pa.RecordBatch) -> pa.RecordBatch:
-        """`columns` are the name of the input and the row."""
+        """Return the lines with the fields of `columns`: the name of the input and the row."""
         if not batch.num_rows:
             return batch
-        found = self._find_problem(batch.column(0)) if self._checks_late else None
-        if found is not None:
-            raise self._refuse(found[1], *(column[found[0]].as_py() for column in columns.columns))
+        if self._checks_late and (problem := self._find_problem(batch.column(0))):
+            raise self._refuse(problem[1], *(column[problem[0]].as_py() for column in columns.columns))
         data, offsets = view_records(batch.column(0))
         cuts = _find_cuts(batch.column(0), data, offsets)
         # A piece reaches from one insertion to the next: the end of a line and the beginning of the next one. The fields
         # inserted after the last line are cut off.
-        pieces = _wrap(np.concatenate(([0], cuts, offsets[-1:])), data)
+        pieces = make_batch(data, np.concatenate(([0], cuts, offsets[-1:]))).column(0)
         columns = pa.concat_batches([columns, columns.slice(batch.num_rows - 1)])
         parts = [_choose_commas(batch.column(0), data, cuts)]
         for index, (field, column) in enumerate(zip(columns.schema, columns.columns, strict=True)):
@@ -122,7 +117,7 @@ class JsonFieldAdder(FieldAdder):
         joined = pc.binary_join_element_wise(pieces, *parts, _NOTHING)
         filled, ends = view_records(joined)
         ends = np.append(0, ends[1:-1] + (offsets[1:] - cuts))
-        return pa.RecordBatch.from_arrays([_wrap(ends, filled)], schema=SCHEMA)
+        return make_batch(filled, ends)
 
     def remove_fields(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         lines = pc.replace_substring_regex(batch.column(0), self._added, r"\1")
@@ -135,19 +130,12 @@ def _encode(column: pa.Array, name: str) -> pa.Array:
     return pa.Array.from_buffers(pa.large_binary(), len(text), text.buffers(), offset=text.offset)
 
 
-def _wrap(offsets: Positions, data: Bytes) -> pa.Array:
-    """Return the bytes between the offsets as an array, without a copy."""
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-    return pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
-
-
 def _find_cuts(lines: pa.Array, data: Bytes, offsets: Positions) -> Positions:
     """Return the position of the last brace of each line."""
     cuts = offsets[1:] - len(b"}\n")
     other = np.flatnonzero((data[cuts] != ord("}")) | (data[cuts + 1] != ord("\n")))
     if len(other):
-        found = pc.find_substring_regex(lines.take(pa.array(other)), _ENDS).to_numpy()
-        cuts[other] = offsets[other] + found
+        cuts[other] = offsets[other] + pc.find_substring_regex(lines.take(pa.array(other)), _ENDS).to_numpy()
     return cuts
 
 

@@ -1,6 +1,6 @@
-"""Facts about inputs of lines before they are read: header, compression, estimated number of records.
+"""Facts about inputs of lines before they are read: header, compression, and the number of records.
 
-Estimates the records of a file of lines from a sample of it or from other files.
+That number is estimated from a sample of the file, or, where there are very many, from samples of other files.
 """
 
 from __future__ import annotations
@@ -33,115 +33,8 @@ if TYPE_CHECKING:
 
 _COMPRESSED_PART = 4  # decompressed bytes per sample, in samples of uncompressed files
 _LARGEST_PART = 64
-_MIN_COMPRESSED_BYTES = 1 << 18  # the reader buffers compressed bytes: fewer would distort the ratio
-
-
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """Average contents of files, per byte of file."""
-
-    records: float
-    native_bytes: float
-
-    @classmethod
-    def of(cls, files: Sequence[InputSummary]) -> Rate | None:
-        """Return the rate of sampled files; None if all are empty."""
-        size = sum(file.file_bytes or 0 for file in files)
-        if not size:
-            return None
-        records = sum(file.record_count or 0 for file in files)
-        return cls(records / size, sum(file.native_bytes or 0 for file in files) / size)
-
-    def estimate(self, file: LineFile) -> InputSummary:
-        """Return the estimated contents of a file."""
-        count = max(1, round(file.size * self.records)) if file.size else 0
-        return InputSummary(file.name, file.size, count, not file.size, int(file.size * self.native_bytes))
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """Counts of a part of an input."""
-
-    size: int
-    separator_count: int
-    record_count: int | None
-    """None unless the sample is the whole input."""
-
-    def join(self, other: Sample) -> Sample:
-        """Return the counts of both samples together."""
-        return Sample(self.size + other.size, self.separator_count + other.separator_count, None)
-
-
-@dataclass(frozen=True, slots=True)
-class Sampler:
-    """Estimates files of lines from a sample of the beginning and, for uncompressed files, of the middle."""
-
-    cutter: Cutter
-    sample_bytes: int
-    """Bytes read at each of these."""
-
-    def estimate(
-        self, source: FileSource, reader: ByteReader, data_begin: int, *, is_compressed: bool
-    ) -> InputSummary:
-        """Return the estimated contents of a file; `reader` stands at its first record, byte `data_begin` of the data."""
-        file = source.file
-        sample = self._read(reader, source, is_compressed=is_compressed)
-        if sample.record_count is not None:
-            return _summarise(file, sample.size, sample.record_count, is_exact=True)
-        if not is_compressed:
-            return _scale(file, file.size - data_begin, sample.join(self._read_middle(file)))
-        ratio = (data_begin + sample.size) / source.bytes_read
-        return _scale(file, int(file.size * ratio) - data_begin, sample)
-
-    def _read(self, reader: ByteReader, source: FileSource, *, is_compressed: bool) -> Sample:
-        """Return the counts of the beginning of the records, read part by part."""
-        buffer = np.empty(self.sample_bytes * (_COMPRESSED_PART if is_compressed else 1), np.uint8)
-        sample, is_whole = self._read_part(reader, buffer)
-        while (
-            is_compressed
-            and not is_whole
-            and source.bytes_read < _MIN_COMPRESSED_BYTES
-            and sample.size < _LARGEST_PART * self.sample_bytes
-        ):
-            more, is_whole = self._read_part(reader, buffer)
-            sample = sample.join(more)
-        return sample
-
-    def _read_part(self, reader: ByteReader, buffer: Bytes) -> tuple[Sample, bool]:
-        """Return the counts of the next part, and whether it is the last one."""
-        filled = fill(reader, buffer.data)
-        is_whole = filled < buffer.size
-        return self._count(buffer[:filled], is_whole=is_whole), is_whole
-
-    def _count(self, data: Bytes, *, is_whole: bool) -> Sample:
-        separator_count = end = 0
-        for ends in self.cutter.find_ends(data, 0):
-            separator_count += ends.size
-            end = int(ends[-1]) if ends.size else end
-        record_count = separator_count + (end < data.size)
-        return Sample(data.size, separator_count, record_count if is_whole else None)
-
-    def _read_middle(self, file: LineFile) -> Sample:
-        middle = np.empty(min(self.sample_bytes, file.size // 2), np.uint8)
-        handle = file.open()
-        try:
-            file.read_at(handle, middle.data, file.size // 2)
-        finally:
-            handle.close()
-        return self._count(middle, is_whole=False)
-
-
-def _scale(file: LineFile, data_bytes: int, sample: Sample) -> InputSummary:
-    count = max(1, round(data_bytes * sample.separator_count / sample.size))
-    return _summarise(file, data_bytes, count, is_exact=False)
-
-
-def _summarise(file: LineFile, data_bytes: int, record_count: int, *, is_exact: bool) -> InputSummary:
-    native_bytes = data_bytes + OFFSET_BYTES * record_count
-    return InputSummary(file.name, file.size, record_count, is_exact, native_bytes)
-
-
 _MOST_SAMPLES = 256  # files sampled, however many there are
+_MIN_COMPRESSED_BYTES = 1 << 18  # the reader buffers compressed bytes: fewer would distort the ratio
 
 
 class LineInput(NamedTuple):
@@ -163,10 +56,12 @@ class LineInput(NamedTuple):
 
     def open(self) -> ByteReader:
         """Return a reader that stands at the start of a file, or at the first record of a stream."""
-        if self.file is None:
-            assert self.stream is not None  # noqa: S101 # one of the two is always given
-            return self.stream
-        return open_reader(self.name, FileSource(self.file), self.compression)
+        return self.stream or open_reader(self.name, FileSource(self.require_file()), self.compression)
+
+    def require_file(self) -> LineFile:
+        """Return the file, where this is none of a stream."""
+        assert self.file is not None  # noqa: S101 # one of the two is always there
+        return self.file
 
 
 class Census:
@@ -184,29 +79,30 @@ class Census:
         self._sampler = Sampler(cutter, sample_bytes)
         self._sample_bytes = sample_bytes
 
-    def look_at_all(self, given: Sequence[InputFile]) -> list[LineInput]:
+    def look_at_all(self, files: Sequence[InputFile]) -> list[LineInput]:
         """Return the facts of each input; of thousands, some are sampled and the others estimated from these."""
-        step = max(1, -(-len(given) // _MOST_SAMPLES))
-        sampled = self._look_ahead(given[::step])
-        found = {index * step: self.look_at(file) for index, file in enumerate(sampled)}
+        step = max(1, -(-len(files) // _MOST_SAMPLES))
+        sampled = [self.look_at(file) for file in self._look_ahead(files[::step])]
         alike: dict[str, list[InputSummary]] = {}
-        for one in found.values():
-            if one.file is not None:
-                alike.setdefault(one.compression, []).append(one.summary)
-        rates = {name: rate for name, files in alike.items() if (rate := Rate.of(files)) is not None}
-        others = look_ahead((file for index, file in enumerate(given) if index % step), head_bytes=UNIT_BYTES)
+        for lines in sampled:
+            if lines.file is not None:
+                alike.setdefault(lines.compression, []).append(lines.summary)
+        rates = {
+            name: rate for name, alike_files in alike.items() if (rate := Rate.of(alike_files)) is not None
+        }
+        others = look_ahead((file for index, file in enumerate(files) if index % step), head_bytes=UNIT_BYTES)
         return [
-            found[index] if index in found else self.look_at(next(others), rates)
-            for index in range(len(given))
+            self.look_at(next(others), rates) if index % step else sampled[index // step]
+            for index in range(len(files))
         ]
 
-    def _look_ahead(self, given: Sequence[InputFile]) -> Iterator[InputFile]:
+    def _look_ahead(self, files: Sequence[InputFile]) -> Iterator[InputFile]:
         """Yield files while what is read of the next ones is fetched: header and sample, and the sample in the middle."""
-        is_plain = not any(file.suffix.compression for file in given)
+        is_plain = not any(file.suffix.compression for file in files)
         middle_bytes = self._sample_bytes if is_plain else 0
-        return look_ahead(given, head_bytes=UNIT_BYTES + self._sample_bytes, middle_bytes=middle_bytes)
+        return look_ahead(files, head_bytes=UNIT_BYTES + self._sample_bytes, middle_bytes=middle_bytes)
 
-    def look_at(self, given: InputFile, rates: Mapping[str, Rate] = MappingProxyType({})) -> LineInput:
+    def look_at(self, file: InputFile, rates: Mapping[str, Rate] = MappingProxyType({})) -> LineInput:
         """Return the facts of one input.
 
         Parameters
@@ -215,42 +111,37 @@ class Census:
             Average contents by compression; files of these compressions are not sampled.
         """
         if self._refuses_foreign:
-            check_kind(given.name, given.suffix.kind)
-        if given.is_stream:
-            if given.stream is None:
-                raise InputError(given.name, "is neither a file nor a stream")
-            return self._look_at_stream(given.name, given.stream, owned=False)
+            check_kind(file.name, file.suffix.kind)
+        if file.is_stream:
+            if file.stream is None:
+                raise InputError(file.name, "is neither a file nor a stream")
+            return self._look_at_stream(file.name, file.stream, owned=False)
         plain_rate = None if self._cutter.has_header else rates.get("none")
-        if plain_rate and (judged := self._judge_by_size(given, plain_rate)):
+        if plain_rate and (judged := self._judge_by_size(file, plain_rate)):
             return judged
-        handle = open_input(given)
+        handle = open_input(file)
         if (stream := handle.take_stream()) is not None:
-            return self._look_at_stream(given.name, stream, owned=True)
+            return self._look_at_stream(file.name, stream, owned=True)
         try:
             head = handle.read_at(0, HEAD_BYTES)
         finally:
             handle.close()
-        compression = self._choose_compression(given, head)
-        file = LineFile(given, handle.stamp)
-        return self._look_at_file(file, compression, rates.get(compression))
+        check_suffix(file.name, file.suffix)
+        compression = file.suffix.compression or recognise_compression(head)
+        return self._look_at_file(LineFile(file, handle.stamp), compression, rates.get(compression))
 
-    def _judge_by_size(self, given: InputFile, rate: Rate) -> LineInput | None:
+    def _judge_by_size(self, file: InputFile, rate: Rate) -> LineInput | None:
         """Return the facts of a readable file that has neither a header nor a compression."""
-        name, stamp = given.name, given.stamp
-        if stamp is None or given.suffix.compression:
+        if file.stamp is None or file.suffix.compression:
             return None
-        head = read_head(given, FOREIGN_HEAD_BYTES)
+        head = read_head(file, FOREIGN_HEAD_BYTES)
         if recognise_compression(head) != "none":
             return None
         if self._refuses_foreign:
-            check_head(name, head, self._cutter.separator)
-        file = LineFile(given, stamp)
-        header = b"" if file.size else None
-        return LineInput(name, "none", header, 0, 0, rate.estimate(file), file, None)
-
-    def _choose_compression(self, given: InputFile, head: bytes) -> str:
-        check_suffix(given.name, given.suffix)
-        return given.suffix.compression or recognise_compression(head)
+            check_head(file.name, head, self._cutter.separator)
+        lines = LineFile(file, file.stamp)
+        header = b"" if lines.size else None
+        return LineInput(file.name, "none", header, 0, 0, rate.estimate(lines), lines, None)
 
     def _look_at_stream(self, name: str, stream: BinaryIO, *, owned: bool) -> LineInput:
         head = b""
@@ -307,3 +198,103 @@ class Census:
             file=file,
             stream=None,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Average contents of files, per byte of file."""
+
+    records: float
+    native_bytes: float
+
+    @classmethod
+    def of(cls, files: Sequence[InputSummary]) -> Rate | None:
+        """Return the rate of sampled files; None if all are empty."""
+        size = sum(file.file_bytes or 0 for file in files)
+        if not size:
+            return None
+        records = sum(file.record_count or 0 for file in files)
+        return cls(records / size, sum(file.native_bytes or 0 for file in files) / size)
+
+    def estimate(self, file: LineFile) -> InputSummary:
+        """Return the estimated contents of a file."""
+        count = max(1, round(file.size * self.records)) if file.size else 0
+        return InputSummary(file.name, file.size, count, not file.size, int(file.size * self.native_bytes))
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Counts of a part of an input."""
+
+    size: int
+    separator_count: int
+    record_count: int | None
+    """None unless the sample is the whole input."""
+
+    def join(self, other: Sample) -> Sample:
+        return Sample(self.size + other.size, self.separator_count + other.separator_count, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Sampler:
+    """Estimates files of lines from a sample of the beginning and, for uncompressed files, of the middle."""
+
+    cutter: Cutter
+    sample_bytes: int
+    """Bytes read at each of these."""
+
+    def estimate(
+        self, source: FileSource, reader: ByteReader, data_begin: int, *, is_compressed: bool
+    ) -> InputSummary:
+        """Return the estimated contents of a file; `reader` stands at its first record, byte `data_begin` of the data."""
+        file = source.file
+        sample = self._read(reader, source, is_compressed=is_compressed)
+        if sample.record_count is not None:
+            return _summarise(file, sample.size, sample.record_count, is_exact=True)
+        if not is_compressed:
+            return _scale(file, file.size - data_begin, sample.join(self._read_middle(file)))
+        ratio = (data_begin + sample.size) / source.bytes_read
+        return _scale(file, int(file.size * ratio) - data_begin, sample)
+
+    def _read(self, reader: ByteReader, source: FileSource, *, is_compressed: bool) -> Sample:
+        """Return the counts of the beginning of the records, read part by part."""
+        buffer = np.empty(self.sample_bytes * (_COMPRESSED_PART if is_compressed else 1), np.uint8)
+        sample, is_whole = self._read_part(reader, buffer)
+        while (
+            is_compressed
+            and not is_whole
+            and source.bytes_read < _MIN_COMPRESSED_BYTES
+            and sample.size < _LARGEST_PART * self.sample_bytes
+        ):
+            more, is_whole = self._read_part(reader, buffer)
+            sample = sample.join(more)
+        return sample
+
+    def _read_part(self, reader: ByteReader, buffer: Bytes) -> tuple[Sample, bool]:
+        """Return the counts of the next part, and whether it is the last one."""
+        filled = fill(reader, buffer.data)
+        is_whole = filled < buffer.size
+        return self._count(buffer[:filled], is_whole=is_whole), is_whole
+
+    def _count(self, data: Bytes, *, is_whole: bool) -> Sample:
+        separator_count = end = 0
+        for ends in self.cutter.find_ends(data, 0):
+            separator_count += ends.size
+            end = int(ends[-1]) if ends.size else end
+        record_count = separator_count + (end < data.size)
+        return Sample(data.size, separator_count, record_count if is_whole else None)
+
+    def _read_middle(self, file: LineFile) -> Sample:
+        middle = np.empty(min(self.sample_bytes, file.size // 2), np.uint8)
+        file.read_into(middle.data, file.size // 2)
+        return self._count(middle, is_whole=False)
+
+
+def _scale(file: LineFile, data_bytes: int, sample: Sample) -> InputSummary:
+    count = max(1, round(data_bytes * sample.separator_count / sample.size))
+    return _summarise(file, data_bytes, count, is_exact=False)
+
+
+def _summarise(file: LineFile, data_bytes: int, record_count: int, *, is_exact: bool) -> InputSummary:
+    native_bytes = data_bytes + OFFSET_BYTES * record_count
+    return InputSummary(file.name, file.size, record_count, is_exact, native_bytes)

@@ -1,12 +1,6 @@
-"""Finds the ends of records in a buffer, and makes Arrow batches over the buffer without a copy.
+"""How bytes become records: the header of an input, the ends of its records, and batches over a buffer without a copy.
 
-The separators of a text are found as ``bytes.split`` finds them: leftmost first, without overlap.
-
-How the bytes of an input become records: its header, and where records end.
-
-The header of an input of lines: its first lines, which are not records.
-
-The limit on the length of a record, and the error for a longer one.
+Separators are found as ``bytes.split`` finds them: leftmost first, without overlap.
 """
 
 from __future__ import annotations
@@ -36,24 +30,117 @@ SCHEMA = pa.schema([pa.field("record", pa.large_binary(), nullable=False)])
 PIECE_BYTES = 1 << 18
 """Bytes searched at once: mask and positions stay in the processor's cache."""
 OFFSET_BYTES = 8
+MARK = b"\xef\xbb\xbf"
+"""The byte order mark of UTF-8. It stays at the top of a file, with the header."""
+_HEADER_PIECE_BYTES = 1 << 12
 
 
-def _has_border(separator: bytes) -> bool:
-    """Tell whether two occurrences of a separator can overlap: whether a proper prefix is also a suffix.
+class Header(NamedTuple):
+    """The header of an input, its first lines, taken from its reader."""
 
-    >>> _has_border(b"aa"), _has_border(b"abca"), _has_border(b"<>")
-    (True, True, False)
-    """
-    return any(separator.endswith(separator[:size]) for size in range(1, len(separator)))
+    lines: bytes | None
+    """The lines, each with its separator; None for an empty input."""
+    rest: bytes
+    """Bytes read after them."""
+    end: int
+    """Byte of the (decompressed) input at which the first record starts."""
+
+
+class Cutter:
+    """Cuts records at every separator."""
+
+    long_record_hint = ""
+    """What may be wrong with a record that is too long, as the end of a remedy."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self.options = options
+        self.separator = options.separator
+
+    @property
+    def has_header(self) -> bool:
+        """Whether an input must be opened to find its first record."""
+        return self.options.header_lines > 0
+
+    def take_header(self, name: str, reader: ByteReader, *, is_compressed: bool) -> Header:
+        """Read the header from the start of an input, and at least one byte more if there is one."""
+        limit = RecordLimit(name, self.options.max_record_bytes, "--max-record-bytes", is_compressed)
+        data = bytearray()
+        view = memoryview(bytearray(_HEADER_PIECE_BYTES))
+        end, missing = 0, self.options.header_lines
+        while missing or not data:
+            at = data.find(self.separator, end) if missing else -1
+            if at >= 0:
+                end = at + len(self.separator)
+                missing -= 1
+                continue
+            if len(data) - end > limit.max_bytes:
+                raise limit.exceeded(end)
+            count = reader.readinto(view)
+            if not count:
+                return self._end_lines(name, data, end, missing)
+            data += view[:count]
+        return Header(bytes(data[:end]), bytes(data[end:]), end)
+
+    def _end_lines(self, name: str, data: bytearray, end: int, missing: int) -> Header:
+        """Return the header of an input that ends within its header; the last line may lack its separator."""
+        if not data:
+            return Header(None, b"", 0)
+        if missing > 1 or len(data) == end:
+            wanted = self.options.header_lines
+            raise InputError(name, f"has fewer lines than its header, {wanted}", remedy="check --header")
+        return Header(bytes(data) + self.separator, b"", len(data))
+
+    def find_ends(self, data: Bytes, begin: int) -> Iterator[Positions]:
+        """Yield the ends of all records at or after `begin`, the start of a record: ascending, in pieces."""
+        return find_ends(data, begin, self.separator)
+
+    def find_last_end(self, data: Bytes) -> int:
+        """Return the end of the last complete record, 0 if there is none. `data` begins with a record."""
+        return find_last_end(data, self.separator)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordLimit:
+    """The longest record accepted from one input."""
+
+    name: str
+    """The input as messages show it."""
+    max_bytes: int
+    """Separator included."""
+    option: str
+    """The command line option that raises the limit."""
+    is_compressed: bool
+    """Whether byte positions are those of the decompressed data."""
+    hint: str = ""
+    """What else the reader of the error may do."""
+
+    def check(self, batch: pa.RecordBatch, origin: int) -> None:
+        """Refuse a batch with a record that is too long; its buffer begins at byte `origin` of the input."""
+        records = batch.column(0)
+        data, offsets = view_records(records)
+        if data.size <= self.max_bytes:
+            return
+        too_long = np.flatnonzero(np.diff(offsets) > self.max_bytes)
+        if too_long.size:
+            raise self.exceeded(origin + int(view_offsets(records)[too_long[0]]))
+
+    def exceeded(self, position: int) -> InputError:
+        """Return the error for a record that starts at byte `position`."""
+        return InputError(
+            self.name,
+            f"the record that starts here is longer than {self.max_bytes} bytes",
+            place=f"byte {position} of the decompressed data" if self.is_compressed else f"byte {position}",
+            remedy=f"raise {self.option}{self.hint}",
+        )
 
 
 def find_first(data: Bytes, separator: bytes, begin: int) -> int:
     """Return the start of the first separator at or after `begin`, -1 if there is none."""
     for at in range(begin, data.size, PIECE_BYTES):
         piece = data[at : at + PIECE_BYTES + len(separator) - 1]
-        found = piece.tobytes().find(separator)
-        if found >= 0:
-            return at + found
+        start = piece.tobytes().find(separator)
+        if start >= 0:
+            return at + start
     return -1
 
 
@@ -63,9 +150,9 @@ def find_last_end(data: Bytes, separator: bytes) -> int:
         return max((int(ends[-1]) for ends in find_ends(data, 0, separator) if ends.size), default=0)
     for end in range(data.size, 0, -PIECE_BYTES):
         begin = max(0, end - PIECE_BYTES)
-        found = data[begin : end + len(separator) - 1].tobytes().rfind(separator)
-        if found >= 0:
-            return begin + found + len(separator)
+        start = data[begin : end + len(separator) - 1].tobytes().rfind(separator)
+        if start >= 0:
+            return begin + start + len(separator)
     return 0
 
 
@@ -106,7 +193,7 @@ def find_set(mask: NDArray[np.bool_]) -> Positions:
 
 def _find_long_ends(data: Bytes, begin: int, separator: bytes) -> Iterator[Positions]:
     overlaps = _has_border(separator)
-    free = begin  # the first byte after the separators found so far
+    free = begin  # the first byte after the separators so far
     for at in range(begin, data.size - len(separator) + 1, PIECE_BYTES):
         stop = min(at + PIECE_BYTES, data.size - len(separator) + 1)
         starts = _match_starts(data, max(at, free), stop, separator)
@@ -149,17 +236,26 @@ def _drop_overlapping(starts: Positions, size: int) -> Positions:
     return starts[orbit]
 
 
+def _has_border(separator: bytes) -> bool:
+    """Tell whether two occurrences of a separator can overlap: whether a proper prefix is also a suffix.
+
+    >>> _has_border(b"aa"), _has_border(b"abca"), _has_border(b"<>")
+    (True, True, False)
+    """
+    return any(separator.endswith(separator[:size]) for size in range(1, len(separator)))
+
+
 def cut_batches(
-    data: Bytes, begin: int, found: Iterator[Positions], max_records: int
+    data: Bytes, begin: int, pieces: Iterator[Positions], max_records: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield batches of the records in ``data[begin:]``, whose ends are `found`.
+    """Yield batches of the records in ``data[begin:]``, whose ends are those of the `pieces`.
 
     The batches share the memory of `data` and keep it alive. They hold about `max_records` or fewer, which
     bounds the memory for offsets of very short records.
     """
     held: list[Positions] = [np.array([begin], np.int64)]
     count = 0
-    for ends in found:
+    for ends in pieces:
         if count and count + ends.size > max_records:
             offsets = np.concatenate(held)
             yield make_batch(data, offsets)
@@ -184,137 +280,3 @@ def view_records(records: pa.LargeBinaryArray) -> tuple[Bytes, Positions]:
     """
     offsets = view_offsets(records)
     return view_bytes(records), offsets - offsets[0] if offsets[0] else offsets
-
-
-@dataclass(frozen=True, slots=True)
-class RecordLimit:
-    """The longest record accepted from one input."""
-
-    name: str
-    """The input as messages show it."""
-    max_bytes: int
-    """Separator included."""
-    option: str
-    """The command line option that raises the limit."""
-    is_compressed: bool
-    """Whether byte positions are those of the decompressed data."""
-    hint: str = ""
-    """What else the reader of the error may do."""
-
-    def check(self, batch: pa.RecordBatch, origin: int) -> None:
-        """Refuse a batch with a record that is too long.
-
-        Parameters
-        ----------
-        origin
-            Byte of the input at which the buffer of the batch begins.
-        """
-        records = batch.column(0)
-        data, offsets = view_records(records)
-        if data.size <= self.max_bytes:
-            return
-        too_long = np.flatnonzero(np.diff(offsets) > self.max_bytes)
-        if too_long.size:
-            raise self.exceeded(origin + int(view_offsets(records)[too_long[0]]))
-
-    def exceeded(self, position: int) -> InputError:
-        """Return the error for a record that starts at byte `position`."""
-        return InputError(
-            self.name,
-            f"the record that starts here is longer than {self.max_bytes} bytes",
-            place=f"byte {position} of the decompressed data" if self.is_compressed else f"byte {position}",
-            remedy=f"raise {self.option}{self.hint}",
-        )
-
-
-MARK = b"\xef\xbb\xbf"
-"""The byte order mark of UTF-8. It stays at the top of a file, with the header."""
-_PIECE_BYTES = 1 << 12
-
-
-class Header(NamedTuple):
-    """The header of an input, taken from its reader."""
-
-    lines: bytes | None
-    """The lines, each with its separator; None for an empty input."""
-    rest: bytes
-    """Bytes read after them."""
-    end: int
-    """Byte of the (decompressed) input at which the first record starts."""
-
-
-def take_header(name: str, reader: ByteReader, options: ReadOptions, *, is_compressed: bool) -> Header:
-    """Read the header from the start of an input, and at least one byte more if there is one."""
-    limit = RecordLimit(name, options.max_record_bytes, "--max-record-bytes", is_compressed)
-    data = bytearray()
-    view = memoryview(bytearray(_PIECE_BYTES))
-    end = found = 0
-    while found < options.header_lines or not data:
-        at = data.find(options.separator, end) if found < options.header_lines else -1
-        if at >= 0:
-            end = at + len(options.separator)
-            found += 1
-            continue
-        if len(data) - end > limit.max_bytes:
-            raise limit.exceeded(end)
-        read = reader.readinto(view)
-        if not read:
-            return _end_header(name, data, end, found, options)
-        data += view[:read]
-    return Header(bytes(data[:end]), bytes(data[end:]), end)
-
-
-def _end_header(name: str, data: bytearray, end: int, found: int, options: ReadOptions) -> Header:
-    """Return the header of an input that ends within its header; the last line may lack its separator."""
-    if not data:
-        return Header(None, b"", 0)
-    if options.header_lines - found > 1 or len(data) == end:
-        raise InputError(
-            name, f"has fewer lines than its header, {options.header_lines}", remedy="check --header"
-        )
-    return Header(bytes(data) + options.separator, b"", len(data))
-
-
-def tell_unseen(header: bytes, other: bytes) -> str:
-    r"""Return where alone two headers differ that look alike in an editor; nothing if they do not.
-
-    >>> tell_unseen(b"a,b\r\n", b"a,b\n")
-    ' in nothing but line ends (CRLF)'
-    >>> tell_unseen(b"a,b\n", b"a,c\n")
-    ''
-    """
-    places = ["the byte order mark"] if header.startswith(MARK) != other.startswith(MARK) else []
-    header, other = header.removeprefix(MARK), other.removeprefix(MARK)
-    if header.replace(b"\r\n", b"\n") != other.replace(b"\r\n", b"\n"):
-        return ""
-    if header != other:
-        places.append("line ends (CRLF)")
-    return f" in nothing but {' and '.join(places)}"
-
-
-class Cutter:
-    """Cuts records at every separator."""
-
-    long_record_hint = ""
-    """What may be wrong with a record that is too long, as the end of a remedy."""
-
-    def __init__(self, options: ReadOptions) -> None:
-        self.options = options
-        self.separator = options.separator
-
-    @property
-    def has_header(self) -> bool:
-        """Whether an input must be opened to find its first record."""
-        return self.options.header_lines > 0
-
-    def take_header(self, name: str, reader: ByteReader, *, is_compressed: bool) -> Header:
-        """Read the header from the start of an input, and at least one byte more if there is one."""
-        return take_header(name, reader, self.options, is_compressed=is_compressed)
-
-    def find_ends(self, data: Bytes, begin: int) -> Iterator[Positions]:
-        """Yield the ends of all records at or after `begin`, the start of a record: ascending, in pieces."""
-        return find_ends(data, begin, self.separator)
-
-    def find_last_end(self, data: Bytes) -> int:
-        """Return the end of the last complete record, 0 if there is none. `data` begins with a record."""
-        return find_last_end(data, self.separator)

@@ -1,8 +1,7 @@
-"""Files of lines: opening them, and detecting changes between two reads.
+"""Files and streams of lines: opening them, noticing changes, and reading them from beginning to end.
 
-Lines read from beginning to end: compressed files, streams, and separators of several bytes.
-
-One thread decompresses and takes blocks in order; any thread cuts their batches.
+Compressed files, streams, and files with separators of several bytes have no places to start at. One thread
+decompresses and takes blocks in order; any thread cuts their batches.
 """
 
 from __future__ import annotations
@@ -26,16 +25,19 @@ if TYPE_CHECKING:
     from recshuf.interfaces import Handle, InputFile, Stamp
 
 
+_GROWTH_PART = 4
+
+
 class LineFile(NamedTuple):
     """A regular file, or an object, as the census saw it."""
 
-    given: InputFile
+    input: InputFile
     stamp: Stamp
 
     @property
     def name(self) -> str:
         """The file as messages show it."""
-        return self.given.name
+        return self.input.name
 
     @property
     def size(self) -> int:
@@ -43,8 +45,8 @@ class LineFile(NamedTuple):
         return self.stamp.size
 
     def open(self) -> Handle:
-        """Return the open file, which the caller closes."""
-        handle = open_input(self.given)
+        """Return the open file, which the caller closes; an error if it has changed since the census."""
+        handle = open_input(self.input)
         if handle.stamp[:2] != self.stamp[:2]:
             handle.close()
             raise self.changed()
@@ -62,6 +64,25 @@ class LineFile(NamedTuple):
             if not count:
                 raise self.changed()
             filled += count
+
+    def read_into(self, view: memoryview, position: int, *, drop_page_cache: bool = False) -> None:
+        """Open the file and fill `view` from byte `position` on."""
+        handle = self.open()
+        try:
+            self.read_at(handle, view, position)
+            if drop_page_cache:
+                handle.drop_pages(position, len(view))
+        finally:
+            handle.close()
+
+    def read_lines(self, begin: int, end: int, separator: bytes, *, drop_page_cache: bool) -> Bytes:
+        """Return bytes ``begin`` to ``end``, with a missing last separator (one byte) of the file appended."""
+        data = np.empty(end - begin + 1, np.uint8)
+        self.read_into(data.data[:-1], begin, drop_page_cache=drop_page_cache)
+        if end < self.size or data[-2] == separator[0]:
+            return data[:-1]
+        data[-1] = separator[0]
+        return data
 
 
 class FileSource:
@@ -153,9 +174,6 @@ def fill(reader: ByteReader, view: memoryview) -> int:
     while filled < len(view) and (count := reader.readinto(view[filled:])):
         filled += count
     return filled
-
-
-_GROWTH_PART = 4
 
 
 class BlockFragment(Fragment):

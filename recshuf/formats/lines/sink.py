@@ -52,14 +52,13 @@ class FileOutput:
         self._behind.reach(self._byte_count)
 
     def check(self) -> None:
-        """Check that the file has as many bytes as were written."""
+        """Check that the file has as many bytes as were written: no other process wrote to it."""
         size = os.fstat(self._descriptor).st_size
         if size != self._byte_count:
             problem = f"holds {size} bytes after {self._byte_count} were written"
             raise OSError(errno.EIO, problem, str(self._path))
 
     def close(self) -> None:
-        """Close the file."""
         os.close(self._descriptor)
 
 
@@ -90,7 +89,6 @@ class PlainWriter:
         self._gathered = bytearray()
 
     def write(self, view: memoryview) -> None:
-        """Append bytes."""
         if len(view) < _GATHERED_BYTES:
             self._gathered += view
             if len(self._gathered) < _GATHERED_BYTES:
@@ -126,7 +124,6 @@ class EncodedWriter:
         self._output.write(memoryview(encoder.begin()))
 
     def write(self, view: memoryview) -> None:
-        """Append bytes."""
         while view:
             size = min(self._encoder.piece_bytes - self._filled, len(view))
             self._piece[self._filled : self._filled + size] = view[:size]
@@ -170,13 +167,7 @@ class EncodedWriter:
 
 
 class LineSink(Sink):
-    """One shard of lines.
-
-    Parameters
-    ----------
-    encode
-        Turns a batch into lines; None for native batches, which are lines already.
-    """
+    """One shard of lines."""
 
     def __init__(
         self,
@@ -240,9 +231,7 @@ class LineTarget(Target):
     suffix
         File name suffix without that of the compression.
     layout
-        Header and compression of the inputs, if their format is that of the shards.
-    options
-        A compression given here replaces that of the inputs.
+        Header and compression of the inputs, if their format is that of the shards; the options may name another.
     encode
         Turns a batch into lines; None for native batches, which are lines already.
     """

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import InputError, UsageError
 from recshuf.formats.lines.census import Census
-from recshuf.formats.lines.cutting import OFFSET_BYTES, PIECE_BYTES, SCHEMA, Cutter, RecordLimit, tell_unseen
+from recshuf.formats.lines.cutting import MARK, OFFSET_BYTES, PIECE_BYTES, SCHEMA, Cutter, RecordLimit
 from recshuf.formats.lines.files import BlockFragment, BlockReader, skip_bytes
 from recshuf.formats.lines.ranges import READ_ON_BYTES, RangeFragment, read_files
 from recshuf.interfaces import Source
@@ -40,47 +40,40 @@ class LineLayout:
 
 
 class LineSource(Source):
-    """All inputs of a run whose records are lines; each record is its bytes, the separator included.
-
-    Parameters
-    ----------
-    cutter
-        Default: one that cuts at every separator.
-    """
+    """All inputs of a run whose records are lines; each record is its bytes, the separator included."""
 
     options: ReadOptions
     layout: LineLayout
 
     def __init__(
-        self,
-        given: Sequence[InputFile],
-        options: ReadOptions,
-        cutter: Cutter | None = None,
+        self, files: Sequence[InputFile], options: ReadOptions, cutter: Cutter | None = None
     ) -> None:
         if not options.separator:
             raise UsageError("--separator: an empty separator separates nothing")
-        sample_bytes = min(max(_SAMPLES_BYTES // len(given), _MIN_SAMPLE_BYTES), _MAX_SAMPLE_BYTES)
+        sample_bytes = min(max(_SAMPLES_BYTES // len(files), _MIN_SAMPLE_BYTES), _MAX_SAMPLE_BYTES)
         self._cutter = cutter or Cutter(options)
         census = Census(self._cutter, sample_bytes)
         self.options = options
         self._streams_taken: set[int] = set()
-        self._lines = census.look_at_all(given)
+        self._lines = census.look_at_all(files)
         self.schema = SCHEMA
-        self.inputs = tuple(one.summary for one in self._lines)
+        self.inputs = tuple(lines.summary for lines in self._lines)
         self.compression = self._lines[0].compression
         self.layout = LineLayout(options.separator, self._common_header(), self._lines[0].compression)
 
     def _common_header(self) -> bytes:
-        with_header = [one for one in self._lines if one.header is not None]
-        for other in with_header[1:]:
-            if other.header != with_header[0].header:
-                unseen = tell_unseen(with_header[0].header or b"", other.header or b"")
+        headers = [(lines.name, lines.header) for lines in self._lines if lines.header is not None]
+        if not headers:
+            return b""
+        first, header = headers[0]
+        for name, other in headers[1:]:
+            if other != header:
                 raise InputError(
-                    other.name,
-                    f"its header differs from that of {with_header[0].name}{unseen}",
+                    name,
+                    f"its header differs from that of {first}{_tell_unseen(header, other)}",
                     remedy="shuffle them apart, or make the headers equal",
                 )
-        return with_header[0].header or b"" if with_header else b""
+        return header
 
     def fragments(self, input_index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Fragment]:
         lines = self._lines[input_index]
@@ -101,24 +94,18 @@ class LineSource(Source):
         return self._blocks(lines, block_bytes, limit, window_bytes)
 
     def skips_fragments(self, input_index: int) -> bool:
-        """Compressed lines are read from the start, and so are those with long separators."""
+        """Tell whether there are places in the input, as in no compressed lines and none with long separators."""
         lines = self._lines[input_index]
         return bool(lines.file) and lines.compression == "none" and len(self.options.separator) == 1
 
     def read_joined(self, inputs: Sequence[int], block_bytes: int, max_record_bytes: int) -> Joined | None:
-        chosen = [self._lines[index] for index in inputs]
-        if len(self.options.separator) > 1 or any(
-            not one.file or one.compression != "none" for one in chosen
-        ):
+        if not all(map(self.skips_fragments, inputs)):
             return None
-        max_records = count_batch_records(block_bytes)
-        max_record_bytes = min(max_record_bytes, self.options.max_record_bytes)
         return read_files(
-            chosen,
+            [self._lines[index] for index in inputs],
             self._cutter,
-            max_records,
-            max_record_bytes,
-            drop_page_cache=self.options.drop_page_cache,
+            count_batch_records(block_bytes),
+            min(max_record_bytes, self.options.max_record_bytes),
         )
 
     def _ranges(self, lines: LineInput, block_bytes: int, limit: RecordLimit) -> Iterator[Fragment]:
@@ -150,8 +137,25 @@ class LineSource(Source):
     def reading_bytes(self, block_bytes: int) -> int:
         # A block, its rest for the next block, and the ends of its records twice: in pieces and joined.
         offset_bytes = 2 * OFFSET_BYTES * (count_batch_records(block_bytes) + PIECE_BYTES)
-        window_bytes = max(one.window_bytes for one in self._lines)
+        window_bytes = max(lines.window_bytes for lines in self._lines)
         return 2 * block_bytes + READ_ON_BYTES + offset_bytes + window_bytes + _READING_BYTES
+
+
+def _tell_unseen(header: bytes, other: bytes) -> str:
+    r"""Return where alone two headers differ that look alike in an editor; nothing if they do not.
+
+    >>> _tell_unseen(b"a,b\r\n", b"a,b\n")
+    ' in nothing but line ends (CRLF)'
+    >>> _tell_unseen(b"a,b\n", b"a,c\n")
+    ''
+    """
+    places = ["the byte order mark"] if header.startswith(MARK) != other.startswith(MARK) else []
+    header, other = header.removeprefix(MARK), other.removeprefix(MARK)
+    if header.replace(b"\r\n", b"\n") != other.replace(b"\r\n", b"\n"):
+        return ""
+    if header != other:
+        places.append("line ends (CRLF)")
+    return f" in nothing but {' and '.join(places)}"
 
 
 def count_batch_records(block_bytes: int) -> int:

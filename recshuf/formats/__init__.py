@@ -56,7 +56,6 @@ class NameRules:
 
     @staticmethod
     def split(name: str) -> NameSuffix:
-        """Return the suffixes of a file name."""
         return split_suffix(name)
 
     @property
@@ -114,7 +113,6 @@ def detect_format(inputs: Sequence[InputFile]) -> str:
 
 
 def _name_within(file: InputFile, by_name: str | None) -> str:
-    """Return the format of a file, which is looked into."""
     if by_name is None:
         return name_by_content(file)
     _check_document(file)

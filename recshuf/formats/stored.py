@@ -117,8 +117,6 @@ class StoredSource(Source):
         Native schema of the records, without provenance.
     origin
         What `pack_source` returned; None if a program wrote the records.
-    inputs
-        One for each source.
     """
 
     def __init__(

@@ -29,13 +29,7 @@ _LARGEST_STRING_BYTES = 2**31 - 1
 
 
 class TextDecoder(Decoder):
-    """Turns lines into the column ``text``: UTF-8 strings, or bytes if the schema says so.
-
-    Parameters
-    ----------
-    names
-        Names of the inputs.
-    """
+    """Turns lines into the column ``text``: UTF-8 strings, or bytes if the schema says so."""
 
     def __init__(self, names: Sequence[str], options: ReadOptions) -> None:
         self._names = names
@@ -73,9 +67,12 @@ class TextDecoder(Decoder):
         if self._takes_bytes:
             return None
         texts = self._strip(batch)
-        if _is_utf8(texts):
+        try:
+            texts.cast(pa.large_string())
+        except pa.ArrowInvalid:
+            bad = find_invalid(texts)
+        else:
             return None
-        bad = find_invalid(texts)
         if self._sets_bad_aside:
             return BadRecords(bad, ["is not UTF-8"] * len(bad))
         raise InputError(
@@ -97,14 +94,6 @@ class TextDecoder(Decoder):
     def _strip(self, batch: pa.RecordBatch) -> pa.LargeBinaryArray:
         """Return the records without their separators."""
         return pc.binary_slice(batch.column(0), 0, -len(self._separator))
-
-
-def _is_utf8(values: pa.LargeBinaryArray) -> bool:
-    try:
-        values.cast(pa.large_string())
-    except pa.ArrowInvalid:
-        return False
-    return True
 
 
 def _check_schema(schema: pa.Schema) -> None:

@@ -143,7 +143,7 @@ def open_encoder(compression: str, level: int | None) -> PieceEncoder | None:
     from recshuf.formats.compression import encoders
 
     return {
-        "zstd": encoders.ZstdEncoder,
+        "zstd": encoders.encode_zstd,
         "gzip": encoders.GzipEncoder,
         "bz2": encoders.encode_bz2,
         "xz": encoders.encode_xz,

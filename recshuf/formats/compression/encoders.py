@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+_PIECE_BYTES = 2 << 20
+_ZSTD_PIECE_BYTES = 8 << 20
 _GZIP_MAGIC = b"\x1f\x8b\x08\x00\x00\x00\x00\x00"
 _GZIP_UNIX = b"\x03"
 _GZIP_LAST_BLOCK = b"\x03\x00"
@@ -40,9 +42,9 @@ class PieceEncoder(ABC):
     piece_memory: int
     """Peak memory of encoding one piece, in bytes, the piece included."""
 
-    @abstractmethod
     def begin(self) -> bytes:
         """Return the bytes before all pieces."""
+        return b""
 
     @abstractmethod
     def prepare(self, piece: memoryview) -> Callable[[], bytes]:
@@ -53,52 +55,19 @@ class PieceEncoder(ABC):
         """Return the bytes after all pieces."""
 
 
-class ZstdEncoder(PieceEncoder):
-    """One frame for each piece, with checksum and content size; one empty frame for an empty file."""
-
-    piece_bytes = 8 << 20
-
-    def __init__(self, level: int) -> None:
-        self._level = level
-        self._is_empty = True
-        parameters = zstandard.ZstdCompressionParameters.from_level(level, source_size=self.piece_bytes)
-        self.piece_memory = 2 * self.piece_bytes + parameters.estimated_compression_context_size()
-
-    def begin(self) -> bytes:
-        return b""
-
-    def prepare(self, piece: memoryview) -> Callable[[], bytes]:
-        self._is_empty = False
-        return lambda: self._encode(piece)
-
-    def end(self) -> bytes:
-        return self._encode(memoryview(b"")) if self._is_empty else b""
-
-    def _encode(self, piece: memoryview) -> bytes:
-        compressor = zstandard.ZstdCompressor(self._level, write_checksum=True, write_content_size=True)
-        return compressor.compress(piece)
-
-
 class MemberEncoder(PieceEncoder):
-    """One member for each piece, with a checksum; one empty member for an empty file.
+    """One member (or frame) with a checksum for each piece; one empty member for an empty file.
 
-    Parameters
-    ----------
-    compress
-        Returns the member of a piece.
-    state_bytes
-        Memory of a compressor.
+    `compress` returns the member of a piece; a compressor takes `state_bytes` of memory.
     """
 
-    piece_bytes = 2 << 20
-
-    def __init__(self, compress: Callable[[memoryview], bytes], state_bytes: int) -> None:
+    def __init__(
+        self, compress: Callable[[memoryview], bytes], state_bytes: int, piece_bytes: int = _PIECE_BYTES
+    ) -> None:
+        self.piece_bytes = piece_bytes
+        self.piece_memory = 2 * piece_bytes + state_bytes
         self._compress = compress
         self._is_empty = True
-        self.piece_memory = 2 * self.piece_bytes + state_bytes
-
-    def begin(self) -> bytes:
-        return b""
 
     def prepare(self, piece: memoryview) -> Callable[[], bytes]:
         self._is_empty = False
@@ -108,6 +77,17 @@ class MemberEncoder(PieceEncoder):
         return self._compress(memoryview(b"")) if self._is_empty else b""
 
 
+def encode_zstd(level: int) -> MemberEncoder:
+    """Return the encoder of zstd frames, which state their size."""
+
+    def compress(piece: memoryview) -> bytes:
+        compressor = zstandard.ZstdCompressor(level, write_checksum=True, write_content_size=True)
+        return compressor.compress(piece)
+
+    parameters = zstandard.ZstdCompressionParameters.from_level(level, source_size=_ZSTD_PIECE_BYTES)
+    return MemberEncoder(compress, parameters.estimated_compression_context_size(), _ZSTD_PIECE_BYTES)
+
+
 def encode_bz2(level: int) -> MemberEncoder:
     """Return the encoder of bz2."""
     return MemberEncoder(lambda piece: bz2.compress(piece, level), 8 << 20)
@@ -115,7 +95,7 @@ def encode_bz2(level: int) -> MemberEncoder:
 
 def encode_xz(level: int) -> MemberEncoder:
     """Return the encoder of xz. Dictionaries are no larger than a piece."""
-    dictionary_bytes = min(_XZ_DICTIONARY_BYTES[level], MemberEncoder.piece_bytes)
+    dictionary_bytes = min(_XZ_DICTIONARY_BYTES[level], _PIECE_BYTES)
     filters = [{"id": lzma.FILTER_LZMA2, "preset": level, "dict_size": dictionary_bytes}]
     state_bytes = _XZ_STATE_PART * dictionary_bytes + (1 << 20)
     return MemberEncoder(

@@ -6,7 +6,7 @@ import bz2
 import lzma
 import zlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import lz4.frame
 
@@ -20,37 +20,14 @@ if TYPE_CHECKING:
 
 
 _GZIP_BITS = 31
-_XZ_HEAD_BYTES = 12 + 1024  # of a stream and its first block
+_HEAD_BYTES = 12 + 1024  # of an xz stream and its first block
 _XZ_LEAST_BYTES = 1 << 20
 _ERRORS = (zlib.error, lzma.LZMAError, OSError, RuntimeError)
 _MEMORY_ERROR = "Memory usage limit exceeded"
 
 
-class Decompressor(Protocol):
-    """Decompresses one member, as those of `bz2`, `lzma` and `lz4.frame` do."""
-
-    @property
-    def eof(self) -> bool:
-        """Whether the member ended."""
-        ...
-
-    @property
-    def needs_input(self) -> bool:
-        """Whether more input is needed for more output."""
-        ...
-
-    @property
-    def unused_data(self) -> bytes | None:
-        """Input behind the member."""
-        ...
-
-    def decompress(self, data: bytes, max_length: int) -> bytes:
-        """Return at most `max_length` bytes; input that is left is kept."""
-        ...
-
-
 class _Inflate:
-    """`zlib.decompressobj` as a `Decompressor`."""
+    """`zlib.decompressobj` with the methods of the other decompressors."""
 
     def __init__(self) -> None:
         self._member = zlib.decompressobj(_GZIP_BITS)
@@ -61,14 +38,19 @@ class _Inflate:
 
     @property
     def needs_input(self) -> bool:
+        """Whether more input is needed for more output; input that is left is kept."""
         return not self._member.unconsumed_tail
 
     @property
     def unused_data(self) -> bytes:
+        """Input behind the member."""
         return self._member.unused_data
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
         return self._member.decompress(self._member.unconsumed_tail + data, max_length)
+
+
+Decompressor = bz2.BZ2Decompressor | lzma.LZMADecompressor | _Inflate  # and that of lz4, which has no types
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +64,8 @@ class MemberKind:
     """Returns the decompressor of a member that needs at most so much memory, in bytes."""
     window_bytes: int = 0
     """Memory of a decompressor."""
-    head_bytes: int = 4
-    """Bytes of a member that `find_window` needs, if there are so many."""
     find_window: Callable[[bytes], int] | None = None
-    """Returns the memory of a decompressor from the head of the member, where members differ."""
+    """Returns the memory of a decompressor from the first `_HEAD_BYTES` of the member, where members differ."""
 
 
 def _find_xz_window(head: bytes) -> int:
@@ -112,9 +92,7 @@ MEMBER_KINDS = {
     "gzip": MemberKind("gzip", (b"\x1f\x8b",), lambda _: _Inflate()),
     # 4 bytes for each of 900,000 bytes of a block, and tables.
     "bz2": MemberKind("bz2", (b"BZh",), lambda _: bz2.BZ2Decompressor(), 4 << 20),
-    "xz": MemberKind(
-        "xz", (b"\xfd7zXZ\x00",), _open_xz, head_bytes=_XZ_HEAD_BYTES, find_window=_find_xz_window
-    ),
+    "xz": MemberKind("xz", (b"\xfd7zXZ\x00",), _open_xz, find_window=_find_xz_window),
     # A block of 4 MiB before and after, and the 64 KiB that it refers to.
     "lz4": MemberKind("lz4", _LZ4_MAGICS, lambda _: lz4.frame.LZ4FrameDecompressor(), 9 << 20),
 }
@@ -172,7 +150,7 @@ class MemberReader:
             self._fill_input(1)
         if not self._input:
             return None
-        self._fill_input(self._kind.head_bytes)
+        self._fill_input(_HEAD_BYTES)
         if not any(magic.startswith(self._input[: len(magic)]) for magic in self._kind.magics):
             is_behind, name = self._member_count > 0, self._kind.name
             raise InputError(

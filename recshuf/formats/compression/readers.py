@@ -1,7 +1,4 @@
-"""Readers of plain and of zstd bytes. Memory is bounded by about one chunk, whatever the data claims.
-
-Protocols of compressed and decompressed byte streams.
-"""
+"""Readers of plain and of zstd bytes. Memory is bounded by about one chunk, whatever the data claims."""
 
 from __future__ import annotations
 
@@ -16,12 +13,17 @@ if TYPE_CHECKING:
 
 
 HEAD_BYTES = 18
+"""Bytes that `recognise_compression` and the head of a zstd frame need."""
 CHUNK_BYTES = 1 << 17
 """Compressed bytes read at once."""
 COPIED_BYTES = 1 << 20
 """Bytes decompressed and then copied at once, which bounds the second copy."""
 LARGEST_WINDOW_BYTES = 1 << 31
 TRUNCATED = "is truncated: its compressed data ends in the middle"
+_SKIPPABLE_HEAD_BYTES = 8
+_BLOCK_HEAD_BYTES = 3
+_RUN_BLOCK = 1
+_CHECKSUM_BYTES = 4
 
 
 class ByteReader(Protocol):
@@ -33,7 +35,7 @@ class ByteReader(Protocol):
         ...
 
     def limit_window(self, max_window_bytes: int) -> None:
-        """Accept no zstd window or xz dictionary that is larger."""
+        """Accept no zstd window or xz dictionary that is larger: an `InputError`, from `readinto` for later frames."""
         ...
 
     def readinto(self, view: memoryview) -> int:
@@ -57,12 +59,6 @@ class Readable(Protocol):
         ...
 
 
-_SKIPPABLE_HEAD_BYTES = 8
-_BLOCK_HEAD_BYTES = 3
-_RUN_BLOCK = 1
-_CHECKSUM_BYTES = 4
-
-
 class PlainReader:
     """Bytes that are not compressed."""
 
@@ -77,7 +73,7 @@ class PlainReader:
         return len(data)
 
     def limit_window(self, max_window_bytes: int) -> None:
-        """There is no window."""
+        """Do nothing: there is no window."""
 
     def close(self) -> None:
         self._source.close()
@@ -107,7 +103,6 @@ class _FrameInput:
         return next(self._parts, b"")
 
     def skip(self, size: int) -> None:
-        """Skip bytes."""
         while size and not self.is_cut:
             size -= len(self._take(min(size, CHUNK_BYTES)))
 

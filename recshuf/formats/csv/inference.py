@@ -79,7 +79,6 @@ class ColumnType:
             self._fits_nanoseconds = _fits_nanoseconds(values)
 
     def pack(self) -> list[Any]:
-        """Return what has been observed as JSON values."""
         return [str(self._kind), self._fits_nanoseconds, self._fits_double, self._is_plain]
 
     def merge(self, packed: list[Any]) -> None:

@@ -46,13 +46,7 @@ class State(NamedTuple):
 
 
 class QuoteScanner:
-    """Finds newlines outside of quotes, piece by piece.
-
-    Parameters
-    ----------
-    end
-        The byte that is found in place of a newline.
-    """
+    """Finds newlines, or another byte that ends records, outside of quotes, piece by piece."""
 
     def __init__(self, dialect: Dialect, end: int = _NEWLINE) -> None:
         self.dialect = dialect
@@ -182,6 +176,5 @@ def find_returns(data: Bytes, dialect: Dialect) -> Positions:
 
 
 def _count_last(piece: Bytes, byte: int | None) -> int:
-    """Return the number of bytes at the end that equal `byte`."""
     others = np.flatnonzero(piece != byte)
     return int(piece.size - 1 - others[-1]) if others.size else int(piece.size)

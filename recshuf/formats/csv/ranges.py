@@ -31,33 +31,14 @@ _STEP_BYTES = 1 << 20
 _WINDOW_BYTES = (1 << 14, 1 << 18)
 
 
-class UnclosedQuotes:
-    """Makes the error for one input, by counting its lines."""
-
-    def __init__(self, lines: LineInput) -> None:
-        self._lines = lines
-
-    def error_at(self, position: int) -> InputError:
-        """Return the error for the record at this byte of a file, decompressed."""
-        reader = self._lines.open()
-        buffer = np.empty(_STEP_BYTES, np.uint8)
-        line, left = 1, position
-        try:
-            while left and (count := reader.readinto(buffer.data[:left])):
-                line += int(np.count_nonzero(buffer[:count] == ord("\n")))
-                left -= count
-        finally:
-            reader.close()
-        return self.error_in_line(line)
-
-    def error_in_line(self, line: int) -> InputError:
-        """Return the error for the record that begins in this line."""
-        return InputError(
-            self._lines.name,
-            "a quoted field of the record that begins here is not closed",
-            place=f"line {line}",
-            remedy="close it, or give --quote none if quotes have no meaning",
-        )
+def _unclosed_error(name: str, line: int) -> InputError:
+    """Return the error for the record that begins in this line."""
+    return InputError(
+        name,
+        "a quoted field of the record that begins here is not closed",
+        place=f"line {line}",
+        remedy="close it, or give --quote none if quotes have no meaning",
+    )
 
 
 class CsvBlockReader(BlockReader):
@@ -68,18 +49,17 @@ class CsvBlockReader(BlockReader):
     ) -> None:
         super().__init__(reader, lines.data_begin, cutter, limit, block_bytes)
         self._line = 1 + (lines.header or b"").count(b"\n")
-        self._unclosed = UnclosedQuotes(lines)
 
     def _read_block(self) -> tuple[Bytes, int]:
         data, stop = super()._read_block()
-        self._line += int(np.count_nonzero(data[:stop] == ord("\n")))
+        self._line += _count_lines(data[:stop])
         return data, stop
 
     def _terminate(self, data: Bytes, begin: int, end: int) -> int:
         stop = end + 1
         data[end] = ord("\n")
         if self._cutter.find_last_end(data[begin:stop]) != stop - begin:
-            raise self._unclosed.error_in_line(self._line + int(np.count_nonzero(data[:begin] == ord("\n"))))
+            raise _unclosed_error(self._limit.name, self._line + _count_lines(data[:begin]))
         return stop
 
 
@@ -103,18 +83,18 @@ class RecordRange(Fragment):
             last += view_records(batch.column(0))[0].size
             yield batch
         if last != data.size:
-            raise self._cuts.unclosed.error_at(self._begin + last)
+            raise self._cuts.unclosed_error(self._begin + last)
 
 
 class RangeCuts:
     """Finds where a file can be cut between records, without reading all of it where quotes tell."""
 
     def __init__(self, lines: LineInput, cutter: CsvCutter, limit: RecordLimit) -> None:
+        self._lines = lines
         self.file = lines.require_file()
         self._begin = lines.data_begin
         self.cutter = cutter
         self.limit = limit
-        self.unclosed = UnclosedQuotes(lines)
 
     def find(self, block_bytes: int) -> Iterator[tuple[int, int]]:
         """Yield ranges of whole records; only one of a single record exceeds `block_bytes`."""
@@ -156,7 +136,7 @@ class RangeCuts:
             if at + data.size - begin > self.limit.max_bytes:
                 raise self.limit.exceeded(begin)
         if state.is_quoted:
-            raise self.unclosed.error_at(begin)
+            raise self.unclosed_error(begin)
         return self.file.size
 
     def _scan_first(self, data: Bytes, state: State) -> tuple[int, State]:
@@ -171,3 +151,20 @@ class RangeCuts:
         data = np.empty(end - begin, np.uint8)
         self.file.read_at(handle, data.data, begin)
         return data
+
+    def unclosed_error(self, position: int) -> InputError:
+        """Return the error for the record at this byte, counting the lines before it."""
+        buffer = np.empty(_STEP_BYTES, np.uint8)
+        reader = self._lines.open()
+        line, left = 1, position
+        try:
+            while left and (count := reader.readinto(buffer.data[:left])):
+                line += _count_lines(buffer[:count])
+                left -= count
+        finally:
+            reader.close()
+        return _unclosed_error(self.file.name, line)
+
+
+def _count_lines(data: Bytes) -> int:
+    return int(np.count_nonzero(data == ord("\n")))

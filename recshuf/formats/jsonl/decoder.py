@@ -12,7 +12,15 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import ConversionError, InputError, SchemaMismatch
-from recshuf.formats.jsonl.inference import Conflict, GivenTypes, InferredTypes, RecordPosition, Rows, Shape
+from recshuf.formats.jsonl.inference import (
+    Conflict,
+    GivenTypes,
+    InferredTypes,
+    RecordPosition,
+    Rows,
+    Shape,
+    find_error,
+)
 from recshuf.formats.jsonl.line_checks import (
     BadRecord,
     LineErrors,
@@ -119,13 +127,7 @@ class _Observer:
 
 
 class _PrefixObserver(_Observer):
-    """Learns up to the first batch of an input; of the records behind it, checks only the outer form.
-
-    Parameters
-    ----------
-    end
-        The first record of that batch.
-    """
+    """Learns up to the batch that begins with `end`; of the records behind it, checks only the outer form."""
 
     def __init__(
         self, types: GivenTypes | InferredTypes, messages: LineMessages, end: RecordPosition
@@ -179,12 +181,12 @@ class _BadLineFilter(_Observer):
             return errors
         at = 0 if len(lines) == 1 else error.suspect
         while at is not None and at < len(lines):
-            own_error = self._types.find_error(lines.slice(at, 1))
+            own_error = find_error(self._types, lines.slice(at, 1))
             if own_error is None:
                 break
             errors[at] = own_error
             rest = lines.slice(at + 1)
-            next_error = self._types.find_error(rest) if len(rest) else None
+            next_error = find_error(self._types, rest) if len(rest) else None
             at = None if next_error is None or next_error.suspect is None else at + 1 + next_error.suspect
         return errors
 
@@ -203,8 +205,6 @@ class JsonDecoder(Decoder):
         Names of the inputs for messages, by input index.
     schema
         Schema of the table form; other fields are errors. Default: inferred from the records.
-    header_lines
-        Lines of each input before its row 0.
     field
         Path of the only field to decode.
     """

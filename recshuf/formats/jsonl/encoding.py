@@ -78,11 +78,6 @@ def encode_lines(batch: pa.RecordBatch, nan_as_null: bool) -> pa.Array:
 
     >>> encode_lines(pa.record_batch({"a": [1, None], "b": ["x", "y"]}), nan_as_null=False).to_pylist()
     [b'{"a":1,"b":"x"}\n', b'{"a":null,"b":"y"}\n']
-
-    Parameters
-    ----------
-    batch
-        Rows of a schema that `check_schema` accepts.
     """
     lines = _encode_fields(list(batch.schema), batch.columns, batch.num_rows, "", "}\n", nan_as_null)
     return pa.Array.from_buffers(pa.large_binary(), len(lines), lines.buffers(), offset=lines.offset)

@@ -94,7 +94,6 @@ class Shape:
         return shape
 
     def to_type(self) -> pa.DataType:
-        """Return the Arrow type that holds all values seen."""
         if self.kind == "object":
             return pa.struct(self.to_fields())
         if self.kind == "array":
@@ -107,7 +106,6 @@ class Shape:
         return [pa.field(name, shape.to_type()) for name, shape in ordered]
 
     def pack(self) -> list[Any]:
-        """Return the shape as JSON values for `unpack`."""
         element = None if self.element is None else self.element.pack()
         fields = {name: shape.pack() for name, shape in self.fields.items()}
         return [self.kind, self.first, self.seen, self.inexact, self.fractional, fields, element]
@@ -131,7 +129,6 @@ class Shape:
         return max([self.first.position, *(child.last_appearance() for child in children)])
 
     def count_fields(self) -> int:
-        """Return the number of fields at all levels."""
         nested = sum(shape.count_fields() for shape in self.fields.values())
         return 1 + nested + (self.element.count_fields() if self.element else 0)
 
@@ -228,10 +225,6 @@ class GivenTypes:
     def merge(self, state: None) -> None:
         """Do nothing."""
 
-    def find_error(self, lines: pa.Array) -> BadRecord | None:
-        """Return the error of lines; None if they fit."""
-        return _find_error(self, lines)
-
 
 class InferredTypes:
     """Types that hold all records seen so far.
@@ -265,7 +258,8 @@ class InferredTypes:
         except where there are too many fields; `Conflict` if types conflict with earlier ones.
         """
         check_lines(lines)
-        columns, shape = self._read(lines, rows)
+        known = self._parse_as_known(lines, rows.position(0))
+        columns, shape = self._infer(lines, rows) if known is None else (known, None)
         check_floats(columns, lines, as_given=False)
         if shape is not None:
             self._add(shape)
@@ -284,15 +278,6 @@ class InferredTypes:
         """Widen the types to hold those of a `state`; raises what `learn` does."""
         if state is not None:
             self._add(Shape.unpack(state))
-
-    def find_error(self, lines: pa.Array) -> BadRecord | None:
-        """Return the error of lines by themselves, ignoring the types so far; None if they are good."""
-        return _find_error(InferredTypes(), lines)
-
-    def _read(self, lines: pa.Array, rows: Rows) -> tuple[list[Column], Shape | None]:
-        """Return the columns of lines, and their shape if it was inferred."""
-        columns = self._parse_as_known(lines, rows.position(0))
-        return self._infer(lines, rows) if columns is None else (columns, None)
 
     def _parse_as_known(self, lines: pa.Array, position: RecordPosition) -> list[Column] | None:
         with self._lock:
@@ -342,7 +327,10 @@ class InferredTypes:
             shape.inexact = shape.inexact or position
 
 
-def _find_error(types: GivenTypes | InferredTypes, lines: pa.Array) -> BadRecord | None:
+def find_error(types: GivenTypes | InferredTypes, lines: pa.Array) -> BadRecord | None:
+    """Return the error of lines by themselves, ignoring the types inferred so far; None if they are good."""
+    if isinstance(types, InferredTypes):
+        types = InferredTypes()
     try:
         types.learn(lines, Rows(0, np.arange(len(lines))))
     except BadRecord as error:

@@ -125,7 +125,6 @@ class JsonFieldAdder(FieldAdder):
 
 
 def _encode(column: pa.Array, name: str) -> pa.Array:
-    """Return the JSON text of each value, as bytes."""
     text = encode_values(column, name, nan_as_null=False)
     return pa.Array.from_buffers(pa.large_binary(), len(text), text.buffers(), offset=text.offset)
 

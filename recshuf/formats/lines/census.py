@@ -65,13 +65,7 @@ class LineInput(NamedTuple):
 
 
 class Census:
-    """Reads the beginning of each input; of very many inputs, that of some.
-
-    Parameters
-    ----------
-    sample_bytes
-        Bytes read of each input to estimate its records.
-    """
+    """Reads the beginning of each input, `sample_bytes` of it to estimate its records; of very many, that of some."""
 
     def __init__(self, cutter: Cutter, sample_bytes: int) -> None:
         self._cutter = cutter
@@ -103,13 +97,7 @@ class Census:
         return look_ahead(files, head_bytes=UNIT_BYTES + self._sample_bytes, middle_bytes=middle_bytes)
 
     def look_at(self, file: InputFile, rates: Mapping[str, Rate] = MappingProxyType({})) -> LineInput:
-        """Return the facts of one input.
-
-        Parameters
-        ----------
-        rates
-            Average contents by compression; files of these compressions are not sampled.
-        """
+        """Return the facts of one input; files of the compressions in `rates` are not sampled."""
         if self._refuses_foreign:
             check_kind(file.name, file.suffix.kind)
         if file.is_stream:
@@ -143,27 +131,22 @@ class Census:
         header = b"" if lines.size else None
         return LineInput(file.name, "none", header, 0, 0, rate.estimate(lines), lines, None)
 
-    def _look_at_stream(self, name: str, stream: BinaryIO, *, owned: bool) -> LineInput:
+    def _look_at_stream(self, name: str, raw: BinaryIO, *, owned: bool) -> LineInput:
         head = b""
-        while len(head) < HEAD_BYTES and (more := read_stream(name, stream, HEAD_BYTES - len(head))):
+        while len(head) < HEAD_BYTES and (more := read_stream(name, raw, HEAD_BYTES - len(head))):
             head += more
         compression = recognise_compression(head)
-        reader = open_reader(name, StreamSource(name, stream, head, owned=owned), compression)
+        reader = open_reader(name, StreamSource(name, raw, head, owned=owned), compression)
         try:
             reader = self._check_head(name, reader)
             header = self._cutter.take_header(name, reader, is_compressed=compression != "none")
         except BaseException:
             reader.close()
             raise
+        summary = InputSummary(name, None, None, record_count_is_exact=False, native_bytes=None)
+        stream = PrefixedReader(header.rest, reader)
         return LineInput(
-            name=name,
-            compression=compression,
-            header=header.lines,
-            data_begin=header.end,
-            window_bytes=reader.window_bytes,
-            summary=InputSummary(name, None, None, record_count_is_exact=False, native_bytes=None),
-            file=None,
-            stream=PrefixedReader(header.rest, reader),
+            name, compression, header.lines, header.end, reader.window_bytes, summary, None, stream
         )
 
     def _check_head(self, name: str, reader: ByteReader) -> ByteReader:
@@ -189,14 +172,7 @@ class Census:
         finally:
             reader.close()
         return LineInput(
-            name=file.name,
-            compression=compression,
-            header=header.lines,
-            data_begin=header.end,
-            window_bytes=reader.window_bytes,
-            summary=summary,
-            file=file,
-            stream=None,
+            file.name, compression, header.lines, header.end, reader.window_bytes, summary, file, None
         )
 
 
@@ -217,22 +193,8 @@ class Rate:
         return cls(records / size, sum(file.native_bytes or 0 for file in files) / size)
 
     def estimate(self, file: LineFile) -> InputSummary:
-        """Return the estimated contents of a file."""
         count = max(1, round(file.size * self.records)) if file.size else 0
         return InputSummary(file.name, file.size, count, not file.size, int(file.size * self.native_bytes))
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """Counts of a part of an input."""
-
-    size: int
-    separator_count: int
-    record_count: int | None
-    """None unless the sample is the whole input."""
-
-    def join(self, other: Sample) -> Sample:
-        return Sample(self.size + other.size, self.separator_count + other.separator_count, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,51 +210,35 @@ class Sampler:
     ) -> InputSummary:
         """Return the estimated contents of a file; `reader` stands at its first record, byte `data_begin` of the data."""
         file = source.file
-        sample = self._read(reader, source, is_compressed=is_compressed)
-        if sample.record_count is not None:
-            return _summarise(file, sample.size, sample.record_count, is_exact=True)
-        if not is_compressed:
-            return _scale(file, file.size - data_begin, sample.join(self._read_middle(file)))
-        ratio = (data_begin + sample.size) / source.bytes_read
-        return _scale(file, int(file.size * ratio) - data_begin, sample)
-
-    def _read(self, reader: ByteReader, source: FileSource, *, is_compressed: bool) -> Sample:
-        """Return the counts of the beginning of the records, read part by part."""
         buffer = np.empty(self.sample_bytes * (_COMPRESSED_PART if is_compressed else 1), np.uint8)
-        sample, is_whole = self._read_part(reader, buffer)
-        while (
-            is_compressed
-            and not is_whole
-            and source.bytes_read < _MIN_COMPRESSED_BYTES
-            and sample.size < _LARGEST_PART * self.sample_bytes
-        ):
-            more, is_whole = self._read_part(reader, buffer)
-            sample = sample.join(more)
-        return sample
+        size = filled = fill(reader, buffer.data)
+        count, end = self._count(buffer[:filled])
+        if filled < buffer.size:
+            return _summarise(file, size, count + (end < size), is_exact=True)
+        if not is_compressed:
+            middle = np.empty(min(self.sample_bytes, file.size // 2), np.uint8)
+            file.read_into(middle.data, file.size // 2)
+            return _scale(file, file.size - data_begin, size + middle.size, count + self._count(middle)[0])
+        most = _LARGEST_PART * self.sample_bytes
+        while filled == buffer.size and source.bytes_read < _MIN_COMPRESSED_BYTES and size < most:
+            filled = fill(reader, buffer.data)
+            size += filled
+            count += self._count(buffer[:filled])[0]
+        ratio = (data_begin + size) / source.bytes_read
+        return _scale(file, int(file.size * ratio) - data_begin, size, count)
 
-    def _read_part(self, reader: ByteReader, buffer: Bytes) -> tuple[Sample, bool]:
-        """Return the counts of the next part, and whether it is the last one."""
-        filled = fill(reader, buffer.data)
-        is_whole = filled < buffer.size
-        return self._count(buffer[:filled], is_whole=is_whole), is_whole
-
-    def _count(self, data: Bytes, *, is_whole: bool) -> Sample:
-        separator_count = end = 0
+    def _count(self, data: Bytes) -> tuple[int, int]:
+        """Return the number of separators, and the end of the last one."""
+        count = end = 0
         for ends in self.cutter.find_ends(data, 0):
-            separator_count += ends.size
+            count += ends.size
             end = int(ends[-1]) if ends.size else end
-        record_count = separator_count + (end < data.size)
-        return Sample(data.size, separator_count, record_count if is_whole else None)
-
-    def _read_middle(self, file: LineFile) -> Sample:
-        middle = np.empty(min(self.sample_bytes, file.size // 2), np.uint8)
-        file.read_into(middle.data, file.size // 2)
-        return self._count(middle, is_whole=False)
+        return count, end
 
 
-def _scale(file: LineFile, data_bytes: int, sample: Sample) -> InputSummary:
-    count = max(1, round(data_bytes * sample.separator_count / sample.size))
-    return _summarise(file, data_bytes, count, is_exact=False)
+def _scale(file: LineFile, data_bytes: int, size: int, count: int) -> InputSummary:
+    """Return the contents of a file, of which a sample of this size holds so many records."""
+    return _summarise(file, data_bytes, max(1, round(data_bytes * count / size)), is_exact=False)
 
 
 def _summarise(file: LineFile, data_bytes: int, record_count: int, *, is_exact: bool) -> InputSummary:

@@ -91,11 +91,9 @@ class Cutter:
         return Header(bytes(data) + self.separator, b"", len(data))
 
     def find_ends(self, data: Bytes, begin: int) -> Iterator[Positions]:
-        """Yield the ends of all records at or after `begin`, the start of a record: ascending, in pieces."""
         return find_ends(data, begin, self.separator)
 
     def find_last_end(self, data: Bytes) -> int:
-        """Return the end of the last complete record, 0 if there is none. `data` begins with a record."""
         return find_last_end(data, self.separator)
 
 

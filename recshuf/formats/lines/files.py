@@ -36,12 +36,10 @@ class LineFile(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The file as messages show it."""
         return self.input.name
 
     @property
     def size(self) -> int:
-        """Bytes of the file."""
         return self.stamp.size
 
     def open(self) -> Handle:
@@ -95,7 +93,6 @@ class FileSource:
         """Bytes read so far."""
 
     def read(self, size: int) -> bytes:
-        """Return up to `size` bytes, none at the end."""
         data = self._handle.read_at(self.bytes_read, size)
         self.bytes_read += len(data)
         if not data and self.bytes_read != self.file.size:
@@ -103,18 +100,11 @@ class FileSource:
         return data
 
     def close(self) -> None:
-        """Close the file. Idempotent."""
         self._handle.close()
 
 
 class StreamSource:
-    """The bytes of a stream in order; `head` was read from it before and comes first.
-
-    Parameters
-    ----------
-    owned
-        Whether closing this closes the stream.
-    """
+    """The bytes of a stream in order, which is closed if it is owned; `head` was read before and comes first."""
 
     def __init__(self, name: str, stream: BinaryIO, head: bytes, *, owned: bool) -> None:
         self._name = name
@@ -123,14 +113,12 @@ class StreamSource:
         self._owned = owned
 
     def read(self, size: int) -> bytes:
-        """Return up to `size` bytes, none at the end."""
         if self._head:
             data, self._head = self._head[:size], self._head[size:]
             return data
         return read_stream(self._name, self._stream, size)
 
     def close(self) -> None:
-        """Close the stream if it is owned. Idempotent."""
         if self._owned:
             self._stream.close()
 

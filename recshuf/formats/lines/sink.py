@@ -69,7 +69,6 @@ class StreamOutput:
         self._stream = stream
 
     def write(self, view: memoryview) -> None:
-        """Append all bytes of `view`."""
         while view:
             view = view[self._stream.write(view) or 0 :]
 
@@ -77,7 +76,6 @@ class StreamOutput:
         """Do nothing: the other end of a stream cannot be checked."""
 
     def close(self) -> None:
-        """Flush the stream."""
         self._stream.flush()
 
 
@@ -98,7 +96,6 @@ class PlainWriter:
         self._output.write(view)
 
     def finish(self) -> None:
-        """Write the bytes not written yet."""
         gathered, self._gathered = self._gathered, bytearray()
         self._output.write(memoryview(gathered))
 
@@ -152,7 +149,6 @@ class EncodedWriter:
         self._spare.append(piece)
 
     def finish(self) -> None:
-        """Write the last piece and the end of the file."""
         if self._filled:
             self._encode_piece()
         while self._encoded:

@@ -57,8 +57,6 @@ def cast_column(read: pa.Array, field: pa.Field, rows: int, path: Path) -> pa.Ar
 
     Raises `BadRecord` if a value does not fit the type.
     """
-    if _is_exact(field):
-        return read
     kind = field.type
     if pt.is_null(kind):
         return pa.nulls(rows)
@@ -69,16 +67,6 @@ def cast_column(read: pa.Array, field: pa.Field, rows: int, path: Path) -> pa.Ar
     if _is_decimal(kind):
         return _cast_scalars(read, kind, path, fit_digits)
     return read if read.type == kind else _cast_scalars(read, kind, path, _find_cast(kind))
-
-
-def _is_exact(field: pa.Field) -> bool:
-    """Tell whether pyarrow reads this field in its own type, so that no cast is needed."""
-    kind = field.type
-    if pt.is_struct(kind):
-        return all(child.nullable and _is_exact(child) for child in kind)
-    if pt.is_list(kind):
-        return kind.value_field.nullable and kind.value_field.name == "item" and _is_exact(kind.value_field)
-    return not pt.is_null(kind) and any(accepts(kind) for accepts in _READ_DIRECTLY)
 
 
 def _cast_struct(read: pa.Array, kind: pa.DataType, path: Path) -> pa.Array:

@@ -52,12 +52,11 @@ def _read_type(kind: pa.DataType, path: Path) -> pa.DataType:
     raise ConversionError(name_path(path), f"the type {kind} cannot be read from JSON")
 
 
-def cast_column(read: pa.Array, field: pa.Field, rows: int, path: Path) -> pa.Array:
-    """Return a column that was read by `read_schema_for`, in the type of its field and as long as `rows`.
+def cast_column(read: pa.Array, kind: pa.DataType, rows: int, path: Path) -> pa.Array:
+    """Return a column that was read by `read_schema_for`, in the type of the schema and as long as `rows`.
 
     Raises `BadRecord` if a value does not fit the type.
     """
-    kind = field.type
     if pt.is_null(kind):
         return pa.nulls(rows)
     if pt.is_struct(kind):
@@ -66,14 +65,16 @@ def cast_column(read: pa.Array, field: pa.Field, rows: int, path: Path) -> pa.Ar
         return _cast_list(read, kind, path)
     if _is_decimal(kind):
         return _cast_scalars(read, kind, path, fit_digits)
-    return read if read.type == kind else _cast_scalars(read, kind, path, _find_cast(kind))
+    if read.type == kind:
+        return read
+    return _cast_scalars(read, kind, path, next(cast for accepts, _, cast in _CASTS if accepts(kind)))
 
 
 def _cast_struct(read: pa.Array, kind: pa.DataType, path: Path) -> pa.Array:
     children = []
     for index, field in enumerate(kind):
         child_path = (*path, field.name)
-        child = cast_column(read.field(index), field, len(read), child_path)
+        child = cast_column(read.field(index), field.type, len(read), child_path)
         check_nulls(child, field, read, child_path)
         children.append(child)
     return pa.Array.from_buffers(kind, len(read), read.buffers()[:1], children=children)
@@ -81,7 +82,7 @@ def _cast_struct(read: pa.Array, kind: pa.DataType, path: Path) -> pa.Array:
 
 def _cast_list(read: pa.Array, kind: pa.DataType, path: Path) -> pa.Array:
     field, offsets = kind.value_field, read.offsets
-    values = cast_column(read.values, field, offsets[-1].as_py(), (*path, None))
+    values = cast_column(read.values, field.type, offsets[-1].as_py(), (*path, None))
     check_nulls(values, field, None, (*path, None))
     if pt.is_large_list(kind):  # Arrow's cast gives nulls of type null the wrong length
         ends = pa.py_buffer(view_offsets(read).astype(np.int64))
@@ -111,10 +112,6 @@ def check_nulls(values: pa.Array, field: pa.Field, parent: pa.Array | None, path
 
 def _is_decimal(kind: pa.DataType) -> bool:
     return bool(pt.is_decimal128(kind) or pt.is_decimal256(kind))
-
-
-def _find_cast(kind: pa.DataType) -> Cast:
-    return next(cast for accepts, _, cast in _CASTS if accepts(kind))
 
 
 def _cast_scalars(read: pa.Array, kind: pa.DataType, path: Path, cast: Cast) -> pa.Array:

@@ -69,7 +69,7 @@ class LineMessages:
 
     def conflict_error(self, conflict: Conflict) -> InputError:
         """Return the error for two records whose types conflict: the later one, where users look for the mistake, first."""
-        shapes = (conflict.one, conflict.other)
+        shapes = (conflict.shape, conflict.other)
         if {shape.kind for shape in shapes} == {"integer", "float"}:
             sides = [(shape.inexact or shape.fractional, _DIGITS[shape.kind]) for shape in shapes]
             remedy = TYPE_REMEDY

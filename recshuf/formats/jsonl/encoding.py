@@ -165,14 +165,10 @@ def _encode_floats(array: pa.Array, field: str, nan_as_null: bool) -> pa.Array:
         texts = _half_texts().take(pa.array(np.ascontiguousarray(values).view(np.uint16)))
         texts = pc.if_else(array.is_valid(), texts, pa.scalar(None, _TEXT))
     else:
-        texts = _mark_as_floats(array.cast(_TEXT), values[finite])
+        texts = array.cast(_TEXT)
+        if np.any(values[finite] == np.trunc(values[finite])):
+            texts = pc.replace_substring_regex(texts, r"^(-?[0-9]+)$", r"\1.0")
     return pc.if_else(broken, pa.scalar(None, _TEXT), texts) if broken.true_count else texts
-
-
-def _mark_as_floats(texts: pa.Array, finite: np.ndarray) -> pa.Array:
-    if not np.any(finite == np.trunc(finite)):
-        return texts
-    return pc.replace_substring_regex(texts, r"^(-?[0-9]+)$", r"\1.0")
 
 
 @cache
@@ -183,7 +179,6 @@ def _half_texts() -> pa.Array:
 
 
 def _encode_strings(array: pa.Array, field: str) -> pa.Array:
-    """Encode text, quoted; only quotes, backslashes and control characters are escaped."""
     texts = array.cast(_TEXT, safe=False)
     try:
         texts.validate(full=True)
@@ -195,6 +190,7 @@ def _encode_strings(array: pa.Array, field: str) -> pa.Array:
 
 
 def _escape(texts: pa.Array) -> pa.Array:
+    """Escape quotes, backslashes and control characters only."""
     data = view_bytes(texts)
     if not len(data):
         return texts
@@ -210,7 +206,6 @@ def _escape(texts: pa.Array) -> pa.Array:
 
 
 def _encode_binary(array: pa.Array, _: str) -> pa.Array:
-    """Encode byte strings as base64 text."""
     array = array.cast(pa.large_binary())
     text, lengths = base64_text.encode(view_bytes(array), np.diff(view_offsets(array)))
     ends = np.concatenate(([0], np.cumsum(lengths)))
@@ -234,17 +229,12 @@ def _encode_times(array: pa.Array, field: str) -> pa.Array:
     return _concat('"', array.cast(_TEXT), '"')
 
 
-def _encode_decimals(array: pa.Array, field: str) -> pa.Array:
-    """Encode decimals with all digits, those of a negative scale as integers."""
-    return plain_decimals(array, field).cast(_TEXT)
-
-
 _ENCODERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array, str], pa.Array]], ...] = (
     (pt.is_null, lambda array, _: pa.nulls(len(array), _TEXT)),
     # Arrow writes these two as JSON does, and exactly.
     (pt.is_boolean, lambda array, _: array.cast(_TEXT)),
     (pt.is_integer, lambda array, _: array.cast(_TEXT)),
-    (pt.is_decimal, _encode_decimals),
+    (pt.is_decimal, lambda array, field: plain_decimals(array, field).cast(_TEXT)),
     (pt.is_string, _encode_strings),
     (pt.is_large_string, _encode_strings),
     (pt.is_string_view, _encode_strings),

@@ -60,9 +60,9 @@ class Appearance(NamedTuple):
 class Conflict(Exception):  # noqa: N818 - becomes an InputError in the decoder, which knows the names of inputs
     """Two types of one field that no type can hold, or integers and floats that float64 cannot."""
 
-    def __init__(self, path: Path, one: Shape, other: Shape) -> None:
+    def __init__(self, path: Path, shape: Shape, other: Shape) -> None:
         self.path = path
-        self.one = one
+        self.shape = shape
         self.other = other
         super().__init__(path)
 

@@ -141,7 +141,9 @@ def _collect_inexact(
         problem = f"holds the integer {shorten(str(inexact[0]))}, which {name} cannot hold exactly"
         error = BadRecord(problem, remedy=TYPE_REMEDY, path=column.path, row=row)
         problems.setdefault(row, error)
-        if as_given or any(isinstance(number, float) or not _fits_int64(number) for number in numbers):
+        if as_given or any(
+            isinstance(number, float) or not -(1 << 63) <= number < 1 << 63 for number in numbers
+        ):
             own_errors.setdefault(row, error)
 
 
@@ -153,10 +155,6 @@ def _long_integer(column: Column) -> str:
     digits, name = len(str(exact_limit(column.values.type))), column.path[-1]
     begin = r"[:,\[]" if name is None else rf"{re.escape(json.dumps(name, ensure_ascii=False))}\s*:"
     return rf"{begin}\s*-?[0-9]{{{digits},}}\s*[,\]}}]" + ("" if name is None else r"|\\[u/]")
-
-
-def _fits_int64(number: int) -> bool:
-    return -(1 << 63) <= number < 1 << 63
 
 
 def _numbers_at(value: Any, path: Path) -> Iterator[int | float]:

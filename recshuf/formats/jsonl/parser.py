@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-_CHANGED = re.compile(r"Column\((?P<path>.*)\) changed from (?P<one>\w+) to (?P<other>\w+)", re.DOTALL)
+_CHANGED = re.compile(r"Column\((?P<path>.*)\) changed from (?P<kind>\w+) to (?P<other>\w+)", re.DOTALL)
 _TWICE = re.compile(r"Column\((?P<path>.*)\) was specified twice", re.DOTALL)
 _PARSE_ERROR = "JSON parse error: "
 _TOO_LARGE = f"{_PARSE_ERROR}Number too big"
@@ -91,7 +91,7 @@ class Parser:
         columns = []
         for field, column in zip(self.schema, table.columns, strict=True):
             read = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-            columns.append(cast_column(read, field, len(lines), (field.name,)))
+            columns.append(cast_column(read, field.type, len(lines), (field.name,)))
             check_nulls(columns[-1], field, None, (field.name,))
         return columns
 
@@ -185,10 +185,10 @@ def _translate(message: str, by_schema: bool) -> BadRecord:
     named = _ROW.search(message)
     suspect = int(named[1]) if named else None
     if match := _CHANGED.search(message):
-        one, other, path = match["one"], match["other"], _parse_path(match["path"])
-        problem = f"holds both {one} and {other} values within one record"
+        kind, other, path = match["kind"], match["other"], _parse_path(match["path"])
+        problem = f"holds both {kind} and {other} values within one record"
         if by_schema:
-            problem = f"holds a value of type {other} where {one} is due"
+            problem = f"holds a value of type {other} where {kind} is due"
         return BadRecord(problem, path=path, suspect=suspect)
     if match := _TWICE.search(message):
         return BadRecord("occurs twice in one object", path=_parse_path(match["path"]), suspect=suspect)

@@ -170,11 +170,6 @@ def split_path(path: str, columns: Sequence[str]) -> tuple[str, list[str]]:
     ('meta', ['time'])
     >>> split_path("meta.time", ["meta", "meta.time"])
     ('meta.time', [])
-
-    Raises
-    ------
-    UsageError
-        When there is no such column.
     """
     column, *fields = [path] if path in columns else dotted(path).split(".")
     if column not in columns:
@@ -183,13 +178,7 @@ def split_path(path: str, columns: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def check_path(path: str, schema: pa.Schema) -> None:
-    """Check that a schema has a field.
-
-    Raises
-    ------
-    UsageError
-        When it does not.
-    """
+    """Check that a schema has a field."""
     column, fields = split_path(path, schema.names)
     kind = schema.field(schema.names.index(column)).type
     for name in fields:

@@ -204,13 +204,7 @@ def find_misfit(array: pa.Array, kind: pa.DataType) -> int | None:
 
 
 def plain_decimals(array: pa.Array, field: str) -> pa.Array:
-    """Return decimals that Arrow writes with all digits before the point: `12300`, where a negative scale gives `1.23E+4`.
-
-    Raises
-    ------
-    ConversionError
-        When the type has more digits before the point than Arrow writes.
-    """
+    """Return decimals that Arrow writes with all digits before the point: `12300`, where a negative scale gives `1.23E+4`."""
     kind = array.type
     if kind.scale >= 0:
         return array

@@ -98,26 +98,14 @@ def shift_sources(records: Records, added: NDArray[np.int64]) -> Records:
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Check that no two inputs have the same name.
-
-    Raises
-    ------
-    UsageError
-        When two have, or there are too many inputs.
-    """
+    """Check that no two inputs have the same name."""
     _check_count(names)
     for name, count in _find_repeated(names):
         raise UsageError(f"--provenance: {name} is an input {count} times; name it once")
 
 
 def check_stored_names(names: Sequence[str], record_counts: Sequence[int | None]) -> None:
-    """Check that no two sources of a store that have records have the same name.
-
-    Raises
-    ------
-    UsageError
-        When two have, or there are too many sources.
-    """
+    """Check that no two sources of a store that have records have the same name."""
     _check_count(names)
     for name, count in _find_repeated(list(compress(names, record_counts))):
         raise UsageError(
@@ -167,30 +155,20 @@ class ProvenanceDecoder(Decoder):
 
     @property
     def schema(self) -> pa.Schema | None:
-        """See `Decoder`."""
         known = self._inner.schema
         return None if known is None else self._extend(known)
 
     def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> BadRecords | None:
-        """See `Decoder`."""
         return self._inner.observe(batch, input_index, first_row)
 
     def state(self) -> Any:
-        """See `Decoder`."""
         return self._inner.state()
 
     def merge(self, state: Any) -> None:
-        """See `Decoder`."""
         self._inner.merge(state)
 
     def finish(self) -> pa.Schema:
-        """See `Decoder`.
-
-        Raises
-        ------
-        UsageError
-            When the inputs have a column ``source_file`` or ``source_row``.
-        """
+        """See `Decoder`."""
         return self._extend(self._inner.finish())
 
     def _extend(self, schema: pa.Schema) -> pa.Schema:
@@ -204,7 +182,6 @@ class ProvenanceDecoder(Decoder):
         return pa.schema([*schema, *self._fields], schema.metadata)
 
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """See `Decoder`."""
         last = batch.num_columns - 1
         columns = self._decode_provenance(batch.column(last))
         table = self._inner.decode(batch.select(range(last)))

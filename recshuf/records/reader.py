@@ -69,11 +69,6 @@ class InputReader:
         ----------
         name
             Name of the threads.
-
-        Raises
-        ------
-        Exception
-            The first error of any thread, after all threads have ended.
         """
         run_threads(name, [self._work] * self._plan.workers, self._plan.workers, self._stop)
 

@@ -39,11 +39,6 @@ def parse_shares(text: str) -> dict[str, str]:
 
     >>> parse_shares("train=0.75,val=1/4")
     {'train': '0.75', 'val': '1/4'}
-
-    Raises
-    ------
-    UsageError
-        When it has another form, or no number of shares that makes a split.
     """
     shares: dict[str, str] = {}
     for part in text.split(","):
@@ -62,13 +57,7 @@ def parse_shares(text: str) -> dict[str, str]:
 
 
 def check_shares(shares: Any) -> dict[str, Fraction]:
-    """Return the shares of a split by name, whose sum is 1.
-
-    Raises
-    ------
-    UsageError
-        When they are none.
-    """
+    """Return the shares of a split by name, whose sum is 1."""
     if not isinstance(shares, Mapping) or not 1 < len(shares) <= _MOST:
         raise UsageError(
             f"split={shares!r}: give 2 to {_MOST} shares by name, such as {{'train': 0.99, 'val': 0.01}}"

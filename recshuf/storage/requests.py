@@ -1,7 +1,4 @@
-"""Reading requests to object stores: tried again when they fail, counted, and explained when they fail for good.
-
-What inputs in object stores are read from: what is at a key, what is below a prefix, and bytes of an object.
-"""
+"""Object stores that inputs are read from, and requests: tried again when they fail, counted, and explained for good."""
 
 from __future__ import annotations
 
@@ -28,6 +25,8 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
     from recshuf.interfaces import Stamp
+
+    Warn = Callable[[str], None]
 
 
 class Entry(NamedTuple):
@@ -64,8 +63,8 @@ class Store(Protocol):
         """Return the stamp of an object; None if there is none."""
         ...
 
-    def list(self, prefix: str) -> list[Entry]:
-        """Return all objects below a prefix, which is empty or ends with a slash."""
+    def list(self, prefix: str, warn: Warn | None = None) -> list[Entry]:
+        """Return all objects below a prefix, which is empty or ends with a slash; `warn` of those that cannot be read."""
         ...
 
     def get(self, key: str, begin: int, end: int, stamp: Stamp) -> ReadableBuffer:

@@ -27,32 +27,13 @@ _SESSION_OPTIONS = {
 """Argument of a boto3 session for each storage option, without the prefix ``aws_``."""
 SKIP_SIGNATURE = "skip_signature"
 """Storage option of inputs that boto3 does not know."""
-_CREDENTIALS = ("access_key_id", "secret_access_key", "session_token")
-"""Options that go together; the last may be missing."""
-_SENT = {
-    "access_key": "aws_access_key_id",
-    "secret_key": "aws_secret_access_key",
-    "token": "aws_session_token",
-}
-"""Argument of a boto3 session for each part of credentials; in upper case it is the variable."""
 CUT_REPLY = "CutReply"
 """Code of the error for replies that end early, each time they are asked for."""
 NO_CREDENTIALS = "there are no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
 
 
-def make_session(given: Mapping[str, str], others: Sequence[str] = ()) -> Any:
-    """Return a session of boto3 with some storage options.
-
-    Parameters
-    ----------
-    others
-        Names of options that the caller takes itself.
-
-    Raises
-    ------
-    UsageError
-        When boto3 is not installed, or takes no such option.
-    """
+def make_session(options: Mapping[str, str], others: Sequence[str] = ()) -> Any:
+    """Return a session of boto3 with storage options; the caller takes options of `others` itself."""
     try:
         import boto3
         from botocore.exceptions import BotoCoreError
@@ -60,7 +41,7 @@ def make_session(given: Mapping[str, str], others: Sequence[str] = ()) -> Any:
         raise UsageError("s3:// needs boto3; install recshuf[cloud]") from error
     # Other libraries for object stores read this variable, and boto3 does not.
     session: dict[str, str | None] = {"region_name": os.environ.get("AWS_REGION")}
-    for name, value in given.items():
+    for name, value in options.items():
         short = name.lower().removeprefix("aws_")
         known = _SESSION_OPTIONS.get(short)
         if short == SKIP_SIGNATURE and not parse_flag(name, value):
@@ -75,49 +56,32 @@ def make_session(given: Mapping[str, str], others: Sequence[str] = ()) -> Any:
         if known is None:
             names = ", ".join((*_SESSION_OPTIONS, *others))
             raise UsageError(f"--storage-option {name}: is not taken for s3:// here; known are {names}")
-        if known in _SENT.values():
-            check_text(f"--storage-option {name}", value)
         session[known] = value
-    _check_credentials(session)
     try:
         return boto3.Session(botocore_session=_new_session(), **session)
     except BotoCoreError as error:
         raise _refuse_session(error) from error
 
 
-def _check_credentials(session: Mapping[str, str | None]) -> None:
-    """Refuse options that are a part of credentials."""
-    given = [name for name in _CREDENTIALS if session.get(_SESSION_OPTIONS[name])]
-    missing = [name for name in _CREDENTIALS[:2] if name not in given]
-    if given and missing:
-        raise UsageError(
-            f"--storage-option {given[0]}: {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing; give "
-            "access_key_id and secret_access_key together"
-        )
-
-
 def check_credentials(session: Any) -> None:
-    """Find the credentials of a session, which may take requests.
-
-    Raises
-    ------
-    UsageError
-        When there are none, they cannot be had, or no request can send them.
-    """
+    """Get the credentials of a session, which may take requests. Without them, libraries fail in ways of their own."""
     from botocore.exceptions import BotoCoreError, ClientError, PartialCredentialsError
 
     try:
-        found = session.get_credentials()
-        parts = None if found is None else found.get_frozen_credentials()
+        credentials = session.get_credentials()
+        parts = None if credentials is None else credentials.get_frozen_credentials()
     except PartialCredentialsError as error:
         raise _refuse_session(error) from error
     except (BotoCoreError, ClientError, OSError, ValueError) as error:
         raise UsageError(f"s3://: {explain_credentials(error)}") from error
     if parts is None:
         raise UsageError(NO_CREDENTIALS)
-    for part, name in _SENT.items():
-        label = name.upper() if found.method == "env" else f"{name} of the credentials ({found.method})"
-        check_text(label, getattr(parts, part) or "")
+    if not (parts.access_key and parts.secret_key):
+        raise UsageError(
+            "s3://: the credentials are incomplete; give access_key_id and secret_access_key together"
+        )
+    for name, value in parts._asdict().items():
+        check_text(f"s3://: {name} of the credentials ({credentials.method})", str(value or ""))
 
 
 def explain_credentials(error: Exception) -> str:
@@ -157,13 +121,7 @@ def _share_loader() -> Any:
 
 
 def make_client(session: Any, endpoint_url: str | None) -> Any:
-    """Return a client of a session.
-
-    Raises
-    ------
-    UsageError
-        When the endpoint is no URL.
-    """
+    """Return a client of a session."""
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError
 

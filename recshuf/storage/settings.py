@@ -1,14 +1,11 @@
-"""How object stores are reached.
-
-What is wrong with credentials, said before a request; their text is never shown.
-"""
+"""Storage options: how object stores are reached, and by whom."""
 
 from __future__ import annotations
 
 import os
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from recshuf.errors import UsageError
@@ -21,77 +18,32 @@ if TYPE_CHECKING:
 
 
 NO_ACCOUNT = "az://: the account is unknown; set AZURE_STORAGE_ACCOUNT_NAME"
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_CREDENTIALS = re.compile(
+    r"(azure_)?(storage_)?(account_name|account_key|access_key|master_key|sas_key|sas_token|token|bearer_token)"
+    r"|(google_)?(bearer_token|(?P<path>service_account|service_account_path|application_credentials))"
+)
+"""Names of storage options and, in upper case, of variables with texts that requests hold, or with paths of key files."""
+_VARIABLES = {"az": "AZURE_", "gs": "GOOGLE_"}
 
 
-class _Names(NamedTuple):
-    """Names of the credentials of a scheme: as storage options, also without a prefix; in upper case with one, as variables."""
-
-    prefixes: tuple[str, ...]
-    sent: tuple[str, ...]
-    """Of texts that requests hold."""
-    paths: tuple[str, ...] = ()
-    """Of files with credentials."""
-
-
-_NAMES = {
-    "az": _Names(
-        ("azure_storage_", "azure_"),
-        (
-            *("account_name", "account_key", "access_key", "master_key", "sas_key", "sas_token"),
-            *("token", "bearer_token", "client_id", "client_secret", "tenant_id"),
-        ),
-    ),
-    "gs": _Names(
-        ("google_",),
-        ("bearer_token",),
-        ("service_account", "service_account_path", "application_credentials"),
-    ),
-    # The library strips the variables.
-    "hf": _Names((), ("token",)),
-}
+def check_given(scheme: str, options: Mapping[str, str]) -> None:
+    """Refuse credentials, of options or the environment, that libraries panic of, or show in their errors."""
+    variables = {name: os.environ[name] for name in os.environ if name.startswith(_VARIABLES[scheme])}
+    given = {f"--storage-option {name}": value for name, value in options.items()} | variables
+    for label, value in given.items():
+        match = _CREDENTIALS.fullmatch(label.rpartition(" ")[2].lower())
+        if match and not match["path"]:
+            check_text(label, value)
+        elif match and value.lstrip().startswith("{"):
+            raise UsageError(f"{label}: is JSON; give the path of a file that holds it")
 
 
 def check_text(label: str, value: str) -> None:
-    """Refuse a part of credentials that cannot be in the header of a request.
-
-    Raises
-    ------
-    UsageError
-        When it is that; `label` says where it comes from.
-    """
+    """Refuse a part of credentials that cannot be in the header of a request; `label` says where it comes from."""
     if not (value.isascii() and value.isprintable()):
         raise UsageError(
             f"{label}: has a line break or another character that no request can send; set it again"
         )
-
-
-def check_given(scheme: str, options: Mapping[str, str]) -> None:
-    """Refuse credentials that cannot be right, among storage options or else in the environment.
-
-    Raises
-    ------
-    UsageError
-        When no request can send one, or one is no path where it must be.
-    """
-    prefixes, sent, paths = _NAMES[scheme]
-    given = {name.lower(): (f"--storage-option {name}", value) for name, value in options.items()}
-    for name in (*sent, *paths):
-        found = [given[one] for one in (name, *(prefix + name for prefix in prefixes)) if one in given]
-        variables = [(prefix + name).upper() for prefix in prefixes]
-        for label, value in found or [(one, os.environ[one]) for one in variables if one in os.environ]:
-            if name in paths:
-                _check_path(label, value)
-            else:
-                check_text(label, value)
-
-
-def _check_path(label: str, value: str) -> None:
-    """Refuse what is no path of a file with credentials, but may be what is in it."""
-    if value.lstrip().startswith("{"):
-        raise UsageError(f"{label}: is JSON; give the path of a file that holds it")
-    if _CONTROL.search(value):
-        raise UsageError(f"{label}: has a line break or another control character; give the path of a file")
 
 
 ENDPOINT_REMEDY = "give one of http:// or https://, such as http://127.0.0.1:9000"
@@ -102,13 +54,7 @@ _FLAGS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no"
 
 @dataclass(frozen=True, slots=True)
 class StorageOptions:
-    """Endpoint and options of the object stores of a run. Credentials that they lack are found the usual way.
-
-    Raises
-    ------
-    UsageError
-        When an endpoint is no URL of a server, or an option is of no store.
-    """
+    """Endpoint and options of the object stores of a run. Credentials that they lack are found the usual way."""
 
     endpoint_url: str | None = None
     """URL of a server that speaks the protocol of the store. None for that of the provider."""
@@ -132,19 +78,19 @@ class StorageOptions:
         """Return those of one store. What is said of its bucket comes before what is said of its scheme, and of all.
 
         >>> from recshuf.storage.urls import Url
-        >>> given = StorageOptions("http://a", {"region": "x", "s3:region": "y", "s3://b:endpoint_url": "http://b"})
-        >>> given.of(Url.parse("s3://b/key"))
+        >>> options = StorageOptions("http://a", {"region": "x", "s3:region": "y", "s3://b:endpoint_url": "http://b"})
+        >>> options.of(Url.parse("s3://b/key"))
         StorageOptions(endpoint_url='http://b', options={'region': 'y'})
-        >>> given.of(Url.parse("gs://b/key"))
+        >>> options.of(Url.parse("gs://b/key"))
         StorageOptions(endpoint_url='http://a', options={'region': 'x'})
         """
-        found: dict[str, str] = {}
+        options: dict[str, str] = {}
         for wanted in ("", url.scheme, f"{url.scheme}://{url.bucket}"):
             for name, value in self.options.items():
                 scope, _, short = name.rpartition(":")
                 if scope == wanted:
-                    found[short] = value
-        return StorageOptions(found.pop(ENDPOINT, self.endpoint_url), found)
+                    options[short] = value
+        return StorageOptions(options.pop(ENDPOINT, self.endpoint_url), options)
 
 
 def _check_scope(scope: str, name: str) -> None:
@@ -175,11 +121,6 @@ def parse_flag(name: str, value: str) -> bool:
 
     >>> parse_flag("skip_signature", "True"), parse_flag("skip_signature", "no")
     (True, False)
-
-    Raises
-    ------
-    UsageError
-        When it is neither.
     """
     if value.lower() not in _FLAGS:
         raise UsageError(f"--storage-option {name}: {value!r} is neither true nor false; give one of them")
@@ -191,11 +132,6 @@ def parse_storage_options(given: Mapping[str, str] | Iterable[str]) -> dict[str,
 
     >>> parse_storage_options(["region=eu-west-1"])
     {'region': 'eu-west-1'}
-
-    Raises
-    ------
-    UsageError
-        When one is neither.
     """
     if hasattr(given, "items"):
         return {str(name): str(value) for name, value in given.items()}

@@ -25,13 +25,7 @@ def is_url(text: str) -> bool:
 
 
 def refuse_unknown_scheme(text: str) -> None:
-    """Refuse a URL of another scheme.
-
-    Raises
-    ------
-    UsageError
-        Says what to give in its place.
-    """
+    """Refuse a URL of another scheme."""
     scheme = find_scheme(text)
     if scheme is None or scheme.lower() in SCHEMES:
         return
@@ -59,13 +53,7 @@ class Url:
 
     @classmethod
     def parse(cls, text: str) -> Url:
-        """Return the URL in a text.
-
-        Raises
-        ------
-        UsageError
-            When it has no bucket, or no store takes its name.
-        """
+        """Return the URL in a text."""
         scheme, _, rest = text.partition("://")
         bucket, _, key = rest.partition("/")
         if not bucket:

@@ -70,13 +70,7 @@ def exchange(first: Path, second: Path) -> None:
 
 
 def place_file(path: Path, content: bytes) -> None:
-    """Write a file that is whole or not there, if there is none of this name.
-
-    Raises
-    ------
-    OutputError
-        When it cannot be written.
-    """
+    """Write a file that is whole or not there, if there is none of this name."""
     draft = path.with_name(f"{secrets.token_hex(8)}.draft")
     try:
         with draft.open("xb") as file:

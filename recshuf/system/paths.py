@@ -107,13 +107,7 @@ def _is_sole(status: os.stat_result) -> bool:
 
 
 def local_path(name: str | os.PathLike[str]) -> Path:
-    """Return a path, which may not be a URL.
-
-    Raises
-    ------
-    UsageError
-        When it is none; else as `refuse_url` and `check_name` do.
-    """
+    """Return a path, which may not be a URL."""
     if not isinstance(name, str | os.PathLike):
         raise UsageError(f"{name!r} is no path; give text or a pathlib.Path")
     check_name(name)
@@ -122,13 +116,7 @@ def local_path(name: str | os.PathLike[str]) -> Path:
 
 
 def refuse_url(name: str) -> None:
-    """Refuse a URL in place of a path.
-
-    Raises
-    ------
-    UsageError
-        Says what to do.
-    """
+    """Refuse a URL in place of a path."""
     scheme = find_scheme(name)
     if scheme is None:
         return
@@ -138,13 +126,7 @@ def refuse_url(name: str) -> None:
 
 
 def check_name(path: object) -> None:
-    """Refuse a name that no file can have, and a URL that has lost a slash, as path objects drop one.
-
-    Raises
-    ------
-    UsageError
-        Says what to do.
-    """
+    """Refuse a name that no file can have, and a URL that has lost a slash, as path objects drop one."""
     name = os.fsdecode(path) if isinstance(path, str | os.PathLike) else ""
     if "\0" in name:
         raise UsageError(f"{name!r}: has a NUL, which no name of a file can have; give another one")
@@ -218,13 +200,7 @@ def find_existing(path: Path) -> Path:
 
 
 def refuse_below_file(folder: Path, what: str) -> None:
-    """Refuse a folder that is a file, or that lies below one; `what` names the argument.
-
-    Raises
-    ------
-    OutputError
-        Names the file.
-    """
+    """Refuse a folder that is a file, or that lies below one; `what` names the argument."""
     there = find_existing(folder)
     if there.exists() and not there.is_dir():
         raise OutputError(f"{there}: is a file, not a directory; choose another {what}")
@@ -235,11 +211,6 @@ def choose_temp_dir(asked: Path | None, beside: Path | None = None) -> Path:
 
     The system's is ``$TMPDIR``, else ``/var/tmp``, which unlike ``/tmp`` is meant for large files. If neither is
     writable, `tempfile` chooses it.
-
-    Raises
-    ------
-    OutputError
-        When `asked` is missing, or is a file.
     """
     if asked is not None:
         if not os.path.isdir(asked):  # noqa: PTH112 - that of a path fails with too long a name

@@ -14,13 +14,7 @@ from recshuf.errors import UsageError
 
 
 def check_number(name: str, value: Any, most: int, least: int = 0) -> int:
-    """Return an argument that is an integer in a range, also one of NumPy or a tensor, as a number of Python.
-
-    Raises
-    ------
-    UsageError
-        When it is not; names the argument and the range.
-    """
+    """Return an argument that is an integer in a range, also one of NumPy or a tensor, as a number of Python."""
     try:
         number = least - 1 if isinstance(value, bool) else operator.index(value)
     except TypeError:
@@ -40,11 +34,6 @@ _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?(?:E\d{1,2})?)\s*([A-Z]*)\s*", re.ASCII)
 
 def parse_size(text: str) -> int:
     """Return a number of bytes; ``K`` and ``KiB`` are 1024, ``KB`` is 1000, as in GNU coreutils.
-
-    Raises
-    ------
-    UsageError
-        When the text is no size.
 
     >>> parse_size("1.5GB"), parse_size("4k"), parse_size("2 MiB")
     (1500000000, 4096, 2097152)

@@ -51,39 +51,24 @@ def no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
         ("s3", "session_token", "AWS_SESSION_TOKEN", "hid\x7fden"),
         ("az", "account_name", "AZURE_STORAGE_ACCOUNT_NAME", "\nhidden"),
         ("az", "azure_storage_sas_key", "AZURE_STORAGE_SAS_KEY", "hid\rden"),
-        ("gs", "GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT", "hidden\n"),
+        ("gs", "bearer_token", "GOOGLE_BEARER_TOKEN", "hidden\n"),
+        ("gs", "service_account", "GOOGLE_SERVICE_ACCOUNT", '{"private_key": "hidden"}'),
     ],
 )
 def test_credentials_that_no_request_can_send_are_refused_and_not_shown(
     monkeypatch: pytest.MonkeyPatch, scheme: str, name: str, variable: str, broken: str
 ):
-    others = KEYS if scheme == "s3" else {}
-
     def check(label: str, options: dict[str, str]) -> None:
+        said = f"^{r's3://: .* of the credentials' if scheme == 's3' else label}.*(has a line break or|is JSON; give)"
         for open_it in list_ways(scheme):
-            with pytest.raises(UsageError, match=f"^{label}: has a line break or another") as told:
+            with pytest.raises(UsageError, match=said) as told:
                 open_it(StorageOptions(None, options))
             assert str(told.value).isprintable()
             assert broken.strip() not in str(told.value)
 
-    check(f"--storage-option {name}", others | {name: broken})
+    check(f"--storage-option {name}", (KEYS if scheme == "s3" else {}) | {name: broken})
     monkeypatch.setenv(variable, broken)
     check(variable, {})
-
-
-def test_the_content_of_a_key_file_of_google_is_no_path_and_not_shown(monkeypatch: pytest.MonkeyPatch):
-    content = '{"private_key": "hidden"}'
-    cases = [
-        ("--storage-option service_account", {"service_account": content}),
-        ("GOOGLE_SERVICE_ACCOUNT", {}),
-    ]
-    for label, options in cases:
-        for open_it in list_ways("gs"):
-            with pytest.raises(
-                UsageError, match=f"^{label}: is JSON; give the path of a file that holds it$"
-            ):
-                open_it(StorageOptions(None, options))
-        monkeypatch.setenv("GOOGLE_SERVICE_ACCOUNT", content)
 
 
 SETTINGS = {
@@ -151,15 +136,10 @@ def test_missing_credentials_are_an_error_of_usage(no_credentials: None):
 
 def test_parts_of_credentials_are_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    for given, said in (
-        ({"secret_access_key": "S"}, "--storage-option secret_access_key: access_key_id is missing; give"),
-        ({"aws_access_key_id": "S"}, "--storage-option access_key_id: secret_access_key is missing; give"),
-        ({"token": "S"}, "--storage-option session_token: access_key_id and secret_access_key are missing"),
-        ({}, "s3://: the credentials are incomplete: .*; set AWS_ACCESS"),
-    ):
+    for options in ({"secret_access_key": "S"}, {"aws_access_key_id": "S"}, {"token": "S"}, {}):
         for open_it in WAYS:
-            with pytest.raises(UsageError, match=f"^{said}"):
-                open_it(StorageOptions(None, given))
+            with pytest.raises(UsageError, match=r"^s3://: the credentials are incomplete.* together$"):
+                open_it(StorageOptions(None, options))
 
 
 def test_flags_are_read_in_many_words_and_values_that_say_nothing_are_refused(no_credentials: None):

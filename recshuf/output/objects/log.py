@@ -125,13 +125,7 @@ class ObjectJournal(Journal):
         return None if found is None else parse_line(found[0].rstrip(b"\n"))
 
     def begin(self, entry: Entry) -> None:
-        """Take over the journal, as it is after the last `load`.
-
-        Raises
-        ------
-        OutputError
-            When another run has done so since, or the store ignores conditions.
-        """
+        """Take over the journal, as it is after the last `load`."""
         self._make_run(entry)
         self._run, self._token = self._number, _shorten(entry)
         self._check_store(entry)
@@ -151,13 +145,7 @@ class ObjectJournal(Journal):
         )
 
     def claim(self, entry: Entry) -> None:
-        """Begin the commit.
-
-        Raises
-        ------
-        OutputError
-            When another run has taken over, or the journal was deleted.
-        """
+        """Begin the commit."""
         self._make_run(entry)
         missing = {f"{self._run:05d}.run", *self._known} - set(self._list_names())
         if missing:
@@ -302,7 +290,6 @@ class ObjectTaskFolder(TaskFolder):
         self._bucket.delete([self._url.join(name).key for name in self._find_names()])
 
     def read(self, name: str) -> Any:
-        """See `TaskFolder`."""
         found = self._bucket.read(self._url.join(f"{name}.json").key)
         if found is None:
             return None
@@ -320,7 +307,6 @@ class ObjectTaskFolder(TaskFolder):
             )
 
     def place(self, name: str, values: dict[str, Any]) -> Any:
-        """See `TaskFolder`."""
         content = encode_sealed(values)
         try:
             self._bucket.put(self._url.join(f"{name}.json").key, content, Match())
@@ -329,5 +315,4 @@ class ObjectTaskFolder(TaskFolder):
         return decode_sealed(content)
 
     def remove(self, name: str) -> None:
-        """See `TaskFolder`."""
         self._bucket.delete([self._url.join(f"{name}.json").key])

@@ -150,13 +150,7 @@ class OutputPlace:
         return self.before
 
     def check_unchanged(self) -> None:
-        """Refuse to commit if another program has changed what `look` found.
-
-        Raises
-        ------
-        OutputError
-            Names an object.
-        """
+        """Refuse to commit if another program has changed what `look` found."""
         now, before = self._find(), self.before
         if now != before:
             changed = [key for key, _ in sorted(now.etags.items() ^ before.etags.items())]

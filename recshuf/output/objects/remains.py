@@ -57,13 +57,7 @@ class Remains:
         """Keys of pile sets."""
 
     def find(self) -> bool:
-        """Look for them; return whether there are any.
-
-        Raises
-        ------
-        OutputError
-            Names the URL where a request fails.
-        """
+        """Look for them; return whether there are any."""
         try:
             return self._find()
         except MissingBucketError as error:
@@ -110,23 +104,11 @@ class Remains:
             yield f"{self._keys[0].show(folder)}/: spilled records, objects: {count}"
 
     def has_commit(self) -> bool:
-        """Tell whether a commit has begun, which only ``--resume`` may complete.
-
-        Raises
-        ------
-        OutputError
-            When a request fails.
-        """
+        """Tell whether a commit has begun, which only ``--resume`` may complete."""
         return has_unfinished(self._journal.runs, self._bucket, self._keys[0])
 
     def remove(self) -> None:
-        """Abort the uploads, and delete the journal. A run that still writes them fails.
-
-        Raises
-        ------
-        OutputError
-            When `has_commit`, or a run begins or commits meanwhile.
-        """
+        """Abort the uploads, and delete the journal. A run that still writes them fails."""
         if self.has_commit():
             raise OutputError(
                 f"{self._url}: the commit of a run has begun, and shards may be visible; complete it with the same command "

@@ -30,15 +30,12 @@ class ObjectShards:
 
     @property
     def manifest(self) -> str:
-        """See `WrittenShards`."""
         return self.keys.show(self.keys.manifest)
 
     def show(self, name: str) -> str:
-        """See `WrittenShards`."""
         return self.keys.show(self.keys.of_shard(name))
 
     def find_sizes(self) -> dict[str, int]:
-        """See `WrittenShards`."""
         entries = self._stores.open(self.keys.url).list(self.keys.prefix)
         self._stamps = {one.key.removeprefix(self.keys.prefix): one.stamp for one in entries}
         return {name: stamp.size for name, stamp in self._stamps.items() if "/" not in name}

@@ -1,7 +1,4 @@
-"""Stores that fsspec reads, and servers of HTTP.
-
-The Hugging Face Hub, read by its own library.
-"""
+"""Stores that fsspec reads: servers of HTTP, and the Hugging Face Hub by its own library."""
 
 from __future__ import annotations
 
@@ -28,11 +25,12 @@ from recshuf.storage.requests import (
     compare_weakly,
     is_strong,
 )
-from recshuf.storage.settings import ENDPOINT, ENDPOINT_REMEDY, check_given, is_endpoint
+from recshuf.storage.settings import ENDPOINT, ENDPOINT_REMEDY, check_text, is_endpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from recshuf.storage.requests import Warn
     from recshuf.storage.settings import StorageOptions
     from recshuf.storage.urls import Url
 
@@ -45,13 +43,7 @@ _MISSING = (404, 410)
 
 
 class FsspecStore:
-    """A file system of fsspec; a `Store`.
-
-    Parameters
-    ----------
-    prefix
-        What a key lacks to be a path of the file system.
-    """
+    """A file system of fsspec; a `Store`. A path is a key with a prefix."""
 
     is_bound = False
     _find_options: ClassVar[Mapping[str, Any]] = {}
@@ -63,39 +55,33 @@ class FsspecStore:
         self._prefix = prefix
 
     def find(self, key: str) -> Stamp | None:
-        """See `Store`."""
         name = self._prefix + key
         try:
-            found = self._call(name, lambda: self._files.info(name, **self._find_options))
+            info = self._call(name, lambda: self._files.info(name, **self._find_options))
         except MissingObject:
             return None
-        return self._stamp_of(name, found) if found.get("type", "file") == "file" else None
+        return self._stamp_of(name, info) if info.get("type", "file") == "file" else None
 
-    def list(self, prefix: str) -> list[Entry]:
-        """See `Store`."""
-        name = self._prefix + prefix
-
-        def find() -> dict[str, Any]:
-            found: dict[str, Any] = self._files.find(name, detail=True, **self._list_options)
-            return found
-
+    def list(self, prefix: str, warn: Warn | None = None) -> list[Entry]:  # noqa: ARG002 - all can be read
+        name, find = self._prefix + prefix, self._files.find
         try:
-            found = self._call(name, lambda: self._ask(name, find))
+            infos = self._call(
+                name, lambda: self._ask(name, lambda: find(name, detail=True, **self._list_options))
+            )
         except MissingObject:
             return []
         begin = len(self._files._strip_protocol(self._prefix))  # noqa: SLF001 - named by fsspec for its users
-        return [Entry(path[begin:].lstrip("/"), self._stamp_of(path, info)) for path, info in found.items()]
+        return [Entry(path[begin:].lstrip("/"), self._stamp_of(path, info)) for path, info in infos.items()]
 
     def get(self, key: str, begin: int, end: int, stamp: Stamp) -> bytes:
-        """See `Store`."""
         name = self._prefix + key
 
         def read() -> bytes:
-            given = self._bind(stamp)
+            arguments = self._bind(stamp)
             content: bytes = self._ask(
-                name, lambda: self._files.cat_file(name, start=begin, end=end, **given)
+                name, lambda: self._files.cat_file(name, start=begin, end=end, **arguments)
             )
-            self._check_reply(name, given, stamp, begin)
+            self._check_reply(name, arguments, stamp, begin)
             if len(content) == stamp.size > end - begin:
                 raise InputError(name, "the server takes no ranges", remedy="download the file")
             if len(content) != end - begin:
@@ -114,8 +100,8 @@ class FsspecStore:
         """Return arguments that make a read fail if the file has another stamp."""
         return {"cache_type": "none"}
 
-    def _check_reply(self, name: str, given: Mapping[str, Any], stamp: Stamp, begin: int) -> None:
-        """Check what a reply says of the file and of its place in it; `given` are the arguments of its request."""
+    def _check_reply(self, name: str, arguments: Mapping[str, Any], stamp: Stamp, begin: int) -> None:
+        """Check what a reply says of the file and of its place in it, given the arguments of its request."""
 
     def _stamp_of(self, name: str, info: Mapping[str, Any]) -> Stamp:  # noqa: ARG002 - see above
         return Stamp(info["size"], 0, etag=str(info.get("blob_id") or ""))
@@ -127,10 +113,10 @@ class FsspecStore:
             except RecshufError:
                 raise
             except Exception as error:
-                found = self._translate(name, error)
-                if found is error:
+                translation = self._translate(name, error)
+                if translation is error:
                     raise
-                raise found from error
+                raise translation from error
 
         return self.requests.call(name, translated)
 
@@ -159,9 +145,9 @@ class HttpStore(FsspecStore):
         )
         return {"headers": headers, "trace_request_ctx": {}}
 
-    def _check_reply(self, name: str, given: Mapping[str, Any], stamp: Stamp, begin: int) -> None:
+    def _check_reply(self, name: str, arguments: Mapping[str, Any], stamp: Stamp, begin: int) -> None:
         # Some servers ignore conditions.
-        headers = given["trace_request_ctx"]["headers"]
+        headers = arguments["trace_request_ctx"]["headers"]
         etag = headers.get("ETag", "")
         span, _, total = headers.get("Content-Range", "").rpartition("/")
         modified_ns = _read_time(headers.get("Last-Modified")) * 10**9 if stamp.modified_ns else 0
@@ -220,13 +206,7 @@ def _read_time(date: str | None) -> int:
 
 
 def open_http(url: Url) -> HttpStore:
-    """Return the store of a URL of HTTP.
-
-    Raises
-    ------
-    UsageError
-        When a library is not installed.
-    """
+    """Return the server of a URL."""
     try:
         import fsspec
         from aiohttp import TraceConfig
@@ -239,7 +219,7 @@ def open_http(url: Url) -> HttpStore:
         raise UsageError(f"{url}: cannot be read ({error}); install recshuf[cloud]") from error
 
 
-_OPTIONS = ("token",)
+_OPTIONS = ("token",)  # also a variable, which the library strips
 _RETRIED_STATUS = (None, 408, 429, 500, 502, 503, 504)
 """Of answers after which the library tries again; None for none."""
 
@@ -265,9 +245,9 @@ class HubStore(FsspecStore):
             raise
 
     def _translate(self, name: str, error: BaseException) -> BaseException:
-        refusal = next((found for one in _list_causes(error) if (found := _explain(name, one))), None)
-        if refusal is not None:
-            return refusal
+        for cause in _list_causes(error):
+            if (refusal := _explain(name, cause)) is not None:
+                return refusal
         if isinstance(error, Exception) and Failure.of(error).status == NO_SUCH_RANGE:
             return ChangedObject()
         return super()._translate(name, error)
@@ -303,19 +283,13 @@ def _explain(name: str, error: BaseException) -> InputError | None:
 
 
 def open_hub(url: Url, options: StorageOptions) -> HubStore:
-    """Return the store of a URL.
-
-    Raises
-    ------
-    UsageError
-        When the library is not installed or may not use the network, or it takes no such option or endpoint.
-    """
-    check_given("hf", options.options)
-    for name in options.options:
+    """Return the kind of repositories of a URL."""
+    for name, value in options.options.items():
         if name not in _OPTIONS:
             raise UsageError(
                 f"--storage-option {name}: is not taken for hf://; known are {', '.join((*_OPTIONS, ENDPOINT))}"
             )
+        check_text(f"--storage-option {name}", value)  # which errors of the library would show
     try:
         import fsspec
         from huggingface_hub import constants

@@ -52,13 +52,7 @@ class InputLister:
         self._stores = stores
 
     def list_all(self, patterns: Iterable[str]) -> list[InputFile]:
-        """Expand paths, directories, globs and URLs, with the rules of `local_listing.expand_inputs`.
-
-        Raises
-        ------
-        InputError
-            When one does not exist, or holds no input.
-        """
+        """Expand paths, directories, globs and URLs, with the rules of `local_listing.expand_inputs`."""
         found: list[InputFile] = []
         for pattern in patterns:
             if is_url(pattern):
@@ -91,7 +85,7 @@ class InputLister:
 
     def _find_objects(self, prefix: Url) -> dict[str, Stamp]:
         """Return the stamp of each object below a prefix, by its name."""
-        entries = self._stores.open(prefix).list(prefix.key)
+        entries = self._stores.open(prefix).list(prefix.key, self._warn)
         return {str(replace(prefix, key=entry.key)): entry.stamp for entry in entries}
 
     def _list_folder(
@@ -214,13 +208,7 @@ def find_pattern(patterns: Iterable[str], output: str, *, is_directory: bool) ->
 
 
 def check_unchanged(files: Iterable[InputFile]) -> None:
-    """Check that no input has changed since it was listed; of objects with an ETag, every read checks that.
-
-    Raises
-    ------
-    InputError
-        Names the first input that has changed or is gone.
-    """
+    """Check that no input has changed since it was listed; of objects with an ETag, every read checks that."""
     for file in files:
         if file.is_stream or file.stamp is None:
             continue

@@ -27,7 +27,6 @@ class LocalFile:
         self._path = path
 
     def open(self) -> LocalHandle:
-        """See `Opener`."""
         try:
             descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
@@ -41,11 +40,9 @@ class LocalFile:
         return handle
 
     def open_raw(self) -> RawIOBase:
-        """See `Opener`."""
         return cast("RawIOBase", self._path.open("rb", buffering=0))
 
     def find_stamp(self) -> Stamp:
-        """See `Opener`."""
         return Stamp.of(self._path.stat())
 
 
@@ -71,14 +68,12 @@ class LocalHandle:
         return stat.S_ISDIR(self._mode)
 
     def read_at(self, offset: int, size: int) -> bytes:
-        """See `Handle`."""
         try:
             return os.pread(self._descriptor, size, offset)
         except OSError as error:
             raise InputError.of_system(error, self._name) from error
 
     def readinto_at(self, offset: int, view: memoryview) -> int:
-        """See `Handle`."""
         try:
             return os.preadv(self._descriptor, [view], offset)
         except OSError as error:
@@ -88,15 +83,12 @@ class LocalHandle:
         """See `Handle`; the system reads ahead."""
 
     def drop_pages(self, offset: int, size: int) -> None:
-        """See `Handle`."""
         drop_pages(self._descriptor, offset, size)
 
     def take_stream(self) -> BinaryIO | None:
-        """See `Handle`."""
         return None if stat.S_ISREG(self._mode) else os.fdopen(self._descriptor, "rb")
 
     def close(self) -> None:
-        """See `Handle`."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             with suppress(OSError):  # it was only read
@@ -109,24 +101,12 @@ def opener_of(file: InputFile) -> Opener:
 
 
 def open_input(file: InputFile) -> Handle:
-    """Return an input that is no stream, open.
-
-    Raises
-    ------
-    InputError
-        When it cannot be opened.
-    """
+    """Return an input that is no stream, open."""
     return opener_of(file).open()
 
 
 def read_head(file: InputFile, size: int) -> bytes:
-    """Return the first `size` bytes of an input that is no stream, or fewer if it is shorter.
-
-    Raises
-    ------
-    InputError
-        When it cannot be read.
-    """
+    """Return the first `size` bytes of an input that is no stream, or fewer if it is shorter."""
     handle = open_input(file)
     try:
         return handle.read_at(0, size)

@@ -69,13 +69,7 @@ def _part_key(part: str) -> tuple[str | int, ...]:
 def choose_files(
     folder: str, names: Sequence[str], rules: NameRules, warn: Callable[[str], None]
 ) -> Iterator[tuple[str, NameSuffix]]:
-    """Yield the names, and their suffixes, of those files of a folder that are inputs, in natural order.
-
-    Raises
-    ------
-    InputError
-        When there are none.
-    """
+    """Yield the names, and their suffixes, of those files of a folder that are inputs, in natural order."""
     paths = sorted(names, key=natural_key)
     if not paths:
         raise InputError(folder, "no files in this directory", remedy="check the path")
@@ -134,11 +128,6 @@ def name_stdin() -> InputFile:
     """Return standard input; for a redirected file, the file itself, which has a size and can be read in parallel.
 
     The descriptor is then at its end, as other processes that share it expect.
-
-    Raises
-    ------
-    UsageError
-        When it is closed.
     """
     name = "standard input"
     if sys.stdin is None:
@@ -216,11 +205,6 @@ def expand_inputs(patterns: Iterable[str], rules: NameRules, warn: Callable[[str
 
     Folders are searched at any depth; names that begin with ``.`` or ``_`` are skipped. The inputs are the files
     that `rules` accept, or if there are none, those whose names do not say; others are left out with a call of `warn`.
-
-    Raises
-    ------
-    InputError
-        When a path does not exist, or a directory or glob holds no such file.
     """
     found: list[InputFile] = []
     for pattern in patterns:

@@ -48,13 +48,7 @@ class Stores:
         self._stores: dict[tuple[str, str], Store] = {}
 
     def open(self, url: Url) -> Store:
-        """Return the store of a URL.
-
-        Raises
-        ------
-        UsageError
-            When it cannot be read with the libraries that are installed, or with these options.
-        """
+        """Return the store of a URL."""
         place = (url.scheme, url.bucket)
         if place not in self._stores:
             self._stores[place] = open_store(url, self._given[0])
@@ -99,15 +93,12 @@ class ObjectFile:
         return self._content.ahead_bytes
 
     def open(self) -> ObjectHandle:
-        """See `Opener`."""
         return ObjectHandle(self._content)
 
     def open_raw(self) -> ObjectStream:
-        """See `Opener`."""
         return ObjectStream(self.open())
 
     def find_stamp(self) -> Stamp | None:
-        """See `Opener`."""
         return None if self._content.is_bound else self._content.find_stamp()
 
 
@@ -120,17 +111,14 @@ class ObjectHandle:
         self._expected: Sequence[tuple[int, int]] = ()
 
     def read_at(self, offset: int, size: int) -> bytes:
-        """See `Handle`."""
         content = bytearray(max(0, min(size, self.stamp.size - offset)))
         self.readinto_at(offset, memoryview(content))
         return bytes(content)
 
     def readinto_at(self, offset: int, view: memoryview) -> int:
-        """See `Handle`."""
         return self._content.readinto_at(offset, view.cast("B"), self._expected)
 
     def expect(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """See `Handle`."""
         self._content.release(self._expected)
         self._expected = self._content.expect(ranges)
 
@@ -138,11 +126,9 @@ class ObjectHandle:
         """See `Handle`; there are none."""
 
     def take_stream(self) -> BinaryIO | None:
-        """See `Handle`."""
         return None
 
     def close(self) -> None:
-        """See `Handle`."""
         self._content.release(self._expected)
         self._expected = ()
 

@@ -154,13 +154,7 @@ class SegmentedObject:
         """In order; they do not overlap."""
 
     def fetch(self, begin: int, end: int) -> memoryview:
-        """Return bytes of the object, by a request.
-
-        Raises
-        ------
-        InputError
-            When the object is gone, has changed, or cannot be read.
-        """
+        """Return bytes of the object, by a request."""
         try:
             return memoryview(self._store.get(self._key, begin, end, self.stamp))
         except ChangedObject as error:

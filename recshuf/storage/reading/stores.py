@@ -1,10 +1,12 @@
-"""Stores of obstore, and the choice of the store of a URL."""
+"""Stores of obstore, and the choice of the store of a URL.
+
+obstore drops slashes at the begin and the end of a key.
+"""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,10 +22,11 @@ if TYPE_CHECKING:
 
     from _typeshed import ReadableBuffer
 
-    from recshuf.storage.requests import Store
+    from recshuf.storage.requests import Store, Warn
     from recshuf.storage.settings import StorageOptions
     from recshuf.storage.urls import Url
 
+    Listing = list[Entry]  # which methods named `list` hide
 
 T = TypeVar("T")
 _TIMEOUTS = {"connect_timeout": "20s", "timeout": "180s"}
@@ -41,13 +44,7 @@ _KEY_REMEDY = "rename the object, or give a prefix that it does not lie below"
 
 
 class ObstoreStore:
-    """A bucket of S3 or GCS, or a container of Azure; a `Store`.
-
-    Raises
-    ------
-    UsageError
-        When a library is not installed, or takes no such option.
-    """
+    """A bucket of S3 or GCS, or a container of Azure; a `Store`."""
 
     is_bound = True
 
@@ -57,7 +54,6 @@ class ObstoreStore:
         self._store = _open_store(url, options)
 
     def find(self, key: str) -> Stamp | None:
-        """See `Store`."""
         import obstore
 
         try:
@@ -72,8 +68,7 @@ class ObstoreStore:
                 return None
             raise error from None
 
-    def list(self, prefix: str) -> list[Entry]:
-        """See `Store`."""
+    def list(self, prefix: str, warn: Warn | None = None) -> list[Entry]:
         import obstore
 
         folder = prefix.removesuffix("/")
@@ -82,7 +77,7 @@ class ObstoreStore:
             entries: list[Entry] = []
             begins: Counter[Entry] = Counter()
             for page in obstore.list(self._store, folder or None, chunk_size=_PAGE_KEYS):
-                entries += [Entry(one["path"], _stamp_of(one)) for one in page]
+                entries += [Entry(meta["path"], _stamp_of(meta)) for meta in page]
                 begins.update(entries[-len(page) :][:1])
                 if max(begins.values(), default=0) > _MOST_LISTINGS:
                     problem = "the store lists its keys again and again"
@@ -91,61 +86,38 @@ class ObstoreStore:
 
         listed = self._call(prefix, read)
         self.requests.count += len(listed) // _PAGE_KEYS
-        entries: dict[str, Entry] = {}
-        for one in listed:
-            first = entries.setdefault(one.key, one)
-            if first is not one and (first.stamp.size or one.stamp.size):
-                entries[one.key] = self._choose(first, one)
-        if folder in entries and entries[folder].stamp.size:
-            raise self._refuse(prefix, "it ends in a slash")
-        markers = self._find_markers(entries, prefix)
-        return [one for key, one in entries.items() if key not in markers]
+        return self._leave_out_slashes(listed, folder, warn)
 
-    def _find_markers(self, entries: Mapping[str, Entry], prefix: str) -> set[str]:
-        """Return the keys in a listing that are markers of folders.
+    def _leave_out_slashes(self, listed: Listing, folder: str, warn: Warn | None) -> Listing:
+        """Return the objects that are at the keys of a listing. The library drops slashes at both ends of a key.
 
-        The library drops the slash at the end of a key, so a marker looks like an object without bytes in its place.
+        So a marker of a folder is listed as an object without bytes in its place, and two objects may have one key. Such
+        keys are asked for, and what is not at them is left out.
         """
-        folders = {prefix.rstrip("/"), *(key.rpartition("/")[0] for key in entries)}
-        empty = {key for key, one in entries.items() if not one.stamp.size}
-        unsure = list(empty - folders)
+        entries: dict[str, Stamp | None] = dict(listed)
+        counts = Counter(key for key, _ in listed)
+        folders = {folder, *(key.rpartition("/")[0] for key in entries)}
+        empty = {key for key, stamp in listed if not stamp.size}
+        unsure = empty - folders
+        doubtful = [key for key, count in counts.items() if count > 1 or key in unsure]
+        entries |= dict.fromkeys(empty & folders)
         with Pool(_ASKERS, "marker") as pool:
-            found = pool.map(self.find, unsure)
-            missing = {key for key, stamp in zip(unsure, found, strict=True) if stamp is None}
-        return (empty & folders) | missing
-
-    def _choose(self, first: Entry, second: Entry) -> Entry:
-        """Return that one of two entries of a key whose object has this very key; the other one must be a marker.
-
-        The library also drops a slash at the begin of a key.
-        """
-        key = first.key
-        if first.stamp == second.stamp and not self._find_slash(key):
-            return first  # a listing that says it twice
-        full = first if first.stamp.size else second
-        found = None if first.stamp.size and second.stamp.size else self.find(key)
-        if found is None or found.find_change(full.stamp):
-            raise self._refuse(key, "another object has this key but for a slash at its begin or end")
-        return full
-
-    def _find_slash(self, key: str) -> str | None:
-        """Say what is wrong with an object of a listing that is not at its key; None if nothing is known."""
-        import obstore
-
-        with suppress(InputError):
-            below = self._call(key, lambda: next(iter(obstore.list(self._store, key)), ()))
-            if any(one["path"] == key and one["size"] for one in below):
-                return "it ends in a slash"
-            tops = self._call(key, lambda: obstore.list_with_delimiter(self._store)["common_prefixes"])
-            return "it begins with a slash, or is gone" if "" in tops else None
-        return None
+            entries |= zip(doubtful, pool.map(self.find, doubtful), strict=True)
+        entries |= dict.fromkeys({folder} & entries.keys())
+        for key, count in Counter(key for key, stamp in listed if stamp.size).items():
+            kept = entries[key]
+            if warn and count > bool(kept and kept.size):
+                warn(
+                    f"{_escape(self._name(key))}: passed over an object with this key and a slash at an end of it, which "
+                    "cannot be read; rename it"
+                )
+        return [Entry(key, stamp) for key, stamp in entries.items() if stamp]
 
     def _refuse(self, key: str, problem: str, remedy: str = _KEY_REMEDY) -> InputError:
         name = _escape(self._name(key))
         return InputError(name, f"has a key that cannot be read: {problem}", remedy=remedy)
 
     def get(self, key: str, begin: int, end: int, stamp: Stamp) -> ReadableBuffer:
-        """See `Store`."""
         import obstore
 
         options: Any = {"range": (begin, end)} | ({"if_match": stamp.etag} if stamp.etag else {})
@@ -160,13 +132,7 @@ class ObstoreStore:
             self.requests.note_read(len(content))
             return content
 
-        try:
-            return self._call(key, read)
-        except MissingObject:
-            problem = self._find_slash(key)
-            if problem is None:
-                raise
-            raise self._refuse(key, problem) from None
+        return self._call(key, read)
 
     def _call(self, key: str, request: Callable[[], T]) -> T:
         from obstore.exceptions import InvalidPathError, PreconditionError, UnauthenticatedError
@@ -206,13 +172,7 @@ class ObstoreStore:
 
 
 def open_store(url: Url, options: StorageOptions) -> Store:
-    """Return the store of a URL.
-
-    Raises
-    ------
-    UsageError
-        When a library is not installed, or takes no such option.
-    """
+    """Return the store of a URL."""
     if url.scheme in ("s3", "gs", "az"):
         return ObstoreStore(url, options.of(url))
     if url.scheme == "hf":
@@ -226,7 +186,7 @@ def open_store(url: Url, options: StorageOptions) -> Store:
 
 def _escape(text: str) -> str:
     """Return a text in one line."""
-    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
 def _stamp_of(meta: Mapping[str, Any]) -> Stamp:
@@ -242,7 +202,6 @@ def _stamp_of(meta: Mapping[str, Any]) -> Stamp:
 
 
 def _open_store(url: Url, options: StorageOptions) -> Any:
-    """Return the store of obstore."""
     try:
         from obstore import store
         from obstore.exceptions import BaseError
@@ -254,8 +213,8 @@ def _open_store(url: Url, options: StorageOptions) -> Any:
             return store.S3Store(url.bucket, **_configure_s3(options), **common)  # type: ignore[arg-type] # checked there
         check_given(url.scheme, options.options)
         endpoint = {_ENDPOINTS[url.scheme]: options.endpoint_url} if options.endpoint_url else {}
-        made = store.GCSStore if url.scheme == "gs" else store.AzureStore
-        return made(url.bucket, config=dict(options.options) | endpoint, **common)  # type: ignore[arg-type] # see above
+        kind = store.GCSStore if url.scheme == "gs" else store.AzureStore
+        return kind(url.bucket, config=dict(options.options) | endpoint, **common)  # type: ignore[arg-type] # see above
     except UsageError:
         raise
     except (BaseError, ValueError, TypeError) as error:
@@ -269,9 +228,9 @@ def _configure_s3(options: StorageOptions) -> dict[str, Any]:
     """Return arguments of obstore: region, endpoint and credentials are those that boto3 finds."""
     from recshuf.storage.s3_session import SKIP_SIGNATURE, check_credentials, make_client, make_session
 
-    given = {name.lower().removeprefix("aws_"): value for name, value in options.options.items()}
-    is_public = parse_flag(SKIP_SIGNATURE, given.pop(SKIP_SIGNATURE, "false"))
-    session = make_session(given, (SKIP_SIGNATURE,))
+    named = {name.lower().removeprefix("aws_"): value for name, value in options.options.items()}
+    is_public = parse_flag(SKIP_SIGNATURE, named.pop(SKIP_SIGNATURE, "false"))
+    session = make_session(named, (SKIP_SIGNATURE,))
     if not is_public:
         check_credentials(session)
     client = make_client(session, options.endpoint_url)

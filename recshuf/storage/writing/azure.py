@@ -37,13 +37,7 @@ _MISSING = ("BlobNotFound", "ResourceNotFound")
 
 
 class AzureBucket:
-    """A container of Azure Blob Storage; a `Bucket`.
-
-    Raises
-    ------
-    UsageError
-        When a library is not installed, there are no credentials, or an option is not known.
-    """
+    """A container of Azure Blob Storage; a `Bucket`."""
 
     sends_in_order = False
 
@@ -58,7 +52,6 @@ class AzureBucket:
         self._client = _open_container(container, given)
 
     def put(self, key: str, body: bytes, match: Match) -> str:
-        """See `Bucket`."""
         blob = self._client.get_blob_client(key)
         try:
             reply = self._call(key, lambda: blob.upload_blob(body, overwrite=True, **_condition(match)))
@@ -71,7 +64,6 @@ class AzureBucket:
         return _strip(reply["etag"])
 
     def read(self, key: str) -> tuple[bytes, str] | None:
-        """See `Bucket`."""
 
         def read() -> tuple[bytes, str]:
             reply = self._client.get_blob_client(key).download_blob()
@@ -82,18 +74,15 @@ class AzureBucket:
         return None
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
-        """See `Bucket`."""
         found = self._call(prefix, lambda: list(self._client.list_blobs(name_starts_with=prefix)))
         for one in found:
             yield StoredObject(one.name, one.size, _strip(one.etag))
 
     def delete(self, keys: Sequence[str]) -> None:
-        """See `Bucket`."""
         with Pool(_DELETERS, "delete") as pool:
             list(pool.map(self._delete, keys))
 
     def delete_if(self, key: str, etag: str) -> None:
-        """See `Bucket`."""
         with suppress(Conflict):
             self._delete(key, Match(etag))
 
@@ -103,7 +92,6 @@ class AzureBucket:
             self._call(key, lambda: self._client.get_blob_client(key).delete_blob(**given))
 
     def find_token(self, key: str) -> str | None:
-        """See `Bucket`."""
         with suppress(MissingObject):
             found = self._call(key, lambda: self._client.get_blob_client(key).get_blob_properties())
             token: str | None = found.metadata.get(_TOKEN_KEY)
@@ -111,11 +99,9 @@ class AzureBucket:
         return None
 
     def begin_upload(self, key: str, token: str, match: Match) -> str:  # noqa: ARG002 - no request, so nothing to compare
-        """See `Bucket`."""
         return f"{token}-{secrets.token_hex(4)}-"
 
     def send_part(self, key: str, upload_id: str, number: int, body: bytes) -> Part:
-        """See `Bucket`."""
         name, blob = f"{upload_id}{number:06d}", self._client.get_blob_client(key)
         if body:  # a block has a byte
             self._call(key, lambda: blob.stage_block(name, body, len(body), validate_content=True))
@@ -123,7 +109,6 @@ class AzureBucket:
         return Part(name if body else "", "")
 
     def is_whole(self, key: str, upload_id: str, parts: Sequence[Part], byte_count: int) -> bool:
-        """See `Bucket`."""
         try:
             _, blocks = self._call(key, lambda: self._client.get_blob_client(key).get_block_list("all"))
         except MissingObject:
@@ -134,7 +119,6 @@ class AzureBucket:
         return list(sizes) == _find_names(parts) and sum(sizes.values()) == byte_count
 
     def complete_upload(self, key: str, upload_id: str, parts: Sequence[Part], match: Match) -> None:
-        """See `Bucket`."""
         from azure.storage.blob import BlobBlock
 
         blocks = [BlobBlock(name) for name in _find_names(parts)]

@@ -27,11 +27,6 @@ def check_prefix(url: Url, given: str, example: str) -> None:
         The URL as the user gave it, for messages.
     example
         A name of a prefix.
-
-    Raises
-    ------
-    UsageError
-        When it is a whole bucket, or `check_key` refuses it.
     """
     if not url.key.strip("/"):
         raise UsageError(
@@ -41,13 +36,7 @@ def check_prefix(url: Url, given: str, example: str) -> None:
 
 
 def check_key(url: Url, given: str) -> None:
-    """Refuse a URL, which the user has `given`, with a key that no run writes.
-
-    Raises
-    ------
-    UsageError
-        When obstore cannot read such keys.
-    """
+    """Refuse a URL, which the user has `given`, with a key that no run writes."""
     parts = url.key.removesuffix("/").split("/")
     if "" in parts:
         raise UsageError(f"{given}: has an empty part in its key, and could not be read; leave out a slash")
@@ -67,11 +56,6 @@ def open_bucket(url: Url, options: StorageOptions, scratch: str) -> Bucket:
     ----------
     scratch
         Prefix of objects that a store needs for open uploads.
-
-    Raises
-    ------
-    UsageError
-        When outputs cannot be there, a library is not installed, or takes no such option.
     """
     options = options.of(url)
     if url.scheme == "s3":

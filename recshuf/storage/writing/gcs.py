@@ -54,11 +54,6 @@ class GcsBucket:
     ----------
     scratch
         Prefix of the tails of open uploads.
-
-    Raises
-    ------
-    UsageError
-        When google-auth is not installed, there are no credentials, or an option is not known.
     """
 
     sends_in_order = True
@@ -76,7 +71,6 @@ class GcsBucket:
         """Sessions that this process began."""
 
     def put(self, key: str, body: bytes, match: Match) -> str:
-        """See `Bucket`."""
         given = {"uploadType": "media", "name": key, **_condition(match)}
         reply = self._ask("POST", f"/upload{self._objects}", key, params=given, data=body, accepted=(412,))
         if reply.status_code != 412:
@@ -88,12 +82,10 @@ class GcsBucket:
         return found[1]
 
     def read(self, key: str) -> tuple[bytes, str] | None:
-        """See `Bucket`."""
         reply = self._ask("GET", self._object(key), key, params={"alt": "media"}, accepted=(404,))
         return None if reply.status_code == 404 else (reply.content, reply.headers["x-goog-generation"])
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
-        """See `Bucket`."""
         given = {"prefix": prefix, "fields": "nextPageToken,items(name,size,generation)"}
         while True:
             page = self._ask("GET", self._objects, prefix, params=given).json()
@@ -104,12 +96,10 @@ class GcsBucket:
             given["pageToken"] = page["nextPageToken"]
 
     def delete(self, keys: Sequence[str]) -> None:
-        """See `Bucket`."""
         with Pool(_DELETERS, "delete") as pool:
             list(pool.map(partial(self._delete, condition={}), keys))
 
     def delete_if(self, key: str, etag: str) -> None:
-        """See `Bucket`."""
         self._delete(key, _condition(Match(etag)))
 
     def _delete(self, key: str, condition: Mapping[str, str]) -> None:
@@ -120,7 +110,6 @@ class GcsBucket:
         return bool(reply.status_code != 404)
 
     def find_token(self, key: str) -> str | None:
-        """See `Bucket`."""
         reply = self._ask("GET", self._object(key), key, params={"fields": "metadata"}, accepted=(404,))
         if reply.status_code == 404:
             return None
@@ -128,7 +117,6 @@ class GcsBucket:
         return token
 
     def begin_upload(self, key: str, token: str, match: Match) -> str:
-        """See `Bucket`."""
         given = {"uploadType": "resumable", "name": key, **_condition(match)}
         told = {"metadata": {_TOKEN_KEY: token}}
         reply = self._ask("POST", f"/upload{self._objects}", key, params=given, json=told, accepted=(412,))
@@ -139,7 +127,6 @@ class GcsBucket:
         return session
 
     def send_part(self, key: str, upload_id: str, number: int, body: bytes) -> Part:  # noqa: ARG002 - in order
-        """See `Bucket`."""
         begun, whole = self._begun[upload_id], len(body) // _QUANTUM * _QUANTUM
         if whole:
             self._send(key, upload_id, begun.byte_count, memoryview(body)[:whole])
@@ -165,7 +152,6 @@ class GcsBucket:
         self._call(key, send)
 
     def is_whole(self, key: str, upload_id: str, parts: Sequence[Part], byte_count: int) -> bool:
-        """See `Bucket`."""
         rest = byte_count % _QUANTUM
         held = self._call(key, lambda: self._find_held(key, upload_id))
         tail = self.read(self._tail(upload_id)) if rest else None
@@ -191,7 +177,6 @@ class GcsBucket:
             raise MissingUpload(self._name(key))
 
     def abort_upload(self, key: str, upload_id: str) -> None:
-        """See `Bucket`."""
         self._call(key, lambda: self._request("DELETE", upload_id, accepted=_ENDED))
         self._delete(self._tail(upload_id), {})
 

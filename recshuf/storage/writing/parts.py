@@ -50,11 +50,6 @@ def send_file(path: Path, send: Callable[[int, bytes], Part], pool: Pool, *, in_
         Sends a part, given its number from 1 and its bytes.
     in_order
         Whether each part must arrive before the next one is sent.
-
-    Raises
-    ------
-    OutputError
-        When it is too large for an object, or cannot be sent.
     """
     size = path.stat().st_size
     part_bytes = choose_part_bytes(size)
@@ -93,11 +88,6 @@ class UploadFolder:
         Where it is made.
     output
         Name of the output, for messages.
-
-    Raises
-    ------
-    OutputError
-        When it cannot be made.
     """
 
     def __init__(self, parent: Path, output: str) -> None:

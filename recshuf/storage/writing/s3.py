@@ -51,13 +51,7 @@ _BUSY = ("SlowDown", "ServiceUnavailable", "503", "Throttling", "RequestLimitExc
 
 
 class S3Bucket:
-    """A bucket of S3; a `Bucket`.
-
-    Raises
-    ------
-    UsageError
-        When boto3 is not installed or takes no such option.
-    """
+    """A bucket of S3; a `Bucket`."""
 
     sends_in_order = False
 
@@ -70,7 +64,6 @@ class S3Bucket:
         self._client = make_client(session, options.endpoint_url)
 
     def put(self, key: str, body: bytes, match: Match) -> str:
-        """See `Bucket`."""
         try:
             reply = self._call_again("put_object", key, Body=body, **_condition(match))
         except Conflict:
@@ -82,7 +75,6 @@ class S3Bucket:
         return str(self._take(key, reply, "ETag"))
 
     def read(self, key: str) -> tuple[bytes, str] | None:
-        """See `Bucket`."""
         with self._explaining(key):
             try:
                 return self._read(key)
@@ -106,12 +98,10 @@ class S3Bucket:
         raise RuntimeError("unreachable")
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
-        """See `Bucket`."""
         for one in self._list_pages("list_objects_v2", "Contents", prefix):
             yield StoredObject(*(self._take(prefix, one, field) for field in ("Key", "Size", "ETag")))
 
     def delete(self, keys: Sequence[str]) -> None:
-        """See `Bucket`."""
         for start in range(0, len(keys), _DELETED_AT_ONCE):
             some = keys[start : start + _DELETED_AT_ONCE]
             with self._explaining(some[0]):
@@ -123,19 +113,16 @@ class S3Bucket:
                 )
 
     def delete_if(self, key: str, etag: str) -> None:
-        """See `Bucket`."""
         with suppress(Conflict):
             self._call("delete_object", key, IfMatch=etag)
 
     def begin_upload(self, key: str, token: str, match: Match) -> str:  # noqa: ARG002 - of the end
-        """See `Bucket`."""
         reply = self._call(
             "create_multipart_upload", key, Metadata={_TOKEN_KEY: token}, ChecksumAlgorithm="CRC32"
         )
         return str(self._take(key, reply, "UploadId"))
 
     def send_part(self, key: str, upload_id: str, number: int, body: bytes) -> Part:
-        """See `Bucket`."""
         checksum = base64.b64encode(zlib.crc32(body).to_bytes(4, "big")).decode()
         reply = self._call(
             "upload_part", key, UploadId=upload_id, PartNumber=number, Body=body, ChecksumCRC32=checksum
@@ -144,14 +131,12 @@ class S3Bucket:
         return Part(str(self._take(key, reply, "ETag")), checksum)
 
     def is_whole(self, key: str, upload_id: str, parts: Sequence[Part], byte_count: int) -> bool:
-        """See `Bucket`."""
         pages = list(self._list_pages("list_parts", "Parts", key, Key=key, UploadId=upload_id))
         found = {self._take(key, one, "PartNumber"): self._take(key, one, "ETag") for one in pages}
         named = {number: part.etag for number, part in enumerate(parts, 1)}
         return found == named and sum(self._take(key, one, "Size") for one in pages) == byte_count
 
     def complete_upload(self, key: str, upload_id: str, parts: Sequence[Part], match: Match) -> None:
-        """See `Bucket`."""
         numbered = [
             {"PartNumber": number, "ETag": part.etag, "ChecksumCRC32": part.checksum}
             for number, part in enumerate(parts, 1)
@@ -165,12 +150,10 @@ class S3Bucket:
         )
 
     def abort_upload(self, key: str, upload_id: str) -> None:
-        """See `Bucket`."""
         with suppress(MissingUpload):
             self._call("abort_multipart_upload", key, UploadId=upload_id)
 
     def find_uploads(self, prefix: str, known: Iterable[OpenUpload]) -> Iterator[OpenUpload]:  # noqa: ARG002 - lists
-        """See `Bucket`."""
         for one in self._list_pages("list_multipart_uploads", "Uploads", prefix):
             name, upload_id, begun = (
                 self._take(prefix, one, field) for field in ("Key", "UploadId", "Initiated")
@@ -178,7 +161,6 @@ class S3Bucket:
             yield OpenUpload(name, upload_id, f"{begun:%Y-%m-%d %H:%M:%S %Z}")
 
     def find_token(self, key: str) -> str | None:
-        """See `Bucket`."""
         with self._explaining(key):
             try:
                 found = self._request("head_object", Key=key)

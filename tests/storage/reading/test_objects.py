@@ -35,7 +35,7 @@ class ManyStore:
     def find(self, key: str) -> Stamp | None:
         raise NotImplementedError
 
-    def list(self, prefix: str) -> list:
+    def list(self, prefix: str, warn: object = None) -> list:
         raise NotImplementedError
 
     def get(self, key: str, begin: int, end: int, stamp: Stamp) -> bytes:

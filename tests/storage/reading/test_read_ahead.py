@@ -40,7 +40,7 @@ class MemoryStore:
     def find(self, key: str) -> Stamp | None:
         return Stamp(len(self.content))
 
-    def list(self, prefix: str) -> list:
+    def list(self, prefix: str, warn: object = None) -> list:
         return []
 
     def get(self, key: str, begin: int, end: int, stamp: Stamp) -> Reply:

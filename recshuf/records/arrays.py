@@ -1,15 +1,4 @@
-"""Arrow arrays as NumPy arrays and back, and the kinds of lists: what offsets and values lie where. Only bits are copied.
-
-Sizes of rows of a batch in memory.
-
-Arrow's `nbytes` does the same for a whole batch, but visits every list of a column of lists.
-
-Paths of columns and fields: ``label``, ``meta.label``, ``meta/label``.
-
-Arrow schemas as text, for JSON: the message of Arrow's IPC format in base64.
-
-Rows of record batches, copied in another order.
-"""
+"""Arrow arrays: their buffers as NumPy arrays, sizes of rows, paths of fields, schemas as text, and rows in another order. Only bits are copied."""
 
 from __future__ import annotations
 
@@ -104,7 +93,10 @@ def wrap_values(values: NDArray[Any], kind: pa.DataType) -> pa.Array:
 
 
 def count_bytes(batch: pa.RecordBatch) -> int:
-    """Return the bytes of the rows of a batch: values, offsets and validity."""
+    """Return the bytes of the rows of a batch: values, offsets and validity.
+
+    Arrow's `nbytes` does the same, but visits every list of a column of lists.
+    """
     rows = int(batch.num_rows)
     return (sum(int(_bits_before(column, rows)) for column in batch.columns) + 7) >> 3
 
@@ -164,7 +156,7 @@ def _value_bits(column: pa.Array) -> int:
 
 
 def split_path(path: str, columns: Sequence[str]) -> tuple[str, list[str]]:
-    """Split a path into its column and the names of the fields below it.
+    """Split a path, such as ``meta.time`` or ``meta/time``, into its column and the names of the fields below it.
 
     >>> split_path("meta.time", ["label", "meta"])
     ('meta', ['time'])
@@ -203,7 +195,7 @@ def unknown_column(name: str, columns: Iterable[str]) -> UsageError:
 
 
 def pack_schema(schema: pa.Schema) -> str:
-    """Return a schema as text."""
+    """Return a schema as text: the message of Arrow's IPC format in base64."""
     return base64.b64encode(schema.serialize()).decode()
 
 

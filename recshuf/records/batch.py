@@ -1,7 +1,4 @@
-"""Records between the passes: a native batch with its keys.
-
-Row numbers: the row ranges of a batch, and the numbering of an input's fragments.
-"""
+"""Records between the passes: a native batch with its keys, and the numbers of its rows."""
 
 from __future__ import annotations
 
@@ -38,11 +35,11 @@ def join_ranges(ranges: Sequence[RowRange]) -> list[RowRange]:
     [RowRange(input_index=0, first_row=5, rows=3), RowRange(input_index=1, first_row=0, rows=4)]
     """
     joined: list[RowRange] = []
-    for one in ranges:
-        if joined and joined[-1].input_index == one.input_index:
-            joined[-1] = joined[-1]._replace(rows=joined[-1].rows + one.rows)
+    for span in ranges:
+        if joined and joined[-1].input_index == span.input_index:
+            joined[-1] = joined[-1]._replace(rows=joined[-1].rows + span.rows)
         else:
-            joined.append(one)
+            joined.append(span)
     return joined
 
 
@@ -51,21 +48,16 @@ def split_ranges(
 ) -> Iterator[tuple[pa.RecordBatch, int, int]]:
     """Yield each range of a batch as a view, with its input and first row."""
     start = 0
-    for one in ranges:
-        yield batch.slice(start, one.rows), one.input_index, one.first_row
-        start += one.rows
+    for span in ranges:
+        yield batch.slice(start, span.rows), span.input_index, span.first_row
+        start += span.rows
 
 
 class RowCounter:
-    """Numbers the rows of one input, whose fragments are read by many threads.
+    """Numbers the rows of one input from `first_row`, whose fragments are read by many threads.
 
     The rows of a fragment are known once those of all earlier fragments are, so a claim waits until these are
-    `finish`ed.
-
-    Parameters
-    ----------
-    first_row
-        Number of the first row.
+    `finish`ed. It raises `Stopped` after `stop`.
     """
 
     def __init__(self, first_row: int = 0) -> None:
@@ -80,13 +72,7 @@ class RowCounter:
         return self._rows - self._first_row
 
     def claim(self, fragment_index: int, count: int) -> int:
-        """Wait for a fragment's turn, and return the first row of its next `count` records.
-
-        Raises
-        ------
-        Stopped
-            When `stop` was called.
-        """
+        """Wait for a fragment's turn, and return the first row of its next `count` records."""
         with self._changed:
             self._changed.wait_for(lambda: self._turn == fragment_index or self._stopped)
             if self._stopped:
@@ -112,13 +98,7 @@ class RowCounter:
 def number_batches(
     counter: RowCounter, index: int, fragment: Fragment
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the batches of fragment number `index` of an input, each with its first row.
-
-    Raises
-    ------
-    Stopped
-        When the counter was stopped.
-    """
+    """Yield the batches of fragment number `index` of an input, each with its first row."""
     if fragment.record_count is None:
         yield from _number_uncounted(counter, index, fragment)
         return
@@ -187,7 +167,7 @@ class Records:
 
 
 def concat_records(parts: Sequence[Records]) -> Records:
-    """Return all records of one or more parts, in order, copied unless there is just one."""
+    """Return all records of one or more parts, in order, copied unless there is just span."""
     if len(parts) == 1:
         return parts[0]
     keys = np.concatenate([part.keys for part in parts])
@@ -195,7 +175,7 @@ def concat_records(parts: Sequence[Records]) -> Records:
 
 
 def concat_batches(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Return all rows of one or more batches of one schema, in order, copied unless there is just one."""
+    """Return all rows of one or more batches of one schema, in order, copied unless there is just span."""
     if len(batches) == 1:
         return batches[0]
     schema = batches[0].schema

@@ -1,7 +1,4 @@
-"""Groups of small batches, and the queue that passes them from readers to idle threads.
-
-Inputs being read: their fragments, and the schedule by which threads take them.
-"""
+"""The schedule by which threads take fragments of inputs, and groups of small batches that they pass on."""
 
 from __future__ import annotations
 
@@ -24,15 +21,7 @@ if TYPE_CHECKING:
 
 
 class BatchGroup:
-    """Consecutive batches, to be visited together.
-
-    Parameters
-    ----------
-    tasks
-        The task of each batch, to release after the visit.
-    batches, ranges
-        The batches, and their row ranges.
-    """
+    """Consecutive batches, to be visited together, with their ranges; after that, the task of each is released."""
 
     def __init__(
         self, tasks: Sequence[InputTask], batches: list[pa.RecordBatch], ranges: Sequence[RowRange]
@@ -49,15 +38,7 @@ class BatchGroup:
 
 
 class Coalescer:
-    """Joins small consecutive batches into groups.
-
-    Parameters
-    ----------
-    emit
-        Called with every group.
-    most_bytes
-        Size limit of a group of several batches.
-    """
+    """Joins small consecutive batches into groups of at most `most_bytes`, and emits them."""
 
     def __init__(self, emit: Callable[[BatchGroup], None], most_bytes: int) -> None:
         self._emit = emit
@@ -93,11 +74,6 @@ class WorkQueue:
     """Passes groups of batches from threads that still read to threads that have nothing left to read.
 
     Without it, one thread alone would process the last fragment, which may be the only one.
-
-    Parameters
-    ----------
-    readers
-        Number of threads that read.
     """
 
     def __init__(self, readers: int) -> None:
@@ -117,19 +93,12 @@ class WorkQueue:
             return True
 
     def leave(self) -> None:
-        """Remove a reader."""
         with self._changed:
             self._readers -= 1
             self._changed.notify_all()
 
     def take(self) -> BatchGroup | None:
-        """Wait for a group and return it; None when no reader is left.
-
-        Raises
-        ------
-        Stopped
-            When `stop` was called.
-        """
+        """Wait for a group and return it; None when no reader is left. Raises `Stopped` after `stop`."""
         with self._changed:
             self._idle += 1
             self._changed.wait_for(lambda: self._offered or not self._readers or self._stopped)
@@ -158,7 +127,6 @@ class InputPart(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Tell whether these are all fragments of the input."""
         return not self.start and self.stop is None
 
     def choose(self, fragments: Iterable[Fragment]) -> Iterator[Fragment]:
@@ -197,7 +165,6 @@ class InputTask:
             return self.taken - 1, fragment
 
     def hold(self) -> None:
-        """Increment `left`."""
         with self.lock:
             self.left += 1
 
@@ -209,13 +176,7 @@ class InputTask:
 
 
 class InputSchedule:
-    """The order in which threads read inputs: first runs, each by one thread, then open inputs, shared by idle threads.
-
-    Parameters
-    ----------
-    runs
-        Consecutive inputs for one thread each.
-    """
+    """The order in which threads read inputs: first runs, each by one thread, then open inputs, shared by idle threads."""
 
     def __init__(self, runs: Iterable[list[InputPart]]) -> None:
         self._waiting = deque(runs)

@@ -1,6 +1,6 @@
 """Arrays as arrays of other types that hold the same values: fields by name, values in place of dictionaries.
 
-Decimals and the digits of their types: Arrow makes, reads and writes decimals that have more, or alters them.
+Decimals with the digits of their types: Arrow makes, reads and writes decimals that have more, or alters them.
 """
 
 from __future__ import annotations
@@ -18,9 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+_MOST_DIGITS = {128: 38, 256: 76}
+
+
 def with_value_field(kind: pa.DataType, field: pa.Field) -> pa.DataType:
     """Return the list type like `kind` (list, large list, their views, fixed size) with this value field."""
-    if pa.types.is_fixed_size_list(kind):
+    if pt.is_fixed_size_list(kind):
         return pa.list_(field, kind.list_size)
     return pa.large_list(field) if str(kind).startswith("large") else pa.list_(field)
 
@@ -38,23 +41,23 @@ def conform(array: pa.Array, kind: pa.DataType) -> pa.Array:
     """
     if array.type == kind:
         return array
-    if pa.types.is_dictionary(array.type):
+    if pt.is_dictionary(array.type):
         return _conform_dictionary(array, kind)
     if is_list_view(array.type):
         return conform(_view_as_list(array), kind)
-    if pa.types.is_struct(kind) and pa.types.is_struct(array.type):
+    if pt.is_struct(kind) and pt.is_struct(array.type):
         return _conform_struct(array, kind)
     if is_variable_list(kind) and is_variable_list(array.type):
         return _conform_list(_compact(array), kind)
-    if pa.types.is_map(kind) and pa.types.is_map(array.type):
+    if pt.is_map(kind) and pt.is_map(array.type):
         return _conform_map(_compact(array), kind)
-    if pa.types.is_fixed_size_list(kind) and pa.types.is_fixed_size_list(array.type):
+    if pt.is_fixed_size_list(kind) and pt.is_fixed_size_list(array.type):
         return _conform_fixed_list(_compact(array), kind)
-    made = array.cast(kind)
+    converted = array.cast(kind)
     # Arrow does not see that a time overflows.
-    if pa.types.is_time(array.type) and pa.types.is_time(kind) and not made.cast(array.type).equals(array):
+    if pt.is_time(array.type) and pt.is_time(kind) and not converted.cast(array.type).equals(array):
         raise pa.ArrowInvalid(f"a time does not fit {kind}")
-    return made
+    return converted
 
 
 def _compact(array: pa.Array) -> pa.Array:
@@ -101,7 +104,7 @@ def _conform_struct(array: pa.StructArray, kind: pa.StructType) -> pa.Array:
 
 
 def _conform_list(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    if pa.types.is_large_list(kind) != pa.types.is_large_list(array.type):
+    if pt.is_large_list(kind) != pt.is_large_list(array.type):
         array = array.cast(with_value_field(kind, array.type.value_field))
     return _with_children(array, kind, [conform(array.values, kind.value_type)], buffer_count=2)
 
@@ -124,9 +127,6 @@ def _with_children(
     return pa.Array.from_buffers(kind, len(array), buffers, array.null_count, children=children)
 
 
-_MOST_DIGITS = {128: 38, 256: 76}
-
-
 def has_decimals(kind: pa.DataType) -> bool:
     """Tell whether a type is or holds a decimal, at any depth."""
     if isinstance(kind, pa.BaseExtensionType):
@@ -139,13 +139,7 @@ def has_decimals(kind: pa.DataType) -> bool:
 
 
 def check_digits(array: pa.Array) -> None:
-    """Check the digits of all decimals of an array, at any depth.
-
-    Raises
-    ------
-    pyarrow.ArrowInvalid
-        When a value has more digits than its type.
-    """
+    """Check the digits of all decimals of an array, at any depth: `pyarrow.ArrowInvalid` if a value has more than its type."""
     kind = array.type
     if not has_decimals(kind):
         return
@@ -225,9 +219,9 @@ def _as_list(array: pa.MapArray) -> pa.ListArray:
 
 
 def _fit(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    made = array.cast(roomy_type(kind)).cast(kind)
-    _validate(made)
-    return made
+    converted = array.cast(roomy_type(kind)).cast(kind)
+    _validate(converted)
+    return converted
 
 
 def _validate(array: pa.Array) -> None:

@@ -5,8 +5,6 @@ the sum of their lengths, and the sum of their fingerprints modulo 2^64. Keys ar
 doubled, exchanged or cut changes the sum except with a chance of 2^-64. It is a sum because two copies of one
 record would cancel in an xor. A change of bytes without a change of length is not detected here: spilled data has
 checksums for that, and `recshuf verify` compares contents.
-
-Counts and digests of each input, as read.
 """
 
 from __future__ import annotations
@@ -51,15 +49,15 @@ class Digest:
             (self.fingerprint + other.fingerprint) % _MODULUS,
         )
 
-    def compare(self, given: Digest) -> str:
-        """Describe the difference from the digest of the records `given`.
+    def compare(self, expected: Digest) -> str:
+        """Describe the difference from the digest of the records that were given.
 
         >>> Digest(2, 10, 7).compare(Digest(3, 10, 9))
         '2 records, 3 given'
         """
         for mine, theirs, noun in (
-            (self.records, given.records, "records"),
-            (self.byte_count, given.byte_count, "bytes"),
+            (self.records, expected.records, "records"),
+            (self.byte_count, expected.byte_count, "bytes"),
         ):
             if mine != theirs:
                 return f"{mine:,} {noun}, {theirs:,} given"

@@ -84,13 +84,7 @@ def shift_origins(origins: NDArray[np.uint64], added: NDArray[np.int64]) -> NDAr
 
 
 def shift_sources(records: Records, added: NDArray[np.int64]) -> Records:
-    """Return records with numbers added to the inputs in their provenance, the last column of the batch.
-
-    Parameters
-    ----------
-    added
-        What to add for each record, shape ``(n,)``.
-    """
+    """Return records with a number added to the input of each in its provenance, the last column of the batch."""
     batch = records.batch
     shifted = shift_origins(find_origins(batch), added)
     column = wrap_values(shifted, _PROVENANCE.type)
@@ -127,14 +121,7 @@ def _find_repeated(names: Sequence[str]) -> list[tuple[str, int]]:
 class ProvenanceDecoder(Decoder):
     """Decodes native batches with another decoder, and appends the two provenance columns.
 
-    `observe` gets batches without provenance.
-
-    Parameters
-    ----------
-    names
-        Names of the inputs.
-    as_dictionary
-        Whether names are dictionary-encoded, with one dictionary for all batches. Else they are text.
+    `observe` gets batches without provenance. Names are text, or with `as_dictionary` one dictionary for all batches.
     """
 
     def __init__(self, inner: Decoder, names: Sequence[str], *, as_dictionary: bool) -> None:
@@ -168,7 +155,6 @@ class ProvenanceDecoder(Decoder):
         self._inner.merge(state)
 
     def finish(self) -> pa.Schema:
-        """See `Decoder`."""
         return self._extend(self._inner.finish())
 
     def _extend(self, schema: pa.Schema) -> pa.Schema:

@@ -1,7 +1,4 @@
-"""Reads the inputs of a source in many threads.
-
-The plan for reading inputs within the memory limit.
-"""
+"""Reads the inputs of a source in many threads."""
 
 from __future__ import annotations
 
@@ -33,18 +30,10 @@ if TYPE_CHECKING:
 
 
 class InputReader:
-    """Reads inputs of a source, every batch once.
+    """Reads inputs of a source, or parts of them, every batch once; at most one part of each input.
 
-    Locks are not nested, except those of one `InputTask`.
-
-    Parameters
-    ----------
-    parts
-        Inputs to read, or parts of them; at most one of each.
-    visit
-        Called with every batch.
-    on_finished
-        Called once for each input, after all its batches were visited; in many threads.
+    `visit` gets every batch, and `on_finished` each input once, after all its batches were visited; both are called in many
+    threads. Locks are not nested, except those of one `InputTask`.
     """
 
     def __init__(
@@ -63,13 +52,7 @@ class InputReader:
         self._queue = WorkQueue(plan.workers)
 
     def run(self, name: str) -> None:
-        """Read everything.
-
-        Parameters
-        ----------
-        name
-            Name of the threads.
-        """
+        """Read everything in threads of this name."""
         run_threads(name, [self._work] * self._plan.workers, self._plan.workers, self._stop)
 
     def rows_of(self, input_index: int) -> int:

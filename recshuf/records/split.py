@@ -3,10 +3,6 @@
 Every record has a second key: output number ``r`` of ``Philox(SeedSequence(seed, spawn_key=(*stream_of("split"), i)))``
 for row ``r`` of input ``i``, independent of the one that orders it. The records that come first by (second key, input, row)
 are the first part, and so on. So any choice of so many records is equally likely.
-
-The shares of a split: ``train=0.99,val=0.01``.
-
-How many records each part of a whole gives: exact counts, all together and from step to step.
 """
 
 from __future__ import annotations
@@ -32,6 +28,9 @@ if TYPE_CHECKING:
 
 _TOLERANCE = Fraction(1, 10**9)
 _MOST = 255
+_STREAM = stream_of("split")
+_CHUNK_ROWS = 1 << 20
+_BUCKET_BITS = 16
 
 
 def parse_shares(text: str) -> dict[str, str]:
@@ -90,7 +89,7 @@ def apportion(total: int, weights: Sequence[float | Fraction]) -> list[int]:
     """
     parts = [Fraction(weight) for weight in weights]
     exact = [total * part / sum(parts) for part in parts]
-    counts = [int(one) for one in exact]
+    counts = [int(share) for share in exact]
     by_remainder = sorted(range(len(exact)), key=lambda index: counts[index] - exact[index])
     for index in by_remainder[: total - sum(counts)]:
         counts[index] += 1
@@ -107,28 +106,17 @@ def count_before(done: int, counts: Sequence[int]) -> list[int]:
     >>> [count_before(done, [2, 1, 1]) for done in range(5)]
     [[0, 0, 0], [0, 0, 1], [1, 0, 1], [1, 1, 1], [2, 1, 1]]
     """
-    found, left = [], sum(counts)
+    shares, left = [], sum(counts)
     for count in counts:
         share = done * count // left if left else 0
-        found.append(share)
+        shares.append(share)
         done, left = done - share, left - count
-    return found
-
-
-_STREAM = stream_of("split")
-_CHUNK_ROWS = 1 << 20
-_BUCKET_BITS = 16
+    return shares
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """The parts of a data set.
-
-    Parameters
-    ----------
-    bounds
-        Second key, input and row of the first record of each part but the first; None for a part without records.
-    """
+    """The parts of a data set."""
 
     seed: int
     bounds: tuple[tuple[int, int, int] | None, ...]
@@ -140,8 +128,8 @@ class Split:
         No record is read: keys are drawn twice, to count them and to find those at the bounds.
         """
         ranks = list(accumulate(sizes[:-1]))
-        found = _find_ranks(seed, counts, sorted({rank for rank in ranks if rank < sum(counts)}))
-        return cls(seed, tuple(found.get(rank) for rank in ranks))
+        bounds = _find_ranks(seed, counts, sorted({rank for rank in ranks if rank < sum(counts)}))
+        return cls(seed, tuple(bounds.get(rank) for rank in ranks))
 
     def find_parts(self, ranges: Sequence[RowRange]) -> NDArray[np.uint8]:
         """Return the part of each record of some row ranges in turn, shape ``(n,)``."""
@@ -158,11 +146,10 @@ class Split:
 
 
 def _find_place(ranges: Sequence[RowRange], index: int) -> tuple[int, int]:
-    """Return input and row of a record of some row ranges."""
-    for one in ranges:
-        if index < one.rows:
-            return one.input_index, one.first_row + index
-        index -= one.rows
+    for span in ranges:
+        if index < span.rows:
+            return span.input_index, span.first_row + index
+        index -= span.rows
     raise IndexError(index)
 
 
@@ -176,18 +163,18 @@ def _find_ranks(seed: int, counts: Sequence[int], ranks: Sequence[int]) -> dict[
     """Return second key, input and row of the records of some ascending ranks, from 0."""
     shift = np.uint64(64 - _BUCKET_BITS)
     sizes = np.zeros(1 << _BUCKET_BITS, np.int64)
-    for one in _cut(counts):
-        buckets = (draw_keys(seed, [one], _STREAM) >> shift).astype(np.intp)
+    for span in _cut(counts):
+        buckets = (draw_keys(seed, [span], _STREAM) >> shift).astype(np.intp)
         sizes += np.bincount(buckets, minlength=len(sizes))
     ends = np.cumsum(sizes)
     wanted = np.zeros(len(sizes), np.bool_)
     wanted[np.searchsorted(ends, ranks, side="right")] = True
     chosen: list[tuple[int, int, int]] = []
-    for one in _cut(counts):
-        keys = draw_keys(seed, [one], _STREAM)
+    for span in _cut(counts):
+        keys = draw_keys(seed, [span], _STREAM)
         rows = np.flatnonzero(wanted[(keys >> shift).astype(np.intp)])
         chosen += [
-            (key, one.input_index, one.first_row + row)
+            (key, span.input_index, span.first_row + row)
             for key, row in zip(keys[rows].tolist(), rows.tolist(), strict=True)
         ]
     chosen.sort()

@@ -89,19 +89,19 @@ _STEP_SECONDS = 0.1
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>([A-Za-z0-9.]+)</Code>")
 _PASSING_STATUS = (408, 425, 429)
-_PASSING_CODES = ("RequestTimeout",)
+_PASSING_CODES = ("RequestTimeout", "SlowDown", "Throttling", "RequestLimitExceeded")
 """Of answers whose status is final."""
-EXPIRED = ("ExpiredToken", "ExpiredTokenException", "RequestExpired", "InvalidToken", "TokenRefreshRequired")
-FORBIDDEN = ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "AllAccessDisabled")
+_EXPIRED = ("ExpiredToken", "ExpiredTokenException", "RequestExpired", "InvalidToken", "TokenRefreshRequired")
+_FORBIDDEN = ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "AllAccessDisabled")
 NO_BUCKET = {"NoSuchBucket": "bucket", "ContainerNotFound": "container"}
 """What is missing, by codes."""
 OTHER_REGION = ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException")
-REGION_REMEDY = "set AWS_REGION, or check --endpoint-url"
-CLOCK_REMEDY = "set the clock of this machine"
-SKEWED = "RequestTimeTooSkewed"
-ANSWER_REMEDY = "check the URL, --endpoint-url and the credentials, or run again later"
+_REGION_REMEDY = "set AWS_REGION, or check --endpoint-url"
+_CLOCK_REMEDY = "set the clock of this machine"
+_SKEWED = "RequestTimeTooSkewed"
+_ANSWER_REMEDY = "check the URL, --endpoint-url and the credentials, or run again later"
 UNREACHED_REMEDY = "check --endpoint-url and the network, or run again later"
-UNSUPPORTED = "the store does not support this request"
+_UNSUPPORTED = "the store does not support this request"
 REDIRECTS = (301, 302, 307)
 _NO_LOCATION = "redirect without LOCATION"
 """What obstore says of a redirect that names no other server."""
@@ -124,13 +124,7 @@ class MissingObject(Finding):
 
 
 class Answer(Exception):  # noqa: N818 - becomes an error of a user
-    """An answer that is an error. Never reaches the user.
-
-    Parameters
-    ----------
-    code
-        What the store calls the error; empty if it does not say.
-    """
+    """An answer that is an error; the code is what the store calls it, if it says so. Never reaches the user."""
 
     def __init__(self, status: int, text: str, code: str = "") -> None:
         super().__init__(text)
@@ -170,29 +164,23 @@ class Failure:
         return self.status is None or self.status not in _FINAL_STATUS
 
     def explain(self, name: str, attempts: str = f"{ATTEMPTS} attempts") -> InputError:
-        """Return the error for a user.
-
-        Parameters
-        ----------
-        attempts
-            How often the request was made, if its failure may pass.
-        """
+        """Return the error for a user; the request was made so often if its failure may pass."""
         label = self.code or str(self.status)
-        if self.code in EXPIRED:
+        if self.code in _EXPIRED:
             return UnavailableInputError(
                 name, f"the credentials have expired ({label})", remedy="renew them, and run again"
             )
         if self.code in OTHER_REGION or self.status in REDIRECTS:
             return UnavailableInputError(
-                name, f"the bucket is in another region ({label})", remedy=REGION_REMEDY
+                name, f"the bucket is in another region ({label})", remedy=_REGION_REMEDY
             )
-        if self.code == SKEWED:
+        if self.code == _SKEWED:
             return UnavailableInputError(
-                name, f"the clock of this machine is wrong, says the store ({label})", remedy=CLOCK_REMEDY
+                name, f"the clock of this machine is wrong, says the store ({label})", remedy=_CLOCK_REMEDY
             )
         if self.status == _NOT_IMPLEMENTED:
-            return UnavailableInputError(name, f"{UNSUPPORTED} ({label})", remedy="check --endpoint-url")
-        if self.code in FORBIDDEN or self.status in (401, 403):
+            return UnavailableInputError(name, f"{_UNSUPPORTED} ({label})", remedy="check --endpoint-url")
+        if self.code in _FORBIDDEN or self.status in (401, 403):
             return ForbiddenInputError(
                 name,
                 f"access is denied ({label})",
@@ -215,7 +203,7 @@ class Failure:
         return UnavailableInputError(
             name,
             f"the store answers {label}: {self.text[:300]}",
-            remedy="check the URL, or run again later" if name.startswith("http") else ANSWER_REMEDY,
+            remedy="check the URL, or run again later" if name.startswith("http") else _ANSWER_REMEDY,
         )
 
 

@@ -12,7 +12,7 @@ from recshuf.errors import UsageError
 from recshuf.system.paths import SCHEMES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from recshuf.storage.urls import Url
 
@@ -24,28 +24,6 @@ _CREDENTIALS = re.compile(
 )
 """Names of storage options and, in upper case, of variables with texts that requests hold, or with paths of key files."""
 _VARIABLES = {"az": "AZURE_", "gs": "GOOGLE_"}
-
-
-def check_given(scheme: str, options: Mapping[str, str]) -> None:
-    """Refuse credentials, of options or the environment, that libraries panic of, or show in their errors."""
-    variables = {name: os.environ[name] for name in os.environ if name.startswith(_VARIABLES[scheme])}
-    given = {f"--storage-option {name}": value for name, value in options.items()} | variables
-    for label, value in given.items():
-        match = _CREDENTIALS.fullmatch(label.rpartition(" ")[2].lower())
-        if match and not match["path"]:
-            check_text(label, value)
-        elif match and value.lstrip().startswith("{"):
-            raise UsageError(f"{label}: is JSON; give the path of a file that holds it")
-
-
-def check_text(label: str, value: str) -> None:
-    """Refuse a part of credentials that cannot be in the header of a request; `label` says where it comes from."""
-    if not (value.isascii() and value.isprintable()):
-        raise UsageError(
-            f"{label}: has a line break or another character that no request can send; set it again"
-        )
-
-
 ENDPOINT_REMEDY = "give one of http:// or https://, such as http://127.0.0.1:9000"
 ENDPOINT = "endpoint_url"
 """Option that takes the place of the endpoint of all stores."""
@@ -116,6 +94,27 @@ def is_endpoint(url: str) -> bool:
         return False
 
 
+def read_settings(
+    scheme: str, prefixes: tuple[str, ...], options: Mapping[str, str], names: Sequence[str]
+) -> dict[str, str]:
+    """Return storage options for outputs by their short names, those that are not given from the environment.
+
+    The first prefix is that of the variables; each is left out of options.
+    """
+    variables = {name: f"{prefixes[0]}{name}".upper() for name in names}
+    settings = {name: os.environ[variable] for name, variable in variables.items() if variable in os.environ}
+    for option, value in options.items():
+        name = option.lower()
+        for prefix in prefixes:
+            name = name.removeprefix(prefix)
+        if name not in names:
+            raise UsageError(
+                f"--storage-option {option}: is not taken for outputs in {scheme}://; known are {', '.join(names)}"
+            )
+        settings[name] = value
+    return settings
+
+
 def parse_flag(name: str, value: str) -> bool:
     """Return the value of an option that is on or off.
 
@@ -127,18 +126,38 @@ def parse_flag(name: str, value: str) -> bool:
     return _FLAGS[value.lower()]
 
 
-def parse_storage_options(given: Mapping[str, str] | Iterable[str]) -> dict[str, str]:
+def parse_storage_options(options: Mapping[str, str] | Iterable[str]) -> dict[str, str]:
     """Return options by name; from a command line each is ``NAME=VALUE``, or ``s3:NAME=VALUE`` for some stores.
 
     >>> parse_storage_options(["region=eu-west-1"])
     {'region': 'eu-west-1'}
     """
-    if hasattr(given, "items"):
-        return {str(name): str(value) for name, value in given.items()}
-    if isinstance(given, str):
+    if hasattr(options, "items"):
+        return {str(name): str(value) for name, value in options.items()}
+    if isinstance(options, str):
         raise UsageError("--storage-option: give a dict, such as {'region': 'eu-west-1'}")
-    pairs = [text.partition("=") for text in given]
+    pairs = [text.partition("=") for text in options]
     for name, equals, _ in pairs:
         if not name or not equals:
             raise UsageError(f"--storage-option {name}: write NAME=VALUE, such as region=eu-west-1")
     return {name: value for name, _, value in pairs}
+
+
+def check_given(scheme: str, options: Mapping[str, str]) -> None:
+    """Refuse credentials, of options or the environment, that libraries panic of, or show in their errors."""
+    variables = {name: os.environ[name] for name in os.environ if name.startswith(_VARIABLES[scheme])}
+    given = {f"--storage-option {name}": value for name, value in options.items()} | variables
+    for label, value in given.items():
+        match = _CREDENTIALS.fullmatch(label.rpartition(" ")[2].lower())
+        if match and not match["path"]:
+            check_text(label, value)
+        elif match and value.lstrip().startswith("{"):
+            raise UsageError(f"{label}: is JSON; give the path of a file that holds it")
+
+
+def check_text(label: str, value: str) -> None:
+    """Refuse a part of credentials that cannot be in the header of a request; `label` says where it comes from."""
+    if not (value.isascii() and value.isprintable()):
+        raise UsageError(
+            f"{label}: has a line break or another character that no request can send; set it again"
+        )

@@ -32,7 +32,7 @@ def refuse_unknown_scheme(text: str) -> None:
     if scheme.lower() == FILE:
         raise UsageError(f"{text}: is a URL; give the path in it")
     known = ALIASES.get(scheme.lower())
-    remedy = f"give {known}://" if known else f"known are {', '.join(f'{one}://' for one in SCHEMES)}"
+    remedy = f"give {known}://" if known else f"known are {', '.join(f'{name}://' for name in SCHEMES)}"
     raise UsageError(f"{text}: URLs of {scheme}:// are not known; {remedy}")
 
 

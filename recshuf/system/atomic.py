@@ -1,6 +1,6 @@
-"""Files and folders that are put in place at once, and syncing.
+"""Files and folders that are put in place at once, syncing, and JSON objects as lines that show damage.
 
-JSON objects as lines that show damage: the xxh3 of the rest in 16 hexadecimal digits, a space, and the object.
+A line: the xxh3 of the rest in 16 hexadecimal digits, a space, and the object.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ _RENAME_EXCHANGE = 2
 
 def copy_access(source: Path, target: Path) -> None:
     """Copy permissions and owner of a directory to the one that replaces it."""
-    found = source.stat()
-    target.chmod(stat.S_IMODE(found.st_mode))
+    status = source.stat()
+    target.chmod(stat.S_IMODE(status.st_mode))
     with suppress(PermissionError):
-        os.chown(target, found.st_uid, found.st_gid)
+        os.chown(target, status.st_uid, status.st_gid)
 
 
 def exchange(first: Path, second: Path) -> None:
@@ -99,13 +99,7 @@ def _place(draft: Path, path: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Sync a file, or the names in a folder, to disk.
-
-    Raises
-    ------
-    OSError
-        When that fails.
-    """
+    """Sync a file, or the names in a folder, to disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -114,13 +108,7 @@ def sync(path: Path) -> None:
 
 
 def sync_file_system(path: Path) -> bool:
-    """Sync all files of the file system that holds a path; False if the system cannot.
-
-    Raises
-    ------
-    OSError
-        When that fails.
-    """
+    """Sync all files of the file system that holds a path; False if the system cannot."""
     libc = ctypes.CDLL(None, use_errno=True)
     if not hasattr(libc, "syncfs"):
         return False

@@ -40,12 +40,8 @@ def allocate(size: int, offset: int = 0) -> NDArray[np.uint8]:
     """Return new memory whose address equals an offset modulo 64, uninitialized.
 
     AMD's processors of the Zen 3 generation copy at a fifth of their speed to an address that lies up to 31 bytes behind
-    that of the source, modulo 4096. That is where NumPy's large arrays lie: 16 bytes behind the start of a page.
-
-    Parameters
-    ----------
-    offset
-        Where what will be copied there lies in its file, or in its own aligned memory.
+    that of the source, modulo 4096. That is where NumPy's large arrays lie: 16 bytes behind the start of a page. So the offset
+    is where what will be copied there lies in its file, or in its own aligned memory.
     """
     block = np.empty(size + _LINE_BYTES, np.uint8)
     address: int = block.__array_interface__["data"][0]
@@ -56,12 +52,7 @@ def allocate(size: int, offset: int = 0) -> NDArray[np.uint8]:
 class BufferPool:
     """Memory that is used again as soon as nobody refers to it. Used by many threads.
 
-    The system clears new memory first, which takes as long as to fill it.
-
-    Parameters
-    ----------
-    most_kept
-        Larger blocks are given back to the system.
+    The system clears new memory first, which takes as long as to fill it. It gets blocks back that are larger than `most_kept`.
     """
 
     def __init__(self, most_kept: int) -> None:
@@ -92,13 +83,7 @@ class BufferPool:
 
 
 class Slab:
-    """One piece of memory that is handed out part by part. Used by one thread.
-
-    Parameters
-    ----------
-    sizes
-        Bytes of each part; what does not fit is allocated by itself.
-    """
+    """One piece of memory for parts of these sizes, handed out one by one; what does not fit is allocated. Used by one thread."""
 
     def __init__(self, sizes: Sequence[int], memory: Allocate) -> None:
         self._rest = memory(sum(sizes) + len(sizes) * _LINE_BYTES, 0)
@@ -106,7 +91,6 @@ class Slab:
         self._memory = memory
 
     def allocate(self, size: int, offset: int = 0) -> NDArray[np.uint8]:
-        """Return memory as the function does."""
         start = self._place + (offset - self._place) % _LINE_BYTES
         if start + size > len(self._rest):
             return self._memory(size, offset)

@@ -18,17 +18,7 @@ if TYPE_CHECKING:
 def lock_folder(folder: Path, output: str) -> int:
     """Make a private folder, and return a descriptor that holds its lock until it is closed.
 
-    Parameters
-    ----------
-    output
-        Name of its output, for messages.
-
-    Raises
-    ------
-    OutputError
-        When another run holds it, it is not a folder, or it belongs to another user.
-    OSError
-        When it cannot be made.
+    An `OutputError` names the `output` if another run holds it, it is no folder, or it belongs to another user.
     """
     while True:
         is_new = True
@@ -50,17 +40,7 @@ def lock_folder(folder: Path, output: str) -> int:
 def share_folder(folder: Path, output: str) -> int:
     """Make a private folder if there is none, and return a descriptor that holds its lock with others until it is closed.
 
-    Parameters
-    ----------
-    output
-        Name of its output, for messages.
-
-    Raises
-    ------
-    OutputError
-        When a run holds it alone, it is not a folder, or it belongs to another user.
-    OSError
-        When it cannot be made.
+    Errors are those of `lock_folder`.
     """
     while True:
         with suppress(FileExistsError):
@@ -99,9 +79,9 @@ def _try_lock(folder: Path, output: str, kind: int = fcntl.LOCK_EX) -> int | Non
     return lock
 
 
-def is_own(found: os.stat_result) -> bool:
+def is_own(status: os.stat_result) -> bool:
     """Tell whether a file or folder belongs to the user."""
-    return found.st_uid == os.geteuid()
+    return status.st_uid == os.geteuid()
 
 
 def _is_same(descriptor: int, path: Path, *, may_be_link: bool = False) -> bool:
@@ -183,8 +163,6 @@ def lock_existing(path: Path) -> int:
         When the file is gone.
     BlockingIOError
         When it is locked.
-    OSError
-        When it cannot be opened.
     """
     try:
         descriptor = os.open(

@@ -1,7 +1,4 @@
-"""Page cache: reading pages ahead, dropping them, and writing them to the device.
-
-The number of files that a process may have open.
-"""
+"""Page cache: reading pages ahead, dropping them, and writing them to the device. The number of open files."""
 
 from __future__ import annotations
 
@@ -25,13 +22,7 @@ T = TypeVar("T")
 
 
 def open_more(open_file: Callable[[], T]) -> T:
-    """Return what a function opens. If too many files are open, the soft limit is raised to the hard one first.
-
-    Raises
-    ------
-    OSError
-        When it cannot be opened.
-    """
+    """Return what a function opens. If too many files are open, the soft limit is raised to the hard one first."""
     try:
         return open_file()
     except OSError as error:
@@ -88,8 +79,8 @@ def _apply(call: Callable[[int], object], path: Path) -> None:
 @cache
 def _find_call(name: str) -> Callable[..., object] | None:
     """Return a function of the C library; None if it has none of that name."""
-    found: Callable[..., object] | None = getattr(ctypes.CDLL(None), name, None)
-    return found
+    call: Callable[..., object] | None = getattr(ctypes.CDLL(None), name, None)
+    return call
 
 
 class WriteBehind:

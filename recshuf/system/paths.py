@@ -1,7 +1,4 @@
-"""Paths, free space, and errors of writing.
-
-Schemes of URLs.
-"""
+"""Paths and schemes of URLs, free space, and errors of writing."""
 
 from __future__ import annotations
 
@@ -66,11 +63,8 @@ def real_path(path: str | os.PathLike[str]) -> Path:
 def open_sole(path: Path, flags: int) -> int:
     """Open a file that an earlier run left, or a new one with `O_CREAT`, and return its descriptor.
 
-    Raises
-    ------
-    OSError
-        When it cannot be opened, or is anything but a regular file with one name: a link may lead to a file of others,
-        and a pipe would wait for a writer.
+    An OSError says if it is anything but a regular file with one name: a link may lead to a file of others, and a pipe would
+    wait for a writer.
     """
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
     if not _is_sole(os.fstat(descriptor)):
@@ -80,13 +74,7 @@ def open_sole(path: Path, flags: int) -> int:
 
 
 def open_regular(path: Path) -> int:
-    """Open a regular file, or a link to one, to read it, and return its descriptor.
-
-    Raises
-    ------
-    OSError
-        When it cannot be opened, or is something else: a pipe would wait for a writer.
-    """
+    """Open a regular file, or a link to one, to read it; an OSError says if it is something else: a pipe would wait for a writer."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -196,7 +184,7 @@ def write_error(
 
 def find_existing(path: Path) -> Path:
     """Return the path, or the closest folder above it that is there; a link is there, wherever it leads."""
-    return next((one for one in (path, *path.parents) if os.path.lexists(one)), path)
+    return next((place for place in (path, *path.parents) if os.path.lexists(place)), path)
 
 
 def refuse_below_file(folder: Path, what: str) -> None:

@@ -1,7 +1,4 @@
-"""Sizes in bytes: parsing and printing.
-
-Arguments that are integers in a range.
-"""
+"""Numbers in arguments and messages: sizes in bytes, and integers in a range."""
 
 from __future__ import annotations
 

@@ -28,14 +28,8 @@ if TYPE_CHECKING:
 class ObjectDestination(Destination):
     """A prefix for shards, or one object, in a bucket.
 
-    Parameters
-    ----------
-    temp_dir
-        Folder of shards that are written or uploaded. None for the default folder.
-    memory_bytes
-        Memory limit of the run.
-    workers
-        Most shards that are written at once.
+    `temp_dir` is the folder of shards that are written or uploaded; None for the default one. At most `workers` are written at
+    once.
     """
 
     def __init__(
@@ -65,7 +59,6 @@ class ObjectDestination(Destination):
 
     @cached_property
     def bucket(self) -> Bucket:
-        """The bucket."""
         return open_bucket(self._url, self._options, OutputKeys(self._url, is_directory=False).journal)
 
     def _has_objects_below(self) -> bool:
@@ -81,7 +74,6 @@ class ObjectDestination(Destination):
 
     @property
     def local_path(self) -> None:
-        """None."""
         return
 
     def _limit_uploads(self, memory_bytes: int) -> UploadLimits:
@@ -118,17 +110,14 @@ class ObjectDestination(Destination):
         return ObjectTaskFolder(self.bucket, url, self._options, self.name)
 
     def begin(self) -> UploadTransaction:
-        """Return a transaction of uploads."""
         return UploadTransaction(self.place, self.tasks, self.temp_dir, self._limits)
 
     def begin_task(self, run_id: str) -> UploadedTaskShards:
-        """Return shards that are uploaded."""
         etags = self.place.look().etags
         target = UploadTarget(self.bucket, self.keys.of_shard, lambda key: Match(etags.get(key)), run_id)
         return UploadedTaskShards(self.keys, target, self._limits)
 
     def check(self, *, overwrite: bool) -> None:
-        """Refuse an output that must not be written."""
         found = self.place.look()
         if self.is_directory:
             names = {key.removeprefix(self.keys.prefix) for key in found.etags}

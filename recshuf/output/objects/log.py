@@ -4,11 +4,10 @@
     00001-000000-1f6e03b2.entry  its entries, the header first, with the begin of its token
     1f0c...d2.tail               what a store keeps of an open upload, if it needs that
     00002.run                    the run that continued it, or the commit of the first one
+    tasks/...                    the results of the tasks of a run
 
 No object is replaced. A run commits only if it makes the object of the next number, and everything it wrote is there
 after that: otherwise another run took over, or a user deleted the journal.
-
-The results of the tasks of a run as objects below its journal.
 """
 
 from __future__ import annotations
@@ -40,15 +39,7 @@ _READERS = 8
 
 
 class ObjectJournal(Journal):
-    """The journal of an output in a bucket.
-
-    Parameters
-    ----------
-    bucket, prefix
-        Where its objects lie.
-    shown
-        URL of the prefix, for messages.
-    """
+    """The journal of an output in a bucket; `shown` is the URL of its prefix, for messages."""
 
     def __init__(self, bucket: Bucket, prefix: str, shown: str) -> None:
         super().__init__()
@@ -166,7 +157,6 @@ class ObjectJournal(Journal):
         self._runs[self._number] = entry
 
     def note(self, entry: Entry) -> None:
-        """Write an entry."""
         with self._lock:
             name = f"{self._run:05d}-{self._count:06d}-{self._token}.entry"
             self._count += 1
@@ -227,15 +217,7 @@ _RESULT_READERS = 16
 
 
 class ObjectTaskFolder(TaskFolder):
-    """Results as objects, each made on condition that there is none.
-
-    Parameters
-    ----------
-    url
-        Prefix of the results.
-    output
-        URL of the output, for messages.
-    """
+    """Results as objects, each made on condition that there is none. The output is a URL for messages."""
 
     def __init__(self, bucket: Bucket, url: Url, options: StorageOptions, output: str) -> None:
         self._bucket, self._url, self._options = bucket, url, options
@@ -244,13 +226,11 @@ class ObjectTaskFolder(TaskFolder):
 
     @classmethod
     def open(cls, address: str, options: StorageOptions, output: str) -> ObjectTaskFolder:
-        """Return the folder at an address."""
         url = Url.parse(address)
         return cls(open_bucket(url, options, url.key), url, options, output)
 
     @property
     def address(self) -> str:
-        """URL of the prefix."""
         return str(self._url)
 
     def make(self) -> None:
@@ -261,7 +241,6 @@ class ObjectTaskFolder(TaskFolder):
         return nullcontext()
 
     def count(self) -> int:
-        """Return the number of results."""
         return sum(map(is_result, self._find_names()))
 
     @property

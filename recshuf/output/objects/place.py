@@ -1,11 +1,4 @@
-"""What is in a bucket where an output goes.
-
-The command that removes what a run leaves, for messages.
-
-How far the commits have come that the journal of an output names.
-
-The keys of one output in a bucket.
-"""
+"""What is in a bucket where an output goes: the keys of the output, what is at them, and how far a commit has come."""
 
 from __future__ import annotations
 
@@ -97,11 +90,9 @@ class OutputKeys:
         return f"{self._parent}{name_manifest(self.name)}"
 
     def name_shard(self, shard: int, suffix: str) -> str:
-        """Return the name of shard number `shard`."""
         return name_shard(shard, suffix) if self.is_directory else self.name
 
     def of_shard(self, name: str) -> str:
-        """Return the key of a shard."""
         return f"{self.prefix}{name}" if self.is_directory else self.prefix
 
     def is_shard(self, key: str) -> bool:
@@ -130,12 +121,7 @@ class FoundOutput:
 class OutputPlace:
     """The objects of an output, and its manifest, as they are now and as they were before the run.
 
-    Parameters
-    ----------
-    name
-        Name of the output in messages.
-    clean_command
-        Removes what a run leaves.
+    The name and `clean_command`, which removes what a run leaves, are for messages.
     """
 
     def __init__(self, bucket: Bucket, keys: OutputKeys, name: str, clean_command: str) -> None:
@@ -190,10 +176,7 @@ def find_placed(bucket: Bucket, tokens: Mapping[str, str], keys: Collection[str]
 def has_unfinished(runs: Iterable[Entry], bucket: Bucket, keys: OutputKeys) -> bool:
     """Tell whether a commit has begun that ``--resume`` is to complete, since shards of it may be visible.
 
-    Parameters
-    ----------
-    runs
-        What the runs said of themselves; see `ObjectJournal.runs`.
+    `runs` is what the runs said of themselves, see `ObjectJournal.runs`.
     """
     commits = [run["commit"] for run in runs if "commit" in run]
     if not commits:

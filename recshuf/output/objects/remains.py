@@ -31,10 +31,7 @@ _UNKNOWN_SETS = (
 class Remains:
     """The open uploads and the journal of an output, or the pile sets below a prefix, as `find` found them.
 
-    Parameters
-    ----------
-    url
-        The output: a prefix, also without the slash at its end, or one object. Or the prefix for spilled records.
+    The URL is that of the output, a prefix also without the slash at its end, or the prefix for spilled records.
     """
 
     def __init__(self, url: Url, options: StorageOptions) -> None:

@@ -2,8 +2,6 @@
 
 Before the commit, nobody sees anything under the prefix of the output. The commit first makes an object in the journal
 that says what it does, so that a later run can complete it if this one dies.
-
-The shards of a task as open uploads.
 """
 
 from __future__ import annotations
@@ -39,13 +37,7 @@ if TYPE_CHECKING:
 
 
 class UploadedTaskShards(TaskShards):
-    """Shards that are written to the temporary folder of this machine, and uploaded.
-
-    Parameters
-    ----------
-    limits
-        Of the parts in memory.
-    """
+    """The shards of a task, written to the temporary folder of this machine, and left as open uploads."""
 
     def __init__(self, keys: OutputKeys, target: UploadTarget, limits: UploadLimits) -> None:
         self._scratch = UploadFolder(choose_temp_dir(None), keys.show(keys.prefix))
@@ -56,7 +48,6 @@ class UploadedTaskShards(TaskShards):
         self._lock = threading.Lock()
 
     def path_of(self, shard: int, suffix: str) -> Path:
-        """Return the local path to write shard number `shard` to."""
         return self.folder / self._keys.name_shard(shard, suffix)
 
     def open_keeper(
@@ -65,7 +56,6 @@ class UploadedTaskShards(TaskShards):
         *,
         drop_page_cache: bool,  # noqa: ARG002 - files are deleted
     ) -> ShardUploader:
-        """Return what uploads finished shards."""
 
         def keep(shard: FinishedShard) -> None:
             with self._lock:
@@ -93,12 +83,7 @@ _REQUESTERS = 8
 class UploadTransaction(Transaction):
     """The uploads of one output, from `enter` to `release` or `remove`.
 
-    Parameters
-    ----------
-    temp_dir
-        Folder of shards that are written or uploaded. None for the default folder.
-    limits
-        Of the parts in memory.
+    `temp_dir` is the folder of shards that are written or uploaded; None for the default one.
     """
 
     keeps_files = False
@@ -223,7 +208,6 @@ class UploadTransaction(Transaction):
         return FoundOutput(old | {key: now[key] for key in placed}, claim["old_manifest"])
 
     def path_of(self, shard: int, suffix: str) -> Path:
-        """Return the local path to write shard number `shard` to."""
         return self.path / self._keys.name_shard(shard, suffix)
 
     def open_keeper(
@@ -232,7 +216,6 @@ class UploadTransaction(Transaction):
         *,
         drop_page_cache: bool,  # noqa: ARG002 - files are deleted
     ) -> ShardUploader:
-        """Return what uploads finished shards."""
         target = UploadTarget(self._bucket, self._keys.of_shard, self._match, self._token)
         return ShardUploader(target, on_kept, self._limits)
 
@@ -292,7 +275,6 @@ class UploadTransaction(Transaction):
         }
 
     def list_files(self) -> list[tuple[str, int]]:
-        """Return name and size of each shard, in their order."""
         found = self._find_shards()
         return [(name, found[name][1]["bytes"]) for name in sorted(found, key=lambda name: (len(name), name))]
 
@@ -360,7 +342,6 @@ class UploadTransaction(Transaction):
         """Do nothing: `clean` finds what tasks keep by their results."""
 
     def release(self) -> None:
-        """Leave finished shards to a later run."""
         self._drop_folder()
 
     def remove(self) -> None:

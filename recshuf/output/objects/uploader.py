@@ -1,7 +1,4 @@
-"""Uploads shards in the background, while they are written or as finished files, and leaves the uploads open.
-
-A shard that is uploaded while it is written, in parts that are never on a disk.
-"""
+"""Uploads shards in the background, as files or while they are written, in parts that are never on a disk; uploads stay open."""
 
 from __future__ import annotations
 
@@ -49,13 +46,7 @@ def choose_next_bytes(number: int, part_bytes: int) -> int:
 
 
 class ShardStream(io.RawIOBase):
-    """Takes the bytes of a shard; one thread appends to it.
-
-    Parameters
-    ----------
-    send
-        Called with this stream and each full part; it may wait.
-    """
+    """Takes the bytes of a shard; one thread appends to it. `send` is called with each full part, and may wait."""
 
     def __init__(self, key: str, part_bytes: int, send: Callable[[ShardStream, bytes], None]) -> None:
         super().__init__()
@@ -71,7 +62,6 @@ class ShardStream(io.RawIOBase):
         self._checksum = xxhash.xxh3_128()
 
     def writable(self) -> bool:
-        """Return True."""
         return True
 
     def write(self, data: ReadableBuffer, /) -> int:
@@ -99,7 +89,6 @@ class ShardStream(io.RawIOBase):
 
     @property
     def written(self) -> WrittenBytes:
-        """What was written."""
         return WrittenBytes(self._byte_count, self._checksum.hexdigest())
 
 
@@ -166,10 +155,7 @@ class UploadTarget:
 class ShardUploader:
     """Uploads shards in several threads, and deletes the files of those that are files.
 
-    Parameters
-    ----------
-    on_kept
-        Called with each uploaded shard while its file still exists; `place` holds the upload.
+    `on_kept` is called with each uploaded shard while its file still exists; `place` holds the upload.
     """
 
     def __init__(

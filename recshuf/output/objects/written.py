@@ -41,13 +41,7 @@ class ObjectShards:
         return {name: stamp.size for name, stamp in self._stamps.items() if "/" not in name}
 
     def find_checksum(self, name: str) -> str:
-        """See `WrittenShards`.
-
-        Raises
-        ------
-        KeyError
-            When `find_sizes` was not called before, or did not find the shard.
-        """
+        """Return the checksum of a shard that `find_sizes` found; KeyError if it did not."""
         url = replace(self.keys.url, key=self.keys.of_shard(name))
         handle = self._stores.make_file(str(url), url, self._stamps[name]).open()
         checksum, place = xxhash.xxh3_128(), 0
@@ -58,15 +52,7 @@ class ObjectShards:
 
 
 def read_object_manifest(url: str, stores: Stores) -> Manifest | None:
-    """Return the manifest of an output below a prefix; None if it has none.
-
-    Raises
-    ------
-    InputError
-        When it cannot be read.
-    ValueError
-        When it is not a valid manifest.
-    """
+    """Return the manifest of an output below a prefix; None if it has none, ValueError if it is no valid one."""
     shards = ObjectShards(url, stores)
     place = replace(shards.keys.url, key=shards.keys.manifest)
     stamp = stores.open(place).find(place.key) if shards.keys.name else None

@@ -38,13 +38,7 @@ _LISTED_SCHEMES = ("s3", "gs", "az", "hf")
 
 
 class InputLister:
-    """Lists inputs.
-
-    Parameters
-    ----------
-    stores
-        Those of the run.
-    """
+    """Lists inputs."""
 
     def __init__(self, rules: NameRules, warn: Callable[[str], None], stores: Stores) -> None:
         self._rules = rules
@@ -53,13 +47,13 @@ class InputLister:
 
     def list_all(self, patterns: Iterable[str]) -> list[InputFile]:
         """Expand paths, directories, globs and URLs, with the rules of `local_listing.expand_inputs`."""
-        found: list[InputFile] = []
+        files: list[InputFile] = []
         for pattern in patterns:
             if is_url(pattern):
-                found += self._list_url(pattern, Url.parse(pattern))
+                files += self._list_url(pattern, Url.parse(pattern))
             else:
-                found += local_listing.expand_inputs([pattern], self._rules, self._warn)
-        return found
+                files += local_listing.expand_inputs([pattern], self._rules, self._warn)
+        return files
 
     def _list_url(self, pattern: str, url: Url) -> list[InputFile]:
         listed = url.scheme in _LISTED_SCHEMES
@@ -103,19 +97,19 @@ class InputLister:
         matches = sorted(set(_match_all(objects, prefix, rest)), key=natural_key)
         if not matches:
             raise InputError(pattern, "no file matches", remedy="check the path, and quote the pattern")
-        found: list[InputFile] = []
+        files: list[InputFile] = []
         for match in matches:
             if _is_left_out(match[len(str(prefix)) :].rstrip("/")):
                 continue
             if match in objects:
-                found.append(self._name_object(match, Url.parse(match), objects[match], str(prefix)))
+                files.append(self._name_object(match, Url.parse(match), objects[match], str(prefix)))
             else:
                 below = {name: stamp for name, stamp in objects.items() if name.startswith(match)}
-                found += self._list_folder(match, Url.parse(match), below, str(prefix))
-        _refuse_tables(pattern, prefix, objects, [file.name for file in found])
-        if not found:
+                files += self._list_folder(match, Url.parse(match), below, str(prefix))
+        _refuse_tables(pattern, prefix, objects, [file.name for file in files])
+        if not files:
             raise InputError(pattern, ONLY_OTHERS, remedy="name them one by one")
-        return found
+        return files
 
     def _name_object(self, name: str, url: Url, stamp: Stamp, root: str | None) -> InputFile:
         partitions = find_partitions(name.rpartition("/")[0], None if root is None else Path(root))
@@ -161,10 +155,10 @@ def _match(parts: Sequence[str], pattern: Sequence[str]) -> bool:
     return fnmatchcase(parts[0], pattern[0]) and _match(parts[1:], pattern[1:])
 
 
-def _refuse_tables(pattern: str, prefix: Url, names: Iterable[str], found: Collection[str]) -> None:
-    """Refuse those files of a table that were found, as `local_listing` does; its log lies below the prefix."""
+def _refuse_tables(pattern: str, prefix: Url, names: Iterable[str], listed: Collection[str]) -> None:
+    """Refuse those files of a table that were listed, as `local_listing` does; its log lies below the prefix."""
     for folder, kind in _find_tables(names, len(str(prefix))):
-        if any(name.startswith(folder) for name in found):
+        if any(name.startswith(folder) for name in listed):
             raise refuse_table(pattern, kind, folder.rstrip("/"))
 
 
@@ -182,14 +176,7 @@ def _find_tables(names: Iterable[str], begin: int) -> Iterator[tuple[str, str]]:
 def find_pattern(patterns: Iterable[str], output: str, *, is_directory: bool) -> str | None:
     """Return the folder, prefix or pattern of the inputs that a new output falls in; None if it falls in none.
 
-    Parameters
-    ----------
-    patterns
-        Inputs as the user named them, without those that are one object.
-    output
-        File, folder or URL.
-    is_directory
-        Whether a URL is a prefix for shards.
+    Of `patterns`, those that are one object are left out. `is_directory` tells whether a URL is a prefix for shards.
     """
     if not is_url(output):
         return local_listing.find_pattern([pattern for pattern in patterns if not is_url(pattern)], output)
@@ -228,15 +215,7 @@ def check_unchanged(files: Iterable[InputFile]) -> None:
 
 
 def leave_out_output(files: list[InputFile], patterns: Sequence[str], output: str) -> list[InputFile]:
-    """Return the inputs outside the output. Inputs that were named stay; if the output was named, all stay.
-
-    Parameters
-    ----------
-    patterns
-        Inputs as the user named them.
-    output
-        File, folder or URL; it may be missing.
-    """
+    """Return the inputs outside the output, which may be missing. Inputs that were named stay; if the output was named, all stay."""
     if not is_url(output):
         return local_listing.leave_out_output(files, patterns, output)
     target = output.rstrip("/")

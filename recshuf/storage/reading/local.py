@@ -47,13 +47,7 @@ class LocalFile:
 
 
 class LocalHandle:
-    """An open file; a `Handle`.
-
-    Parameters
-    ----------
-    descriptor
-        The file; `close` closes it.
-    """
+    """An open file; a `Handle`, whose `close` closes the descriptor."""
 
     def __init__(self, name: str, descriptor: int) -> None:
         self._name = name
@@ -64,7 +58,6 @@ class LocalHandle:
 
     @property
     def is_folder(self) -> bool:
-        """Whether it is a folder, which cannot be read."""
         return stat.S_ISDIR(self._mode)
 
     def read_at(self, offset: int, size: int) -> bytes:

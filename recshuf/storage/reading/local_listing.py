@@ -1,7 +1,4 @@
-"""Local inputs: files, directories and globs, expanded in natural order, and standard input.
-
-Names of inputs: their order, which of a folder are inputs, and what folders say about them.
-"""
+"""Local inputs: files, directories, globs and standard input; which files of a folder are inputs, and in what order."""
 
 from __future__ import annotations
 
@@ -74,7 +71,7 @@ def choose_files(
     if not paths:
         raise InputError(folder, "no files in this directory", remedy="check the path")
     suffixes = [rules.split(path) for path in paths]
-    verdicts = [rules.accepts(*one) for one in zip(paths, suffixes, strict=True)]
+    verdicts = [rules.accepts(path, suffix) for path, suffix in zip(paths, suffixes, strict=True)]
     wanted = True if True in verdicts else None
     others = [path for path, verdict in zip(paths, verdicts, strict=True) if verdict is not wanted]
     more = f" and {len(others) - 3} more" if len(others) > 3 else ""
@@ -162,15 +159,7 @@ def real_names(names: Iterable[str]) -> Iterator[str]:
 
 
 def leave_out_output(files: list[InputFile], patterns: Iterable[str], output: str | Path) -> list[InputFile]:
-    """Return the inputs outside the output. Inputs that were named stay; if the output was named, all stay.
-
-    Parameters
-    ----------
-    patterns
-        Inputs as the user named them.
-    output
-        File or folder; it may be missing.
-    """
+    """Return the inputs outside the output, which may be missing. Inputs that were named stay; if the output was named, all stay."""
     if not os.path.lexists(output):
         return files
     target, named = os.path.realpath(output), set(real_names(patterns))
@@ -206,19 +195,19 @@ def expand_inputs(patterns: Iterable[str], rules: NameRules, warn: Callable[[str
     Folders are searched at any depth; names that begin with ``.`` or ``_`` are skipped. The inputs are the files
     that `rules` accept, or if there are none, those whose names do not say; others are left out with a call of `warn`.
     """
-    found: list[InputFile] = []
+    files: list[InputFile] = []
     for pattern in patterns:
         path = Path(pattern)
         if not pattern:
             raise UsageError("an input is the empty string; give a path")
         # These two say no in a folder that may not be read, where those of Path raise.
         if os.path.isdir(path):  # noqa: PTH112
-            found += _list_folder(pattern, pattern, rules, warn)
+            files += _list_folder(pattern, pattern, rules, warn)
         elif glob.has_magic(pattern) and not os.path.exists(path):  # noqa: PTH110
-            found += _list_glob(pattern, rules, warn)
+            files += _list_glob(pattern, rules, warn)
         else:
-            found.append(_name_file(pattern, None, rules.split(pattern)))
-    return found
+            files.append(_name_file(pattern, None, rules.split(pattern)))
+    return files
 
 
 def _list_glob(pattern: str, rules: NameRules, warn: Callable[[str], None]) -> list[InputFile]:
@@ -230,20 +219,20 @@ def _list_glob(pattern: str, rules: NameRules, warn: Callable[[str], None]) -> l
     if not matches:
         raise InputError(pattern, "no file matches", remedy="check the path, and quote the pattern")
     root = Path(*_fixed_parts(pattern))
-    found = []
+    files = []
     for match in matches:
         below = Path(match).relative_to(root).parts if root.parts else Path(match).parts
         if any(is_hidden(part) for part in below) or match.endswith(MANIFEST_SUFFIX):
             continue
         if Path(match).is_dir():
             if not is_recursive:
-                found += _list_folder(match, str(root), rules, warn)
+                files += _list_folder(match, str(root), rules, warn)
         elif not match.endswith("/"):  # `glob` gives "file/" for "file/**"
-            found.append(_name_file(match, root, rules.split(match)))
-    _refuse_tables(pattern, {file.name.rpartition("/")[0] for file in found})
-    if not found:
+            files.append(_name_file(match, root, rules.split(match)))
+    _refuse_tables(pattern, {file.name.rpartition("/")[0] for file in files})
+    if not files:
         raise InputError(pattern, ONLY_OTHERS, remedy="name them one by one")
-    return found
+    return files
 
 
 def _check_ends(pattern: str) -> None:

@@ -33,13 +33,7 @@ def count_read_bytes(memory_bytes: int, workers: int) -> int:
 
 
 class Stores:
-    """All stores that a run reads from, each opened once. They can be pickled, and are then opened anew.
-
-    Parameters
-    ----------
-    memory_bytes
-        Memory limit of the run.
-    """
+    """All stores that a run reads from, each opened once. They can be pickled, and are then opened anew."""
 
     def __init__(self, options: StorageOptions, memory_bytes: int, workers: int) -> None:
         self._given = (options, memory_bytes, workers)
@@ -65,13 +59,7 @@ class Stores:
 
 
 class ObjectFile:
-    """An object, as it was when it was listed; an `Opener`. Opening it makes no request.
-
-    Parameters
-    ----------
-    remake
-        Makes it anew in another process. None if it is never pickled.
-    """
+    """An object, as it was when it was listed; an `Opener`. Opening it makes no request. `remake` makes it in another process."""
 
     def __init__(
         self,
@@ -141,24 +129,19 @@ class ObjectStream(io.RawIOBase):
         self._place = 0
 
     def close(self) -> None:
-        """Close the object. Idempotent."""
         super().close()
         self.handle.close()
 
     def readable(self) -> bool:
-        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """Return True."""
         return True
 
     def tell(self) -> int:
-        """Return the place of the next read."""
         return self._place
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
-        """Set the place of the next read."""
         base = {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self.handle.stamp.size}[whence]
         self._place = base + offset
         return self._place
@@ -214,5 +197,5 @@ def _release(waiting: deque[tuple[InputFile, ObjectHandle | None]]) -> Iterator[
 
 def list_requests(files: Iterable[InputFile]) -> list[Requests]:
     """Return the requests to each store that some inputs are in."""
-    found = (file.opener.requests for file in files if isinstance(file.opener, ObjectFile))
-    return list({id(one): one for one in found}.values())
+    of_files = (file.opener.requests for file in files if isinstance(file.opener, ObjectFile))
+    return list({id(requests): requests for requests in of_files}.values())

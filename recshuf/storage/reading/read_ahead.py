@@ -60,7 +60,6 @@ class Segment:
 
     @property
     def size(self) -> int:
-        """Number of bytes."""
         return self.end - self.begin
 
     @property
@@ -74,15 +73,7 @@ _Order = OrderedDict[Segment, "SegmentedObject"]
 
 
 class SegmentCache:
-    """The segments of all objects of a run; those that were used least recently are dropped.
-
-    Parameters
-    ----------
-    most_bytes
-        Memory for them.
-    workers
-        Threads that read.
-    """
+    """The segments of all objects of a run; those that were used least recently are dropped."""
 
     def __init__(self, most_bytes: int, workers: int) -> None:
         self._most_small_bytes = most_bytes // _SMALL_SHARE
@@ -136,13 +127,7 @@ class SegmentCache:
 
 
 class SegmentedObject:
-    """One object, as it was when it was listed. Many threads may read it.
-
-    Parameters
-    ----------
-    name
-        Its name in messages.
-    """
+    """One object, as it was when it was listed. Many threads may read it."""
 
     def __init__(self, name: str, key: str, stamp: Stamp, store: Store, cache: SegmentCache) -> None:
         self.stamp = stamp
@@ -173,25 +158,16 @@ class SegmentedObject:
         return self._store.is_bound and is_strong(self.stamp.etag)
 
     def find_stamp(self) -> Stamp:
-        """Return the stamp that the object has now.
-
-        Raises
-        ------
-        OSError
-            When it is gone.
-        """
-        found = self._store.find(self._key)
-        if found is None:
+        """Return the stamp that the object has now; FileNotFoundError if it is gone."""
+        stamp = self._store.find(self._key)
+        if stamp is None:
             raise FileNotFoundError(self._name)
-        return found
+        return stamp
 
     def readinto_at(self, offset: int, view: memoryview, expected: Sequence[Range]) -> int:
         """Fill `view`, or less at the end of the object; return the number of bytes.
 
-        Parameters
-        ----------
-        expected
-            Ranges that will be read, each of them in order; they do not overlap.
+        `expected` are ranges that will be read, each of them in order; they do not overlap.
         """
         end = min(offset + len(view), self.stamp.size)
         at = offset
@@ -213,28 +189,27 @@ class SegmentedObject:
     def expect(self, ranges: Iterable[Range]) -> list[Range]:
         """Return ranges that will be read, in order; fetches all of them at once if memory allows, else a part of each."""
         size, most = self.stamp.size, self._cache.reader_bytes
-        given = [(begin, min(end, size)) for begin, end in sorted(ranges) if 0 <= begin < min(end, size)]
-        expected = _join(given)
+        inside = [(begin, min(end, size)) for begin, end in sorted(ranges) if 0 <= begin < min(end, size)]
+        expected = _join(inside)
         with self._cache.lock:
             if sum(end - begin for begin, end in expected) <= most:
                 for begin, end in expected:
                     self._fill(begin, end, divide(end - begin, self._cache.part_bytes), end)
                 return expected
-            part = self._share(given)
-            if len(given) * part <= most:
-                for begin, end in given:
+            part = self._share(inside)
+            if len(inside) * part <= most:
+                for begin, end in inside:
                     self._fill(begin, min(end, begin + part), part, end)
-        return given
+        return inside
 
     def release(self, ranges: Iterable[Range]) -> None:
         """Let the segments in some ranges be dropped first, as they will hardly be read again."""
         with self._cache.lock:
             for begin, end in ranges:
-                for segment in [one for one in self._segments if begin <= one.begin and one.end <= end]:
+                for segment in [held for held in self._segments if begin <= held.begin and held.end <= end]:
                     self._cache.touch(segment, is_last=False)
 
     def drop(self, segment: Segment) -> None:
-        """Drop a segment; call with the lock of the cache held."""
         self._segments.remove(segment)
 
     def _find(self, at: int) -> Segment | None:
@@ -245,7 +220,7 @@ class SegmentedObject:
         return None
 
     def _count_before(self, at: int) -> int:
-        return bisect_right(self._segments, at, key=lambda one: one.begin)
+        return bisect_right(self._segments, at, key=lambda segment: segment.begin)
 
     def _begin(self, at: int, end: int, expected: Sequence[Range]) -> Segment:
         """Return a new segment that holds byte `at`, for a read up to `end`."""
@@ -297,13 +272,7 @@ class SegmentedObject:
             self._fill(at, end, part if end - at >= _LARGE_BYTES else min(part, _GROWTH * segment.wanted))
 
     def _fill(self, begin: int, stop: int, part: int, limit: int | None = None) -> None:
-        """Add segments of `part` bytes for the bytes up to `stop` that have none; the last one may end after it.
-
-        Parameters
-        ----------
-        limit
-            Where they end at the latest. Default: the end of the object.
-        """
+        """Add segments of `part` bytes, up to `limit`, for the bytes up to `stop` that have none; the last one may end after `stop`."""
         limit = self.stamp.size if limit is None else limit
         while begin < min(stop, self.stamp.size):
             held = self._find(begin) or self._add(begin, min(begin + part, limit))
@@ -340,7 +309,7 @@ def divide(size: int, part_bytes: int) -> int:
 
 def _find_range(ranges: Sequence[Range], at: int) -> Range:
     """Return the range that holds a byte; an empty one if none does."""
-    index = bisect_right(ranges, at, key=lambda one: one[0]) - 1
+    index = bisect_right(ranges, at, key=lambda span: span[0]) - 1
     return ranges[index] if index >= 0 and at < ranges[index][1] else (0, 0)
 
 

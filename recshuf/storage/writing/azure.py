@@ -1,21 +1,28 @@
 """A container of Azure Blob Storage as it is written to: conditional writes, and blocks that nobody sees until committed.
 
 An upload is a set of blocks whose names begin with its identifier, which begins with its token. Blocks that are never
-committed go after a week; no request removes them.
+committed go after a week; no request removes or lists them.
 """
 
 from __future__ import annotations
 
 import base64
-import os
 import secrets
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from recshuf.errors import MissingBucketError, UsageError
-from recshuf.storage.requests import Answer, MissingObject, Requests
-from recshuf.storage.settings import NO_ACCOUNT, check_given
-from recshuf.storage.writing.bucket import Conflict, Match, MissingUpload, OpenUpload, Part, StoredObject
+from recshuf.storage.requests import Answer, MissingObject
+from recshuf.storage.settings import NO_ACCOUNT, check_given, read_settings
+from recshuf.storage.writing.bucket import (
+    Bucket,
+    Conflict,
+    Match,
+    MissingUpload,
+    OpenUpload,
+    Part,
+    StoredObject,
+)
 from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
@@ -36,31 +43,22 @@ _LOST = ("InvalidBlockList", "InvalidBlobOrBlock")
 _MISSING = ("BlobNotFound", "ResourceNotFound")
 
 
-class AzureBucket:
-    """A container of Azure Blob Storage; a `Bucket`."""
+class AzureBucket(Bucket):
+    """A container of Azure Blob Storage."""
 
-    sends_in_order = False
+    scheme = "az"
 
     def __init__(self, container: str, options: StorageOptions) -> None:
-        self.bucket = container
-        self.part_sizes: list[int] = []
-        self.requests = Requests()
+        super().__init__(container)
         check_given("az", options.options)
-        given = _read_options(options.options)
+        settings = read_settings("az", ("azure_storage_", "azure_", "storage_"), options.options, _OPTIONS)
         if options.endpoint_url:
-            given["endpoint"] = options.endpoint_url
-        self._client = _open_container(container, given)
+            settings["endpoint"] = options.endpoint_url
+        self._client = _open_container(container, settings)
 
-    def put(self, key: str, body: bytes, match: Match) -> str:
+    def _put(self, key: str, body: bytes, match: Match) -> str:
         blob = self._client.get_blob_client(key)
-        try:
-            reply = self._call(key, lambda: blob.upload_blob(body, overwrite=True, **_condition(match)))
-        except Conflict:
-            # The reply to an earlier attempt may have been lost.
-            found = self.read(key)
-            if found is None or found[0] != body:
-                raise
-            return found[1]
+        reply = self._call(key, lambda: blob.upload_blob(body, overwrite=True, **_condition(match)))
         return _strip(reply["etag"])
 
     def read(self, key: str) -> tuple[bytes, str] | None:
@@ -74,9 +72,8 @@ class AzureBucket:
         return None
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
-        found = self._call(prefix, lambda: list(self._client.list_blobs(name_starts_with=prefix)))
-        for one in found:
-            yield StoredObject(one.name, one.size, _strip(one.etag))
+        for blob in self._call(prefix, lambda: list(self._client.list_blobs(name_starts_with=prefix))):
+            yield StoredObject(blob.name, blob.size, _strip(blob.etag))
 
     def delete(self, keys: Sequence[str]) -> None:
         with Pool(_DELETERS, "delete") as pool:
@@ -87,14 +84,14 @@ class AzureBucket:
             self._delete(key, Match(etag))
 
     def _delete(self, key: str, match: Match | None = None) -> None:
-        given = {} if match is None else _condition(match)
+        condition = {} if match is None else _condition(match)
         with suppress(MissingObject):
-            self._call(key, lambda: self._client.get_blob_client(key).delete_blob(**given))
+            self._call(key, lambda: self._client.get_blob_client(key).delete_blob(**condition))
 
     def find_token(self, key: str) -> str | None:
         with suppress(MissingObject):
-            found = self._call(key, lambda: self._client.get_blob_client(key).get_blob_properties())
-            token: str | None = found.metadata.get(_TOKEN_KEY)
+            properties = self._call(key, lambda: self._client.get_blob_client(key).get_blob_properties())
+            token: str | None = properties.metadata.get(_TOKEN_KEY)
             return token
         return None
 
@@ -113,7 +110,7 @@ class AzureBucket:
             _, blocks = self._call(key, lambda: self._client.get_blob_client(key).get_block_list("all"))
         except MissingObject:
             blocks = []
-        sizes = {one.id: one.size for one in blocks if one.id.startswith(upload_id)}
+        sizes = {block.id: block.size for block in blocks if block.id.startswith(upload_id)}
         if byte_count and not sizes:
             raise MissingUpload(self._name(key))
         return list(sizes) == _find_names(parts) and sum(sizes.values()) == byte_count
@@ -127,10 +124,9 @@ class AzureBucket:
         self._call(key, lambda: blob.commit_block_list(blocks, metadata=token, **_condition(match)))
 
     def abort_upload(self, key: str, upload_id: str) -> None:
-        """See `Bucket`; the blocks go after a week."""
+        """Do nothing."""
 
     def find_uploads(self, prefix: str, known: Iterable[OpenUpload]) -> Iterator[OpenUpload]:  # noqa: ARG002 - nothing can be done about them
-        """See `Bucket`; yield nothing, since nothing can be aborted."""
         return iter(())
 
     def _call(self, key: str, request: Callable[[], T]) -> T:
@@ -162,9 +158,6 @@ class AzureBucket:
         # An error of credentials has no answer.
         return Answer(error.status_code or 401, error.reason or str(error), code)
 
-    def _name(self, key: str) -> str:
-        return f"az://{self.bucket}/{key}"
-
 
 def _find_names(parts: Sequence[Part]) -> list[str]:
     """Return the names of the blocks of parts; a part without bytes has none."""
@@ -177,7 +170,6 @@ def _strip(etag: str) -> str:
 
 
 def _condition(match: Match) -> dict[str, Any]:
-    """Return arguments of the library."""
     from azure.core import MatchConditions
 
     if match.etag is None:
@@ -185,46 +177,32 @@ def _condition(match: Match) -> dict[str, Any]:
     return {"match_condition": MatchConditions.IfNotModified, "etag": f'"{match.etag}"'}
 
 
-def _read_options(given: Mapping[str, str]) -> dict[str, str]:
-    """Return storage options by their short names, those that are not given from the environment."""
-    names = {name: f"AZURE_STORAGE_{name.upper()}" for name in _OPTIONS}
-    options = {name: os.environ[variable] for name, variable in names.items() if variable in os.environ}
-    for name, value in given.items():
-        short = name.lower().removeprefix("azure_").removeprefix("storage_")
-        if short not in _OPTIONS:
-            raise UsageError(
-                f"--storage-option {name}: is not taken for outputs in az://; known are {', '.join(_OPTIONS)}"
-            )
-        options[short] = value
-    return options
-
-
-def _open_container(container: str, given: Mapping[str, str]) -> Any:
+def _open_container(container: str, settings: Mapping[str, str]) -> Any:
     """Return a client of azure-storage-blob, which makes each request once."""
     try:
         from azure.storage.blob import ContainerClient
     except ImportError as error:
         raise UsageError("writing az:// needs azure-storage-blob; install recshuf[cloud]") from error
-    account = given.get("account_name")
+    account = settings.get("account_name")
     if account is None:
         raise UsageError(NO_ACCOUNT)
-    endpoint = given.get("endpoint", f"https://{account}.blob.core.windows.net")
+    endpoint = settings.get("endpoint", f"https://{account}.blob.core.windows.net")
     return ContainerClient(
-        endpoint, container, credential=_find_credential(account, given), retry_total=0, **_SECONDS
+        endpoint, container, credential=_find_credential(account, settings), retry_total=0, **_SECONDS
     )
 
 
-def _find_credential(account: str, given: Mapping[str, str]) -> Any:
-    if "account_key" in given:
+def _find_credential(account: str, settings: Mapping[str, str]) -> Any:
+    if "account_key" in settings:
         try:
-            base64.b64decode(given["account_key"], validate=True)
+            base64.b64decode(settings["account_key"], validate=True)
         except ValueError as error:
             raise UsageError(
                 "az://: the account key is no base64; check AZURE_STORAGE_ACCOUNT_KEY or --storage-option account_key"
             ) from error
-        return {"account_name": account, "account_key": given["account_key"]}
-    if "sas_key" in given:
-        return given["sas_key"]
+        return {"account_name": account, "account_key": settings["account_key"]}
+    if "sas_key" in settings:
+        return settings["sas_key"]
     try:
         from azure.identity import DefaultAzureCredential
     except ImportError as error:

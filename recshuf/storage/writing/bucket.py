@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
-from recshuf.storage.requests import Finding
+from recshuf.storage.requests import Finding, Requests
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-
-    from recshuf.storage.requests import Requests
 
 
 MOST_PARTS = 10_000
@@ -58,17 +57,24 @@ class Match:
     """What the store calls the version of the object there: its ETag or generation. None for no object."""
 
 
-class Bucket(Protocol):
+class Bucket(ABC):
     """A bucket. Many threads may use it.
 
     Every method raises an `OutputError` that names the object when a request fails for good.
     """
 
-    requests: Requests
-    part_sizes: list[int]
-    """Bytes of each part that was sent."""
-    sends_in_order: bool
+    scheme: str
+    sends_in_order = False
     """Whether the parts of an upload must come one after the other."""
+
+    def __init__(self, name: str) -> None:
+        self.bucket = name
+        self.requests = Requests()
+        self.part_sizes: list[int] = []
+        """Bytes of each part that was sent."""
+
+    def _name(self, key: str) -> str:
+        return f"{self.scheme}://{self.bucket}/{key}"
 
     def put(self, key: str, body: bytes, match: Match) -> str:
         """Write an object, and return its ETag; one that has these bytes already is left as it is.
@@ -78,28 +84,39 @@ class Bucket(Protocol):
         Conflict
             When `match` does not hold.
         """
-        ...
+        try:
+            return self._put(key, body, match)
+        except Conflict:
+            # The reply to an earlier attempt may have been lost.
+            there = self.read(key)
+            if there is None or there[0] != body:
+                raise
+            return there[1]
 
+    @abstractmethod
+    def _put(self, key: str, body: bytes, match: Match) -> str: ...
+
+    @abstractmethod
     def read(self, key: str) -> tuple[bytes, str] | None:
         """Return content and ETag of an object; None if there is none."""
-        ...
 
+    @abstractmethod
     def list(self, prefix: str) -> Iterator[StoredObject]:
         """Yield the objects whose keys begin with a prefix, in the order of keys."""
-        ...
 
+    @abstractmethod
     def delete(self, keys: Sequence[str]) -> None:
         """Delete objects, if they exist."""
-        ...
 
+    @abstractmethod
     def delete_if(self, key: str, etag: str) -> None:
         """Delete an object unless it has another ETag."""
-        ...
 
+    @abstractmethod
     def find_token(self, key: str) -> str | None:
         """Return the token of an object; None if it has none, or there is no object."""
-        ...
 
+    @abstractmethod
     def begin_upload(self, key: str, token: str, match: Match) -> str:
         """Return the identifier of a new upload; the object gets the token once it is completed.
 
@@ -113,8 +130,8 @@ class Bucket(Protocol):
         Conflict
             When `match` does not hold now.
         """
-        ...
 
+    @abstractmethod
     def send_part(self, key: str, upload_id: str, number: int, body: bytes) -> Part:
         """Upload a part; the first has number 1. The store compares it with its checksum.
 
@@ -123,8 +140,8 @@ class Bucket(Protocol):
         MissingUpload
             When it is not open.
         """
-        ...
 
+    @abstractmethod
     def is_whole(self, key: str, upload_id: str, parts: Sequence[Part], byte_count: int) -> bool:
         """Tell whether an open upload has exactly these parts, of so many bytes in all.
 
@@ -133,8 +150,8 @@ class Bucket(Protocol):
         MissingUpload
             When it is not open.
         """
-        ...
 
+    @abstractmethod
     def complete_upload(self, key: str, upload_id: str, parts: Sequence[Part], match: Match) -> None:
         """Make an object of an upload, which was begun with the same `match`.
 
@@ -147,12 +164,12 @@ class Bucket(Protocol):
         MissingUpload
             When it is not open, or never can become an object, since the one that it was to replace is gone.
         """
-        ...
 
+    @abstractmethod
     def abort_upload(self, key: str, upload_id: str) -> None:
         """Abort an upload, if it is open. Stores that cannot let it expire."""
-        ...
 
+    @abstractmethod
     def find_uploads(self, prefix: str, known: Iterable[OpenUpload]) -> Iterator[OpenUpload]:
         """Yield the open uploads of keys that begin with a prefix.
 
@@ -161,4 +178,3 @@ class Bucket(Protocol):
         known
             Uploads that were begun. A store that cannot list uploads looks for these; one that cannot abort them yields none.
         """
-        ...

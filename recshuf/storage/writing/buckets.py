@@ -18,45 +18,31 @@ WRITTEN_SCHEMES = ("s3", "gs", "az")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
-def check_prefix(url: Url, given: str, example: str) -> None:
-    """Refuse a URL that is no place for the objects of a run.
-
-    Parameters
-    ----------
-    given
-        The URL as the user gave it, for messages.
-    example
-        A name of a prefix.
-    """
+def check_prefix(url: Url, text: str, example: str) -> None:
+    """Refuse a URL that is no place for the objects of a run; `text` is its text, `example` the name of a prefix."""
     if not url.key.strip("/"):
         raise UsageError(
-            f"{given}: is a whole bucket; give a prefix in it, such as {url.scheme}://{url.bucket}/{example}/"
+            f"{text}: is a whole bucket; give a prefix in it, such as {url.scheme}://{url.bucket}/{example}/"
         )
-    check_key(url, given)
+    check_key(url, text)
 
 
-def check_key(url: Url, given: str) -> None:
-    """Refuse a URL, which the user has `given`, with a key that no run writes."""
+def check_key(url: Url, text: str) -> None:
+    """Refuse a URL, which is `text`, with a key that no run writes."""
     parts = url.key.removesuffix("/").split("/")
     if "" in parts:
-        raise UsageError(f"{given}: has an empty part in its key, and could not be read; leave out a slash")
+        raise UsageError(f"{text}: has an empty part in its key, and could not be read; leave out a slash")
     for part in parts:
         if part in (".", ".."):
-            raise UsageError(f"{given}: has a part {part!r} in its key, and could not be read; leave it out")
+            raise UsageError(f"{text}: has a part {part!r} in its key, and could not be read; leave it out")
         if _CONTROL.search(part):
             raise UsageError(
-                f"{given!r}: has a control character in its key, and could not be read; leave it out"
+                f"{text!r}: has a control character in its key, and could not be read; leave it out"
             )
 
 
 def open_bucket(url: Url, options: StorageOptions, scratch: str) -> Bucket:
-    """Return the bucket of a URL.
-
-    Parameters
-    ----------
-    scratch
-        Prefix of objects that a store needs for open uploads.
-    """
+    """Return the bucket of a URL; a store may need objects for open uploads, below the prefix `scratch`."""
     options = options.of(url)
     if url.scheme == "s3":
         from recshuf.storage.writing.s3 import S3Bucket

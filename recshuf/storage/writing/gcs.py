@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 import re
 from contextlib import suppress
 from functools import partial
@@ -17,9 +16,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from recshuf.errors import MissingBucketError, UsageError
-from recshuf.storage.requests import Answer, Requests, ShortBody
-from recshuf.storage.settings import check_given, parse_flag
-from recshuf.storage.writing.bucket import Conflict, Match, MissingUpload, OpenUpload, Part, StoredObject
+from recshuf.storage.requests import Answer, ShortBody
+from recshuf.storage.settings import check_given, parse_flag, read_settings
+from recshuf.storage.writing.bucket import (
+    Bucket,
+    Conflict,
+    Match,
+    MissingUpload,
+    OpenUpload,
+    Part,
+    StoredObject,
+)
 from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
@@ -47,53 +54,42 @@ _OPTIONS = ("base_url", "service_account", "skip_signature")
 """Storage options, without the prefix ``google_``; each is an environment variable, too, as for reading."""
 
 
-class GcsBucket:
-    """A bucket of Google Cloud Storage; a `Bucket`.
+class GcsBucket(Bucket):
+    """A bucket of Google Cloud Storage; `scratch` is the prefix of the tails of open uploads."""
 
-    Parameters
-    ----------
-    scratch
-        Prefix of the tails of open uploads.
-    """
-
+    scheme = "gs"
     sends_in_order = True
 
     def __init__(self, bucket: str, options: StorageOptions, scratch: str) -> None:
-        self.bucket = bucket
-        self.part_sizes: list[int] = []
-        self.requests = Requests()
+        super().__init__(bucket)
         self._scratch = scratch
         check_given("gs", options.options)
-        given = _read_options(options.options)
-        self._endpoint = (options.endpoint_url or given.get("base_url") or _ENDPOINT).rstrip("/")
-        self._session = _open_session(given)
+        settings = _read_options(options.options)
+        self._endpoint = (options.endpoint_url or settings.get("base_url") or _ENDPOINT).rstrip("/")
+        self._session = _open_session(settings)
         self._begun: dict[str, _Begun] = {}
         """Sessions that this process began."""
 
-    def put(self, key: str, body: bytes, match: Match) -> str:
-        given = {"uploadType": "media", "name": key, **_condition(match)}
-        reply = self._ask("POST", f"/upload{self._objects}", key, params=given, data=body, accepted=(412,))
-        if reply.status_code != 412:
-            return str(reply.json()["generation"])
-        # The reply to an earlier attempt may have been lost.
-        found = self.read(key)
-        if found is None or found[0] != body:
+    def _put(self, key: str, body: bytes, match: Match) -> str:
+        query = {"uploadType": "media", "name": key, **_condition(match)}
+        reply = self._ask("POST", f"/upload{self._objects}", key, params=query, data=body, accepted=(412,))
+        if reply.status_code == 412:
             raise Conflict(self._name(key))
-        return found[1]
+        return str(reply.json()["generation"])
 
     def read(self, key: str) -> tuple[bytes, str] | None:
         reply = self._ask("GET", self._object(key), key, params={"alt": "media"}, accepted=(404,))
         return None if reply.status_code == 404 else (reply.content, reply.headers["x-goog-generation"])
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
-        given = {"prefix": prefix, "fields": "nextPageToken,items(name,size,generation)"}
+        query = {"prefix": prefix, "fields": "nextPageToken,items(name,size,generation)"}
         while True:
-            page = self._ask("GET", self._objects, prefix, params=given).json()
-            for one in page.get("items", ()):
-                yield StoredObject(one["name"], int(one.get("size", 0)), str(one["generation"]))
+            page = self._ask("GET", self._objects, prefix, params=query).json()
+            for item in page.get("items", ()):
+                yield StoredObject(item["name"], int(item.get("size", 0)), str(item["generation"]))
             if not page.get("nextPageToken"):
                 return
-            given["pageToken"] = page["nextPageToken"]
+            query["pageToken"] = page["nextPageToken"]
 
     def delete(self, keys: Sequence[str]) -> None:
         with Pool(_DELETERS, "delete") as pool:
@@ -117,9 +113,9 @@ class GcsBucket:
         return token
 
     def begin_upload(self, key: str, token: str, match: Match) -> str:
-        given = {"uploadType": "resumable", "name": key, **_condition(match)}
+        query = {"uploadType": "resumable", "name": key, **_condition(match)}
         told = {"metadata": {_TOKEN_KEY: token}}
-        reply = self._ask("POST", f"/upload{self._objects}", key, params=given, json=told, accepted=(412,))
+        reply = self._ask("POST", f"/upload{self._objects}", key, params=query, json=told, accepted=(412,))
         if reply.status_code == 412:
             raise Conflict(self._name(key))
         session = str(reply.headers["Location"])
@@ -182,11 +178,11 @@ class GcsBucket:
 
     def find_uploads(self, prefix: str, known: Iterable[OpenUpload]) -> Iterator[OpenUpload]:
         """See `Bucket`; sessions cannot be listed."""
-        for one in known:
+        for upload in known:
             with suppress(MissingUpload):
-                if one.key.startswith(prefix):
-                    self._call(one.key, partial(self._find_held, one.key, one.upload_id))
-                    yield one
+                if upload.key.startswith(prefix):
+                    self._call(upload.key, partial(self._find_held, upload.key, upload.upload_id))
+                    yield upload
 
     def _find_held(self, key: str, session: str) -> int:
         """Return how many bytes a session holds."""
@@ -206,21 +202,23 @@ class GcsBucket:
         span: str = "bytes */*",
         headers: Mapping[str, str] = {},
     ) -> Any:
-        given = {"Content-Range": span, **headers}
-        return self._request("PUT", session, data=body, headers=given, accepted=(_INCOMPLETE, 412, *_ENDED))
+        headers = {"Content-Range": span, **headers}
+        return self._request("PUT", session, data=body, headers=headers, accepted=(_INCOMPLETE, 412, *_ENDED))
 
-    def _ask(self, method: str, path: str, key: str, **given: Any) -> Any:
-        return self._call(key, lambda: self._request(method, f"{self._endpoint}{path}", **given))
+    def _ask(self, method: str, path: str, key: str, **arguments: Any) -> Any:
+        return self._call(key, lambda: self._request(method, f"{self._endpoint}{path}", **arguments))
 
-    def _request(self, method: str, url: str, accepted: Sequence[int] = (), **given: Any) -> Any:
+    def _request(self, method: str, url: str, accepted: Sequence[int] = (), **arguments: Any) -> Any:
         """Return the reply to one request; other errors than accepted ones are raised."""
         from google.auth.exceptions import GoogleAuthError, TransportError
 
         try:
-            reply = self._session.request(method, url, timeout=_SECONDS, allow_redirects=False, **given)
+            reply = self._session.request(method, url, timeout=_SECONDS, allow_redirects=False, **arguments)
         except GoogleAuthError as error:
             # The servers of credentials may not be reached either, which may pass.
-            if error.retryable or any(isinstance(one, TransportError) for one in (error, error.__cause__)):
+            if error.retryable or any(
+                isinstance(cause, TransportError) for cause in (error, error.__cause__)
+            ):
                 raise
             raise Answer(401, str(error)) from error
         if reply.ok or reply.status_code in accepted:
@@ -241,9 +239,6 @@ class GcsBucket:
 
     def _tail(self, session: str) -> str:
         return f"{self._scratch}{hashlib.sha256(session.encode()).hexdigest()[:32]}.tail"
-
-    def _name(self, key: str) -> str:
-        return f"gs://{self.bucket}/{key}"
 
 
 class _Begun:
@@ -276,45 +271,28 @@ def _find_message(reply: Any) -> str:
         return str(reply.reason)
 
 
-def _read_options(given: Mapping[str, str]) -> dict[str, str]:
-    """Return storage options by their short names, those that are not given from the environment."""
-    options = {
-        name: os.environ[f"GOOGLE_{name.upper()}"]
-        for name in _OPTIONS
-        if f"GOOGLE_{name.upper()}" in os.environ
-    }
-    for name, value in given.items():
-        short = _shorten(name)
-        if short not in _OPTIONS:
-            raise UsageError(
-                f"--storage-option {name}: is not taken for outputs in gs://; known are {', '.join(_OPTIONS)}"
-            )
-        options[short] = value
-    if parse_flag("skip_signature", options.get("skip_signature", "false")) and "service_account" in map(
-        _shorten, given
-    ):
+def _read_options(options: Mapping[str, str]) -> dict[str, str]:
+    settings = read_settings("gs", ("google_",), options, _OPTIONS)
+    named = {name.lower().removeprefix("google_") for name in options}
+    if parse_flag("skip_signature", settings.get("skip_signature", "false")) and "service_account" in named:
         raise UsageError(
             "--storage-option service_account: contradicts skip_signature; leave out one of them"
         )
-    return options
+    return settings
 
 
-def _shorten(name: str) -> str:
-    return name.lower().removeprefix("google_")
-
-
-def _open_session(given: Mapping[str, str]) -> Any:
-    """Return a session of requests with credentials; those of the environment, if the options name none."""
+def _open_session(settings: Mapping[str, str]) -> Any:
+    """Return a session of requests with credentials; those of the environment, if the settings name none."""
     try:
         import google.auth
         import requests
         from google.auth.transport.requests import AuthorizedSession
     except ImportError as error:
         raise UsageError("writing gs:// needs google-auth and requests; install recshuf[cloud]") from error
-    if parse_flag("skip_signature", given.get("skip_signature", "false")):
+    if parse_flag("skip_signature", settings.get("skip_signature", "false")):
         session = requests.Session()
     else:
-        session = AuthorizedSession(_find_credentials(google.auth, given.get("service_account")))
+        session = AuthorizedSession(_find_credentials(google.auth, settings.get("service_account")))
     for prefix in ("https://", "http://"):
         session.mount(prefix, requests.adapters.HTTPAdapter(pool_maxsize=_CONNECTIONS))
     return session

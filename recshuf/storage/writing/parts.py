@@ -1,7 +1,4 @@
-"""Files that are uploaded in parts.
-
-Local folders of files on their way to a store.
-"""
+"""Files that are uploaded in parts, and the local folders in which they wait."""
 
 from __future__ import annotations
 
@@ -44,12 +41,7 @@ def choose_part_bytes(file_bytes: int) -> int:
 def send_file(path: Path, send: Callable[[int, bytes], Part], pool: Pool, *, in_order: bool) -> list[Part]:
     """Send a file in parts, and return them.
 
-    Parameters
-    ----------
-    send
-        Sends a part, given its number from 1 and its bytes.
-    in_order
-        Whether each part must arrive before the next one is sent.
+    `send` gets the number of a part, from 1, and its bytes. If `in_order`, each part must arrive before the next one is sent.
     """
     size = path.stat().st_size
     part_bytes = choose_part_bytes(size)
@@ -80,15 +72,7 @@ PREFIX = "recshuf-output-"
 
 
 class UploadFolder:
-    """A folder that is locked until `close`, which deletes it. What dead processes left beside it is deleted, too.
-
-    Parameters
-    ----------
-    parent
-        Where it is made.
-    output
-        Name of the output, for messages.
-    """
+    """A folder in `parent` that is locked until `close`, which deletes it. What dead processes left beside it is deleted, too."""
 
     def __init__(self, parent: Path, output: str) -> None:
         _delete_dead(parent, output)

@@ -9,21 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import MissingBucketError, OutputError
-from recshuf.storage.requests import (
-    ANSWER_REMEDY,
-    ATTEMPTS,
-    CLOCK_REMEDY,
-    EXPIRED,
-    FORBIDDEN,
-    OTHER_REGION,
-    REDIRECTS,
-    REGION_REMEDY,
-    SKEWED,
-    UNREACHED_REMEDY,
-    UNSUPPORTED,
-    Requests,
-    pause,
-)
+from recshuf.storage.requests import ATTEMPTS, OTHER_REGION, REDIRECTS, UNREACHED_REMEDY, Failure, pause
 from recshuf.storage.s3_session import (
     CUT_REPLY,
     NO_CREDENTIALS,
@@ -32,7 +18,15 @@ from recshuf.storage.s3_session import (
     make_client,
     make_session,
 )
-from recshuf.storage.writing.bucket import Conflict, Match, MissingUpload, OpenUpload, Part, StoredObject
+from recshuf.storage.writing.bucket import (
+    Bucket,
+    Conflict,
+    Match,
+    MissingUpload,
+    OpenUpload,
+    Part,
+    StoredObject,
+)
 from recshuf.system.threads import NoAnswerError, call_while_stopping
 
 if TYPE_CHECKING:
@@ -47,31 +41,21 @@ _CONFLICT_SECONDS = 0.05
 _DELETED_AT_ONCE = 1000
 _TOKEN_KEY = "recshuf-upload"  # noqa: S105 - no secret
 """Key of the token in the metadata of an object."""
-_BUSY = ("SlowDown", "ServiceUnavailable", "503", "Throttling", "RequestLimitExceeded")
 
 
-class S3Bucket:
-    """A bucket of S3; a `Bucket`."""
+class S3Bucket(Bucket):
+    """A bucket of S3."""
 
-    sends_in_order = False
+    scheme = "s3"
 
     def __init__(self, bucket: str, options: StorageOptions) -> None:
-        self.bucket = bucket
-        self.requests = Requests()
-        self.part_sizes: list[int] = []
+        super().__init__(bucket)
         session = make_session(options.options)
         check_credentials(session)
         self._client = make_client(session, options.endpoint_url)
 
-    def put(self, key: str, body: bytes, match: Match) -> str:
-        try:
-            reply = self._call_again("put_object", key, Body=body, **_condition(match))
-        except Conflict:
-            # The reply to an earlier attempt may have been lost.
-            found = self.read(key)
-            if found is None or found[0] != body:
-                raise
-            return found[1]
+    def _put(self, key: str, body: bytes, match: Match) -> str:
+        reply = self._call_again("put_object", key, Body=body, **_condition(match))
         return str(self._take(key, reply, "ETag"))
 
     def read(self, key: str) -> tuple[bytes, str] | None:
@@ -98,8 +82,8 @@ class S3Bucket:
         raise RuntimeError("unreachable")
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
-        for one in self._list_pages("list_objects_v2", "Contents", prefix):
-            yield StoredObject(*(self._take(prefix, one, field) for field in ("Key", "Size", "ETag")))
+        for item in self._list_pages("list_objects_v2", "Contents", prefix):
+            yield StoredObject(*(self._take(prefix, item, field) for field in ("Key", "Size", "ETag")))
 
     def delete(self, keys: Sequence[str]) -> None:
         for start in range(0, len(keys), _DELETED_AT_ONCE):
@@ -131,10 +115,10 @@ class S3Bucket:
         return Part(str(self._take(key, reply, "ETag")), checksum)
 
     def is_whole(self, key: str, upload_id: str, parts: Sequence[Part], byte_count: int) -> bool:
-        pages = list(self._list_pages("list_parts", "Parts", key, Key=key, UploadId=upload_id))
-        found = {self._take(key, one, "PartNumber"): self._take(key, one, "ETag") for one in pages}
+        sent = list(self._list_pages("list_parts", "Parts", key, Key=key, UploadId=upload_id))
+        etags = {self._take(key, item, "PartNumber"): self._take(key, item, "ETag") for item in sent}
         named = {number: part.etag for number, part in enumerate(parts, 1)}
-        return found == named and sum(self._take(key, one, "Size") for one in pages) == byte_count
+        return etags == named and sum(self._take(key, item, "Size") for item in sent) == byte_count
 
     def complete_upload(self, key: str, upload_id: str, parts: Sequence[Part], match: Match) -> None:
         numbered = [
@@ -154,41 +138,43 @@ class S3Bucket:
             self._call("abort_multipart_upload", key, UploadId=upload_id)
 
     def find_uploads(self, prefix: str, known: Iterable[OpenUpload]) -> Iterator[OpenUpload]:  # noqa: ARG002 - lists
-        for one in self._list_pages("list_multipart_uploads", "Uploads", prefix):
+        for item in self._list_pages("list_multipart_uploads", "Uploads", prefix):
             name, upload_id, begun = (
-                self._take(prefix, one, field) for field in ("Key", "UploadId", "Initiated")
+                self._take(prefix, item, field) for field in ("Key", "UploadId", "Initiated")
             )
             yield OpenUpload(name, upload_id, f"{begun:%Y-%m-%d %H:%M:%S %Z}")
 
     def find_token(self, key: str) -> str | None:
         with self._explaining(key):
             try:
-                found = self._request("head_object", Key=key)
+                reply = self._request("head_object", Key=key)
             except self._client.exceptions.ClientError as error:
                 if _code_of(error) not in ("404", "NoSuchKey", "NotFound"):
                     raise
                 return None
-        token: str | None = found.get("Metadata", {}).get(_TOKEN_KEY)
+        token: str | None = reply.get("Metadata", {}).get(_TOKEN_KEY)
         return token
 
-    def _call(self, operation: str, key: str, **given: Any) -> dict[str, Any]:
-        with self._explaining(key, given):
-            return self._request(operation, Key=key, **given)
+    def _call(self, operation: str, key: str, **arguments: Any) -> dict[str, Any]:
+        with self._explaining(key, arguments):
+            return self._request(operation, Key=key, **arguments)
 
-    def _call_again(self, operation: str, key: str, **given: Any) -> dict[str, Any]:
+    def _call_again(self, operation: str, key: str, **arguments: Any) -> dict[str, Any]:
         """Do what `_call` does; a conflict with another writer at the same moment is tried again."""
         for attempt in range(_CONFLICT_ATTEMPTS - 1):
             try:
-                return self._call(operation, key, **given)
+                return self._call(operation, key, **arguments)
             except _Race:
                 time.sleep(_CONFLICT_SECONDS * 2**attempt)
-        return self._call(operation, key, **given)
+        return self._call(operation, key, **arguments)
 
-    def _list_pages(self, operation: str, field: str, prefix: str, **given: Any) -> Iterator[dict[str, Any]]:
+    def _list_pages(
+        self, operation: str, field: str, prefix: str, **arguments: Any
+    ) -> Iterator[dict[str, Any]]:
         with self._explaining(prefix):
-            pages = self._client.get_paginator(operation)
-            found = iter(pages.paginate(Bucket=self.bucket, **(given or {"Prefix": prefix})))
-            while (page := call_while_stopping(lambda: next(found, None))) is not None:
+            paginator = self._client.get_paginator(operation)
+            pages = iter(paginator.paginate(Bucket=self.bucket, **(arguments or {"Prefix": prefix})))
+            while (page := call_while_stopping(lambda: next(pages, None))) is not None:
                 self._count(page)
                 if not page.keys() - {"ResponseMetadata"}:
                     raise OutputError(
@@ -197,9 +183,9 @@ class S3Bucket:
                     )
                 yield from page.get(field, ())
 
-    def _request(self, operation: str, **given: Any) -> dict[str, Any]:
+    def _request(self, operation: str, **arguments: Any) -> dict[str, Any]:
         call: Callable[..., dict[str, Any]] = getattr(self._client, operation)
-        reply = call_while_stopping(lambda: call(Bucket=self.bucket, **given))
+        reply = call_while_stopping(lambda: call(Bucket=self.bucket, **arguments))
         self._count(reply)
         return reply
 
@@ -217,43 +203,47 @@ class S3Bucket:
             )
         return reply[field]
 
-    def _name(self, key: str) -> str:
-        return f"s3://{self.bucket}/{key}"
-
     @contextmanager
-    def _explaining(self, key: str, given: Container[str] = ()) -> Iterator[None]:
-        """Raise the errors of boto3 as those of this class; `given` are the arguments of the request."""
+    def _explaining(self, key: str, arguments: Container[str] = ()) -> Iterator[None]:
+        """Raise the errors of boto3 as those of this class, given the arguments of the request."""
         from botocore.exceptions import BotoCoreError, ClientError
         from urllib3.exceptions import HTTPError
 
         try:
             yield
         except ClientError as error:
-            raise self._explain(key, error, given) from error
+            raise self._explain(key, error, arguments) from error
         except (BotoCoreError, HTTPError) as error:
             raise OutputError(f"{self._name(key)}: {_describe(error)}") from error
         except NoAnswerError as error:
             raise OutputError(f"{self._name(key)}: {error}") from error
 
-    def _explain(self, key: str, error: Any, given: Container[str]) -> Exception:
-        reply = error.response.get("ResponseMetadata", {})
-        code, status = _code_of(error), reply.get("HTTPStatusCode")
+    def _explain(self, key: str, error: Any, arguments: Container[str]) -> Exception:
+        code = _code_of(error)
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         message = error.response.get("Error", {}).get("Message") or code
         name = self._name(key)
-        if "IfMatch" in given or "IfNoneMatch" in given:
+        if "IfMatch" in arguments or "IfNoneMatch" in arguments:
             if code == "ConditionalRequestConflict" or status == 409:
                 return _Race(f"{name}: {message}")
             # An object that is to match and does not exist is an error 404 of S3.
-            if code == "PreconditionFailed" or status == 412 or (code == "NoSuchKey" and "IfMatch" in given):
+            if (
+                code == "PreconditionFailed"
+                or status == 412
+                or (code == "NoSuchKey" and "IfMatch" in arguments)
+            ):
                 return Conflict(f"{name}: {message}")
         if code == "NoSuchUpload":
             return MissingUpload(name)
         if code == "NoSuchBucket":
             return MissingBucketError(f"s3://{self.bucket}: there is no such bucket; create it first")
+        if code == CUT_REPLY:
+            return OutputError(
+                f"{name}: the store cannot be reached: its replies are cut short; {UNREACHED_REMEDY}"
+            )
         if status in REDIRECTS:
             code = OTHER_REGION[0]
-        is_busy = code in _BUSY or reply.get("RetryAttempts") == ATTEMPTS - 1
-        return OutputError(f"{name}: {_find_problem(code, message, is_busy=is_busy)}")
+        return OutputError(str(Failure(status, code, message.rstrip(".")).explain(name)))
 
 
 class _Race(Conflict):
@@ -261,31 +251,11 @@ class _Race(Conflict):
 
 
 def _condition(match: Match) -> dict[str, str]:
-    """Return arguments of boto3."""
     return {"IfNoneMatch": "*"} if match.etag is None else {"IfMatch": match.etag}
 
 
 def _code_of(error: Any) -> str:
     return str(error.response.get("Error", {}).get("Code", ""))
-
-
-def _find_problem(code: str, message: str, *, is_busy: bool) -> str:
-    """Return what is wrong, and what to do."""
-    if code in EXPIRED:
-        return f"the credentials have expired ({code}); renew them, and run again"
-    if code in OTHER_REGION:
-        return f"the bucket is in another region ({code}); {REGION_REMEDY}"
-    if code == SKEWED:
-        return f"the clock of this machine is wrong, says the store ({code}); {CLOCK_REMEDY}"
-    if code in ("NotImplemented", "501"):
-        return f"{UNSUPPORTED} ({code}); check --endpoint-url"
-    if code in (*FORBIDDEN, "403"):
-        return f"access is denied ({code}); check the credentials and the policy of the bucket"
-    if code == CUT_REPLY:
-        return f"the store cannot be reached: its replies are cut short; {UNREACHED_REMEDY}"
-    if is_busy:
-        return f"the store is busy ({code}), after {ATTEMPTS} attempts; run again later"
-    return f"the store answers {code}: {message.rstrip('.')}; {ANSWER_REMEDY}"
 
 
 def _describe(error: Exception) -> str:

@@ -29,6 +29,33 @@ if TYPE_CHECKING:
     Warn = Callable[[str], None]
 
 
+T = TypeVar("T")
+ATTEMPTS = 8
+"""Of each request."""
+FIRST_PAUSE_SECONDS = 0.2
+"""Pause after the first failure; it doubles, and is up to half longer or shorter."""
+_STEP_SECONDS = 0.1
+_STATUS = re.compile(r"status code: (\d{3})")
+_CODE = re.compile(r"<Code>([A-Za-z0-9.]+)</Code>")
+_PASSING_STATUS = (408, 425, 429)
+_PASSING_CODES = ("RequestTimeout", "SlowDown", "Throttling", "RequestLimitExceeded")
+"""Of answers whose status is final."""
+_EXPIRED = ("ExpiredToken", "ExpiredTokenException", "RequestExpired", "InvalidToken", "TokenRefreshRequired")
+_FORBIDDEN = ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "AllAccessDisabled")
+NO_BUCKET = {"NoSuchBucket": "bucket", "ContainerNotFound": "container"}
+"""What is missing, by codes."""
+OTHER_REGION = ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException")
+_SKEWED = "RequestTimeTooSkewed"
+UNREACHED_REMEDY = "check --endpoint-url and the network, or run again later"
+REDIRECTS = (301, 302, 307)
+_NO_LOCATION = "redirect without LOCATION"
+"""What obstore says of a redirect that names no other server."""
+_NOT_IMPLEMENTED = 501
+_FINAL_STATUS = (*REDIRECTS, *range(400, 500), _NOT_IMPLEMENTED)
+CHANGED = "changed while it was read"
+REMEDY = "run again when nobody writes to it"
+
+
 class Entry(NamedTuple):
     """An object in a listing."""
 
@@ -47,6 +74,31 @@ def compare_weakly(now: Stamp, before: Stamp) -> str | None:
     if is_weak and now.etag.removeprefix("W/") == before.etag.removeprefix("W/"):
         now = now._replace(etag="")
     return now.find_change(before)
+
+
+class Finding(Exception):  # noqa: N818 - no failure of its own
+    """What an answer says about an object, so that no other attempt is made. Never reaches the user."""
+
+
+class ChangedObject(Finding):
+    """An object has another ETag than it had."""
+
+
+class MissingObject(Finding):
+    """There is no object at a key."""
+
+
+class Answer(Exception):  # noqa: N818 - becomes an error of a user
+    """An answer that is an error; the code is what the store calls it, if it says so. Never reaches the user."""
+
+    def __init__(self, status: int, text: str, code: str = "") -> None:
+        super().__init__(text)
+        self.status = status
+        self.code = code
+
+
+class ShortBody(Exception):  # noqa: N818 - no failure of its own
+    """A reply has fewer bytes than were asked for. Never reaches the user."""
 
 
 class Store(Protocol):
@@ -80,62 +132,6 @@ class Store(Protocol):
         ...
 
 
-T = TypeVar("T")
-ATTEMPTS = 8
-"""Of each request."""
-FIRST_PAUSE_SECONDS = 0.2
-"""Pause after the first failure; it doubles, and is up to half longer or shorter."""
-_STEP_SECONDS = 0.1
-_STATUS = re.compile(r"status code: (\d{3})")
-_CODE = re.compile(r"<Code>([A-Za-z0-9.]+)</Code>")
-_PASSING_STATUS = (408, 425, 429)
-_PASSING_CODES = ("RequestTimeout", "SlowDown", "Throttling", "RequestLimitExceeded")
-"""Of answers whose status is final."""
-_EXPIRED = ("ExpiredToken", "ExpiredTokenException", "RequestExpired", "InvalidToken", "TokenRefreshRequired")
-_FORBIDDEN = ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "AllAccessDisabled")
-NO_BUCKET = {"NoSuchBucket": "bucket", "ContainerNotFound": "container"}
-"""What is missing, by codes."""
-OTHER_REGION = ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException")
-_REGION_REMEDY = "set AWS_REGION, or check --endpoint-url"
-_CLOCK_REMEDY = "set the clock of this machine"
-_SKEWED = "RequestTimeTooSkewed"
-_ANSWER_REMEDY = "check the URL, --endpoint-url and the credentials, or run again later"
-UNREACHED_REMEDY = "check --endpoint-url and the network, or run again later"
-_UNSUPPORTED = "the store does not support this request"
-REDIRECTS = (301, 302, 307)
-_NO_LOCATION = "redirect without LOCATION"
-"""What obstore says of a redirect that names no other server."""
-_NOT_IMPLEMENTED = 501
-_FINAL_STATUS = (*REDIRECTS, *range(400, 500), _NOT_IMPLEMENTED)
-CHANGED = "changed while it was read"
-REMEDY = "run again when nobody writes to it"
-
-
-class Finding(Exception):  # noqa: N818 - no failure of its own
-    """What an answer says about an object, so that no other attempt is made. Never reaches the user."""
-
-
-class ChangedObject(Finding):
-    """An object has another ETag than it had."""
-
-
-class MissingObject(Finding):
-    """There is no object at a key."""
-
-
-class Answer(Exception):  # noqa: N818 - becomes an error of a user
-    """An answer that is an error; the code is what the store calls it, if it says so. Never reaches the user."""
-
-    def __init__(self, status: int, text: str, code: str = "") -> None:
-        super().__init__(text)
-        self.status = status
-        self.code = code
-
-
-class ShortBody(Exception):  # noqa: N818 - no failure of its own
-    """A reply has fewer bytes than were asked for. Never reaches the user."""
-
-
 @dataclass(frozen=True, slots=True)
 class Failure:
     """What a store answered, as far as the message of its library tells."""
@@ -165,54 +161,42 @@ class Failure:
 
     def explain(self, name: str, attempts: str = f"{ATTEMPTS} attempts") -> InputError:
         """Return the error for a user; the request was made so often if its failure may pass."""
-        label = self.code or str(self.status)
+        said = f"({self.code or self.status})"
+        kind: type[InputError] = UnavailableInputError
         if self.code in _EXPIRED:
-            return UnavailableInputError(
-                name, f"the credentials have expired ({label})", remedy="renew them, and run again"
-            )
-        if self.code in OTHER_REGION or self.status in REDIRECTS:
-            return UnavailableInputError(
-                name, f"the bucket is in another region ({label})", remedy=_REGION_REMEDY
-            )
-        if self.code == _SKEWED:
-            return UnavailableInputError(
-                name, f"the clock of this machine is wrong, says the store ({label})", remedy=_CLOCK_REMEDY
-            )
-        if self.status == _NOT_IMPLEMENTED:
-            return UnavailableInputError(name, f"{_UNSUPPORTED} ({label})", remedy="check --endpoint-url")
-        if self.code in _FORBIDDEN or self.status in (401, 403):
-            return ForbiddenInputError(
-                name,
-                f"access is denied ({label})",
-                remedy="check the credentials and the policy of the bucket",
-            )
-        if self.code in NO_BUCKET:
-            bucket = "/".join(name.split("/")[:3])
-            return MissingInputError(
-                bucket, f"there is no such {NO_BUCKET[self.code]}", remedy="check the name"
-            )
-        if self.status is None:
-            problem = f"the store cannot be reached: {self.text[:300]}"
-            return UnavailableInputError(
-                name, f"{problem}, after {attempts}", remedy=_find_unreached_remedy(name)
-            )
-        if self.may_pass:
-            return UnavailableInputError(
-                name, f"the store is busy ({label}), after {attempts}", remedy="run again later"
-            )
-        return UnavailableInputError(
-            name,
-            f"the store answers {label}: {self.text[:300]}",
-            remedy="check the URL, or run again later" if name.startswith("http") else _ANSWER_REMEDY,
-        )
+            problem, remedy = f"the credentials have expired {said}", "renew them, and run again"
+        elif self.code in OTHER_REGION or self.status in REDIRECTS:
+            problem = f"the bucket is in another region {said}"
+            remedy = "set AWS_REGION, or check --endpoint-url"
+        elif self.code == _SKEWED:
+            problem = f"the clock of this machine is wrong, says the store {said}"
+            remedy = "set the clock of this machine"
+        elif self.status == _NOT_IMPLEMENTED:
+            problem, remedy = f"the store does not support this request {said}", "check --endpoint-url"
+        elif self.code in _FORBIDDEN or self.status in (401, 403):
+            kind = ForbiddenInputError
+            problem, remedy = f"access is denied {said}", "check the credentials and the policy of the bucket"
+        elif self.code in NO_BUCKET:
+            kind, name = MissingInputError, "/".join(name.split("/")[:3])
+            problem, remedy = f"there is no such {NO_BUCKET[self.code]}", "check the name"
+        elif self.status is None:
+            problem = f"the store cannot be reached: {self.text[:300]}, after {attempts}"
+            remedy = _find_unreached_remedy(name)
+        elif self.may_pass:
+            problem, remedy = f"the store is busy {said}, after {attempts}", "run again later"
+        else:
+            problem = f"the store answers {said[1:-1]}: {self.text[:300]}"
+            place = "the URL" if name.startswith("http") else "the URL, --endpoint-url and the credentials"
+            remedy = f"check {place}, or run again later"
+        return kind(name, problem, remedy=remedy)
 
 
 def _find_unreached_remedy(name: str) -> str:
-    """Return what to do if the store of an object cannot be reached; servers of HTTP are named by their URLs alone."""
     if name.startswith("hf:"):
         return "check --endpoint-url, HF_ENDPOINT and the network, or run again later"
+    # Servers of HTTP are named by their URLs alone.
     return (
-        "check the URL and the network, or run again later" if name.startswith("http") else UNREACHED_REMEDY
+        UNREACHED_REMEDY.replace("--endpoint-url", "the URL") if name.startswith("http") else UNREACHED_REMEDY
     )
 
 

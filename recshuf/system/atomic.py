@@ -22,21 +22,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def format_line(values: dict[str, Any]) -> bytes:
-    """Return JSON values as a line, with its end."""
-    text = json.dumps(values, sort_keys=True).encode()
-    return b"%016x %s\n" % (xxhash.xxh3_64_intdigest(text), text)
-
-
-def parse_line(line: bytes) -> dict[str, Any] | None:
-    """Return the values in a line without its end; None if it is damaged."""
-    checksum, _, text = line.partition(b" ")
-    if checksum != b"%016x" % xxhash.xxh3_64_intdigest(text):
-        return None
-    values: dict[str, Any] = json.loads(text)
-    return values
-
-
 NO_EXCHANGE = (errno.EINVAL, errno.ENOSYS, errno.EXDEV, errno.EBUSY, errno.EOPNOTSUPP)
 """Error numbers of file systems that cannot exchange two names."""
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
@@ -120,3 +105,18 @@ def sync_file_system(path: Path) -> bool:
     finally:
         os.close(descriptor)
     return True
+
+
+def format_line(values: dict[str, Any]) -> bytes:
+    """Return JSON values as a line, with its end."""
+    text = json.dumps(values, sort_keys=True).encode()
+    return b"%016x %s\n" % (xxhash.xxh3_64_intdigest(text), text)
+
+
+def parse_line(line: bytes) -> dict[str, Any] | None:
+    """Return the values in a line without its end; None if it is damaged."""
+    checksum, _, text = line.partition(b" ")
+    if checksum != b"%016x" % xxhash.xxh3_64_intdigest(text):
+        return None
+    values: dict[str, Any] = json.loads(text)
+    return values

@@ -128,24 +128,22 @@ def try_shared(path: Path) -> Lease | None:
 
 def try_exclusive(path: Path, mode: int = 0o600) -> int | None:
     """Make a file if it does not exist, and return a descriptor that holds its lock until it is closed; None if it is locked."""
-    while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            return None
-        if _is_same(descriptor, path):
-            return descriptor
-        os.close(descriptor)  # it was unlinked in between
+    try:
+        return _lock_file(path, mode, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return None
 
 
 def wait_exclusive(path: Path) -> int:
     """Make a file if it does not exist, wait for its lock, and return a descriptor that holds it until it is closed."""
+    return _lock_file(path, 0o600, fcntl.LOCK_EX)
+
+
+def _lock_file(path: Path, mode: int, kind: int) -> int:
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            fcntl.flock(descriptor, kind)
             if _is_same(descriptor, path):
                 return descriptor
         except BaseException:

@@ -19,20 +19,6 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-
-
-def open_more(open_file: Callable[[], T]) -> T:
-    """Return what a function opens. If too many files are open, the soft limit is raised to the hard one first."""
-    try:
-        return open_file()
-    except OSError as error:
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        if error.errno != errno.EMFILE or soft == hard:
-            raise
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        return open_file()
-
-
 _BEHIND_BYTES = 16 << 20
 _KEPT_BYTES = 4 * _BEHIND_BYTES
 _SYNC_FILE_RANGE_WRITE, _SYNC_FILE_RANGE_DONE = 2, 7  # from linux/fs.h
@@ -132,3 +118,15 @@ class BehindFile(io.FileIO):
         count = super().write(data)
         self._behind.reach(self.tell())
         return count
+
+
+def open_more(open_file: Callable[[], T]) -> T:
+    """Return what a function opens. If too many files are open, the soft limit is raised to the hard one first."""
+    try:
+        return open_file()
+    except OSError as error:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if error.errno != errno.EMFILE or soft == hard:
+            raise
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        return open_file()

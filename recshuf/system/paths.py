@@ -23,6 +23,11 @@ FILE = "file"
 """Scheme of URLs whose path can be given in their place."""
 _KNOWN = {*SCHEMES, *ALIASES, FILE}
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
+_CUT_URL = re.compile(f"(({'|'.join((*SCHEMES, *ALIASES, FILE))}):)/(?!/)", re.IGNORECASE)
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
+PLAIN_NAME_RULE = "give letters, digits, '.', '_' and '-', the first a letter, digit or '_', at most 100"
+"""What errors say of a name that `is_plain_name` refuses."""
+_LONGEST_NAME = 240  # file systems allow 255 bytes
 
 
 def find_scheme(text: str) -> str | None:
@@ -37,22 +42,6 @@ def find_scheme(text: str) -> str | None:
     if match is None or (match[1].lower() not in _KNOWN and Path(f"{match[1]}:").exists()):
         return None
     return match[1]
-
-
-class WriteMessages(NamedTuple):
-    """Messages for failed writes; ``{room}`` is the needed and free space, ``{reason}`` the system's message."""
-
-    too_large: str = "the file may not grow this large; raise ulimit -f, or start anew with more shards"
-    no_space: str = "no space left for the output{room}; free some, or choose another"
-    other: str = "cannot be written: {reason}"
-
-
-_OUTPUT_MESSAGES = WriteMessages()
-_CUT_URL = re.compile(f"(({'|'.join((*SCHEMES, *ALIASES, FILE))}):)/(?!/)", re.IGNORECASE)
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
-PLAIN_NAME_RULE = "give letters, digits, '.', '_' and '-', the first a letter, digit or '_', at most 100"
-"""What errors say of a name that `is_plain_name` refuses."""
-_LONGEST_NAME = 240  # file systems allow 255 bytes
 
 
 def real_path(path: str | os.PathLike[str]) -> Path:
@@ -155,6 +144,17 @@ def free_bytes(folder: Path) -> int | None:
         return shutil.disk_usage(folder).free
     except OSError:
         return None
+
+
+class WriteMessages(NamedTuple):
+    """Messages for failed writes; ``{room}`` is the needed and free space, ``{reason}`` the system's message."""
+
+    too_large: str = "the file may not grow this large; raise ulimit -f, or start anew with more shards"
+    no_space: str = "no space left for the output{room}; free some, or choose another"
+    other: str = "cannot be written: {reason}"
+
+
+_OUTPUT_MESSAGES = WriteMessages()
 
 
 def write_error(

@@ -9,18 +9,6 @@ from typing import Any
 
 from recshuf.errors import UsageError
 
-
-def check_number(name: str, value: Any, most: int, least: int = 0) -> int:
-    """Return an argument that is an integer in a range, also one of NumPy or a tensor, as a number of Python."""
-    try:
-        number = least - 1 if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        number = least - 1
-    if not least <= number <= most:
-        raise UsageError(f"{name}={value!r}: give an integer from {least:,} to {most:,}")
-    return number
-
-
 _UNITS = {"": 1, "B": 1} | {
     letter + suffix: base**power
     for power, letter in enumerate("KMGTP", start=1)
@@ -63,3 +51,14 @@ def format_size(count: float) -> str:
             return f"{shown} {unit}"
         count /= 1000
     return f"{count:.4g} TB" if count < 1000 else f"{count:.0f} TB"
+
+
+def check_number(name: str, value: Any, most: int, least: int = 0) -> int:
+    """Return an argument that is an integer in a range, also one of NumPy or a tensor, as a number of Python."""
+    try:
+        number = least - 1 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = least - 1
+    if not least <= number <= most:
+        raise UsageError(f"{name}={value!r}: give an integer from {least:,} to {most:,}")
+    return number

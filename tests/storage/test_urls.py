@@ -1,4 +1,4 @@
-"""URLs are told from paths, and taken apart; options of object stores hold for the stores that they name."""
+"""URLs are told from paths, and taken apart."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from recshuf.errors import UsageError
-from recshuf.storage.settings import StorageOptions, parse_storage_options
 from recshuf.storage.urls import Url, is_url, refuse_unknown_scheme
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-BUCKET = Url.parse("s3://bucket/key")
 
 
 def test_urls_are_told_from_paths():
@@ -65,54 +62,3 @@ def test_names_that_stores_take_are_taken():
         *("http://user:pass@host:80/", "http://[::1]:80/"),
     ):
         assert str(Url.parse(text)) == text
-
-
-# Options
-
-
-def test_storage_options_are_parsed():
-    assert parse_storage_options(["a=b", "c=d=e", "f="]) == {"a": "b", "c": "d=e", "f": ""}
-    assert parse_storage_options({"a": "b"}) == {"a": "b"}
-    for text in ("a", "=b"):
-        with pytest.raises(UsageError, match="write NAME=VALUE"):
-            parse_storage_options([text])
-    with pytest.raises(UsageError, match=r"--storage-option: give a dict, such as {'region': 'eu-west-1'}"):
-        parse_storage_options("region=eu-west-1")
-
-
-@pytest.mark.parametrize("is_reversed", [False, True])
-def test_the_narrowest_scope_wins(is_reversed: bool):
-    given = {"region": "all", "s3:region": "scheme", "s3://bucket:region": "bucket", "gs:region": "other"}
-    names = sorted(given, reverse=is_reversed)
-    for name in ("s3://bucket:region", "s3:region", "region"):
-        found = StorageOptions(None, {name: given[name] for name in names}).of(BUCKET)
-        assert found.options == {"region": given[name]}
-        names.remove(name)
-
-
-def test_options_of_other_stores_are_left_out():
-    names = ("gs:a", "gs://bucket:b", "s3://bucket2:c", "s3://buck:d", "hf:endpoint_url")
-    found = StorageOptions("http://all", dict.fromkeys(names, "http://x")).of(BUCKET)
-    assert found == StorageOptions("http://all", {})
-
-
-def test_an_endpoint_of_one_bucket_takes_the_place_of_that_of_all():
-    options = StorageOptions("http://all", {"s3://bucket:endpoint_url": "http://one"})
-    assert options.of(BUCKET).endpoint_url == "http://one"
-    assert options.of(Url.parse("s3://other/")).endpoint_url == "http://all"
-
-
-def test_a_scope_that_is_no_store_is_refused():
-    for name in ("s4:region", "s3://bucket/:region", "s3://bucket/a:region", "s3://:region"):
-        said = rf"^--storage-option {name}: is an option of no store; write s3:NAME=VALUE"
-        with pytest.raises(UsageError, match=said):
-            StorageOptions(None, {name: "x"})
-
-
-def test_an_endpoint_that_is_no_server_is_refused_by_the_name_of_its_option():
-    for name in ("endpoint_url", "gs:endpoint_url", "s3://bucket:endpoint_url"):
-        said = rf"^--storage-option {name}: 'localhost' is no URL of a server"
-        with pytest.raises(UsageError, match=said):
-            StorageOptions(None, {name: "localhost"})
-    with pytest.raises(UsageError, match=r"^--endpoint-url: '' is no URL of a server"):
-        StorageOptions("")

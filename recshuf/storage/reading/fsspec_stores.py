@@ -28,7 +28,7 @@ from recshuf.storage.requests import (
 from recshuf.storage.settings import ENDPOINT, ENDPOINT_REMEDY, check_text, is_endpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from recshuf.storage.requests import Warn
     from recshuf.storage.settings import StorageOptions
@@ -40,6 +40,9 @@ _SPAN_BEGIN = re.compile(r"bytes\s+(\d{1,18})-", re.IGNORECASE)
 _CHANGED = 412
 NO_SUCH_RANGE = 416
 _MISSING = (404, 410)
+_HUB_OPTIONS = ("token",)  # also a variable, which the library strips
+_RETRIED_STATUS = (None, 408, 429, 500, 502, 503, 504)
+"""Of answers after which the library of the hub tries again; None for none."""
 
 
 class FsspecStore:
@@ -219,11 +222,6 @@ def open_http(url: Url) -> HttpStore:
         raise UsageError(f"{url}: cannot be read ({error}); install recshuf[cloud]") from error
 
 
-_OPTIONS = ("token",)  # also a variable, which the library strips
-_RETRIED_STATUS = (None, 408, 429, 500, 502, 503, 504)
-"""Of answers after which the library tries again; None for none."""
-
-
 class HubStore(FsspecStore):
     """The repositories of a kind."""
 
@@ -245,18 +243,14 @@ class HubStore(FsspecStore):
             raise
 
     def _translate(self, name: str, error: BaseException) -> BaseException:
-        for cause in _list_causes(error):
+        cause: BaseException | None = error
+        while cause is not None:
             if (refusal := _explain(name, cause)) is not None:
                 return refusal
+            cause = cause.__cause__
         if isinstance(error, Exception) and Failure.of(error).status == NO_SUCH_RANGE:
             return ChangedObject()
         return super()._translate(name, error)
-
-
-def _list_causes(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__
 
 
 def _explain(name: str, error: BaseException) -> InputError | None:
@@ -264,30 +258,23 @@ def _explain(name: str, error: BaseException) -> InputError | None:
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
 
     if isinstance(error, GatedRepoError):
-        return ForbiddenInputError(
-            name,
-            "the repository is gated",
-            remedy="ask for access on its page, and set HF_TOKEN to a token of who has it",
-        )
+        remedy = "ask for access on its page, and set HF_TOKEN to a token of who has it"
+        return ForbiddenInputError(name, "the repository is gated", remedy=remedy)
     if isinstance(error, RepositoryNotFoundError):
-        return MissingInputError(
-            name,
-            "there is no such repository, or no access to it",
-            remedy="check the name, and the token in HF_TOKEN or of the login",
-        )
+        remedy = "check the name, and the token in HF_TOKEN or of the login"
+        return MissingInputError(name, "there is no such repository, or no access to it", remedy=remedy)
     if isinstance(error, RevisionNotFoundError):
-        return MissingInputError(
-            name, "the repository has no such revision", remedy="check the name after the @"
-        )
+        remedy = "check the name after the @"
+        return MissingInputError(name, "the repository has no such revision", remedy=remedy)
     return None
 
 
 def open_hub(url: Url, options: StorageOptions) -> HubStore:
     """Return the kind of repositories of a URL."""
     for name, value in options.options.items():
-        if name not in _OPTIONS:
+        if name not in _HUB_OPTIONS:
             raise UsageError(
-                f"--storage-option {name}: is not taken for hf://; known are {', '.join((*_OPTIONS, ENDPOINT))}"
+                f"--storage-option {name}: is not taken for hf://; known are {', '.join((*_HUB_OPTIONS, ENDPOINT))}"
             )
         check_text(f"--storage-option {name}", value)  # which errors of the library would show
     try:

@@ -20,6 +20,14 @@ if TYPE_CHECKING:
     from recshuf.interfaces import NameSuffix
 
 
+TABLES = (("_delta_log", "Delta Lake"), ("metadata/*.metadata.json", "Iceberg"), (".hoodie", "Hudi"))
+"""What the folder of a table holds, as a pattern, and the name of its format."""
+ONLY_OTHERS = "matches only folders, hidden files and markers"
+_DIGITS = re.compile(r"(\d+)")
+MANIFEST_SUFFIX = ".recshuf.json"  # files of this suffix describe outputs, and are no inputs
+_PARTITION = re.compile(r"([^=/]+)=([^/]*)")
+
+
 class NameRules(Protocol):
     """How file names are read, and which of a folder's files are inputs."""
 
@@ -32,14 +40,6 @@ class NameRules(Protocol):
 
     def accepts(self, name: str, suffix: NameSuffix) -> bool | None:
         """Tell whether a file of a folder is an input; None if its name does not say."""
-
-
-TABLES = (("_delta_log", "Delta Lake"), ("metadata/*.metadata.json", "Iceberg"), (".hoodie", "Hudi"))
-"""What the folder of a table holds, as a pattern, and the name of its format."""
-ONLY_OTHERS = "matches only folders, hidden files and markers"
-_DIGITS = re.compile(r"(\d+)")
-MANIFEST_SUFFIX = ".recshuf.json"  # files of this suffix describe outputs, and are no inputs
-_PARTITION = re.compile(r"([^=/]+)=([^/]*)")
 
 
 def natural_key(path: str) -> tuple[tuple[str | int, ...], ...]:

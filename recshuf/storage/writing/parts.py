@@ -26,6 +26,8 @@ PART_BYTES = 8 << 20
 PART_THREADS = 4
 """So many parts are sent at once at most."""
 _MIB = 1 << 20
+PREFIX = "recshuf-output-"
+"""Begin of the names of folders."""
 
 
 def choose_part_bytes(file_bytes: int) -> int:
@@ -65,10 +67,6 @@ def send_file(path: Path, send: Callable[[int, bytes], Part], pool: Pool, *, in_
     finally:
         for future in futures:
             future.cancel()
-
-
-PREFIX = "recshuf-output-"
-"""Prefix of their names."""
 
 
 class UploadFolder:

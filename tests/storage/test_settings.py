@@ -1,4 +1,4 @@
-"""Credentials that cannot be right are refused before a request, by the name of what holds them, and never shown."""
+"""Storage options and variables: credentials, which are never shown, servers, and the stores that an option holds for."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from botocore.exceptions import SSOTokenLoadError
 
 from recshuf.errors import InputError, UsageError
 from recshuf.storage.reading.stores import ObstoreStore
-from recshuf.storage.settings import StorageOptions
+from recshuf.storage.settings import StorageOptions, parse_storage_options
 from recshuf.storage.urls import Url
 from recshuf.storage.writing.buckets import open_bucket
+from recshuf.storage.writing.s3 import S3Bucket
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -154,3 +155,124 @@ def test_flags_are_read_in_many_words_and_values_that_say_nothing_are_refused(no
     ):
         with pytest.raises(UsageError, match=said):
             ObstoreStore(Url.parse("s3://bucket/"), StorageOptions(None, {name: value}))
+
+
+# Servers
+
+PRIVATE = "https://bucket.vpce-1a2b-3c4d.s3.us-east-1.vpce.amazonaws.com"
+
+
+@pytest.mark.parametrize(
+    ("endpoint_url", "variables", "expected"),
+    [
+        (PRIVATE, {}, PRIVATE),
+        (None, {"AWS_ENDPOINT_URL": PRIVATE}, PRIVATE),
+        (None, {"AWS_REGION": "cn-north-1"}, "https://s3.cn-north-1.amazonaws.com.cn"),
+        (
+            None,
+            {"AWS_REGION": "us-east-2", "AWS_USE_FIPS_ENDPOINT": "true"},
+            "https://s3-fips.us-east-2.amazonaws.com",
+        ),
+    ],
+)
+def test_inputs_are_read_from_the_server_that_outputs_are_written_to(
+    monkeypatch: pytest.MonkeyPatch, endpoint_url: str | None, variables: dict[str, str], expected: str
+):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    options = StorageOptions(endpoint_url)
+    # These servers cannot be asked: what the libraries were given is looked at.
+    read = ObstoreStore(Url.parse("s3://bucket/"), options)._store.config["endpoint"]
+    written = S3Bucket("bucket", options)._client.meta.endpoint_url
+    assert read == written == expected
+
+
+@pytest.mark.parametrize(
+    ("url", "variable"),
+    [
+        ("127.0.0.1:9000", None),
+        ("host", "AWS_ENDPOINT_URL"),
+        ("ftp://host", None),
+        ("http://", "AWS_ENDPOINT_URL"),
+        ("http://host:port", None),
+    ],
+)
+def test_an_endpoint_that_is_no_url_of_a_server_is_named(
+    monkeypatch: pytest.MonkeyPatch, url: str, variable: str | None
+):
+    if variable:
+        monkeypatch.setenv(variable, url)
+    said = f"^{variable or '--endpoint-url'}: .*{url}.*; give one of http:// or https://, such as http://127"
+    for open_it in WAYS:
+        with pytest.raises(UsageError, match=said):
+            open_it(StorageOptions(None if variable else url))
+
+
+def test_a_storage_option_that_is_not_known_is_named_once_with_those_that_are():
+    said = r"^--storage-option regoin: is not taken for s3:// here; known are .* skip_signature$"
+    with pytest.raises(UsageError, match=said):
+        ObstoreStore(Url.parse("s3://bucket/"), StorageOptions(None, {"regoin": "eu-west-1"}))
+
+
+def test_an_option_of_public_inputs_is_refused_for_outputs_with_the_remedy():
+    options = StorageOptions(None, {"skip_signature": "true"})
+    ObstoreStore(Url.parse("s3://bucket/"), options)
+    said = r"for the bucket of the inputs alone, s3://BUCKET:skip_signature=true$"
+    with pytest.raises(UsageError, match=said):
+        S3Bucket("bucket", options)
+    url = Url.parse("s3://out/")
+    for given in ({"s3://in:skip_signature": "true"}, {"skip_signature": "false"}):
+        open_bucket(url, StorageOptions(None, given), url.key)
+
+
+# Options
+
+BUCKET = Url.parse("s3://bucket/key")
+
+
+def test_storage_options_are_parsed():
+    assert parse_storage_options(["a=b", "c=d=e", "f="]) == {"a": "b", "c": "d=e", "f": ""}
+    assert parse_storage_options({"a": "b"}) == {"a": "b"}
+    for text in ("a", "=b"):
+        with pytest.raises(UsageError, match="write NAME=VALUE"):
+            parse_storage_options([text])
+    with pytest.raises(UsageError, match=r"--storage-option: give a dict, such as {'region': 'eu-west-1'}"):
+        parse_storage_options("region=eu-west-1")
+
+
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_the_narrowest_scope_wins(is_reversed: bool):
+    given = {"region": "all", "s3:region": "scheme", "s3://bucket:region": "bucket", "gs:region": "other"}
+    names = sorted(given, reverse=is_reversed)
+    for name in ("s3://bucket:region", "s3:region", "region"):
+        found = StorageOptions(None, {name: given[name] for name in names}).of(BUCKET)
+        assert found.options == {"region": given[name]}
+        names.remove(name)
+
+
+def test_options_of_other_stores_are_left_out():
+    names = ("gs:a", "gs://bucket:b", "s3://bucket2:c", "s3://buck:d", "hf:endpoint_url")
+    found = StorageOptions("http://all", dict.fromkeys(names, "http://x")).of(BUCKET)
+    assert found == StorageOptions("http://all", {})
+
+
+def test_an_endpoint_of_one_bucket_takes_the_place_of_that_of_all():
+    options = StorageOptions("http://all", {"s3://bucket:endpoint_url": "http://one"})
+    assert options.of(BUCKET).endpoint_url == "http://one"
+    assert options.of(Url.parse("s3://other/")).endpoint_url == "http://all"
+
+
+def test_a_scope_that_is_no_store_is_refused():
+    for name in ("s4:region", "s3://bucket/:region", "s3://bucket/a:region", "s3://:region"):
+        said = rf"^--storage-option {name}: is an option of no store; write s3:NAME=VALUE"
+        with pytest.raises(UsageError, match=said):
+            StorageOptions(None, {name: "x"})
+
+
+def test_an_endpoint_that_is_no_server_is_refused_by_the_name_of_its_option():
+    for name in ("endpoint_url", "gs:endpoint_url", "s3://bucket:endpoint_url"):
+        said = rf"^--storage-option {name}: 'localhost' is no URL of a server"
+        with pytest.raises(UsageError, match=said):
+            StorageOptions(None, {name: "localhost"})
+    with pytest.raises(UsageError, match=r"^--endpoint-url: '' is no URL of a server"):
+        StorageOptions("")

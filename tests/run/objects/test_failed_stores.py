@@ -202,13 +202,3 @@ def test_a_run_that_has_lost_its_journal_keeps_nothing_and_says_so(
     # An entry that was on its way stays, and belongs to no run.
     left = [key for key in bucket.list_keys() if not key.endswith(".entry")]
     assert left == (["data/.out.recshuf/00001.run"] if others == "another run" else [])
-
-
-def test_a_run_that_keeps_its_journal_says_how_to_go_on(bucket: AnyBucket, source: Path, call: Run):
-    bucket.proxy.add(bucket.requests["part"], lambda _: False, 2)
-    bucket.proxy.answer(bucket.requests["part"], *bucket.refusal[:2], times=10**6)
-    told = call(source, "-o", f"{bucket.url}/data/out/", "--shards", "4", "--workers", "1")
-    assert told.returncode == 1
-    assert b"was deleted" not in told.stderr
-    assert b"--resume" in told.stderr
-    assert len(bucket.list_uploads()) == 2

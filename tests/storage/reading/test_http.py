@@ -54,6 +54,16 @@ def url_of(bucket: Bucket, key: str = "in.txt") -> str:
     return f"{bucket.proxy.url}/{bucket.name}/{key}"
 
 
+def reply(request: ProxiedRequest, status: int, headers: dict[str, str], content: bytes = b"") -> bool:
+    request.send_response_only(status)
+    for name, value in ({"Content-Length": str(len(content))} | headers).items():
+        request.send_header(name, value)
+    request.end_headers()
+    request.wfile.write(content)
+    request.wfile.flush()
+    return True
+
+
 def read(url: str, tmp_path: Path) -> recshuf.ShuffleReport:
     return shuffle(url, tmp_path / "out.txt", shards=None)
 
@@ -80,6 +90,7 @@ def test_a_small_file_is_fetched_whole_so_that_it_needs_no_ranges(tmp_path: Path
 
 
 def test_failures_are_tried_again(tmp_path: Path, public: Bucket):
+    public.proxy.answer(ASK, 500, "Busy", times=4)  # a HEAD that fails is followed by a GET
     public.proxy.answer("GET .*", 503, "SlowDown", times=2)
     public.proxy.cut_body("GET .*", times=2)
     public.proxy.cut_body("GET .*", times=1, cuts="stated")
@@ -88,24 +99,7 @@ def test_failures_are_tried_again(tmp_path: Path, public: Bucket):
         CONTENT.splitlines(keepends=True)
     )
     assert report.downloads is not None
-    assert report.downloads.retries == 5
-
-
-@pytest.mark.parametrize("status", [500, 503])
-def test_a_server_that_is_busy_at_first_is_asked_again(tmp_path: Path, public: Bucket, status: int):
-    # A HEAD that fails is followed by a GET.
-    public.proxy.answer(ASK, status, "Busy", times=4)
-    report = read(url_of(public), tmp_path)
-    assert report.records == 4000
-    assert report.downloads is not None
-    assert report.downloads.retries == 2
-
-
-def test_a_server_that_stays_busy_is_no_missing_file(tmp_path: Path, public: Bucket):
-    public.proxy.answer(ASK, 503, "Busy", times=100)
-    with pytest.raises(InputError, match=r"in.txt: the store is busy \(503\), after 8 attempts") as caught:
-        read(url_of(public), tmp_path)
-    assert not isinstance(caught.value, MissingInputError)
+    assert report.downloads.retries == 2 + 5
 
 
 def test_a_server_that_does_not_answer_is_named(tmp_path: Path):
@@ -113,28 +107,32 @@ def test_a_server_that_does_not_answer_is_named(tmp_path: Path):
         read("http://127.0.0.1:9/in.txt", tmp_path)
 
 
-@pytest.mark.parametrize("status", [404, 410])
-def test_a_file_that_the_server_says_is_gone_is_missing(tmp_path: Path, public: Bucket, status: int):
-    public.proxy.answer(ASK, status, "Gone", times=100)
-    with pytest.raises(MissingInputError, match=r"in.txt: there is nothing at this URL; check it"):
-        read(url_of(public), tmp_path)
-
-
-def test_a_denied_access_is_an_error_at_once(tmp_path: Path, public: Bucket):
-    public.proxy.answer(ASK, 403, "AccessDenied", times=100)
-    with pytest.raises(ForbiddenInputError, match=r"in.txt: access is denied \(403\)"):
-        read(url_of(public), tmp_path)
-    assert [one.split()[0] for one in public.proxy.requests] == ["HEAD", "GET"]
-
-
-@pytest.mark.parametrize("request_pattern", ["GET .*", ASK])
-def test_what_else_a_server_answers_is_told_with_a_remedy(
-    tmp_path: Path, public: Bucket, request_pattern: str
+@pytest.mark.parametrize(
+    ("request_pattern", "status", "kind", "said"),
+    [
+        (ASK, 503, UnavailableInputError, r"the store is busy \(503\), after 8 attempts; run again later"),
+        *((ASK, gone, MissingInputError, "there is nothing at this URL; check it") for gone in (404, 410)),
+        (ASK, 403, ForbiddenInputError, r"access is denied \(403\); check the cred.*"),
+        *(
+            (
+                pattern,
+                418,
+                UnavailableInputError,
+                "the store answers 418: .*; check the URL, or run again later",
+            )
+            for pattern in ("GET .*", ASK)
+        ),
+    ],
+)
+def test_what_a_server_answers_is_told_with_a_remedy(
+    tmp_path: Path, public: Bucket, request_pattern: str, status: int, kind: type[InputError], said: str
 ):
-    public.proxy.answer(request_pattern, 418, "Teapot", times=100)
-    said = r"in\.txt: the store answers 418: .*; check the URL, or run again later$"
-    with pytest.raises(UnavailableInputError, match=said):
+    public.proxy.answer(request_pattern, status, "Code", times=100)
+    with pytest.raises(InputError, match=rf"in\.txt: {said}$") as caught:
         read(url_of(public), tmp_path)
+    assert type(caught.value) is kind
+    if status == 403:
+        assert [one.split()[0] for one in public.proxy.requests] == ["HEAD", "GET"]
 
 
 @pytest.mark.parametrize("path", ["", "/dir/", "/a/dir//"])
@@ -162,15 +160,7 @@ def test_a_file_that_a_query_names_is_read(tmp_path: Path, public: Bucket):
 def test_a_redirect_that_leads_nowhere_is_an_error_at_once(
     tmp_path: Path, public: Bucket, request_pattern: str, location: str
 ):
-    def redirect(one: ProxiedRequest) -> bool:
-        one.send_response_only(302)
-        one.send_header("Location", location)
-        one.send_header("Content-Length", "0")
-        one.end_headers()
-        one.wfile.flush()
-        return True
-
-    public.proxy.add(request_pattern, redirect, 10**6)
+    public.proxy.add(request_pattern, lambda one: reply(one, 302, {"Location": location}), 10**6)
     said = "in a circle" if location == "/again.txt" else "to a URL that is not of HTTP"
     with pytest.raises(
         UnavailableInputError, match=rf"^http:.*in\.txt: the server redirects {said}.*; check the URL$"
@@ -181,15 +171,8 @@ def test_a_redirect_that_leads_nowhere_is_an_error_at_once(
 
 @pytest.mark.parametrize("date", ["soon", "Mon, 99 Jan 2024 00:00:00 GMT"])
 def test_a_date_that_cannot_be_read_counts_as_none(tmp_path: Path, public: Bucket, date: str):
-    def answer(one: ProxiedRequest) -> bool:
-        one.send_response_only(200)
-        one.send_header("Content-Length", str(len(CONTENT)))
-        one.send_header("Last-Modified", date)
-        one.end_headers()
-        one.wfile.flush()
-        return True
-
-    public.proxy.add("HEAD .*", answer, 100)
+    headers = {"Content-Length": str(len(CONTENT)), "Last-Modified": date}
+    public.proxy.add("HEAD .*", lambda one: reply(one, 200, headers), 100)
     assert read(url_of(public), tmp_path).records == 4000
 
 
@@ -211,13 +194,7 @@ def test_a_reply_with_another_range_is_an_error(tmp_path: Path, public: Bucket):
     def send_begin(one: ProxiedRequest) -> bool:
         first, last = map(int, re.findall(r"\d+", one.headers["Range"]))
         content = CONTENT[: min(last, len(CONTENT) - 1) - first + 1]
-        one.send_response_only(206)
-        one.send_header("Content-Range", f"bytes 0-{len(content) - 1}/{len(CONTENT)}")
-        one.send_header("Content-Length", str(len(content)))
-        one.end_headers()
-        one.wfile.write(content)
-        one.wfile.flush()
-        return True
+        return reply(one, 206, {"Content-Range": f"bytes 0-{len(content) - 1}/{len(CONTENT)}"}, content)
 
     public.proxy.add("GET .*", send_begin, 100)
     said = r"in.txt: the server sends other bytes than asked for; download the file$"

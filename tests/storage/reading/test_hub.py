@@ -21,7 +21,7 @@ from tests.support.objects.hub_server import HubServer
 from tests.support.objects.object_outputs import shuffle
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     import recshuf
@@ -80,6 +80,7 @@ def test_a_denied_access_is_an_error_at_once(tmp_path: Path, hub: HubServer):
     assert sum("/resolve/" in one for one in hub.requests) == 1
 
 
+GATED = "the repository is gated; ask for access .*HF_TOKEN"
 NO_REPOSITORY = "there is no such repository, or no access .*HF_TOKEN"
 
 
@@ -88,20 +89,7 @@ NO_REPOSITORY = "there is no such repository, or no access .*HF_TOKEN"
     [
         ("b9.txt", 401, "RepoNotFound", MissingInputError, NO_REPOSITORY),
         ("x/", 404, "RepoNotFound", MissingInputError, NO_REPOSITORY),
-        (
-            "*.txt",
-            403,
-            "GatedRepo",
-            ForbiddenInputError,
-            "the repository is gated; ask for access .*HF_TOKEN",
-        ),
-        (
-            "b9.txt",
-            403,
-            "GatedRepo",
-            ForbiddenInputError,
-            "the repository is gated; ask for access .*HF_TOKEN",
-        ),
+        *((name, 403, "GatedRepo", ForbiddenInputError, GATED) for name in ("*.txt", "b9.txt")),
         ("x/", 404, "RevisionNotFound", MissingInputError, "no such revision; check the name after the @"),
     ],
 )
@@ -160,11 +148,31 @@ def test_an_endpoint_that_is_no_url_is_an_error_at_once(hub: HubServer, monkeypa
     open_hub(hub)
 
 
+def test_a_token_that_no_request_can_send_is_refused_and_not_shown():
+    with pytest.raises(UsageError, match=r"^--storage-option token: has a line break or another char") as told:
+        open_store(Url.parse(ROOT), StorageOptions(None, {"token": "hid\nden"}))
+    assert "den" not in str(told.value)
+
+
 def test_an_option_that_nobody_takes_is_refused():
     with pytest.raises(
         UsageError, match=r"^--storage-option nope: is not taken for hf://; known are token, endpoint_url"
     ):
         open_store(Url.parse(ROOT), StorageOptions(None, {"nope": "1"}))
+
+
+def strike_after_reads(
+    hub: HubServer, monkeypatch: pytest.MonkeyPatch, strike: Callable[[str], None]
+) -> None:
+    store_type = type(open_hub(hub))
+    get = store_type.get
+
+    def get_and_strike(self: Store, key: str, *arguments: object) -> object:
+        content = get(self, key, *arguments)  # type: ignore[arg-type] # those of `get`
+        strike(key)
+        return content
+
+    monkeypatch.setattr(store_type, "get", get_and_strike)
 
 
 @pytest.mark.parametrize(
@@ -179,18 +187,13 @@ def test_an_option_that_nobody_takes_is_refused():
 def test_a_file_that_changes_while_it_is_read_is_an_error(
     tmp_path: Path, hub: HubServer, monkeypatch: pytest.MonkeyPatch, listed: str, new: bytes | None, said: str
 ):
-    store_type = type(open_hub(hub))
-    get = store_type.get
-
-    def change(self: Store, key: str, *given: object) -> object:
-        content = get(self, key, *given)  # type: ignore[arg-type] # those of `get`
+    def change(key: str) -> None:
         if key.endswith("b9.txt"):
             hub.files.pop("b9.txt", None)
             if new is not None:
                 hub.files["b9.txt"] = new
-        return content
 
-    monkeypatch.setattr(store_type, "get", change)
+    strike_after_reads(hub, monkeypatch, change)
     with pytest.raises(InputError, match=rf"b9.txt: has changed while it was read: {said}"):
         read(hub, tmp_path, listed)
 
@@ -198,15 +201,7 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(
 def test_a_question_at_the_end_that_is_denied_is_no_change(
     tmp_path: Path, hub: HubServer, monkeypatch: pytest.MonkeyPatch
 ):
-    store_type = type(open_hub(hub))
-    get = store_type.get
-
-    def deny(self: Store, key: str, *given: object) -> object:
-        content = get(self, key, *given)  # type: ignore[arg-type] # those of `get`
-        hub.failures.append(("paths-info", 403, ""))
-        return content
-
-    monkeypatch.setattr(store_type, "get", deny)
+    strike_after_reads(hub, monkeypatch, lambda _: hub.failures.append(("paths-info", 403, "")))
     with pytest.raises(ForbiddenInputError, match=r"b9.txt: access is denied \(403\)"):
         read(hub, tmp_path, "b9.txt")
 

@@ -52,7 +52,8 @@ def conform(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if pt.is_map(kind) and pt.is_map(array.type):
         return _conform_map(_compact(array), kind)
     if pt.is_fixed_size_list(kind) and pt.is_fixed_size_list(array.type):
-        return _conform_fixed_list(_compact(array), kind)
+        array = _compact(array)
+        return _with_children(array, kind, [conform(array.values, kind.value_type)], buffer_count=1)
     converted = array.cast(kind)
     # Arrow does not see that a time overflows.
     if pt.is_time(array.type) and pt.is_time(kind) and not converted.cast(array.type).equals(array):
@@ -107,10 +108,6 @@ def _conform_list(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if pt.is_large_list(kind) != pt.is_large_list(array.type):
         array = array.cast(with_value_field(kind, array.type.value_field))
     return _with_children(array, kind, [conform(array.values, kind.value_type)], buffer_count=2)
-
-
-def _conform_fixed_list(array: pa.FixedSizeListArray, kind: pa.FixedSizeListType) -> pa.Array:
-    return _with_children(array, kind, [conform(array.values, kind.value_type)], buffer_count=1)
 
 
 def _conform_map(array: pa.MapArray, kind: pa.MapType) -> pa.Array:

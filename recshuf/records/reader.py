@@ -29,6 +29,15 @@ if TYPE_CHECKING:
     """Gets a batch and the consecutive row ranges in it; called in many threads."""
 
 
+@dataclass(frozen=True, slots=True)
+class ReadingPlan:
+    """Threads and block size for reading the inputs."""
+
+    workers: int
+    block_bytes: int
+    max_record_bytes: int
+
+
 class InputReader:
     """Reads inputs of a source, or parts of them, every batch once; at most one part of each input.
 
@@ -142,12 +151,3 @@ class InputReader:
     def _release(self, task: InputTask) -> None:
         if task.release() and self._on_finished is not None:
             self._on_finished(task.inputs)
-
-
-@dataclass(frozen=True, slots=True)
-class ReadingPlan:
-    """Threads and block size for reading the inputs."""
-
-    workers: int
-    block_bytes: int
-    max_record_bytes: int

@@ -8,6 +8,7 @@ import re
 import stat
 import sys
 from functools import lru_cache
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -112,13 +113,8 @@ def find_partitions(folder: str, root: Path | None) -> tuple[tuple[str, str], ..
     parents = Path(folder).parts
     if root is not None and root.parts == parents[: len(root.parts)]:
         parents = parents[len(root.parts) :]
-    partitions: list[tuple[str, str]] = []
-    for part in reversed(parents):
-        match = _PARTITION.fullmatch(part)
-        if match is None:
-            break  # partition folders are the innermost ones
-        partitions.insert(0, (match[1], match[2]))
-    return tuple(partitions)
+    matches = takewhile(bool, map(_PARTITION.fullmatch, reversed(parents)))  # they are the innermost folders
+    return tuple((match[1], match[2]) for match in matches if match)[::-1]
 
 
 def name_stdin() -> InputFile:
@@ -218,7 +214,7 @@ def _list_glob(pattern: str, rules: NameRules, warn: Callable[[str], None]) -> l
     matches = sorted(set(glob.glob(pattern, recursive=True)), key=natural_key)  # noqa: PTH207
     if not matches:
         raise InputError(pattern, "no file matches", remedy="check the path, and quote the pattern")
-    root = Path(*_fixed_parts(pattern))
+    root = Path(*takewhile(lambda part: not glob.has_magic(part), Path(pattern).parts))
     files = []
     for match in matches:
         below = Path(match).relative_to(root).parts if root.parts else Path(match).parts
@@ -246,15 +242,6 @@ def _check_ends(pattern: str) -> None:
                 "leads back to a folder above it, and ** would follow it",
                 remedy="give the folder instead",
             )
-
-
-def _fixed_parts(pattern: str) -> list[str]:
-    parts = []
-    for part in Path(pattern).parts:
-        if glob.has_magic(part):
-            break
-        parts.append(part)
-    return parts
 
 
 def _list_folder(folder: str, root: str, rules: NameRules, warn: Callable[[str], None]) -> list[InputFile]:

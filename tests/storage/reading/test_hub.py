@@ -149,7 +149,9 @@ def test_an_endpoint_that_is_no_url_is_an_error_at_once(hub: HubServer, monkeypa
 
 
 def test_a_token_that_no_request_can_send_is_refused_and_not_shown():
-    with pytest.raises(UsageError, match=r"^--storage-option token: has a line break or another char") as told:
+    with pytest.raises(
+        UsageError, match=r"^--storage-option token: has a line break or another char"
+    ) as told:
         open_store(Url.parse(ROOT), StorageOptions(None, {"token": "hid\nden"}))
     assert "den" not in str(told.value)
 

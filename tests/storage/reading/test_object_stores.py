@@ -198,6 +198,7 @@ def test_no_record_of_a_listing_is_lost_without_a_word(bucket: Bucket, prefix: s
                 bucket.put(form, records.get(form, b""))
         store, told, refused = open_store(bucket), [], set()
         for key, stamp in store.list(prefix, told.append):
+            assert key.startswith(prefix)
             try:
                 assert bytes(store.get(key, 0, stamp.size, stamp) if stamp.size else b"") == records.pop(
                     key, b""

@@ -210,6 +210,7 @@ class SegmentedObject:
                     self._cache.touch(segment, is_last=False)
 
     def drop(self, segment: Segment) -> None:
+        """Drop a segment; call with the lock of the cache held."""
         self._segments.remove(segment)
 
     def _find(self, at: int) -> Segment | None:

@@ -40,7 +40,7 @@ def edit_manifest(output: Path, change: Callable[[dict[str, Any]], object]) -> N
 def test_a_store_that_cannot_be_asked_for_a_manifest_says_why(tmp_path: Path):
     path = write_lines(tmp_path / "in.txt", LINES)
     options = {"s3://bucket:access_key_id": "x"}
-    with pytest.raises(UsageError, match=r"secret_access_key is missing; give access_key_id and"):
+    with pytest.raises(UsageError, match=r"the credentials are incomplete; give access_key_id and"):
         recshuf.verify(path, "s3://bucket/out/", storage_options=options)
 
 

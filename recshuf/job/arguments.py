@@ -21,7 +21,6 @@ from recshuf.job.options import OPTIONS, ArrowSchema, Options, parse_header, ref
 from recshuf.job.plan import Cut
 from recshuf.storage.settings import StorageOptions, parse_storage_options
 from recshuf.storage.urls import Url, is_url, refuse_unknown_scheme
-from recshuf.storage.writing.buckets import WRITTEN_SCHEMES, check_prefix
 from recshuf.system.memory import available_bytes
 from recshuf.system.paths import check_name, local_path, refuse_url
 from recshuf.system.units import parse_size
@@ -223,6 +222,8 @@ def _parse_temp_url(path: str) -> Url | None:
     refuse_unknown_scheme(path)
     if not is_url(path):
         return None
+    from recshuf.storage.writing.buckets import WRITTEN_SCHEMES, check_prefix  # most runs write to no bucket
+
     url = Url.parse(path if path.endswith("/") else f"{path}/")
     if url.scheme not in WRITTEN_SCHEMES:
         raise UsageError(f"--temp-dir {path}: is only read; give s3://, gs://, az:// or a local folder")

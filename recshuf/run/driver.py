@@ -11,16 +11,13 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import AlreadyCompleteError, UsageError
 from recshuf.job.report import FileReport, PassReport
-from recshuf.piles.kept.stored import StoredPiles
 from recshuf.run.header import Earlier, SharedRun, describe_job, read_checksums
 from recshuf.run.open_run import begin_output, open_workspace
 from recshuf.run.resolve import find_destination, resolve_job, resolve_opened
 from recshuf.run.run_passes import LocalPasses, StoredPasses
 from recshuf.run.set_folders import check_sets, choose_sets
 from recshuf.run.shards import cut_shards
-from recshuf.run.stores.stored_inputs import open_records, open_stored
 from recshuf.run.summary import describe_inputs, make_manifest, make_report
-from recshuf.run.verify import refuse_other_command, verify_committed, verify_written
 from recshuf.system.memory import resident_bytes
 
 if TYPE_CHECKING:
@@ -72,6 +69,8 @@ def run_job(job: Job, progress: Progress, planned: tuple[SharedRun, Earlier] | N
         reports = [scatter_report, gather_report]
         resolved, workspace = passes.resolved, passes.workspace
         verifies_late = _verifies_late(job, destination)
+        if job.options["verify"]:
+            from recshuf.run.verify import verify_committed, verify_written  # reads data sets of any format
         if job.options["verify"] and not verifies_late:
             reports.append(verify_written(resolved, work, progress))
         inputs = describe_inputs(resolved, workspace, counts)
@@ -99,6 +98,8 @@ def _begin(
     try:
         return begin_output(job, destination, progress, cleanup)
     except AlreadyCompleteError:
+        from recshuf.run.verify import refuse_other_command, verify_committed
+
         if not is_planned and destination is not None:
             refuse_other_command(job, destination)
         # The run that put it in place may have died before it compared it.
@@ -178,6 +179,9 @@ def _resolve(
 def _resolve_stored(
     job: Job, destination: Destination | None, progress: Progress, cleanup: ExitStack
 ) -> ResolvedJob:
+    from recshuf.piles.kept.stored import StoredPiles
+    from recshuf.run.stores.stored_inputs import open_records, open_stored
+
     piles = StoredPiles(Path(job.inputs[0]))
     cleanup.callback(piles.close)
     seed, epoch = job.options["seed"], job.epoch

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from recshuf.errors import UsageError
 from recshuf.formats import NameRules
 from recshuf.interfaces import InputFile
-from recshuf.piles.kept.folder import StoreFolder
 from recshuf.storage.reading.listing import InputLister, find_pattern, leave_out_output
 from recshuf.storage.reading.local_listing import name_stdin
 from recshuf.storage.reading.objects import Stores
@@ -54,8 +53,7 @@ def list_inputs(job: Job, destination: Destination | None, progress: Progress) -
         return files
 
     for name in job.inputs:
-        if StoreFolder(Path(name)).is_store:
-            raise UsageError(f"{name}: is a pile store; write it with recshuf gather {name} -o OUTPUT")
+        _refuse_store(name)
     stores = Stores(job.storage, job.memory_bytes, job.workers)
     files = InputLister(NameRules(job.options["format"]), progress.warn, stores).list_all(job.inputs)
     _refuse_own_output(job, files)
@@ -68,6 +66,15 @@ def list_inputs(job: Job, destination: Destination | None, progress: Progress) -
         return files
     progress.warn(f"{output}: passed over {passed_over} of the inputs found, since this is the output")
     return others
+
+
+def _refuse_store(name: str) -> None:
+    if not os.path.isdir(name):  # noqa: PTH112 - false in a folder that may not be read, where Path raises
+        return
+    from recshuf.piles.kept.folder import StoreFolder  # most inputs are files
+
+    if StoreFolder(Path(name)).is_store:
+        raise UsageError(f"{name}: is a pile store; write it with recshuf gather {name} -o OUTPUT")
 
 
 def _name_output(destination: Destination | None) -> str | None:

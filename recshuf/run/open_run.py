@@ -27,10 +27,8 @@ from recshuf.errors import (
 from recshuf.formats import load_format
 from recshuf.job.plan import sum_known
 from recshuf.job.report import SilentProgress
-from recshuf.output.quarantine import Quarantine, check_path
 from recshuf.output.run_log import RUN
 from recshuf.piles.codec import choose_codec
-from recshuf.piles.kept.folder import SETS_FOLDER
 from recshuf.piles.layout import StorePlan
 from recshuf.piles.set_folder import Scratch
 from recshuf.piles.store import RunPiles
@@ -51,6 +49,7 @@ if TYPE_CHECKING:
     from recshuf.interfaces import Decoder
     from recshuf.job.job import Job
     from recshuf.job.report import Progress
+    from recshuf.output.quarantine import Quarantine
     from recshuf.output.run_log import TaskFolder
     from recshuf.output.stage import Destination, Transaction
     from recshuf.run.address import RunAddress
@@ -359,8 +358,7 @@ def open_scratch(
         return open_sets(job, piles).open_scratch(needed)
     parent = choose_temp_dir(job.temp_dir, work.path if work and work.keeps_files else None)
     if resolved.inputs.stored is not None:
-        sets = resolved.inputs.stored.path / SETS_FOLDER
-        return Scratch(parent, kept=sets, of_store=True)
+        return Scratch(parent, kept=resolved.inputs.stored.sets_folder, of_store=True)
     if work is None or not work.keeps_files:
         return Scratch(parent, needed_bytes=needed)
     newest_first = earlier.pile_folders[::-1] if earlier else ()
@@ -387,6 +385,8 @@ def open_quarantine(
     path = resolved.job.quarantine
     if path is None:
         return None
+    from recshuf.output.quarantine import check_path  # it brings what formats lines as JSON
+
     folder, run = (parent, secrets.token_hex(8)) if work is None else (work.path, work.name)
     destination = resolved.output.destination
     inputs = [file.path for file in resolved.inputs.files if file.path is not None and file.stamp is not None]
@@ -401,6 +401,8 @@ def open_quarantine(
 def make_quarantine(resolved: ResolvedJob, path: Path, folder: Path, run: str) -> Quarantine:
     """Return a quarantine of a job; see `Quarantine`."""
     read, names = resolved.job.read, [summary.name for summary in resolved.inputs.source.inputs]
+    from recshuf.output.quarantine import Quarantine
+
     return Quarantine(
         path,
         folder,

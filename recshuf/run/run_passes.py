@@ -13,7 +13,6 @@ from recshuf.piles.regions import FilledRegions
 from recshuf.run.gather import check_written
 from recshuf.run.scatter_pass import observe_inputs, scatter_inputs
 from recshuf.run.shards import ShardWriter, name_output, take_over_shards
-from recshuf.run.stores.stored_inputs import adopt_stored
 from recshuf.system.units import format_size, round_up
 
 if TYPE_CHECKING:
@@ -101,6 +100,8 @@ class StoredPasses(LocalPasses):
     """The passes over a kept store: its sets are adopted, and its records come in the order of an epoch."""
 
     def scatter(self) -> InputCounts:
+        from recshuf.run.stores.stored_inputs import adopt_stored
+
         inputs = self.resolved.inputs
         assert inputs.stored is not None  # noqa: S101 - it is what this class is for
         self._counts = adopt_stored(self.workspace.store, inputs.stored, len(inputs.source.inputs))

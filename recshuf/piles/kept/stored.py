@@ -129,6 +129,11 @@ class StoredPiles(Regions):
         return self.path / SETS_FOLDER / f"{set_name}{SET_SUFFIX}"
 
     @property
+    def sets_folder(self) -> Path:
+        """Folder of the files of the sets."""
+        return self.path / SETS_FOLDER
+
+    @property
     def pile_schema(self) -> pa.Schema:
         """Schema of what `load` returns, with the provenance as its last column."""
         schema = self.info.schema

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import MissingBucketError
 from recshuf.storage.urls import Url, is_url
-from recshuf.storage.writing.buckets import open_bucket
 from recshuf.system.locks import is_own
 
 if TYPE_CHECKING:
@@ -37,6 +36,8 @@ def remove_sets(place: str, options: StorageOptions) -> None:
     if not is_url(place):
         remove_folder(Path(place))
     elif place.rstrip("/").rpartition("/")[2].startswith(PILES_PREFIX):
+        from recshuf.storage.writing.buckets import open_bucket
+
         url = Url.parse(place)
         bucket = open_bucket(url, options, url.join("tails/").key)
         with suppress(MissingBucketError):

@@ -1,7 +1,4 @@
-"""Scratch files: their folder, their errors and their deletion.
-
-Complete files of pile sets, where they are read from.
-"""
+"""Where pile sets lie: files that go with the process, kept files, and the folder that tasks share."""
 
 from __future__ import annotations
 
@@ -10,7 +7,8 @@ import os
 import shlex
 import tempfile
 import threading
-from contextlib import suppress
+from abc import ABC, abstractmethod
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Protocol
 
 from recshuf.errors import DamagedSetError, OutputError
@@ -20,6 +18,7 @@ from recshuf.system.paths import WriteMessages, open_regular, open_sole, write_e
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     import numpy as np
@@ -280,3 +279,56 @@ def _open_nameless(folder: Path) -> int:
     descriptor, name = tempfile.mkstemp(prefix=".recshuf-piles-", dir=folder)
     os.unlink(name)  # noqa: PTH108 - a name, no path
     return descriptor
+
+
+class SetFolder(ABC):
+    """The pile sets of a run."""
+
+    @abstractmethod
+    def open_scratch(self, needed_bytes: int) -> Scratch:
+        """Return the scratch of a task, which writes sets there, and reads those of all tasks."""
+
+    @abstractmethod
+    def keep(self, path: Path) -> None:
+        """Let other machines read a set, or another file, that a task has written to the folder of its sets."""
+
+    @abstractmethod
+    def fetch(self, name: str) -> AbstractContextManager[Path]:
+        """Give the path of a file that `keep` was given, which is there until the end."""
+
+    @abstractmethod
+    def show(self, name: str) -> str:
+        """Return where a set or another file is, for messages."""
+
+    @abstractmethod
+    def discard(self, name: str) -> None:
+        """Delete a set or another file, if it is there."""
+
+    @abstractmethod
+    def remove(self) -> None:
+        """Delete all sets."""
+
+
+class LocalSets(SetFolder):
+    """Files in a folder, which the transaction of the output deletes."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def open_scratch(self, needed_bytes: int) -> Scratch:
+        return Scratch(self._folder.parent, kept=self._folder, needed_bytes=needed_bytes)
+
+    def keep(self, path: Path) -> None:
+        """Do nothing: the folder is shared."""
+
+    def fetch(self, name: str) -> AbstractContextManager[Path]:
+        return nullcontext(self._folder / name)
+
+    def show(self, name: str) -> str:
+        return str(self._folder / name)
+
+    def discard(self, name: str) -> None:
+        (self._folder / name).unlink(missing_ok=True)
+
+    def remove(self) -> None:
+        """Do nothing."""

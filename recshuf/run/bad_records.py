@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from recshuf.output.quarantine import Quarantine
-    from recshuf.run.set_folders import SetFolder
+    from recshuf.piles.set_folder import SetFolder
 
 
 _PIECE_BYTES = 1 << 20

@@ -52,9 +52,9 @@ if TYPE_CHECKING:
     from recshuf.output.quarantine import Quarantine
     from recshuf.output.run_log import TaskFolder
     from recshuf.output.stage import Destination, Transaction
+    from recshuf.piles.set_folder import SetFolder
     from recshuf.run.address import RunAddress
     from recshuf.run.resolve import ResolvedJob
-    from recshuf.run.set_folders import SetFolder
 
 
 def adopt_set(store: RunPiles, set_index: int, result: dict[str, Any], counts: InputCounts) -> None:

@@ -13,7 +13,7 @@ from recshuf.run.set_folders import open_sets
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from recshuf.run.set_folders import SetFolder
+    from recshuf.piles.set_folder import SetFolder
     from tests.support.objects.object_outputs import AnyBucket
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import MissingBucketError
 from recshuf.storage.urls import Url, is_url
-from recshuf.system.locks import is_own
 
 if TYPE_CHECKING:
     from recshuf.storage.settings import StorageOptions
@@ -20,15 +19,14 @@ PILES_PREFIX = "recshuf-piles-"
 
 
 def remove_folder(folder: Path) -> None:
-    """Delete a folder of pile sets, if it has our prefix and owner."""
+    """Delete a folder of pile sets, if it has our prefix."""
     if is_own_folder(folder):
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def is_own_folder(folder: Path) -> bool:
-    """Tell whether a folder exists and has the prefix of pile sets and our owner."""
-    is_named = folder.name.startswith(PILES_PREFIX)
-    return is_named and folder.is_dir() and not folder.is_symlink() and is_own(folder.stat())
+    """Tell whether a folder exists and has the prefix of pile sets."""
+    return folder.name.startswith(PILES_PREFIX) and folder.is_dir()
 
 
 def remove_sets(place: str, options: StorageOptions) -> None:

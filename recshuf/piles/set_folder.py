@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from recshuf.errors import DamagedSetError, OutputError
 from recshuf.system.buffers import allocate
 from recshuf.system.page_cache import open_more, read_ahead
-from recshuf.system.paths import WriteMessages, open_regular, open_sole, write_error
+from recshuf.system.paths import WriteMessages, open_regular, write_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -180,8 +180,7 @@ class Scratch:
     messages
         For failed writes.
     of_store
-        Whether kept files are those of a store, which its owner may have linked. Those of a run may not be links: others may
-        have put them there.
+        Whether kept files are those of a store.
     remedy
         What to do if a file is damaged, for messages; that of a kept one of a store has its own.
     earlier
@@ -242,7 +241,7 @@ class Scratch:
             raise FileNotFoundError(errno.ENOENT, "no folder for kept files")
         paths = [folder / name for folder in (self.kept, *self._earlier)]
         path = next((path for path in paths if path.exists()), paths[0])
-        descriptor = open_more(lambda: open_regular(path) if self._of_store else open_sole(path, os.O_RDONLY))
+        descriptor = open_more(lambda: open_regular(path))
         remedy = f"{remake_store(self.kept.parent)} on another disk" if self._of_store else self.remedy
         with self._lock:
             return LocalPileFile(self._add(descriptor), path, self.release, remedy)

@@ -10,7 +10,6 @@ import xxhash
 
 from recshuf.errors import PileError
 from recshuf.output.stage import WrittenBytes
-from recshuf.system.paths import open_sole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,7 +59,7 @@ def _read_bad(sets: SetFolder, bad: dict[str, Any]) -> Iterator[bytes]:
 def _read_whole(path: Path, byte_count: int, checksum: str, shown: str) -> Iterator[bytes]:
     digest = xxhash.xxh3_128()
     try:
-        with os.fdopen(open_sole(path, os.O_RDONLY), "rb", buffering=0) as file:
+        with path.open("rb", buffering=0) as file:
             if os.fstat(file.fileno()).st_size == byte_count:
                 while piece := file.read(_PIECE_BYTES):
                     digest.update(piece)

@@ -65,8 +65,6 @@ def _try_lock(folder: Path, output: str, kind: int = fcntl.LOCK_EX) -> int | Non
         if not _is_same(lock, folder):
             os.close(lock)
             return None
-        if not is_own(os.fstat(lock)):
-            raise OutputError(f"{folder}: belongs to another user; choose another output")
     except BlockingIOError:
         os.close(lock)
         raise OutputError(
@@ -77,11 +75,6 @@ def _try_lock(folder: Path, output: str, kind: int = fcntl.LOCK_EX) -> int | Non
             os.close(lock)
         raise
     return lock
-
-
-def is_own(status: os.stat_result) -> bool:
-    """Tell whether a file or folder belongs to the user."""
-    return status.st_uid == os.geteuid()
 
 
 def _is_same(descriptor: int, path: Path, *, may_be_link: bool = False) -> bool:

@@ -49,19 +49,6 @@ def real_path(path: str | os.PathLike[str]) -> Path:
     return Path(os.path.realpath(path))  # Path.resolve fails on such links before Python 3.13
 
 
-def open_sole(path: Path, flags: int) -> int:
-    """Open a file that an earlier run left, or a new one with `O_CREAT`, and return its descriptor.
-
-    An OSError says if it is anything but a regular file with one name: a link may lead to a file of others, and a pipe would
-    wait for a writer.
-    """
-    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
-    if not _is_sole(os.fstat(descriptor)):
-        os.close(descriptor)
-        raise OSError(errno.EINVAL, "is not a regular file with one name", str(path))
-    return descriptor
-
-
 def open_regular(path: Path) -> int:
     """Open a regular file, or a link to one, to read it; an OSError says if it is something else: a pipe would wait for a writer."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -69,18 +56,6 @@ def open_regular(path: Path) -> int:
         os.close(descriptor)
         raise OSError(errno.EINVAL, "is not a regular file", str(path))
     return descriptor
-
-
-def is_sole_file(path: Path) -> bool:
-    """Tell whether a path is a regular file with one name."""
-    try:
-        return _is_sole(path.lstat())
-    except OSError:
-        return False
-
-
-def _is_sole(status: os.stat_result) -> bool:
-    return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
 
 
 def local_path(name: str | os.PathLike[str]) -> Path:

@@ -147,7 +147,7 @@ SLIPS: dict[str, list[tuple[int, str, str]]] = {
         (2, "gather {folder}/missing -o {folder}/x.jsonl", "no such pile store"),
         (2, "gather {given} -o {folder}/x.jsonl", "is no pile store"),
         (1, "gather {store} -o {given}", "give --overwrite"),
-        (2, "gather {store} -o {folder}/x.jsonl --seed 6", "have seed 5"),
+        (2, "gather {store} -o {folder}/x.jsonl --seed 6 --epoch 1", "--epoch needs the keys of the store"),
         (2, "gather {store} -o {folder}/x.jsonl --mix 0", "--mix=0: give an integer"),
         (1, "gather {store} -o {folder}/x.jsonl --report {folder}/old", "old: exists; give --overwrite"),
     ],

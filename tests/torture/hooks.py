@@ -81,14 +81,14 @@ def _damage_before_gather(damage: Damage, report: int) -> None:
 
 def _spilled_files(gather: Any) -> list[Any]:
     """Return the pile sets in use, in the order of their numbers."""
-    return [pile_set for _, pile_set in sorted(gather._store._store.spilled._sets.items())]
+    return [pile_set for _, pile_set in sorted(gather._groups._regions._store.spilled._sets.items())]
 
 
 def _find_edges(gather: Any) -> list[tuple[int, int]]:
     """Return where each part of each spilled file begins and ends."""
     edges = set()
     for number, pile_set in enumerate(_spilled_files(gather)):
-        for region in range(gather._store._layout.count):
+        for region in range(gather._groups._regions._layout.count):
             for start, used in pile_set._regions.parts(region):
                 edges |= {(number, start), (number, start + used)}
     return sorted(edges)

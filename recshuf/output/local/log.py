@@ -14,7 +14,7 @@ from recshuf.errors import OutputError
 from recshuf.output.run_log import Journal, TaskFolder, decode_sealed, encode_sealed, is_header, is_result
 from recshuf.system.atomic import format_line, parse_line, place_file
 from recshuf.system.locks import share_folder
-from recshuf.system.paths import open_sole, write_error
+from recshuf.system.paths import write_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from recshuf.output.run_log import Entry
 
 
-_APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT
+_APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
 
 
 class FileJournal(Journal):
@@ -50,7 +50,7 @@ class FileJournal(Journal):
     def append(self, entry: Entry) -> None:
         """Append an entry; its files must be written."""
         text = format_line(entry)
-        with self._lock, os.fdopen(open_sole(self.path, _APPEND), "ab", buffering=0) as file:
+        with self._lock, os.fdopen(os.open(self.path, _APPEND, 0o666), "ab", buffering=0) as file:
             start = b"" if self._ends_well else self._mend(file)
             line = memoryview(start + text)
             self._ends_well = False
@@ -70,7 +70,7 @@ class FileJournal(Journal):
         return b"" if self._ends_in_newline() else b"\n"
 
     def _ends_in_newline(self) -> bool:
-        with os.fdopen(open_sole(self.path, os.O_RDONLY), "rb") as file:
+        with self.path.open("rb") as file:
             file.seek(-1, 2)
             return file.read() == b"\n"
 
@@ -78,8 +78,7 @@ class FileJournal(Journal):
 def read_journal(path: Path) -> list[Entry]:
     """Return the entries of a journal, without damaged ones; none if the first one is damaged or missing."""
     try:
-        with os.fdopen(open_sole(path, os.O_RDONLY), "rb") as file:
-            lines = file.read().split(b"\n")
+        lines = path.read_bytes().split(b"\n")
     except FileNotFoundError:
         return []
     entries = [parse_line(line) for line in lines]

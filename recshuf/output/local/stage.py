@@ -36,7 +36,7 @@ from recshuf.output.run_log import TASK_FOLDER
 from recshuf.output.stage import TaskShards, Transaction
 from recshuf.system.atomic import NO_EXCHANGE, copy_access, exchange, sync
 from recshuf.system.locks import lock_folder
-from recshuf.system.paths import is_sole_file, real_path, write_error
+from recshuf.system.paths import real_path, write_error
 from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ class ShardFiles:
     def place_manifest(self) -> None:
         """Rename a manifest in the work folder to its place beside the output, if there is one."""
         written = manifest_path(self.folder)
-        if is_sole_file(written):
+        if written.is_file():
             written.rename(manifest_path(self.target))
 
     def list_files(self) -> list[tuple[str, int]]:
@@ -204,7 +204,7 @@ class ShardFiles:
 
 
 def _is_unchanged(path: Path, checksum: str) -> bool:
-    return is_sole_file(path) and find_checksum(path) == checksum
+    return path.is_file() and find_checksum(path) == checksum
 
 
 class FileTaskShards(TaskShards):
@@ -384,7 +384,7 @@ class WorkFolder(Transaction):
 
     def _take_over(self, warn: Callable[[str], None], *, resumes: bool) -> None:
         names = set(os.listdir(self.path))  # noqa: PTH208 - names are wanted
-        if foreign := sorted(name for name in names if not _is_own_part(self.path / name)):
+        if foreign := sorted(names - {*_OWN_FILES, *_OWN_FOLDERS}):
             raise self._foreign(foreign[0])
         finished = self.journal.load() + self.tasks.count()
         if self.has_ended:
@@ -426,7 +426,7 @@ class WorkFolder(Transaction):
         self._remove_piles()
         self.journal.clear()
         for path in self.path.iterdir():
-            if path.is_dir() and not path.is_symlink():
+            if path.is_dir():
                 shutil.rmtree(path)
             elif path.name != _ENDED:
                 path.unlink()
@@ -472,9 +472,3 @@ class WorkFolder(Transaction):
         for folder in reversed(self._made_parents):
             with suppress(OSError):  # mostly because it is not empty
                 folder.rmdir()
-
-
-def _is_own_part(path: Path) -> bool:
-    """Tell whether something in the folder can be of an earlier run, which makes no links."""
-    is_folder = path.is_dir() and not path.is_symlink()
-    return (path.name in _OWN_FOLDERS and is_folder) or (path.name in _OWN_FILES and is_sole_file(path))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import OutputError
 from recshuf.storage.writing.bucket import MOST_PART_BYTES, MOST_PARTS
-from recshuf.system.locks import is_own, lock_folder
+from recshuf.system.locks import lock_folder
 from recshuf.system.paths import write_error
 
 if TYPE_CHECKING:
@@ -94,7 +94,6 @@ class UploadFolder:
 def _delete_dead(parent: Path, output: str) -> None:
     for folder in parent.glob(f"{PREFIX}*"):
         with suppress(OSError, OutputError):  # in use, or of another user
-            if folder.is_dir() and not folder.is_symlink() and is_own(folder.lstat()):
-                lock = lock_folder(folder, output)
-                shutil.rmtree(folder, ignore_errors=True)
-                os.close(lock)
+            lock = lock_folder(folder, output)
+            shutil.rmtree(folder, ignore_errors=True)
+            os.close(lock)

@@ -187,7 +187,7 @@ def test_what_is_in_place_after_a_commit_is_complete(tmp_path: Path, committed: 
     assert sorted(os.listdir(tmp_path)) == ["in", "out", "out.recshuf.json"]
 
 
-@pytest.mark.parametrize("change", ["flipped", "cut", "gone", "linked"])
+@pytest.mark.parametrize("change", ["flipped", "cut", "gone"])
 def test_a_shard_that_has_changed_after_the_commit_is_not_taken_as_it_is(
     tmp_path: Path, committed: Callable[[], Path], change: str
 ) -> None:
@@ -197,11 +197,8 @@ def test_a_shard_that_has_changed_after_the_commit_is_not_taken_as_it_is(
         shard.write_bytes(bytes([content[0] ^ 1]) + content[1:])
     elif change == "cut":
         shard.write_bytes(content[:-1])
-    elif change == "gone":
-        shard.unlink()
     else:
-        shard.rename(tmp_path / "elsewhere")
-        shard.symlink_to(tmp_path / "elsewhere")
+        shard.unlink()
     with pytest.raises(
         OutputError, match=r"out: is complete, but shard-00001\.txt has changed since; delete .*recshuf"
     ):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class PileLoader(StoreLoader):
-    """See `recshuf.train.loader.PileLoader`."""
+    """The loader of a store, which files can be made into."""
 
     __doc__ = StoreLoader.__doc__
 

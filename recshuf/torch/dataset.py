@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from itertools import islice, starmap
 from typing import TYPE_CHECKING, Any
 
 from torch import distributed
 from torch.utils.data import IterableDataset, get_worker_info
-from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
 from recshuf.errors import UsageError
+from recshuf.torch.workers import MOST_WORKERS, TRAINER, SharedPosition, end_with_parent, share
 from recshuf.train.loader import PileLoader
-from recshuf.train.sharing import PARCEL_BYTES, SharedBatch, SharedBlock, end_with_parent, share_batches
-from recshuf.train.workers import MOST_WORKERS, TRAINER, SharedPosition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from recshuf.train.blocks import Block, Transform
+    from recshuf.train.blocks import Transform
 
 
 _WORKERS_COUNT = (
@@ -31,23 +25,12 @@ _WORKERS_COUNT = (
 )
 
 
-def _collate_shared(batches: Sequence[SharedBatch], *, collate_fn_map: Any = None) -> Any:
-    """Collate batches in a worker as the dictionaries that they are elsewhere."""
-    return collate([batch.values_by_name for batch in batches], collate_fn_map=collate_fn_map)
-
-
-# The documentation of `default_collate` names this map as the place for further classes.
-default_collate_fn_map[SharedBatch] = _collate_shared
-
-
 class PileDataset(IterableDataset[dict[str, Any]]):
     """Batches of tensors for ``DataLoader(dataset, batch_size=None, num_workers=n)``, in the same order for every n.
 
     Worker w yields batches w, w + n, w + 2 n ... of this rank, which `DataLoader` puts in order (do not set `in_order`
-    to false). Each worker reads all of the rank's piles. `PileDataLoader` lets each pile be read by one worker, which is
-    faster. What is sent lies in shared memory without a name. In a worker a batch is a `SharedBatch`, which has the methods
-    of a dictionary; in the training loop it is a dictionary. Batches that were changed in the worker are sent one by one,
-    which is slower.
+    to false). Each worker reads all of the rank's piles, and sends large tensors in
+    memory without a name.
 
     Call `set_epoch` before each epoch; workers that persist follow it. `state_dict` counts where batches are made in this
     process. With workers, use `PileDataLoader`, or count steps and call `seek`. `StatefulDataLoader` of torchdata resumes
@@ -59,7 +42,7 @@ class PileDataset(IterableDataset[dict[str, Any]]):
         Default: those of `torch.distributed` if it is initialized when the dataset is made, else 0 and 1. Frameworks that
         divide batches among ranks themselves need ``rank=0, world_size=1``.
     store, batch_size, columns, seed, epoch, reshuffle, lanes, mix, drop_last, prefetch, transform
-        See `recshuf.PileLoader`. A transform runs in the worker that makes the batch, which then travels alone. Workers
+        See `recshuf.PileLoader`. A transform runs in the worker that makes the batch. Workers
         have no threads that load ahead: they are ahead of the training loop themselves.
 
     Raises
@@ -103,8 +86,6 @@ class PileDataset(IterableDataset[dict[str, Any]]):
             transform=transform,
         )
         self._transform = transform
-        self._together = max(1, PARCEL_BYTES // max(1, self._loader.batch_bytes))
-        """Number of batches that a worker sends in one piece."""
         self._position = SharedPosition(epoch)
         # Of a worker: the step of its next batch, and the epoch and step that were loaded for its next iteration.
         self._next_step = 0
@@ -134,7 +115,7 @@ class PileDataset(IterableDataset[dict[str, Any]]):
         resumed, self._resumed = self._resumed, None
         epoch, self._next_step = resumed or (epoch, step + worker.id)
         self._loader.set_epoch(epoch)
-        batches = self.share_batches(epoch, self._next_step, worker.num_workers)
+        batches = self.read_share(epoch, self._next_step, worker.num_workers)
         return self._count(batches, worker.num_workers)
 
     def _count(self, batches: Iterator[Any], workers: int) -> Iterator[Any]:
@@ -143,33 +124,12 @@ class PileDataset(IterableDataset[dict[str, Any]]):
             self._next_step += workers
             yield batch
 
-    def share_batches(self, epoch: int, first_step: int, every: int) -> Iterator[Any]:
-        """Return an iterator over one of `every` batches of an epoch, from a step on, to be sent to another process."""
-        transform, reader = self._transform, self._loader.reader
-        if transform is None:
-            mine = islice(reader.read(epoch, first_step, "arrow", prefetch=0), 0, None, every)
-            return share_batches(mine, "torch", self._together)
-        # Paired first, since the batches of other workers need no transform.
-        pairs = islice(reader.read(epoch, first_step, "torch", _pair, prefetch=0), 0, None, every)
-        return starmap(transform, pairs)
-
-    def share_bundles(self, epoch: int, first_step: int, first: int, every: int) -> Iterator[SharedBlock]:
-        """Return an iterator over one of `every` bundles from the first one on, for `cut_bundles` of another process.
-
-        Bundles count from those of a step.
-        """
-        bundles = self._loader.reader.read_bundles(epoch, first_step, first, every)
-        return (SharedBlock(one, "torch") for one in bundles)
-
-    def cut_bundles(self, first_step: int, blocks: Iterator[Block]) -> Iterator[Any]:
-        """Return an iterator over the batches from a step on, cut from the blocks of all bundles, in order."""
-        return self._loader.reader.cut_bundles(self.epoch, first_step, blocks)
-
-    def count_parts(self, first_step: int, in_bundles: bool) -> Iterator[int]:
-        """Return an iterator over the numbers of the bundles or batches from a step on, from 0."""
-        find = self._loader.reader.find_bundles
-        parts = find(self.epoch, first_step) if in_bundles else range(first_step, len(self))
-        return (number for number, _ in enumerate(parts))
+    def read_share(self, epoch: int, first_step: int, every: int) -> Iterator[Any]:
+        """Return an iterator over one of `every` batches of an epoch, from a step on, for a worker."""
+        batches = self._loader.reader.read(
+            epoch, first_step, "torch", self._transform, prefetch=0, every=every
+        )
+        return map(share, batches)
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next iteration, also of workers that are running.
@@ -192,11 +152,6 @@ class PileDataset(IterableDataset[dict[str, Any]]):
         """
         self._loader.seek(epoch, step)
         self._position.move(epoch, step)
-
-    @property
-    def has_transform(self) -> bool:
-        """Whether batches are changed in the worker."""
-        return self._transform is not None
 
     @property
     def moves(self) -> int:
@@ -271,7 +226,3 @@ def _explain_worker(state: Mapping[str, Any], mine: tuple[int | None, int | None
         f"{describe(*mine)}; use the same number of workers, or call seek or load_state_dict of the dataset before the "
         "first iteration"
     )
-
-
-def _pair(batch: Any, seeds: NDArray[np.uint64]) -> tuple[Any, NDArray[np.uint64]]:
-    return batch, seeds

@@ -1,7 +1,4 @@
-"""Reads the batches of epochs from the piles of a store.
-
-What is left of an epoch from a step on: groups to load, in bundles, and batches to cut from them.
-"""
+"""Reads the batches of epochs from the piles of a store: loads groups, in bundles, and cuts batches from them."""
 
 from __future__ import annotations
 
@@ -10,8 +7,8 @@ import weakref
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
-from itertools import chain, islice, pairwise, starmap
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from itertools import chain, pairwise, tee
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -30,84 +27,13 @@ if TYPE_CHECKING:
     from recshuf.piles.epochs import EpochOrder
     from recshuf.piles.kept.stored import StoredPiles
     from recshuf.train.blocks import Block, Transform
-    from recshuf.train.schedule import Phase, Sharding
+    from recshuf.train.schedule import Phase, Piece, Sharding
+
+    MakeBlock = Callable[[pa.RecordBatch], Block]
 
 
 BUNDLE_BYTES = 4 << 20
 """Smaller groups are loaded together, since each load costs about half a millisecond."""
-
-
-class _LoadedGroup(NamedTuple):
-    block: Block
-    """It may hold other groups, too."""
-    begin: int
-    """Where the records of the group begin in the block."""
-
-
-class BatchCutter:
-    """Cuts the batches of one rank.
-
-    Parameters
-    ----------
-    phases
-        The phases that are left, each with the first of its steps to take.
-    """
-
-    def __init__(self, groups: Groups, phases: list[tuple[Phase, int]]) -> None:
-        self._groups = groups
-        self._phases = phases
-
-    def find_bundles(self) -> Iterator[list[int]]:
-        """Yield the groups to load, in order; those of a list are loaded together, into one block."""
-        wanted = chain.from_iterable(phase.find_groups(step) for phase, step in self._phases)
-        return self._groups.bundle(wanted, BUNDLE_BYTES)
-
-    def cut(self, blocks: Iterator[Block]) -> Iterator[Any]:
-        """Return an iterator over the batches.
-
-        Parameters
-        ----------
-        blocks
-            The blocks of all bundles, in order.
-        """
-        groups = self._find_groups(blocks)
-        return chain.from_iterable(starmap(partial(_cut_phase, groups), self._phases))
-
-    def _find_groups(self, blocks: Iterator[Block]) -> Iterator[_LoadedGroup]:
-        """Yield the groups in blocks."""
-        for bundle in self.find_bundles():
-            block = next(blocks)
-            for begin in np.cumsum([0, *self._groups.sizes[bundle[:-1]]]).tolist():
-                yield _LoadedGroup(block, begin)
-            del block  # to be freed before the next one is there
-
-
-def _cut_phase(groups: Iterator[_LoadedGroup], phase: Phase, first_step: int) -> Iterator[Any]:
-    """Yield the batches of a phase, from one of its steps on."""
-    held: dict[int, _LoadedGroup] = {}
-    for tracks in phase.walk(first_step):
-        parts: list[Part] = []
-        for track, pieces in enumerate(tracks):
-            for piece in pieces:
-                if piece.is_next:
-                    held.pop(track, None)  # to be freed before the next one is there
-                    held[track] = next(groups)
-                block, begin = held[track]
-                _add_part(parts, Part(block, begin + piece.start, begin + piece.stop))
-        batch = parts[0].block.cut(parts)
-        parts.clear()  # to free a block that is used up
-        yield batch
-        del batch
-
-
-def _add_part(parts: list[Part], part: Part) -> None:
-    """Append a part, joined to the last one if it follows that in its block."""
-    if parts and parts[-1].block is part.block and parts[-1].stop == part.start:
-        part = parts.pop()._replace(stop=part.stop)
-    parts.append(part)
-
-
-Loaded = TypeVar("Loaded")
 _KEPT_PILES = 2
 
 
@@ -115,9 +41,6 @@ class _Epoch(NamedTuple):
     order: EpochOrder
     groups: Groups
     schedule: Schedule
-
-    def make_cutter(self, first_step: int) -> BatchCutter:
-        return BatchCutter(self.groups, self.schedule.starting_at(first_step))
 
 
 class BatchReader:
@@ -137,11 +60,6 @@ class BatchReader:
         The part of this rank.
     prefetch
         Number of groups that threads load ahead.
-
-    Raises
-    ------
-    UsageError
-        When the store lacks a column.
     """
 
     def __init__(
@@ -177,14 +95,7 @@ class BatchReader:
         self.close_at_the_end()
 
     def count_steps(self, epoch: int) -> int:
-        """Return the number of batches of an epoch, the same on every rank.
-
-        Raises
-        ------
-        UsageError
-            When the number of the epoch is not valid, or the epoch has enough records for a global batch, but not in each
-            of the lanes.
-        """
+        """Return the number of batches of an epoch, the same on every rank."""
         return self._open(epoch).schedule.steps
 
     def read(
@@ -195,39 +106,24 @@ class BatchReader:
         transform: Transform | None = None,
         *,
         prefetch: int | None = None,
+        every: int = 1,
     ) -> Generator[Any]:
         """Return an iterator over the batches of an epoch from a step on, in a form that `choose_block` knows.
 
-        `prefetch` is by default that of the reader.
+        `prefetch` is by default that of the reader. Of `every` batches only the first is made: all groups are loaded.
         """
-        make_block = choose_block(output)
+        make_block: MakeBlock = choose_block(output)
         if transform is not None:
             make_block = partial(TransformedBlock, make_block=make_block, transform=transform)
         opened, absence = self._open(epoch), Absence()
-        cutter = opened.make_cutter(first_step)
-        load = partial(self._load, make_block, transform is not None)
+        phases = opened.schedule.starting_at(first_step)
+        wanted = chain.from_iterable(phase.find_groups(step) for phase, step in phases)
+        bundles, cut_bundles = tee(opened.groups.bundle(wanted, BUNDLE_BYTES))
+        load = partial(self._load, opened, BufferPool(self._most_kept), make_block, transform is not None)
         ahead = self.prefetch if prefetch is None else prefetch
-        blocks = self._load_all(opened, cutter.find_bundles(), load, ahead, absence)
-        return close_at_exit(_cut(cutter, blocks, absence))
-
-    def find_bundles(self, epoch: int, first_step: int) -> Iterator[list[int]]:
-        """Return an iterator over the groups of each bundle of an epoch from a step on."""
-        return self._open(epoch).make_cutter(first_step).find_bundles()
-
-    def read_bundles(
-        self, epoch: int, first_step: int, worker: int, workers: int
-    ) -> Generator[pa.RecordBatch]:
-        """Return an iterator over one of as many bundles as there are workers, loaded by the calling thread.
-
-        Bundles count from those of the step.
-        """
-        opened = self._open(epoch)
-        mine = islice(opened.make_cutter(first_step).find_bundles(), worker, None, workers)
-        return close_at_exit(self._load_all(opened, mine, partial(self._load, _keep, False), ahead=0))
-
-    def cut_bundles(self, epoch: int, first_step: int, blocks: Iterator[Block]) -> Iterator[Any]:
-        """Return an iterator over the batches of an epoch from a step on, cut from the blocks of all bundles in order."""
-        return self._open(epoch).make_cutter(first_step).cut(blocks)
+        blocks = compute_ahead(load, pairwise(chain(bundles, [[]])), ahead, absence)
+        batches = _cut(phases, _find_groups(cut_bundles, opened.groups, blocks), every)
+        return close_at_exit(_note_absence(batches, blocks, absence))
 
     def _open(self, epoch: int) -> _Epoch:
         """Return an epoch, kept until another one is opened."""
@@ -237,19 +133,6 @@ class BatchReader:
             self._opened = _Epoch(order, groups, Schedule(groups.sizes, self._sharding))
         return self._opened
 
-    def _load_all(
-        self,
-        opened: _Epoch,
-        bundles: Iterator[list[int]],
-        load: Callable[..., Loaded],
-        ahead: int,
-        absence: Absence | None = None,
-    ) -> Generator[Loaded]:
-        """Yield what `load` makes of each bundle."""
-        load = partial(load, opened, BufferPool(self._most_kept))
-        with closing(compute_ahead(load, pairwise(chain(bundles, [[]])), ahead, absence)) as loaded:
-            yield from loaded
-
     @property
     def _most_kept(self) -> int:
         """Largest block that is used again: all blocks of one pile, but not those of several that are mixed."""
@@ -257,20 +140,20 @@ class BatchReader:
 
     def _load(
         self,
-        make: Callable[[pa.RecordBatch], Loaded],
-        needs_seeds: bool,
         opened: _Epoch,
         memory: BufferPool,
+        make_block: MakeBlock,
+        needs_seeds: bool,
         bundles: tuple[list[int], list[int]],
-    ) -> Loaded:
-        """Return what is made of the records of the first bundle."""
+    ) -> Block:
+        """Return a block of the records of the first bundle. The second is loaded next."""
         records = opened.groups.load(*bundles, memory.allocate)
         # Else Arrow would keep the memory of text that nobody refers to any more, as much as two piles.
         _release_unused()
         table = self.selection.make_table(records.batch)
         if needs_seeds:
             table = append_seeds(table, opened.order.draw_seeds(find_origins(records.batch)))
-        return make(table)
+        return make_block(table)
 
 
 def _release_unused() -> None:
@@ -278,14 +161,59 @@ def _release_unused() -> None:
     pa.default_memory_pool().release_unused()
 
 
-def _keep(records: pa.RecordBatch) -> pa.RecordBatch:
-    return records
+class _LoadedGroup(NamedTuple):
+    block: Block
+    """It may hold other groups, too."""
+    begin: int
+    """Where the records of the group begin in the block."""
+
+    def take(self, piece: Piece) -> Part:
+        return Part(self.block, self.begin + piece.start, self.begin + piece.stop)
 
 
-def _cut(cutter: BatchCutter, blocks: Generator[Block], absence: Absence) -> Generator[Any]:
+def _find_groups(
+    bundles: Iterator[list[int]], groups: Groups, blocks: Iterator[Block]
+) -> Iterator[_LoadedGroup]:
+    """Yield the groups of all bundles in their blocks."""
+    for bundle in bundles:
+        block = next(blocks)
+        for begin in np.cumsum([0, *groups.sizes[bundle[:-1]]]).tolist():
+            yield _LoadedGroup(block, begin)
+        del block  # to be freed before the next one is there
+
+
+def _cut(phases: list[tuple[Phase, int]], groups: Iterator[_LoadedGroup], every: int) -> Iterator[Any]:
+    """Yield the first of `every` batches of phases, each from one of its steps on."""
+    unwanted = 0
+    for phase, first_step in phases:
+        held: dict[int, _LoadedGroup] = {}
+        for tracks in phase.walk(first_step):
+            parts: list[Part] = []
+            for track, pieces in enumerate(tracks):
+                for piece in pieces:
+                    if piece.is_next:
+                        held.pop(track, None)  # to be freed before the next one is there
+                        held[track] = next(groups)
+                    _add_part(parts, held[track].take(piece))
+            if not unwanted:
+                batch = parts[0].block.cut(parts)
+                parts.clear()  # to free a block that is used up
+                yield batch
+                del batch
+            unwanted = (unwanted or every) - 1
+
+
+def _add_part(parts: list[Part], part: Part) -> None:
+    """Append a part, joined to the last one if it follows that in its block."""
+    if parts and parts[-1].block is part.block and parts[-1].stop == part.start:
+        part = parts.pop()._replace(stop=part.stop)
+    parts.append(part)
+
+
+def _note_absence(batches: Iterator[Any], blocks: Generator[Block], absence: Absence) -> Generator[Any]:
     """Yield batches; count how long the consumer is away."""
     with closing(blocks):
-        for batch in cutter.cut(blocks):
+        for batch in batches:
             left = time.perf_counter()
             yield batch
             absence.seconds += time.perf_counter() - left

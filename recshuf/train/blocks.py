@@ -1,7 +1,4 @@
-"""Blocks: the records of some groups, of which batches are made: Arrow record batches, or arrays or tensors by name.
-
-Batches that a function of the trainer changes, with a seed for each record.
-"""
+"""Blocks: the records of some groups, which batches are cut from: record batches, or arrays or tensors by name."""
 
 from __future__ import annotations
 
@@ -53,7 +50,6 @@ class ArrowBlock:
 
     @staticmethod
     def cut(parts: Sequence[Part]) -> pa.RecordBatch:
-        """See `Block`."""
         return concat_batches([block.records.slice(start, stop - start) for block, start, stop in parts])
 
 
@@ -67,7 +63,6 @@ class NumpyBlock:
 
     @staticmethod
     def cut(parts: Sequence[Part]) -> dict[str, Any]:
-        """See `Block`."""
         first, start, stop = parts[0]
         if len(parts) == 1:
             return {
@@ -109,23 +104,12 @@ class NumpyBlock:
 class TorchBlock(NumpyBlock):
     """Dictionaries from the names of columns to tensors where `NumpyBlock` has arrays. Dates and times are int64 counts."""
 
-    _is_pinned = False
-
-    def pin_memory(self) -> TorchBlock:
-        """Let the tensors of batches lie in pinned memory; return the block. PyTorch's `DataLoader` calls it."""
-        self.columns = [
-            (column, None if values is None else values.pin_memory()) for column, values in self.columns
-        ]
-        self._is_pinned = True
-        return self
-
     def _wrap(self, column: Any) -> Any:
         from torch import from_numpy
 
         if not isinstance(column, np.ndarray):
             return column
-        tensor = from_numpy(column.view(np.int64) if column.dtype.kind in "mM" else column)
-        return tensor.pin_memory() if self._is_pinned else tensor
+        return from_numpy(column.view(np.int64) if column.dtype.kind in "mM" else column)
 
     def _join(self, arrays: Sequence[Any]) -> Any:
         # torch.cat would share small work among threads, which takes longer.
@@ -140,13 +124,7 @@ _BLOCKS: dict[str, Callable[[pa.RecordBatch], Block]] = {
 
 
 def choose_block(output: str) -> Callable[[pa.RecordBatch], Block]:
-    """Return the class of the blocks of batches of a form.
-
-    Raises
-    ------
-    UsageError
-        When there is no such form, or its library is missing.
-    """
+    """Return the class of the blocks of batches of a form."""
     if output not in OUTPUTS:
         raise UsageError(f"output={output!r}: give one of {', '.join(map(repr, OUTPUTS))}")
     if output == "torch":
@@ -174,7 +152,7 @@ def append_seeds(records: pa.RecordBatch, seeds: NDArray[np.uint64]) -> pa.Recor
 
 
 class TransformedBlock:
-    """A block whose batches are transformed; see `Block`.
+    """A block whose batches are transformed.
 
     Parameters
     ----------
@@ -196,7 +174,6 @@ class TransformedBlock:
 
     @staticmethod
     def cut(parts: Sequence[Part]) -> Any:
-        """See `Block`."""
         first = parts[0].block
         seeds = np.concatenate([block.seeds[start:stop] for block, start, stop in parts])
         batch = first.inner.cut([Part(block.inner, start, stop) for block, start, stop in parts])

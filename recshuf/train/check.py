@@ -45,36 +45,28 @@ def check_epochs(
 
     Each must hold every record of the store once. Records are known by source and row, which are read from the store
     without a loader, too. All of them are in memory: 40 bytes a record.
-
-    Raises
-    ------
-    CheckError
-        When a record comes twice, not at all, or is none of the store; when both epochs have the same order, or with
-        ``"none"`` have not.
-    UsageError
-        When there is no store, or it has too few records or too many or too small groups.
     """
     started = time.perf_counter()
     piles, _ = open_piles(path)
     try:
         order = EpochOrder(piles.seed if seed is None else seed, epoch, reshuffle, piles.seed)
         orders = [order, replace(order, epoch=order.epoch + 1)]
-        groups = [Groups(piles, one, mix).sizes for one in orders]
+        groups = [Groups(piles, epoch_order, mix).sizes for epoch_order in orders]
         if len(groups[0]) > _MOST_GROUPS:
             raise UsageError(
                 f"mix={mix}: makes {len(groups[0]):,} groups, and {_MOST_GROUPS:,} can be tested; raise it"
             )
         progress.start("check", 2 * piles.record_count, 2 * int(piles.byte_counts.sum()))
-        origins = [_read_origins(piles, one, mix, progress) for one in orders]
+        origins = [_read_origins(piles, epoch_order, mix, progress) for epoch_order in orders]
         listed = _list_origins(piles)
         _check_once(listed, origins, order, piles)
-        positions = [np.searchsorted(listed, one) for one in origins]
+        positions = [np.searchsorted(listed, yielded) for yielded in origins]
         sizes = np.unique(unpack_provenance(listed)[0], return_counts=True)[1].tolist()
-        reports = [score_matching(_match(one, sizes), started) for one in positions]
+        reports = [score_matching(_match(order_of_epoch, sizes), started) for order_of_epoch in positions]
         _check_orders(origins, order, piles)
         again = _score_meetings(piles, order, mix, _count_meetings(_make_table(positions, groups)))
-        made = combine_reports(reports, started)
-        return replace(made, scores=(*made.scores, again), seconds=time.perf_counter() - started)
+        both = combine_reports(reports, started)
+        return replace(both, scores=(*both.scores, again), seconds=time.perf_counter() - started)
     finally:
         piles.close()
 
@@ -93,27 +85,26 @@ def _read_origins(piles: StoredPiles, order: EpochOrder, mix: int, progress: Pro
 
 def _list_origins(piles: StoredPiles) -> NDArray[np.uint64]:
     """Return the provenance of all records as the store has it, sorted."""
-    found, end = np.empty(piles.record_count, np.uint64), 0
+    origins, end = np.empty(piles.record_count, np.uint64), 0
     for pile, counts in enumerate(piles.counts.T):
         packed = piles.pack([(set_index, pile) for set_index in np.flatnonzero(counts).tolist()])
         if packed is not None:
             begin, end = end, end + int(counts.sum())
-            found[begin:end] = packed.origins
-    found.sort()
-    return found
+            origins[begin:end] = packed.origins
+    origins.sort()
+    return origins
 
 
 def _check_once(
     listed: NDArray[np.uint64], origins: list[NDArray[np.uint64]], order: EpochOrder, piles: StoredPiles
 ) -> None:
     """Check that epochs hold the records of the store, each once."""
-    for epoch, one in enumerate(origins, order.epoch):
-        found = np.sort(one)
-        twice = int((found[1:] == found[:-1]).sum())
-        if twice or not np.array_equal(found, listed):
-            others = int(np.isin(found, listed, invert=True).sum())
+    for epoch, yielded in enumerate(map(np.sort, origins), order.epoch):
+        twice = int((yielded[1:] == yielded[:-1]).sum())
+        if twice or not np.array_equal(yielded, listed):
+            others = int(np.isin(yielded, listed, invert=True).sum())
             raise CheckError(
-                f"{piles.path}: a loader does not yield every record once: in epoch {epoch} {len(found):,} of "
+                f"{piles.path}: a loader does not yield every record once: in epoch {epoch} {len(yielded):,} of "
                 f"{len(listed):,}, {twice:,} twice, {others:,} with a source and row that the store does not hold; report "
                 "this as a fault"
             )
@@ -154,7 +145,7 @@ def _count_meetings(table: NDArray[np.int64]) -> float:
     return pairs * total * (total - 1) / chances if chances else 0.0
 
 
-def _score_meetings(piles: StoredPiles, order: EpochOrder, mix: int, found: float) -> Score:
+def _score_meetings(piles: StoredPiles, order: EpochOrder, mix: int, meetings: float) -> Score:
     """Return the score of the meetings among those of other seeds."""
     others = [
         _count_meetings(_simulate(piles, replace(order, seed=seed), mix)) for seed in range(_SIMULATIONS)
@@ -164,7 +155,7 @@ def _score_meetings(piles: StoredPiles, order: EpochOrder, mix: int, found: floa
         raise UsageError(
             f"mix={mix}: makes groups in which no two of the {piles.record_count:,} records meet twice; raise it"
         )
-    return Score("meetings", found, expected, max(float(np.std(others)), 1e-6 * expected), _HIGHER, _LOWER)
+    return Score("meetings", meetings, expected, max(float(np.std(others)), 1e-6 * expected), _HIGHER, _LOWER)
 
 
 def _simulate(piles: StoredPiles, order: EpochOrder, mix: int) -> NDArray[np.int64]:
@@ -172,8 +163,8 @@ def _simulate(piles: StoredPiles, order: EpochOrder, mix: int) -> NDArray[np.int
     pile_count = piles.counts.shape[1]
     count = -(-pile_count // mix)
     places = []
-    for one in (order, replace(order, epoch=order.epoch + 1)):
-        slots = one.find_slots(piles.names, pile_count)
+    for epoch_order in (order, replace(order, epoch=order.epoch + 1)):
+        slots = epoch_order.find_slots(piles.names, pile_count)
         places.append(np.argsort(slots, axis=1) // mix)
     flat = (places[0] * count + places[1]).ravel()
     table = np.zeros(count**2, np.int64)

@@ -11,9 +11,8 @@ A column is, by its type:
     binary                          list of bytes
     all others                      Arrow array
 
-A column of numbers is an Arrow array, too, in batches where it has nulls. In lists of text, a null is None.
-
-The `_id` column: the source and the row of each record, by which anybody can check an epoch.
+A column of numbers is an Arrow array, too, in batches where it has nulls. In lists of text, a null is None. By `_id` anybody
+can check an epoch.
 """
 
 from __future__ import annotations
@@ -124,13 +123,7 @@ def view_values(column: pa.Array) -> NDArray[Any] | None:
 
 
 def iterate_rows(batch: Any) -> Iterator[dict[str, Any]]:
-    """Yield the records of a batch as dictionaries.
-
-    Raises
-    ------
-    UsageError
-        When a transform has made it something else than columns.
-    """
+    """Yield the records of a batch as dictionaries."""
     if isinstance(batch, pa.RecordBatch):
         yield from batch.to_pylist()
         return

@@ -45,13 +45,7 @@ class GroupTokens(NamedTuple):
 
 
 def find_lane(groups: Groups, epoch: int, lane: int, lanes: int) -> NDArray[np.int64]:
-    """Return the numbers of the groups of a lane of an epoch that have records, in order.
-
-    Raises
-    ------
-    UsageError
-        When there is none in the lane, or in the store.
-    """
+    """Return the numbers of the groups of a lane of an epoch that have records, in order."""
     sizes = groups.sizes
     numbers = np.arange(lane, len(sizes), lanes)
     filled = numbers[sizes[numbers] > 0]
@@ -75,13 +69,7 @@ class DocumentSource:
     """Keeps the files of the piles open."""
 
     def find_type(self, column: str) -> pa.DataType:
-        """Return the type of the tokens in a column.
-
-        Raises
-        ------
-        UsageError
-            When there is no such column, or it does not hold lists of numbers.
-        """
+        """Return the type of the tokens in a column."""
         schema = restore_decoder(self.piles).finish()
         if schema.names.count(column) != 1:
             raise UsageError(
@@ -95,13 +83,7 @@ class DocumentSource:
         return kind.value_type
 
     def check_lanes(self, lanes: int) -> None:
-        """Check that each lane has records in the first epoch.
-
-        Raises
-        ------
-        UsageError
-            When a lane has none.
-        """
+        """Check that each lane has records in the first epoch."""
         groups = self.open(self.order.epoch)
         for lane in range(lanes):
             find_lane(groups, self.order.epoch, lane, lanes)

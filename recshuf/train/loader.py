@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import UsageError
-from recshuf.piles.epochs import MAX_EPOCH, EpochOrder
+from recshuf.piles.epochs import EpochOrder
 from recshuf.records.keys import MAX_PILES
 from recshuf.system.units import check_number
 from recshuf.train.batch_reader import BatchReader
@@ -17,20 +17,21 @@ from recshuf.train.documents import DocumentSource
 from recshuf.train.packing import PackedLoader
 from recshuf.train.schedule import Sharding
 from recshuf.train.selection import list_columns, open_piles
-from recshuf.train.state import LoaderState, Position, count_batches, find_position
+from recshuf.train.state import EpochLoader, LoaderState
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Mapping, Sequence
+    from collections.abc import Generator, Iterator, Sequence
 
     import pyarrow as pa
 
     from recshuf.train.blocks import Transform
+    from recshuf.train.state import Position
 
 
 _MOST_AHEAD = 1 << 16
 
 
-class PileLoader:
+class PileLoader(EpochLoader):
     """Yields the batches of an epoch to one rank.
 
     Every epoch is an exact, uniform shuffle of all records. Epoch 0 with the store's seed is the order of
@@ -116,24 +117,12 @@ class PileLoader:
         self._reader = BatchReader(piles, order, names, mix, self._sharding, prefetch)
         if is_mine:
             self._reader.close_at_the_end()
-        self._position = Position(order.epoch, 0)
-
-    @property
-    def epoch(self) -> int:
-        """Number of the epoch."""
-        return self._position.epoch
+        super().__init__(order.epoch)
 
     @property
     def num_records(self) -> int:
         """Number of records of the store."""
         return int(self._reader.piles.counts.sum())
-
-    @property
-    def batch_bytes(self) -> int:
-        """Bytes of the records of a batch, on average, with all columns."""
-        return (
-            int(self._reader.piles.byte_counts.sum()) * self._sharding.batch_size // max(1, self.num_records)
-        )
 
     @property
     def schema(self) -> pa.Schema:
@@ -150,16 +139,9 @@ class PileLoader:
         """What reads the batches, for other loaders. The position of this one does not matter to it."""
         return self._reader
 
-    def __len__(self) -> int:
-        """Return the number of batches of the epoch, the same on every rank.
-
-        With several lanes, it differs a little from epoch to epoch.
-        """
-        return self._reader.count_steps(self.epoch)
-
-    def __iter__(self) -> Iterator[Any]:
-        """Return an iterator over the batches of the epoch, once from where `load_state_dict` or `seek` went."""
-        return count_batches(*self._start())
+    def _count_steps(self, epoch: int) -> int:
+        # With several lanes, it differs a little from epoch to epoch.
+        return self._reader.count_steps(epoch)
 
     def records(self) -> Iterator[dict[str, Any]]:
         """Return an iterator over the records of the batches, one by one.
@@ -167,46 +149,6 @@ class PileLoader:
         It is many times slower. A batch counts as received with its last record.
         """
         return _split(*self._start())
-
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch of the next iteration. Another epoch than the present one starts at its first batch.
-
-        Raises
-        ------
-        UsageError
-            When it is not the number of an epoch.
-        """
-        if epoch != self.epoch:
-            self.seek(epoch, 0)
-
-    def seek(self, epoch: int, step: int) -> None:
-        """Choose the epoch of the next iteration, and how many of its global batches to skip. Nothing is read.
-
-        Raises
-        ------
-        UsageError
-            When the epoch does not have so many batches.
-        """
-        epoch = check_number("epoch", epoch, MAX_EPOCH)
-        self._position = Position(epoch, check_number("step", step, self._reader.count_steps(epoch)))
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the position as JSON of less than 300 bytes, the same on every rank.
-
-        It counts the batches that the latest iterator yielded. A loader with another `world_size` continues there, if
-        the global batch is the same.
-        """
-        return self._describe().to_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was called, with the next iteration.
-
-        Raises
-        ------
-        UsageError
-            When the state is of another store, or of other batches; names the field and both values.
-        """
-        self.seek(*find_position(self.state_dict(), state))
 
     def packed(self, tokens: int = 2048, *, column: str) -> PackedLoader:
         """Return a loader of sequences of one length, cut from the documents of a column, for language models.
@@ -236,11 +178,10 @@ class PileLoader:
             prefetch=self._reader.prefetch,
             owner=self._reader,
         )
-        start = replace(self._describe(), step=0)
-        return PackedLoader(source, self._sharding, start, self._output, tokens, column)
+        return PackedLoader(source, self._sharding, self._describe(), self._output, tokens, column)
 
-    def _describe(self) -> LoaderState:
-        return LoaderState(
+    def _describe(self) -> dict[str, Any]:
+        state = LoaderState(
             store=self._reader.piles.store_id,
             snapshot=self._reader.piles.snapshot,
             seed=self._reader.order.seed,
@@ -250,14 +191,12 @@ class PileLoader:
             lanes=self._sharding.lanes,
             batch=self._sharding.batch,
             drop_last=self._sharding.drop_last,
-            step=self._position.step,
+            step=0,
         )
+        return state.to_dict()
 
-    def _start(self) -> tuple[Generator[Any], Position]:
-        """Return the batches of a new iteration, and its position."""
-        position = self._position = self._position.begin()
-        batches = self._reader.read(position.epoch, position.step, self._output, self._transform)
-        return batches, position
+    def _read(self, epoch: int, first_step: int) -> Generator[Any]:
+        return self._reader.read(epoch, first_step, self._output, self._transform)
 
 
 def _split(batches: Generator[Any], position: Position) -> Iterator[dict[str, Any]]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,10 +30,10 @@ from recshuf.train.loader import PileLoader
 from recshuf.train.prefetch import close_at_exit
 from recshuf.train.schedule import Sharding
 from recshuf.train.selection import list_columns
-from recshuf.train.state import STATE_VERSION, Position, count_batches, find_position
+from recshuf.train.state import STATE_VERSION, EpochLoader
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Mapping, Sequence
+    from collections.abc import Generator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -45,24 +44,6 @@ STORE = "_store"
 """Name of the column with the number of the store."""
 _LABELS = 6
 _LEAST_CHUNK = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class MixState:
-    """What decides the batches of a mix, and its position."""
-
-    batch: int
-    """Records of a global batch."""
-    stores: str
-    """Hash of the id, the snapshot and the seed of each store, and of the records that it gives to an epoch."""
-    seed: int
-    epoch: int
-    reshuffle: str
-    mix: int
-    step: int
-    """Global batches of the epoch that the consumer has received."""
-    version: int = STATE_VERSION
-    order: int = ORDER_VERSION
 
 
 class _Stream:
@@ -104,7 +85,7 @@ class _Stream:
             epoch, row = epoch + 1, 0
 
 
-class MixLoader:
+class MixLoader(EpochLoader):
     """Yields batches of several stores, each of which gives an exact number of records to an epoch.
 
     An epoch has as many records as the stores together, rounded down to whole global batches. Of these, a store gives its
@@ -173,90 +154,60 @@ class MixLoader:
         self._counts = apportion(self._steps * batch, list(weights.values()))
         states = [loader.state_dict() for loader in self._loaders]
         stores = [
-            [one["store"], one["snapshot"], one["seed"], count]
-            for one, count in zip(states, self._counts, strict=True)
+            [state["store"], state["snapshot"], state["seed"], count]
+            for state, count in zip(states, self._counts, strict=True)
         ]
         digest = xxhash.xxh3_128_hexdigest(json.dumps(stores).encode())
-        self._start = MixState(batch, digest, states[0]["seed"], epoch, reshuffle, states[0]["mix"], step=0)
-        self._position = Position(epoch, 0)
-
-    @property
-    def epoch(self) -> int:
-        """Number of the epoch."""
-        return self._position.epoch
+        self._seed: int = states[0]["seed"]
+        self._state = {
+            "batch": batch,
+            # Of the id, the snapshot and the seed of each store, and of the records that it gives to an epoch.
+            "stores": digest,
+            "seed": self._seed,
+            "epoch": epoch,
+            "reshuffle": reshuffle,
+            "mix": states[0]["mix"],
+            "step": 0,
+            "version": STATE_VERSION,
+            "order": ORDER_VERSION,
+        }
+        super().__init__(epoch)
 
     @property
     def counts(self) -> list[int]:
         """Number of records that each store gives to an epoch."""
         return list(self._counts)
 
-    def __len__(self) -> int:
-        """Return the number of batches of every epoch, the same on every rank."""
+    def _count_steps(self, _: int) -> int:
         return self._steps
 
-    def __iter__(self) -> Iterator[Any]:
-        """Return an iterator over the batches of the epoch, once from where `load_state_dict` or `seek` went."""
-        position = self._position = self._position.begin()
-        return count_batches(close_at_exit(self._run(position.epoch, position.step)), position)
+    def _describe(self) -> dict[str, Any]:
+        return dict(self._state)
 
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch of the next iteration. Another epoch than the present one starts at its first batch.
-
-        Raises
-        ------
-        UsageError
-            When it is not the number of an epoch.
-        """
-        if epoch != self.epoch:
-            self.seek(epoch, 0)
-
-    def seek(self, epoch: int, step: int) -> None:
-        """Choose the epoch of the next iteration, and how many of its global batches to skip. Nothing is read.
-
-        Raises
-        ------
-        UsageError
-            When an epoch does not have so many batches.
-        """
-        epoch = check_number("epoch", epoch, MAX_EPOCH)
-        self._position = Position(epoch, check_number("step", step, self._steps))
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the position as JSON of less than 300 bytes, the same on every rank.
-
-        It fits any number of ranks with the same global batch.
-        """
-        return asdict(replace(self._start, epoch=self.epoch, step=self._position.step))
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was called, with the next iteration.
-
-        Raises
-        ------
-        UsageError
-            When the state is of other stores, weights or batches; names the field and both values.
-        """
-        self.seek(*find_position(self.state_dict(), state))
+    def _read(self, epoch: int, first_step: int) -> Generator[Any]:
+        return close_at_exit(self._run(epoch, first_step))
 
     def _run(self, epoch: int, first_step: int) -> Generator[Any]:
-        batch, bases = self._start.batch, [epoch * count for count in self._counts]
-        before = count_before(first_step * batch, self._counts)
+        size, bases = self._sharding.batch, [epoch * count for count in self._counts]
+        before = count_before(first_step * size, self._counts)
         with ExitStack() as stack:
             streams = [
-                stack.enter_context(closing(_Stream(loader.reader, size, self._chunk, base + skipped)))
-                for loader, size, base, skipped in zip(self._loaders, self._sizes, bases, before, strict=True)
+                stack.enter_context(closing(_Stream(loader.reader, own, self._chunk, base + skipped)))
+                for loader, own, base, skipped in zip(self._loaders, self._sizes, bases, before, strict=True)
             ]
             for step in range(first_step, self._steps):
-                after = count_before((step + 1) * batch, self._counts)
+                after = count_before((step + 1) * size, self._counts)
                 labels = self._draw_labels(epoch, step, np.subtract(after, before))
-                made = self._join(streams, labels, np.add(bases, before).tolist())
+                batch = self._join(streams, labels, np.add(bases, before).tolist())
                 before = after
-                yield made
+                yield batch
 
     def _draw_labels(self, epoch: int, step: int, counts: NDArray[np.int64]) -> NDArray[np.intp]:
         """Return the store of each record of a global batch."""
-        outputs = Philox(SeedSequence(self._start.seed, spawn_key=(_LABELS, epoch, step)))
-        return np.repeat(np.arange(len(counts)), counts)[sort_by_key(outputs.random_raw(self._start.batch))]
+        outputs = Philox(SeedSequence(self._seed, spawn_key=(_LABELS, epoch, step)))
+        return np.repeat(np.arange(len(counts)), counts)[
+            sort_by_key(outputs.random_raw(self._sharding.batch))
+        ]
 
     def _join(self, streams: Sequence[_Stream], labels: NDArray[np.intp], starts: Sequence[int]) -> Any:
         """Return this rank's part of a global batch."""
@@ -318,7 +269,7 @@ def _check_columns(schemas: Sequence[pa.Schema], stores: Sequence[Any]) -> None:
 
 
 def _show(schema: pa.Schema) -> str:
-    return ", ".join(f"{one.name}: {one.type}{'' if one.nullable else ' not null'}" for one in schema)
+    return ", ".join(f"{field.name}: {field.type}{'' if field.nullable else ' not null'}" for field in schema)
 
 
 def _name(store: Any) -> str:

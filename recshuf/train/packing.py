@@ -7,20 +7,17 @@ the number of batches tells where every lane stands.
     documents   | a a a a a | b b | c c c c c c c c | d d ...
     sequences   | a a a a | a b b c | c c c c | c c c d | ...
 
-Where lanes stand after so many tokens, found from the number of tokens of each region.
-
-Lane l is the groups l, l + L, l + 2 L ... of an epoch, and then those of the next one:
+Lane l is the groups l, l + L, l + 2 L ... of an epoch, and then those of the next one. The number of tokens of each region
+tells where it stands:
 
     tokens of groups    0: 5   1: 9   2: 4   3: 2        lane 0 of 2 has 9, lane 1 has 11
     after 7 tokens      lane 0 is at token 2 of group 2, lane 1 at token 7 of group 1
-
-The tokens of a lane as one stream.
 """
 
 from __future__ import annotations
 
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,16 +29,15 @@ from recshuf.system.units import check_number
 from recshuf.train.blocks import make_batch
 from recshuf.train.documents import LanePosition, find_lane
 from recshuf.train.prefetch import close_at_exit
-from recshuf.train.state import Position, count_batches, find_position
+from recshuf.train.state import ResumableLoader
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Mapping
+    from collections.abc import Generator, Iterator
 
     from numpy.typing import NDArray
 
     from recshuf.train.documents import DocumentSource, GroupTokens, TokenCounter
     from recshuf.train.schedule import Sharding
-    from recshuf.train.state import LoaderState
 
 
 def lack_tokens() -> UsageError:
@@ -115,13 +111,7 @@ class LaneFinder:
     lanes: int
 
     def find(self, wanted: range, epoch: int, tokens: int) -> dict[int, LanePosition]:
-        """Return the position of each wanted lane, by lane, so many tokens after the beginning of an epoch.
-
-        Raises
-        ------
-        UsageError
-            When an epoch has no tokens.
-        """
+        """Return the position of each wanted lane, by lane, so many tokens after the beginning of an epoch."""
         passed, tokens = self._pass_epochs(tokens)
         rest, first = dict.fromkeys(wanted, tokens), epoch
         epoch += passed
@@ -153,37 +143,33 @@ class LaneFinder:
 _MOST_TOKENS = 1 << 31
 
 
-class PackedLoader:
+class PackedLoader(ResumableLoader):
     """Yields batches of sequences without end: epoch follows epoch. See `PileLoader.packed`.
 
-    It has no length and no `set_epoch`.
+    A batch is a dictionary of one array or tensor of shape ``(batch_size, tokens)``, or a record batch. It has no length and
+    no `set_epoch`. Its state is that of the `PileLoader`, with the epoch of the first batch, `tokens` and `column`.
 
     Parameters
     ----------
     start
-        Describes the loader at its first batch.
+        State of the loader at the first batch.
     tokens
         Length of a sequence.
     column
         Column of lists of numbers.
-
-    Raises
-    ------
-    UsageError
-        When the column holds no tokens, a lane has no records in the first epoch, or an argument is not valid.
     """
 
     def __init__(
         self,
         source: DocumentSource,
         sharding: Sharding,
-        start: LoaderState,
+        start: dict[str, Any],
         output: str,
         tokens: int,
         column: str,
     ) -> None:
         tokens = check_number("tokens", tokens, _MOST_TOKENS, least=1)
-        self._source, self._sharding, self._start, self._output = source, sharding, start, output
+        self._source, self._sharding, self._start_state, self._output = source, sharding, start, output
         self._tokens, self._column = tokens, column
         self._kind = source.find_type(column)
         source.check_lanes(sharding.lanes)
@@ -191,33 +177,13 @@ class PackedLoader:
         first = sharding.rank * share if sharding.lanes > 1 else 0
         self._lanes = range(first, first + share)
         self._lane_tokens = sharding.batch // sharding.lanes * tokens
-        self._position = Position(start.epoch, 0)
+        super().__init__(start["epoch"])
 
-    def __iter__(self) -> Iterator[Any]:
-        """Return an iterator over batches, once from where `load_state_dict` went, else from the first one.
+    def _describe(self) -> dict[str, Any]:
+        return self._start_state | {"tokens": self._tokens, "column": self._column}
 
-        A batch is a dictionary of one array or tensor of shape ``(batch_size, tokens)``, or a record batch.
-        """
-        position = self._position = self._position.begin()
-        return count_batches(close_at_exit(self._run(position.epoch, position.step)), position)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the position as JSON of some 300 bytes, the same on every rank: the state of a `PileLoader`.
-
-        It has the epoch of the first batch, how many global batches the latest iterator yielded, `tokens` and `column`.
-        """
-        position = replace(self._start, epoch=self._position.epoch, step=self._position.step)
-        return position.to_dict() | {"tokens": self._tokens, "column": self._column}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was called, with the next iteration, on any number of ranks.
-
-        Raises
-        ------
-        UsageError
-            When the state is of another store, or of other batches; names the field and both values.
-        """
-        self._position = Position(*find_position(self.state_dict(), state))
+    def _read(self, epoch: int, first_step: int) -> Generator[Any]:
+        return close_at_exit(self._run(epoch, first_step))
 
     def _run(self, epoch: int, step: int) -> Generator[Any]:
         with ExitStack() as stack:

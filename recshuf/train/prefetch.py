@@ -52,11 +52,6 @@ def compute_ahead(
     ----------
     absence
         Kept by the consumer. While it is short, the thread that iterates computes the values. Default: it is long.
-
-    Raises
-    ------
-    UsageError
-        In a process that took the iterator over by a fork, but not its threads.
     """
     process = os.getpid()
     waiting = iter(items)

@@ -138,9 +138,9 @@ class Phase:
 
     def find_groups(self, first_step: int) -> list[int]:
         """Return the groups to load for all steps from `first_step` on, in the order in which `walk` reaches them."""
-        found = [track.find_spans(first_step, self.steps) for track in self.tracks]
-        groups = np.concatenate([groups for groups, _ in found])
-        visits = np.concatenate([visits for _, visits in found])
+        spans = [track.find_spans(first_step, self.steps) for track in self.tracks]
+        groups = np.concatenate([groups for groups, _ in spans])
+        visits = np.concatenate([visits for _, visits in spans])
         return [int(group) for group in groups[np.argsort(visits, kind="stable")]]
 
     def walk(self, first_step: int) -> Iterator[tuple[list[Piece], ...]]:
@@ -150,13 +150,7 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Sharding:
-    """How global batches are divided among ranks and lanes.
-
-    Raises
-    ------
-    UsageError
-        When one is out of range, or the numbers do not divide each other.
-    """
+    """How global batches are divided among ranks and lanes."""
 
     batch_size: int
     """Records of each rank in a batch."""
@@ -195,11 +189,6 @@ class Schedule:
     ----------
     group_sizes
         Number of records of each group, shape ``(G,)``.
-
-    Raises
-    ------
-    UsageError
-        When the records would fill a global batch, but one of the lanes has too few for it.
     """
 
     def __init__(self, group_sizes: NDArray[np.int64], sharding: Sharding) -> None:

@@ -1,7 +1,4 @@
-"""Which columns a loader yields, and how they are made of native records.
-
-Stores as the loader reads them: opened by path, epoch by epoch, and their records in table form.
-"""
+"""Stores as loaders open them, and which columns they yield, made of native records."""
 
 from __future__ import annotations
 
@@ -31,11 +28,6 @@ def open_piles(store: Any) -> tuple[StoredPiles, bool]:
     ----------
     store
         Path of a store, a `PileStore`, or its piles.
-
-    Raises
-    ------
-    UsageError
-        When it is none of these, or there is no store.
     """
     if isinstance(store, str | os.PathLike):
         return StoredPiles(local_path(store)), True
@@ -47,13 +39,7 @@ def open_piles(store: Any) -> tuple[StoredPiles, bool]:
 
 
 def restore_decoder(piles: StoredPiles) -> Decoder:
-    """Return the decoder from native records, without provenance, to table form.
-
-    Raises
-    ------
-    ConversionError
-        When the records have no table form.
-    """
+    """Return the decoder from native records, without provenance, to table form."""
     inputs = [InputSummary(name, None, None, False, None) for name in piles.sources]
     return StoredSource(piles.schema, piles.info.origin, inputs).decoder()
 
@@ -67,11 +53,6 @@ class Selection:
         Decodes native records without provenance to table form.
     columns
         Names of columns of the store, or `ID`. Default: all of the store.
-
-    Raises
-    ------
-    UsageError
-        When the store lacks one, or its name means two.
     """
 
     def __init__(self, decoder: Decoder, columns: Sequence[str] | None) -> None:
@@ -105,13 +86,7 @@ class Selection:
 
 
 def list_columns(columns: Iterable[str] | None) -> list[str] | None:
-    """Return the names of columns; None if none are given.
-
-    Raises
-    ------
-    UsageError
-        When they are no list of names.
-    """
+    """Return the names of columns; None if none are given."""
     if columns is None:
         return None
     names = None if isinstance(columns, str) or not isinstance(columns, Iterable) else list(columns)

@@ -1,10 +1,8 @@
-"""The state of a loader: where it stands, as one small JSON object that is the same on every rank.
-
-Positions of iterations: how many batches the consumer has received of each.
-"""
+"""Where a loader stands: what all loaders have in common, and their state, one small JSON object for all ranks."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass
@@ -17,7 +15,7 @@ from recshuf.system.units import check_number
 from recshuf.train.schedule import MOST_STEPS
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Iterator
 
 
 @dataclass(slots=True)
@@ -34,7 +32,94 @@ class Position:
         return Position(self.epoch, 0 if self.is_begun else self.step, is_begun=True)
 
 
-def count_batches(batches: Generator[Any], position: Position) -> Generator[Any]:
+class ResumableLoader(ABC):
+    """Yields batches, and counts those that its latest iterator has yielded."""
+
+    def __init__(self, epoch: int) -> None:
+        self._position = Position(epoch, 0)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Return an iterator over batches, once from where `load_state_dict` or `seek` went, else from the first one."""
+        return _count(*self._start())
+
+    def _start(self) -> tuple[Generator[Any], Position]:
+        """Return the batches of a new iteration, and its position."""
+        position = self._position = self._position.begin()
+        return self._read(position.epoch, position.step), position
+
+    @abstractmethod
+    def _read(self, epoch: int, first_step: int) -> Generator[Any]:
+        """Return the batches of an epoch from a step on."""
+
+    @abstractmethod
+    def _describe(self) -> dict[str, Any]:
+        """Return a state of these batches, at any position."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position as JSON of some 300 bytes, the same on every rank.
+
+        It counts the global batches that the latest iterator yielded. A loader with another `world_size` continues there,
+        if the global batch is the same.
+        """
+        return self._describe() | {"epoch": self._position.epoch, "step": self._position.step}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where `state_dict` was called, with the next iteration.
+
+        Raises
+        ------
+        UsageError
+            When the state is of another store, or of other batches; names the field and both values.
+        """
+        self._go(*find_position(self.state_dict(), state))
+
+    def _go(self, epoch: int, step: int) -> None:
+        self._position = Position(epoch, step)
+
+
+class EpochLoader(ResumableLoader):
+    """Yields the batches of one epoch."""
+
+    @property
+    def epoch(self) -> int:
+        """Number of the epoch."""
+        return self._position.epoch
+
+    def __len__(self) -> int:
+        """Return the number of batches of the epoch, the same on every rank."""
+        return self._count_steps(self.epoch)
+
+    @abstractmethod
+    def _count_steps(self, epoch: int) -> int:
+        """Return the number of batches of an epoch."""
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch of the next iteration. Another epoch than the present one starts at its first batch.
+
+        Raises
+        ------
+        UsageError
+            When it is not the number of an epoch.
+        """
+        if epoch != self.epoch:
+            self.seek(epoch, 0)
+
+    def seek(self, epoch: int, step: int) -> None:
+        """Choose the epoch of the next iteration, and how many of its global batches to skip. Nothing is read.
+
+        Raises
+        ------
+        UsageError
+            When the epoch does not have so many batches.
+        """
+        epoch = check_number("epoch", epoch, MAX_EPOCH)
+        self._position = Position(epoch, check_number("step", step, self._count_steps(epoch)))
+
+    def _go(self, epoch: int, step: int) -> None:
+        self.seek(epoch, step)
+
+
+def _count(batches: Generator[Any], position: Position) -> Generator[Any]:
     """Yield batches, and count each before the consumer has it."""
     with closing(batches):
         for batch in batches:
@@ -82,13 +167,7 @@ class LoaderState:
 
 
 def find_position(mine: Mapping[str, Any], state: Any) -> tuple[int, int]:
-    """Return epoch and step of another state, which must be of the batches of mine.
-
-    Raises
-    ------
-    UsageError
-        When a field is missing or unknown, or differs; names the field and both values.
-    """
+    """Return epoch and step of another state, which must be of the batches of mine."""
     for name, here in mine.items():
         if not isinstance(state, Mapping) or name not in state:
             raise UsageError(f"load_state_dict: no {name!r} in the state; give what state_dict returned")

@@ -17,7 +17,6 @@ from torch.utils.data import DataLoader, get_worker_info
 
 from recshuf.errors import UsageError
 from recshuf.torch import PileDataLoader, PileDataset
-from recshuf.train import batch_reader as cutting
 from recshuf.train.loader import PileLoader
 from tests.support.stores.epoch_oracle import flatten
 
@@ -102,11 +101,7 @@ def test_a_position_that_the_data_set_has_used_is_not_used_again(store: Path, wo
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_batches_of_the_loader_that_counts_are_those_of_the_loader(
-    store: Path, monkeypatch: pytest.MonkeyPatch, method: str
-) -> None:
-    if method == "fork":  # others import the module anew
-        monkeypatch.setattr(cutting, "BUNDLE_BYTES", 0)
+def test_batches_of_the_loader_that_counts_are_those_of_the_loader(store: Path, method: str) -> None:
     columns = ["id", "vector", "text", "flag", "maybe", "class", "tokens", "_id"]
     expected = list(PileLoader(store, 16, columns=columns, output="torch", drop_last=False))
     dataset = PileDataset(store, 16, columns=columns, drop_last=False)
@@ -120,10 +115,9 @@ def test_batches_of_the_loader_that_counts_are_those_of_the_loader(
 
 
 @pytest.mark.parametrize("persistent_workers", [False, True])
-def test_bundles_follow_the_epoch_also_after_an_iteration_that_was_left(
-    store: Path, persistent_workers: bool, monkeypatch: pytest.MonkeyPatch
+def test_batches_follow_the_epoch_also_after_an_iteration_that_was_left(
+    store: Path, persistent_workers: bool
 ) -> None:
-    monkeypatch.setattr(cutting, "BUNDLE_BYTES", 0)
     loader = PileDataLoader(PileDataset(store, 16), num_workers=2, persistent_workers=persistent_workers)
     assert ids_of(islice(loader, 9)) == expect(store)[:9]
     for epoch in (0, 1, 2, 1):
@@ -302,6 +296,27 @@ def test_workers_transform_their_own_batches_only(store: Path, tmp_path: Path, m
     dataset = PileDataset(store, 16, transform=partial(note, tmp_path))
     loader = DataLoader(dataset, batch_size=None, num_workers=2, multiprocessing_context=method)
     assert len(list(loader)) == len(list(tmp_path.iterdir())) == len(dataset)
+
+
+def add_tensors(batch: dict[str, Any], _: np.ndarray) -> dict[str, Any]:
+    """Add what is no array of NumPy, what is a view, and what is an array."""
+    more = torch.arange(40_000).reshape(2, -1)
+    return batch | {
+        "half": torch.ones(3).bfloat16(),
+        "large": more[1:],
+        "array": np.ones(2),
+    }
+
+
+def test_any_tensors_of_a_transform_arrive(store: Path) -> None:
+    expected = next(iter(PileLoader(store, 16, output="torch", transform=add_tensors)))
+    batch = next(iter(PileDataLoader(PileDataset(store, 16, transform=add_tensors), num_workers=1)))
+    assert list(batch) == list(expected)
+    assert type(batch) is dict
+    for name in ("id", "vector", "half", "large"):
+        assert batch[name].dtype == expected[name].dtype
+        assert torch.equal(batch[name], expected[name])
+    assert isinstance(batch["array"], np.ndarray)
 
 
 def note(folder: Path, batch: dict[str, Any], _: np.ndarray) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from torch.utils.data import DataLoader
 
 from recshuf.errors import UsageError
 from recshuf.torch import PileDataLoader, PileDataset
-from recshuf.train import batch_reader as cutting
 from recshuf.train.loader import PileLoader
 
 if TYPE_CHECKING:
@@ -36,10 +35,6 @@ def expect(store: Path, epoch: int = 0) -> list[list[int]]:
     return ids_of(PileLoader(store, 16, epoch=epoch))
 
 
-def return_unchanged(batch: Any) -> Any:
-    return batch
-
-
 def wait_for(gate: Event, late_worker: int, worker: int) -> None:
     if worker == late_worker:
         gate.wait()
@@ -53,20 +48,11 @@ def make_late(late_worker: int) -> tuple[Event, dict[str, Any]]:
     return gate, {"worker_init_fn": init, "multiprocessing_context": context}
 
 
-@pytest.fixture(params=["batches", pytest.param("bundles", marks=pytest.mark.slow)])
-def sent(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Return options with which workers send bundles of one group each, or batches."""
-    monkeypatch.setattr(cutting, "BUNDLE_BYTES", 0)
-    return {} if request.param == "bundles" else {"collate_fn": return_unchanged}
-
-
 @pytest.mark.parametrize("late_worker", [0, 1])
-def test_a_resume_does_not_depend_on_workers_that_were_late_before(
-    store: Path, sent: dict[str, Any], late_worker: int
-) -> None:
+def test_a_resume_does_not_depend_on_workers_that_were_late_before(store: Path, late_worker: int) -> None:
     gate, options = make_late(late_worker)
-    loader = PileDataLoader(PileDataset(store, 16), num_workers=2, persistent_workers=True, **sent, **options)
-    state = loader.state_dict() | {"step": 12}  # in the second group
+    loader = PileDataLoader(PileDataset(store, 16), num_workers=2, persistent_workers=True, **options)
+    state = loader.state_dict() | {"step": 12}
     batches = iter(loader)
     if late_worker:  # the other one sends the first batches
         next(batches)
@@ -78,13 +64,11 @@ def test_a_resume_does_not_depend_on_workers_that_were_late_before(
 
 @pytest.mark.parametrize(("workers", "late_worker", "persistent_workers"), [(1, 0, True), (2, 1, False)])
 def test_an_iteration_yields_the_epoch_that_it_began_with(
-    store: Path, sent: dict[str, Any], workers: int, late_worker: int, persistent_workers: bool
+    store: Path, workers: int, late_worker: int, persistent_workers: bool
 ) -> None:
     gate, options = make_late(late_worker)
     dataset = PileDataset(store, 16)
-    loader = PileDataLoader(
-        dataset, num_workers=workers, persistent_workers=persistent_workers, **sent, **options
-    )
+    loader = PileDataLoader(dataset, num_workers=workers, persistent_workers=persistent_workers, **options)
     batches = iter(loader)
     found = ids_of(islice(batches, late_worker))
     loader.set_epoch(1)
@@ -93,8 +77,8 @@ def test_an_iteration_yields_the_epoch_that_it_began_with(
     assert ids_of(loader) == expect(store, epoch=1)
 
 
-def test_an_iterator_whose_workers_serve_a_later_one_is_refused(store: Path, sent: dict[str, Any]) -> None:
-    loader = PileDataLoader(PileDataset(store, 16), num_workers=2, persistent_workers=True, **sent)
+def test_an_iterator_whose_workers_serve_a_later_one_is_refused(store: Path) -> None:
+    loader = PileDataLoader(PileDataset(store, 16), num_workers=2, persistent_workers=True)
     earlier = iter(loader)
     first, later = next(earlier), iter(loader)
     with pytest.raises(UsageError, match="persistent_workers=True: a later iterator has the workers"):
@@ -103,10 +87,8 @@ def test_an_iterator_whose_workers_serve_a_later_one_is_refused(store: Path, sen
     assert ids_of([first]) == expect(store)[:1]
 
 
-def test_iterators_with_workers_of_their_own_do_not_disturb_each_other(
-    store: Path, sent: dict[str, Any]
-) -> None:
-    loader = PileDataLoader(PileDataset(store, 16), num_workers=1, **sent)
+def test_iterators_with_workers_of_their_own_do_not_disturb_each_other(store: Path) -> None:
+    loader = PileDataLoader(PileDataset(store, 16), num_workers=1)
     earlier = iter(loader)
     loader.set_epoch(1)
     later = iter(loader)

@@ -57,7 +57,7 @@ def list_workers() -> list[psutil.Process]:
 
 
 def list_leftovers() -> set[str]:
-    """Return the threads of loaders, the maps of parcels, and the files in shared memory that are not those of others."""
+    """Return the threads of loaders, the maps of tensors, and the files in shared memory that are not those of others."""
     gc.collect()
     threads = {one.name for one in threading.enumerate() if one.name.startswith("recshuf")}
     maps = {line for line in Path("/proc/self/maps").read_text().splitlines() if "memfd:recshuf" in line}
@@ -138,7 +138,7 @@ def test_the_trainer_can_be_killed_twice(store: Path, method: str) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_workers_without_a_request_end_with_a_killed_trainer(tmp_path: Path, method: str) -> None:
-    with recshuf.PileWriter(tmp_path / "store", name="a", seed=1) as writer:  # one bundle for two workers
+    with recshuf.PileWriter(tmp_path / "store", name="a", seed=1) as writer:  # one group for two workers
         writer.write({"id": range(20_000)})
     command = [sys.executable, "-m", training_process.__name__, str(tmp_path / "store"), "2", method]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as trainer:

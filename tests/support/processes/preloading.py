@@ -18,8 +18,8 @@ _LIBRARIES = (
     "psutil",
 )
 
-_OF_PYTORCH = ("recshuf.torch.", "recshuf.train.workers")
-"""Beginnings of the names of modules that import PyTorch, which starts threads and may be missing."""
+_OF_PYTORCH = "recshuf.torch."
+"""Beginning of the names of modules that import PyTorch, which starts threads and may be missing."""
 
 WITHOUT_THREADS = {
     "OPENBLAS_NUM_THREADS": "1",

@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from recshuf.errors import PileError
+from recshuf.piles.groups import Regions
 from recshuf.records.arrays import take_rows
 from recshuf.records.batch import Records, RowRange
+from recshuf.records.digests import digest_records
 from recshuf.records.keys import draw_keys, find_piles
 from recshuf.records.provenance import FILE_SHIFT, add_provenance, extend_schema, find_origins
 from recshuf.system.buffers import allocate
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from recshuf.records.digests import Digest
     from recshuf.system.buffers import Allocate
 
 
@@ -44,12 +48,15 @@ class FakePacked:
     def origins(self) -> NDArray[np.uint64]:
         return find_origins(self.records.batch)
 
-    def take(self, index: NDArray[np.intp], _: Allocate = allocate) -> Records:
+    def join(self) -> Records:
+        return self.records
+
+    def take(self, index: NDArray[np.intp], memory: Allocate = allocate) -> Records:
         return self.records.take(index)
 
 
 @dataclass
-class FakePiles:
+class FakePiles(Regions):
     """Sets of sources, as a dict from the name of a set to the number of records of each of its sources."""
 
     sets: dict[str, list[int]]
@@ -115,21 +122,27 @@ class FakePiles:
                 own[pile] += len(value or ())
         return sums
 
-    def pack(self, regions: Sequence[tuple[int, int]], _: Allocate = allocate) -> FakePacked:
-        self.loads.append(list(regions))
+    def pack(self, cells: Sequence[tuple[int, int]], memory: Allocate = allocate) -> FakePacked:
+        self.loads.append(list(cells))
+        return FakePacked(self._join(cells))
+
+    def _join(self, cells: Sequence[tuple[int, int]]) -> Records:
         keys, batches = [], []
-        for index, pile in regions:
+        for index, pile in cells:
             records, piles = self._whole[index]
             rows = np.flatnonzero(piles == pile)
             keys.append(records.keys[rows])
             batches.append(take_rows(records.batch, rows))
-        return FakePacked(Records(np.concatenate(keys), pa.concat_batches(batches)))
+        return Records(np.concatenate(keys), pa.concat_batches(batches))
+
+    def digest(self, cells: Sequence[tuple[int, int]]) -> Digest:
+        return digest_records(self._join(cells))
+
+    def blame(self, cells: Sequence[tuple[int, int]]) -> PileError:
+        return PileError(f"{cells} hold other records")
 
     def expect(self, regions: Sequence[tuple[int, int]]) -> None:
         self.expected.append(list(regions))
-
-    def load(self, regions: Sequence[tuple[int, int]]) -> Records:
-        return self.pack(regions).records
 
     def close(self) -> None: ...
 

@@ -1,15 +1,24 @@
-"""Worker processes: what they send to the process that trains, and where they begin.
-
-Where iterations begin, in memory that the process that trains and its workers share.
-"""
+"""Worker processes: where their iterations begin, in memory that they share with the process that trains, and their end."""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import threading
+from contextlib import suppress
+from functools import cache
+from mmap import MAP_POPULATE, MAP_SHARED, mmap
+from multiprocessing.connection import wait
+from multiprocessing.resource_sharer import DupFd
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
 
 from recshuf.errors import UsageError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 MOST_WORKERS = 4096
 """Of one iteration."""
@@ -58,11 +67,6 @@ class SharedPosition:
         at_start
             Whether a worker that has not yet claimed anything is in the iteration that it was started for. The position
             may have moved since.
-
-        Raises
-        ------
-        UsageError
-            When a later iteration has claimed a later move, so that nobody knows any more whose this one was.
         """
         shared = self._shared
         epoch, step, move = latest = tuple(shared[: self._CLAIMED].tolist())
@@ -103,3 +107,84 @@ class SharedPosition:
     def is_in_workers(self) -> bool:
         """Whether the latest iteration is in worker processes."""
         return bool(self._shared[self._IN_WORKERS])
+
+
+_MOST_COPIED = 1 << 16
+"""Bytes of a tensor that are sent by value. A trainer would wait for the rest of a larger one if a kill cut it."""
+
+
+class WorkerBatch(dict[Any, Any]):
+    """A batch in the worker that made it. It is sent as a plain dictionary.
+
+    Large tensors lie in files without names: a kill would leave those of PyTorch's shared memory.
+    """
+
+    def __copy__(self) -> WorkerBatch:
+        return WorkerBatch(self)  # PyTorch's default `collate_fn` copies it
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _receive, ({name: _pack(value) for name, value in self.items()},)
+
+
+class _Sent(NamedTuple):
+    """A tensor on its way."""
+
+    content: NDArray[Any] | DupFd
+    """The tensor, or its file."""
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+
+def share(batch: Any) -> Any:
+    """Return a batch as it is sent best."""
+    return WorkerBatch(batch) if type(batch) is dict else batch
+
+
+def _pack(value: Any) -> Any:
+    if type(value) is not torch.Tensor:
+        return value
+    with suppress(RuntimeError, TypeError):  # NumPy does not hold all; PyTorch sends those
+        array: NDArray[Any] = value.numpy()
+        content = array if array.nbytes <= _MOST_COPIED else _write(array)
+        return _Sent(content, array.dtype, array.shape)
+    return value
+
+
+def _write(array: NDArray[Any]) -> DupFd:
+    descriptor = os.memfd_create("recshuf")
+    with open(descriptor, "wb") as file:  # noqa: PTH123 - it has no path
+        file.write(np.ascontiguousarray(array).data)
+        file.flush()
+        return DupFd(descriptor)
+
+
+def _receive(batch: dict[Any, Any]) -> dict[Any, Any]:
+    return {name: _unpack(value) if isinstance(value, _Sent) else value for name, value in batch.items()}
+
+
+def _unpack(sent: _Sent) -> torch.Tensor:
+    content, dtype, shape = sent
+    if isinstance(content, DupFd):
+        descriptor = content.detach()
+        memory = mmap(descriptor, 0, MAP_SHARED | MAP_POPULATE)
+        os.close(descriptor)
+        content = np.frombuffer(memory, dtype).reshape(shape)
+    return torch.from_numpy(content)
+
+
+@cache
+def end_with_parent() -> None:
+    """End this process when the one that made it ends, however that does.
+
+    PyTorch's workers look every 5 s whether their parent lives, which with forkserver is not the one that made them.
+    """
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(
+            target=_end_after, args=(parent.sentinel,), name="recshuf-parent", daemon=True
+        ).start()
+
+
+def _end_after(sentinel: int) -> None:
+    wait([sentinel])
+    os._exit(1)

@@ -6,13 +6,16 @@ typed Arrow columns), which every `Target` accepts.
 
 Native batches are fastest if every column is ``fixed_size_binary`` or ``large_binary`` without nulls.
 
-The decoder of rows: their native form is a table.
+A package adds a format by an entry point of the group ``recshuf.formats`` that names an instance of its `Format`::
+
+    [project.entry-points."recshuf.formats"]
+    NAME = "package.module:FORMAT"
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol, Self, runtime_checkable
 
@@ -525,15 +528,23 @@ class SupportsStream(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class FormatNames:
-    """How a format is recognised."""
+class Traits:
+    """What a format is and can do, known before a library of it is imported."""
 
     name: str
-    """Its name for `--format` and `--to`."""
+    """Its name for `--format` and `--to`, and that of its entry point."""
     suffixes: tuple[str, ...]
     """File name suffixes without compression: ``(".jsonl", ".ndjson")``. Shards get the first one."""
-    compressions: tuple[str, ...] = field(default=("none",))
+    compressions: tuple[str, ...] = ("none",)
     """Its values of `--compression`."""
+    read_options: frozenset[str] = frozenset()
+    """Fields of `ReadOptions` that have an effect, of those that users give and not every format takes."""
+    write_options: frozenset[str] = frozenset()
+    """The same of `WriteOptions`."""
+    native_options: frozenset[str] = frozenset()
+    """Fields of `ReadOptions` that have an effect only if the output has this format, too."""
+    libraries: tuple[str, ...] = ()
+    """Modules whose ``__version__`` the bytes of shards depend on. A run is resumed with the same versions only."""
     is_lines: bool = False
     """Whether it is lines of bytes, which pipes can carry and which compression wraps as a whole."""
     spans_lines: bool = False
@@ -542,6 +553,20 @@ class FormatNames:
     """Header records of a shard that is written from tables."""
     reads_partitions: bool = False
     """Whether Hive folders (``year=2024``) become columns."""
+    has_columns: bool = True
+    """Whether tables written in it keep their columns by name, so that they can get more of them."""
+    adds_columns: bool = True
+    """Whether native records can get columns: by a `FieldAdder`, or because they are tables."""
+    native_is_table: bool = False
+    """Whether native batches are tables: any table of Arrow is a native batch."""
+    keeps_dictionaries: bool = False
+    """Whether dictionary columns are written as such."""
+    takes_any_bytes: bool = False
+    """Whether any file is of it, if it is named."""
+    checks_heads: bool = False
+    """Whether `Format.refuse_head` is to see the beginning of every file that has a suffix of this format."""
+    content_rank: int | None = None
+    """Order in which formats are asked what content is, the lowest first; None: it is never told by content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -578,12 +603,32 @@ class Format(ABC):
 
     @property
     @abstractmethod
-    def names(self) -> FormatNames:
-        """How the format is recognised."""
+    def traits(self) -> Traits:
+        """What the format is and can do. Neither this nor its module imports a library that only this format needs."""
 
-    @abstractmethod
-    def recognises(self, head: bytes) -> bool:
+    def recognises(self, head: bytes) -> bool:  # noqa: ARG002 - by default nothing tells
         """Tell whether a file with this beginning (decompressed, at most 64 KiB) is of this format."""
+        return False
+
+    def refuse_head(self, head: bytes, *, is_whole: bool) -> str | None:  # noqa: ARG002 - by default none is wrong
+        """Return what is wrong with a file that has a suffix of this format, and what to do, in one sentence; None if nothing is.
+
+        Parameters
+        ----------
+        head
+            The decompressed beginning.
+        is_whole
+            Whether the file has no other lines.
+        """
+        return None
+
+    def reading_schema(self, table: pa.Schema) -> pa.Schema | None:  # noqa: ARG002 - by default files say their types
+        """Return `ReadOptions.schema` to read shards with that were written from tables; None if the files say their types."""
+        return None
+
+    def layout_header(self, layout: object) -> bytes:  # noqa: ARG002 - by default none
+        """Return the lines before the records, by the `Source.layout`, that every shard repeats."""
+        return b""
 
     @abstractmethod
     def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> Source:
@@ -617,8 +662,8 @@ class Format(ABC):
         """
 
 
-class IdentityDecoder(Decoder):
-    """Decoder of batches in table form, which returns them unchanged."""
+class TableDecoder(Decoder):
+    """Decoder of a format whose native batches are tables: it returns them unchanged."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
@@ -638,3 +683,16 @@ class IdentityDecoder(Decoder):
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the batch itself."""
         return batch
+
+
+def open_input(file: InputFile) -> Handle:
+    """Return a file, an object or a stream, open; of a stream only `Handle.take_stream` reads.
+
+    Raises
+    ------
+    InputError
+        When it cannot be opened.
+    """
+    from recshuf.storage.reading import local
+
+    return local.open_input(file)

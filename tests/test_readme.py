@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from recshuf.cli.commands import commands
-from recshuf.formats import FORMAT_NAMES, load_format
+from recshuf.formats import OWN_FORMATS, load_format
 
 if TYPE_CHECKING:
     import click
@@ -74,10 +74,10 @@ def test_every_option_named_exists():
     assert {"--memory", "--resume", "--verify"} <= named <= known
 
 
-@pytest.mark.parametrize("name", FORMAT_NAMES)
+@pytest.mark.parametrize("name", OWN_FORMATS)
 def test_format_table_names_every_format_and_suffix(name: str):
     row = next(line for line in README.splitlines() if line.startswith(f"| `{name}`"))
-    names = load_format(name).names
+    names = load_format(name).traits
     for word in (*names.suffixes, *names.compressions):
         assert word in row
 

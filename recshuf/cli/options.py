@@ -14,6 +14,8 @@ from recshuf.version import __version__
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from click.shell_completion import CompletionItem
+
     from recshuf.job.report import Progress
 
 
@@ -53,6 +55,8 @@ def make_option(name: str, command: str = "", option: Option | None = None) -> c
         settings["default"] = option.default
     if option.choices:
         settings["type"] = click.Choice(option.choices)
+    elif option.is_format:
+        settings |= {"callback": _check_format, "shell_complete": _complete_format}
     elif option.is_path:
         settings["type"] = GivenPath()
     elif option.is_repeatable:
@@ -76,6 +80,23 @@ def _parsed_by(
             raise click.BadParameter(str(error)) from None
 
     return parse_value
+
+
+def _check_format(context: click.Context, param: click.Parameter, name: str | None) -> str | None:
+    """Refuse a name of no format; those of other packages are looked up only if it is none of recshuf's own."""
+    if name is None:
+        return None
+    from recshuf.formats import OWN_FORMATS, list_names
+
+    if name not in OWN_FORMATS:
+        click.Choice(list_names()).convert(name, param, context)
+    return name
+
+
+def _complete_format(context: click.Context, param: click.Parameter, start: str) -> list[CompletionItem]:
+    from recshuf.formats import list_names
+
+    return click.Choice(list_names()).shell_complete(context, param, start)
 
 
 def make_output_option(metavar: str, text: str, name: str = "output") -> click.Option:

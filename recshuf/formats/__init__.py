@@ -1,4 +1,8 @@
-"""The formats: found by name, by suffix or by content."""
+"""The formats: found by name, by suffix or by content.
+
+Those of other packages are entry points. Reading these took 58 ms in an environment of many packages, so it is done only
+when a name, a suffix or content is of none of recshuf's own formats, and for lists of names.
+"""
 
 from __future__ import annotations
 
@@ -16,36 +20,95 @@ from recshuf.formats.compression import (
     recognise_compression,
     split_suffix,
 )
+from recshuf.interfaces import Format
 from recshuf.storage.reading.local import open_input, read_head
 from recshuf.storage.reading.objects import look_ahead
 from recshuf.storage.reading.read_ahead import UNIT_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from importlib.metadata import EntryPoint
 
-    from recshuf.interfaces import Format, FormatNames, InputFile, NameSuffix
+    from recshuf.interfaces import InputFile, NameSuffix, Traits
 
 
-FORMAT_NAMES = ("jsonl", "csv", "text", "parquet", "hdf5")
-_SAME_BYTES = ({"jsonl", "text"}, {"csv", "text"})  # their files may have each other's suffixes
-_BY_CONTENT = ("parquet", "hdf5", "jsonl", "text")
-_UNSURE = (None, "jsonl")
-"""What a name says of files that must be looked into; `.jsonl` may hold other JSON."""
+OWN_FORMATS = {
+    "jsonl": "recshuf.formats.jsonl:FORMAT",
+    "csv": "recshuf.formats.csv:FORMAT",
+    "text": "recshuf.formats.text:FORMAT",
+    "parquet": "recshuf.formats.parquet:FORMAT",
+    "hdf5": "recshuf.formats.hdf5:FORMAT",
+}
+"""Module and name of each format of recshuf, as in pyproject.toml."""
+LAST_RESORT = "text"
+"""The format of bytes of which nothing is known."""
+_GROUP = "recshuf.formats"
 _HEAD_BYTES = 64 << 10
 _GLANCE_BYTES = 4 << 10
 _BLOCK_BYTES = 1 << 20
-_CONVERT = (
-    "convert it, for example with jq -c '.[]' (an array) or jq -c . (objects), or give --format jsonl to take each "
-    "line as a record"
-)
+
+
+def list_names() -> tuple[str, ...]:
+    """Return the names of all formats, those of other packages last."""
+    return (*OWN_FORMATS, *_list_others())
+
+
+def list_formats(test: Callable[[Traits], object]) -> list[str]:
+    """Return the names of the formats whose traits pass a test."""
+    return [name for name in list_names() if test(load_format(name).traits)]
 
 
 @cache
 def load_format(name: str) -> Format:
-    """Return the format of this name, importing its libraries only now."""
-    if name not in FORMAT_NAMES:
-        raise UsageError(f"there is no format {name!r}; choose one of {', '.join(FORMAT_NAMES)}")
-    return cast("Format", import_module(f"recshuf.formats.{name}").FORMAT)
+    """Return the format of this name; libraries that only it needs are imported when it is used."""
+    if name in OWN_FORMATS:
+        module, _, attribute = OWN_FORMATS[name].partition(":")
+        return cast("Format", getattr(import_module(module), attribute))
+    others = _list_others()
+    if name not in others:
+        raise UsageError(f"there is no format {name!r}; choose one of {', '.join(list_names())}")
+    return _load_other(others[name])
+
+
+@cache
+def _list_others() -> dict[str, EntryPoint]:
+    """Return the formats of other packages, by their names in order."""
+    from importlib.metadata import entry_points
+
+    others: dict[str, EntryPoint] = {}
+    for point in sorted(entry_points(group=_GROUP), key=lambda point: point.name):
+        if point.value.startswith("recshuf."):
+            continue
+        if point.name in {*OWN_FORMATS, *others}:
+            owner = "recshuf" if point.name in OWN_FORMATS else _name_package(others[point.name])
+            raise _refuse_other(point, f"has the name of one of {owner}")
+        others[point.name] = point
+    return others
+
+
+def _load_other(point: EntryPoint) -> Format:
+    try:
+        loaded = point.load()
+    except Exception as error:
+        raise _refuse_other(point, f"cannot be imported: {error}") from error
+    if not isinstance(loaded, Format):
+        raise _refuse_other(point, "is no instance of recshuf.interfaces.Format")
+    if loaded.traits.name != point.name:
+        raise _refuse_other(point, f"calls itself {loaded.traits.name!r}")
+    for own in OWN_FORMATS:
+        if taken := {*loaded.traits.suffixes} & {*load_format(own).traits.suffixes}:
+            raise _refuse_other(point, f"has the suffix {min(taken)} of {own}")
+    return loaded
+
+
+def _refuse_other(point: EntryPoint, problem: str) -> UsageError:
+    return UsageError(
+        f"the format {point.name!r} of the package {_name_package(point)} {problem}; mend or remove that package"
+    )
+
+
+def _name_package(point: EntryPoint) -> str:
+    return point.dist.name if point.dist else point.value
 
 
 class NameRules:
@@ -83,8 +146,18 @@ def _name_format(name: str, suffix: NameSuffix) -> str | None:
 
 @cache
 def _find_format(kind: str) -> str | None:
-    matches = (known for known in FORMAT_NAMES if kind in load_format(known).names.suffixes)
-    return next(matches, None) if kind else None
+    """Return the format with a suffix; None if there is none."""
+    if not kind:
+        return None
+    own = next((name for name in OWN_FORMATS if kind in load_format(name).traits.suffixes), None)
+    if own is not None:
+        return own
+    others = [name for name in _list_others() if kind in load_format(name).traits.suffixes]
+    if len(others) > 1:
+        raise UsageError(
+            f"the formats {' and '.join(others)} have the suffix {kind}; remove one of their packages"
+        )
+    return next(iter(others), None)
 
 
 def name_by_listing(file: InputFile) -> str | None:
@@ -96,40 +169,45 @@ def detect_format(inputs: Sequence[InputFile]) -> str:
     """Return the name of the common format of all inputs, by suffix, else by content."""
     first: tuple[str, str] | None = None
     listed = [name_by_listing(file) for file in inputs]
-    unsure = [file for file, name in zip(inputs, listed, strict=True) if name in _UNSURE]
-    ahead = look_ahead(unsure, head_bytes=UNIT_BYTES)
+    ahead = look_ahead(
+        [file for file, name in zip(inputs, listed, strict=True) if _is_unsure(name)], head_bytes=UNIT_BYTES
+    )
     for file, by_name in zip(inputs, listed, strict=True):
-        name = _name_within(next(ahead), by_name) if by_name in _UNSURE else by_name
+        name = _name_within(next(ahead), by_name) if _is_unsure(by_name) else by_name
         if first is not None and name != first[1]:
             raise InputError(
                 file.name,
                 f"is {name}, but {first[0]} is {first[1]}",
                 remedy="give inputs of one format at a time, or --format",
             )
-        first = first or (file.name, name)
+        first = first or (file.name, cast("str", name))
     if first is None:
         raise UsageError("no input is given")
     return first[1]
 
 
+def _is_unsure(by_name: str | None) -> bool:
+    """Tell whether a file must be looked into, given the format by its suffix."""
+    return by_name is None or load_format(by_name).traits.checks_heads
+
+
 def _name_within(file: InputFile, by_name: str | None) -> str:
     if by_name is None:
         return name_by_content(file)
-    _check_document(file)
+    _check_head(file, load_format(by_name))
     return by_name
 
 
-def _check_document(file: InputFile) -> None:
-    """Refuse a file whose suffix says JSON Lines but that holds another form of JSON."""
-    from recshuf.formats.jsonl import describe_document
-
+def _check_head(file: InputFile, by_name: Format) -> None:
+    """Refuse a file that is not what its suffix says."""
     if file.stamp is None:
         return
     head, is_whole = _look_into(file, _GLANCE_BYTES)
     if head.lstrip().startswith(b"["):
         head, is_whole = _look_into(file, _HEAD_BYTES)
-    if document := describe_document(head, is_whole=is_whole):
-        raise InputError(file.name, f"is {document}, and JSONL has one record in each line", remedy=_CONVERT)
+    problem = by_name.refuse_head(head, is_whole=is_whole)
+    if problem is not None:
+        raise InputError(file.name, problem)
 
 
 def _look_into(file: InputFile, size: int) -> tuple[bytes, bool]:
@@ -162,19 +240,34 @@ def _is_one_line(file: InputFile) -> bool:
 def name_by_content(file: InputFile) -> str:
     """Return the format of a file by its first bytes; text for a pipe, which is not read here."""
     if file.is_stream or (file.path is not None and file.path.exists() and not file.path.is_file()):
-        return "text"
+        return LAST_RESORT
     head = read_head(file, _HEAD_BYTES)
     compression = recognise_compression(head)
     if compression != "none":
         head = decompress_head(head, compression, _HEAD_BYTES)
-    name = next((known for known in _BY_CONTENT if load_format(known).recognises(head)), None)
+    name = next((known.traits.name for known in _ask_in_order() if known.recognises(head)), None)
     is_json = PurePosixPath(file.name).suffix == ".json"
-    if name is None or (name == "text" and is_json):
+    if name is None or (name == LAST_RESORT and is_json):
         if is_json:
-            raise InputError(file.name, "is not JSON lines", remedy=_CONVERT)
+            from recshuf.formats.jsonl import CONVERT
+
+            raise InputError(file.name, "is not JSON lines", remedy=CONVERT)
         remedy = "name it with --format if it is one of them"
         raise InputError(file.name, "is of no format that recshuf recognises", remedy=remedy)
     return name
+
+
+def _ask_in_order() -> Iterator[Format]:
+    """Yield the formats that may recognise content; those that take any bytes come last."""
+    own = _rank(OWN_FORMATS)
+    yield from (known for known in own if not known.traits.takes_any_bytes)
+    yield from _rank(_list_others())
+    yield from (known for known in own if known.traits.takes_any_bytes)
+
+
+def _rank(names: Iterable[str]) -> list[Format]:
+    formats = [known for known in map(load_format, names) if known.traits.content_rank is not None]
+    return sorted(formats, key=lambda known: known.traits.content_rank or 0)
 
 
 def suffix_delimiter(name: str) -> bytes | None:
@@ -182,12 +275,12 @@ def suffix_delimiter(name: str) -> bytes | None:
     return b"\t" if split_suffix(name).kind == ".tsv" else None
 
 
-def suffix_compression(name: str, names: FormatNames) -> str | None:
+def suffix_compression(name: str, traits: Traits) -> str | None:
     """Return the compression of an output file by its suffix; None when the suffix does not say."""
     suffix = split_suffix(name)
     if suffix.compression is not None:
         return suffix.compression
-    return "none" if names.is_lines and suffix.kind in names.suffixes else None
+    return "none" if traits.is_lines and suffix.kind in traits.suffixes else None
 
 
 def name_by_output(name: str) -> str | None:
@@ -199,22 +292,29 @@ def name_by_output(name: str) -> str | None:
         raise UsageError(
             f"{name}: {suffix.compression} is not written; choose one of {', '.join(filter(None, OUTPUT_SUFFIXES.values()))}"
         )
-    if what := name_foreign(suffix.kind):
-        raise UsageError(f"{name}: {what} is not written; choose a suffix of {', '.join(FORMAT_NAMES)}")
-    return _find_format(suffix.kind)
+    known = _find_format(suffix.kind)
+    if known is None and (what := name_foreign(suffix.kind)):
+        raise UsageError(f"{name}: {what} is not written; choose a suffix of {', '.join(list_names())}")
+    return known
 
 
-def check_output(name: str, names: FormatNames, compression: str | None) -> None:
+def check_output(name: str, traits: Traits, compression: str | None) -> None:
     """Refuse an output file whose suffix contradicts its format, or the compression that was asked for."""
-    kind, promised = split_suffix(name).kind, name_by_output(name)
-    if promised not in (None, names.name) and {promised, names.name} not in _SAME_BYTES:
-        raise UsageError(f"{name}: suffix {kind} contradicts --to {names.name}; change one of them")
-    named = suffix_compression(name, names)
-    if named is not None and named not in names.compressions:
+    kind, named = split_suffix(name).kind, name_by_output(name)
+    is_other = named is not None and named != traits.name
+    if is_other and not _have_same_bytes(traits, load_format(named or "").traits):
+        raise UsageError(f"{name}: suffix {kind} contradicts --to {traits.name}; change one of them")
+    packed = suffix_compression(name, traits)
+    if packed is not None and packed not in traits.compressions:
         raise UsageError(
-            f"{name}: {names.name} has no compression {named}; choose one of {', '.join(names.compressions)}"
+            f"{name}: {traits.name} has no compression {packed}; choose one of {', '.join(traits.compressions)}"
         )
-    if None not in (named, compression) and named != compression:
+    if None not in (packed, compression) and packed != compression:
         raise UsageError(
-            f"{name}: --compression {compression} contradicts the suffix, which says {named}; change one of them"
+            f"{name}: --compression {compression} contradicts the suffix, which says {packed}; change one of them"
         )
+
+
+def _have_same_bytes(first: Traits, second: Traits) -> bool:
+    """Tell whether files of two formats may have each other's suffixes: lines of one are any lines."""
+    return first.is_lines and second.is_lines and (first.takes_any_bytes or second.takes_any_bytes)

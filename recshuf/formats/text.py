@@ -15,7 +15,7 @@ from recshuf.formats.lines.cutting import find_ends, view_records
 from recshuf.formats.lines.sink import LineTarget
 from recshuf.formats.lines.source import LineLayout, LineSource
 from recshuf.formats.values import find_invalid
-from recshuf.interfaces import BadRecords, Decoder, Format, FormatNames
+from recshuf.interfaces import BadRecords, Decoder, Format, Traits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -147,17 +147,35 @@ class TextSource(LineSource):
 class TextFormat(Format):
     """Text, the format of last resort: any bytes are text."""
 
-    names = FormatNames("text", (".txt", ".text", ".log", ".lines"), COMPRESSIONS, is_lines=True)
+    traits = Traits(
+        "text",
+        (".txt", ".text", ".log", ".lines"),
+        COMPRESSIONS,
+        read_options=frozenset({"separator", "header_lines", "schema"}),
+        write_options=frozenset({"separator"}),
+        libraries=("zstandard",),
+        is_lines=True,
+        has_columns=False,
+        adds_columns=False,
+        takes_any_bytes=True,
+        content_rank=3,
+    )
     layout_types = (LineLayout,)
 
     def recognises(self, head: bytes) -> bool:  # noqa: ARG002 # any bytes are text
         return True
 
+    def reading_schema(self, table: pa.Schema) -> pa.Schema:  # noqa: ARG002 # a column of any name is lines
+        return pa.schema([(COLUMN, pa.large_binary())])
+
+    def layout_header(self, layout: object) -> bytes:
+        return layout.header if isinstance(layout, LineLayout) else b""
+
     def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> TextSource:
         return TextSource(inputs, options)
 
     def open_target(self, schema: pa.Schema, layout: object | None, options: WriteOptions) -> LineTarget:
-        suffix = self.names.suffixes[0]
+        suffix = self.traits.suffixes[0]
         if isinstance(layout, LineLayout):
             return LineTarget(suffix, layout, options, None)
         _check_schema(schema)

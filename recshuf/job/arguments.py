@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Union, cast, get_args, get_orig
 import numpy as np
 
 from recshuf.errors import UsageError
+from recshuf.formats import load_format
 from recshuf.formats.compression import check_level
 from recshuf.interfaces import ReadOptions, WriteOptions
 from recshuf.job.job import SMALLEST_MEMORY, Job
@@ -204,7 +205,7 @@ def make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Opti
             widens=options["widen"],
             schema=_load_schema(options["schema"]),
             memory_bytes=memory_bytes,
-            refuses_foreign=options["format"] != "text",
+            refuses_foreign=not _takes_any_bytes(options["format"]),
             sets_bad_aside=quarantine is not None,
         ),
         write=WriteOptions(
@@ -215,6 +216,11 @@ def make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Opti
             nan_as_null=options["nan_as_null"],
         ),
     )
+
+
+def _takes_any_bytes(format_name: str | None) -> bool:
+    """Tell whether the inputs are named as of a format that any bytes are of."""
+    return format_name is not None and load_format(format_name).traits.takes_any_bytes
 
 
 def _parse_temp_url(path: str) -> Url | None:

@@ -40,8 +40,10 @@ Size = int | float | str
 """Bytes, or text such as ``300MB``."""
 SchemaLike = ArrowSchema | Mapping[str, object] | str | os.PathLike[str]
 """A schema, the content of a schema file, or its path."""
-FORMATS = ("jsonl", "csv", "text", "parquet", "hdf5")
-_FLAG = re.compile(rf"(?<![\w./-])(--[a-z]+(?:-[a-z]+)*|-[oz])\b( (?:{'|'.join(FORMATS)}|[A-Z]{{3,}})\b)?")
+_FLAG = re.compile(
+    r"(?<![\w./-])(--[a-z]+(?:-[a-z]+)*|-[oz])\b"
+    r"( (?:(?:(?<=--format )|(?<=--to ))(?!(?:and|if|is|or|was)\b)\w+|[A-Z]{3,})\b)?"
+)
 """A flag in a message, and the format or the placeholder after it."""
 _COMMAND = re.compile(r"recshuf (?:clean |gather |scatter |INPUT)")
 _ODD_NAMES = {
@@ -69,15 +71,18 @@ class Option(NamedTuple):
     parse: Callable[[str], object] = str
     """Parses its value from the command line."""
     choices: tuple[str, ...] = ()
+    is_format: bool = False
+    """Whether its values are the names of formats."""
     is_path: bool = False
     is_repeatable: bool = False
     flags: tuple[str, ...] = ()
     """Its flags, if its name is not the only one; the last one stands for it in messages."""
     side: Literal["records", "inputs", "output"] | None = None
-    """What must have one of `formats`; ``records`` means inputs or output. None for an option of all formats."""
-    formats: tuple[str, ...] = ()
+    """What must be of a format that it is for; ``records`` means inputs or output. None for an option of all formats."""
+    field: str | None = None
+    """The field of `ReadOptions` or `WriteOptions` that it sets, if it has a side. Default: that of its name."""
     spoken: str | None = None
-    """Its flags in the message that `formats` do not fit. Default: the one that stands for it."""
+    """Its flags in the message that no format fits. Default: the one that stands for it."""
     identity: Callable[[Any], object] | None = None
     """Returns its value of a `Job` for the journal, which ``--resume`` compares; None if the output does not depend on it.
 
@@ -137,22 +142,22 @@ def parse_separator(text: str) -> bytes:
 class InputOptions(TypedDict, total=False):
     """Options of all functions that read inputs."""
 
-    format: Annotated[str | None, Option("Input", "NAME", f"Format of the inputs: {', '.join(FORMATS)}. Default: from suffix, else from content.",
-        {"check picture": "Format of DATA, or with --against of the INPUTs. Default: from suffix, else from content."}, choices=FORMATS)]
+    format: Annotated[str | None, Option("Input", "NAME", "Format of the inputs: jsonl, csv, text, parquet, hdf5. Default: from suffix, else from content.",
+        {"check picture": "Format of DATA, or with --against of the INPUTs. Default: from suffix, else from content."}, is_format=True)]
     header: Annotated[int | str | None, Option("Input", "N", "Text, CSV: number of header lines of each input, written once at the top of each shard; auto or none. Default: auto, which is 0 for text; for CSV, 0 or 1 as its first records tell, or an error.",
         {"*": "Text, CSV: number of header lines of each file, which are no records; auto or none. Default: auto, which is 0 for text; for CSV, 0 or 1 as its first records tell, or an error."},
-        parse=parse_header, side="inputs", formats=("text", "csv"), identity=lambda job: "none" if job.options["header"] in (0, "none") else job.read.header_lines)]
+        parse=parse_header, side="inputs", field="header_lines", identity=lambda job: "none" if job.options["header"] in (0, "none") else job.read.header_lines)]
     delimiter: Annotated[str | bytes | None, Option("Input", "C", "CSV: character between fields. Default: a tab in .tsv, else found in the first input; in a conversion to CSV, a tab into .tsv, else a comma.",
         {"*": "CSV: character between fields. Default: a tab in .tsv, else found in the first file."},
-        parse=parse_separator, side="records", formats=("csv",), identity=lambda job: job.read.delimiter and job.read.delimiter.hex())]
+        parse=parse_separator, side="records", identity=lambda job: job.read.delimiter and job.read.delimiter.hex())]
     quote: Annotated[str | bytes, Option("Input", "C", "CSV: character around quoted fields, or none. Default: a double quote.",
-        default='"', side="inputs", formats=("csv",), identity=lambda job: None if job.read.quote == b'"' else job.read.quote.hex())]
+        default='"', side="inputs", identity=lambda job: None if job.read.quote == b'"' else job.read.quote.hex())]
     zero_terminated: Annotated[bool, Option("Input", None, "Text: records end in a NUL byte.", default=False, flags=("-z", "--zero-terminated"))]
     separator: Annotated[str | bytes | None, Option("Input", "STR", r"Text: string that ends a record, with the escapes \n, \t, \r, \0, \xHH and \\. Default: \n.",
-        parse=parse_separator, side="records", formats=("text",), spoken="--separator and -z", identity=lambda job: job.read.separator.hex())]
+        parse=parse_separator, side="records", spoken="--separator and -z", identity=lambda job: job.read.separator.hex())]
     max_record_bytes: Annotated[Size, Option("Input", "SIZE", "Longest record accepted. A longer one is an error. Default: 1GiB.", parse=parse_size, default="1GiB")]
     datasets: Annotated[Names | None, Option("Input", "A,B", "HDF5: datasets to read. Default: all that have a first axis.",
-        side="inputs", formats=("hdf5",), identity=lambda job: job.read.datasets and list(job.read.datasets))]
+        side="inputs", identity=lambda job: job.read.datasets and list(job.read.datasets))]
     keep_others: Annotated[bool, Option("Input", None, "HDF5 to HDF5: shuffle the datasets of the commonest length, or those of --datasets, and copy datasets of other lengths unchanged into every shard. Default: datasets of several lengths are refused.", {
             "verify": "HDF5: compare the datasets of the commonest length, or those of --datasets, by record, and others as wholes. Default: datasets of several lengths are refused.",
             "check picture": "HDF5: the records are the datasets of the commonest length, or those of --datasets. Default: datasets of several lengths are refused.",
@@ -160,14 +165,14 @@ class InputOptions(TypedDict, total=False):
             "window": "HDF5: append the datasets of the commonest length, or those of --datasets. Default: datasets of several lengths are refused.",
         }, default=False, identity=lambda job: job.read.keeps_others or None)]
     columns: Annotated[Names | None, Option("Input", "A,B", "Parquet: columns to keep. Default: all.",
-        side="inputs", formats=("parquet",), identity=lambda job: job.read.columns and list(job.read.columns))]
+        side="inputs", identity=lambda job: job.read.columns and list(job.read.columns))]
     widen: Annotated[bool, Option("Input", None, "Parquet: unite integers of one input with floats of another, as float64, and integers or decimals with decimals of another scale. A value that the type does not hold exactly is an error. Default: such inputs are refused, unless the float holds all integers of the type.",
-        default=False, side="inputs", formats=("parquet",), identity=lambda job: job.read.widens or None)]
+        default=False, side="inputs", field="widens", identity=lambda job: job.read.widens or None)]
     schema: Annotated[SchemaLike | None, Option("Input", "FILE", "Schema file for a conversion from JSONL, CSV or text. Default: inferred types.", {
             "check picture": "Schema file for the fields of JSONL, CSV or text, if the shuffle got one. Default: inferred types.",
             "scatter": "Schema file for the fields of JSONL, CSV or text. Default: inferred types.",
             "window": "Has no effect: inputs are read with the columns of the store, which never change.",
-        }, is_path=True, side="inputs", formats=("jsonl", "csv", "text"), identity=lambda job: None if job.read.schema is None else str(job.read.schema))]
+        }, is_path=True, side="inputs", identity=lambda job: None if job.read.schema is None else str(job.read.schema))]
     memory: Annotated[Size | None, Option("Resources", "SIZE", "Memory limit, excluding about 150 MB for Python and libraries. Default: half of available memory.", parse=parse_size)]
     workers: Annotated[int | None, Option("Resources", "N", "Number of threads. Does not change the output. Default: usable cores.", parse=int)]
     endpoint_url: Annotated[str | None, Option("Resources", "URL", "Object stores: server that speaks the protocol of the store. Default: that of the provider.")]
@@ -182,7 +187,7 @@ class CheckOptions(InputOptions, total=False):
             "verify": "Format of OUTPUT. Default: from its manifest, suffix or content.",
             "check picture": "With --against: format of DATA. Default: from its manifest, suffix or content.",
             "gather": "Output format. Default: from the suffix of OUTPUT, else that of the inputs of the store.",
-        }, choices=FORMATS)]
+        }, is_format=True)]
 
 
 class ScatterOptions(InputOptions, total=False):
@@ -271,7 +276,7 @@ class Options(CheckOptions, total=False):
         {"verify": "Size of the sample that OUTPUT is. Default: it is no sample."}, flags=("-n", "--head-count"), parse=int)]
     nan_as_null: Annotated[bool, Option("Output", None, "JSONL: write NaN and infinities as null. Default: they are an error.",
         {"verify": "NaN and infinities of the inputs are null in OUTPUT, which is JSONL. Default: they are not."},
-        default=False, side="output", formats=("jsonl",), identity=lambda job: job.write.nan_as_null)]
+        default=False, side="output", identity=lambda job: job.write.nan_as_null)]
     on_bad_record: Annotated[str, Option("Input", "WHAT", "What to do with a line that does not parse, in a conversion: fail, or quarantine:FILE to set it aside. Default: fail.",
         default="fail", identity=lambda job: job.quarantine and str(job.quarantine))]
     provenance: Annotated[bool, Option("Output", None, "Add the columns source_file and source_row, the input and row of each record.",

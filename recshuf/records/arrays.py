@@ -27,6 +27,14 @@ _OFFSETS: dict[int, np.dtype[Any]] = {
 }
 _VARIABLE_LISTS = {pa.list_(pa.int8()).id, pa.large_list(pa.int8()).id}
 _CONTIGUOUS_LISTS = {*_VARIABLE_LISTS, pa.list_(pa.int8(), 1).id}
+_BYTES = (
+    pt.is_string,
+    pt.is_large_string,
+    pt.is_binary,
+    pt.is_large_binary,
+    pt.is_fixed_size_binary,
+    lambda kind: str(kind) in ("string_view", "binary_view"),
+)
 _LIST_VIEWS = {pa.list_view(pa.int8()).id, pa.large_list_view(pa.int8()).id}
 
 
@@ -53,6 +61,20 @@ def is_list_view(kind: pa.DataType) -> bool:
 def is_any_list(kind: pa.DataType) -> bool:
     """Tell whether a type is a list with offsets, a list of a fixed size, or a list view; maps are not."""
     return is_contiguous_list(kind) or is_list_view(kind)
+
+
+def storage_of(kind: pa.DataType) -> pa.DataType:
+    """Return the type of the values that an extension, dictionary or run-end-encoded type encodes."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return storage_of(kind.storage_type)
+    if pt.is_dictionary(kind) or pt.is_run_end_encoded(kind):
+        return storage_of(kind.value_type)
+    return kind
+
+
+def is_bytes(kind: pa.DataType) -> bool:
+    """Return whether values of a type are byte strings or text."""
+    return any(accepts(kind) for accepts in _BYTES)
 
 
 def view_offsets(array: pa.Array) -> NDArray[Any]:

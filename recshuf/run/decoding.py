@@ -6,11 +6,12 @@ Checks that the options of a job fit its formats.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from recshuf.errors import UsageError
-from recshuf.formats import load_format
+from recshuf.formats import list_formats, load_format
 from recshuf.interfaces import FieldAdder, SupportsPrefixInference
 from recshuf.job.options import OPTIONS, flag_of
 from recshuf.job.plan import Costs, sum_known
@@ -27,7 +28,7 @@ from recshuf.records.provenance import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from recshuf.interfaces import Decoder, InputSummary, Source
+    from recshuf.interfaces import Decoder, InputSummary, Source, Traits
     from recshuf.job.job import Job
     from recshuf.run.inputs import ResolvedInputs
 
@@ -35,31 +36,48 @@ if TYPE_CHECKING:
 def check_options(job: Job, source_name: str, target_name: str) -> None:
     """Refuse options that would have no effect."""
     check_sides(job, source_name, target_name)
-    if job.quarantine is not None and (
-        source_name == target_name or not load_format(source_name).names.is_lines
-    ):
-        raise UsageError("--on-bad-record: for a conversion of jsonl, csv or text only; leave it out")
-    if job.options["provenance"] and target_name == "text":
-        raise UsageError("--provenance: text has no columns; give --to parquet or --to jsonl")
-    if job.options["provenance"] and source_name == target_name == "hdf5":
-        raise UsageError("--provenance: not possible from hdf5 to hdf5; give --to parquet")
-    if job.read.keeps_others and not source_name == target_name == "hdf5":
-        formats = f"{source_name} to {target_name}"
-        raise UsageError(f"--keep-others: for hdf5 to hdf5 only; here: {formats}; leave it out")
-    if job.read.schema is not None and source_name == target_name:
-        raise UsageError(f"--schema: {source_name} to {target_name} is no conversion; leave it out")
-    if job.write.nan_as_null and source_name == target_name:
-        raise UsageError(f"--nan-as-null: {source_name} to {target_name} is no conversion; leave it out")
+    source, target = (load_format(name).traits for name in (source_name, target_name))
+    is_conversion, pair = source_name != target_name, f"{source_name} to {target_name}"
+    if job.quarantine is not None and not (is_conversion and source.is_lines):
+        *names, last = list_formats(lambda traits: traits.is_lines)
+        formats = f"{', '.join(names)} or {last}"
+        raise UsageError(f"--on-bad-record: for a conversion of {formats} only; leave it out")
+    if job.options["provenance"] and not target.has_columns:
+        raise UsageError(f"--provenance: {target_name} has no columns; give --to parquet or --to jsonl")
+    if job.options["provenance"] and not (is_conversion or source.adds_columns):
+        raise UsageError(f"--provenance: not possible from {pair}; give --to parquet")
+    if job.read.keeps_others and (is_conversion or "keeps_others" not in source.native_options):
+        names = list_formats(lambda traits: "keeps_others" in traits.native_options)
+        formats = " or ".join(f"{name} to {name}" for name in names)
+        raise UsageError(f"--keep-others: for {formats} only; here: {pair}; leave it out")
+    if job.read.schema is not None and not is_conversion:
+        raise UsageError(f"--schema: {pair} is no conversion; leave it out")
+    if job.write.nan_as_null and not is_conversion:
+        raise UsageError(f"--nan-as-null: {pair} is no conversion; leave it out")
 
 
 def check_sides(job: Job, source_name: str, target_name: str) -> None:
     """Refuse options of formats that are not read or written."""
-    names = {"records": (source_name, target_name), "inputs": (source_name,), "output": (target_name,)}
-    for side, concerned in names.items():
-        for name, option in OPTIONS.items():
-            if option.side == side and job.is_given(name) and not {*concerned} & {*option.formats}:
-                flags, formats = option.spoken or flag_of(name), " or ".join(option.formats)
-                raise UsageError(f"{flags}: for {side} of {formats} only; here: {concerned[0]}")
+    source, target = (load_format(name).traits for name in (source_name, target_name))
+    for side, name in (("records", source_name), ("inputs", source_name), ("output", target_name)):
+        for option_name, option in OPTIONS.items():
+            field = option.field or option_name
+            is_given = option.side == side and job.is_given(option_name)
+            if is_given and field not in _list_fields(side, source, target):
+                flags = option.spoken or flag_of(option_name)
+                formats = " or ".join(list_formats(partial(_takes, side, field)))
+                raise UsageError(f"{flags}: for {side} of {formats} only; here: {name}")
+
+
+def _list_fields(side: str, source: Traits, target: Traits) -> frozenset[str]:
+    """Return the fields of options that have an effect on one side of a run; see `Option.side`."""
+    if side == "records":
+        return source.read_options | target.write_options
+    return source.read_options if side == "inputs" else target.write_options
+
+
+def _takes(side: str, field: str, traits: Traits) -> bool:
+    return field in _list_fields(side, traits, traits)
 
 
 def check_streams(job: Job, source_name: str, target_name: str, *, to_stream: bool) -> None:
@@ -73,7 +91,7 @@ def check_streams(job: Job, source_name: str, target_name: str, *, to_stream: bo
             "give a file or directory with -o",
         ),
     ):
-        if streams and not load_format(name).names.is_lines:
+        if streams and not load_format(name).traits.is_lines:
             raise UsageError(f"{name} cannot be {what}, which cannot seek; {remedy}")
 
 
@@ -108,7 +126,7 @@ class Decoding:
             check_names(names)
         else:
             check_stored_names(names, [one.record_count for one in source.inputs])
-        is_lean = to == "parquet" or isinstance(inner, FieldAdder)
+        is_lean = load_format(to).traits.keeps_dictionaries or isinstance(inner, FieldAdder)
         return cls(converts, inner, ProvenanceDecoder(inner, names, as_dictionary=is_lean))
 
     def infer_from_prefix(self, job: Job, source: Source) -> Decoding:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import xxhash
 
 from recshuf.errors import InputError, UsageError
+from recshuf.formats import load_format
 from recshuf.formats.stored import pack, unpack
 from recshuf.interfaces import Stamp
 from recshuf.job.arguments import make_job
@@ -47,13 +48,6 @@ if TYPE_CHECKING:
     from recshuf.storage.settings import StorageOptions
 
 
-_LIBRARIES = {
-    "parquet": ("pyarrow",),
-    "hdf5": ("h5py", "deflate"),
-    "jsonl": ("zstandard",),
-    "text": ("zstandard",),
-    "csv": ("zstandard",),
-}
 _FORMATS = ("--format", "--to")
 
 
@@ -207,7 +201,8 @@ def describe_job(resolved: ResolvedJob, seed: int, piles: Path | None) -> Entry:
     } | describe_options(job)
     if job.epoch is not None:
         options |= {"--epoch": job.epoch.number, "--reshuffle": job.epoch.reshuffle, "--mix": job.epoch.mix}
-    names = {*_LIBRARIES[resolved.inputs.format], *_LIBRARIES[resolved.output.format]}
+    formats = [load_format(name).traits for name in (resolved.inputs.format, resolved.output.format)]
+    names = {name for traits in formats for name in traits.libraries}
     return {
         "recshuf": __version__,
         "order": ORDER_VERSION,

@@ -408,7 +408,7 @@ def make_quarantine(resolved: ResolvedJob, path: Path, folder: Path, run: str) -
         folder,
         names,
         run,
-        header_lines=0 if load_format(resolved.inputs.format).names.spans_lines else read.header_lines,
+        header_lines=0 if load_format(resolved.inputs.format).traits.spans_lines else read.header_lines,
         separator_bytes=len(read.separator),
     )
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from recshuf.errors import MemoryLimitError, UsageError
 from recshuf.formats import (
+    LAST_RESORT,
     check_output,
     detect_format,
     load_format,
@@ -183,14 +184,14 @@ def resolve_opened(
 def resolve_inputs(job: Job, files: list[InputFile]) -> ResolvedInputs:
     """Open the inputs of a job without an output, which `list_inputs` returned."""
     given = load_format(job.options["format"] or _detect_format(job, files, None))
-    check_sides(job, given.names.name, given.names.name)
+    check_sides(job, given.traits.name, given.traits.name)
     return _open_inputs(job, given, files)
 
 
 def _check(job: Job, destination: Destination | None, given: Format, to: Format) -> None:
-    check_options(job, given.names.name, to.names.name)
+    check_options(job, given.traits.name, to.traits.name)
     check_streams(
-        job, given.names.name, to.names.name, to_stream=destination is None or destination.is_stream
+        job, given.traits.name, to.traits.name, to_stream=destination is None or destination.is_stream
     )
 
 
@@ -202,7 +203,7 @@ def _plan(
     progress: Progress,
     piles: PileLayout | None,
 ) -> ResolvedJob:
-    decoding = _choose_decoding(job, inputs, to.names.name)
+    decoding = _choose_decoding(job, inputs, to.traits.name)
     output = _choose_output(job, destination, inputs, to)
     target = _preview_target(inputs, output, decoding)
     for note in target.notes:
@@ -255,13 +256,13 @@ def find_limits(job: Job, destination: Destination | None = None) -> Limits:
 
 def _warn_of_lost_columns(job: Job, given: Format, files: list[InputFile], progress: Progress) -> None:
     """Warn of columns that only the names of folders hold."""
-    if given.names.reads_partitions or job.options["provenance"]:
+    if given.traits.reads_partitions or job.options["provenance"]:
         return
     file = next((one for one in files if one.partitions), None)
     if file is not None:
         names = ", ".join(key for key, _ in file.partitions)
         progress.warn(
-            f"{file.name}: the columns of its folders ({names}) are not read for {given.names.name}, and the output lacks "
+            f"{file.name}: the columns of its folders ({names}) are not read for {given.traits.name}, and the output lacks "
             "them; --provenance keeps the paths of inputs"
         )
 
@@ -291,20 +292,20 @@ def _detect_format(job: Job, files: list[InputFile], target_name: str | None) ->
     if not are_streams:
         return detect_format(files)
     # A file after < is detected by content. Only text, JSONL and CSV are ambiguous.
-    if files[0].stamp is not None and not load_format(found := name_by_content(files[0])).names.is_lines:
+    if files[0].stamp is not None and not load_format(found := name_by_content(files[0])).traits.is_lines:
         return found
-    if target_name is not None and not load_format(target_name).names.is_lines:
+    if target_name is not None and not load_format(target_name).traits.is_lines:
         raise UsageError(
             f"{files[0].name} into {target_name}: its lines may be text, JSON or CSV; give --format text, --format jsonl or --format csv"
         )
-    return target_name or "text"
+    return target_name or LAST_RESORT
 
 
 def _open_inputs(job: Job, given: Format, files: list[InputFile]) -> ResolvedInputs:
     drop_page_cache = _COPIES * sum(file.stamp.size for file in files if file.stamp) > available_bytes()
     source = given.open_source(files, replace(job.read, drop_page_cache=drop_page_cache))
     sizes = take_census(source.inputs, PROVENANCE_BYTES if job.options["provenance"] else 0)
-    return ResolvedInputs(given.names.name, files, source, sizes, drop_page_cache)
+    return ResolvedInputs(given.traits.name, files, source, sizes, drop_page_cache)
 
 
 def _choose_decoding(job: Job, inputs: ResolvedInputs, to: str) -> Decoding:
@@ -318,26 +319,26 @@ def _choose_output(
     write = job.write
     if write.compression is None:
         write = replace(write, compression=_choose_compression(destination, inputs, to))
-    elif write.compression not in to.names.compressions:
+    elif write.compression not in to.traits.compressions:
         raise UsageError(
-            f"--compression {write.compression} is not possible for {to.names.name}; choose one of "
-            f"{', '.join(to.names.compressions)}"
+            f"--compression {write.compression} is not possible for {to.traits.name}; choose one of "
+            f"{', '.join(to.traits.compressions)}"
         )
     if write.delimiter is None and destination is not None and not destination.is_directory:
         write = replace(write, delimiter=suffix_delimiter(destination.name))
     if destination is not None and not is_directory:
-        check_output(job.output or "", to.names, job.write.compression)
+        check_output(job.output or "", to.traits, job.write.compression)
     cut = job.cut or Cut(shards=len(inputs.source.inputs) if is_directory else 1)
-    return ResolvedOutput(destination, to.names.name, write, cut)
+    return ResolvedOutput(destination, to.traits.name, write, cut)
 
 
 def _choose_compression(destination: Destination | None, inputs: ResolvedInputs, to: Format) -> str | None:
     """Return the compression by the suffix of the output, else in a conversion that of the inputs; None if neither applies."""
     compression = None
     if destination is not None and not destination.is_directory:
-        compression = suffix_compression(destination.name, to.names)
-    inherited = inputs.source.compression if inputs.format != to.names.name else None
-    if compression is None and inherited != "none" and inherited in to.names.compressions:
+        compression = suffix_compression(destination.name, to.traits)
+    inherited = inputs.source.compression if inputs.format != to.traits.name else None
+    if compression is None and inherited != "none" and inherited in to.traits.compressions:
         compression = inherited
     return compression
 
@@ -349,7 +350,7 @@ def _preview_target(inputs: ResolvedInputs, output: ResolvedOutput, decoding: De
     schema = source.schema if decoder is None else decoder.schema
     if schema is not None:
         return target.open_target(schema, None if decoding.converts else source.layout, write)
-    return target.open_target(pa.schema([("text", pa.string())]), None, write)
+    return target.open_target(pa.schema([("value", pa.string())]), None, write)
 
 
 def _can_read_again(inputs: ResolvedInputs, destination: Destination | None) -> bool:

@@ -89,8 +89,9 @@ def _compare_options(job: Job, manifest: Manifest) -> str | None:
 
 def _find_compression(manifest: Manifest) -> str | None:
     """Return the compression that the names of the shards tell; None if they do not."""
-    names = load_format(manifest.to).names
-    return suffix_compression(manifest.shards[0].name, names) if names.is_lines and manifest.shards else None
+    traits = load_format(manifest.to).traits
+    is_named = traits.is_lines and manifest.shards
+    return suffix_compression(manifest.shards[0].name, traits) if is_named else None
 
 
 def _compare_inputs(job: Job, destination: Destination, manifest: Manifest) -> str | None:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
+from dataclasses import fields
+from itertools import chain
+from pathlib import Path
 from typing import get_args
 
 import click
 
+import recshuf
 from recshuf.cli.commands import commands
-from recshuf.formats import FORMAT_NAMES
+from recshuf.formats import OWN_FORMATS, load_format
+from recshuf.interfaces import ReadOptions, WriteOptions
 from recshuf.job.arguments import make_job
 from recshuf.job.options import (
-    FORMATS,
     OPTIONS,
     CheckOptions,
     GatherOptions,
@@ -19,6 +25,7 @@ from recshuf.job.options import (
     ScatterOptions,
     VerifyOptions,
     flag_of,
+    to_keywords,
 )
 
 COMMAND_ONLY = {"inputs", "output", "plan", "report", "html", "quiet", "verbose"}
@@ -62,6 +69,39 @@ def test_the_journal_of_a_default_job_says_nothing_of_options_that_came_later():
     assert json.loads(json.dumps(values)) == dict.fromkeys(values) | since_the_first
 
 
-def test_formats_that_options_name_are_there():
-    assert FORMATS == FORMAT_NAMES
-    assert {*FORMATS} >= {name for option in OPTIONS.values() for name in option.formats}
+def test_the_help_names_every_format():
+    assert f": {', '.join(OWN_FORMATS)}." in OPTIONS["format"].help
+
+
+def test_options_of_a_side_are_those_of_some_format():
+    traits = [load_format(name).traits for name in OWN_FORMATS]
+    reads, writes = (
+        {*chain(*fields_of)}
+        for fields_of in zip(*((t.read_options, t.write_options) for t in traits), strict=True)
+    )
+    for name, option in OPTIONS.items():
+        field = option.field or name
+        assert (
+            option.side is None
+            or field in {"inputs": reads, "output": writes, "records": reads & writes}[option.side]
+        ), name
+    natives = chain.from_iterable(t.native_options for t in traits)
+    assert {field.name for field in fields(ReadOptions)} >= {*reads, *natives}
+    assert {field.name for field in fields(WriteOptions)} >= writes
+
+
+def test_words_behind_the_flag_of_a_format_are_formats():
+    """In messages of Python they become values, as in format='text'."""
+    package = Path(recshuf.__file__).parent
+    texts = [
+        node.value
+        for path in package.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+    words = {
+        word for text in texts for word in re.findall(r"--(?:format|to) (\w+)\b", text) if word.islower()
+    }
+    values = {word for word in words if f"={word!r}" in to_keywords(f"--format {word}")}
+    assert values <= {*OWN_FORMATS}
+    assert len(values) > 3

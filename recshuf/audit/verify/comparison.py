@@ -18,7 +18,7 @@ from recshuf.audit.verify.record_sets import (
 from recshuf.audit.verify.type_classes import find_difference, find_exact_difference
 from recshuf.audit.verify.word_hashing import HashKey
 from recshuf.errors import InputError, UsageError
-from recshuf.formats import detect_format
+from recshuf.formats import detect_format, list_formats, load_format
 from recshuf.job.plan import Limits, sum_known
 from recshuf.job.sizing import halve_blocks, plan_reading
 from recshuf.records.batch import split_ranges
@@ -164,9 +164,10 @@ class Comparison:
             if before is None or after is None:
                 raise RuntimeError("only one of the record sets has a decoder")
             after = output.list_compared(after)
-            difference = find_difference(before, after, is_text="text" in (inputs.format, output.format))
+            has_names = inputs.traits.has_columns and output.traits.has_columns
+            difference = find_difference(before, after, has_names=has_names)
         else:
-            headers = [getattr(each.source.layout, "header", b"") for each in (inputs, output)]
+            headers = [each.find_header() for each in (inputs, output)]
             if all(headers) and headers[0] != headers[1]:
                 return "the header lines differ"
             before, after = inputs.source.schema, output.list_compared(output.source.schema)
@@ -203,8 +204,9 @@ def open_comparison(
     files = _list_output(path, manifest, job.options["to"], stores, progress)
     to = job.options["to"] or (manifest.to if manifest else None) or detect_format(files)
     is_same, nan_as_null = to == inputs.format, job.options["nan_as_null"]
-    if nan_as_null and (is_same or to != "jsonl"):
-        raise UsageError("--nan-as-null: for a conversion to jsonl only; leave it out")
+    if nan_as_null and (is_same or "nan_as_null" not in load_format(to).traits.write_options):
+        formats = " or ".join(list_formats(lambda traits: "nan_as_null" in traits.write_options))
+        raise UsageError(f"--nan-as-null: for a conversion to {formats} only; leave it out")
     decodes = as_tables or not is_same
     inputs.decoder, inputs.nan_as_null = source.decoder() if decodes else None, nan_as_null
     reader = RecordReader(inputs, key, job, progress)
@@ -244,7 +246,8 @@ def open_tables(job: Job, progress: Progress, wanted: tuple[str, ...] = ()) -> R
     """Open the inputs of a job as tables and infer their schema; columns other than those `wanted` may be missing."""
     record_set = _open_inputs(job, Stores(job.storage, job.memory_bytes, job.workers), progress)
     name = record_set.format
-    if wanted and name == "parquet" and {*wanted} <= {*record_set.source.schema.names}:
+    has_wanted = {*wanted} <= {*record_set.source.schema.names}
+    if wanted and has_wanted and "columns" in record_set.traits.read_options:
         read = replace(options_of_inputs(job.read, name), columns=wanted)
         record_set = open_record_set("inputs", record_set.files, name, read)
     record_set.decoder = record_set.source.decoder()

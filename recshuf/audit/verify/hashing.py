@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from recshuf.audit.verify.type_classes import is_bytes, sorted_fields
+from recshuf.audit.verify.type_classes import sorted_fields
 from recshuf.audit.verify.word_hashing import HASH_BYTES, ByteStrings, HashKey, add_nulls, combine, hash_bytes
 from recshuf.errors import ConversionError
-from recshuf.records.arrays import is_any_list, is_list_view, unpack_bits, view_bytes, view_offsets
+from recshuf.records.arrays import is_any_list, is_bytes, is_list_view, unpack_bits, view_bytes, view_offsets
 from recshuf.records.conforming import conform, with_value_field
 
 if TYPE_CHECKING:

@@ -7,16 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
-import pyarrow.types as pt
 
 from recshuf.audit.verify.hashing import hash_rows
-from recshuf.audit.verify.type_classes import is_bytes, storage_of
 from recshuf.errors import InputError, RecshufError, UsageError
 from recshuf.formats import NameRules, load_format
 from recshuf.output.manifest import Manifest, manifest_path
 from recshuf.output.objects.written import read_object_manifest
 from recshuf.piles.kept.folder import StoreFolder
-from recshuf.records.arrays import is_any_list
 from recshuf.storage.reading.listing import InputLister
 from recshuf.storage.reading.objects import Stores
 from recshuf.storage.urls import is_url
@@ -28,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recshuf.audit.verify.word_hashing import HashKey
-    from recshuf.interfaces import Decoder, InputFile, ReadOptions, Source
+    from recshuf.interfaces import Decoder, InputFile, ReadOptions, Source, Traits
     from recshuf.job.job import Job
     from recshuf.job.report import Progress
 
@@ -84,9 +81,18 @@ class RecordSet:
     """Whether a program made the records: their types are those of Arrow, of which an output may lack some."""
 
     @property
+    def traits(self) -> Traits:
+        """Those of the format."""
+        return load_format(self.format).traits
+
+    @property
     def names(self) -> list[str]:
         """The files' names for messages."""
         return [file.name for file in self.source.inputs]
+
+    def find_header(self) -> bytes:
+        """Return the lines before the records of each file."""
+        return load_format(self.format).layout_header(self.source.layout)
 
     def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> None:
         """Let the decoder infer types from a native batch."""
@@ -185,19 +191,20 @@ def open_record_set(name: str, files: list[InputFile], format_name: str, read: R
 
 
 def options_of_inputs(read: ReadOptions, format_name: str) -> ReadOptions:
-    """Return the read options of the inputs; a separator concerns text only."""
-    return read if format_name == "text" else replace(read, separator=b"\n")
+    """Return the read options of the inputs; a separator concerns few formats."""
+    takes_separator = "separator" in load_format(format_name).traits.read_options
+    return read if takes_separator else replace(read, separator=b"\n")
 
 
 def options_of_output(read: ReadOptions, format_name: str, to: str, schema: pa.Schema | None) -> ReadOptions:
     """Return the read options of an output by those of its inputs, which have a schema if they are read as tables."""
-    is_same = format_name == to
+    is_same, written = format_name == to, load_format(to)
     # A short shard does not show which datasets are of the record.
     keeps_others = is_same and read.keeps_others
     return replace(
         read,
-        separator=read.separator if to == "text" else b"\n",
-        header_lines=read.header_lines if is_same else load_format(to).names.written_header_lines,
+        separator=read.separator if "separator" in written.traits.read_options else b"\n",
+        header_lines=read.header_lines if is_same else written.traits.written_header_lines,
         finds_header=is_same and read.finds_header,
         quote=read.quote if is_same else b'"',
         delimiter=read.delimiter if is_same or read.delimiter else None,
@@ -205,34 +212,5 @@ def options_of_output(read: ReadOptions, format_name: str, to: str, schema: pa.S
         datasets=read.datasets if keeps_others else None,
         keeps_others=keeps_others,
         refuses_foreign=False,  # shuffled lines may begin with any bytes
-        schema=None if is_same or schema is None else _schema_for(to, schema),
+        schema=None if is_same or schema is None else written.reading_schema(schema),
     )
-
-
-def _schema_for(to: str, schema: pa.Schema) -> pa.Schema | None:
-    """Return the schema of lines that were written from records of `schema`. None: the format has its own."""
-    if to == "text":
-        return pa.schema([("text", pa.large_binary())])
-    if to == "csv":
-        return pa.schema([(field.name, storage_of(field.type)) for field in schema])
-    if to != "jsonl":
-        return None
-    return pa.schema([pa.field(field.name, _json_type(field.type)) for field in schema])
-
-
-def _json_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type to parse JSON values with that were written from values of type `kind`."""
-    kind = storage_of(kind)
-    if pt.is_map(kind):
-        pair = [("key", _json_type(kind.key_type)), ("value", _json_type(kind.item_type))]
-        return pa.large_list(pa.struct([pa.field(name, child) for name, child in pair]))
-    if pt.is_struct(kind):
-        return pa.struct([pa.field(field.name, _json_type(field.type)) for field in kind])
-    if is_any_list(kind):
-        return pa.large_list(_json_type(kind.value_type))
-    if is_bytes(kind):
-        is_text = pt.is_string(kind) or pt.is_large_string(kind) or str(kind) == "string_view"
-        return pa.large_string() if is_text else pa.large_binary()
-    if pt.is_decimal(kind) and kind.bit_width < 128:  # pyarrow parses no narrower ones
-        return pa.decimal128(kind.precision, kind.scale)
-    return kind

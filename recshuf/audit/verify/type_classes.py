@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from recshuf.errors import ConversionError
-from recshuf.records.arrays import is_any_list
+from recshuf.records.arrays import is_any_list, is_bytes, storage_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,28 +25,6 @@ _CLASSES: tuple[tuple[str, Callable[[pa.DataType], bool]], ...] = (
     ("time", pt.is_time),
     ("duration", pt.is_duration),
 )
-_BYTES = (
-    pt.is_string,
-    pt.is_large_string,
-    pt.is_binary,
-    pt.is_large_binary,
-    pt.is_fixed_size_binary,
-    lambda kind: str(kind) in ("string_view", "binary_view"),
-)
-
-
-def storage_of(kind: pa.DataType) -> pa.DataType:
-    """Return the type of the values that an extension, dictionary or run-end-encoded type encodes."""
-    if isinstance(kind, pa.BaseExtensionType):
-        return storage_of(kind.storage_type)
-    if pt.is_dictionary(kind) or pt.is_run_end_encoded(kind):
-        return storage_of(kind.value_type)
-    return kind
-
-
-def is_bytes(kind: pa.DataType) -> bool:
-    """Return whether values of a type are byte strings or text."""
-    return any(accepts(kind) for accepts in _BYTES)
 
 
 def sorted_fields(fields: list[pa.Field], *, by_name: bool) -> list[int]:
@@ -115,12 +93,12 @@ def _is_same_type(left: pa.DataType, right: pa.DataType) -> bool:
     return all(_is_same_field(ours, theirs, is_named=False) for ours, theirs in pairs)
 
 
-def find_difference(left: pa.Schema, right: pa.Schema, *, is_text: bool) -> str | None:
+def find_difference(left: pa.Schema, right: pa.Schema, *, has_names: bool) -> str | None:
     """Return how two schemas differ so that records cannot be compared by value; None if they can.
 
-    Fields are matched by name, in any order; the only field of text matches any only field, since text stores no name.
+    Fields are matched by name, in any order; if a format stores no names, the only field matches any only field.
     """
-    if is_text and len(left) == len(right) == 1:
+    if not has_names and len(left) == len(right) == 1:
         return _compare_types(left.field(0).type, right.field(0).type, left.names[0])
     return _compare_fields(list(left), list(right), "")
 

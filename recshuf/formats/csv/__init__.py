@@ -13,7 +13,7 @@ from recshuf.formats.csv.quotes import Dialect
 from recshuf.formats.csv.ranges import CsvBlockReader, RangeCuts, RecordRange
 from recshuf.formats.lines.sink import LineTarget
 from recshuf.formats.lines.source import LineLayout, LineSource, count_batch_records
-from recshuf.interfaces import Format, FormatNames
+from recshuf.interfaces import Format, Traits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -78,12 +78,26 @@ class CsvFormat(Format):
     """CSV, and TSV."""
 
     layout_types = (CsvLayout,)
-    names = FormatNames(
-        "csv", (".csv", _TAB_SUFFIX), COMPRESSIONS, is_lines=True, spans_lines=True, written_header_lines=1
-    )
+    traits = Traits(
+        "csv",
+        (".csv", _TAB_SUFFIX),
+        COMPRESSIONS,
+        read_options=frozenset({"header_lines", "delimiter", "quote", "schema"}),
+        write_options=frozenset({"delimiter"}),
+        libraries=("zstandard",),
+        is_lines=True,
+        spans_lines=True,
+        written_header_lines=1,
+        adds_columns=False,
+    )  # only a suffix tells CSV from text
 
-    def recognises(self, head: bytes) -> bool:  # noqa: ARG002 # only a suffix tells CSV from text
-        return False
+    def reading_schema(self, table: pa.Schema) -> pa.Schema:
+        from recshuf.formats.csv.encoding import reading_schema
+
+        return reading_schema(table)
+
+    def layout_header(self, layout: object) -> bytes:
+        return layout.header if isinstance(layout, LineLayout) else b""
 
     def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> CsvSource:
         if options.separator != b"\n":
@@ -109,7 +123,7 @@ class CsvFormat(Format):
         return LineTarget(self._suffix(delimiter), layout, options, encode)
 
     def _suffix(self, delimiter: bytes) -> str:
-        return _TAB_SUFFIX if delimiter == b"\t" else self.names.suffixes[0]
+        return _TAB_SUFFIX if delimiter == b"\t" else self.traits.suffixes[0]
 
     def restore_decoder(self, stored: StoredInputs) -> Decoder:
         from recshuf.formats.csv.decoder import CsvDecoder

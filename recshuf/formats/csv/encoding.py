@@ -13,6 +13,7 @@ import pyarrow.types as pt
 from recshuf.errors import ConversionError
 from recshuf.formats.csv.quotes import Dialect, QuoteScanner, State
 from recshuf.formats.values import PER_SECOND, check_times, find_invalid, has_factor
+from recshuf.records.arrays import storage_of
 from recshuf.records.conforming import plain_decimals
 
 if TYPE_CHECKING:
@@ -117,3 +118,8 @@ def _explain(batch: pa.RecordBatch, error: pa.ArrowInvalid) -> ConversionError:
             remedy = "write Parquet, or JSONL, which has bytes as base64"
             return ConversionError(name, f"CSV cannot hold {shown}, which is not UTF-8", remedy=remedy)
     return ConversionError("", f"CSV cannot hold a record ({error})", remedy="write Parquet")
+
+
+def reading_schema(table: pa.Schema) -> pa.Schema:
+    """Return the types to read records with that were written from a table of this schema."""
+    return pa.schema([(field.name, storage_of(field.type)) for field in table])

@@ -17,57 +17,61 @@ direction, an attribute `arrow_type` records types that HDF5 lacks: times, dates
 from __future__ import annotations
 
 from functools import cached_property
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from recshuf.errors import UsageError
-from recshuf.formats.hdf5.opening import SIGNATURE, list_places
-from recshuf.formats.hdf5.sink import Hdf5Sink, plan_shard
-from recshuf.interfaces import Format, FormatNames, Sink, Target
+from recshuf.interfaces import Format, Traits
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+    from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
 
-    from recshuf.formats.hdf5.encoder import TableEncoder
-    from recshuf.formats.hdf5.template import Layout
-    from recshuf.interfaces import Decoder, InputFile, ReadOptions, Source, StoredInputs, WriteOptions
+    from recshuf.interfaces import Decoder, InputFile, ReadOptions, Source, StoredInputs, Target, WriteOptions
 
 
-class Hdf5Target(Target):
-    """Shards that begin with the image of a layout.
+SIGNATURE = b"\x89HDF\r\n\x1a\n"
+_FIRST_BLOCK = 512
 
-    Parameters
-    ----------
-    encoder
-        Turns table form into native batches; None if the sinks get native batches.
+
+def list_places(size: int) -> Iterator[int]:
+    """Yield the byte offsets where the signature of a file of so many bytes may be: behind a user block, or at its start.
+
+    >>> list(list_places(3000))
+    [0, 512, 1024, 2048]
     """
+    place = 0
+    while place < size:
+        yield place
+        place = 2 * place or _FIRST_BLOCK
 
-    suffix = ".h5"
 
-    def __init__(self, layout: Layout, encoder: TableEncoder | None = None) -> None:
-        self._layout = layout
-        self.notes = tuple(layout.notes.values())
-        self._plan = plan_shard(layout)
-        self._encoder = encoder
+def list_compressions() -> tuple[str, ...]:
+    """Return the compressions that this installation can write."""
+    return ("none", "gzip", "lzf", *(("zstd", "lz4") if has_plugins() else ()))
 
-    def sink_bytes(self, threads: int) -> int:
-        """Return the memory of rows that wait for a full step, and of chunks being written."""
-        return self._plan.memory_bytes(threads) + len(self._layout.image)
 
-    def open(self, path: Path, threads: int) -> Sink:
-        return Hdf5Sink(path, self._layout.image, self._plan, threads, self._encoder)
+def has_plugins() -> bool:
+    """Tell whether the package with further filters is installed."""
+    return find_spec("hdf5plugin") is not None
 
 
 class Hdf5Format(Format):
     """The HDF5 adapter; the library is imported when a file is opened."""
 
     @cached_property
-    def names(self) -> FormatNames:
-        from recshuf.formats.hdf5.filters import list_compressions
-
-        return FormatNames("hdf5", (".h5", ".hdf5", ".hdf", ".he5"), list_compressions())
+    def traits(self) -> Traits:
+        return Traits(
+            "hdf5",
+            (".h5", ".hdf5", ".hdf", ".he5"),
+            list_compressions(),
+            read_options=frozenset({"datasets"}),
+            native_options=frozenset({"keeps_others"}),
+            libraries=("h5py", "deflate"),
+            adds_columns=False,
+            content_rank=1,
+        )
 
     def recognises(self, head: bytes) -> bool:
         """Look for the signature wherever it may be."""
@@ -85,6 +89,7 @@ class Hdf5Format(Format):
         """Return the target; `options.compression` replaces the compression of the inputs."""
         from recshuf.formats.hdf5.encoder import TableEncoder, make_layout
         from recshuf.formats.hdf5.filters import check_compression
+        from recshuf.formats.hdf5.sink import Hdf5Target
         from recshuf.formats.hdf5.template import Layout, recompress_image
 
         check_compression(options)
@@ -105,14 +110,14 @@ class Hdf5Format(Format):
 
     def restore_decoder(self, stored: StoredInputs) -> Decoder:
         """Return the decoder of the image, which has the datasets of the record."""
-        from recshuf.formats.hdf5.decoder import TableDecoder
+        from recshuf.formats.hdf5.decoder import RowDecoder
         from recshuf.formats.hdf5.inventory import read_columns
         from recshuf.formats.hdf5.template import Layout, open_image
 
         if not isinstance(stored.layout, Layout):
             raise TypeError(f"{type(stored.layout).__name__} is no layout of HDF5 inputs")
         with open_image(stored.layout.image) as image:
-            return TableDecoder(read_columns(image, stored.schema.names), stored.names)
+            return RowDecoder(read_columns(image, stored.schema.names), stored.names)
 
 
 FORMAT = Hdf5Format()

@@ -39,7 +39,7 @@ class _Leaf(NamedTuple):
     decode: Callable[[pa.Array], pa.Array]
 
 
-class TableDecoder(Decoder):
+class RowDecoder(Decoder):
     """Decodes one native column for each dataset.
 
     Parameters

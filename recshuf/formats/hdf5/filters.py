@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import numpy as np
 from h5py import h5p, h5z
 
 from recshuf.errors import InputError, UsageError
+from recshuf.formats.hdf5 import has_plugins, list_compressions
 
 if TYPE_CHECKING:
     from recshuf.interfaces import WriteOptions
@@ -52,17 +52,8 @@ _BLOSC2_LOSSLESS = (range(4), range(6))
 _GZIP_LEVEL = 4
 
 
-def list_compressions() -> tuple[str, ...]:
-    """Return the compressions that this installation can write."""
-    return ("none", "gzip", "lzf", *(("zstd", "lz4") if _has_plugins() else ()))
-
-
-def _has_plugins() -> bool:
-    return find_spec("hdf5plugin") is not None
-
-
 def _load_plugins() -> None:
-    if _has_plugins():
+    if has_plugins():
         import hdf5plugin  # noqa: F401 - importing it registers its filters
 
 

@@ -15,6 +15,7 @@ from h5py import h5f
 from h5py._objects import phil
 
 from recshuf.errors import InputError, RecshufError, UnavailableInputError
+from recshuf.formats.hdf5 import SIGNATURE, list_places
 from recshuf.formats.hdf5.chunk_index import parse_node
 from recshuf.formats.hdf5.types import IndexRoot, find_chunk
 from recshuf.storage.reading.local import LocalHandle, opener_of
@@ -28,22 +29,6 @@ if TYPE_CHECKING:
 
     from recshuf.interfaces import Handle, InputFile, Stamp
     from recshuf.storage.reading.objects import ObjectHandle
-
-
-SIGNATURE = b"\x89HDF\r\n\x1a\n"
-_FIRST_BLOCK = 512
-
-
-def list_places(size: int) -> Iterator[int]:
-    """Yield the byte offsets where the signature of a file of so many bytes may be: behind a user block, or at its start.
-
-    >>> list(list_places(3000))
-    [0, 512, 1024, 2048]
-    """
-    place = 0
-    while place < size:
-        yield place
-        place = 2 * place or _FIRST_BLOCK
 
 
 # Exceptions of h5py for damaged or hostile files; the type depends on the place of the damage.

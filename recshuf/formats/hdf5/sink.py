@@ -25,7 +25,7 @@ from recshuf.formats.hdf5.writers import (
     TaskQueue,
     task_bytes,
 )
-from recshuf.interfaces import Sink
+from recshuf.interfaces import Sink, Target
 from recshuf.records.arrays import view_offsets
 
 if TYPE_CHECKING:
@@ -291,3 +291,28 @@ def _writing(shard: ShardFile, path: Path, place: str = "") -> Iterator[None]:
         shard.check()
         raise OSError(errno.EIO, f"{place}HDF5 cannot write ({error})", str(path)) from error
     shard.check()
+
+
+class Hdf5Target(Target):
+    """Shards that begin with the image of a layout.
+
+    Parameters
+    ----------
+    encoder
+        Turns table form into native batches; None if the sinks get native batches.
+    """
+
+    suffix = ".h5"
+
+    def __init__(self, layout: Layout, encoder: TableEncoder | None = None) -> None:
+        self._layout = layout
+        self.notes = tuple(layout.notes.values())
+        self._plan = plan_shard(layout)
+        self._encoder = encoder
+
+    def sink_bytes(self, threads: int) -> int:
+        """Return the memory of rows that wait for a full step, and of chunks being written."""
+        return self._plan.memory_bytes(threads) + len(self._layout.image)
+
+    def open(self, path: Path, threads: int) -> Sink:
+        return Hdf5Sink(path, self._layout.image, self._plan, threads, self._encoder)

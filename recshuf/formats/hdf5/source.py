@@ -11,7 +11,7 @@ import pyarrow as pa
 from recshuf.errors import InputError
 from recshuf.formats.hdf5.chunks import SizeLimit
 from recshuf.formats.hdf5.contents import looking_into
-from recshuf.formats.hdf5.decoder import TableDecoder
+from recshuf.formats.hdf5.decoder import RowDecoder
 from recshuf.formats.hdf5.inventory import (
     Inventory,
     check_scalars,
@@ -96,7 +96,7 @@ class Hdf5Source(Source):
 
     def decoder(self) -> Decoder:
         """Return a decoder: groups become structs, rows fixed-size lists."""
-        return TableDecoder(self._inventories[0].columns, [each.name for each in self._inventories])
+        return RowDecoder(self._inventories[0].columns, [each.name for each in self._inventories])
 
 
 def _open_first(input_file: InputFile, options: ReadOptions, rows_elsewhere: int) -> tuple[Inventory, Layout]:

@@ -10,7 +10,7 @@ from recshuf.errors import UsageError
 from recshuf.formats.compression import COMPRESSIONS
 from recshuf.formats.lines.sink import LineTarget
 from recshuf.formats.lines.source import LineLayout, LineSource
-from recshuf.interfaces import Format, FormatNames
+from recshuf.interfaces import Format, Traits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 
 
 _BLANK = b" \t\r\n"
+CONVERT = (
+    "convert it, for example with jq -c '.[]' (an array) or jq -c . (objects), or give --format jsonl to take each "
+    "line as a record"
+)
+"""What to do with other JSON."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -51,7 +56,17 @@ def _make_decoder(names: Sequence[str], options: ReadOptions) -> Decoder:
 class JsonlFormat(Format):
     """JSON Lines."""
 
-    names = FormatNames("jsonl", (".jsonl", ".ndjson", ".jsonlines"), COMPRESSIONS, is_lines=True)
+    traits = Traits(
+        "jsonl",
+        (".jsonl", ".ndjson", ".jsonlines"),
+        COMPRESSIONS,
+        read_options=frozenset({"schema"}),
+        write_options=frozenset({"nan_as_null"}),
+        libraries=("zstandard",),
+        is_lines=True,
+        checks_heads=True,
+        content_rank=2,
+    )
     layout_types = (LineLayout,)
 
     def recognises(self, head: bytes) -> bool:
@@ -66,6 +81,15 @@ class JsonlFormat(Format):
         except ValueError:
             return False
 
+    def refuse_head(self, head: bytes, *, is_whole: bool) -> str | None:
+        document = _describe_document(head, is_whole=is_whole)
+        return document and f"is {document}, and JSONL has one record in each line; {CONVERT}"
+
+    def reading_schema(self, table: pa.Schema) -> pa.Schema:
+        from recshuf.formats.jsonl.encoding import reading_schema
+
+        return reading_schema(table)
+
     def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> JsonlSource:
         if options.separator != b"\n":
             raise UsageError(
@@ -76,7 +100,7 @@ class JsonlFormat(Format):
         return JsonlSource(inputs, options)
 
     def open_target(self, schema: pa.Schema, layout: object | None, options: WriteOptions) -> LineTarget:
-        suffix = self.names.suffixes[0]
+        suffix = self.traits.suffixes[0]
         if isinstance(layout, LineLayout):
             return LineTarget(suffix, layout, options, None)
         from recshuf.formats.jsonl.encoding import check_schema, encode_lines
@@ -93,7 +117,7 @@ class JsonlFormat(Format):
         return JsonFieldAdder(stored.names, names, checks_late=True)
 
 
-def describe_document(head: bytes, *, is_whole: bool) -> str | None:
+def _describe_document(head: bytes, *, is_whole: bool) -> str | None:
     """Return what a file that is named JSON Lines holds in place of them; None if nothing speaks against them.
 
     Judged by its beginning, the `head`, which may be the whole file.

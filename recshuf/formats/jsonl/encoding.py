@@ -33,7 +33,7 @@ import pyarrow.types as pt
 from recshuf.errors import ConversionError
 from recshuf.formats.jsonl import base64_text
 from recshuf.formats.values import check_times
-from recshuf.records.arrays import is_any_list, view_bytes, view_offsets
+from recshuf.records.arrays import is_any_list, is_bytes, storage_of, view_bytes, view_offsets
 from recshuf.records.conforming import plain_decimals
 
 if TYPE_CHECKING:
@@ -248,3 +248,25 @@ _ENCODERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array, str], 
     (pt.is_duration, lambda array, _: array.cast(pa.int64()).cast(_TEXT)),
 )
 """The encoder of each type, called with the array and the name of its field; floats need an option more, see `_encode_floats`."""
+
+
+def reading_schema(table: pa.Schema) -> pa.Schema:
+    """Return the types to parse lines with that were written from a table of this schema."""
+    return pa.schema([(field.name, _parsed_type(field.type)) for field in table])
+
+
+def _parsed_type(kind: pa.DataType) -> pa.DataType:
+    kind = storage_of(kind)
+    if pt.is_map(kind):
+        pair = [("key", _parsed_type(kind.key_type)), ("value", _parsed_type(kind.item_type))]
+        return pa.large_list(pa.struct(pair))
+    if pt.is_struct(kind):
+        return pa.struct([(field.name, _parsed_type(field.type)) for field in kind])
+    if is_any_list(kind):
+        return pa.large_list(_parsed_type(kind.value_type))
+    if is_bytes(kind):
+        is_text = pt.is_string(kind) or pt.is_large_string(kind) or str(kind) == "string_view"
+        return pa.large_string() if is_text else pa.large_binary()
+    if pt.is_decimal(kind) and kind.bit_width < 128:  # pyarrow parses no narrower ones
+        return pa.decimal128(kind.precision, kind.scale)
+    return kind

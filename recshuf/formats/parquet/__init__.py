@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from recshuf.formats.parquet.file import MAGIC, MAGIC_ENCRYPTED
-from recshuf.interfaces import Format, FormatNames
+from recshuf.interfaces import Format, Traits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,14 +14,23 @@ if TYPE_CHECKING:
     from recshuf.interfaces import Decoder, InputFile, ReadOptions, Source, StoredInputs, Target, WriteOptions
 
 
+MAGIC = b"PAR1"
+MAGIC_ENCRYPTED = b"PARE"
+
+
 class ParquetFormat(Format):
     """The Parquet format; the library is imported when a file is opened."""
 
-    names = FormatNames(
+    traits = Traits(
         "parquet",
         (".parquet", ".parq", ".pq"),
         ("none", "zstd", "gzip", "snappy", "lz4"),
+        read_options=frozenset({"columns", "widens"}),
+        libraries=("pyarrow",),
         reads_partitions=True,
+        native_is_table=True,
+        keeps_dictionaries=True,
+        content_rank=0,
     )
 
     def recognises(self, head: bytes) -> bool:
@@ -50,9 +58,9 @@ class ParquetFormat(Format):
         return (ParquetLayout, LeafStorage)
 
     def restore_decoder(self, stored: StoredInputs) -> Decoder:
-        from recshuf.interfaces import IdentityDecoder
+        from recshuf.interfaces import TableDecoder
 
-        return IdentityDecoder(stored.schema)
+        return TableDecoder(stored.schema)
 
 
 FORMAT = ParquetFormat()

@@ -11,8 +11,8 @@ import io
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
+from recshuf.formats.parquet import MAGIC
 from recshuf.formats.parquet.annotations import put_marks
-from recshuf.formats.parquet.file import MAGIC
 from recshuf.formats.parquet.thrift import LIST, STRUCT, ThriftReader, encode_list, encode_number
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recshuf.errors import InputError, UsageError
+from recshuf.formats.parquet import MAGIC, MAGIC_ENCRYPTED
 from recshuf.formats.parquet.claims import settle
 from recshuf.storage.reading.local import opener_of
 
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from recshuf.interfaces import Handle, InputFile
 
 
-MAGIC = b"PAR1"
-MAGIC_ENCRYPTED = b"PARE"
 BUFFER_BYTES = 1 << 18
 """Read buffer of each column chunk, so that memory does not depend on the chunk's size."""
 _BIN_BYTES = 2 << 20

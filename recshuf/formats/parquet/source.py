@@ -18,7 +18,7 @@ from recshuf.formats.parquet.file import explained, name_groups
 from recshuf.formats.parquet.pages import FileOpener, check_pages, join_groups, list_groups
 from recshuf.formats.parquet.sample import GROWTH, first_batch_rows
 from recshuf.formats.parquet.types import dense_schema
-from recshuf.interfaces import Decoder, Fragment, IdentityDecoder, Joined, Source
+from recshuf.interfaces import Decoder, Fragment, Joined, Source, TableDecoder
 from recshuf.records.arrays import count_bytes
 from recshuf.records.batch import concat_batches
 
@@ -102,7 +102,7 @@ class ParquetSource(Source):
         return 5 * block_bytes // 2 + self._open_bytes
 
     def decoder(self) -> Decoder:
-        return IdentityDecoder(self.schema)
+        return TableDecoder(self.schema)
 
 
 @dataclass(frozen=True, slots=True)

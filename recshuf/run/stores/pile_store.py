@@ -21,6 +21,7 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from recshuf.errors import BusyNameError, ConversionError, UsageError, UsedNameError
+from recshuf.formats import load_format
 from recshuf.formats.stored import StoredSource, read_table_schema
 from recshuf.job.arguments import make_job
 from recshuf.job.options import ScatterOptions, refuse_unknown
@@ -283,7 +284,8 @@ class StoreUpdate:
         self._check_same("seed", options.get("seed"), self._snapshot.seed)
         self._check_same("piles", options.get("piles"), self._snapshot.pile_count)
         inputs = resolve_inputs(job, list_inputs(job, None, self._progress))
-        if (origin["format"] if origin else "parquet") != inputs.format:
+        is_table = load_format(inputs.format).traits.native_is_table
+        if not (is_table if origin is None else origin["format"] == inputs.format):
             raise UsageError(
                 f"{self._folder.path}: holds no records of {inputs.format} files; begin a new store for them"
             )
@@ -304,7 +306,7 @@ class StoreUpdate:
 def _fit_job(job: Job, snapshot: Snapshot) -> Job:
     """Return a job that reads inputs with the columns of a store."""
     schema = None if snapshot.origin is None else read_table_schema(snapshot.origin)
-    if schema is None or (snapshot.origin or {})["format"] not in ("jsonl", "csv", "text"):
+    if schema is None or "schema" not in load_format((snapshot.origin or {})["format"]).traits.read_options:
         return job
     return replace(job, read=replace(job.read, schema=schema))
 

@@ -493,10 +493,12 @@ def _check_store(path: Path, snapshot: Snapshot, seed: int | None, piles: int | 
     for what, given, found in (("seed", seed, snapshot.seed), ("piles", piles, snapshot.pile_count)):
         if given not in (None, found):
             raise UsageError(f"{what}={given}: {path} has {found}; leave it out, or begin a new store")
-    if snapshot.origin is not None and snapshot.origin["format"] != "parquet":
-        raise UsageError(
-            f"{path}: holds records of {snapshot.origin['format']} files, not of tables; begin a new store"
-        )
+    name = None if snapshot.origin is None else snapshot.origin["format"]
+    if name is not None:
+        from recshuf.formats import load_format
+
+        if not load_format(name).traits.native_is_table:
+            raise UsageError(f"{path}: holds records of {name} files, not of tables; begin a new store")
     return snapshot
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from contextlib import suppress
+from io import BufferedReader, RawIOBase
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from recshuf.errors import DirectoryInputError, InputError
@@ -13,8 +14,9 @@ from recshuf.system.page_cache import drop_pages
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from io import RawIOBase
     from pathlib import Path
+
+    from _typeshed import WriteableBuffer
 
     from recshuf.interfaces import Handle, InputFile, Opener
 
@@ -93,8 +95,54 @@ def opener_of(file: InputFile) -> Opener:
     return file.opener or LocalFile(file.name, cast("Path", file.path))
 
 
+class StreamHandle:
+    """Standard input; a `Handle` without places, which leaves the stream open."""
+
+    stamp = Stamp()
+
+    def __init__(self, name: str, stream: BinaryIO) -> None:
+        self._name = name
+        self._stream = stream
+
+    def read_at(self, offset: int, size: int) -> bytes:  # noqa: ARG002 # of no use
+        raise InputError(self._name, "is a stream, which has no places")
+
+    def readinto_at(self, offset: int, view: memoryview) -> int:  # noqa: ARG002 # of no use
+        raise InputError(self._name, "is a stream, which has no places")
+
+    def expect(self, ranges: Sequence[tuple[int, int]]) -> None:
+        pass
+
+    def drop_pages(self, offset: int, size: int) -> None:
+        pass
+
+    def take_stream(self) -> BinaryIO:
+        return cast("BinaryIO", BufferedReader(_Borrowed(self._stream)))
+
+    def close(self) -> None:
+        pass
+
+
+class _Borrowed(RawIOBase):
+    """The bytes of a stream that closing this does not close."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        view = memoryview(buffer).cast("B")
+        data = self._stream.read(len(view))
+        view[: len(data)] = data
+        return len(data)
+
+
 def open_input(file: InputFile) -> Handle:
-    """Return an input that is no stream, open."""
+    """Return an input, open; of a stream only `take_stream` reads."""
+    if file.stream is not None:
+        return StreamHandle(file.name, file.stream)
     return opener_of(file).open()
 
 

@@ -21,7 +21,7 @@ LINES = ("jsonl", "csv", "text")
 FITTING: dict[str, tuple[Any, str, Any]] = {
     "separator": ("|", "separator and zero_terminated=True: for records", lambda given, to: "text" in (given, to)),
     "zero_terminated": (True, "separator and zero_terminated=True: for records", lambda given, to: "text" in (given, to)),
-    "header": (1, "header: for inputs of text or csv only", lambda given, _: given in ("text", "csv")),
+    "header": (1, "header: for inputs of csv or text only", lambda given, _: given in ("text", "csv")),
     "datasets": ("id", "datasets: for inputs of hdf5 only", lambda given, _: given == "hdf5"),
     "columns": ("id", "columns: for inputs of parquet only", lambda given, _: given == "parquet"),
     "widen": (True, "widen=True: for inputs of parquet only", lambda given, _: given == "parquet"),

@@ -22,7 +22,6 @@ from recshuf.errors import InputError
 from recshuf.interfaces import (
     Decoder,
     Format,
-    FormatNames,
     Fragment,
     InputFile,
     InputSummary,
@@ -30,6 +29,7 @@ from recshuf.interfaces import (
     Sink,
     Source,
     Target,
+    Traits,
     WriteOptions,
 )
 
@@ -302,7 +302,7 @@ class FakeTarget(Target):
 class FakeFormat(Format):
     """Hands out a prepared source, whatever the inputs are; its shards are fake shards."""
 
-    names = FormatNames("fake", (".fake",))
+    traits = Traits("fake", (".fake",))
 
     def __init__(self, source: FakeSource) -> None:
         self.source = source

@@ -1,0 +1,338 @@
+"""Formats are found by name, suffix and content; packages add some, and nothing outside of the formats knows one by name."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import recshuf
+from recshuf.errors import InputError, UsageError
+from recshuf.formats import OWN_FORMATS, list_names
+from recshuf.interfaces import InputFile, Traits, open_input
+from tests.support.formats.foreign_arrow import FORMAT, ArrowFormat
+from tests.support.formats.format_suite import FormatSuite
+from tests.support.other_packages import ARROW, forget_formats, install, use
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+ROOT = Path(__file__).parents[2]
+ROWS = 2500
+SCHEMA = pa.schema([("id", pa.int64()), ("tag", pa.string())], metadata={"made by": "the tests"})
+
+
+def make_table(first: int = 0, rows: int = ROWS, tag: str = "tag") -> pa.Table:
+    return pa.table(
+        {"id": range(first, first + rows), "tag": [f"{tag} {n % 7}" for n in range(rows)]}, SCHEMA
+    )
+
+
+def write_arrow(path: Path, table: pa.Table) -> Path:
+    with path.open("wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table, max_chunksize=700)
+    return path
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    if path.suffix == ".parquet":
+        return pq.read_table(path).to_pylist()
+    if path.suffix == ".jsonl":
+        return [json.loads(line) for line in path.read_bytes().splitlines()]
+    with pa.ipc.open_file(pa.py_buffer(path.read_bytes())) as reader:
+        return reader.read_all().to_pylist()
+
+
+@pytest.fixture
+def arrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Return the folder of a package that is installed and reads and writes Arrow files."""
+    folder = install(tmp_path / "site", "recshuf-arrow", arrow=ARROW)
+    use(folder, monkeypatch)
+    yield folder
+    monkeypatch.undo()
+    forget_formats()
+
+
+@pytest.fixture
+def other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Return a function that installs a package of formats, given their entry points."""
+
+    def install_one(package: str = "other", **entries: str) -> None:
+        use(install(tmp_path / package, package, **entries), monkeypatch)
+
+    yield install_one
+    monkeypatch.undo()
+    forget_formats()
+
+
+class Clash(ArrowFormat):
+    """A format with the suffix of another one."""
+
+    traits = Traits("clash", (".x", ".pq"))
+
+
+class Twin(ArrowFormat):
+    """A second format with the suffixes of the first."""
+
+    traits = Traits("twin", (".arrow",))
+
+
+CLASH, TWIN, NOTHING = Clash(), Twin(), object()
+HERE = "tests.formats.test_registry"
+
+
+class TestForeignFormat(FormatSuite):
+    """A format that is not part of recshuf keeps the same promises."""
+
+    format = FORMAT
+
+    def make_inputs(self, folder: Path, row_counts: Sequence[int]) -> list[InputFile]:
+        paths = [
+            write_arrow(folder / f"{k}.arrow", make_table(0, count, f"input {k}"))
+            for k, count in enumerate(row_counts)
+        ]
+        return [InputFile(name=str(path), path=path) for path in paths]
+
+    def read_back(self, path: Path) -> list[str]:
+        return [repr(row) for row in read_rows(path)]
+
+    def records_of(self, batch: pa.RecordBatch) -> list[str]:
+        return [repr(row) for row in batch.to_pylist()]
+
+
+def test_a_foreign_format_imports_only_the_public_interface():
+    tree = ast.parse((ROOT / "tests/support/formats/foreign_arrow.py").read_text())
+    modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert {name for name in modules if name.startswith("recshuf")} == {
+        "recshuf.errors",
+        "recshuf.interfaces",
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "to"), [("arrow", "arrow"), ("arrow", "parquet"), ("arrow", "jsonl"), ("parquet", "arrow"), ("jsonl", "arrow")]
+)  # fmt: skip
+@pytest.mark.parametrize("provenance", [False, True])
+def test_a_foreign_format_is_shuffled_converted_and_verified(
+    tmp_path: Path, arrow: Path, given: str, to: str, provenance: bool
+):
+    source, output = write_arrow(tmp_path / "0.arrow", make_table()), tmp_path / f"out.{to}"
+    if given != "arrow":
+        plain = tmp_path / f"in.{given}"
+        recshuf.shuffle(source, plain, seed=1)
+        source = plain
+    recshuf.shuffle(source, output, seed=2, verify=True, provenance=provenance)
+    rows = [{"id": row["id"], "tag": row["tag"]} for row in read_rows(output)]
+    assert rows != read_rows(source)
+    assert sorted(rows, key=lambda row: row["id"]) == make_table().to_pylist()
+    if provenance:
+        inputs = read_rows(source)
+        assert all(inputs[row["source_row"]]["id"] == row["id"] for row in read_rows(output))
+    if to == "arrow":
+        with pa.ipc.open_file(pa.py_buffer(output.read_bytes())) as reader:
+            assert not any(map(pa.types.is_dictionary, reader.schema.types))
+            assert given != to or provenance or reader.schema.equals(SCHEMA, check_metadata=True)
+    report = recshuf.verify(source, output, provenance=provenance)
+    assert report
+    assert not recshuf.verify(write_arrow(tmp_path / "1.arrow", make_table(1)), output, provenance=provenance)
+
+
+def test_a_foreign_format_fills_stores_and_is_written_from_them(tmp_path: Path, arrow: Path):
+    source, store = write_arrow(tmp_path / "in.arrow", make_table()), tmp_path / "store"
+    recshuf.scatter(source, store, seed=1)
+    with recshuf.PileStore(store).update() as update:
+        update.append([write_arrow(tmp_path / "more.arrow", make_table(ROWS))])
+    with recshuf.PileWriter(store, "program") as writer:
+        writer.write(make_table(2 * ROWS))
+    for name in ("out.arrow", "out.parquet"):
+        recshuf.gather(store, tmp_path / name, verify=True)
+        assert sorted(row["id"] for row in read_rows(tmp_path / name)) == list(range(3 * ROWS))
+    with recshuf.PileWriter(tmp_path / "tables", "program") as writer:
+        writer.write(make_table().replace_schema_metadata())
+    with recshuf.PileStore(tmp_path / "tables").update() as update:
+        update.append([write_arrow(tmp_path / "plain.arrow", make_table(ROWS).replace_schema_metadata())])
+    assert recshuf.PileStore(tmp_path / "tables").num_records == 2 * ROWS
+
+
+def test_a_foreign_format_is_found_by_name_suffix_and_content(tmp_path: Path, arrow: Path):
+    sources = [
+        write_arrow(tmp_path / name, make_table())
+        for name in ("by suffix.feather", "by content", "by name.bin")
+    ]
+    output = tmp_path / "out.bin"
+    for source in sources[:2]:
+        recshuf.shuffle(source, output, seed=1, overwrite=True)
+        assert len(read_rows(output)) == ROWS
+    command = [
+        sys.executable,
+        "-m",
+        "recshuf",
+        "--format",
+        "arrow",
+        "--to",
+        "arrow",
+        sources[2],
+        "-o",
+        output,
+        "--overwrite",
+    ]
+    path = os.pathsep.join([str(arrow), os.environ.get("PYTHONPATH", ""), str(ROOT)])
+    subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": path}, capture_output=True)
+    assert len(read_rows(output)) == ROWS
+    assert list_names() == (*OWN_FORMATS, "arrow")
+    with pytest.raises(UsageError, match=r"columns: for inputs of parquet only; here: arrow"):
+        recshuf.shuffle(sources[0], output, columns="id", overwrite=True)
+
+
+def test_without_the_package_its_files_are_foreign(tmp_path: Path):
+    source = write_arrow(tmp_path / "in.arrow", make_table())
+    with pytest.raises(InputError, match="is an Arrow file by its name"):
+        recshuf.shuffle(source, tmp_path / "out.parquet")
+    with pytest.raises(
+        UsageError, match=r"there is no format 'arrow'; choose one of jsonl, csv, text, parquet, hdf5$"
+    ):
+        recshuf.shuffle(source, tmp_path / "out.parquet", format="arrow")
+
+
+@pytest.mark.parametrize(
+    ("entries", "problem"),
+    [
+        ({"parquet": ARROW}, "the format 'parquet' of the package other has the name of one of recshuf"),
+        ({"clash": f"{HERE}:CLASH"}, "the format 'clash' of the package other has the suffix .pq of parquet"),
+        ({"feather": ARROW}, "the format 'feather' of the package other calls itself 'arrow'"),
+        ({"clash": f"{HERE}:NOTHING"}, "the format 'clash' of the package other is no instance of recshuf.interfaces.Format"),
+        ({"gone": "no_such_module:FORMAT"}, "the format 'gone' of the package other cannot be imported: No module named"),
+        ({"arrow": ARROW, "twin": f"{HERE}:TWIN"}, "the formats arrow and twin have the suffix .arrow"),
+    ],
+)  # fmt: skip
+def test_packages_that_are_not_possible_are_refused_in_a_line(
+    tmp_path: Path, other: Any, entries: dict[str, str], problem: str
+):
+    other(**entries)
+    source = write_arrow(tmp_path / "in.arrow", make_table())
+    with pytest.raises(UsageError) as caught:
+        recshuf.shuffle(source, tmp_path / "out.jsonl")
+    assert str(caught.value).startswith(problem)
+    assert "\n" not in str(caught.value)
+    (tmp_path / "in.jsonl").write_text('{"a": 1}\n')  # the formats of recshuf need none of it
+    recshuf.shuffle(tmp_path / "in.jsonl", tmp_path / "out.jsonl")
+
+
+def test_two_packages_of_one_name_are_refused(tmp_path: Path, other: Any):
+    other("first", arrow=ARROW)
+    other("second", arrow=ARROW)
+    with pytest.raises(
+        UsageError, match=r"of the package (first|second) has the name of one of (first|second); mend"
+    ):
+        recshuf.shuffle(write_arrow(tmp_path / "in.arrow", make_table()), tmp_path / "out.jsonl")
+
+
+def test_packages_are_looked_up_only_when_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def fail(**_: object) -> None:
+        raise RuntimeError("looked up")
+
+    forget_formats()
+    monkeypatch.setattr(importlib.metadata, "entry_points", fail)
+    pq.write_table(make_table(), tmp_path / "content of its own")
+    (tmp_path / "in.csv").write_text("a,b\n1,2\n")
+    recshuf.shuffle(tmp_path / "content of its own", tmp_path / "out.jsonl.zst")
+    recshuf.shuffle(tmp_path / "in.csv", tmp_path / "out", format="csv", to="parquet")
+    with pytest.raises(RuntimeError, match="looked up"):
+        recshuf.shuffle(tmp_path / "in.csv", tmp_path / "out.unknown")
+
+
+def test_the_table_of_formats_is_that_of_the_project():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["entry-points"]["recshuf.formats"] == OWN_FORMATS
+
+
+def test_traits_import_no_library_of_a_format():
+    code = (
+        "import sys; from recshuf.formats import OWN_FORMATS, load_format\n"
+        "assert [load_format(name).traits.name for name in OWN_FORMATS] == [*OWN_FORMATS]\n"
+        "print({'h5py', 'hdf5plugin', 'pyarrow.parquet', 'pyarrow.csv', 'pyarrow.json', 'deflate'} & {*sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
+def test_every_kind_of_input_is_opened_alike(tmp_path: Path):
+    (tmp_path / "file").write_bytes(b"content")
+    handle = open_input(InputFile("file", tmp_path / "file"))
+    assert (handle.read_at(2, 3), handle.take_stream(), handle.stamp.size) == (b"nte", None, 7)
+    handle.close()
+    stream = io.BytesIO(b"content")
+    handle = open_input(InputFile("standard input", None, stream))
+    taken = handle.take_stream()
+    assert taken is not None
+    assert taken.read() == b"content"
+    taken.close()
+    handle.close()
+    assert not stream.closed
+    with pytest.raises(InputError, match="standard input: is a stream"):
+        handle.read_at(0, 1)
+
+
+FORMAT_WORD = re.compile(r"\b(?:jsonl|csv|parquet|hdf5)\b|^text$")
+WORDS = {
+    "audit/reports/html.py": ["text"],  # of an element
+    "cli/audit_commands.py": [
+        "Example:\n  recshuf data/",
+        "Examples:\n  recshuf data/",
+        "Examples:\n  recshuf data/",
+    ],
+    "cli/demo.py": ["s.parquet", "text"],  # an input; a kind of report
+    "cli/options.py": ["Other commands, each with --help"],
+    "cli/store_commands.py": ["Example:\n  recshuf gather"],
+    "job/arguments.py": ["text"],  # what a str is called
+    "job/options.py": ["Format of the inputs: jsonl, csv, text, parquet, hdf5."],
+    "output/local/stage.py": ["journal.jsonl", "journal.jsonl"],
+    "run/decoding.py": [
+        " has no columns; give --to parquet or --to jsonl",
+        "; give --to parquet",
+        "--provenance: this format takes no further columns; give --to parquet",
+    ],
+    "run/resolve.py": [": its lines may be text, JSON or CSV; give --format"],
+    "run/scatter_task.py": [".jsonl"],  # a file of quarantined lines
+}
+"""Words in help, advice and names of files: how texts with the name of a format begin, by module."""
+
+
+def test_nothing_outside_of_the_formats_names_one():
+    package = Path(recshuf.__file__).parent
+    named = {}
+    for path in sorted(package.rglob("*.py")):
+        module = path.relative_to(package).as_posix()
+        if not module.startswith("formats/") and (texts := find_format_words(path)):
+            named[module] = texts
+    assert {module: len(texts) for module, texts in named.items()} == {
+        module: len(w) for module, w in WORDS.items()
+    }
+    for module, texts in named.items():
+        for text, begin in zip(texts, WORDS[module], strict=True):
+            assert text.startswith(begin), (module, text)
+
+
+def find_format_words(path: Path) -> list[str]:
+    """Return the texts of a module that hold the name of a format, but for docstrings, in order."""
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    texts = [
+        node
+        for node in nodes
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings
+    ]
+    ordered = sorted(texts, key=lambda node: (node.lineno, node.col_offset))
+    return [node.value for node in ordered if FORMAT_WORD.search(node.value)]

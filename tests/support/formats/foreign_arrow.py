@@ -1,0 +1,207 @@
+"""A format of another package: Arrow files. It imports nothing of recshuf but its public interface.
+
+Files are read as wholes, which real ones would be too large for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from recshuf.errors import InputError
+from recshuf.interfaces import (
+    Decoder,
+    Format,
+    Fragment,
+    InputSummary,
+    Sink,
+    Source,
+    TableDecoder,
+    Target,
+    Traits,
+    open_input,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from recshuf.interfaces import InputFile, ReadOptions, StoredInputs, WriteOptions
+
+_MAGIC = b"ARROW1\0\0"
+_BATCH_ROWS = 1000
+
+
+@dataclass(frozen=True)
+class ArrowLayout:
+    """What shards keep of their inputs."""
+
+    metadata: dict[bytes, bytes]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits on batches and records, in bytes."""
+
+    block_bytes: int
+    record_bytes: int
+    option: str
+
+
+class ArrowFragment(Fragment):
+    """A batch of a file, cut until each part fits a block."""
+
+    def __init__(self, name: str, batch: pa.RecordBatch, limits: Limits) -> None:
+        self._name = name
+        self._batch = batch
+        self._limits = limits
+        self.record_count = batch.num_rows
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        yield from self._cut(self._batch)
+
+    def _cut(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        limits, half = self._limits, batch.num_rows // 2
+        if half and batch.nbytes > min(limits.block_bytes, limits.record_bytes):
+            yield from self._cut(batch.slice(0, half))
+            yield from self._cut(batch.slice(half))
+        elif half or batch.nbytes <= limits.record_bytes:
+            yield batch
+        else:
+            problem = f"a record has {batch.nbytes:,} bytes, and the limit is {limits.record_bytes:,}"
+            raise InputError(self._name, problem, remedy=f"raise {limits.option}")
+
+
+class ArrowSource(Source):
+    """Files of one schema."""
+
+    def __init__(self, files: Sequence[InputFile], options: ReadOptions) -> None:
+        self._files = tuple(files)
+        self._name_limit = options.name_limit
+        self._record_bytes = options.max_record_bytes
+        summaries = []
+        for number, file in enumerate(files):
+            schema, batches, size = _read(file)
+            if number == 0:
+                self.schema = schema
+            if not schema.equals(self.schema, check_metadata=True):
+                raise InputError(file.name, f"has another schema than {files[0].name}")
+            native_bytes = sum(batch.nbytes for batch in batches)
+            rows = sum(batch.num_rows for batch in batches)
+            summaries.append(InputSummary(file.name, size, rows, True, native_bytes))
+        self.inputs = tuple(summaries)
+        self.layout = ArrowLayout(dict(self.schema.metadata or {}))
+
+    def fragments(self, input_index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Fragment]:
+        record_bytes = min(max_record_bytes, self._record_bytes)
+        limits = Limits(block_bytes, record_bytes, self._name_limit(max_record_bytes))
+        file = self._files[input_index]
+        for batch in _read(file)[1]:
+            yield ArrowFragment(file.name, batch, limits)
+
+    def reading_bytes(self, block_bytes: int) -> int:
+        return block_bytes + max(summary.file_bytes or 0 for summary in self.inputs)
+
+    def decoder(self) -> Decoder:
+        return TableDecoder(self.schema)
+
+
+def _read(file: InputFile) -> tuple[pa.Schema, list[pa.RecordBatch], int]:
+    """Return schema and batches of a file, and its size."""
+    handle = open_input(file)
+    try:
+        if handle.take_stream() is not None:
+            raise InputError(file.name, "is a stream, and an Arrow file is read from its end")
+        size = handle.stamp.size
+        with pa.ipc.open_file(pa.py_buffer(handle.read_at(0, size))) as reader:
+            return reader.schema, [reader.get_batch(k) for k in range(reader.num_record_batches)], size
+    except pa.ArrowException as error:
+        raise InputError(file.name, f"is no Arrow file: {error}") from error
+    finally:
+        handle.close()
+
+
+class ArrowSink(Sink):
+    """A file of batches of equally many rows."""
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        self._file = path.open("xb")
+        self._schema = schema
+        self._writer = pa.ipc.new_file(self._file, schema)
+        self._waiting: list[pa.RecordBatch] = []
+        self._written = 0
+
+    @property
+    def record_count(self) -> int:
+        return self._written
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._waiting.append(batch.replace_schema_metadata(self._schema.metadata))
+        if sum(part.num_rows for part in self._waiting) >= _BATCH_ROWS:
+            self._flush(_BATCH_ROWS)
+
+    def _flush(self, least_rows: int) -> None:
+        table = pa.Table.from_batches(self._waiting, self._schema).combine_chunks()
+        place = 0
+        while table.num_rows - place >= least_rows:
+            self._writer.write_table(table.slice(place, _BATCH_ROWS))
+            place = min(place + _BATCH_ROWS, table.num_rows)
+            least_rows = max(least_rows, 1)
+        self._written += place
+        self._waiting = table.slice(place).to_batches()
+
+    def close(self) -> None:
+        if not self._file.closed:
+            self._flush(1)
+            self._writer.close()
+            self._file.close()
+
+    def abort(self) -> None:
+        self._file.close()
+
+
+class ArrowTarget(Target):
+    """Shards of one schema."""
+
+    suffix = ".arrow"
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+
+    def sink_bytes(self, threads: int) -> int:
+        return 4 << 20
+
+    def open(self, path: Path, threads: int) -> Sink:
+        return ArrowSink(path, self._schema)
+
+
+class ArrowFormat(Format):
+    """Arrow's IPC format of files."""
+
+    traits = Traits(
+        "arrow",
+        (".arrow", ".feather"),
+        libraries=("pyarrow",),
+        native_is_table=True,
+        content_rank=10,
+    )
+    layout_types = (ArrowLayout,)
+
+    def recognises(self, head: bytes) -> bool:
+        return head.startswith(_MAGIC)
+
+    def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> Source:
+        return ArrowSource(inputs, options)
+
+    def open_target(self, schema: pa.Schema, layout: object | None, options: WriteOptions) -> Target:
+        return ArrowTarget(
+            schema.with_metadata(layout.metadata) if isinstance(layout, ArrowLayout) else schema
+        )
+
+    def restore_decoder(self, stored: StoredInputs) -> Decoder:
+        return TableDecoder(stored.schema)
+
+
+FORMAT = ArrowFormat()

@@ -141,6 +141,7 @@ SLIPS: dict[str, list[tuple[int, str, str]]] = {
         (2, "scatter {given} -o {folder}/new --datasets a", "--datasets: for inputs of hdf5"),
         (2, "scater {given}", "did you mean: recshuf scatter"),
         (1, "scatter {given} -o {folder}/new --report {folder}/old", "old: exists; give --overwrite"),
+        (2, "scatter {given} -o {folder}/new --schema {folder}/old --report {folder}/old --overwrite", "lies among the inputs"),
     ],
     "gather": [
         (2, "gather {store}", "usage: recshuf gather"),
@@ -212,6 +213,8 @@ def test_a_window_keeps_the_newest_slices_by_number_size_and_time(store: Path, c
     assert sorted(one["time"] for one in info(store, call)["sets"] if one["time"]) == [
         1767225600 + day * 86400 for day in range(3)
     ]
+    times = b"2026-01-01T00:00:00+00:00 to 2026-01-03T00:00:00+00:00"
+    assert times in call("store", "info", store).stdout
     everything = [
         number for day in range(4) for number in range(1000 * day, 1000 * day + (100 * day or 1000))
     ]

@@ -13,6 +13,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+import recshuf
 from recshuf.errors import OutputError, UsageError
 from recshuf.storage import requests
 from recshuf.storage.settings import StorageOptions
@@ -172,6 +173,15 @@ def test_missing_credentials_and_wrong_options_are_told(
         with pytest.raises(UsageError, match=said):
             GcsBucket(bucket.name, StorageOptions(None, options), "")
     GcsBucket(bucket.name, StorageOptions(None, {"google_skip_signature": "true"}), "")
+
+
+def test_options_come_before_variables(bucket: GcsTestBucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("GOOGLE_BASE_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("GOOGLE_SKIP_SIGNATURE", "false")
+    (tmp_path / "a.txt").write_text("a\n")
+    options = {"google_base_url": bucket.proxy.url, "skip_signature": "true"}
+    recshuf.shuffle(tmp_path / "a.txt", f"{bucket.url}/b.txt", storage_options=options)
+    assert bucket.read("b.txt") == b"a\n"
 
 
 # Tokens: a server of them that cannot be reached is no denied access

@@ -154,14 +154,14 @@ def test_numbers_and_booleans_become_the_text_they_were() -> None:
     lines = [
         b'{"id":"007","n":1}',
         b'{"n":2, "id" : 007.50 }'.replace(b"007", b"7"),
-        b'{"id":-12345678901234567890123,"deep":[{"i\\"d":1e5},{"i\\"d":true},{}]}',
+        b'{"id":-12345678901234567890123,"deep":[{"i\\"d":1e5},{"i\\"d":-1.5E+10},{"i\\"d":true},{}]}',
         b'{"id":"say \\"id\\":5","n":3}',
         b'{"id":null}',
     ]
     assert [(row["id"], row["deep"]) for row in decode(lines, schema).to_pylist()] == [
         ("007", None),
         ("7.50", None),
-        ("-12345678901234567890123", [{'i"d': "1e5"}, {'i"d': "true"}, {'i"d': None}]),
+        ("-12345678901234567890123", [{'i"d': value} for value in ("1e5", "-1.5E+10", "true", None)]),
         ('say "id":5', None),
         (None, None),
     ]

@@ -100,6 +100,18 @@ def test_a_plan_without_a_seed_draws_one(call: Run, folder: Path):
     assert len(seeds) == 2
 
 
+def test_tasks_that_a_machine_can_run_at_once_share_its_memory(
+    call: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(4))
+    inputs = make_inputs(folder / "in", "jsonl", COUNTS)
+    plan = [*inputs, "-o", f"{folder}/out/", "--plan", "--report", "-", "--engine", "tasks", "--workers"]
+    alone, shared = (
+        json.loads(call(*plan, count).stdout)["run"]["options"]["memory"] for count in ("4", "1")
+    )
+    assert shared < alone / 2
+
+
 @pytest.mark.parametrize("stage", ["scatter", "gather", "commit"])
 def test_a_task_that_comes_too_early_says_what_is_missing(call: Run, folder: Path, stage: str):
     inputs = make_plan(call, folder)

@@ -175,7 +175,9 @@ def test_missing_credentials_and_wrong_options_are_told(
     GcsBucket(bucket.name, StorageOptions(None, {"google_skip_signature": "true"}), "")
 
 
-def test_options_come_before_variables(bucket: GcsTestBucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_options_come_before_variables(
+    bucket: GcsTestBucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setenv("GOOGLE_BASE_URL", "http://127.0.0.1:1")
     monkeypatch.setenv("GOOGLE_SKIP_SIGNATURE", "false")
     (tmp_path / "a.txt").write_text("a\n")

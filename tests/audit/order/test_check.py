@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from recshuf.audit.order.sampling import find_value, order_by_value, rank_densel
 from recshuf.audit.order.shufflers import METHODS
 from recshuf.errors import InputError, MemoryLimitError, UsageError
 from tests.support.flawed_orders import move_along_one_cycle
+from tests.support.small_runs import Listener
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -303,6 +305,22 @@ def test_checks_of_the_same_files_say_the_same(tmp_path: Path, inputs: Path) -> 
     for options in ({"data": inputs, "column": "label"}, {"data": doubled, "against": doubled}):
         first, second = (recshuf.check(**options).scores for _ in range(2))
         assert first == second
+
+
+@pytest.mark.parametrize("basis", ["column", "against", "provenance"])
+def test_data_that_change_after_they_were_read_are_named(tmp_path: Path, basis: str) -> None:
+    given, made = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    given.write_text("".join(f'{{"id":{number}}}\n' for number in range(2000)))
+    recshuf.shuffle(given, made, seed=1, provenance=basis == "provenance")
+
+    def touch() -> None:
+        if listener.passes[-1] == ("read output" if basis == "against" else "read inputs"):
+            os.utime(made, ns=(1, 1))
+
+    listener = Listener(touch)
+    options = {"column": "id", "against": given, "provenance": True}
+    with pytest.raises(InputError, match=r"out\.jsonl: has changed while it was read"):
+        recshuf.check(made, progress=listener, **{basis: options[basis]})
 
 
 def test_values_that_are_equal_or_few_are_no_evidence(tmp_path: Path) -> None:

@@ -153,9 +153,10 @@ class Toucher(SilentProgress):
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [("in.txt", "read inputs"), ("out/shard-00001.txt", "read output")]
+    ("name", "words"),
+    [("in.txt", "read inputs"), ("out/shard-00001.txt", "read output"), ("in.txt", "read output")],
 )
-def test_a_file_that_changes_while_it_is_read_is_named(tmp_path: Path, name: str, words: str):
+def test_a_file_that_changes_while_files_are_read_is_named(tmp_path: Path, name: str, words: str):
     path, output = make_output(tmp_path)
     with pytest.raises(InputError, match=rf"{name}.*change"):
         recshuf.verify(path, output, progress=Toucher(tmp_path / name, words))

@@ -170,6 +170,8 @@ SLIPS: dict[str, list[tuple[int, str, str]]] = {
         (2, "store list", "No such command 'list'; see recshuf store --help"),
         (2, "store info {store} --list", "No such option '--list'; see recshuf store info --help"),
         (2, "window {store} --keep-records -1", "--keep-records=-1: give an integer"),
+        (2, "window {store} --append {given} --seed 6", "has 5; leave it out"),
+        (2, "window {store} --append {given} --piles 4", "has 3; leave it out"),
         (2, "window {store}", "nothing to do; give --append INPUT"),
         (2, "store compact {store} --sets 0", "--sets=0: give an integer"),
     ],
@@ -252,7 +254,8 @@ def test_check_tests_two_epochs_of_a_store(store: Path, call: Run):
 
 
 @pytest.mark.parametrize(
-    "options", [{"reshuffle": "none", "mix": 2}, {"seed": 9, "epoch": 3, "reshuffle": "piles"}]
+    "options",
+    [{"reshuffle": "none", "mix": 2}, {"seed": 9}, {"epoch": 3}, {"reshuffle": "piles"}, {"mix": 2}],
 )
 def test_the_check_of_a_loader_takes_its_options(store: Path, call: Run, options: dict[str, Any]) -> None:
     given = [word for name, value in options.items() for word in (f"--{name}", value)]
@@ -262,7 +265,7 @@ def test_the_check_of_a_loader_takes_its_options(store: Path, call: Run, options
     assert expected["scores"] != recshuf.check_loader(store).to_json()["scores"]
     done = call("check", "x", "--provenance", *given)
     assert (done.returncode, done.stdout) == (2, b"")
-    assert re.search(rb"--(seed|epoch|reshuffle): is for --loader; leave it out", done.stderr)
+    assert re.search(rb"--(seed|epoch|reshuffle|mix): is for --loader; leave it out", done.stderr)
 
 
 def test_a_check_of_two_loaders_is_refused(store: Path, call: Run) -> None:

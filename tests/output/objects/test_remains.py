@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -55,6 +56,21 @@ def test_urls_that_every_run_refuses_are_refused_alike(bucket: Bucket, tmp_path:
         assert cleaned.stderr == run.stderr
         assert cleaned.stderr.count(b"\n") == 1
     assert bucket.proxy.requests == []
+
+
+def test_what_is_cleaned_is_found_by_the_options_given(
+    bucket: Bucket, call: Run, monkeypatch: pytest.MonkeyPatch
+):
+    bucket.begin_upload("out/shard-00000.txt")
+    keys = {name: os.environ[f"AWS_{name}".upper()] for name in ("access_key_id", "secret_access_key")}
+    for name in keys:
+        monkeypatch.delenv(f"AWS_{name}".upper())
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    server = ["--endpoint-url", bucket.proxy.url]
+    options = [word for name, key in keys.items() for word in ("--storage-option", f"{name}={key}")]
+    done = call("clean", f"{bucket.url}/out/", "--yes", *server, *options)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, b"removed"), done.stderr
+    assert bucket.list_uploads() == []
 
 
 @pytest.mark.parametrize(

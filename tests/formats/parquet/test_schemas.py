@@ -87,6 +87,12 @@ def test_types_are_united_without_loss(tmp_path: Path) -> None:
             assert union_of(tmp_path, *kinds) == expected, kinds
 
 
+def test_keys_of_maps_are_sorted_where_every_file_says_so(tmp_path: Path) -> None:
+    for flags in ((True, True), (True, False), (False, True)):
+        kinds = [pa.map_(pa.string(), pa.int8(), keys_sorted=flag) for flag in flags]
+        assert union_of(tmp_path, *kinds).keys_sorted == all(flags)
+
+
 def test_dictionaries_are_united_in_shards(tmp_path: Path) -> None:
     for left, right, expected in (
         (label(pa.int8()), label(pa.int16()), label(pa.int16())),

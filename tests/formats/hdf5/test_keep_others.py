@@ -235,7 +235,7 @@ def test_a_store_gives_the_same_bytes(tmp_path: Path) -> None:
     write_anndata(tmp_path / "in.h5")
     shuffle_kept(tmp_path / "in.h5", tmp_path / "out.h5")
     recshuf.scatter(tmp_path / "in.h5", tmp_path / "store", seed=1, keep_others=True)
-    recshuf.gather(tmp_path / "store", tmp_path / "gathered.h5", seed=1)
+    recshuf.gather(tmp_path / "store", tmp_path / "gathered.h5", seed=1, verify=True)
     assert (tmp_path / "gathered.h5").read_bytes() == (tmp_path / "out.h5").read_bytes()
 
 

@@ -109,6 +109,14 @@ def test_compression_none_can_be_chosen_for_tables(tmp_path: Path) -> None:
             assert (file["x"].compression, file["x"].shuffle) == (expected, name != "none")
 
 
+def test_the_level_of_a_compression_can_be_chosen_for_tables(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"x":1}\n' * 100)
+    for level in (1, 9):
+        recshuf.shuffle(tmp_path / "in.jsonl", tmp_path / f"{level}.h5", compression=f"gzip:{level}")
+        with h5py.File(tmp_path / f"{level}.h5") as file:
+            assert file["x"].compression_opts == level
+
+
 def test_scale_offset_is_not_applied_again(tmp_path: Path) -> None:
     values = np.random.default_rng(3).normal(size=4000) * 1000
     with h5py.File(tmp_path / "in.h5", "w") as file:

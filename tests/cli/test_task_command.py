@@ -100,6 +100,12 @@ def test_a_plan_without_a_seed_draws_one(call: Run, folder: Path):
     assert len(seeds) == 2
 
 
+def test_the_plan_has_a_pile_set_for_each_task_of_the_scatter(call: Run, folder: Path):
+    make_plan(call, folder)
+    count = json.loads((folder / "plan.json").read_text())["set_count"]
+    assert count == len(numbers_of(call, folder, "scatter")) > 1
+
+
 def test_tasks_that_a_machine_can_run_at_once_share_its_memory(
     call: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -89,3 +89,11 @@ def test_what_cannot_be_drawn_is_refused(tmp_path: Path, sorted_file: Path):
 def test_the_only_column_of_the_record_is_drawn(sorted_file: Path):
     expected = recshuf.picture(sorted_file, column="label", title="x")
     assert recshuf.picture(sorted_file, columns="label", title="x") == expected
+
+
+def test_the_output_beside_its_inputs_is_read_in_its_own_format(tmp_path: Path) -> None:
+    pytest.importorskip("PIL")
+    (tmp_path / "in.jsonl").write_text("".join(f'{{"a":{number}}}\n' for number in range(100)))
+    recshuf.shuffle(tmp_path / "in.jsonl", tmp_path / "out", to="csv", seed=1)
+    given = {"against": tmp_path / "in.jsonl", "column": "a"}
+    assert recshuf.picture(tmp_path / "out", to="csv", **given).startswith(b"\x89PNG")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
@@ -285,6 +285,20 @@ def test_versions_are_never_mixed(tmp_path: Path, etag: str, has_date: bool):
         ):
             read(url, tmp_path)
         assert not (tmp_path / "out.txt").exists()
+
+
+def test_a_file_that_is_replaced_after_it_was_read_is_no_input(tmp_path: Path):
+    """As many requests as a read makes are too few for a replaced file, whatever tells that it is another one."""
+
+    def count_requests(etag: str, has_date: bool) -> int:
+        for count in range(1, 20):
+            with serve(Version(count, NEW["other"], etag, has_date, True)) as url, suppress(InputError):
+                read(url, tmp_path)
+                (tmp_path / "out.txt").unlink()
+                return count
+        raise AssertionError("it is always another one")
+
+    assert count_requests("weak", has_date=False) == count_requests("", has_date=True) > 1
 
 
 @pytest.mark.parametrize("etag", ["strong", "weak", "head", ""])

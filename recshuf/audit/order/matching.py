@@ -91,6 +91,7 @@ class BottomKSample:
         provenance = pack_provenance(np.int64(file), np.arange(first_row, first_row + len(values)))
         part = SampledRecords(values, priorities, provenance).at_level(self.level)
         with self._lock:
+            part = part.at_level(self.level)  # another thread may have raised it
             self.records += len(priorities)
             self._parts.append(part)
             self._count(part)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pyarrow as pa
-import pytest
 
 from recshuf.audit.order.matching import BottomKSample, SampledRecords
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def add(sample: BottomKSample, file: int) -> None:

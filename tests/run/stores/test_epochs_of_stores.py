@@ -12,6 +12,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import AlreadyCompleteError, OutputExistsError, UsageError
+from tests.support.small_runs import change_plans, forge_keys
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -125,3 +126,28 @@ def test_a_complete_gather_with_another_seed_is_known_again(store: Path, tmp_pat
         recshuf.gather(store, f"{tmp_path}/out/", seed=8, resume=True)
     with pytest.raises(OutputExistsError, match="another command"):
         recshuf.gather(store, f"{tmp_path}/out/", resume=True)
+
+
+@pytest.mark.parametrize("provenance", [False, True])
+def test_a_pile_that_is_too_large_is_split(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, provenance: bool
+) -> None:
+    recshuf.gather(store, tmp_path / "whole.parquet", provenance=provenance)
+    change_plans(monkeypatch, pile_bytes=2000)
+    recshuf.gather(store, tmp_path / "split.parquet", provenance=provenance)
+    assert pq.read_table(tmp_path / "split.parquet").equals(pq.read_table(tmp_path / "whole.parquet"))
+
+
+@pytest.mark.parametrize("pile_bytes", [1 << 20, 200])
+def test_equal_keys_of_several_writers_come_by_source_and_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pile_bytes: int
+) -> None:
+    forge_keys(monkeypatch, 3, 0)
+    for name in "ab":
+        with recshuf.PileWriter(tmp_path / "store", name, piles=2, seed=1, buffer_bytes=1) as writer:
+            for first in range(0, 40, 10):
+                writer.write({"name": [name] * 10, "row": range(first, first + 10)})
+    change_plans(monkeypatch, pile_bytes=pile_bytes)
+    recshuf.gather(tmp_path / "store", tmp_path / "out.parquet")
+    loader = recshuf.PileLoader(tmp_path / "store", 80, output="arrow")
+    assert pq.read_table(tmp_path / "out.parquet").equals(pa.Table.from_batches(list(loader)))

@@ -180,3 +180,16 @@ def test_an_input_that_is_missing_may_be_restored(tmp_path: Path, inputs: list[P
     away.rename(inputs[0])
     run(inputs, tmp_path / "out", format="text", resume=True)
     assert read_tree(tmp_path / "out") == read_tree(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_what_a_process_has_begun_to_remove_is_not_continued(
+    tmp_path: Path, inputs: list[Path], resume: bool
+) -> None:
+    """Some of it may be gone, or has failed a check."""
+    run(inputs, tmp_path / "whole", seed=2)
+    run_and_die(5, inputs, tmp_path / "out", seed=1)
+    (tmp_path / ".out.recshuf" / "ended").touch()
+    run(inputs, tmp_path / "out", seed=2, resume=resume)
+    assert read_tree(tmp_path / "out") == read_tree(tmp_path / "whole")
+    assert not (tmp_path / ".out.recshuf").exists()

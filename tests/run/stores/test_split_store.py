@@ -7,13 +7,14 @@ import shutil
 import time
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import recshuf
-from recshuf.errors import InputError, OutputError, OutputExistsError, UsageError
-from recshuf.records.batch import RowRange
+from recshuf.errors import CheckError, InputError, OutputError, OutputExistsError, UsageError
+from recshuf.records.batch import Records, RowRange
 from recshuf.records.split import Split
 from tests.support.formats.conversion_data import WRITERS, choose_columns
 from tests.support.stores.killed_stores import fork, join
@@ -147,11 +148,42 @@ def test_a_process_that_dies_at_the_rename_leaves_nothing_else(tmp_path: Path) -
     assert sorted(path.name for path in (tmp_path / "split").iterdir()) == sorted(SHARES)
 
 
+def test_the_names_of_the_stores_are_synced_before_they_appear_and_their_folder_after_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs, synced = make_inputs(tmp_path / "inputs", "text"), list[tuple[int, bool]]()
+
+    def note(file: Any) -> None:
+        found = os.fstat(file if isinstance(file, int) else file.fileno())
+        synced.append((found.st_ino, (tmp_path / "split").exists()))
+
+    monkeypatch.setattr(os, "fsync", note)
+    recshuf.scatter(inputs, tmp_path / "split", seed=SEED, split=SHARES)
+    assert ((tmp_path / "split").stat().st_ino, False) in synced
+    assert synced[-1] == (tmp_path.stat().st_ino, True)
+
+
 def test_an_error_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "bad.csv").write_text('a,b\n1,"2\n')
     with pytest.raises(InputError):
         recshuf.scatter(tmp_path / "bad.csv", tmp_path / "split", split=SHARES)
     assert [path.name for path in tmp_path.iterdir()] == ["bad.csv"]
+
+
+def test_records_that_get_lost_between_the_parts_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One comes twice in place of another, so that every part has as many as it should."""
+    whole = Records.take
+
+    def take(records: Records, index: np.ndarray) -> Records:
+        is_part = 1 < len(index) < len(records)
+        return whole(records, np.append(index[:-1], index[0]) if is_part else index)
+
+    monkeypatch.setattr(Records, "take", take)
+    with pytest.raises(CheckError, match=r"in all parts; run again"):
+        recshuf.scatter(make_inputs(tmp_path / "in", "text"), tmp_path / "split", seed=SEED, split=SHARES)
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
 def test_a_stream_cannot_be_split(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import recshuf
 import recshuf.piles.epochs as epochs
+import recshuf.run.gather as gather
 import recshuf.run.scatter as scatter
 from recshuf.errors import CheckError
 from recshuf.formats.hdf5.sink import Hdf5Sink
@@ -34,6 +35,7 @@ from recshuf.records.digests import (
     sum_digests,
 )
 from tests.support.numbered_files import make_inputs
+from tests.support.processes.task_runs import divide_small
 from tests.support.small_runs import change_plans, spill
 
 if TYPE_CHECKING:
@@ -190,6 +192,24 @@ def test_what_splitting_a_pile_gets_wrong_is_found(
         FilledRegions, "_parts", lambda self, pile: (one for one in list(whole(self, pile))[:-1])
     )
     run_and_fail(tmp_path, name, r"gather: pile \d")
+
+
+@pytest.mark.parametrize("options", [{}, {"engine": "threads"}], ids=["alone", "tasks"])
+def test_a_pile_on_the_border_of_two_shards_that_is_cut_wrong_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    """One record comes twice and another one not at all, so that every shard has as many as it should."""
+    if options:
+        divide_small(monkeypatch)
+    whole = gather._find_edges
+
+    def find_edges(run: gather.GroupRange, bounds: Any) -> list[int]:
+        edges = whole(run, bounds)
+        return [edge - 1 for edge in edges] if edges[0] else edges
+
+    monkeypatch.setattr(gather, "_find_edges", find_edges)
+    match = r"gather: all shards: .*; run again, and report this as a fault"
+    run_and_fail(tmp_path, "text", match, piles=32, shards=4, **options)
 
 
 # Digests

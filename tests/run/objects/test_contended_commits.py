@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from tests.conftest import Run
     from tests.support.objects.object_outputs import AnyBucket, Contents
+    from tests.support.objects.object_server import Bucket
 
 slow = pytest.mark.slow
 SHARD, MANIFEST = "data/out/shard-00002.txt", "data/out.recshuf.json"
@@ -108,6 +109,21 @@ def test_what_somebody_else_writes_meanwhile_is_not_replaced(
     with pytest.raises(AlreadyCompleteError, match="complete; the commit"):
         write(bucket, source, overwrite=overwrite, resume=True)
     check_whole(bucket, expected)
+
+
+def test_an_object_of_another_run_is_not_taken_for_ones_own(s3_bucket: Bucket, source: Path):
+    """Runs note themselves with what they put in place, by which they know it again."""
+
+    def replace() -> None:
+        s3_bucket.client.put_object(
+            Bucket=s3_bucket.name, Key=SHARD, Body=b"precious", Metadata={"recshuf-upload": "of another run"}
+        )
+
+    s3_bucket.proxy.call(s3_bucket.requests["claim"], replace)
+    with pytest.raises(OutputError, match=f"{SHARD}: {FOREIGN}"):
+        write(s3_bucket, source)
+    assert s3_bucket.read(SHARD) == b"precious"
+    assert MANIFEST not in s3_bucket.list_keys()
 
 
 @pytest.mark.usefixtures("old")

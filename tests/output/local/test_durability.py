@@ -204,3 +204,23 @@ def test_a_shard_that_has_changed_after_the_commit_is_not_taken_as_it_is(
     ):
         committed()
     assert (tmp_path / ".out.recshuf").is_dir()
+
+
+# Bad records
+
+
+def test_bad_records_are_synced_before_their_file_has_its_name_and_its_folder_after_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in.jsonl").write_text('{"a": 1}\n{"a": \n{"a": 2}\n')
+    (tmp_path / "bad").mkdir()
+    path, synced = tmp_path / "bad" / "bad.jsonl", list[tuple[int, int, bool]]()
+
+    def note(file: Any) -> None:
+        found = os.fstat(file if isinstance(file, int) else file.fileno())
+        synced.append((found.st_ino, found.st_size, path.exists()))
+
+    monkeypatch.setattr(os, "fsync", note)
+    recshuf.shuffle(tmp_path / "in.jsonl", tmp_path / "out.parquet", on_bad_record=f"quarantine:{path}")
+    assert (path.stat().st_ino, path.stat().st_size, False) in synced
+    assert (path.parent.stat().st_ino, True) in [(inode, exists) for inode, _, exists in synced]

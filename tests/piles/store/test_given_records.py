@@ -157,6 +157,28 @@ def test_values_that_would_change_are_refused() -> None:
             assert give({"a": [values]}, kind and pa.list_(kind)) is None
 
 
+def test_nulls_of_arrow_are_refused_where_a_field_takes_none() -> None:
+    whole = pa.field("x", pa.int64(), nullable=False)
+    for values, kind in (
+        (pa.array([{"x": None}], STRUCT), pa.struct([whole])),
+        (pa.array([[1, None]], pa.list_(pa.int64())), pa.list_(whole)),
+        (pa.array([[1, None]], pa.list_(pa.int64(), 2)), pa.list_(whole, 2)),
+        (pa.array([[{"x": None}]], pa.list_(STRUCT)), pa.list_(pa.struct([whole]))),
+    ):
+        assert give(pa.table({"a": values}), kind) is None
+        assert give({"a": values}, kind) is None
+
+
+@pytest.mark.parametrize("digits", [7, 8])
+def test_decimals_with_more_digits_than_their_type_are_refused(digits: int) -> None:
+    """Arrow makes them without a word."""
+    kind = pa.decimal128(7, 1)
+    roomy = pa.array([Decimal(10 ** (digits - 1)).scaleb(-1)], pa.decimal128(38, 1))
+    made = pa.Array.from_buffers(kind, 1, roomy.buffers())
+    for data in (pa.table({"a": made}), {"a": pa.array([{"x": 1}]).from_arrays([made], ["x"])}):
+        assert (give(data) is None) == (digits == 8)
+
+
 ARRAYS: list[tuple[Any, list[Any], pa.DataType | None]] = [
     (np.array([1, 0, 5]), [1, 0, 5], pa.bool_()),
     (np.array([1], np.int32), [1], pa.int64()),

@@ -252,17 +252,21 @@ def test_another_store_than_the_writer_wants_is_refused(tmp_path: Path, store: P
         recshuf.PileWriter(tmp_path / "lines", "a")
 
 
-@pytest.mark.parametrize("form", ["arrays", "images", "pandas"])
+@pytest.mark.parametrize("form", ["arrays", "images", "pandas", "column"])
 def test_memory_may_be_used_again_after_a_write(store: Path, form: str) -> None:
     """Records wait in the writer, so it must not look at the caller's arrays later."""
     ids, images = np.arange(1000), np.arange(3000).reshape(1000, 3)
     frame = pd.DataFrame({"id": ids}, copy=False)
-    given = {"arrays": {"id": ids}, "images": {"id": np.arange(1000), "image": images}, "pandas": frame}[form]
+    column = pd.Series(pd.arrays.IntegerArray(ids, np.zeros(1000, np.bool_)))
+    given = {
+        "arrays": {"id": ids}, "images": {"id": np.arange(1000), "image": images}, "pandas": frame, "column": {"id": column},
+    }[form]  # fmt: skip
     with recshuf.PileWriter(store, "a", piles=2) as writer:
         writer.write(given)
         ids[:] = images[:] = -1
         if form == "pandas":
             frame.iloc[:, 0] = -1
+        column[:] = -1
     (batch,) = recshuf.PileLoader(store, 1000)
     assert sorted(batch["id"].tolist()) == list(range(1000))
     if form == "images":

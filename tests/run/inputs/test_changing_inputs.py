@@ -80,3 +80,17 @@ def test_a_change_is_an_error_that_names_the_input(
         recshuf.shuffle(inputs, f"{tmp_path}/out/", seed=1, workers=1, progress=heard)
     assert "\n" not in str(caught.value)
     assert os.listdir(tmp_path) == ["in"]
+
+
+@pytest.mark.parametrize("split", [None, {"a": 0.5, "b": 0.5}], ids=["one", "split"])
+@pytest.mark.parametrize(("change", "name"), [(append, "text"), (replace, "parquet")])
+def test_no_store_is_made_of_an_input_that_changes(
+    tmp_path: Path, change: Callable[[Path], None], name: str, split: dict[str, float] | None
+) -> None:
+    """It was read as it had been."""
+    inputs = make_inputs(tmp_path / "in", name, [300, 300])
+    calls = iter(range(100))
+    heard = Listener(lambda: heard.passes[-1:] == ["scatter"] and next(calls) == 0 and change(inputs[0]))
+    with pytest.raises(InputError, match=r"input0\S*: .*changed"):
+        recshuf.scatter(inputs, tmp_path / "store", seed=1, workers=1, progress=heard, split=split)
+    assert os.listdir(tmp_path) == ["in"]

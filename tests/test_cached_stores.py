@@ -15,8 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import recshuf
-from recshuf.errors import OutputError, PileError, UsageError
+from recshuf.errors import InputError, OutputError, PileError, UsageError
 from recshuf.piles.kept.upkeep import drop_store
+from recshuf.run.stores import cached_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -188,3 +189,25 @@ def test_what_lies_in_the_place_of_a_store_is_to_be_deleted(make: Callable[[Path
     else:
         store.unlink()
     assert open_loader("data", seed=7).num_records == 50
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_file_that_comes_while_the_store_is_made_is_an_error_that_leaves_no_store(
+    data: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """Else a store of two files would have the name of the store of one, or the other way round."""
+    whole = cached_store.scatter_store
+
+    def scatter(*given: Any) -> None:
+        if moment == "before":
+            pq.write_table(pa.table({"id": [50]}), data / "b.parquet")
+        whole(*given)
+        if moment == "after":
+            pq.write_table(pa.table({"id": [50]}), data / "b.parquet")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cached_store, "scatter_store", scatter)
+        with pytest.raises(InputError, match="the inputs changed while they were read; run again"):
+            open_loader("data")
+    assert list_stores() == []
+    assert sorted(read_ids(open_loader("data", drop_last=False))) == list(range(51))

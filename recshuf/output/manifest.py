@@ -1,9 +1,4 @@
-"""The manifest beside a folder of shards, and its comparison with the files there.
-
-Checksums of files.
-
-Names of what belongs to an output, in a folder or in a bucket: its shards, its manifest and its work folder.
-"""
+"""What belongs to an output: names of its shards, its manifest beside them, and checksums to compare both with."""
 
 from __future__ import annotations
 

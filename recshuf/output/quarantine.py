@@ -1,7 +1,4 @@
-"""The quarantine of bad records: an unnamed file during the run, the user's file, in input order, at its end.
-
-Bad records as lines of JSON: input, line number, reason, and text or bytes.
-"""
+"""The quarantine: bad records as lines of JSON, unnamed during the run, the user's file in input order at its end."""
 
 from __future__ import annotations
 

@@ -1,16 +1,9 @@
-"""The journal of a run: its job and finished tasks, so that a later run can continue.
+"""What a run has done, for a later attempt and for other machines.
 
-The first entry describes the job; each other one names a finished task, or a further folder of pile sets. An entry is
-written after the task that it names, but before that folder is made.
-
-JSON objects with a checksum, so that a change of a file that holds one is noticed.
-
-What the tasks of a run leave for each other, which many machines use at the same time.
-
-It holds the results of finished tasks, each a small JSON file, and what tasks have written under names of their own. Of
-tasks that ran twice, one result is there, and only what it names counts.
-
-Results of tasks, in the task folder of a run.
+The journal of a run is for the process that holds its lock. The first entry describes the job; each other one names a
+finished part, or a further folder of pile sets. An entry is written after the part that it names, but before that folder is
+made. The task folder is for many machines: the results of finished tasks, JSON with a checksum, and what tasks have
+written under names of their own. Of tasks that ran twice, one result is there, and only what it names counts.
 """
 
 from __future__ import annotations

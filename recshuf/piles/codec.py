@@ -1,9 +1,7 @@
 """Codec between records and the bytes of a slice on disk.
 
 A slice is the keys of its n records (8 n bytes), then the planes of each column, then the flags of all nodes (one byte
-each); see `planes`.
-
-Lengths of the values in columns: the bytes of text, the elements of lists. Fields of a fixed size have none.
+each); see `planes`. The codec also sums the lengths of columns of text, binary, lists and maps for each region.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@ capacity is the expected size and six standard deviations more.
 A slice holds the records of one batch for one region, grouped by pile and else in input order. It carries the first row
 of the batch: slices sorted by (input, first row) hold a pile's records in the order of the inputs. A full region
 continues in an extent at the end of the file. A complete set ends in a `Footer`, by which it can be read again.
-
-Regions of a pile set: their piles, and their offsets in the file.
 """
 
 from __future__ import annotations

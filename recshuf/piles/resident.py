@@ -1,7 +1,4 @@
-"""Resident piles: the lowest piles of a store, kept in memory as batches grouped by pile.
-
-Digests of the records added to a store, to check those read back.
-"""
+"""Piles in memory: the lowest piles of a store as batches grouped by pile, and the digests of all records added to it."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@
 
 A payload is not compressed if both byte counts are equal.
 
-Packed records: those of several slices, as they lie in memory, until their order is known.
+`PackedRecords` are those of several slices, as they lie in memory, until their order is known.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The piles of a run: all piles of a run, the lowest in memory while they fit, the others in pile sets.
+"""The store of a run: the lowest piles in memory while they fit, the others in pile sets.
 
 Locks, in the order in which threads take them:
 
@@ -6,8 +6,6 @@ Locks, in the order in which threads take them:
 2. of its `SpilledPiles`: which sets there are
 3. of a `PileSet`: the turn to write short slices
 4. of a set's `RegionSpace`: where the next slice goes; of a `PileSet`: its sums; of the `Scratch`: open files
-
-Spilled piles: the pile sets of a store, each created with its first records.
 """
 
 from __future__ import annotations

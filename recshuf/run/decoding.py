@@ -1,7 +1,4 @@
-"""How native records become output records: by a decoder, with provenance columns if wanted.
-
-Checks that the options of a job fit its formats.
-"""
+"""How native records become output records: which options fit the formats, the decoder, and columns of provenance."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""The journal entries of a run, written and read: its job, and its finished sets and shards.
-
-Where the tasks of a run find it, on any machine.
-
-A run as several machines know it: JSON values from which each of them resolves the same job.
-"""
+"""What a run has decided: the first entry of its journal, and the file from which other machines resolve the same job."""
 
 from __future__ import annotations
 

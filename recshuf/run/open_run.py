@@ -1,7 +1,4 @@
-"""A run that several machines work on, as a task sees it: its folders, and its job, resolved here.
-
-The resources of a run: work folder, scratch, quarantine and stream, and their disk space.
-"""
+"""A run whose job is resolved, with its resources: work folder, scratch, quarantine, stream; and how a task opens it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A complete output, and whether it can be that of a command.
-
-`--verify`: the shards of a run are read again, and compared with its inputs or with the store that they are from.
-"""
+"""Outputs that are complete: whether a command can have written one, and whether it holds the records of its inputs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The journal of a run in its work folder: a file with a line for each entry; see `system.checked_lines`.
-
-The results of tasks as files in the work folder.
-"""
+"""The journal and the task folder of a run in its work folder: a file with a line for each entry, a file for each result."""
 
 from __future__ import annotations
 

@@ -1,20 +1,13 @@
-"""The work folder of a run, which holds everything until the commit.
+"""The work folder of a run, which holds everything until the commit, and the shards in it.
 
 It lies beside the output, so that a rename puts everything in place at once. Its name begins with a dot:
 
-    journal.jsonl  shards/  shards.recshuf.json  piles/  quarantine/  tasks/
+    journal.jsonl  shards/  shards.recshuf.json  piles/  quarantine/
+    tasks/  results of tasks, and a folder of shards for each of the second pass
     old/  the output that is replaced, if the file system cannot exchange folders
     ended  there while everything else is removed
 
 A run that dies leaves it behind, and a later run can continue from it.
-
-The commit: renames finished shards to the output, atomically if the file system can.
-
-Where an output lies on this machine.
-
-Paths of shards, before and after the commit.
-
-The shards of a task as files in a folder that all machines share.
 """
 
 from __future__ import annotations

@@ -10,8 +10,6 @@ again, and takes the next number. A number is not free again while a living proc
 number, and while it is there, nobody deletes a snapshot of this number. The newest is never deleted, so a listed snapshot
 that is gone means that there is a newer one. Who commits or deletes holds a lease of a snapshot, so that the store is not
 deleted and another one made meanwhile. Nobody waits for a lock.
-
-Errors of a store's folder.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Pile sets that are written into a store, before a snapshot refers to them.
-
-The names of pile sets that are being written: one process at a time, and nothing is left of a dead one.
-"""
+"""Pile sets that are written into a store before a snapshot refers to them, each name by one process at a time."""
 
 from __future__ import annotations
 

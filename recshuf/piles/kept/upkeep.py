@@ -1,7 +1,4 @@
-"""Upkeep of a store: what it holds, whether it is whole, and its deletion.
-
-Compaction: many small sets of a store become a few.
-"""
+"""Upkeep of a store: what it holds, whether it is whole, its deletion, and its compaction to fewer sets."""
 
 from __future__ import annotations
 

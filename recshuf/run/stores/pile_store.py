@@ -1,11 +1,4 @@
-"""`PileStore`: a kept pile store, as programs open it.
-
-Times of slices, as users give them.
-
-`StoreUpdate`: records are appended to a store and expire, in one step.
-
-The window of a store: which slices are too old or too many.
-"""
+"""`PileStore`, a kept pile store as programs open it, and its updates: records are appended and expire in one step."""
 
 from __future__ import annotations
 

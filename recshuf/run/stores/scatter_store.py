@@ -1,7 +1,4 @@
-"""Pass 1 alone: scatters inputs into a kept pile store.
-
-What the records of a store are as a table: found out while they are scattered.
-"""
+"""Pass 1 alone: scatters inputs into a kept pile store, and finds out what the records are as a table."""
 
 from __future__ import annotations
 

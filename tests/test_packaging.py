@@ -82,7 +82,8 @@ def test_the_sdist_holds_the_sources_the_adapters_and_no_link(sdist: Path):
     with tarfile.open(sdist) as archive:
         members = {member.name.split("/", 1)[1]: member for member in archive if "/" in member.name}
     assert list_sources() <= set(members)
-    assert {f"recshuf/formats/{name}/__init__.py" for name in ADAPTERS} <= set(members)
+    for name in ADAPTERS:
+        assert {f"recshuf/formats/{name}/__init__.py", f"recshuf/formats/{name}.py"} & set(members)
     assert {"LICENSE", "README.md", "CHANGELOG.md", "pyproject.toml", "recshuf/py.typed"} <= set(members)
     assert "tests/conftest.py" in members
     assert "benchmarks/data.py" in members

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import Stopped
 from recshuf.records.arrays import count_bytes, count_bytes_before, take_rows
+from recshuf.records.keys import RowRange  # noqa: TC001 - for the examples
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -18,14 +19,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recshuf.interfaces import Fragment
-
-
-class RowRange(NamedTuple):
-    """Consecutive rows of one input."""
-
-    input_index: int
-    first_row: int
-    rows: int
 
 
 def join_ranges(ranges: Sequence[RowRange]) -> list[RowRange]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from recshuf.errors import Stopped
 from recshuf.records.arrays import count_bytes
-from recshuf.records.batch import RowCounter, RowRange, concat_batches, join_ranges
+from recshuf.records.batch import RowCounter, concat_batches, join_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from recshuf.interfaces import Fragment, Source
+    from recshuf.records.keys import RowRange
 
 
 class BatchGroup:

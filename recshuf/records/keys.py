@@ -9,7 +9,7 @@ NumPy's compatibility policy, so a seed always means the same order.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import xxhash
@@ -27,6 +27,14 @@ MAX_PILES = 1 << 16
 KEY_BYTES = 8
 """Of one key, an unsigned 64-bit integer."""
 _OUTPUTS_PER_STEP = 4  # Philox counts blocks of four 64-bit outputs
+
+
+class RowRange(NamedTuple):
+    """Consecutive rows of one input."""
+
+    input_index: int
+    first_row: int
+    rows: int
 
 
 def draw_keys(

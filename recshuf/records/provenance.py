@@ -13,7 +13,8 @@ import pyarrow as pa
 from recshuf.errors import UsageError
 from recshuf.interfaces import Decoder, FieldAdder
 from recshuf.records.arrays import view_bytes, wrap_values
-from recshuf.records.batch import Records, RowRange
+from recshuf.records.batch import Records
+from recshuf.records.keys import RowRange
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from recshuf.interfaces import SupportsJoining
-from recshuf.records.batch import RowRange, number_batches
+from recshuf.records.batch import number_batches
 from recshuf.records.batch_groups import (
     BatchGroup,
     Coalescer,
@@ -15,6 +15,7 @@ from recshuf.records.batch_groups import (
     WorkQueue,
     group_inputs,
 )
+from recshuf.records.keys import RowRange
 from recshuf.system.threads import run_threads
 
 if TYPE_CHECKING:

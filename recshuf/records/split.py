@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from recshuf.errors import UsageError
-from recshuf.records.batch import RowRange
-from recshuf.records.keys import draw_keys, stream_of
+from recshuf.records.keys import RowRange, draw_keys, stream_of
 from recshuf.system.paths import PLAIN_NAME_RULE, is_plain_name
 
 if TYPE_CHECKING:

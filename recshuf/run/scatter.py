@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from recshuf.job.plan import Plan
     from recshuf.job.report import Progress
     from recshuf.piles.codec import RecordCodec
-    from recshuf.records.batch import RowRange
     from recshuf.records.batch_groups import InputPart
     from recshuf.records.digests import Digest, InputCount
+    from recshuf.records.keys import RowRange
 
 
 @dataclass(frozen=True, slots=True)

@@ -324,6 +324,7 @@ def test_small_limits_hold_thousands_of_inputs_and_a_refusal_says_what_would_do(
 
 def test_planning_imports_neither_pyarrow_nor_h5py():
     """A job is made and planned before the allocators are chosen, which is when Arrow may be imported."""
-    code = "import sys, recshuf.job.job, recshuf.job.planner; print(*{'pyarrow', 'h5py'} & set(sys.modules))"
+    names = "recshuf.api.checks, recshuf.api.runs, recshuf.cli.commands, recshuf.job.planner, recshuf.records.split"
+    code = f"import sys, {names}; print(*{{'pyarrow', 'h5py'}} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []

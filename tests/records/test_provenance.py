@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recshuf.errors import UsageError
-from recshuf.records.batch import Records, RowRange, join_ranges, split_ranges
+from recshuf.records.batch import Records, join_ranges, split_ranges
+from recshuf.records.keys import RowRange
 from recshuf.records.provenance import (
     MAX_INPUTS,
     MAX_ROWS,

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recshuf.records import split as module
-from recshuf.records.batch import RowRange
-from recshuf.records.keys import draw_keys, stream_of
+from recshuf.records.keys import RowRange, draw_keys, stream_of
 from recshuf.records.split import Split
 
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from recshuf.job.job import Job
     from recshuf.job.report import Progress
     from recshuf.output.manifest import Manifest
-    from recshuf.records.batch import RowRange
+    from recshuf.records.keys import RowRange
 
     VisitHashes = Callable[[NDArray[np.uint64], int, int], None]
     """Takes hashes of consecutive records, shape ``(n, 2)``, their file's index and the first row; called in threads."""

@@ -23,10 +23,10 @@ from recshuf.piles.layout import StorePlan
 from recshuf.piles.planes import plain_type
 from recshuf.piles.slices import Origin
 from recshuf.records.arrays import count_bytes, is_contiguous_list, is_list_view, is_variable_list
-from recshuf.records.batch import Records, RowRange, concat_batches
+from recshuf.records.batch import Records, concat_batches
 from recshuf.records.conforming import check_digits, conform
 from recshuf.records.digests import Digest, InputCount, digest_records
-from recshuf.records.keys import MAX_PILES, MAX_SEED, draw_keys, stream_of
+from recshuf.records.keys import MAX_PILES, MAX_SEED, RowRange, draw_keys, stream_of
 from recshuf.records.provenance import add_provenance, extend_schema
 from recshuf.system.paths import local_path
 from recshuf.system.units import check_number

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from recshuf.records.batch import RowRange
+    from recshuf.records.keys import RowRange
 
     Group = tuple[pa.RecordBatch, list[RowRange]]
 

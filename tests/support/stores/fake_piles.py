@@ -13,9 +13,9 @@ import pyarrow as pa
 from recshuf.errors import PileError
 from recshuf.piles.groups import Regions
 from recshuf.records.arrays import take_rows
-from recshuf.records.batch import Records, RowRange
+from recshuf.records.batch import Records
 from recshuf.records.digests import digest_records
-from recshuf.records.keys import draw_keys, find_piles
+from recshuf.records.keys import RowRange, draw_keys, find_piles
 from recshuf.records.provenance import FILE_SHIFT, add_provenance, extend_schema, find_origins
 from recshuf.system.buffers import allocate
 from tests.support.stores.epoch_oracle import Record

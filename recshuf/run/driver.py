@@ -191,8 +191,8 @@ def _resolve_stored(
     if (epoch is not None and epoch.number) or job.options["provenance"]:
         option = "--provenance" if job.options["provenance"] else "--epoch"
         raise UsageError(
-            f"{option} needs the keys of the store, and --seed {seed} draws new ones: its seed is {piles.seed}; leave out one "
-            "of the options"
+            f"{option} needs the keys of the store, and --seed {seed} draws new ones; leave out one of them, or give the seed of "
+            f"the store, {piles.seed}"
         )
     return resolve_opened(job, destination, open_records(piles), None, progress)
 

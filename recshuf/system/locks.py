@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def lock_folder(folder: Path, output: str) -> int:
     """Make a private folder, and return a descriptor that holds its lock until it is closed.
 
-    An `OutputError` names the `output` if another run holds it, it is no folder, or it belongs to another user.
+    An `OutputError` names the `output` if another run holds it, or it is no folder.
     """
     while True:
         is_new = True

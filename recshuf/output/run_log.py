@@ -40,6 +40,7 @@ def describe_missing(tasks: Sequence[object]) -> str:
 
 
 Entry = dict[str, Any]
+"""JSON values; see `entries`."""
 _TASKS = ("set", "shard", "commit")
 """Keys of all entries but the first."""
 

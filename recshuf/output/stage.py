@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from recshuf.errors import ForeignFileError, OutputExistsError, UnfinishedOutputError
-from recshuf.output.manifest import find_checksum
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
     from typing import BinaryIO
 
-    import pyarrow as pa
-
     from recshuf.job.report import UploadReport
+    from recshuf.output.entries import FinishedShard
     from recshuf.output.manifest import Manifest
-    from recshuf.output.run_log import Entry, Journal, TaskFolder
-    from recshuf.records.digests import Digest
+    from recshuf.output.run_log import Journal, TaskFolder
 
 
 class Destination(ABC):
@@ -153,35 +149,6 @@ class Destination(ABC):
         """Return a transaction that writes it; not for streams."""
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenBytes:
-    """The bytes of a shard."""
-
-    byte_count: int
-    checksum: str
-    """xxh3 of 128 bits, as hexadecimal digits."""
-
-    @classmethod
-    def of(cls, path: Path) -> WrittenBytes:
-        """Return those of a file."""
-        return cls(path.stat().st_size, find_checksum(path))
-
-
-@dataclass(frozen=True, slots=True)
-class FinishedShard:
-    """A shard whose file or stream has been closed."""
-
-    number: int
-    path: Path
-    digest: Digest
-    schema: pa.Schema | None
-    """Table schema of its records; None if they were not converted."""
-    place: Mapping[str, object] = field(default_factory=dict)
-    """Further keys of its journal entry: where its bytes are, if not in the file."""
-    written: WrittenBytes | None = None
-    """What a stream has taken; None for a file."""
-
-
 class ShardKeeper(Protocol):
     """Makes finished shards durable in the background."""
 
@@ -202,8 +169,8 @@ class ShardKeeper(Protocol):
         """
         ...
 
-    def add(self, shard: FinishedShard) -> None:
-        """Queue a shard. Many threads may call this; it may wait for earlier shards.
+    def add(self, path: Path, shard: FinishedShard) -> None:
+        """Queue a shard at the path that it was opened with. Many threads may call this; it may wait for earlier shards.
 
         Raises
         ------
@@ -331,23 +298,18 @@ class Transaction(ShardPlace):
         """
 
     @abstractmethod
-    def adopt(self, entries: Sequence[Entry]) -> list[str]:
+    def adopt(self, shards: Sequence[FinishedShard]) -> list[FinishedShard]:
         """Take over shards that tasks have written, unless they are taken over or committed.
-
-        Parameters
-        ----------
-        entries
-            Their journal entries, with the key ``folder`` of their tasks.
 
         Returns
         -------
         list
-            Names of those that are missing or damaged.
+            Those that are missing or damaged.
         """
 
     @abstractmethod
-    def find_unchanged(self, entries: Iterable[Entry]) -> set[str]:
-        """Return the names of those shards in the journal that are as they were written."""
+    def find_unchanged(self, shards: Iterable[FinishedShard]) -> set[int]:
+        """Return the numbers of those shards that are as they were written."""
 
     @abstractmethod
     def keep_only(self, names: set[str]) -> None:

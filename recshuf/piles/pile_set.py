@@ -19,7 +19,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from recshuf.errors import CheckError, DamagedSetError, PileError
-from recshuf.piles.footer import TRAILER_BYTES, Footer, SetDescription, find_footer, parse_footer
+from recshuf.piles.footer import (
+    TRAILER_BYTES,
+    Footer,
+    SetDescription,
+    find_footer,
+    format_checksum,
+    parse_footer,
+)
 from recshuf.piles.set_folder import LocalPileFile
 from recshuf.piles.slices import ALIGNMENT, PREFIX_BYTES, SliceFormat
 from recshuf.system.buffers import allocate
@@ -371,8 +378,8 @@ class GrowingPileSet(PileSet):
 
     def seal(
         self, digests: Digests, given: NDArray[np.int64], description: SetDescription, schema: pa.Schema
-    ) -> None:
-        """Write the footer of a set that is complete.
+    ) -> tuple[int, str]:
+        """Write the footer of a set that is complete, and return the bytes of the file, and the checksum of the footer.
 
         Parameters
         ----------
@@ -406,6 +413,7 @@ class GrowingPileSet(PileSet):
             _write_fully(self._descriptor, [content], self._space.end, len(content))
         except OSError as error:
             raise self._scratch.explain(error) from error
+        return self._space.end + len(content), format_checksum(content[-TRAILER_BYTES:])
 
     def sync(self) -> None:
         """Sync the file to disk."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from recshuf.piles.footer import SetDescription
+    from recshuf.piles.sealed_set import SealedSet
     from recshuf.piles.slices import Origin
     from recshuf.piles.store import RunPiles
     from recshuf.records.batch import Records
@@ -38,8 +39,8 @@ class SplitPiles:
         self.codec = parts[0].codec
         self.counts = [InputCounts(input_count) for _ in parts]
         """Counts of the inputs in each part."""
-        self.sealed: list[list[int]] = [[] for _ in parts]
-        """Numbers of the sets of each part that are sealed."""
+        self.sealed: list[list[SealedSet]] = [[] for _ in parts]
+        """Sealed sets of each part."""
         self._parts = parts
         self._split = split
         self._lock = threading.Lock()
@@ -70,12 +71,12 @@ class SplitPiles:
             sources = (replace(source, count=counts[source.index]) for source in description.sources)
             piles.complete(set_index, digest, replace(description, sources=tuple(sources)))
 
-    def seal_next(self) -> int | None:
-        """Seal a complete pile set of any part, and return its number; None if there is none."""
+    def seal_next(self) -> SealedSet | None:
+        """Seal a complete pile set of any part, and return its entry; None if there is none."""
         for piles, sealed in zip(self._parts, self.sealed, strict=True):
-            set_index = piles.seal_next()
-            if set_index is not None:
+            entry = piles.seal_next()
+            if entry is not None:
                 with self._lock:
-                    sealed.append(set_index)
-                return set_index
+                    sealed.append(entry)
+                return entry
         return None

@@ -20,8 +20,9 @@ from recshuf.errors import CheckError, PileError
 from recshuf.piles.layout import StorePlan, region_bytes
 from recshuf.piles.pile_set import EXTENT_BYTES, GrowingPileSet, PileSet, RegionLayout
 from recshuf.piles.resident import GroupedBatch, ResidentPiles, SetDigests
+from recshuf.piles.sealed_set import SET_SUFFIX, SealedSet
 from recshuf.piles.slices import PREFIX_BYTES
-from recshuf.records.digests import Digests
+from recshuf.records.digests import Digest, Digests, InputCount
 from recshuf.records.keys import KeyRange
 from recshuf.system.buffers import allocate
 
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from recshuf.piles.set_folder import Scratch
     from recshuf.piles.slices import Origin, Slice
     from recshuf.records.batch import Records
-    from recshuf.records.digests import Digest
     from recshuf.system.buffers import Allocate
 
 
@@ -88,7 +88,8 @@ class SpilledPiles:
         """Return a set, created if needed; `sample` is a first batch of its records."""
         with self._lock:
             if set_index not in self._growing:
-                name = name_set(self._plan.set_prefix, set_index) if self._plan.keeps_sets else None
+                set_name = name_set(self._plan.set_prefix, set_index)
+                name = f"{set_name}{SET_SUFFIX}" if self._plan.keeps_sets else None
                 capacities = self._plan_regions(set_index, sample)
                 self._sets[set_index] = self._growing[set_index] = GrowingPileSet.create(
                     self._scratch, capacities, self._plan.compression, self._codec.variable_columns, name=name
@@ -107,13 +108,22 @@ class SpilledPiles:
         capacity = region_bytes(expected / region_count, mean, float(np.square(sizes).mean()))
         return np.full(region_count, capacity, np.int64)
 
-    def seal(self, set_index: int, digests: Digests, wanted: range, description: SetDescription) -> None:
-        """Seal a complete set; piles not `wanted` may lack records."""
+    def seal(self, set_index: int, digests: Digests, wanted: range, description: SetDescription) -> SealedSet:
+        """Seal a complete set, and return its entry; piles not `wanted` may lack records."""
         given = self.layout.sum(digests.counts)[: self.layout.find(wanted).stop]
         pile_set = self._growing[set_index]
-        pile_set.seal(digests, given, description, self._codec.schema)
+        file_bytes, checksum = pile_set.seal(digests, given, description, self._codec.schema)
         if self._plan.syncs_sets:
             pile_set.sync()
+        counts = description.counts.values()
+        return SealedSet(
+            name_set(self._plan.set_prefix, set_index),
+            sum(count.digest.records for count in counts),
+            sum(count.byte_count for count in counts),
+            file_bytes,
+            checksum,
+            number=set_index,
+        )
 
     @property
     def folder(self) -> Path:
@@ -124,15 +134,16 @@ class SpilledPiles:
         """Return the path of a set that this store made, if it keeps its sets."""
         return self._growing[set_index].path
 
-    def adopt(self, set_index: int, name: str, base: int, *, reads_all: bool) -> Footer:
+    def adopt(self, entry: SealedSet, *, reads_all: bool) -> Footer:
         """Open a complete set, and return its footer."""
+        name = entry.file_name
         pile_set, footer = PileSet.open(self._scratch, name, reads_all=reads_all)
         if footer.schema != self._codec.schema or footer.sums.shape[1] != self.layout.count:
             pile_set.close()
             raise PileError(f"{name}: holds other columns or piles than this run")
         with self._lock:
-            self._sets[set_index] = pile_set
-            self._bases[set_index] = base
+            self._sets[entry.number] = pile_set
+            self._bases[entry.number] = entry.base
         return footer
 
     def lengths(self, set_index: int) -> NDArray[np.int64]:
@@ -174,8 +185,8 @@ class SpilledPiles:
 
 
 def name_set(prefix: str, set_index: int) -> str:
-    """Return the file name of a kept pile set."""
-    return f"{prefix}-{set_index:05d}.piles"
+    """Return the name of a kept pile set."""
+    return f"{prefix}-{set_index:05d}"
 
 
 class RunPiles:
@@ -204,6 +215,8 @@ class RunPiles:
         self._complete: dict[int, SetDescription] = {}
         """Sets with all their records, not yet sealed."""
         self._sealed: set[int] = set()
+        self.sources: dict[int, InputCount] = {}
+        """Records of each source in complete sets, by number."""
         self._lock = threading.Lock()
 
     @property
@@ -233,8 +246,14 @@ class RunPiles:
         with self._lock:
             self.digests.check_set(set_index, given)
             self._complete[set_index] = description
+            self._count_sources(description, 0)
 
-    def seal_next(self) -> int | None:
+    def _count_sources(self, description: SetDescription, base: int) -> None:
+        for source in description.sources:
+            before = self.sources.get(base + source.index, InputCount(0, Digest()))
+            self.sources[base + source.index] = before + source.count
+
+    def seal_next(self) -> SealedSet | None:
         """Seal a complete pile set, if piles have been spilled and the store keeps its sets.
 
         Records of the set in memory are written, too, and stay in memory, so that a later run can adopt the whole set.
@@ -242,8 +261,8 @@ class RunPiles:
 
         Returns
         -------
-        int | None
-            Number of the set; None if there is none to seal. Each set is returned once.
+        SealedSet | None
+            Its entry; None if there is none to seal. Each set is returned once.
         """
         with self._lock:
             if not self._plan.keeps_sets or self.resident.pile_count == self.pile_count:
@@ -256,31 +275,27 @@ class RunPiles:
                 self._sealed.add(set_index)
                 if set_index in self.spilled:
                     digests = self.digests.of_set(set_index)
-                    self.spilled.seal(set_index, digests, range(self._wanted_count), description)
-                    return set_index
+                    return self.spilled.seal(set_index, digests, range(self._wanted_count), description)
             return None
 
-    def adopt(
-        self, set_index: int, name: str | None = None, *, base: int = 0, reads_all: bool = True
-    ) -> SetDescription:
-        """Adopt a complete pile set, and return what it says about itself; piles are no longer kept in memory.
+    def name_set(self, set_index: int) -> str:
+        """Return the name of a kept pile set, without the suffix of its file."""
+        return name_set(self._plan.set_prefix, set_index)
+
+    def adopt(self, entry: SealedSet, *, reads_all: bool = True) -> None:
+        """Adopt a sealed set; piles are no longer kept in memory.
 
         Parameters
         ----------
-        name
-            Name of the file. Default: that which an earlier run gave to its set of this number.
-        base
-            What to add to the numbers of its sources.
         reads_all
             Whether every slice is verified now, not only when it is loaded.
         """
-        name = name or name_set(self._plan.set_prefix, set_index)
-        footer = self.spilled.adopt(set_index, name, base, reads_all=reads_all)
+        footer = self.spilled.adopt(entry, reads_all=reads_all)
         with self._lock:
             self.resident.keep_first(0)
-            self.digests.add(set_index, footer.digests)
+            self.digests.add(entry.number, footer.digests)
+            self._count_sources(footer.description, entry.base)
             self._drop_unwanted()
-        return footer.description
 
     def make_part(self, piles: range, part_count: int) -> RunPiles:
         """Return an empty store for the records of some piles in `part_count` finer piles.

@@ -41,6 +41,10 @@ class Digest:
     fingerprint: int = 0
     """Sum of the fingerprints modulo 2^64."""
 
+    def pack(self) -> list[int]:
+        """Return its numbers, as JSON values."""
+        return [self.records, self.byte_count, self.fingerprint]
+
     def __add__(self, other: Digest) -> Digest:
         """Return the digest of the records of both."""
         return Digest(
@@ -186,6 +190,10 @@ class InputCount(NamedTuple):
     """Bytes of the records, for lines and fixed rows without keys and offsets."""
     digest: Digest
 
+    def __add__(self, other: InputCount) -> InputCount:  # type: ignore[override] # it is no tuple to its users
+        """Return the sums of both."""
+        return InputCount(self.byte_count + other.byte_count, self.digest + other.digest)
+
 
 class InputCounts:
     """Counts of all inputs, as columns, because there may be thousands."""
@@ -210,8 +218,7 @@ class InputCounts:
 
     def include(self, index: int, count: InputCount) -> None:
         """Add to the counts of an input."""
-        before = self[index]
-        self.put(index, InputCount(before.byte_count + count.byte_count, before.digest + count.digest))
+        self.put(index, self[index] + count)
 
     def digest(self, inputs: Sequence[int]) -> Digest:
         """Return the digest of all records of some inputs."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import xxhash
 
 from recshuf.errors import PileError
-from recshuf.output.stage import WrittenBytes
+from recshuf.output.manifest import find_checksum
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,22 +31,25 @@ def keep_bad(sets: SetFolder, quarantine: Quarantine, cleanup: ExitStack) -> dic
     quarantine.settle()
     name = quarantine.path.name
     cleanup.callback(sets.discard, name)
-    written = WrittenBytes.of(quarantine.path)
+    described = {
+        "name": name,
+        "counts": counts,
+        "bytes": quarantine.path.stat().st_size,
+        "xxh3": find_checksum(quarantine.path),
+    }
     sets.keep(quarantine.path)
-    return {"name": name, "counts": counts, "bytes": written.byte_count, "xxh3": written.checksum}
+    return described
 
 
-def take_bad(quarantine: Quarantine, sets: SetFolder, result: dict[str, Any]) -> None:
-    """Let the quarantine of a run take over the bad records of a task, given its result."""
-    if result["bad"] is not None:
-        quarantine.take(_read_bad(sets, result["bad"]), result["bad"]["counts"])
+def take_bad(quarantine: Quarantine, sets: SetFolder, bad: dict[str, Any]) -> None:
+    """Let the quarantine of a run take over a file that `keep_bad` has described."""
+    quarantine.take(_read_bad(sets, bad), bad["counts"])
 
 
-def check_bad(sets: SetFolder, result: dict[str, Any]) -> None:
-    """Check that the bad records of a task are there, as `take_bad` does."""
-    if result["bad"] is not None:
-        for _ in _read_bad(sets, result["bad"]):
-            pass
+def check_bad(sets: SetFolder, bad: dict[str, Any]) -> None:
+    """Check that a file that `keep_bad` has described is there, as `take_bad` does."""
+    for _ in _read_bad(sets, bad):
+        pass
 
 
 def _read_bad(sets: SetFolder, bad: dict[str, Any]) -> Iterator[bytes]:

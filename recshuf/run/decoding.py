@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from recshuf.interfaces import Decoder, InputSummary, Source, Traits
     from recshuf.job.job import Job
-    from recshuf.run.inputs import ResolvedInputs
+    from recshuf.run.inputs import Inputs
 
 
 def check_options(job: Job, source_name: str, target_name: str) -> None:
@@ -112,7 +112,7 @@ class Decoding:
     """Whether `inner` infers the schema from a prefix of the records."""
 
     @classmethod
-    def choose(cls, inputs: ResolvedInputs, to: str, *, provenance: bool) -> Decoding:
+    def choose(cls, inputs: Inputs, to: str, *, provenance: bool) -> Decoding:
         """Return how records of inputs are decoded for the format `to`."""
         source, converts = inputs.source, inputs.format != to
         inner = source.decoder() if converts else _choose_field_adder(source) if provenance else None

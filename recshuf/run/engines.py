@@ -1,4 +1,4 @@
-"""Engines: what runs the numbered tasks of a pass, here or elsewhere."""
+"""Engines of tasks: what runs numbered tasks, here or elsewhere."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class ResolvedInputs:
+class Inputs:
     """The inputs of a job, opened."""
 
     format: str

@@ -1,4 +1,4 @@
-"""A run whose job is resolved, with its resources: work folder, scratch, quarantine, stream; and how a task opens it."""
+"""A run that begins or is continued: its job resolved, its header compared, its resources open; and how a task joins it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import secrets
 import sys
 from collections import defaultdict
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from recshuf.errors import (
     AlreadyCompleteError,
@@ -29,8 +29,8 @@ from recshuf.piles.codec import choose_codec
 from recshuf.piles.layout import StorePlan
 from recshuf.piles.set_folder import Scratch
 from recshuf.piles.store import RunPiles
-from recshuf.records.digests import Digest, InputCount, InputCounts
-from recshuf.run.header import Earlier, SharedRun, describe_job, find_tasks, fit_plan
+from recshuf.run.describe import divide_job, fit_plan, make_header
+from recshuf.run.header import Header
 from recshuf.run.resolve import find_destination, resolve_job, resolve_opened
 from recshuf.run.saved_inputs import load_inputs, lock_inputs, save_inputs
 from recshuf.run.set_folders import check_sets, choose_sets, open_sets
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import BinaryIO
 
-    from recshuf.interfaces import Decoder
     from recshuf.job.job import Job
     from recshuf.job.report import Progress
     from recshuf.output.quarantine import Quarantine
@@ -51,159 +50,104 @@ if TYPE_CHECKING:
     from recshuf.output.stage import Destination, Transaction
     from recshuf.piles.set_folder import SetFolder
     from recshuf.run.address import RunAddress
-    from recshuf.run.resolve import ResolvedJob
+    from recshuf.run.resolve import Run
 
 
-def adopt_set(store: RunPiles, set_index: int, result: dict[str, Any], counts: InputCounts) -> None:
-    """Adopt the pile set of a task, and add to the counts of its inputs."""
-    if result["set"] is not None:
-        store.adopt(set_index, result["set"], reads_all=False)
-    for index, byte_count, *digest in result["counts"]:
-        counts.include(index, InputCount(byte_count, Digest(*digest)))
+def find_results(destination: Destination | None) -> TaskFolder:
+    """Return the folder of the results of tasks, which is beside the output."""
+    if destination is None or destination.is_stream:
+        raise UsageError("--engine: other processes cannot write a stream; give a file or directory with -o")
+    return destination.tasks
 
 
-def merge_states(decoder: Decoder | None, results: Sequence[dict[str, Any]]) -> None:
-    """Let a decoder learn what those of the tasks have learned."""
-    if decoder is not None:
-        for result in results:
-            decoder.merge(result["state"])
-
-
-@dataclass(frozen=True, slots=True)
-class OpenRun:
-    """A run whose job this process has resolved."""
-
-    run: SharedRun
-    tasks: TaskFolder
-    resolved: ResolvedJob
-    sets: SetFolder
-    """The pile sets of all tasks."""
-
-    @classmethod
-    def of(cls, run: SharedRun, tasks: TaskFolder, resolved: ResolvedJob) -> OpenRun:
-        """Return a run whose job is resolved."""
-        return cls(run, tasks, resolved, open_sets(resolved.job, run.piles))
-
-    @property
-    def seed(self) -> int:
-        """Seed of the order."""
-        return self.resolved.job.options["seed"] or 0
-
-    @contextmanager
-    def open_piles(self, prefix: str = "set", expected: float | None = None) -> Iterator[RunPiles]:
-        """Give a store for the sets of all tasks, or for a set with a name of its own.
-
-        Parameters
-        ----------
-        prefix
-            Beginning of the name of a new set.
-        expected
-            Number of records to expect in it, if known.
-        """
-        plan = self.resolved.plan
-        store_plan = StorePlan(
-            plan.pile_count,
-            (expected,),
-            resident_bytes=0,
-            output_count=plan.output_count,
-            region_piles=plan.region_piles,
-            compression=plan.spill_compression,
-            keeps_sets=True,
-            set_prefix=prefix,
-            syncs_sets=True,
-        )
-        codec = choose_codec(self.resolved.pile_schema)
-        with (
-            closing(self.sets.open_scratch(plan.spilled_bytes)) as scratch,
-            closing(RunPiles(store_plan, codec, scratch)) as store,
-        ):
-            yield store
-
-
-def begin_run(run: SharedRun, resolved: ResolvedJob, seed: int, planned: Earlier | None = None) -> None:
-    """Write a run, its job and its inputs to its task folder, which exists, or compare them with those that are there.
-
-    Parameters
-    ----------
-    planned
-        What the saved plan of the run says, which the job must fit; None if it has none.
-    """
-    tasks = find_tasks(resolved.output.destination)
-    header = describe_job(resolved, seed, None)
-    if planned is not None:
-        planned.check(header)
-    if read_run(run, tasks) is None:
-        tasks.place(RUN, {"run": run.to_json(), "job": header})
-    found = read_run(run, tasks) or {}
-    Earlier(found["job"], [], {}).check(header)
-    save_inputs(tasks, resolved.inputs)
-
-
-def read_run(run: SharedRun, tasks: TaskFolder) -> dict[str, Any] | None:
-    """Return the run that a task folder holds; None if it holds none."""
-    found: dict[str, Any] | None = tasks.read(RUN)
-    if found is not None and found["run"]["id"] != run.id:
-        raise UsageError(f"{tasks.address}: holds tasks of another plan; finish them, or {tasks.removal}")
+def read_header(results: TaskFolder, header: Header) -> Header | None:
+    """Return the header that a folder of results holds, which must be of the same run; None if it holds none."""
+    values = results.read(RUN)
+    found = None if values is None else Header.from_json(values, header.storage)
+    if found is not None and found.id != header.id:
+        raise UsageError(f"{results.address}: holds tasks of another plan; finish them, or {results.removal}")
     return found
 
 
+def share_run(run: Run, header: Header) -> None:
+    """Write header and inputs of a run to its folder of results, or compare them with those that are there."""
+    results = find_results(run.output.destination)
+    if read_header(results, header) is None:
+        results.place(RUN, header.to_json())
+    found = read_header(results, header)
+    (found or header).check(make_header(run))
+    save_inputs(results, run.inputs)
+
+
 @lru_cache(maxsize=1)
-def open_run(address: RunAddress) -> OpenRun:
-    """Return a run from its task folder."""
-    tasks = address.open_tasks()
-    found = tasks.read(RUN)
-    if found is None or found["run"]["id"] != address.run_id:
+def join_address(address: RunAddress) -> Run:
+    """Return the run of a task of an engine; the next task of the run finds it open."""
+    results = address.open_tasks()
+    values = results.read(RUN)
+    if values is None or values["id"] != address.run_id:
         raise OutputError(f"{address.tasks}: the run of this task has ended")
-    run = SharedRun.from_json(found["run"], address.storage)
-    job = run.make_job()
-    return join_run(run, tasks, job, find_destination(job))
+    header = Header.from_json(values, address.storage)
+    job = header.make_job()
+    return join(header, job, find_destination(job))
 
 
-def join_run(
-    run: SharedRun,
-    tasks: TaskFolder,
-    job: Job,
-    destination: Destination | None,
-    planned: Earlier | None = None,
-) -> OpenRun:
-    """Return a run for its tasks, which is begun if its folder holds none.
+def join(header: Header, job: Job, destination: Destination | None) -> Run:
+    """Return a run for its tasks, which begins if the folder of results holds none.
 
     The first process opens the inputs, while others wait; they take what it found.
+    """
+    results, layout = find_results(destination), header.layout
+    read_header(results, header)
+    inputs = load_inputs(results, header.storage)
+    with nullcontext() if inputs else lock_inputs(results):
+        inputs = inputs or load_inputs(results, header.storage)
+        if inputs is None:
+            check_sets(job)
+            run = resolve_job(job, destination, SilentProgress(), layout)
+        else:
+            run = resolve_opened(job, destination, inputs, layout, SilentProgress())
+        run = replace(
+            fit_plan(run, header.division), seed=job.options["seed"] or 0, header=header, results=results
+        )
+        if header.is_plan:
+            header.check(make_header(run))
+        share_run(run, header)
+    return run
+
+
+@contextmanager
+def open_task_store(run: Run, prefix: str = "set", expected: float | None = None) -> Iterator[RunPiles]:
+    """Give a store for the sets of all tasks, or for a set with a name of its own.
 
     Parameters
     ----------
-    planned
-        As for `begin_run`.
+    prefix
+        Beginning of the name of a new set.
+    expected
+        Number of records to expect in it, if known.
     """
-    piles = run.tasks.piles
-    read_run(run, tasks)
-    inputs = load_inputs(tasks, run.storage)
-    with nullcontext() if inputs else lock_inputs(tasks):
-        inputs = inputs or load_inputs(tasks, run.storage)
-        if inputs is None:
-            check_sets(job)
-            resolved = resolve_job(job, destination, SilentProgress(), piles)
-        else:
-            resolved = resolve_opened(job, destination, inputs, piles, SilentProgress())
-        opened = OpenRun.of(run, tasks, fit_plan(resolved, run.tasks))
-        begin_run(run, opened.resolved, opened.seed, planned)
-    return opened
+    store_plan = StorePlan(
+        run.plan.pile_count,
+        (expected,),
+        resident_bytes=0,
+        output_count=run.plan.output_count,
+        region_piles=run.plan.region_piles,
+        compression=run.plan.spill_compression,
+        keeps_sets=True,
+        set_prefix=prefix,
+        syncs_sets=True,
+    )
+    codec = choose_codec(run.pile_schema)
+    with (
+        closing(open_sets_of(run).open_scratch(run.plan.spilled_bytes)) as scratch,
+        closing(RunPiles(store_plan, codec, scratch)) as store,
+    ):
+        yield store
 
 
-@dataclass(frozen=True, slots=True)
-class Workspace:
-    """The resources of a run."""
-
-    seed: int
-    work: Transaction | None
-    """None if the output is a stream."""
-    earlier: Earlier | None
-    """Finished parts of the run to continue; None for a new run."""
-    stream: BinaryIO | None
-    """Stream of the output; None for files."""
-    quarantine: Quarantine | None
-    """None if bad records are errors."""
-    store: RunPiles
+def open_sets_of(run: Run) -> SetFolder:
+    """Return the pile sets of all tasks of a run."""
+    return open_sets(run.job, run.header.sets_of_tasks)
 
 
 def begin_output(
@@ -278,91 +222,99 @@ def _explain_ways(work: Transaction, job: Job, error: BaseException) -> str:
     return f": {again}, or {work.removal}" if work.removal else f": {again}"
 
 
-def open_workspace(
-    resolved: ResolvedJob,
-    work: Transaction | None,
-    earlier: Earlier | None,
-    cleanup: ExitStack,
-    piles: str | None = None,
-) -> Workspace:
-    """Open the resources of a run until `cleanup`, and begin its journal or check it against `earlier`.
+def find_header(job: Job, destination: Destination | None, stage: Transaction | None) -> Header | None:
+    """Return the header of the unfinished run that is continued; None for a new run."""
+    if stage is not None and stage.journal.header is not None:
+        return Header.from_json(stage.journal.header, job.storage)
+    if not job.uses_tasks and not (stage is not None and stage.is_continued):
+        return None
+    values = find_results(destination).read(RUN)
+    return None if values is None else Header.from_json(values, job.storage)
 
-    Parameters
-    ----------
-    piles
-        Where its tasks keep pile sets; see `choose_sets`. None without tasks.
-    """
-    job, folder = resolved.job, work.path if work else None
-    stored = resolved.inputs.stored
+
+def open_run(run: Run, stage: Transaction | None, before: Header | None, cleanup: ExitStack) -> Run:
+    """Open the resources of a run until `cleanup`, and begin its log, or compare it with the run that is continued."""
+    job, stored = run.job, run.inputs.stored
     seed = job.options["seed"] if stored is None else stored.seed
-    if seed is None:
-        seed = earlier.seed if earlier else secrets.randbits(128)
-    stream = _open_stream(resolved, cleanup)
-    scratch = open_scratch(resolved, work, earlier, piles)
-    if work is not None:
-        header = describe_job(resolved, seed, scratch.kept if stored is None else None)
-        if earlier is None:
-            work.journal.note(header)
-        else:
-            earlier.check(header)
-            if piles is None and stored is None and scratch.kept not in (None, *earlier.pile_folders):
-                work.journal.note({"piles": str(scratch.kept)})
+    run = replace(run, seed=secrets.randbits(128) if seed is None else seed, stage=stage)
+    stream = _open_stream(run, cleanup)
+    results, tasks, sets = None, None, None
+    if job.uses_tasks:
+        if stage is None:
+            raise RuntimeError("tasks do not write to a stream")
+        results = find_results(run.output.destination)
+        sets = before.sets if before else choose_sets(job, stage.path if stage.keeps_files else None)
+        tasks = before.tasks if before else divide_job(run)
+    if before is not None:
+        # Before the log begins, since that keeps what it begins with for the next attempt.
+        before.check(make_header(run))
+    scratch = open_scratch(run, sets)
+    kept = None if scratch.kept is None or stored is not None else str(scratch.kept)
+    header = before or make_header(run, sets or kept, tasks)
+    if stage is not None:
+        if stage.journal.header is None:
+            stage.journal.note(header.to_json())
+        elif sets is None and kept not in (None, *stage.journal.pile_folders):
+            stage.journal.note({"piles": kept})
     cleanup.callback(scratch.close)
     if not job.options["no_space_check"] and job.temp_url is None:
-        _check_space(resolved, scratch.parent, folder)
-    quarantine = open_quarantine(resolved, work, scratch.parent, cleanup)
-    keeps_sets = work is not None and work.keeps_files and not job.reads_stdin and stored is None
-    store = make_store(resolved, scratch, keeps_sets=keeps_sets)
+        _check_space(run, scratch.parent, stage.path if stage else None)
+    quarantine = open_quarantine(run, scratch.parent, cleanup)
+    keeps_sets = stage is not None and stage.keeps_files and not job.reads_stdin and stored is None
+    store = make_store(run, scratch, keeps_sets=keeps_sets)
     cleanup.callback(store.close)
-    return Workspace(seed, work, earlier, stream, quarantine, store)
+    run = replace(run, header=header, results=results, stream=stream, quarantine=quarantine, store=store)
+    if results is not None and stage is not None:
+        results.make()
+        stage.on_remove(open_sets_of(run).remove)
+        share_run(run, header)
+    return run
 
 
-def _open_stream(resolved: ResolvedJob, cleanup: ExitStack) -> BinaryIO | None:
-    destination, stdout = resolved.output.destination, resolved.job.options.get("stdout")
+def _open_stream(run: Run, cleanup: ExitStack) -> BinaryIO | None:
+    destination, stdout = run.output.destination, run.job.options.get("stdout")
     if destination is not None:
         if not destination.is_stream:
             return None
         stream = cleanup.enter_context(destination.open_stream())
-        _refuse_terminal(stream, resolved, destination.name, "name a file")
+        _refuse_terminal(stream, run, destination.name, "name a file")
         return stream
     if stdout is not None:
         return stdout
     if sys.stdout is None:
         raise UsageError("standard output is closed; give a file or directory with -o")
-    _refuse_terminal(sys.stdout.buffer, resolved, "standard output", "redirect it")
+    _refuse_terminal(sys.stdout.buffer, run, "standard output", "redirect it")
     return sys.stdout.buffer
 
 
-def _refuse_terminal(stream: BinaryIO, resolved: ResolvedJob, name: str, remedy: str) -> None:
+def _refuse_terminal(stream: BinaryIO, run: Run, name: str, remedy: str) -> None:
     """Refuse to write compressed records to a terminal."""
-    compression = resolved.stream_compression
+    compression = run.stream_compression
     if compression != "none" and stream.isatty():
         raise UsageError(
             f"{name} is a terminal, and the output is compressed ({compression}); {remedy}, or give --compression none"
         )
 
 
-def open_scratch(
-    resolved: ResolvedJob, work: Transaction | None, earlier: Earlier | None, piles: str | None = None
-) -> Scratch:
+def open_scratch(run: Run, sets: str | None) -> Scratch:
     """Return the scratch for spilled piles, which a continued run keeps; with tasks, that of their sets.
 
     A continued run reads the sets of all earlier attempts. New ones go to ``--temp-dir``, or if that is not given, to the
     folder of the last attempt.
     """
-    job, needed = resolved.job, resolved.plan.spilled_bytes
-    if piles is not None:
-        return open_sets(job, piles).open_scratch(needed)
-    parent = choose_temp_dir(job.temp_dir, work.path if work and work.keeps_files else None)
-    if resolved.inputs.stored is not None:
-        return Scratch(parent, kept=resolved.inputs.stored.sets_folder, of_store=True)
-    if work is None or not work.keeps_files:
+    job, stage, needed = run.job, run.stage, run.plan.spilled_bytes
+    if sets is not None:
+        return open_sets(job, sets).open_scratch(needed)
+    parent = choose_temp_dir(job.temp_dir, stage.path if stage and stage.keeps_files else None)
+    if run.inputs.stored is not None:
+        return Scratch(parent, kept=run.inputs.stored.sets_folder, of_store=True)
+    if stage is None or not stage.keeps_files:
         return Scratch(parent, needed_bytes=needed)
-    newest_first = earlier.pile_folders[::-1] if earlier else ()
-    kept = _choose_kept(job, work, newest_first)
-    if job.temp_dir is None and kept.parent != work.path:
+    newest_first = [Path(folder) for folder in reversed(stage.journal.pile_folders)]
+    kept = _choose_kept(job, stage, newest_first)
+    if job.temp_dir is None and kept.parent != stage.path:
         parent = kept.parent
-    shown = work.path.parent if parent == work.path else None
+    shown = stage.path.parent if parent == stage.path else None
     return Scratch(parent, shown, kept, needed, earlier=[folder for folder in newest_first if folder != kept])
 
 
@@ -375,46 +327,45 @@ def _choose_kept(job: Job, work: Transaction, newest_first: Sequence[Path]) -> P
     return next((folder for folder in usable if folder.parent == new.parent), new)
 
 
-def open_quarantine(
-    resolved: ResolvedJob, work: Transaction | None, parent: Path, cleanup: ExitStack
-) -> Quarantine | None:
+def open_quarantine(run: Run, parent: Path, cleanup: ExitStack) -> Quarantine | None:
     """Return the quarantine, None if bad records are errors; `cleanup` withdraws it unless it was settled."""
-    path = resolved.job.quarantine
+    path = run.job.quarantine
     if path is None:
         return None
     from recshuf.output.quarantine import check_path  # it brings what formats lines as JSON
 
-    folder, run = (parent, secrets.token_hex(8)) if work is None else (work.path, work.name)
-    destination = resolved.output.destination
-    inputs = [file.path for file in resolved.inputs.files if file.path is not None and file.stamp is not None]
-    overwrite = resolved.job.options["overwrite"] or resolved.job.options["resume"]
+    stage = run.stage
+    folder, name = (parent, secrets.token_hex(8)) if stage is None else (stage.path, stage.name)
+    destination = run.output.destination
+    inputs = [file.path for file in run.inputs.files if file.path is not None and file.stamp is not None]
+    overwrite = run.job.options["overwrite"] or run.job.options["resume"]
     check_path(path, inputs, destination.local_path if destination else None, overwrite=overwrite)
-    quarantine = make_quarantine(resolved, path, folder, run)
+    quarantine = make_quarantine(run, path, folder, name)
     cleanup.callback(quarantine.close)
     cleanup.callback(quarantine.withdraw)
     return quarantine
 
 
-def make_quarantine(resolved: ResolvedJob, path: Path, folder: Path, run: str) -> Quarantine:
+def make_quarantine(run: Run, path: Path, folder: Path, name: str) -> Quarantine:
     """Return a quarantine of a job; see `Quarantine`."""
-    read, names = resolved.job.read, [summary.name for summary in resolved.inputs.source.inputs]
+    read, names = run.job.read, [summary.name for summary in run.inputs.source.inputs]
     from recshuf.output.quarantine import Quarantine
 
     return Quarantine(
         path,
         folder,
         names,
-        run,
-        header_lines=0 if load_format(resolved.inputs.format).traits.spans_lines else read.header_lines,
+        name,
+        header_lines=0 if load_format(run.inputs.format).traits.spans_lines else read.header_lines,
         separator_bytes=len(read.separator),
     )
 
 
-def make_store(resolved: ResolvedJob, scratch: Scratch, *, keeps_sets: bool) -> RunPiles:
+def make_store(run: Run, scratch: Scratch, *, keeps_sets: bool) -> RunPiles:
     """Return an empty pile store; with `keeps_sets`, a later run can adopt its sets."""
-    plan = resolved.plan
+    plan = run.plan
     set_counts: list[list[int | None]] = [[] for _ in range(plan.set_count)]
-    for set_index, size in zip(plan.set_of_input, resolved.inputs.sizes, strict=True):
+    for set_index, size in zip(plan.set_of_input, run.inputs.sizes, strict=True):
         set_counts[set_index].append(size.record_count)
     store_plan = StorePlan(
         plan.pile_count,
@@ -425,10 +376,10 @@ def make_store(resolved: ResolvedJob, scratch: Scratch, *, keeps_sets: bool) -> 
         plan.spill_compression,
         keeps_sets,
     )
-    return RunPiles(store_plan, choose_codec(resolved.pile_schema), scratch)
+    return RunPiles(store_plan, choose_codec(run.pile_schema), scratch)
 
 
-def _check_space(resolved: ResolvedJob, scratch: Path, output: Path | None) -> None:
+def _check_space(run: Run, scratch: Path, output: Path | None) -> None:
     """Refuse a run if the plan needs more disk space than is free.
 
     The size of an output in another format or compression is unknown; only the scratch counts then.
@@ -438,8 +389,8 @@ def _check_space(resolved: ResolvedJob, scratch: Path, output: Path | None) -> N
     output
         None for a stream.
     """
-    plan = resolved.plan
-    output_bytes = plan.peak_disk_bytes - plan.spilled_bytes if resolved.keeps_size else 0
+    plan = run.plan
+    output_bytes = plan.peak_disk_bytes - plan.spilled_bytes if run.keeps_size else 0
     needs = [("spilled records", scratch, plan.spilled_bytes)]
     if output is not None:
         needs.append(("the output", output, output_bytes))

@@ -26,25 +26,32 @@ from recshuf.job.planner import make_plan, take_census
 from recshuf.output.local.destination import LocalDestination
 from recshuf.records.provenance import PROVENANCE_BYTES, extend_schema
 from recshuf.run.decoding import Decoding, check_options, check_sides, check_streams
-from recshuf.run.inputs import ResolvedInputs, list_inputs
+from recshuf.run.inputs import Inputs, list_inputs
 from recshuf.storage.reading.objects import count_read_bytes
 from recshuf.storage.urls import Url, is_url
 from recshuf.system.memory import available_bytes
 from recshuf.system.units import format_size, round_up
 
 if TYPE_CHECKING:
+    from typing import BinaryIO
+
     from recshuf.interfaces import Decoder, Format, Target, WriteOptions
     from recshuf.job.job import Job
+    from recshuf.job.parts import TaskPlan
     from recshuf.job.report import Progress
-    from recshuf.output.stage import Destination
+    from recshuf.output.quarantine import Quarantine
+    from recshuf.output.run_log import TaskFolder
+    from recshuf.output.stage import Destination, Transaction
     from recshuf.piles.layout import PileLayout
+    from recshuf.piles.store import RunPiles
+    from recshuf.run.header import Header
 
 
 _COPIES = 3  # of the records, in files: inputs, piles and output
 
 
 @dataclass(frozen=True, slots=True)
-class ResolvedOutput:
+class Output:
     """Where the output of a job goes, and how it is written."""
 
     destination: Destination | None
@@ -60,21 +67,43 @@ class ResolvedOutput:
 
 
 @dataclass(frozen=True, slots=True)
-class ResolvedJob:
-    """A job with its opened inputs and its plan."""
+class Run:
+    """A job with its opened inputs and its plan. Every pass gets it.
+
+    The last fields are those of the process that writes the output. A task has only the folder of results.
+    """
 
     job: Job
-    inputs: ResolvedInputs
-    output: ResolvedOutput
+    inputs: Inputs
+    output: Output
     decoding: Decoding
     plan: Plan
+    progress: Progress
     notes: tuple[str, ...] = ()
     """What differs in the output, besides the order."""
+    seed: int = 0
+    """Seed of the order."""
+    header: Header = None  # type: ignore[assignment] # set when the run begins
+    results: TaskFolder | None = None
+    """What its tasks have finished; None without tasks."""
+    stage: Transaction | None = None
+    """Where shards are until the commit; None if the output is a stream."""
+    stream: BinaryIO | None = None
+    """Stream of the output; None for files."""
+    quarantine: Quarantine | None = None
+    """None if bad records are errors."""
+    store: RunPiles = None  # type: ignore[assignment] # set when the run begins; a task opens its own
+    """The piles that this process fills, or reads in the end."""
 
     @property
     def decoder(self) -> Decoder | None:
         """Decoder to the form of the output; None if that is the native form."""
         return self.decoding.decoder
+
+    @property
+    def tasks(self) -> TaskPlan:
+        """Its tasks, which it has."""
+        return self.header.division
 
     @property
     def pile_schema(self) -> pa.Schema:
@@ -119,7 +148,7 @@ class ResolvedJob:
         """Return the table schema of the output, once every record has been observed; None for native form."""
         return None if self.decoder is None else self.decoder.finish()
 
-    def scan_fully(self) -> ResolvedJob:
+    def scan_fully(self) -> Run:
         """Return the same job with a decoder that must observe every record."""
         return replace(self, decoding=_choose_decoding(self.job, self.inputs, self.output.format))
 
@@ -152,7 +181,7 @@ def _find_object_destination(job: Job) -> Destination:
 
 def resolve_job(
     job: Job, destination: Destination | None, progress: Progress, piles: PileLayout | None = None
-) -> ResolvedJob:
+) -> Run:
     """Open the inputs, and plan.
 
     Parameters
@@ -171,17 +200,17 @@ def resolve_job(
 def resolve_opened(
     job: Job,
     destination: Destination | None,
-    inputs: ResolvedInputs,
+    inputs: Inputs,
     piles: PileLayout | None,
     progress: Progress,
-) -> ResolvedJob:
+) -> Run:
     """Plan a job whose inputs are open, or whose records are in a pile store."""
     to = load_format(_find_target_name(job, destination) or inputs.format)
     _check(job, destination, load_format(inputs.format), to)
     return _plan(job, destination, inputs, to, progress, piles)
 
 
-def resolve_inputs(job: Job, files: list[InputFile]) -> ResolvedInputs:
+def resolve_inputs(job: Job, files: list[InputFile]) -> Inputs:
     """Open the inputs of a job without an output, which `list_inputs` returned."""
     given = load_format(job.options["format"] or _detect_format(job, files, None))
     check_sides(job, given.traits.name, given.traits.name)
@@ -198,11 +227,11 @@ def _check(job: Job, destination: Destination | None, given: Format, to: Format)
 def _plan(
     job: Job,
     destination: Destination | None,
-    inputs: ResolvedInputs,
+    inputs: Inputs,
     to: Format,
     progress: Progress,
     piles: PileLayout | None,
-) -> ResolvedJob:
+) -> Run:
     decoding = _choose_decoding(job, inputs, to.traits.name)
     output = _choose_output(job, destination, inputs, to)
     target = _preview_target(inputs, output, decoding)
@@ -216,7 +245,7 @@ def _plan(
     plan = _count_disk_bytes(job, plan, destination, target)
     if _can_read_again(inputs, destination):
         decoding = decoding.infer_from_prefix(job, inputs.source)
-    return ResolvedJob(job, inputs, output, decoding, plan, target.notes)
+    return Run(job, inputs, output, decoding, plan, progress, target.notes)
 
 
 def _count_disk_bytes(job: Job, plan: Plan, destination: Destination | None, target: Target) -> Plan:
@@ -301,20 +330,18 @@ def _detect_format(job: Job, files: list[InputFile], target_name: str | None) ->
     return target_name or LAST_RESORT
 
 
-def _open_inputs(job: Job, given: Format, files: list[InputFile]) -> ResolvedInputs:
+def _open_inputs(job: Job, given: Format, files: list[InputFile]) -> Inputs:
     drop_page_cache = _COPIES * sum(file.stamp.size for file in files if file.stamp) > available_bytes()
     source = given.open_source(files, replace(job.read, drop_page_cache=drop_page_cache))
     sizes = take_census(source.inputs, PROVENANCE_BYTES if job.options["provenance"] else 0)
-    return ResolvedInputs(given.traits.name, files, source, sizes, drop_page_cache)
+    return Inputs(given.traits.name, files, source, sizes, drop_page_cache)
 
 
-def _choose_decoding(job: Job, inputs: ResolvedInputs, to: str) -> Decoding:
+def _choose_decoding(job: Job, inputs: Inputs, to: str) -> Decoding:
     return Decoding.choose(inputs, to, provenance=job.options["provenance"])
 
 
-def _choose_output(
-    job: Job, destination: Destination | None, inputs: ResolvedInputs, to: Format
-) -> ResolvedOutput:
+def _choose_output(job: Job, destination: Destination | None, inputs: Inputs, to: Format) -> Output:
     is_directory = destination is not None and destination.is_directory
     write = job.write
     if write.compression is None:
@@ -329,10 +356,10 @@ def _choose_output(
     if destination is not None and not is_directory:
         check_output(job.output or "", to.traits, job.write.compression)
     cut = job.cut or Cut(shards=len(inputs.source.inputs) if is_directory else 1)
-    return ResolvedOutput(destination, to.traits.name, write, cut)
+    return Output(destination, to.traits.name, write, cut)
 
 
-def _choose_compression(destination: Destination | None, inputs: ResolvedInputs, to: Format) -> str | None:
+def _choose_compression(destination: Destination | None, inputs: Inputs, to: Format) -> str | None:
     """Return the compression by the suffix of the output, else in a conversion that of the inputs; None if neither applies."""
     compression = None
     if destination is not None and not destination.is_directory:
@@ -343,7 +370,7 @@ def _choose_compression(destination: Destination | None, inputs: ResolvedInputs,
     return compression
 
 
-def _preview_target(inputs: ResolvedInputs, output: ResolvedOutput, decoding: Decoding) -> Target:
+def _preview_target(inputs: Inputs, output: Output, decoding: Decoding) -> Target:
     """Return a target before anything is read, so that fields it cannot hold are refused early."""
     source, decoder, target = inputs.source, decoding.decoder, load_format(output.format)
     write = replace(output.write, table_bytes=decoding.count_table_bytes(source.inputs))
@@ -353,7 +380,7 @@ def _preview_target(inputs: ResolvedInputs, output: ResolvedOutput, decoding: De
     return target.open_target(pa.schema([("value", pa.string())]), None, write)
 
 
-def _can_read_again(inputs: ResolvedInputs, destination: Destination | None) -> bool:
+def _can_read_again(inputs: Inputs, destination: Destination | None) -> bool:
     """Tell whether inputs can be read twice, and shards be rewritten."""
     is_stream = destination is None or destination.is_stream
     return not is_stream and all(one.file_bytes is not None for one in inputs.source.inputs)

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from recshuf.output.run_log import TaskFolder
-    from recshuf.run.inputs import ResolvedInputs
+    from recshuf.run.inputs import Inputs
 
 
 _NAME = f"inputs-{__version__}.pickle"
 
 
-def save_inputs(tasks: TaskFolder, inputs: ResolvedInputs) -> None:
+def save_inputs(tasks: TaskFolder, inputs: Inputs) -> None:
     """Keep the inputs of a run, unless they are kept, or cannot be.
 
     Streams cannot, nor sources of plug-ins that are no pickles, nor anything where others may write.
@@ -44,7 +44,7 @@ def save_inputs(tasks: TaskFolder, inputs: ResolvedInputs) -> None:
         place_file(path, content.getvalue())
 
 
-def load_inputs(tasks: TaskFolder, storage: StorageOptions) -> ResolvedInputs | None:
+def load_inputs(tasks: TaskFolder, storage: StorageOptions) -> Inputs | None:
     """Return what `save_inputs` has kept; None if there is nothing.
 
     Parameters
@@ -56,7 +56,7 @@ def load_inputs(tasks: TaskFolder, storage: StorageOptions) -> ResolvedInputs | 
         return None
     path = tasks.private / _NAME
     try:
-        found: ResolvedInputs = _InputUnpickler(path.read_bytes(), storage).load()
+        found: Inputs = _InputUnpickler(path.read_bytes(), storage).load()
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -18,16 +18,17 @@ from recshuf.errors import (
 )
 from recshuf.job.parts import STAGES
 from recshuf.job.plan import Cut, count_shards
+from recshuf.output.entries import find_sets
 from recshuf.output.manifest import Manifest, manifest_path
 from recshuf.output.run_log import is_sealed, name_result, read_results, seal
-from recshuf.records.digests import InputCounts
-from recshuf.run.bad_records import check_bad
+from recshuf.run.describe import divide_job, make_header
 from recshuf.run.driver import run_job
-from recshuf.run.header import Earlier, SharedRun, check_format, damaged_plan, describe_job, find_tasks
-from recshuf.run.open_run import adopt_set, join_run, read_run
+from recshuf.run.header import Header, check_format, damaged_plan
+from recshuf.run.open_run import find_results, join, open_task_store, read_header
 from recshuf.run.passes import do_work
 from recshuf.run.resolve import find_destination, resolve_job
-from recshuf.run.set_folders import check_sets, open_sets
+from recshuf.run.scatter_pass import check_set
+from recshuf.run.set_folders import check_sets, choose_sets, open_sets
 from recshuf.storage.settings import StorageOptions
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from recshuf.job.report import Progress, ShuffleReport
     from recshuf.output.run_log import Entry
     from recshuf.output.stage import Destination
-    from recshuf.run.open_run import OpenRun
+    from recshuf.run.resolve import Run
 
 
 def save_plan(job: Job, progress: Progress) -> tuple[Plan, dict[str, Any]]:
@@ -47,13 +48,14 @@ def save_plan(job: Job, progress: Progress) -> tuple[Plan, dict[str, Any]]:
     if destination is not None:
         destination.check(overwrite=job.options["overwrite"])
     check_sets(job)
-    resolved = resolve_job(_find_quarantine(job), destination, progress)
-    seed = job.options["seed"]
-    seed = secrets.randbits(128) if seed is None else seed
-    run = SharedRun.of(resolved, seed)
+    run = resolve_job(_find_quarantine(job), destination, progress)
+    seed, work = job.options["seed"], find_results(destination).private
+    run = replace(run, seed=secrets.randbits(128) if seed is None else seed)
+    tasks = divide_job(run)
+    header = make_header(run, choose_sets(job, None if work is None else work.parent), tasks)
     replaced = None if destination is None else _find_version(destination)
-    planned = {"replaces": replaced, "job": describe_job(resolved, seed, None)}
-    return run.tasks.fit(resolved.plan), seal(run.to_json() | planned | {"storage": asdict(run.storage)})
+    values = header.to_json() | {"replaces": replaced, "storage": asdict(job.storage)}
+    return tasks.fit(run.plan), seal(values)
 
 
 def _find_quarantine(job: Job) -> Job:
@@ -86,12 +88,12 @@ def _find_token(destination: Destination) -> list[object] | None:
     return None if key is None else [key, destination.bucket.find_token(key)]
 
 
-def _load_run(values: dict[str, Any]) -> SharedRun:
-    """Return the run of a plan."""
-    check_format(values)
+def _load_header(values: dict[str, Any]) -> Header:
+    """Return the header in a plan."""
+    check_format(values, is_plan=True)
     if not is_sealed(values):
         raise damaged_plan()
-    return SharedRun.from_json(values, _parse_storage(values.get("storage")))
+    return Header.from_json(values, _parse_storage(values.get("storage")), is_plan=True)
 
 
 def _parse_storage(values: Any) -> StorageOptions:
@@ -105,7 +107,7 @@ def _parse_storage(values: Any) -> StorageOptions:
 
 def list_stage(values: dict[str, Any], stage: str) -> range:
     """Return the numbers of the tasks of a stage, one of `STAGES`; none of them needs another."""
-    tasks = _load_run(values).tasks
+    tasks = _load_header(values).division
     last = range(tasks.commit, tasks.commit + 1)
     return dict(zip(STAGES, (range(tasks.scatter.start), tasks.scatter, tasks.gather, last), strict=True))[
         stage
@@ -114,63 +116,60 @@ def list_stage(values: dict[str, Any], stage: str) -> range:
 
 def run_saved(values: dict[str, Any], number: int, progress: Progress) -> ShuffleReport | None:
     """Run a task. The last one puts the output in place, and returns the report of the run; others return None."""
-    run, planned = _load_run(values), Earlier.of_plan(values["job"])
-    last = run.tasks.commit
+    header = _load_header(values)
+    last = header.division.commit
     if number not in range(last + 1):
         raise UsageError(f"there is no task {number}; the plan has tasks 0 to {last}")
-    job = run.make_job()
+    job = header.make_job()
     destination = find_destination(job)
     if destination is None:
         raise damaged_plan()
     if destination.complete_removal():
-        open_sets(job, run.piles).remove()
-    tasks = find_tasks(destination)
-    has_begun = read_run(run, tasks) is not None
+        open_sets(job, header.sets_of_tasks).remove()
+    results = find_results(destination)
+    has_begun = read_header(results, header) is not None
     if not has_begun and _find_version(destination) != values["replaces"]:
-        if number != last or not _is_own(destination, run, planned):
+        if number != last or not _is_own(destination, header):
             raise _written_since(destination, "make the plan again")
         if destination.local_path is None:
             # It may have left what it could not delete; without --overwrite nothing else is done.
             job = replace(job, options=job.options | {"overwrite": False, "resume": True})
             with _refuse_written(destination, last), suppress(AlreadyCompleteError):
-                return run_job(job, progress, (run, planned))
+                return run_job(job, progress, header)
         raise AlreadyCompleteError(f"{destination.name}: complete; this task has put it in place before")
     if not has_begun and destination.has_journal():
-        with tasks.share(run.output):
+        with results.share(header.output):
             raise _left_beside(destination)
     with _refuse_written(destination, last):
         if number == last:
-            read_results(tasks, run.id, range(last))
-            return run_job(replace(job, options=job.options | {"resume": True}), progress, (run, planned))
+            read_results(results, header.id, range(last))
+            return run_job(replace(job, options=job.options | {"resume": True}), progress, header)
         destination.check(overwrite=job.options["overwrite"])
-    with tasks.share(run.output):
-        _do_once(join_run(run, tasks, job, destination, planned), number)
+    with results.share(header.output):
+        run = join(header, job, destination)
+        if not _is_done(run, number):
+            do_work(run, number)
     return None
 
 
-def _do_once(opened: OpenRun, number: int) -> None:
-    """Run a task, unless it is done."""
-    if not _is_done(opened, number):
-        do_work(opened, number)
-
-
-def _is_done(opened: OpenRun, number: int) -> bool:
+def _is_done(run: Run, number: int) -> bool:
     """Tell whether a task has a result, which is deleted if its pile set or bad records are missing or damaged."""
-    name = name_result(opened.run.id, number)
-    result = opened.tasks.read(name)
-    if result is None or number not in opened.run.tasks.scatter:
+    assert run.results is not None  # noqa: S101 - it is a task
+    name = name_result(run.header.id, number)
+    result = run.results.read(name)
+    if result is None or number not in run.tasks.scatter:
         return result is not None
-    with opened.open_piles() as store:
+    with open_task_store(run) as store:
         try:
-            adopt_set(store, 0, result, InputCounts(len(opened.resolved.inputs.files)))
-            check_bad(opened.sets, result)
+            for entry in find_sets(result["entries"]):
+                check_set(run, store, entry)
         except PileError:
-            opened.tasks.remove(name)
+            run.results.remove(name)
             return False
     return True
 
 
-def _is_own(destination: Destination, run: SharedRun, planned: Earlier) -> bool:
+def _is_own(destination: Destination, header: Header) -> bool:
     """Tell whether the commit of a plan has written an output.
 
     Its objects have the run's mark. A local folder has a manifest with all that the plan decides and a manifest holds,
@@ -179,17 +178,17 @@ def _is_own(destination: Destination, run: SharedRun, planned: Earlier) -> bool:
     path = destination.local_path
     if path is None:
         found = _find_token(destination)
-        return found is not None and found[1] == run.id
+        return found is not None and found[1] == header.id
     try:
         manifest = Manifest.read(path) if destination.is_directory else None
     except (OSError, ValueError):
         return False
-    return manifest is not None and manifest.fits_sizes() and _fits(manifest, planned.header)
+    return manifest is not None and manifest.fits_sizes() and _fits(manifest, header.job)
 
 
-def _fits(manifest: Manifest, header: Entry) -> bool:
-    """Tell whether a manifest can be that of a run with this first entry of its journal."""
-    options = header["options"]
+def _fits(manifest: Manifest, job: Entry) -> bool:
+    """Tell whether a manifest can be that of a run with this job in its header."""
+    options = job["options"]
     records = sum(one.records - one.quarantined for one in manifest.inputs)
     if options["--head-count"] is not None:
         records = min(records, options["--head-count"])
@@ -197,7 +196,7 @@ def _fits(manifest: Manifest, header: Entry) -> bool:
     return (
         (str(manifest.seed), manifest.format, manifest.to)
         == (options["--seed"], options["--format"], options["--to"])
-        and [[one.name, one.file_bytes] for one in manifest.inputs] == [one[:2] for one in header["inputs"]]
+        and [[one.name, one.file_bytes] for one in manifest.inputs] == [one[:2] for one in job["inputs"]]
         and sum(one.records for one in manifest.shards) == records
         and count_shards(cut, records, None) in (None, len(manifest.shards))
         and bool(manifest.added) == bool(options["--provenance"])

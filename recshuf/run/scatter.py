@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from recshuf.job.plan import Plan
     from recshuf.job.report import Progress
     from recshuf.piles.codec import RecordCodec
+    from recshuf.piles.sealed_set import SealedSet
     from recshuf.records.batch_groups import InputPart
     from recshuf.records.digests import Digest, InputCount
     from recshuf.records.keys import RowRange
@@ -62,8 +63,8 @@ class ScatterCallbacks:
     error instead."""
     on_input: Callable[[int], None] | None = None
     """Gets the index of each finished input."""
-    on_set: Callable[[int], None] | None = None
-    """Gets the number of each pile set once it is sealed."""
+    on_set: Callable[[SealedSet], None] | None = None
+    """Gets the entry of each pile set once it is sealed."""
 
 
 class Piles(Protocol):
@@ -79,8 +80,8 @@ class Piles(Protocol):
         """Declare a pile set complete."""
         ...
 
-    def seal_next(self) -> int | None:
-        """Seal a complete pile set, and return its number; None if there is none."""
+    def seal_next(self) -> SealedSet | None:
+        """Seal a complete pile set, and return its entry; None if there is none."""
         ...
 
 
@@ -173,9 +174,9 @@ class Scatter:
 
     def _seal_sets(self) -> None:
         """Seal complete pile sets."""
-        while (set_index := self._store.seal_next()) is not None:
+        while (entry := self._store.seal_next()) is not None:
             if self._callbacks.on_set is not None:
-                self._callbacks.on_set(set_index)
+                self._callbacks.on_set(entry)
 
     def _scatter(self, batch: pa.RecordBatch, ranges: list[RowRange]) -> None:
         """Add consecutive records to the store, those of one pile set together."""

@@ -1,93 +1,215 @@
-"""The scatter of one run: adopts finished pile sets, reads all other inputs, and journals new sets."""
+"""The first pass: a function of a run and numbers of pile sets. What it has finished is adopted here, too.
+
+The process that writes the output calls it once, with all numbers that lack; what fits stays in memory. A task calls it with
+one number, and writes a set of a name of its own.
+"""
 
 from __future__ import annotations
 
+import secrets
+from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from recshuf.errors import InputError, PileError
+from recshuf.errors import InputError
+from recshuf.output.entries import Count, find_rows, read_entries
+from recshuf.piles.sealed_set import SealedSet
+from recshuf.records.digests import InputCounts
+from recshuf.run.bad_records import check_bad, keep_bad, take_bad
+from recshuf.run.open_run import make_quarantine, open_sets_of, open_task_store
 from recshuf.run.scatter import Scatter, ScatterCallbacks, ScatterTask
 from recshuf.storage.reading.listing import check_unchanged
 from recshuf.system.memory import release_freed
 from recshuf.system.page_cache import drop_file_pages
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Collection, Iterable, Sequence
+    from pathlib import Path
 
     from recshuf.interfaces import Decoder
-    from recshuf.job.report import Progress
+    from recshuf.output.quarantine import Quarantine
+    from recshuf.piles.kept.stored import StoredPiles
     from recshuf.piles.store import RunPiles
-    from recshuf.records.digests import InputCount, InputCounts
-    from recshuf.run.open_run import Workspace
-    from recshuf.run.resolve import ResolvedJob
+    from recshuf.records.batch_groups import InputPart
+    from recshuf.run.resolve import Run
 
 
-def scatter_inputs(resolved: ResolvedJob, workspace: Workspace, progress: Progress) -> InputCounts:
-    """Fill the pile store, and return the counts of each input."""
-    progress.start("scatter", resolved.plan.record_count, resolved.plan.byte_count)
-    return _read_inputs(resolved, workspace, _adopt_sets(workspace, progress), progress)
+def adopt_set(run: Run, store: RunPiles, entry: SealedSet) -> None:
+    """Let a store read a sealed set, if it has records."""
+    if entry.name:
+        # One of an attempt that died is read whole at once; others are verified when they are loaded.
+        store.adopt(entry, reads_all=run.results is None and run.inputs.stored is None)
 
 
-def observe_inputs(
-    resolved: ResolvedJob, workspace: Workspace, counts: InputCounts, progress: Progress
-) -> None:
-    """Read all inputs again for the decoder alone; `counts` are those of the scatter."""
-    progress.start("observe", resolved.plan.record_count, resolved.plan.byte_count)
-    finished = {index: counts[index] for index in range(len(resolved.inputs.files))}
-    _read_inputs(resolved, workspace, finished, progress)
+def check_set(run: Run, store: RunPiles, entry: SealedSet) -> None:
+    """Adopt a sealed set, and check that its bad records are there; a `PileError` if one is missing or damaged."""
+    if entry.bad is not None:
+        check_bad(open_sets_of(run), entry.bad)
+    adopt_set(run, store, entry)
 
 
-def _adopt_sets(workspace: Workspace, progress: Progress) -> dict[int, InputCount]:
-    """Adopt the pile sets of an earlier run, and return the counts of their inputs."""
-    finished: dict[int, InputCount] = {}
-    for set_index in workspace.earlier.sets if workspace.earlier else ():
-        try:
-            finished |= workspace.store.adopt(set_index).counts
-        except PileError as error:
-            progress.warn(f"{error}; its inputs are read again")
-    return finished
+def take_set(run: Run, entry: SealedSet) -> None:
+    """Adopt a sealed set, and take over its bad records."""
+    check_set(run, run.store, entry)
+    if entry.bad is not None and run.quarantine is not None:
+        take_bad(run.quarantine, open_sets_of(run), entry.bad)
 
 
-def _read_inputs(
-    resolved: ResolvedJob, workspace: Workspace, finished: Mapping[int, InputCount], progress: Progress
-) -> InputCounts:
+def list_stored(piles: StoredPiles) -> list[SealedSet]:
+    """Return the sets of a kept store as those of a run."""
+    return [
+        replace(entry, number=number, base=base)
+        for number, (entry, (base, _)) in enumerate(zip(piles.info.sets, piles.descriptions, strict=True))
+    ]
+
+
+def count_spilled(run: Run, sets: Iterable[SealedSet]) -> int:
+    """Return the bytes of records that a run and its tasks have written to pile sets, after compression."""
+    return run.store.spilled_bytes + sum(entry.spilled_bytes for entry in sets)
+
+
+def find_counts(run: Run, store: RunPiles | None = None) -> InputCounts:
+    """Return the counts of all inputs in a store, by default that of the run."""
+    counts = InputCounts(len(run.inputs.source.inputs))
+    for index, count in (store or run.store).sources.items():
+        counts.put(index, count)
+    return counts
+
+
+def scatter(run: Run, numbers: Collection[int]) -> list[SealedSet]:
+    """Fill the store of a run with the sets of these numbers, all that it lacks, and return those that are on disk."""
+    wanted, sealed = set(numbers), list[SealedSet]()
+
+    def note(entry: SealedSet) -> None:
+        sealed.append(entry)
+        if run.stage is not None:
+            run.stage.journal.note(entry.to_json())
+
+    _read_inputs(
+        run, {index for index, number in enumerate(run.plan.set_of_input) if number not in wanted}, note
+    )
+    return sealed
+
+
+def observe(run: Run) -> None:
+    """Read all inputs again for the decoder alone."""
+    run.progress.start("observe", run.plan.record_count, run.plan.byte_count)
+    _read_inputs(run, range(len(run.inputs.files)), lambda _: None)
+
+
+def _read_inputs(run: Run, finished: Collection[int], note: Callable[[SealedSet], None]) -> None:
     """Scatter the records of all inputs not finished, and let the decoder observe those it must."""
-    inputs, work, quarantine = resolved.inputs, workspace.work, workspace.quarantine
+    files, quarantine = run.inputs.files, run.quarantine
 
     def drop_input(index: int) -> None:
-        file = inputs.files[index]
+        file = files[index]
         if file.path is not None and file.stamp is not None:
             drop_file_pages(file.path)
 
-    def note_set(set_index: int) -> None:
-        if work is not None:
-            work.journal.note({"set": set_index})
-
-    adds_provenance = resolved.job.options["provenance"]
-    task = ScatterTask(inputs.source, resolved.plan, workspace.seed, finished, adds_provenance)
-    callbacks = ScatterCallbacks(
-        quarantine.put if quarantine else None, drop_input if inputs.drop_page_cache else None, note_set
+    counts = find_counts(run)
+    task = ScatterTask(
+        run.inputs.source,
+        run.plan,
+        run.seed,
+        {index: counts[index] for index in finished},
+        run.job.options["provenance"],
     )
-    return scatter_parts(resolved, task, workspace.store, resolved.decoder, progress, callbacks)
+    callbacks = ScatterCallbacks(
+        quarantine.put if quarantine else None, drop_input if run.inputs.drop_page_cache else None, note
+    )
+    _scatter_parts(run, task, run.store, run.decoder, callbacks)
 
 
-def scatter_parts(
-    resolved: ResolvedJob,
-    task: ScatterTask,
-    store: RunPiles,
-    decoder: Decoder | None,
-    progress: Progress,
-    callbacks: ScatterCallbacks,
-) -> InputCounts:
+def _scatter_parts(
+    run: Run, task: ScatterTask, store: RunPiles, decoder: Decoder | None, callbacks: ScatterCallbacks
+) -> None:
     """Scatter what a task reads, and check that its inputs have not changed."""
-    files = resolved.inputs.files
+    files = run.inputs.files
     read = files if task.parts is None else [files[part.input_index] for part in task.parts]
     try:
-        counts = Scatter(task, store, decoder, progress, callbacks).run()
+        Scatter(task, store, decoder, run.progress, callbacks).run()
     except InputError:
         check_unchanged(read)
         raise
     check_unchanged(read)
-    if resolved.decoding.converts:
+    if run.decoding.converts:
         # Readers and writers use different allocators, and both would keep their memory.
         release_freed()
-    return counts
+
+
+def count_part(run: Run, number: int) -> Count:
+    """Return the number of rows of a part of an input."""
+    part, plan = run.tasks.counted[number], run.plan
+    fragments = run.inputs.source.fragments(part.input_index, plan.block_bytes, plan.max_record_bytes)
+    return Count(number, sum(batch.num_rows for one in part.choose(fragments) for batch in one.batches()))
+
+
+def scatter_set(run: Run, number: int, cleanup: ExitStack) -> SealedSet:
+    """Write a pile set with a name of its own, and return its entry; `cleanup` deletes it."""
+    sets = open_sets_of(run)
+    parts = _number_rows(run, run.tasks.sets[number])
+    decoder = run.scan_fully().decoder
+    sealed: list[SealedSet] = []
+    with (
+        open_task_store(run, f"set-{number:05d}-{secrets.token_hex(8)}", _estimate(run, parts)) as store,
+        ExitStack() as inner,
+    ):
+        quarantine = _open_quarantine(run, store.spilled.folder, inner)
+        task = ScatterTask(
+            run.inputs.source,
+            replace(run.plan, set_of_input=(0,) * len(run.inputs.files)),
+            run.seed,
+            adds_provenance=run.job.options["provenance"],
+            parts=parts,
+        )
+        callbacks = ScatterCallbacks(quarantine.put if quarantine else None, on_set=sealed.append)
+        cleanup.callback(sets.discard, f"{store.name_set(0)}.piles")
+        _scatter_parts(run, task, store, decoder, callbacks)
+        for _ in sealed:
+            sets.keep(store.spilled.path_of(0))
+        return replace(
+            sealed[0] if sealed else SealedSet("", 0, 0, 0),
+            number=number,
+            spilled_bytes=store.spilled_bytes,
+            state=None if decoder is None else decoder.state(),
+            bad=None if quarantine is None else keep_bad(sets, quarantine, cleanup),
+        )
+
+
+def _number_rows(run: Run, parts: Sequence[InputPart]) -> list[InputPart]:
+    """Return parts with their first rows, which other tasks have counted if need be."""
+    if all(part.first_row >= 0 for part in parts):
+        return list(parts)
+    assert run.results is not None  # noqa: S101 - it is a task
+    counted = run.tasks.counted
+    rows = find_rows(read_entries(run.results, run.header.id, range(len(counted))))
+    ends: dict[tuple[int, int | None], int] = {}
+    for number, part in enumerate(counted):
+        first_row = part.first_row if part.first_row >= 0 else ends[part.input_index, part.start]
+        ends[part.input_index, part.stop] = first_row + rows[number]
+    return [
+        part if part.first_row >= 0 else part._replace(first_row=ends[part.input_index, part.start])
+        for part in parts
+    ]
+
+
+def _estimate(run: Run, parts: Sequence[InputPart]) -> float | None:
+    """Return the number of records to expect in parts; None if it is not known."""
+    counts = [run.inputs.sizes[part.input_index].record_count for part in parts]
+    if None in counts:
+        return None
+    # The parts of an input are about equally large.
+    shares = [1 if part.is_whole else run.tasks.count_parts(part.input_index) for part in parts]
+    return sum((count or 0) / share for count, share in zip(counts, shares, strict=True))
+
+
+def _open_quarantine(run: Run, folder: Path, cleanup: ExitStack) -> Quarantine | None:
+    """Return a quarantine for the bad records of one task, in a folder of pile sets; None if they are errors."""
+    if run.job.quarantine is None:
+        return None
+    token = secrets.token_hex(8)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    quarantine = make_quarantine(run, folder / f"bad-{token}.jsonl", folder, token)
+    cleanup.callback(quarantine.close)
+    cleanup.callback(quarantine.withdraw)
+    return quarantine

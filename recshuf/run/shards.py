@@ -1,55 +1,96 @@
-"""Shards of the second pass: where they are cut, what writes them, those of an earlier run, and those of one task."""
+"""The second pass: where shards are cut, those that an earlier attempt or tasks have finished, and what writes the others."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from recshuf.errors import DamagedSetError, OutputError, PileError, RecshufError, UsageError
+import xxhash
+
+from recshuf.errors import DamagedSetError, MemoryLimitError, OutputError, PileError, RecshufError, UsageError
 from recshuf.interfaces import SupportsStream
 from recshuf.job.plan import shard_bounds
-from recshuf.job.report import SilentProgress
-from recshuf.output.run_log import name_result, read_results
-from recshuf.output.stage import FinishedShard
-from recshuf.piles.epochs import StoredOrder
+from recshuf.job.planner import ORDERING
+from recshuf.output.entries import FinishedShard, find_sets, find_shards, read_entries
+from recshuf.output.run_log import name_result
+from recshuf.piles.epochs import EpochOrder, StoredOrder
 from recshuf.piles.groups import Groups
 from recshuf.piles.regions import FilledRegions
-from recshuf.records.digests import InputCounts
 from recshuf.run.gather import Gather, GatherTask
-from recshuf.run.header import describe_shard
-from recshuf.run.open_run import adopt_set, merge_states
+from recshuf.run.open_run import open_task_store
+from recshuf.run.scatter_pass import adopt_set, find_counts
 from recshuf.system.paths import write_error
+from recshuf.system.units import format_size, round_up
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
     from contextlib import ExitStack
     from pathlib import Path
     from typing import BinaryIO
 
+    import pyarrow as pa
+
     from recshuf.interfaces import Sink, Target
-    from recshuf.job.report import Progress
-    from recshuf.output.run_log import Entry
     from recshuf.output.stage import ShardKeeper, ShardPlace
-    from recshuf.records.digests import Digest
+    from recshuf.piles.sealed_set import SealedSet
+    from recshuf.records.digests import Digest, InputCounts
     from recshuf.run.gather import Shards
-    from recshuf.run.open_run import OpenRun, Workspace
-    from recshuf.run.resolve import ResolvedJob
+    from recshuf.run.resolve import Run
+
+
+class Bounds(NamedTuple):
+    """Where the shuffled order is cut into shards."""
+
+    edges: list[int]
+    """First record of each shard, and the end of the last."""
+    byte_count: int
+    """Bytes of all records in it, about."""
+
+    @property
+    def shard_count(self) -> int:
+        """Number of shards."""
+        return len(self.edges) - 1
+
+    @property
+    def record_count(self) -> int:
+        """Number of records in all shards."""
+        return self.edges[-1]
+
+    @property
+    def largest_bytes(self) -> int:
+        """Bytes of the largest shard, about."""
+        largest = max((stop - start for start, stop in pairwise(self.edges)), default=0)
+        return self.byte_count * largest // max(1, self.record_count)
+
+    @property
+    def sizes(self) -> list[int]:
+        """Records of each shard."""
+        return [stop - start for start, stop in pairwise(self.edges)]
+
+
+def cut_shards(run: Run, counts: InputCounts) -> Bounds:
+    """Return the bounds of the shards, independent of the plan."""
+    records, head_count = counts.record_count, run.job.options["head_count"]
+    wanted = records if head_count is None else min(records, head_count)
+    file_bytes = run.inputs.sizes.file_bytes
+    if file_bytes is None or not run.keeps_size:
+        file_bytes = counts.byte_count
+    edges = shard_bounds(run.output.cut, wanted, file_bytes * wanted // max(1, records))
+    return Bounds(edges, counts.byte_count * wanted // max(1, records))
 
 
 class _KeptShards:
     """Shards as local files, or as streams of a keeper, which takes them over once they are closed."""
 
     def __init__(
-        self, resolved: ResolvedJob, place: ShardPlace, target: Target, keeper: ShardKeeper, shard_bytes: int
+        self, run: Run, place: ShardPlace, target: Target, keeper: ShardKeeper, shard_bytes: int
     ) -> None:
-        self._place = place
+        self._place, self._target, self._keeper = place, target, keeper
         self._shard_bytes = shard_bytes
-        self._target = target
-        self._keeper = keeper
-        self._threads = resolved.plan.sink_threads
-        self._schema = resolved.find_table_schema()
+        self._threads = run.plan.sink_threads
+        self._schema = sum_schema(run.find_table_schema())
 
     def open(self, shard: int) -> Sink:
         path = self._place.path_of(shard, self._target.suffix)
@@ -61,17 +102,17 @@ class _KeptShards:
 
     def finish(self, shard: int, digest: Digest) -> None:
         path = self._place.path_of(shard, self._target.suffix)
-        self._keeper.add(FinishedShard(shard, path, digest, self._schema))
+        self._keeper.add(path, FinishedShard(shard, path.name, digest, self._schema))
 
 
 class _StreamedShard:
     """The only shard, in a stream."""
 
-    def __init__(self, resolved: ResolvedJob, stream: BinaryIO | None, target: Target) -> None:
+    def __init__(self, run: Run, stream: BinaryIO | None, target: Target) -> None:
         if stream is None or not isinstance(target, SupportsStream):
-            raise UsageError(f"{resolved.output.format} cannot be written to a stream; give a file with -o")
+            raise UsageError(f"{run.output.format} cannot be written to a stream; give a file with -o")
         self._stream, self._target = stream, target
-        self._threads = resolved.plan.sink_threads
+        self._threads = run.plan.sink_threads
 
     def open(self, shard: int) -> Sink:  # noqa: ARG002 - there is one
         return self._target.open_stream(self._stream, self._threads)
@@ -80,89 +121,123 @@ class _StreamedShard:
         pass
 
 
-class ShardWriter(NamedTuple):
-    """Writes shards in the order of some groups."""
-
-    resolved: ResolvedJob
-    target: Target
-    place: ShardPlace | None
-    """None if the only shard goes to the stream."""
-    note: Callable[[Entry], None]
-    """Called with the entry of each durable shard."""
-    stream: BinaryIO | None = None
-
-    def write(
-        self,
-        groups: Groups,
-        bounds: list[int],
-        byte_count: int,
-        finished: Collection[int],
-        progress: Progress,
-    ) -> dict[int, Digest]:
-        """Write all shards that are not finished, and return their digests; all are durable and noted then.
-
-        Parameters
-        ----------
-        bounds
-            First record of each shard, and the end of the last.
-        byte_count
-            Bytes of all records, about.
-        """
-        largest = max((stop - start for start, stop in pairwise(bounds)), default=0)
-        task = GatherTask(self.resolved.plan, bounds, finished)
-        with self._open(byte_count * largest // max(1, bounds[-1])) as shards:
-            return Gather(task, groups, shards, self.resolved.decoder, progress).run()
-
-    @contextmanager
-    def _open(self, shard_bytes: int) -> Iterator[Shards]:
-        if self.place is None:
-            yield _StreamedShard(self.resolved, self.stream, self.target)
-            return
-        keeper = self.place.open_keeper(
-            lambda shard: self.note(describe_shard(shard)),
-            drop_page_cache=self.resolved.inputs.drop_page_cache,
-        )
-        try:
-            yield _KeptShards(self.resolved, self.place, self.target, keeper, shard_bytes)
-            keeper.finish()
-        finally:
-            # Only when no thread writes entries is it known whether finished parts are left for a later run.
-            keeper.close()
+@contextmanager
+def _open_shards(
+    run: Run,
+    place: ShardPlace | None,
+    target: Target,
+    shard_bytes: int,
+    on_kept: Callable[[FinishedShard], None],
+) -> Iterator[Shards]:
+    """Give what opens shards; at the end all are durable, and `on_kept` has been called with each."""
+    if place is None:
+        yield _StreamedShard(run, run.stream, target)
+        return
+    keeper = place.open_keeper(on_kept, drop_page_cache=run.inputs.drop_page_cache)
+    try:
+        yield _KeptShards(run, place, target, keeper, shard_bytes)
+        keeper.finish()
+    finally:
+        # Only when no thread writes entries is it known whether finished parts are left for a later run.
+        keeper.close()
 
 
-def take_over_shards(
-    resolved: ResolvedJob, workspace: Workspace, target: Target, bounds: Sequence[int], progress: Progress
+def write_shards(
+    run: Run,
+    place: ShardPlace | None,
+    groups: Groups,
+    bounds: Bounds,
+    numbers: Collection[int],
+    on_kept: Callable[[FinishedShard], None],
 ) -> dict[int, Digest]:
-    """Return the unchanged shards of an earlier run; delete all others."""
-    work, earlier = workspace.work, workspace.earlier
-    if work is None or earlier is None:
+    """Write the shards of these numbers in the order of some groups, and return the digest of each.
+
+    Parameters
+    ----------
+    place
+        None if the only shard goes to the stream of the run.
+    on_kept
+        Called with each shard once it is durable.
+    """
+    target = run.open_target()
+    others = set(range(bounds.shard_count)) - set(numbers)
+    task = GatherTask(run.plan, bounds.edges, others)
+    with _open_shards(run, place, target, bounds.largest_bytes, on_kept) as shards:
+        return Gather(task, groups, shards, run.decoder, run.progress).run()
+
+
+def open_groups(run: Run) -> Groups:
+    """Return the records of the store of a run in the order of the output."""
+    stored, epoch = run.inputs.stored, run.job.epoch
+    if stored is None or epoch is None:
+        return Groups(FilledRegions(run.store), StoredOrder())
+    column_count = None if run.job.options["provenance"] else len(run.inputs.source.schema)
+    order = EpochOrder(stored.seed, epoch.number, epoch.reshuffle, stored.seed)
+    if order.is_stored:
+        return Groups(FilledRegions(run.store), StoredOrder(), column_count=column_count)
+    groups = Groups(stored, order, epoch.mix, column_count)
+    needed = int(ORDERING * groups.byte_counts.max(initial=0))
+    if needed > run.job.memory_bytes:
+        raise MemoryLimitError(
+            f"{stored.path}: ordering a group of piles needs {format_size(round_up(needed))} of memory, and the limit is "
+            f"{format_size(run.job.memory_bytes)}; raise --memory, lower --mix, or scatter into more --piles"
+        )
+    return groups
+
+
+def gather(run: Run, numbers: Collection[int], bounds: Bounds) -> dict[int, FinishedShard]:
+    """Write the shards of these numbers, all that the stage lacks, and return them by number."""
+    stage, kept = run.stage, dict[int, FinishedShard]()
+
+    def note(shard: FinishedShard) -> None:
+        kept[shard.number] = shard
+        if stage is not None:
+            stage.journal.note(shard.to_json())
+
+    with name_output(run, None if stage is None else stage.path):
+        digests = write_shards(run, stage, open_groups(run), bounds, numbers, note)
+    # A stream and a single local file are not in the log: the run ends with them.
+    return {
+        number: kept.get(number, FinishedShard(number, "", digest, None))
+        for number, digest in digests.items()
+    }
+
+
+def find_unchanged(run: Run, bounds: Bounds) -> dict[int, FinishedShard]:
+    """Return the shards of an attempt that died which are as they were written; delete all others."""
+    stage = run.stage
+    if stage is None or not stage.journal.entries:
         return {}
-    names = [work.path_of(shard, target.suffix).name for shard in range(len(bounds) - 1)]
-    finished, damaged = earlier.find_shards(bounds, names, resolved.find_table_schema(), work)
-    if damaged and work.is_committed:
+    suffix = run.open_target().suffix
+    names = [stage.path_of(shard, suffix).name for shard in range(bounds.shard_count)]
+    # A later record required the schema; shards of another one are written again.
+    schema = sum_schema(run.find_table_schema())
+    known = {
+        number: shard
+        for number, shard in find_shards(stage.journal.entries).items()
+        if shard.schema == schema
+    }
+    planned = set(zip(range(bounds.shard_count), names, bounds.sizes, strict=True))
+    fitting = [shard for shard in known.values() if (shard.number, shard.name, shard.records) in planned]
+    unchanged = stage.find_unchanged(fitting)
+    damaged = [shard.name for number, shard in known.items() if number not in unchanged]
+    if damaged and stage.is_committed:
         raise OutputError(
-            f"{resolved.output.name}: is complete, but {damaged[0]} has changed since; delete {work.name} to "
-            "start anew"
+            f"{run.output.name}: is complete, but {damaged[0]} has changed since; delete {stage.name} to start anew"
         )
     for name in damaged:
-        progress.warn(f"{name}: has changed since it was written; it is written again")
-    work.keep_only({names[shard] for shard in finished})
-    return finished
+        run.progress.warn(f"{name}: has changed since it was written; it is written again")
+    stage.keep_only({names[number] for number in unchanged})
+    return {number: known[number] for number in unchanged}
 
 
-def cut_shards(resolved: ResolvedJob, counts: InputCounts) -> tuple[list[int], int]:
-    """Return the bounds of the shards, independent of the plan, and their approximate bytes."""
-    records, head_count = counts.record_count, resolved.job.options["head_count"]
-    wanted = records if head_count is None else min(records, head_count)
-    file_bytes = resolved.inputs.sizes.file_bytes
-    if file_bytes is None or not resolved.keeps_size:
-        file_bytes = counts.byte_count
-    bounds = shard_bounds(resolved.output.cut, wanted, file_bytes * wanted // max(1, records))
-    return bounds, counts.byte_count * wanted // max(1, records)
+def sum_schema(schema: pa.Schema | None) -> str | None:
+    """Return the checksum of a schema."""
+    return None if schema is None else f"{xxhash.xxh3_64_intdigest(schema.serialize()):016x}"
 
 
 @contextmanager
-def name_output(resolved: ResolvedJob, folder: Path | None) -> Iterator[None]:
+def name_output(run: Run, folder: Path | None) -> Iterator[None]:
     """Have errors of the operating system name the output.
 
     Parameters
@@ -175,58 +250,57 @@ def name_output(resolved: ResolvedJob, folder: Path | None) -> Iterator[None]:
     except (BrokenPipeError, RecshufError):
         raise
     except OSError as error:
-        needed = resolved.plan.peak_disk_bytes
-        raise write_error(error, resolved.output.name, folder, needed) from error
+        raise write_error(error, run.output.name, folder, run.plan.peak_disk_bytes) from error
 
 
-def gather_shards(opened: OpenRun, number: int, cleanup: ExitStack) -> dict[str, Any]:
-    """Write some shards to a folder of its own, and describe them; `cleanup` deletes them."""
-    results = [*read_results(opened.tasks, opened.run.id, opened.run.tasks.scatter).values()]
-    resolved = opened.resolved.scan_fully()
-    merge_states(resolved.decoder, results)
-    destination = resolved.output.destination
-    if destination is None:
-        raise RuntimeError("tasks do not write to a stream")
-    written = destination.begin_task(opened.run.id)
-    cleanup.callback(written.discard)
-    with name_output(resolved, written.folder), opened.open_piles() as store:
-        counts = InputCounts(len(resolved.inputs.files))
-        for set_index, result in enumerate(results):
+def learn(run: Run, sets: Iterable[SealedSet]) -> None:
+    """Let the decoder of a run learn what those of its tasks have learned."""
+    for entry in sets:
+        if run.decoder is not None and entry.state is not None:
+            run.decoder.merge(entry.state)
+
+
+def gather_range(run: Run, number: int, cleanup: ExitStack) -> list[FinishedShard]:
+    """Write the shards of a task to a place of its own, and return them; `cleanup` deletes them."""
+    results, destination = run.results, run.output.destination
+    assert results is not None  # noqa: S101 - it is a task
+    assert destination is not None  # noqa: S101 - tasks do not write to a stream
+    sets = find_sets(read_entries(results, run.header.id, run.tasks.scatter))
+    run = run.scan_fully()
+    learn(run, sets)
+    place = destination.begin_task(run.header.id)
+    cleanup.callback(place.discard)
+    shards: list[FinishedShard] = []
+    with name_output(run, place.folder), open_task_store(run) as store:
+        first = run.tasks.scatter.start
+        for entry in sets:
             try:
-                adopt_set(store, set_index, result, counts)
+                adopt_set(run, store, entry)
             except PileError as error:
                 raise PileError(
                     f"{error}; share its folder between all machines; if it is lost, give --resume, or run recshuf task "
-                    f"{result['task']} again"
+                    f"{first + entry.number} again"
                 ) from error
-        bounds, byte_count = cut_shards(resolved, counts)
-        own = opened.run.tasks.choose_shards(number, len(bounds) - 1)
-        others = {*range(len(bounds) - 1)} - {*own}
-        entries: list[Entry] = []
-        writer = ShardWriter(resolved, resolved.open_target(), written, entries.append)
-        groups = Groups(FilledRegions(store), StoredOrder())
-        with _forget_damaged(opened, results):
-            writer.write(groups, bounds, byte_count, others, SilentProgress())
-    written.finish()
-    return {
-        "folder": written.folder.name,
-        "shards": entries,
-        "records": bounds[own.stop] - bounds[own.start],
-        "bytes": sum(entry["bytes"] for entry in entries),
-    }
+        bounds = cut_shards(run, find_counts(run, store))
+        own = run.tasks.choose_shards(number, bounds.shard_count)
+        with _forget_damaged(run, sets):
+            write_shards(run, place, Groups(FilledRegions(store), StoredOrder()), bounds, own, shards.append)
+    place.finish()
+    return shards
 
 
 @contextmanager
-def _forget_damaged(opened: OpenRun, results: Sequence[dict[str, Any]]) -> Iterator[None]:
+def _forget_damaged(run: Run, sets: Sequence[SealedSet]) -> Iterator[None]:
     """Delete the result of a task whose pile set turns out to be damaged, so that it runs again.
 
-    Only the gather reads whole sets: `adopt_set` reads their ends.
+    Only the gather reads whole sets: adoption reads their ends.
     """
     try:
         yield
     except DamagedSetError as error:
-        written = PurePath(error.name).name
-        number = next(result["task"] for result in results if result["set"] == written)
-        opened.tasks.remove(name_result(opened.run.id, number))
+        name = PurePath(error.name).name
+        number = run.tasks.scatter.start + next(one.number for one in sets if one.file_name == name)
+        if run.results is not None:
+            run.results.remove(name_result(run.header.id, number))
         remedy = f"give --resume, or run recshuf task {number} again"
         raise DamagedSetError(error.name, error.problem, remedy) from error

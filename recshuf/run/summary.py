@@ -22,13 +22,12 @@ if TYPE_CHECKING:
 
     from recshuf.job.report import PassReport
     from recshuf.records.digests import InputCounts
-    from recshuf.run.open_run import Workspace
-    from recshuf.run.resolve import ResolvedJob
+    from recshuf.run.resolve import Run
 
 
-def describe_inputs(resolved: ResolvedJob, workspace: Workspace, counts: InputCounts) -> list[FileReport]:
+def describe_inputs(run: Run, counts: InputCounts) -> list[FileReport]:
     """Return the figures of each input; `records` includes those in quarantine."""
-    summaries, quarantine = resolved.inputs.source.inputs, workspace.quarantine
+    summaries, quarantine = run.inputs.source.inputs, run.quarantine
     bad_counts = quarantine.counts if quarantine else [0] * len(summaries)
     return [
         FileReport(summary.name, count + bad, summary.file_bytes, bad)
@@ -37,8 +36,7 @@ def describe_inputs(resolved: ResolvedJob, workspace: Workspace, counts: InputCo
 
 
 def make_report(
-    resolved: ResolvedJob,
-    seed: int,
+    run: Run,
     inputs: Sequence[FileReport],
     shards: Sequence[FileReport],
     passes: Sequence[PassReport],
@@ -48,13 +46,13 @@ def make_report(
     base_bytes: int,
 ) -> ShuffleReport:
     """Return the report of a run; the first of `passes` is the scatter."""
-    job, plan, destination = resolved.job, resolved.plan, resolved.output.destination
+    job, plan, destination = run.job, run.plan, run.output.destination
     return ShuffleReport(
         version=__version__,
         order=ORDER_VERSION,
-        seed=seed,
-        format=resolved.inputs.format,
-        to=resolved.output.format,
+        seed=run.seed,
+        format=run.inputs.format,
+        to=run.output.format,
         records=sum(one.records for one in inputs),
         records_written=sum(one.records for one in shards),
         byte_count=passes[0].byte_count,
@@ -70,34 +68,32 @@ def make_report(
         quarantined=sum(one.quarantined for one in inputs),
         quarantine=None if job.quarantine is None else str(job.quarantine),
         uploads=None if destination is None else destination.report(),
-        downloads=DownloadReport.of(list_requests(resolved.inputs.files)),
+        downloads=DownloadReport.of(list_requests(run.inputs.files)),
     )
 
 
-def make_manifest(
-    resolved: ResolvedJob, seed: int, inputs: list[FileReport], shards: list[FileReport]
-) -> Manifest:
+def make_manifest(run: Run, inputs: list[FileReport], shards: list[FileReport]) -> Manifest:
     """Return the manifest of a run; its decoder has observed every record."""
-    job = resolved.job
+    job = run.job
     return Manifest(
-        Path(resolved.output.name),
-        resolved.output.format,
+        Path(run.output.name),
+        run.output.format,
         tuple(inputs),
         tuple(shards),
         added=(FILE_COLUMN, ROW_COLUMN) if job.options["provenance"] else (),
-        format=resolved.inputs.format,
-        seed=seed,
+        format=run.inputs.format,
+        seed=run.seed,
         # The first epoch of a store is the order of a shuffle.
         epoch=job.epoch if job.epoch and job.epoch.number else None,
-        schema=_find_schema(resolved),
+        schema=_find_schema(run),
         counts_quarantined=job.quarantine is not None,
-        notes=resolved.notes,
+        notes=run.notes,
     )
 
 
-def _find_schema(resolved: ResolvedJob) -> pa.Schema:
+def _find_schema(run: Run) -> pa.Schema:
     """Return the schema in table form, or in native form if there is none."""
-    source, decoder = resolved.inputs.source, resolved.decoder
+    source, decoder = run.inputs.source, run.decoder
     schema: pa.Schema = source.schema
     with suppress(ConversionError):
         schema = (source.decoder().schema if decoder is None else decoder.finish()) or schema

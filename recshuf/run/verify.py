@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from recshuf.job.job import Job
     from recshuf.job.report import FileReport, Progress
     from recshuf.output.manifest import Manifest
-    from recshuf.output.stage import Destination, Transaction
-    from recshuf.run.resolve import ResolvedJob
+    from recshuf.output.stage import Destination
+    from recshuf.run.resolve import Run
 
 
 _Input = tuple[str, int | None]
@@ -133,39 +133,39 @@ def _list_parts(name: str) -> list[str]:
     return parts
 
 
-def verify_written(resolved: ResolvedJob, work: Transaction | None, progress: Progress) -> PassReport:
-    """Compare the shards in the work folder."""
-    written = None if work is None else work.written
+def verify_written(run: Run, progress: Progress) -> PassReport:
+    """Compare the shards in the stage."""
+    written = None if run.stage is None else run.stage.written
     if written is None:
         raise RuntimeError("the shards cannot be read again")
-    return _verify(resolved, str(written), progress, "nothing was put in place; report this as a fault")
+    return _verify(run, str(written), progress, "nothing was put in place; report this as a fault")
 
 
-def verify_committed(resolved: ResolvedJob, progress: Progress) -> PassReport:
+def verify_committed(run: Run, progress: Progress) -> PassReport:
     """Compare an output that is in place, since it could not be read before; also with its manifest."""
-    name = resolved.output.name
+    name = run.output.name
     remedy = f"{name} is in place: do not use it, write it again with --overwrite, and report this as a fault"
     try:
-        return _verify(resolved, name, progress, remedy)
+        return _verify(run, name, progress, remedy)
     except CheckError:
         raise
     except BaseException as error:
-        error.add_note(f"{name} is in place, and was not compared: {explain_again(resolved.job)}")
+        error.add_note(f"{name} is in place, and was not compared: {explain_again(run.job)}")
         raise
 
 
-def _verify(resolved: ResolvedJob, shards: str, progress: Progress, remedy: str) -> PassReport:
+def _verify(run: Run, shards: str, progress: Progress, remedy: str) -> PassReport:
     from recshuf.audit.verify.verification import verify_job  # most runs do not verify
 
     started = time.perf_counter()
-    options = resolved.job.options | {
-        "format": resolved.inputs.format,
-        "to": resolved.output.format,
+    options = run.job.options | {
+        "format": run.inputs.format,
+        "to": run.output.format,
         "resume": False,
     }
-    job = replace(resolved.job, output=shards, options=options)
+    job = replace(run.job, output=shards, options=options)
     try:
-        found = verify_job(job, progress, _open_given(resolved))
+        found = verify_job(job, progress, _open_given(run))
     except InputError as error:
         # What the error advises is for inputs.
         if isinstance(error, UnavailableInputError) or not _is_of(shards, error.name):
@@ -183,15 +183,15 @@ def _is_of(shards: str, name: str) -> bool:
     return name == shards or name.startswith(shards.rstrip("/") + "/")
 
 
-def _open_given(resolved: ResolvedJob) -> RecordSet:
+def _open_given(run: Run) -> RecordSet:
     """Return the records of the inputs, or of the store."""
     from recshuf.audit.verify.record_sets import RecordSet, open_record_set, options_of_inputs
 
-    inputs = resolved.inputs
+    inputs = run.inputs
     source = inputs.source if inputs.stored is None else PileSource(inputs.source, inputs.stored)
     if isinstance(source, PileSource):
         return RecordSet("store", inputs.format, source, inputs.files, is_from_program=source.is_from_program)
-    read = options_of_inputs(resolved.job.read, inputs.format)
+    read = options_of_inputs(run.job.read, inputs.format)
     return open_record_set("inputs", inputs.files, inputs.format, read)
 
 

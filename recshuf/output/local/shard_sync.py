@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from recshuf.output.manifest import find_checksum
 from recshuf.system.atomic import sync, sync_file_system
 from recshuf.system.page_cache import begin_writing, drop_file_pages
 from recshuf.system.threads import Pool
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from recshuf.output.stage import FinishedShard
+    from recshuf.output.entries import FinishedShard
 
 
 MANY = 32
@@ -38,17 +40,17 @@ class ShardSyncer:
         self._on_synced = on_synced
         self._drop_page_cache = drop_page_cache
         self._pool = Pool(1, "sync")
-        self._waiting: deque[FinishedShard] = deque()
+        self._waiting: deque[tuple[Path, FinishedShard]] = deque()
         self._problem: BaseException | None = None
         self._is_closed = False
 
     def open_stream(self, path: Path, shard_bytes: int) -> None:
         """Return None: shards are files."""
 
-    def add(self, shard: FinishedShard) -> None:
+    def add(self, path: Path, shard: FinishedShard) -> None:
         """Queue a shard. Many threads may call this."""
         self._raise_problem()
-        self._waiting.append(shard)
+        self._waiting.append((path, shard))
         self._pool.submit(self._sync_waiting)
 
     def finish(self) -> None:
@@ -68,26 +70,27 @@ class ShardSyncer:
     def _sync_waiting(self) -> None:
         shards = [self._waiting.popleft() for _ in range(len(self._waiting))]
         try:
-            are_synced = len(shards) >= MANY and sync_file_system(shards[0].path)
+            are_synced = len(shards) >= MANY and sync_file_system(shards[0][0])
             for step in (self._finish,) if are_synced else (self._begin, self._sync):
-                for shard in shards:
+                for path, shard in shards:
                     if self._is_closed:
                         return
-                    step(shard)
+                    step(path, shard)
         except BaseException as error:  # raised again in `add` and `finish`
             self._is_closed = True
             self._problem = error
 
     @staticmethod
-    def _begin(shard: FinishedShard) -> None:
-        begin_writing(shard.path)
+    def _begin(path: Path, _: FinishedShard) -> None:
+        begin_writing(path)
 
-    def _sync(self, shard: FinishedShard) -> None:
-        sync(shard.path)
-        self._finish(shard)
+    def _sync(self, path: Path, shard: FinishedShard) -> None:
+        sync(path)
+        self._finish(path, shard)
 
-    def _finish(self, shard: FinishedShard) -> None:
+    def _finish(self, path: Path, shard: FinishedShard) -> None:
         if self._on_synced is not None:
-            self._on_synced(shard)
+            size = path.stat().st_size
+            self._on_synced(replace(shard, byte_count=size, checksum=find_checksum(path)))
         if self._drop_page_cache:
-            drop_file_pages(shard.path)
+            drop_file_pages(path)

@@ -35,9 +35,9 @@ from recshuf.system.threads import Pool
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from recshuf.output.entries import FinishedShard
     from recshuf.output.manifest import Manifest
-    from recshuf.output.run_log import Entry, Journal
-    from recshuf.output.stage import FinishedShard
+    from recshuf.output.run_log import Journal
 
 
 def commit(shards: ShardFiles, journal: FileJournal, old: Path, manifest: Manifest | None) -> None:
@@ -159,13 +159,13 @@ class ShardFiles:
         """Return the path to write shard number `shard` to."""
         return self.folder / (name_shard(shard, suffix) if self.output.is_directory else self.target.name)
 
-    def find_unchanged(self, entries: Iterable[Entry]) -> set[str]:
-        """Return the names of those written shards whose checksum is that in their journal entry."""
-        some, written = list(entries), self.written
-        paths = [written / entry["name"] if self.output.is_directory else written for entry in some]
+    def find_unchanged(self, shards: Iterable[FinishedShard]) -> set[int]:
+        """Return the numbers of those written shards whose checksum is that in the log."""
+        some, written = list(shards), self.written
+        paths = [written / shard.name if self.output.is_directory else written for shard in some]
         with Pool(_READERS, "checksum") as pool:
-            checks = pool.map(_is_unchanged, paths, [entry["xxh3"] for entry in some])
-            return {entry["name"] for entry, is_unchanged in zip(some, checks, strict=True) if is_unchanged}
+            checks = pool.map(_is_unchanged, paths, [shard.checksum for shard in some])
+            return {shard.number for shard, is_unchanged in zip(some, checks, strict=True) if is_unchanged}
 
     @property
     def written(self) -> Path:
@@ -222,7 +222,10 @@ class FileTaskShards(TaskShards):
 
     def open_keeper(self, on_kept: Callable[[FinishedShard], None], *, drop_page_cache: bool) -> ShardSyncer:
         """Return what syncs finished shards."""
-        return ShardSyncer(on_kept, drop_page_cache=drop_page_cache)
+        place = {"folder": self.folder.name}
+        return ShardSyncer(
+            lambda shard: on_kept(replace(shard, place=place)), drop_page_cache=drop_page_cache
+        )
 
     def finish(self) -> None:
         """Do nothing: the files are what a run takes over."""
@@ -303,36 +306,32 @@ class WorkFolder(Transaction):
         # An output file gets no journal entry, because the run ends with it.
         return ShardSyncer(on_kept if self._output.is_directory else None, drop_page_cache=drop_page_cache)
 
-    def adopt(self, entries: Sequence[Entry]) -> list[str]:
+    def adopt(self, shards: Sequence[FinishedShard]) -> list[FinishedShard]:
         """Move shards of tasks to the folder of all shards, and note them."""
         if self.shards.are_committed:
             return []
-        for entry in entries:
-            self._move(entry)
+        for shard in shards:
+            with suppress(FileNotFoundError):  # an earlier run has moved it, or it is lost
+                written = self.tasks.path / shard.place["folder"] / shard.name
+                written.rename(self.shards.folder / shard.name)
         sync(self.shards.folder)
-        whole = self._find_whole(entries)
+        whole = self._find_whole(shards)
         if self._output.is_directory:
-            for entry in entries:
-                if entry["name"] in whole:
-                    self.journal.note({name: value for name, value in entry.items() if name != "folder"})
-        return [str(entry["name"]) for entry in entries if entry["name"] not in whole]
+            for shard in shards:
+                if shard.number in whole:
+                    self.journal.note(replace(shard, place={}).to_json())
+        return [shard for shard in shards if shard.number not in whole]
 
-    def _move(self, entry: Entry) -> None:
-        """Move a shard, unless an earlier run has, or it is lost."""
-        with suppress(FileNotFoundError):
-            written = self.tasks.path / entry["folder"] / entry["name"]
-            written.rename(self.shards.folder / entry["name"])
-
-    def _find_whole(self, entries: Sequence[Entry]) -> set[str]:
-        """Return the names of shards that are there: by their checksums, or by their sizes if they were just written."""
+    def _find_whole(self, shards: Sequence[FinishedShard]) -> set[int]:
+        """Return the numbers of shards that are there: by their checksums, or by their sizes if they were just written."""
         if self._is_continued:
-            return self.find_unchanged(entries)
+            return self.find_unchanged(shards)
         sizes = dict(self.list_files())
-        return {entry["name"] for entry in entries if sizes.get(entry["name"]) == entry["bytes"]}
+        return {shard.number for shard in shards if sizes.get(shard.name) == shard.byte_count}
 
-    def find_unchanged(self, entries: Iterable[Entry]) -> set[str]:
-        """Return the names of those shards in the journal that are as they were written."""
-        return self.shards.find_unchanged(entries)
+    def find_unchanged(self, shards: Iterable[FinishedShard]) -> set[int]:
+        """Return the numbers of those shards that are as they were written."""
+        return self.shards.find_unchanged(shards)
 
     def keep_only(self, names: set[str]) -> None:
         """Delete all shards but those with these names, unless they are committed."""

@@ -255,7 +255,7 @@ class ObjectTaskFolder(TaskFolder):
         """Return the path or URL of the pile sets of the run; None if there is no run, or its file is damaged."""
         try:
             match self.read("run"):
-                case {"run": {"piles": str(place)}}:
+                case {"piles": str(place)}:
                     return place
         except OutputError:
             pass

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from recshuf.errors import AlreadyCompleteError, OutputError
+from recshuf.output.entries import find_shards
 from recshuf.output.objects.log import ObjectJournal
 from recshuf.output.objects.place import FoundOutput, find_placed, has_unfinished
 from recshuf.output.objects.uploader import ShardUploader, UploadTarget
@@ -28,12 +29,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
+    from recshuf.output.entries import FinishedShard
     from recshuf.output.manifest import Manifest
     from recshuf.output.objects.log import ObjectTaskFolder
     from recshuf.output.objects.place import OutputKeys, OutputPlace
     from recshuf.output.objects.uploader import UploadLimits
     from recshuf.output.run_log import Entry
-    from recshuf.output.stage import FinishedShard
 
 
 class UploadedTaskShards(TaskShards):
@@ -59,7 +60,7 @@ class UploadedTaskShards(TaskShards):
 
         def keep(shard: FinishedShard) -> None:
             with self._lock:
-                self._uploads.append((self._keys.of_shard(shard.path.name), str(shard.place["upload"])))
+                self._uploads.append((self._keys.of_shard(shard.name), str(shard.place["upload"])))
             on_kept(shard)
 
         return ShardUploader(self._target, keep, self._limits)
@@ -196,9 +197,8 @@ class UploadTransaction(Transaction):
     def _find_replaced(self, claim: Entry) -> FoundOutput:
         """Return what the next commit replaces: what `claim` did, and shards of it that are written again."""
         tokens = {
-            self._keys.of_shard(entry["name"]): entry["token"]
-            for entry in self.journal.read()
-            if "shard" in entry
+            self._keys.of_shard(shard.name): shard.place["token"]
+            for shard in find_shards(self.journal.read()).values()
         }
         now = self._place.look().etags
         again = [key for key, token in claim["tokens"].items() if key in now and tokens.get(key) != token]
@@ -222,36 +222,33 @@ class UploadTransaction(Transaction):
     def _match(self, key: str) -> Match:
         return Match(self._place.before.etags.get(key))
 
-    def adopt(self, entries: Sequence[Entry]) -> list[str]:
+    def adopt(self, shards: Sequence[FinishedShard]) -> list[FinishedShard]:
         """Note the uploads of tasks."""
-        whole = self.find_unchanged(entries)
-        noted = {entry["upload"] for entry in self.journal.read() if "upload" in entry}
+        whole = self.find_unchanged(shards)
+        noted = {shard.place["upload"] for shard in find_shards(self.journal.read()).values()}
         new = [
-            {name: value for name, value in entry.items() if name != "folder"}
-            for entry in entries
-            if entry["name"] in whole and entry["upload"] not in noted
+            shard.to_json()
+            for shard in shards
+            if shard.number in whole and shard.place["upload"] not in noted
         ]
         with Pool(_REQUESTERS, "note") as pool:
             list(pool.map(self.journal.note, new))
-        return [str(entry["name"]) for entry in entries if entry["name"] not in whole]
+        return [shard for shard in shards if shard.number not in whole]
 
-    def find_unchanged(self, entries: Iterable[Entry]) -> set[str]:
-        """Return the names of those shards whose upload is open and whole."""
-        some = list(entries)
+    def find_unchanged(self, shards: Iterable[FinishedShard]) -> set[int]:
+        """Return the numbers of those shards whose upload is open and whole."""
+        some = list(shards)
         with Pool(_REQUESTERS, "parts") as pool:
-            return {
-                entry["name"]
-                for entry, is_whole in zip(some, pool.map(self._is_whole, some), strict=True)
-                if is_whole
-            }
+            are_whole = pool.map(self._is_whole, some)
+            return {shard.number for shard, is_whole in zip(some, are_whole, strict=True) if is_whole}
 
-    def _is_whole(self, entry: Entry) -> bool:
-        key = self._keys.of_shard(entry["name"])
+    def _is_whole(self, shard: FinishedShard) -> bool:
+        key, place = self._keys.of_shard(shard.name), shard.place
         try:
-            parts = [Part(*part) for part in entry["parts"]]
-            return self._bucket.is_whole(key, entry["upload"], parts, int(entry["bytes"]))
+            parts = [Part(*part) for part in place["parts"]]
+            return self._bucket.is_whole(key, place["upload"], parts, shard.byte_count)
         except MissingUpload:
-            return self._bucket.find_token(key) == str(entry["token"])
+            return self._bucket.find_token(key) == str(place["token"])
 
     def keep_only(self, names: set[str]) -> None:  # noqa: ARG002 - others are written again
         """Delete local files; other shards get new entries, and their old uploads are aborted at the end."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 import xxhash
 
 from recshuf.errors import OutputError, Stopped
-from recshuf.output.stage import WrittenBytes
+from recshuf.output.manifest import find_checksum
 from recshuf.storage.writing.bucket import MOST_PARTS, Conflict, MissingUpload
 from recshuf.storage.writing.parts import PART_BYTES, PART_THREADS, send_file
 from recshuf.system.threads import Pool
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from _typeshed import ReadableBuffer
 
-    from recshuf.output.stage import FinishedShard
+    from recshuf.output.entries import FinishedShard
     from recshuf.storage.writing.bucket import Bucket, Match, Part
 
 
@@ -87,9 +87,9 @@ class ShardStream(io.RawIOBase):
         part, self._part = self._part, io.BytesIO()
         return part.getvalue()
 
-    @property
-    def written(self) -> WrittenBytes:
-        return WrittenBytes(self._byte_count, self._checksum.hexdigest())
+    def describe(self, shard: FinishedShard) -> FinishedShard:
+        """Return a shard with the size and checksum of what was written."""
+        return replace(shard, byte_count=self._byte_count, checksum=self._checksum.hexdigest())
 
 
 MOST_STREAMED_BYTES = 4 << 30
@@ -187,23 +187,23 @@ class ShardUploader:
         self._streams[path.name] = stream
         return cast("BinaryIO", stream)
 
-    def add(self, shard: FinishedShard) -> None:
+    def add(self, path: Path, shard: FinishedShard) -> None:
         """Queue a shard; waits while too many are on the disk or in memory."""
-        stream = self._streams.get(shard.path.name)
-        size = shard.path.stat().st_size if stream is None else stream.waiting_bytes
+        stream = self._streams.get(shard.name)
+        size = path.stat().st_size if stream is None else stream.waiting_bytes
         with self._changed:
             self._changed.wait_for(lambda: self._count < count_slots(size) or self._is_closed)
             self._raise_problem()
             self._count += 1
         if stream is None:
-            self._shards.submit(self._keep, shard, self._upload_file)
+            self._shards.submit(self._keep, partial(self._upload_file, path, shard))
             return
         try:
             self._reserve(size)
         except BaseException:
             self._release_slot()
             raise
-        self._shards.submit(self._keep, replace(shard, written=stream.written), self._finish_stream)
+        self._shards.submit(self._keep, partial(self._finish_stream, stream, shard))
 
     def finish(self) -> None:
         """Wait until all shards are uploaded."""
@@ -229,10 +229,10 @@ class ShardUploader:
         if self._problem is not None:
             raise self._problem
 
-    def _keep(self, shard: FinishedShard, upload: Callable[[FinishedShard], None]) -> None:
+    def _keep(self, upload: Callable[[], None]) -> None:
         try:
             self._check_open()
-            upload(shard)
+            upload()
         except Stopped:
             pass
         except BaseException as error:  # raised again in `add` and `finish`
@@ -249,28 +249,28 @@ class ShardUploader:
         if self._is_closed:
             raise Stopped
 
-    def _upload_file(self, shard: FinishedShard) -> None:
+    def _upload_file(self, path: Path, shard: FinishedShard) -> None:
         """Upload a file, note it, and delete it; on an error nothing of it stays in the store."""
-        key = self._target.key_of(shard.path.name)
+        key = self._target.key_of(shard.name)
         upload_id = self._begin(key)
         try:
             send = partial(self._send, key, upload_id)
-            parts = send_file(shard.path, send, self._parts, in_order=self._target.bucket.sends_in_order)
-            self._note(shard, upload_id, parts)
+            parts = send_file(path, send, self._parts, in_order=self._target.bucket.sends_in_order)
+            size, checksum = path.stat().st_size, find_checksum(path)
+            self._note(replace(shard, byte_count=size, checksum=checksum), upload_id, parts)
         except BaseException:
             self._abort_upload(key, upload_id)
             raise
-        shard.path.unlink()
+        path.unlink()
 
-    def _finish_stream(self, shard: FinishedShard) -> None:
+    def _finish_stream(self, stream: ShardStream, shard: FinishedShard) -> None:
         """Send the last part of a stream, and note it; `close` aborts it otherwise."""
-        stream = self._streams[shard.path.name]
         if stream.waiting_bytes or not stream.parts:
             self._submit(stream, stream.take())
         parts = [future.result() for future in stream.parts]
         assert stream.upload_id is not None  # noqa: S101 # it has a part
-        self._note(shard, stream.upload_id, parts)
-        del self._streams[shard.path.name]
+        self._note(stream.describe(shard), stream.upload_id, parts)
+        del self._streams[shard.name]
 
     def _send_full(self, stream: ShardStream, part: bytes) -> None:
         self._reserve(len(part))

@@ -23,8 +23,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from recshuf.errors import OutputError, PileError, RecshufError, UsageError
-from recshuf.piles.footer import TRAILER_BYTES, format_checksum
-from recshuf.piles.kept.snapshots import SetEntry, Snapshot, find_writer, parse_snapshot
+from recshuf.piles.kept.snapshots import Snapshot, find_writer, parse_snapshot
+from recshuf.piles.sealed_set import SET_SUFFIX
 from recshuf.piles.set_folder import remake_store
 from recshuf.system.atomic import sync
 from recshuf.system.locks import Lease, try_exclusive, try_shared, unlink_unless_locked
@@ -76,7 +76,6 @@ def explain_file(path: Path) -> OutputError:
 
 
 SETS_FOLDER = "sets"
-SET_SUFFIX = ".piles"
 _LOCK_SUFFIX = ".lock"
 SET_MODE = 0o666
 """Permissions of the files of a store, before the umask."""
@@ -293,16 +292,6 @@ class StoreFolder:
         for name in removed:
             (self.sets / f"{name}{SET_SUFFIX}").unlink(missing_ok=True)
         return removed
-
-    def describe_set(self, name: str, records: int, byte_count: int, time: float | None = None) -> SetEntry:
-        """Return the entry of a complete set, whose file has this name and a suffix."""
-        try:
-            with (self.sets / f"{name}{SET_SUFFIX}").open("rb") as file:
-                file_bytes = file.seek(0, os.SEEK_END)
-                file.seek(-TRAILER_BYTES, os.SEEK_END)
-                return SetEntry(name, records, byte_count, file_bytes, format_checksum(file.read()), time)
-        except FileNotFoundError:
-            raise explain_gone(self.path) from None
 
     def lock_file(self, name: str) -> Path:
         """Return the file whose lock is held while sets of a name are written."""

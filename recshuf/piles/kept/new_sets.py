@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import BusyNameError, UsageError, UsedNameError
 from recshuf.piles.codec import choose_codec
-from recshuf.piles.kept.folder import SET_MODE, SET_SUFFIX
+from recshuf.piles.kept.folder import SET_MODE
 from recshuf.piles.set_folder import STORE_MESSAGES, Scratch
-from recshuf.piles.store import RunPiles, name_set
+from recshuf.piles.store import RunPiles
 from recshuf.system.locks import try_exclusive
 from recshuf.system.paths import PLAIN_NAME_RULE, is_plain_name, write_error
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from recshuf.piles.kept.folder import StoreFolder
-    from recshuf.piles.kept.snapshots import SetEntry
     from recshuf.piles.layout import StorePlan
 
 
@@ -46,20 +45,6 @@ def open_new_sets(
     piles = RunPiles(replace(plan, keeps_sets=True, syncs_sets=True), choose_codec(schema), scratch)
     cleanup.callback(piles.close)
     return piles
-
-
-def describe_new_set(
-    folder: StoreFolder, name: str, set_index: int, records: int, byte_count: int, time: float | None = None
-) -> SetEntry:
-    """Return the entry of a sealed set for a snapshot.
-
-    Parameters
-    ----------
-    name
-        The `set_prefix` of its plan.
-    """
-    set_name = name_set(name, set_index).removesuffix(SET_SUFFIX)
-    return folder.describe_set(set_name, records, byte_count, time)
 
 
 _TRIES = 10

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
 import pyarrow as pa
 
 from recshuf.errors import PileError, UsageError
+from recshuf.piles.sealed_set import SealedSet
 from recshuf.records.arrays import pack_schema, unpack_schema
 from recshuf.records.keys import ORDER_VERSION
 from recshuf.system.atomic import format_line, parse_line
@@ -27,27 +28,6 @@ def find_writer(set_name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class SetEntry:
-    """A pile set in a snapshot."""
-
-    name: str
-    """Name of its file, without the suffix."""
-    records: int
-    byte_count: int
-    """Bytes of the records, as `InputCount` has them."""
-    file_bytes: int
-    checksum: str = ""
-    """That of the file's footer, which no other set has; see `Footer`."""
-    time: float | None = None
-    """Seconds since 1970, UTC; None if it has no time."""
-
-    @property
-    def age_key(self) -> float:
-        """What orders sets by age; without a time, a set is older than all others."""
-        return float("-inf") if self.time is None else self.time
-
-
-@dataclass(frozen=True, slots=True)
 class Snapshot:
     """What a store holds at one time."""
 
@@ -60,7 +40,7 @@ class Snapshot:
     """Schema of the records in the sets, provenance included; None while there are none."""
     origin: dict[str, Any] | None = None
     """How the inputs were stored, as the formats describe it; None if a program wrote the records."""
-    sets: tuple[SetEntry, ...] = field(default=())
+    sets: tuple[SealedSet, ...] = field(default=())
     """The sets, in the order of their names."""
     joined: dict[str, list[str]] = field(default_factory=dict)
     """For each set that a compaction has made, the names under which its records were written, which decide their keys."""
@@ -85,7 +65,7 @@ class Snapshot:
         """The names under which the records and the sets were written."""
         return {*(find_writer(one.name) for one in self.sets), *chain.from_iterable(self.joined.values())}
 
-    def add(self, sets: tuple[SetEntry, ...], schema: pa.Schema) -> Snapshot:
+    def add(self, sets: tuple[SealedSet, ...], schema: pa.Schema) -> Snapshot:
         """Return a snapshot with more sets."""
         held = {one.name for one in self.sets}
         for one in sets:
@@ -95,7 +75,7 @@ class Snapshot:
         ordered = tuple(sorted((*self.sets, *sets), key=lambda one: one.name))
         return replace(self, schema=self.schema or schema, sets=ordered)
 
-    def join(self, names: list[str], entry: SetEntry) -> Snapshot:
+    def join(self, names: list[str], entry: SealedSet) -> Snapshot:
         """Return a snapshot with one set in place of those with these names, whose records it holds."""
         written = {one for name in names for one in self.joined.get(name, [find_writer(name)])}
         left = self.drop(set(names))
@@ -123,7 +103,7 @@ class Snapshot:
             "snapshot": self.number,
             "schema": self.schema and pack_schema(self.schema),
             "origin": self.origin,
-            "sets": [asdict(one) for one in self.sets],
+            "sets": [entry.describe() for entry in self.sets],
             "joined": self.joined,
         }
         return format_line(fields)
@@ -169,6 +149,6 @@ def parse_snapshot(content: bytes) -> Snapshot | None:
         fields["snapshot"],
         None if schema is None else unpack_schema(schema),
         fields["origin"],
-        tuple(SetEntry(**one) for one in fields["sets"]),
+        tuple(SealedSet.from_json(entry) for entry in fields["sets"]),
         fields.get("joined", {}),
     )

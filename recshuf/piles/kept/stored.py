@@ -11,8 +11,9 @@ import numpy as np
 from recshuf.errors import PileError, UsageError
 from recshuf.piles.codec import choose_codec
 from recshuf.piles.groups import Regions
-from recshuf.piles.kept.folder import SET_SUFFIX, SETS_FOLDER, StoreFolder
+from recshuf.piles.kept.folder import SETS_FOLDER, StoreFolder
 from recshuf.piles.pile_set import PileSet
+from recshuf.piles.sealed_set import SET_SUFFIX
 from recshuf.piles.set_folder import Scratch, remake_store
 from recshuf.piles.slices import PackedRecords
 from recshuf.records.digests import Digest
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
     from recshuf.piles.codec import RecordCodec
     from recshuf.piles.footer import Footer, SetDescription
     from recshuf.piles.groups import Cells
-    from recshuf.piles.kept.snapshots import SetEntry, Snapshot
+    from recshuf.piles.kept.snapshots import Snapshot
+    from recshuf.piles.sealed_set import SealedSet
     from recshuf.piles.slices import Slice
     from recshuf.system.buffers import Allocate
 
@@ -100,7 +102,7 @@ class StoredPiles(Regions):
         self.sources: tuple[str, ...] = tuple(sources)
         """Names of the sources, by their numbers in the provenance of records."""
 
-    def _open_set(self, entry: SetEntry) -> tuple[PileSet, Footer]:
+    def _open_set(self, entry: SealedSet) -> tuple[PileSet, Footer]:
         """Open a set, which must be the very one that the snapshot refers to, and fit the others."""
         found, footer = PileSet.open(
             self._scratch,

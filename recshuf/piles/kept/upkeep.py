@@ -7,6 +7,7 @@ import itertools
 import os
 import shutil
 from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +16,11 @@ import numpy as np
 from recshuf.errors import OutputError, PileError, UsedNameError
 from recshuf.piles.codec import choose_codec
 from recshuf.piles.footer import SetDescription, SetSource
-from recshuf.piles.kept.folder import SET_SUFFIX, StoreFolder
-from recshuf.piles.kept.new_sets import SetNames, describe_new_set, open_new_sets
+from recshuf.piles.kept.folder import StoreFolder
+from recshuf.piles.kept.new_sets import SetNames, open_new_sets
 from recshuf.piles.kept.stored import StoredPiles
 from recshuf.piles.layout import StorePlan
+from recshuf.piles.sealed_set import SET_SUFFIX
 from recshuf.piles.set_folder import remake_store
 from recshuf.piles.slices import Origin
 from recshuf.records.arrays import count_bytes
@@ -31,7 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from recshuf.piles.kept.snapshots import SetEntry, Snapshot
+    from recshuf.piles.kept.snapshots import Snapshot
+    from recshuf.piles.sealed_set import SealedSet
     from recshuf.records.batch import Records
 
 
@@ -90,7 +93,7 @@ def _lock_names(folder: StoreFolder, old: Snapshot, count: int, locks: ExitStack
     return names
 
 
-def _join_sets(sets: Sequence[SetEntry], most_sets: int) -> list[list[int]]:
+def _join_sets(sets: Sequence[SealedSet], most_sets: int) -> list[list[int]]:
     """Return the indices of the sets that are joined, at most so many groups of about as many records."""
     by_time = sorted(range(len(sets)), key=lambda k: (sets[k].age_key, sets[k].name))
     least = -(-sum(one.records for one in sets) // most_sets)
@@ -105,7 +108,7 @@ def _join_sets(sets: Sequence[SetEntry], most_sets: int) -> list[list[int]]:
     return groups
 
 
-def _replace(newest: Snapshot, joined: list[list[str]], entries: list[SetEntry], path: Path) -> Snapshot:
+def _replace(newest: Snapshot, joined: list[list[str]], entries: list[SealedSet], path: Path) -> Snapshot:
     if not set(chain.from_iterable(joined)) <= {one.name for one in newest.sets}:
         raise OutputError(f"{path}: another process has removed or compacted records meanwhile; run again")
     for names, entry in zip(joined, entries, strict=True):
@@ -119,7 +122,7 @@ def _write_set(
     folder: StoreFolder,
     name: str,
     advance: Callable[[int, int], None],
-) -> SetEntry:
+) -> SealedSet:
     """Write the records of some sets to one."""
     plan = StorePlan(
         piles.info.pile_count,
@@ -138,10 +141,10 @@ def _write_set(
         sources = tuple(_list_sources(piles, members))
         # Sources keep their numbers, which are those of the first stream.
         made.complete(0, digest, SetDescription(piles.seed, sources))
-        made.seal_next()
-    byte_count = sum(one.count.byte_count for one in sources)
+        entry = made.seal_next()
+        assert entry is not None  # noqa: S101 - it has records
     times = [one.time for one in (piles.info.sets[k] for k in members) if one.time is not None]
-    return describe_new_set(folder, name, 0, first_row, byte_count, max(times, default=None))
+    return replace(entry, time=max(times, default=None))
 
 
 def _list_sources(piles: StoredPiles, members: list[int]) -> Iterator[SetSource]:

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from recshuf.job.job import Job
     from recshuf.job.options import Options, Size
     from recshuf.job.report import Progress
-    from recshuf.piles.kept.snapshots import SetEntry, Snapshot
+    from recshuf.piles.kept.snapshots import Snapshot
+    from recshuf.piles.sealed_set import SealedSet
 
 
 def parse_time(given: Any) -> float:
@@ -91,11 +92,11 @@ def _parse_text(text: str) -> float | datetime:
     return cast("float | datetime", seconds if day is None else day)
 
 
-def find_expired(sets: Sequence[SetEntry], limits: dict[str, float]) -> set[str]:
+def find_expired(sets: Sequence[SealedSet], limits: dict[str, float]) -> set[str]:
     """Return the names of the sets that leave a window. Sets of one time leave together.
 
-    >>> from recshuf.piles.kept.snapshots import SetEntry
-    >>> sets = [SetEntry("a", 5, 50, 0, "", 1.0), SetEntry("b", 5, 50, 0, "", 2.0), SetEntry("c", 5, 50, 0)]
+    >>> from recshuf.piles.sealed_set import SealedSet
+    >>> sets = [SealedSet("a", 5, 50, 0, "", 1.0), SealedSet("b", 5, 50, 0, "", 2.0), SealedSet("c", 5, 50, 0)]
     >>> sorted(find_expired(sets, {"records": 9})), sorted(find_expired(sets, {"before": 2.0}))
     (['a', 'c'], ['a', 'c'])
     """
@@ -134,7 +135,7 @@ class StoreUpdate:
         self._progress = progress
         self._cleanup = cleanup
         self._append_count = 0
-        self._entries: list[SetEntry] = []
+        self._entries: list[SealedSet] = []
         self._limits: dict[str, float] = {}
         self._is_open = True
         self._process = os.getpid()
@@ -249,7 +250,7 @@ class StoreUpdate:
             with suppress(BusyNameError, UsedNameError):
                 return take(chosen)
 
-    def _append_records(self, data: Any, name: str | None) -> tuple[Sequence[SetEntry], pa.Schema | None]:
+    def _append_records(self, data: Any, name: str | None) -> tuple[Sequence[SealedSet], pa.Schema | None]:
         schema = self._snapshot.schema
         columns = schema and schema.remove(len(schema) - 1)
         writer = self._take_name(name, lambda name: PileWriter(self._folder.path, name, columns))
@@ -269,7 +270,7 @@ class StoreUpdate:
 
     def _append_inputs(
         self, data: Any, name: str | None, options: dict[str, Any]
-    ) -> tuple[Sequence[SetEntry], pa.Schema | None]:
+    ) -> tuple[Sequence[SealedSet], pa.Schema | None]:
         origin = self._snapshot.origin
         if origin is not None:
             options = options | {"format": options.get("format") or origin["format"]}

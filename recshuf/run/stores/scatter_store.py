@@ -16,8 +16,8 @@ from recshuf.job.planner import make_plan
 from recshuf.job.report import DownloadReport, FileReport, ScatterReport
 from recshuf.job.sizing import SPILLED_PILE_BYTES, count_piles
 from recshuf.piles.kept.folder import StoreFolder
-from recshuf.piles.kept.new_sets import SetNames, describe_new_set, open_new_sets
-from recshuf.piles.kept.snapshots import SetEntry, Snapshot
+from recshuf.piles.kept.new_sets import SetNames, open_new_sets
+from recshuf.piles.kept.snapshots import Snapshot
 from recshuf.piles.layout import StorePlan
 from recshuf.records.provenance import PROVENANCE_BYTES, extend_schema
 from recshuf.run.inputs import list_inputs
@@ -27,7 +27,7 @@ from recshuf.storage.reading.listing import check_unchanged
 from recshuf.storage.reading.objects import list_requests
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
     from pathlib import Path
 
     import pyarrow as pa
@@ -36,9 +36,10 @@ if TYPE_CHECKING:
     from recshuf.job.job import Job
     from recshuf.job.plan import Plan
     from recshuf.job.report import Progress
+    from recshuf.piles.sealed_set import SealedSet
     from recshuf.piles.store import RunPiles
     from recshuf.records.digests import InputCounts
-    from recshuf.run.inputs import ResolvedInputs
+    from recshuf.run.inputs import Inputs
 
 
 class FormObserver:
@@ -90,10 +91,10 @@ SCATTER_NAME = "scatter"
 class ScatteredSets:
     """Pile sets on disk that no snapshot refers to yet."""
 
-    entries: tuple[SetEntry, ...]
+    entries: tuple[SealedSet, ...]
     schema: pa.Schema
     counts: InputCounts
-    inputs: ResolvedInputs
+    inputs: Inputs
     table: TableForm
 
 
@@ -159,7 +160,7 @@ def describe_scatter(path: Path, snapshot: Snapshot, made: ScatteredSets, second
 
 def scatter_sets(
     job: Job,
-    inputs: ResolvedInputs,
+    inputs: Inputs,
     snapshot: Snapshot,
     folder: StoreFolder,
     name: str,
@@ -169,17 +170,16 @@ def scatter_sets(
     """Write the records of some inputs to pile sets of a name, synced to disk."""
     plan = plan_scatter(job, inputs, snapshot.pile_count)
     observer = choose_observer(inputs.source)
-    sealed: list[int] = []
+    sealed: list[SealedSet] = []
     with ExitStack() as cleanup:
         store = open_piles(plan, inputs, folder, name, cleanup)
         task = ScatterTask(inputs.source, plan, snapshot.seed, adds_provenance=True, stream=stream)
         counts = run_scatter(task, inputs, store, observer, progress, sealed.append)
-    entries = describe_sets(folder, plan, sealed, name, counts)
-    return ScatteredSets(entries, store.codec.schema, counts, inputs, observer.finish_form())
+    return ScatteredSets(tuple(sealed), store.codec.schema, counts, inputs, observer.finish_form())
 
 
 def open_piles(
-    plan: Plan, inputs: ResolvedInputs, folder: StoreFolder, name: str, cleanup: ExitStack, share: float = 1
+    plan: Plan, inputs: Inputs, folder: StoreFolder, name: str, cleanup: ExitStack, share: float = 1
 ) -> RunPiles:
     """Return the piles of new sets in a store, open until `cleanup`.
 
@@ -194,11 +194,11 @@ def open_piles(
 
 def run_scatter(
     task: ScatterTask,
-    inputs: ResolvedInputs,
+    inputs: Inputs,
     store: Piles,
     observer: FormObserver,
     progress: Progress,
-    on_set: Callable[[int], None] | None = None,
+    on_set: Callable[[SealedSet], None] | None = None,
 ) -> InputCounts:
     """Fill the piles of new sets, and return the counts of all inputs."""
     progress.start("scatter", task.plan.record_count, task.plan.byte_count)
@@ -211,14 +211,14 @@ def run_scatter(
     return counts
 
 
-def choose_pile_count(job: Job, inputs: ResolvedInputs, share: float = 1) -> int:
+def choose_pile_count(job: Job, inputs: Inputs, share: float = 1) -> int:
     """Return the number of piles of a new store that gets about a part of the records."""
     byte_count = inputs.sizes.byte_count
     expected = None if byte_count is None else int(byte_count * share)
     return job.options["piles"] or count_piles(expected, SPILLED_PILE_BYTES)
 
 
-def plan_scatter(job: Job, inputs: ResolvedInputs, pile_count: int) -> Plan:
+def plan_scatter(job: Job, inputs: Inputs, pile_count: int) -> Plan:
     """Return the plan of a scatter into a store."""
     source = inputs.source
     costs = Costs(source.reading_bytes, lambda _: 0, provenance_bytes=PROVENANCE_BYTES)
@@ -226,7 +226,7 @@ def plan_scatter(job: Job, inputs: ResolvedInputs, pile_count: int) -> Plan:
     return replace(make_plan(inputs.sizes, limits, costs, Cut(shards=1)), resident_bytes=0, region_piles=1)
 
 
-def _plan_sets(plan: Plan, inputs: ResolvedInputs, name: str, share: float) -> StorePlan:
+def _plan_sets(plan: Plan, inputs: Inputs, name: str, share: float) -> StorePlan:
     counts: list[list[int | None]] = [[] for _ in range(plan.set_count)]
     for set_index, size in zip(plan.set_of_input, inputs.sizes, strict=True):
         counts[set_index].append(size.record_count)
@@ -237,15 +237,3 @@ def _plan_sets(plan: Plan, inputs: ResolvedInputs, name: str, share: float) -> S
         compression=plan.spill_compression,
         set_prefix=name,
     )
-
-
-def describe_sets(
-    folder: StoreFolder, plan: Plan, sealed: Iterable[int], name: str, counts: InputCounts
-) -> tuple[SetEntry, ...]:
-    """Return the entries of sealed sets, by number."""
-    entries = []
-    for set_index in sorted(sealed):
-        own = [counts[index] for index in plan.inputs_of(set_index)]
-        records, byte_count = sum(one.digest.records for one in own), sum(one.byte_count for one in own)
-        entries.append(describe_new_set(folder, name, set_index, records, byte_count))
-    return tuple(entries)

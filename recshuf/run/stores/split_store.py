@@ -28,7 +28,6 @@ from recshuf.run.stores.scatter_store import (
     choose_observer,
     choose_pile_count,
     describe_scatter,
-    describe_sets,
     fill_snapshot,
     open_piles,
     plan_scatter,
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
     from recshuf.job.job import Job
     from recshuf.job.plan import Plan
     from recshuf.job.report import Progress, ScatterReport
-    from recshuf.run.inputs import ResolvedInputs
+    from recshuf.run.inputs import Inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +116,7 @@ def scatter_split(job: Job, path: Path, shares: Mapping[str, Fraction], progress
     )
 
 
-def _count_records(job: Job, inputs: ResolvedInputs, progress: Progress) -> list[int]:
+def _count_records(job: Job, inputs: Inputs, progress: Progress) -> list[int]:
     """Return the number of records of each input, read where no file tells it."""
     source = inputs.source
     unknown = [index for index, one in enumerate(source.inputs) if not one.record_count_is_exact]
@@ -172,7 +171,7 @@ def _removed_on_error(folder: Path) -> Iterator[None]:
 
 
 def _scatter_parts(
-    inputs: ResolvedInputs, parts: Sequence[_Part], split: Split, progress: Progress
+    inputs: Inputs, parts: Sequence[_Part], split: Split, progress: Progress
 ) -> list[ScatteredSets]:
     """Write the records of all parts to pile sets, synced to disk."""
     observer = choose_observer(inputs.source)
@@ -185,12 +184,8 @@ def _scatter_parts(
         store = SplitPiles(opened, split, len(inputs.source.inputs))
         task = ScatterTask(inputs.source, parts[0].plan, split.seed, adds_provenance=True)
         run_scatter(task, inputs, store, observer, progress)
-        entries = [
-            describe_sets(part.folder, part.plan, sealed, SCATTER_NAME, counts)
-            for part, sealed, counts in zip(parts, store.sealed, store.counts, strict=True)
-        ]
     table = observer.finish_form()
     return [
-        ScatteredSets(sets, store.codec.schema, counts, inputs, table)
-        for sets, counts in zip(entries, store.counts, strict=True)
+        ScatteredSets(tuple(sealed), store.codec.schema, counts, inputs, table)
+        for sealed, counts in zip(store.sealed, store.counts, strict=True)
     ]

@@ -9,11 +9,10 @@ import numpy as np
 from recshuf.formats.stored import StoredSource
 from recshuf.interfaces import Fragment, InputFile, InputSummary, Source
 from recshuf.job.planner import take_census
-from recshuf.piles.kept.folder import SET_SUFFIX
 from recshuf.piles.layout import PileLayout
 from recshuf.records.digests import InputCount, InputCounts
 from recshuf.records.provenance import PROVENANCE_BYTES
-from recshuf.run.inputs import ResolvedInputs
+from recshuf.run.inputs import Inputs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,10 +21,9 @@ if TYPE_CHECKING:
 
     from recshuf.interfaces import Decoder, FieldAdder
     from recshuf.piles.kept.stored import StoredPiles
-    from recshuf.piles.store import RunPiles
 
 
-def open_stored(piles: StoredPiles) -> tuple[ResolvedInputs, PileLayout]:
+def open_stored(piles: StoredPiles) -> tuple[Inputs, PileLayout]:
     """Return the sources of a store as inputs, and how their records are divided."""
     origin = piles.info.origin or {}
     names = piles.sources
@@ -36,7 +34,7 @@ def open_stored(piles: StoredPiles) -> tuple[ResolvedInputs, PileLayout]:
         for name, size, one in zip(names, sizes, counts, strict=False)
     ]
     source = StoredSource(piles.schema, piles.info.origin, inputs)
-    resolved = ResolvedInputs(
+    resolved = Inputs(
         source.format_name,
         [_identify(piles)],
         source,
@@ -47,13 +45,13 @@ def open_stored(piles: StoredPiles) -> tuple[ResolvedInputs, PileLayout]:
     return resolved, PileLayout(piles.info.pile_count, 1, tuple(sets))
 
 
-def open_records(piles: StoredPiles) -> ResolvedInputs:
+def open_records(piles: StoredPiles) -> Inputs:
     """Return the records of a store as one input, which gets keys like any other. Their order is that of sets and piles."""
     inputs = [InputSummary(name, None, None, False, None) for name in piles.sources]
     stored = StoredSource(piles.schema, piles.info.origin, inputs)
     source = PileSource(stored, piles)
     sizes = take_census(source.inputs)
-    return ResolvedInputs(stored.format_name, [_identify(piles)], source, sizes, drop_page_cache=False)
+    return Inputs(stored.format_name, [_identify(piles)], source, sizes, drop_page_cache=False)
 
 
 def _identify(piles: StoredPiles) -> InputFile:
@@ -69,16 +67,6 @@ def _list_sources(piles: StoredPiles, count: int) -> tuple[list[InputCount], lis
             counts.put(base + index, one)
             sets[base + index] = set_index
     return [counts[index] for index in range(count)], sets
-
-
-def adopt_stored(store: RunPiles, piles: StoredPiles, count: int) -> InputCounts:
-    """Adopt all sets of a store, and return the counts of its sources."""
-    counts = InputCounts(count)
-    for set_index, (base, description) in enumerate(piles.descriptions):
-        store.adopt(set_index, piles.names[set_index] + SET_SUFFIX, base=base, reads_all=False)
-        for index, one in description.counts.items():
-            counts.put(base + index, one)
-    return counts
 
 
 class PileSource(Source):

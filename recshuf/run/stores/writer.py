@@ -17,8 +17,8 @@ from pyarrow import types as pt
 from recshuf.errors import UsageError
 from recshuf.piles.footer import SetDescription, SetSource
 from recshuf.piles.kept.folder import StoreFolder
-from recshuf.piles.kept.new_sets import SetNames, describe_new_set, open_new_sets
-from recshuf.piles.kept.snapshots import SetEntry, Snapshot, describe_drift
+from recshuf.piles.kept.new_sets import SetNames, open_new_sets
+from recshuf.piles.kept.snapshots import Snapshot, describe_drift
 from recshuf.piles.layout import StorePlan
 from recshuf.piles.planes import plain_type
 from recshuf.piles.slices import Origin
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    from recshuf.piles.sealed_set import SealedSet
     from recshuf.piles.store import RunPiles
 
 
@@ -412,7 +413,7 @@ class PileWriter:
             self._piles = open_new_sets(self._folder, plan, extend_schema(self._schema), self._cleanup)
         return self._piles
 
-    def seal(self) -> tuple[SetEntry, pa.Schema] | None:
+    def seal(self) -> tuple[SealedSet, pa.Schema] | None:
         """Write the set to disk, synced, and return its entry for a snapshot; None without records.
 
         Nothing can be written any more. The name stays locked until `close` or `abort`.
@@ -430,8 +431,8 @@ class PileWriter:
         source = SetSource(0, self._name, self._count)
         description = SetDescription(self._snapshot.seed, (source,), stream_of(self._name))
         self._piles.complete(0, self._count.digest, description)
-        self._piles.seal_next()
-        entry = describe_new_set(self._folder, self._name, 0, self._rows, self._count.byte_count)
+        entry = self._piles.seal_next()
+        assert entry is not None  # noqa: S101 - it has records
         return entry, self._piles.codec.schema
 
     def close(self) -> None:

@@ -1,0 +1,96 @@
+"""What a pass has finished: the entries of the log of a run, and of the results of its tasks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from recshuf.output.run_log import read_results
+from recshuf.piles.sealed_set import SealedSet
+from recshuf.records.digests import Digest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from recshuf.output.run_log import TaskFolder
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedShard:
+    """A shard whose file or stream has been closed. It is in the log once it is durable."""
+
+    number: int
+    name: str
+    """Name of its file or object."""
+    digest: Digest
+    """Digest of its records in native form."""
+    schema: str | None
+    """Checksum of the table schema of its records; None if they were not converted."""
+    byte_count: int = 0
+    """Bytes of its file; known once it is durable, as are the next two."""
+    checksum: str = ""
+    """xxh3 of 128 bits of its file, as hexadecimal digits."""
+    place: Mapping[str, Any] = field(default_factory=dict)
+    """Where its bytes are, if not in the file of its name in the stage: the upload, or the folder of a task."""
+
+    @property
+    def records(self) -> int:
+        """Number of its records."""
+        return self.digest.records
+
+    def to_json(self) -> dict[str, Any]:
+        """Return its entry, as JSON values."""
+        return {
+            "shard": self.number,
+            "name": self.name,
+            "bytes": self.byte_count,
+            "xxh3": self.checksum,
+            "digest": self.digest.pack(),
+            "schema": self.schema,
+            **self.place,
+        }
+
+    @classmethod
+    def from_json(cls, entry: dict[str, Any]) -> FinishedShard:
+        """Return the shard of an entry."""
+        place = dict(entry)
+        number, name, byte_count, checksum, digest, schema = map(place.pop, _SHARD_KEYS)
+        return cls(number, name, Digest(*digest), schema, byte_count, checksum, place)
+
+
+_SHARD_KEYS = ("shard", "name", "bytes", "xxh3", "digest", "schema")
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """The rows of a part of an input, which number those of the next part."""
+
+    number: int
+    rows: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return its entry, as JSON values."""
+        return {"count": self.number, "rows": self.rows}
+
+
+def find_shards(entries: Iterable[dict[str, Any]]) -> dict[int, FinishedShard]:
+    """Return the shards in some entries by number; of several of one number the last."""
+    return {entry["shard"]: FinishedShard.from_json(entry) for entry in entries if "shard" in entry}
+
+
+def find_sets(entries: Iterable[dict[str, Any]]) -> list[SealedSet]:
+    """Return the sets in some entries, ordered by number; of several of one number the last."""
+    found = {entry["set"]: SealedSet.from_json(entry) for entry in entries if "set" in entry}
+    return [found[number] for number in sorted(found)]
+
+
+def find_rows(entries: Iterable[dict[str, Any]]) -> dict[int, int]:
+    """Return the rows of the counted parts in some entries, by number."""
+    return {entry["count"]: entry["rows"] for entry in entries if "count" in entry}
+
+
+def read_entries(results: TaskFolder, run_id: str, numbers: range) -> list[dict[str, Any]]:
+    """Return the entries in the results of some tasks, all of which are done."""
+    return [
+        entry for result in read_results(results, run_id, numbers).values() for entry in result["entries"]
+    ]

@@ -32,7 +32,7 @@ def keep_bad(sets: SetFolder, quarantine: Quarantine, cleanup: ExitStack) -> dic
     name = quarantine.path.name
     cleanup.callback(sets.discard, name)
     written = WrittenBytes.of(quarantine.path)
-    sets.keep(quarantine.path)
+    sets.keep(name)
     return {"name": name, "counts": counts, "bytes": written.byte_count, "xxh3": written.checksum}
 
 

@@ -27,8 +27,8 @@ from recshuf.job.report import SilentProgress
 from recshuf.output.run_log import RUN
 from recshuf.piles.codec import choose_codec
 from recshuf.piles.layout import StorePlan
-from recshuf.piles.set_folder import Scratch
-from recshuf.piles.store import RunPiles
+from recshuf.piles.set_folder import SetFolder
+from recshuf.piles.store import Store
 from recshuf.records.digests import Digest, InputCount, InputCounts
 from recshuf.run.header import Earlier, SharedRun, describe_job, find_tasks, fit_plan
 from recshuf.run.resolve import find_destination, resolve_job, resolve_opened
@@ -49,12 +49,11 @@ if TYPE_CHECKING:
     from recshuf.output.quarantine import Quarantine
     from recshuf.output.run_log import TaskFolder
     from recshuf.output.stage import Destination, Transaction
-    from recshuf.piles.set_folder import SetFolder
     from recshuf.run.address import RunAddress
     from recshuf.run.resolve import ResolvedJob
 
 
-def adopt_set(store: RunPiles, set_index: int, result: dict[str, Any], counts: InputCounts) -> None:
+def adopt_set(store: Store, set_index: int, result: dict[str, Any], counts: InputCounts) -> None:
     """Adopt the pile set of a task, and add to the counts of its inputs."""
     if result["set"] is not None:
         store.adopt(set_index, result["set"], reads_all=False)
@@ -76,13 +75,6 @@ class OpenRun:
     run: SharedRun
     tasks: TaskFolder
     resolved: ResolvedJob
-    sets: SetFolder
-    """The pile sets of all tasks."""
-
-    @classmethod
-    def of(cls, run: SharedRun, tasks: TaskFolder, resolved: ResolvedJob) -> OpenRun:
-        """Return a run whose job is resolved."""
-        return cls(run, tasks, resolved, open_sets(resolved.job, run.piles))
 
     @property
     def seed(self) -> int:
@@ -90,7 +82,7 @@ class OpenRun:
         return self.resolved.job.options["seed"] or 0
 
     @contextmanager
-    def open_piles(self, prefix: str = "set", expected: float | None = None) -> Iterator[RunPiles]:
+    def open_piles(self, prefix: str = "set", expected: float | None = None) -> Iterator[Store]:
         """Give a store for the sets of all tasks, or for a set with a name of its own.
 
         Parameters
@@ -108,14 +100,13 @@ class OpenRun:
             output_count=plan.output_count,
             region_piles=plan.region_piles,
             compression=plan.spill_compression,
-            keeps_sets=True,
             set_prefix=prefix,
             syncs_sets=True,
         )
         codec = choose_codec(self.resolved.pile_schema)
         with (
-            closing(self.sets.open_scratch(plan.spilled_bytes)) as scratch,
-            closing(RunPiles(store_plan, codec, scratch)) as store,
+            closing(open_sets(self.resolved.job, self.run.piles, plan.spilled_bytes)) as folder,
+            closing(Store(store_plan, codec, folder)) as store,
         ):
             yield store
 
@@ -185,7 +176,7 @@ def join_run(
             resolved = resolve_job(job, destination, SilentProgress(), piles)
         else:
             resolved = resolve_opened(job, destination, inputs, piles, SilentProgress())
-        opened = OpenRun.of(run, tasks, fit_plan(resolved, run.tasks))
+        opened = OpenRun(run, tasks, fit_plan(resolved, run.tasks))
         begin_run(run, opened.resolved, opened.seed, planned)
     return opened
 
@@ -203,7 +194,7 @@ class Workspace:
     """Stream of the output; None for files."""
     quarantine: Quarantine | None
     """None if bad records are errors."""
-    store: RunPiles
+    store: Store
 
 
 def begin_output(
@@ -298,21 +289,21 @@ def open_workspace(
     if seed is None:
         seed = earlier.seed if earlier else secrets.randbits(128)
     stream = _open_stream(resolved, cleanup)
-    scratch = open_scratch(resolved, work, earlier, piles)
+    sets = open_folder(resolved, work, earlier, piles)
     if work is not None:
-        header = describe_job(resolved, seed, scratch.kept if stored is None else None)
+        header = describe_job(resolved, seed, sets.kept if stored is None else None)
         if earlier is None:
             work.journal.note(header)
         else:
             earlier.check(header)
-            if piles is None and stored is None and scratch.kept not in (None, *earlier.pile_folders):
-                work.journal.note({"piles": str(scratch.kept)})
-    cleanup.callback(scratch.close)
+            if piles is None and stored is None and sets.kept not in (None, *earlier.pile_folders):
+                work.journal.note({"piles": str(sets.kept)})
+    cleanup.callback(sets.close)
     if not job.options["no_space_check"] and job.temp_url is None:
-        _check_space(resolved, scratch.parent, folder)
-    quarantine = open_quarantine(resolved, work, scratch.parent, cleanup)
+        _check_space(resolved, sets.parent, folder)
+    quarantine = open_quarantine(resolved, work, sets.parent, cleanup)
     keeps_sets = work is not None and work.keeps_files and not job.reads_stdin and stored is None
-    store = make_store(resolved, scratch, keeps_sets=keeps_sets)
+    store = make_store(resolved, sets, keeps_sets=keeps_sets)
     cleanup.callback(store.close)
     return Workspace(seed, work, earlier, stream, quarantine, store)
 
@@ -342,28 +333,28 @@ def _refuse_terminal(stream: BinaryIO, resolved: ResolvedJob, name: str, remedy:
         )
 
 
-def open_scratch(
+def open_folder(
     resolved: ResolvedJob, work: Transaction | None, earlier: Earlier | None, piles: str | None = None
-) -> Scratch:
-    """Return the scratch for spilled piles, which a continued run keeps; with tasks, that of their sets.
+) -> SetFolder:
+    """Return the folder of spilled piles, which a continued run keeps; with tasks, that of their sets.
 
     A continued run reads the sets of all earlier attempts. New ones go to ``--temp-dir``, or if that is not given, to the
     folder of the last attempt.
     """
     job, needed = resolved.job, resolved.plan.spilled_bytes
     if piles is not None:
-        return open_sets(job, piles).open_scratch(needed)
+        return open_sets(job, piles, needed)
     parent = choose_temp_dir(job.temp_dir, work.path if work and work.keeps_files else None)
     if resolved.inputs.stored is not None:
-        return Scratch(parent, kept=resolved.inputs.stored.sets_folder, of_store=True)
+        return SetFolder(parent, resolved.inputs.stored.sets_folder, of_store=True)
     if work is None or not work.keeps_files:
-        return Scratch(parent, needed_bytes=needed)
+        return SetFolder(parent, needed_bytes=needed)
     newest_first = earlier.pile_folders[::-1] if earlier else ()
     kept = _choose_kept(job, work, newest_first)
     if job.temp_dir is None and kept.parent != work.path:
         parent = kept.parent
     shown = work.path.parent if parent == work.path else None
-    return Scratch(parent, shown, kept, needed, earlier=[folder for folder in newest_first if folder != kept])
+    return SetFolder(parent, kept, [folder for folder in newest_first if folder != kept], needed, shown)
 
 
 def _choose_kept(job: Job, work: Transaction, newest_first: Sequence[Path]) -> Path:
@@ -410,7 +401,7 @@ def make_quarantine(resolved: ResolvedJob, path: Path, folder: Path, run: str) -
     )
 
 
-def make_store(resolved: ResolvedJob, scratch: Scratch, *, keeps_sets: bool) -> RunPiles:
+def make_store(resolved: ResolvedJob, folder: SetFolder, *, keeps_sets: bool) -> Store:
     """Return an empty pile store; with `keeps_sets`, a later run can adopt its sets."""
     plan = resolved.plan
     set_counts: list[list[int | None]] = [[] for _ in range(plan.set_count)]
@@ -423,9 +414,9 @@ def make_store(resolved: ResolvedJob, scratch: Scratch, *, keeps_sets: bool) -> 
         plan.output_count,
         plan.region_piles,
         plan.spill_compression,
-        keeps_sets,
+        "set" if keeps_sets else None,
     )
-    return RunPiles(store_plan, choose_codec(resolved.pile_schema), scratch)
+    return Store(store_plan, choose_codec(resolved.pile_schema), folder)
 
 
 def _check_space(resolved: ResolvedJob, scratch: Path, output: Path | None) -> None:

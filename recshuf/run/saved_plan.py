@@ -163,7 +163,7 @@ def _is_done(opened: OpenRun, number: int) -> bool:
     with opened.open_piles() as store:
         try:
             adopt_set(store, 0, result, InputCounts(len(opened.resolved.inputs.files)))
-            check_bad(opened.sets, result)
+            check_bad(store.folder, result)
         except PileError:
             opened.tasks.remove(name)
             return False

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from recshuf.interfaces import Decoder
     from recshuf.job.report import Progress
-    from recshuf.piles.store import RunPiles
+    from recshuf.piles.store import Store
     from recshuf.records.digests import InputCount, InputCounts
     from recshuf.run.open_run import Workspace
     from recshuf.run.resolve import ResolvedJob
@@ -73,7 +73,7 @@ def _read_inputs(
 def scatter_parts(
     resolved: ResolvedJob,
     task: ScatterTask,
-    store: RunPiles,
+    store: Store,
     decoder: Decoder | None,
     progress: Progress,
     callbacks: ScatterCallbacks,

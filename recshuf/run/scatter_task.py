@@ -17,9 +17,9 @@ from recshuf.run.scatter_pass import scatter_parts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from recshuf.output.quarantine import Quarantine
+    from recshuf.piles.set_folder import SetFolder
     from recshuf.records.batch_groups import InputPart
     from recshuf.records.digests import InputCounts
     from recshuf.run.open_run import OpenRun
@@ -42,19 +42,19 @@ def scatter_set(opened: OpenRun, number: int, cleanup: ExitStack) -> dict[str, A
     parts = _number_rows(opened, plan.sets[set_index])
     prefix = f"set-{set_index:05d}-{secrets.token_hex(8)}"
     name = name_set(prefix, 0)
-    cleanup.callback(opened.sets.discard, name)
     decoder = resolved.scan_fully().decoder
     with opened.open_piles(prefix, _estimate(opened, parts)) as store, ExitStack() as inner:
-        quarantine = _open_quarantine(opened, store.spilled.folder, inner)
-        callbacks = ScatterCallbacks(on_bad=quarantine.put if quarantine else None)
+        cleanup.callback(store.folder.discard, name)
+        quarantine = _open_quarantine(opened, store.folder, inner)
+        sealed: list[int] = []
+        callbacks = ScatterCallbacks(quarantine.put if quarantine else None, on_set=sealed.append)
         task = _make_task(opened, parts)
         counts = scatter_parts(resolved, task, store, decoder, SilentProgress(), callbacks)
-        has_set = 0 in store.spilled
-        if has_set:
-            opened.sets.keep(store.spilled.path_of(0))
-        bad = None if quarantine is None else keep_bad(opened.sets, quarantine, cleanup)
+        if sealed:
+            store.folder.keep(name)
+        bad = None if quarantine is None else keep_bad(store.folder, quarantine, cleanup)
     return {
-        "set": name if has_set else None,
+        "set": name if sealed else None,
         "counts": [_pack_count(part.input_index, counts) for part in parts],
         "records": counts.record_count,
         "bytes": counts.byte_count,
@@ -108,12 +108,11 @@ def _estimate(opened: OpenRun, parts: Sequence[InputPart]) -> float | None:
     return sum((count or 0) / share for count, share in zip(counts, shares, strict=True))
 
 
-def _open_quarantine(opened: OpenRun, folder: Path, cleanup: ExitStack) -> Quarantine | None:
+def _open_quarantine(opened: OpenRun, sets: SetFolder, cleanup: ExitStack) -> Quarantine | None:
     """Return a quarantine for the bad records of one task, in a folder of pile sets; None if they are errors."""
     if opened.resolved.job.quarantine is None:
         return None
-    token = secrets.token_hex(8)
-    folder.mkdir(mode=0o700, exist_ok=True)
+    token, folder = secrets.token_hex(8), sets.make_kept()
     quarantine = make_quarantine(opened.resolved, folder / f"bad-{token}.jsonl", folder, token)
     cleanup.callback(quarantine.close)
     cleanup.callback(quarantine.withdraw)

@@ -17,7 +17,6 @@ from recshuf.run.header import Earlier, SharedRun, find_tasks
 from recshuf.run.open_run import adopt_set, begin_run, merge_states
 from recshuf.run.passes import run_task
 from recshuf.run.run_passes import RunPasses
-from recshuf.run.set_folders import open_sets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -67,7 +66,7 @@ class TaskPasses(RunPasses):
         self._spilled_bytes = 0
         self._tasks.make()
         self._run = run
-        self._sets = open_sets(resolved.job, run.piles)
+        self._sets = workspace.store.folder
         workspace.work.on_remove(self._sets.remove)
         begin_run(self._run, resolved, workspace.seed)
 

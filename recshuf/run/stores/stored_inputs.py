@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from recshuf.interfaces import Decoder, FieldAdder
     from recshuf.piles.kept.stored import StoredPiles
-    from recshuf.piles.store import RunPiles
+    from recshuf.piles.store import Store
 
 
 def open_stored(piles: StoredPiles) -> tuple[ResolvedInputs, PileLayout]:
@@ -71,7 +71,7 @@ def _list_sources(piles: StoredPiles, count: int) -> tuple[list[InputCount], lis
     return [counts[index] for index in range(count)], sets
 
 
-def adopt_stored(store: RunPiles, piles: StoredPiles, count: int) -> InputCounts:
+def adopt_stored(store: Store, piles: StoredPiles, count: int) -> InputCounts:
     """Adopt all sets of a store, and return the counts of its sources."""
     counts = InputCounts(count)
     for set_index, (base, description) in enumerate(piles.descriptions):

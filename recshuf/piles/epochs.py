@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from recshuf.piles.groups import Packed
+    from recshuf.piles.slices import Packed
 
 
 RESHUFFLES = ("rotate", "piles", "none")

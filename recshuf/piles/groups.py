@@ -20,39 +20,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recshuf.errors import RecshufError
+    from recshuf.piles.slices import Packed
     from recshuf.records.batch import Records
     from recshuf.system.buffers import Allocate
 
     Cells = Sequence[tuple[int, int]]
     """Set and column of each."""
-
-
-class Packed(Protocol):
-    """Records of some cells before they are ordered."""
-
-    @property
-    def keys(self) -> NDArray[np.uint64]:
-        """Their keys, shape ``(n,)``."""
-        ...
-
-    @property
-    def origins(self) -> NDArray[np.uint64]:
-        """Their provenance, as `find_origins` returns it; only if they have one."""
-        ...
-
-    def join(self) -> Records:
-        """Return them as they are packed; they may be views."""
-        ...
-
-    def take(self, index: NDArray[np.intp], memory: Allocate = allocate) -> Records:
-        """Return them in the order of a permutation, copied. It can be called once: what they were packed in is freed.
-
-        Parameters
-        ----------
-        memory
-            Where columns of a fixed size lie afterwards, and others are joined before.
-        """
-        ...
 
 
 class Order(Protocol):

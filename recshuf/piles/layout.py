@@ -33,10 +33,8 @@ class StorePlan:
     """Piles per region of a pile set."""
     compression: str = "none"
     """Compression of spilled slices, one of `SPILL_COMPRESSIONS`."""
-    keeps_sets: bool = False
-    """Whether complete sets are sealed as named files for a later run."""
-    set_prefix: str = "set"
-    """Beginning of the names of these files."""
+    set_prefix: str | None = None
+    """Beginning of the names of the files in which complete sets are sealed for a later run; None if none are."""
     syncs_sets: bool = False
     """Whether sealed sets are synced to disk."""
 

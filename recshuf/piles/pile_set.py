@@ -27,7 +27,7 @@ from recshuf.piles.footer import (
     format_checksum,
     parse_footer,
 )
-from recshuf.piles.set_folder import LocalPileFile
+from recshuf.piles.set_folder import RUN_REMEDY, LocalPileFile
 from recshuf.piles.slices import ALIGNMENT, PREFIX_BYTES, SliceFormat
 from recshuf.system.buffers import allocate
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from recshuf.piles.set_folder import PileFile, Scratch
+    from recshuf.piles.set_folder import PileFile, SetFolder
     from recshuf.piles.slices import Origin, Slice
     from recshuf.records.digests import Digests
     from recshuf.system.buffers import Allocate
@@ -206,7 +206,7 @@ class PileSet:
 
     @classmethod
     def open(
-        cls, scratch: Scratch, name: str, *, reads_all: bool, remedy: str = ""
+        cls, folder: SetFolder, name: str, *, reads_all: bool, remedy: str = ""
     ) -> tuple[PileSet, Footer]:
         """Open a complete set.
 
@@ -218,7 +218,7 @@ class PileSet:
             What to do if the file or its footer is damaged, for the message; else the caller adds it.
         """
         try:
-            file = scratch.reopen(name)
+            file = folder.reopen(name)
         except OSError as error:
             problem = f"{error.filename or name}: cannot be opened: {error.strerror}"
             remedy = _REMEDIES.get(error.errno or 0, remedy)
@@ -270,7 +270,7 @@ class PileSet:
 
     def expect(self, region: int) -> None:
         """Let the system read a region ahead."""
-        self._file.read_ahead(self._regions.parts(region))
+        self._file.expect(self._regions.parts(region))
 
     def fetch(self, regions: range, most_bytes: int) -> None:
         """Prepare to read some regions next, and those behind them up to so many bytes, unless it has been done."""
@@ -304,20 +304,19 @@ class GrowingPileSet(PileSet):
 
     def __init__(
         self,
-        scratch: Scratch,
+        folder: SetFolder,
         descriptor: int,
         path: Path,
         space: RegionSpace,
         compression: str,
         variable_columns: tuple[int, ...],
     ) -> None:
-        file = LocalPileFile(descriptor, path, scratch.release, scratch.remedy)
+        file = LocalPileFile(descriptor, path, folder.release, RUN_REMEDY)
         super().__init__(file, space, compression, np.zeros((2, space.region_count), np.int64))
-        self.path = path
         self.lengths: NDArray[np.int64] = np.zeros((len(variable_columns), space.region_count), np.int64)
         """Sum of the lengths in each of these columns, for each region, shape ``(C, R)``."""
         self._variable_columns = variable_columns
-        self._scratch, self._descriptor = scratch, descriptor
+        self._folder, self._descriptor = folder, descriptor
         self._space = space
         self._lock = threading.Lock()
         self._turn = threading.Lock()
@@ -326,7 +325,7 @@ class GrowingPileSet(PileSet):
     @classmethod
     def create(
         cls,
-        scratch: Scratch,
+        folder: SetFolder,
         capacities: NDArray[np.int64],
         compression: str,
         variable_columns: tuple[int, ...],
@@ -341,7 +340,7 @@ class GrowingPileSet(PileSet):
         name
             File name, if a later run may adopt the set.
         """
-        return cls(scratch, *scratch.create(name), RegionSpace(capacities), compression, variable_columns)
+        return cls(folder, *folder.create(name), RegionSpace(capacities), compression, variable_columns)
 
     def write(
         self,
@@ -369,7 +368,7 @@ class GrowingPileSet(PileSet):
                     _write_fully(self._descriptor, framed, self._space.reserve(region, size), size)
                     written += size
         except OSError as error:
-            raise self._scratch.explain(error) from error
+            raise self._folder.explain(error) from error
         with self._lock:
             self._counts[regions] += counts
             self._byte_counts[regions] += sizes
@@ -412,7 +411,7 @@ class GrowingPileSet(PileSet):
         try:
             _write_fully(self._descriptor, [content], self._space.end, len(content))
         except OSError as error:
-            raise self._scratch.explain(error) from error
+            raise self._folder.explain(error) from error
         return self._space.end + len(content), format_checksum(content[-TRAILER_BYTES:])
 
     def sync(self) -> None:
@@ -420,7 +419,7 @@ class GrowingPileSet(PileSet):
         try:
             os.fsync(self._descriptor)
         except OSError as error:
-            raise self._scratch.explain(error) from error
+            raise self._folder.explain(error) from error
 
 
 def read_footer(file: PileFile) -> Footer:

@@ -8,8 +8,8 @@ import numpy as np
 
 from recshuf.errors import CheckError
 from recshuf.piles.groups import Regions
-from recshuf.piles.resident import JoinedRecords
-from recshuf.piles.slices import PackedRecords
+from recshuf.piles.slices import JoinedRecords, PackedRecords
+from recshuf.piles.store import disagreement
 from recshuf.records.digests import Digest, digest_records, sum_digests
 from recshuf.system.buffers import allocate
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from recshuf.piles.groups import Cells, Packed
-    from recshuf.piles.slices import Origin, Slice
-    from recshuf.piles.store import RunPiles
+    from recshuf.piles.groups import Cells
+    from recshuf.piles.slices import Origin, Packed, Slice
+    from recshuf.piles.store import Store
     from recshuf.records.batch import Records
     from recshuf.system.buffers import Allocate
 
@@ -38,25 +38,22 @@ class FilledRegions(Regions):
 
     names = ("",)
 
-    def __init__(self, store: RunPiles, name: str = "") -> None:
+    def __init__(self, store: Store, name: str = "") -> None:
         self._store = store
-        self._layout = store.spilled.layout
+        self._layout = store.layout
         self._name = name
-        self.resident_count = store.resident.pile_count
+        self.resident_count = store.resident_count
         spilled = self._layout.find(range(self.resident_count, store.pile_count))
         starts = [*range(self.resident_count), *(self._layout.piles(region).start for region in spilled)]
         self._starts = [*starts, store.pile_count]
         self._first_region = spilled.start
-        self.counts: NDArray[np.int64] = np.add.reduceat(store.digests.counts, starts)[np.newaxis]
-        on_disk = store.spilled.byte_counts[spilled.start : spilled.stop]
-        self.byte_counts = np.concatenate([store.resident.byte_counts, on_disk])[np.newaxis]
+        self.counts: NDArray[np.int64] = np.add.reduceat(store.counts, starts)[np.newaxis]
+        on_disk = store.region_bytes[spilled.start : spilled.stop]
+        self.byte_counts = np.concatenate([store.resident_bytes, on_disk])[np.newaxis]
         self.can_split = store.key_range.shift > 0
 
     def _piles(self, column: int) -> range:
         return range(self._starts[column], self._starts[column + 1])
-
-    def _region(self, column: int) -> int:
-        return self._first_region + column - self.resident_count
 
     def pack(self, cells: Cells, memory: Allocate = allocate) -> Packed | None:
         """Return the records of some columns, all in memory or all on disk.
@@ -66,9 +63,7 @@ class FilledRegions(Regions):
         columns = [column for _, column in cells]
         if columns and columns[0] < self.resident_count:
             parts = [
-                kept.take(piles)
-                for piles in self._join_piles(cells)
-                for kept in self._store.resident.find(piles)
+                kept.take(piles) for piles in self._join_piles(cells) for kept in self._store.find(piles)
             ]
             return JoinedRecords(parts) if parts else None
         slices = [
@@ -79,12 +74,11 @@ class FilledRegions(Regions):
         return PackedRecords(self._store.codec, slices) if slices else None
 
     def _read(self, column: int, memory: Allocate = allocate) -> Iterator[tuple[int, int, Slice]]:
-        region = self._region(column)
-        return self._store.spilled.read(range(region, region + 1), memory)
+        return self._store.read(self._first_region + column - self.resident_count, memory)
 
     def digest(self, cells: Cells) -> Digest:
         """Return the digest of the records added to some columns."""
-        return sum_digests(map(self._store.digests.sum, self._join_piles(cells)))
+        return sum_digests(map(self._store.sum, self._join_piles(cells)))
 
     def _join_piles(self, cells: Cells) -> Iterator[range]:
         """Yield the piles of some columns, those of columns with nothing but empty ones between them as one range."""
@@ -107,7 +101,7 @@ class FilledRegions(Regions):
         store = self._store.make_part(piles, part_count)
         for _, origin, records in self._parts(column):
             store.add(0, origin, records)
-        if store.digests.sum(range(part_count)) != self._store.digests.sum(piles):
+        if store.sum(range(part_count)) != self._store.sum(piles):
             raise self.blame([(0, column)])
         return FilledRegions(store, f" of {_name_piles(piles)}{self._name}")
 
@@ -119,7 +113,7 @@ class FilledRegions(Regions):
         """Yield pile set, origin and records of each part of a column, one after the other."""
         piles = self._piles(column)
         if column < self.resident_count:
-            for kept in self._store.resident.find(piles):
+            for kept in self._store.find(piles):
                 yield kept.set_index, kept.origin, kept.take(piles)
             return
         for set_index, base, piece in self._read(column):
@@ -132,9 +126,14 @@ class FilledRegions(Regions):
             piles, found = self._piles(column), dict[int, Digest]()
             for set_index, _, records in self._parts(column):
                 found[set_index] = found.get(set_index, Digest()) + digest_records(records)
-            error = self._store.digests.blame(piles, found, f"gather: {_name_piles(piles)}{self._name}")
-            if error is not None:
-                return error
+            given, where = self._store.sum_sets(piles), f"gather: {_name_piles(piles)}{self._name}"
+            wrong = [index for index, digest in given.items() if found.get(index, Digest()) != digest]
+            if len(wrong) == 1:
+                (index,) = wrong
+                return disagreement(f"{where} of pile set {index}", found.get(index, Digest()), given[index])
+            sums = sum_digests(found.values()), sum_digests(given.values())
+            if sums[0] != sums[1]:
+                return disagreement(where, *sums)
         names = ", ".join(map(_name_piles, self._join_piles(cells)))
         return CheckError(f"gather: {names}{self._name} were read or ordered wrongly once; run again")
 

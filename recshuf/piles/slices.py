@@ -5,7 +5,8 @@
 
 A payload is not compressed if both byte counts are equal.
 
-`PackedRecords` are those of several slices, as they lie in memory, until their order is known.
+`PackedRecords` are those of several slices, as they lie in memory, until their order is known. `JoinedRecords` are the same of
+piles in memory.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ import xxhash
 
 from recshuf.errors import PileError
 from recshuf.piles.planes import Order
-from recshuf.records.provenance import shift_origins, shift_sources
+from recshuf.records.batch import concat_records
+from recshuf.records.provenance import find_origins, shift_origins, shift_sources
 from recshuf.system.buffers import allocate
 
 if TYPE_CHECKING:
@@ -55,7 +57,7 @@ class PackedRecords:
 
     @cached_property
     def origins(self) -> NDArray[np.uint64]:
-        """Their provenance, as `find_origins` returns it."""
+        """Their provenance, as `find_origins` returns it; only if they have one."""
         origins = self._codec.unpack_provenance(self._payloads)
         return origins if self._added is None else shift_origins(origins, self._added)
 
@@ -79,6 +81,29 @@ class PackedRecords:
         return records if self._added is None else shift_sources(records, self._added[index])
 
 
+class JoinedRecords:
+    """The same of records that are in memory as such."""
+
+    def __init__(self, parts: Sequence[Records]) -> None:
+        self._records = concat_records(parts)
+
+    @property
+    def keys(self) -> NDArray[np.uint64]:
+        return self._records.keys
+
+    @property
+    def origins(self) -> NDArray[np.uint64]:
+        return find_origins(self._records.batch)
+
+    def join(self) -> Records:
+        return self._records
+
+    def take(self, index: NDArray[np.intp], _: Allocate = allocate) -> Records:
+        return self._records.take(index)
+
+
+Packed = PackedRecords | JoinedRecords
+"""Records before they are ordered."""
 _HEADER = struct.Struct("<IIQQQ")
 _CHECKSUM = struct.Struct("<Q")
 PREFIX_BYTES = _HEADER.size + _CHECKSUM.size

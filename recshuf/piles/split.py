@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from recshuf.piles.footer import SetDescription
     from recshuf.piles.sealed_set import SealedSet
     from recshuf.piles.slices import Origin
-    from recshuf.piles.store import RunPiles
+    from recshuf.piles.store import Store
     from recshuf.records.batch import Records
     from recshuf.records.digests import Digest
     from recshuf.records.split import Split
 
 
-class SplitPiles:
-    """Piles of stores with the same sets, filled by many threads. Records have provenance.
+class SplitStore:
+    """Stores with the same sets, filled by many threads. Records have provenance.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ class SplitPiles:
         Number of inputs.
     """
 
-    def __init__(self, parts: Sequence[RunPiles], split: Split, input_count: int) -> None:
+    def __init__(self, parts: Sequence[Store], split: Split, input_count: int) -> None:
         self.codec = parts[0].codec
         self.counts = [InputCounts(input_count) for _ in parts]
         """Counts of the inputs in each part."""

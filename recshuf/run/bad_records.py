@@ -37,7 +37,7 @@ def keep_bad(sets: SetFolder, quarantine: Quarantine, cleanup: ExitStack) -> dic
         "bytes": quarantine.path.stat().st_size,
         "xxh3": find_checksum(quarantine.path),
     }
-    sets.keep(quarantine.path)
+    sets.keep(name)
     return described
 
 

@@ -27,8 +27,8 @@ from recshuf.job.report import SilentProgress
 from recshuf.output.run_log import RUN
 from recshuf.piles.codec import choose_codec
 from recshuf.piles.layout import StorePlan
-from recshuf.piles.set_folder import Scratch
-from recshuf.piles.store import RunPiles
+from recshuf.piles.set_folder import SetFolder
+from recshuf.piles.store import Store
 from recshuf.run.describe import divide_job, fit_plan, make_header
 from recshuf.run.header import Header
 from recshuf.run.resolve import find_destination, resolve_job, resolve_opened
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from recshuf.output.quarantine import Quarantine
     from recshuf.output.run_log import TaskFolder
     from recshuf.output.stage import Destination, Transaction
-    from recshuf.piles.set_folder import SetFolder
     from recshuf.run.address import RunAddress
     from recshuf.run.resolve import Run
 
@@ -116,7 +115,7 @@ def join(header: Header, job: Job, destination: Destination | None) -> Run:
 
 
 @contextmanager
-def open_task_store(run: Run, prefix: str = "set", expected: float | None = None) -> Iterator[RunPiles]:
+def open_task_store(run: Run, prefix: str = "set", expected: float | None = None) -> Iterator[Store]:
     """Give a store for the sets of all tasks, or for a set with a name of its own.
 
     Parameters
@@ -133,21 +132,15 @@ def open_task_store(run: Run, prefix: str = "set", expected: float | None = None
         output_count=run.plan.output_count,
         region_piles=run.plan.region_piles,
         compression=run.plan.spill_compression,
-        keeps_sets=True,
         set_prefix=prefix,
         syncs_sets=True,
     )
     codec = choose_codec(run.pile_schema)
     with (
-        closing(open_sets_of(run).open_scratch(run.plan.spilled_bytes)) as scratch,
-        closing(RunPiles(store_plan, codec, scratch)) as store,
+        closing(open_sets(run.job, run.header.sets_of_tasks, run.plan.spilled_bytes)) as folder,
+        closing(Store(store_plan, codec, folder)) as store,
     ):
         yield store
-
-
-def open_sets_of(run: Run) -> SetFolder:
-    """Return the pile sets of all tasks of a run."""
-    return open_sets(run.job, run.header.sets_of_tasks)
 
 
 def begin_output(
@@ -248,25 +241,25 @@ def open_run(run: Run, stage: Transaction | None, before: Header | None, cleanup
     if before is not None:
         # Before the log begins, since that keeps what it begins with for the next attempt.
         before.check(make_header(run))
-    scratch = open_scratch(run, sets)
-    kept = None if scratch.kept is None or stored is not None else str(scratch.kept)
+    folder = open_folder(run, sets)
+    kept = None if folder.kept is None or stored is not None else str(folder.kept)
     header = before or make_header(run, sets or kept, tasks)
     if stage is not None:
         if stage.journal.header is None:
             stage.journal.note(header.to_json())
         elif sets is None and kept not in (None, *stage.journal.pile_folders):
             stage.journal.note({"piles": kept})
-    cleanup.callback(scratch.close)
+    cleanup.callback(folder.close)
     if not job.options["no_space_check"] and job.temp_url is None:
-        _check_space(run, scratch.parent, stage.path if stage else None)
-    quarantine = open_quarantine(run, scratch.parent, cleanup)
+        _check_space(run, folder.parent, stage.path if stage else None)
+    quarantine = open_quarantine(run, folder.parent, cleanup)
     keeps_sets = stage is not None and stage.keeps_files and not job.reads_stdin and stored is None
-    store = make_store(run, scratch, keeps_sets=keeps_sets)
+    store = make_store(run, folder, keeps_sets=keeps_sets)
     cleanup.callback(store.close)
     run = replace(run, header=header, results=results, stream=stream, quarantine=quarantine, store=store)
     if results is not None and stage is not None:
         results.make()
-        stage.on_remove(open_sets_of(run).remove)
+        stage.on_remove(folder.remove)
         share_run(run, header)
     return run
 
@@ -296,26 +289,26 @@ def _refuse_terminal(stream: BinaryIO, run: Run, name: str, remedy: str) -> None
         )
 
 
-def open_scratch(run: Run, sets: str | None) -> Scratch:
-    """Return the scratch for spilled piles, which a continued run keeps; with tasks, that of their sets.
+def open_folder(run: Run, sets: str | None) -> SetFolder:
+    """Return the folder of spilled piles, which a continued run keeps; with tasks, that of their sets.
 
     A continued run reads the sets of all earlier attempts. New ones go to ``--temp-dir``, or if that is not given, to the
     folder of the last attempt.
     """
     job, stage, needed = run.job, run.stage, run.plan.spilled_bytes
     if sets is not None:
-        return open_sets(job, sets).open_scratch(needed)
+        return open_sets(job, sets, needed)
     parent = choose_temp_dir(job.temp_dir, stage.path if stage and stage.keeps_files else None)
     if run.inputs.stored is not None:
-        return Scratch(parent, kept=run.inputs.stored.sets_folder, of_store=True)
+        return SetFolder(parent, run.inputs.stored.sets_folder, of_store=True)
     if stage is None or not stage.keeps_files:
-        return Scratch(parent, needed_bytes=needed)
+        return SetFolder(parent, needed_bytes=needed)
     newest_first = [Path(folder) for folder in reversed(stage.journal.pile_folders)]
     kept = _choose_kept(job, stage, newest_first)
     if job.temp_dir is None and kept.parent != stage.path:
         parent = kept.parent
     shown = stage.path.parent if parent == stage.path else None
-    return Scratch(parent, shown, kept, needed, earlier=[folder for folder in newest_first if folder != kept])
+    return SetFolder(parent, kept, [folder for folder in newest_first if folder != kept], needed, shown)
 
 
 def _choose_kept(job: Job, work: Transaction, newest_first: Sequence[Path]) -> Path:
@@ -361,7 +354,7 @@ def make_quarantine(run: Run, path: Path, folder: Path, name: str) -> Quarantine
     )
 
 
-def make_store(run: Run, scratch: Scratch, *, keeps_sets: bool) -> RunPiles:
+def make_store(run: Run, folder: SetFolder, *, keeps_sets: bool) -> Store:
     """Return an empty pile store; with `keeps_sets`, a later run can adopt its sets."""
     plan = run.plan
     set_counts: list[list[int | None]] = [[] for _ in range(plan.set_count)]
@@ -374,9 +367,9 @@ def make_store(run: Run, scratch: Scratch, *, keeps_sets: bool) -> RunPiles:
         plan.output_count,
         plan.region_piles,
         plan.spill_compression,
-        keeps_sets,
+        "set" if keeps_sets else None,
     )
-    return RunPiles(store_plan, choose_codec(run.pile_schema), scratch)
+    return Store(store_plan, choose_codec(run.pile_schema), folder)
 
 
 def _check_space(run: Run, scratch: Path, output: Path | None) -> None:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from recshuf.output.run_log import TaskFolder
     from recshuf.output.stage import Destination, Transaction
     from recshuf.piles.layout import PileLayout
-    from recshuf.piles.store import RunPiles
+    from recshuf.piles.store import Store
     from recshuf.run.header import Header
 
 
@@ -92,7 +92,7 @@ class Run:
     """Stream of the output; None for files."""
     quarantine: Quarantine | None = None
     """None if bad records are errors."""
-    store: RunPiles = None  # type: ignore[assignment] # set when the run begins; a task opens its own
+    store: Store = None  # type: ignore[assignment] # set when the run begins; a task opens its own
     """The piles that this process fills, or reads in the end."""
 
     @property

@@ -29,10 +29,11 @@ if TYPE_CHECKING:
     from recshuf.interfaces import BadRecords, Source
     from recshuf.job.plan import Plan
     from recshuf.job.report import Progress
-    from recshuf.piles.codec import RecordCodec
     from recshuf.piles.sealed_set import SealedSet
+    from recshuf.piles.split import SplitStore
+    from recshuf.piles.store import Store
     from recshuf.records.batch_groups import InputPart
-    from recshuf.records.digests import Digest, InputCount
+    from recshuf.records.digests import InputCount
     from recshuf.records.keys import RowRange
 
 
@@ -67,24 +68,6 @@ class ScatterCallbacks:
     """Gets the entry of each pile set once it is sealed."""
 
 
-class Piles(Protocol):
-    """What a scatter fills; see `RunPiles`."""
-
-    codec: RecordCodec
-
-    def add(self, set_index: int, origin: Origin, records: Records) -> None:
-        """Add a copy of some records to a pile set."""
-        ...
-
-    def complete(self, set_index: int, given: Digest, description: SetDescription) -> None:
-        """Declare a pile set complete."""
-        ...
-
-    def seal_next(self) -> SealedSet | None:
-        """Seal a complete pile set, and return its entry; None if there is none."""
-        ...
-
-
 class Observer(Protocol):
     """Sees the records that are scattered; see `Decoder`."""
 
@@ -104,7 +87,7 @@ class Scatter:
     def __init__(
         self,
         task: ScatterTask,
-        store: Piles,
+        store: Store | SplitStore,
         observer: Observer | None,
         progress: Progress,
         callbacks: ScatterCallbacks = ScatterCallbacks(),

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import InputError
 from recshuf.output.entries import Count, find_rows, read_entries
-from recshuf.piles.sealed_set import SealedSet
+from recshuf.piles.sealed_set import SET_SUFFIX, SealedSet
+from recshuf.piles.store import name_set
 from recshuf.records.digests import InputCounts
 from recshuf.run.bad_records import check_bad, keep_bad, take_bad
-from recshuf.run.open_run import make_quarantine, open_sets_of, open_task_store
+from recshuf.run.open_run import make_quarantine, open_task_store
 from recshuf.run.scatter import Scatter, ScatterCallbacks, ScatterTask
 from recshuf.storage.reading.listing import check_unchanged
 from recshuf.system.memory import release_freed
@@ -24,27 +25,27 @@ from recshuf.system.page_cache import drop_file_pages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
-    from pathlib import Path
 
     from recshuf.interfaces import Decoder
     from recshuf.output.quarantine import Quarantine
     from recshuf.piles.kept.stored import StoredPiles
-    from recshuf.piles.store import RunPiles
+    from recshuf.piles.set_folder import SetFolder
+    from recshuf.piles.store import Store
     from recshuf.records.batch_groups import InputPart
     from recshuf.run.resolve import Run
 
 
-def adopt_set(run: Run, store: RunPiles, entry: SealedSet) -> None:
+def adopt_set(run: Run, store: Store, entry: SealedSet) -> None:
     """Let a store read a sealed set, if it has records."""
     if entry.name:
         # One of an attempt that died is read whole at once; others are verified when they are loaded.
         store.adopt(entry, reads_all=run.results is None and run.inputs.stored is None)
 
 
-def check_set(run: Run, store: RunPiles, entry: SealedSet) -> None:
+def check_set(run: Run, store: Store, entry: SealedSet) -> None:
     """Adopt a sealed set, and check that its bad records are there; a `PileError` if one is missing or damaged."""
     if entry.bad is not None:
-        check_bad(open_sets_of(run), entry.bad)
+        check_bad(store.folder, entry.bad)
     adopt_set(run, store, entry)
 
 
@@ -52,7 +53,7 @@ def take_set(run: Run, entry: SealedSet) -> None:
     """Adopt a sealed set, and take over its bad records."""
     check_set(run, run.store, entry)
     if entry.bad is not None and run.quarantine is not None:
-        take_bad(run.quarantine, open_sets_of(run), entry.bad)
+        take_bad(run.quarantine, run.store.folder, entry.bad)
 
 
 def list_stored(piles: StoredPiles) -> list[SealedSet]:
@@ -68,7 +69,7 @@ def count_spilled(run: Run, sets: Iterable[SealedSet]) -> int:
     return run.store.spilled_bytes + sum(entry.spilled_bytes for entry in sets)
 
 
-def find_counts(run: Run, store: RunPiles | None = None) -> InputCounts:
+def find_counts(run: Run, store: Store | None = None) -> InputCounts:
     """Return the counts of all inputs in a store, by default that of the run."""
     counts = InputCounts(len(run.inputs.source.inputs))
     for index, count in (store or run.store).sources.items():
@@ -121,7 +122,7 @@ def _read_inputs(run: Run, finished: Collection[int], note: Callable[[SealedSet]
 
 
 def _scatter_parts(
-    run: Run, task: ScatterTask, store: RunPiles, decoder: Decoder | None, callbacks: ScatterCallbacks
+    run: Run, task: ScatterTask, store: Store, decoder: Decoder | None, callbacks: ScatterCallbacks
 ) -> None:
     """Scatter what a task reads, and check that its inputs have not changed."""
     files = run.inputs.files
@@ -146,15 +147,13 @@ def count_part(run: Run, number: int) -> Count:
 
 def scatter_set(run: Run, number: int, cleanup: ExitStack) -> SealedSet:
     """Write a pile set with a name of its own, and return its entry; `cleanup` deletes it."""
-    sets = open_sets_of(run)
     parts = _number_rows(run, run.tasks.sets[number])
     decoder = run.scan_fully().decoder
-    sealed: list[SealedSet] = []
-    with (
-        open_task_store(run, f"set-{number:05d}-{secrets.token_hex(8)}", _estimate(run, parts)) as store,
-        ExitStack() as inner,
-    ):
-        quarantine = _open_quarantine(run, store.spilled.folder, inner)
+    prefix, sealed = f"set-{number:05d}-{secrets.token_hex(8)}", list[SealedSet]()
+    with open_task_store(run, prefix, _estimate(run, parts)) as store, ExitStack() as inner:
+        folder = store.folder
+        cleanup.callback(folder.discard, f"{name_set(prefix, 0)}{SET_SUFFIX}")
+        quarantine = _open_quarantine(run, folder, inner)
         task = ScatterTask(
             run.inputs.source,
             replace(run.plan, set_of_input=(0,) * len(run.inputs.files)),
@@ -163,16 +162,15 @@ def scatter_set(run: Run, number: int, cleanup: ExitStack) -> SealedSet:
             parts=parts,
         )
         callbacks = ScatterCallbacks(quarantine.put if quarantine else None, on_set=sealed.append)
-        cleanup.callback(sets.discard, f"{store.name_set(0)}.piles")
         _scatter_parts(run, task, store, decoder, callbacks)
-        for _ in sealed:
-            sets.keep(store.spilled.path_of(0))
+        for entry in sealed:
+            folder.keep(entry.file_name)
         return replace(
             sealed[0] if sealed else SealedSet("", 0, 0, 0),
             number=number,
             spilled_bytes=store.spilled_bytes,
             state=None if decoder is None else decoder.state(),
-            bad=None if quarantine is None else keep_bad(sets, quarantine, cleanup),
+            bad=None if quarantine is None else keep_bad(folder, quarantine, cleanup),
         )
 
 
@@ -203,12 +201,11 @@ def _estimate(run: Run, parts: Sequence[InputPart]) -> float | None:
     return sum((count or 0) / share for count, share in zip(counts, shares, strict=True))
 
 
-def _open_quarantine(run: Run, folder: Path, cleanup: ExitStack) -> Quarantine | None:
+def _open_quarantine(run: Run, sets: SetFolder, cleanup: ExitStack) -> Quarantine | None:
     """Return a quarantine for the bad records of one task, in a folder of pile sets; None if they are errors."""
     if run.job.quarantine is None:
         return None
-    token = secrets.token_hex(8)
-    folder.mkdir(mode=0o700, exist_ok=True)
+    token, folder = secrets.token_hex(8), sets.make_kept()
     quarantine = make_quarantine(run, folder / f"bad-{token}.jsonl", folder, token)
     cleanup.callback(quarantine.close)
     cleanup.callback(quarantine.withdraw)

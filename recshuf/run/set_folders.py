@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recshuf.output.pile_sets import PILES_PREFIX
-from recshuf.piles.set_folder import LocalSets
+from recshuf.piles.set_folder import SetFolder
 from recshuf.storage.urls import Url, is_url
 from recshuf.system.paths import choose_temp_dir, real_path
 
 if TYPE_CHECKING:
     from recshuf.job.job import Job
-    from recshuf.piles.set_folder import SetFolder
 
 
 def check_sets(job: Job) -> None:
@@ -41,10 +40,10 @@ def choose_sets(job: Job, work: Path | None) -> str:
     return str(real_path(choose_temp_dir(job.temp_dir)) / name)
 
 
-def open_sets(job: Job, place: str) -> SetFolder:
-    """Return the pile sets at a place that `choose_sets` returned."""
+def open_sets(job: Job, place: str, needed_bytes: int = 0) -> SetFolder:
+    """Return the folder of pile sets at a place that `choose_sets` returned; `needed_bytes` are for messages."""
     if not is_url(place):
-        return LocalSets(Path(place))
+        return SetFolder(Path(place).parent, Path(place), needed_bytes=needed_bytes)
     from recshuf.run.uploaded_sets import UploadedSets
 
-    return UploadedSets(job, Url.parse(place))
+    return UploadedSets(job, Url.parse(place), needed_bytes)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from recshuf.piles.set_folder import Scratch
+from recshuf.piles.set_folder import SetFolder
 from tests.support.formats.format_tools import find_open_files
 
 if TYPE_CHECKING:
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def scratch(tmp_path: Path) -> Iterator[Scratch]:
-    scratch = Scratch(tmp_path, kept=tmp_path / "kept")
+def scratch(tmp_path: Path) -> Iterator[SetFolder]:
+    scratch = SetFolder(tmp_path, kept=tmp_path / "kept")
     yield scratch
     scratch.close()
     shutil.rmtree(tmp_path / "kept", ignore_errors=True)

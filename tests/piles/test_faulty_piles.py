@@ -15,9 +15,9 @@ from recshuf.piles.epochs import StoredOrder
 from recshuf.piles.groups import Groups
 from recshuf.piles.layout import SPILL_COMPRESSIONS, StorePlan
 from recshuf.piles.regions import FilledRegions
-from recshuf.piles.set_folder import Scratch
+from recshuf.piles.set_folder import SetFolder
 from recshuf.piles.slices import PREFIX_BYTES
-from recshuf.piles.store import RunPiles
+from recshuf.piles.store import Store
 from recshuf.records.batch import Records
 from tests.support.filled_piles import (
     INPUTS,
@@ -52,8 +52,8 @@ class FaultyCodec(FlatCodec):
         return Records(keys, records.batch)
 
 
-def test_records_that_are_others_than_those_added_are_found(scratch: Scratch) -> None:
-    store = RunPiles(StorePlan(2, (None,) * INPUTS, 0), FaultyCodec(SCHEMA), scratch)
+def test_records_that_are_others_than_those_added_are_found(scratch: SetFolder) -> None:
+    store = Store(StorePlan(2, (None,) * INPUTS, 0), FaultyCodec(SCHEMA), scratch)
     fill(store, 100)
     regions = FilledRegions(store, " of this")
     groups, cells = Groups(regions, StoredOrder()), [(0, 1)]
@@ -69,19 +69,19 @@ def test_records_that_are_others_than_those_added_are_found(scratch: Scratch) ->
     store.close()
 
 
-def spill_to(scratch: Scratch, compression: str = "none") -> tuple[RunPiles, Path]:
-    store = make_store(scratch, set_sizes=(500.0,), keeps_sets=True, compression=compression)
+def spill_to(scratch: SetFolder, compression: str = "none") -> tuple[Store, Path]:
+    store = make_store(scratch, set_sizes=(500.0,), set_prefix="set", compression=compression)
     fill(store, 500)
     (path,) = scratch.parent.rglob("*.piles")
     return store, path
 
 
 @pytest.mark.parametrize("compression", SPILL_COMPRESSIONS)
-def test_a_flipped_bit_is_found_wherever_it_is(scratch: Scratch, compression: str) -> None:
+def test_a_flipped_bit_is_found_wherever_it_is(scratch: SetFolder, compression: str) -> None:
     """In the header of a slice, in its checksum, and in the records."""
     store, path = spill_to(scratch, compression)
     whole = path.read_bytes()
-    ((start, used),) = store.spilled._sets[0]._regions.parts(3)
+    ((start, used),) = store._sets[0]._regions.parts(3)
     # Up to 7 bytes of padding follow the payload.
     for place in (*range(PREFIX_BYTES), PREFIX_BYTES, used // 2, used - 8):
         content = bytearray(whole)
@@ -99,35 +99,35 @@ def test_a_flipped_bit_is_found_wherever_it_is(scratch: Scratch, compression: st
     store.close()
 
 
-def test_a_damaged_set_is_not_adopted_and_one_that_is_whole_again_is(scratch: Scratch) -> None:
+def test_a_damaged_set_is_not_adopted_and_one_that_is_whole_again_is(scratch: SetFolder) -> None:
     """Wherever the damage is: in records that are read later only, or in what ends the file."""
     store, path = spill_to(scratch)
-    store.complete(0, store.digests.of_set(0).sum(), describe(0))
+    store.complete(0, store.digests_of(0).sum(), describe(0))
     assert seal_all(store) == {0}
-    ((start, _),) = store.spilled._sets[0]._regions.parts(6)
+    ((start, _),) = store._sets[0]._regions.parts(6)
     store.close()
     whole = path.read_bytes()
     for place in (start + PREFIX_BYTES, *range(len(whole) - 400, len(whole), 7)):
         changed = bytearray(whole)
         changed[place] ^= 1 << place % 8
         path.write_bytes(changed)
-        later = make_store(scratch, set_sizes=(500.0,), keeps_sets=True)
+        later = make_store(scratch, set_sizes=(500.0,), set_prefix="set")
         with pytest.raises(PileError, match=path.name):
             later.adopt(0)
         later.close()
     for content in (whole[:-1], whole[:100], b""):
         path.write_bytes(content)
         with pytest.raises(PileError, match=path.name):
-            make_store(scratch, set_sizes=(500.0,), keeps_sets=True).adopt(0)
+            make_store(scratch, set_sizes=(500.0,), set_prefix="set").adopt(0)
     path.write_bytes(whole)
-    later = make_store(scratch, set_sizes=(500.0,), keeps_sets=True)
+    later = make_store(scratch, set_sizes=(500.0,), set_prefix="set")
     assert later.adopt(0) == describe(0)
     later.close()
 
 
 @pytest.mark.parametrize(("code", "kind"), [(errno.ENOSPC, DiskFullError), (errno.EIO, OutputError)])
 def test_a_full_disk_names_the_folder_and_the_option(
-    scratch: Scratch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, kind: type[OutputError]
+    scratch: SetFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, kind: type[OutputError]
 ) -> None:
     def refuse(*_: object) -> int:
         raise OSError(code, os.strerror(code))
@@ -139,7 +139,7 @@ def test_a_full_disk_names_the_folder_and_the_option(
     store.close()
 
 
-def test_short_writes_are_continued(scratch: Scratch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_writes_are_continued(scratch: SetFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = os.pwritev
     monkeypatch.setattr(os, "pwritev", lambda fd, buffers, place: whole(fd, [b"".join(buffers)[:11]], place))
     store = make_store(scratch)
@@ -148,7 +148,7 @@ def test_short_writes_are_continued(scratch: Scratch, monkeypatch: pytest.Monkey
     store.close()
 
 
-def test_closing_a_store_keeps_the_files_that_have_a_name(scratch: Scratch, tmp_path: Path) -> None:
+def test_closing_a_store_keeps_the_files_that_have_a_name(scratch: SetFolder, tmp_path: Path) -> None:
     store, path = spill_to(scratch)
     assert find_open_files(tmp_path) == [path]
     assert path.stat().st_mode & 0o077 == path.parent.stat().st_mode & 0o077 == 0
@@ -162,7 +162,7 @@ def test_closing_a_store_keeps_the_files_that_have_a_name(scratch: Scratch, tmp_
 
 @pytest.mark.parametrize("nameless", [True, False])
 def test_files_without_a_name_are_seen_by_nobody(
-    scratch: Scratch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nameless: bool
+    scratch: SetFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nameless: bool
 ) -> None:
     """Also on file systems that cannot create them at once."""
     if not nameless:
@@ -177,4 +177,4 @@ def test_files_without_a_name_are_seen_by_nobody(
 
 def test_a_scratch_folder_that_cannot_be_made_names_the_option(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="--temp-dir"):
-        Scratch(tmp_path / "missing").create()
+        SetFolder(tmp_path / "missing").create()

@@ -15,7 +15,7 @@ import pytest
 import recshuf
 from benchmarks.data import make_data
 from recshuf.errors import MemoryLimitError
-from recshuf.piles.set_folder import Scratch
+from recshuf.piles.set_folder import SetFolder
 from tests.support.numbered_files import FORMATS, make_inputs, order_of, read_ids
 from tests.support.output_trees import list_shards
 
@@ -163,11 +163,11 @@ def test_few_open_files_are_enough_for_many_pile_sets(tmp_path: Path):
 def test_what_fits_in_memory_never_touches_the_disk(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ):
-    def refuse(self: Scratch) -> tuple[int, Path]:
+    def refuse(self: SetFolder) -> tuple[int, Path]:
         pytest.fail("a scratch file for records that fit in memory")
 
     inputs = make_inputs(tmp_path / "in", name, [2000, 2000])
-    monkeypatch.setattr(Scratch, "create", refuse)
+    monkeypatch.setattr(SetFolder, "create", refuse)
     report = recshuf.shuffle(inputs, f"{tmp_path}/out/", memory="300MB", seed=0, workers=2)
     assert report.spilled_bytes == 0
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from recshuf.errors import DiskFullError, InputError, OutputError, UsageError
-from recshuf.piles.set_folder import Scratch
+from recshuf.piles.set_folder import SetFolder
 from tests.support.numbered_files import make_inputs
 from tests.support.output_tools import read_tree
 from tests.support.processes.killed_runs import run, run_and_die
@@ -105,10 +105,10 @@ def test_a_full_disk_is_named_as_it_is_written(
 ):
     run_and_die(1, inputs, tmp_path / "out", temp_dir=tmp_path / "t1")
 
-    def fail(scratch: Scratch, name: str | None = None) -> tuple[int, Path]:
+    def fail(scratch: SetFolder, name: str | None = None) -> tuple[int, Path]:
         raise scratch.explain(OSError(28, os.strerror(28)))
 
-    monkeypatch.setattr(Scratch, "create", fail)
+    monkeypatch.setattr(SetFolder, "create", fail)
     with pytest.raises(DiskFullError) as raised:
         run(inputs, tmp_path / "out", resume=True, **choose(tmp_path, name))
     assert str(raised.value).startswith(f"{tmp_path / (name or 't1')}: no space left for spilled records")

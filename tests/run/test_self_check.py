@@ -22,7 +22,7 @@ from recshuf.formats.lines.sink import LineSink
 from recshuf.formats.parquet.sink import ParquetSink
 from recshuf.piles.pile_set import GrowingPileSet, PileSet
 from recshuf.piles.regions import FilledRegions
-from recshuf.piles.resident import ResidentPiles
+from recshuf.piles.store import Store
 from recshuf.records.batch import Records
 from recshuf.records.digests import (
     Digest,
@@ -149,8 +149,8 @@ def test_of_piles_that_share_a_region_all_are_named(tmp_path: Path, monkeypatch:
 def test_records_that_get_lost_in_memory_are_found(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ):
-    whole = ResidentPiles.find
-    monkeypatch.setattr(ResidentPiles, "find", lambda self, pile: whole(self, pile)[:-1])
+    whole = Store.find
+    monkeypatch.setattr(Store, "find", lambda self, pile: whole(self, pile)[:-1])
     run_and_fail(tmp_path, name, r"gather: pile \d of pile set [01]: \d+ records, \d+ given")
 
 

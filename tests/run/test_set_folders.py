@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +12,7 @@ from recshuf.job.arguments import make_job
 from recshuf.run.set_folders import open_sets
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from recshuf.piles.set_folder import SetFolder
@@ -25,16 +27,17 @@ def bucket(request: pytest.FixtureRequest) -> AnyBucket:
 
 
 @pytest.fixture
-def sets(bucket: AnyBucket) -> SetFolder:
+def sets(bucket: AnyBucket) -> Iterator[SetFolder]:
     """Return an empty folder of sets in the bucket."""
     job = make_job("in", "out/", {"temp_dir": f"{bucket.url}/tmp"})
-    return open_sets(job, f"{bucket.url}/tmp/recshuf-piles-00/")
+    with closing(open_sets(job, f"{bucket.url}/tmp/recshuf-piles-00/")) as sets:
+        yield sets
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(sets: SetFolder) -> Path:
     """Return a file to upload."""
-    path = tmp_path / "set-0.piles"
+    path = sets.make_kept() / "set-0.piles"
     path.write_bytes(b"records" * 1000)
     return path
 
@@ -52,7 +55,7 @@ def test_a_lost_upload_is_an_error_also_if_it_cannot_be_aborted(
     with pytest.raises(
         OutputError, match=r"//.*/set-0\.piles.*: was aborted or replaced by another program; run again, with"
     ):
-        sets.keep(path)
+        sets.keep(path.name)
     assert path.exists()
     assert bucket.list_keys() == []
 
@@ -60,7 +63,7 @@ def test_a_lost_upload_is_an_error_also_if_it_cannot_be_aborted(
 def test_what_lies_in_the_way_is_not_replaced(bucket: AnyBucket, sets: SetFolder, path: Path) -> None:
     bucket.put("tmp/recshuf-piles-00/set-0.piles", b"precious")
     with pytest.raises(OutputError, match="was aborted or replaced by another program"):
-        sets.keep(path)
+        sets.keep(path.name)
     assert bucket.read_all() == {"tmp/recshuf-piles-00/set-0.piles": b"precious"}
     assert bucket.list_uploads() == []
 
@@ -70,6 +73,6 @@ def test_an_upload_whose_completion_was_answered_to_nobody_is_kept(
 ) -> None:
     content = path.read_bytes()
     bucket.proxy.lose_reply(bucket.requests["complete"])
-    sets.keep(path)
+    sets.keep(path.name)
     assert bucket.read("tmp/recshuf-piles-00/set-0.piles") == content
     assert not path.exists()

@@ -16,22 +16,22 @@ from recshuf.piles.groups import Groups
 from recshuf.piles.layout import StorePlan
 from recshuf.piles.regions import FilledRegions
 from recshuf.piles.slices import Origin
-from recshuf.piles.store import RunPiles
+from recshuf.piles.store import Store
 from recshuf.records.batch import Records
 from recshuf.records.digests import Digest, InputCount
 
 if TYPE_CHECKING:
     from recshuf.piles.groups import Regions
-    from recshuf.piles.set_folder import Scratch
+    from recshuf.piles.set_folder import SetFolder
 
 SCHEMA = pa.schema([pa.field("record", pa.large_binary(), nullable=False)])
 UNLIMITED = 1 << 40
 INPUTS = 3
 
 
-def make_store(scratch: Scratch, **options: object) -> RunPiles:
+def make_store(scratch: SetFolder, **options: object) -> Store:
     plan = StorePlan(**{"pile_count": 8, "set_sizes": (None,), "resident_bytes": 0} | options)
-    return RunPiles(plan, FlatCodec(SCHEMA), scratch)
+    return Store(plan, FlatCodec(SCHEMA), scratch)
 
 
 @dataclass
@@ -42,7 +42,7 @@ class Batch:
     keys: np.ndarray
     rows: list[bytes]
 
-    def add_to(self, store: RunPiles) -> None:
+    def add_to(self, store: Store) -> None:
         batch = pa.RecordBatch.from_arrays([pa.array(self.rows, pa.large_binary())], schema=SCHEMA)
         store.add(self.origin.input_index, self.origin, Records(self.keys, batch))
 
@@ -82,7 +82,7 @@ class Filling:
         return [row for *_, row in sorted(found)]
 
 
-def fill(store: RunPiles, *counts: int, **options: int) -> list[bytes]:
+def fill(store: Store, *counts: int, **options: int) -> list[bytes]:
     """Fill a store, and return what is to come out of it."""
     filling = Filling(list(counts), **options)
     for batch in filling.batches:
@@ -90,9 +90,9 @@ def fill(store: RunPiles, *counts: int, **options: int) -> list[bytes]:
     return filling.sorted()
 
 
-def read(store: RunPiles | Regions, wanted: int = UNLIMITED, split: tuple[int, ...] = ()) -> list[bytes]:
+def read(store: Store | Regions, wanted: int = UNLIMITED, split: tuple[int, ...] = ()) -> list[bytes]:
     """Return the first records of a store, group by group; groups are split into so many parts in turn, 0 for a whole one."""
-    regions = FilledRegions(store) if isinstance(store, RunPiles) else store
+    regions = FilledRegions(store) if isinstance(store, Store) else store
     groups = Groups(regions, StoredOrder())
     rows: list[bytes] = []
     for group, size in enumerate(groups.sizes.tolist()):
@@ -115,7 +115,7 @@ def describe(index: int) -> SetDescription:
     return SetDescription(5, (SetSource(index, f"{index}\udcff", count),), (7, 8))
 
 
-def seal_all(store: RunPiles) -> set[int]:
+def seal_all(store: Store) -> set[int]:
     """Seal every set that can be, and return their numbers."""
     sealed = list(iter(store.seal_next, None))
     assert len(set(sealed)) == len(sealed)

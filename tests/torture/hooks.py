@@ -81,7 +81,7 @@ def _damage_before_gather(damage: Damage, report: int) -> None:
 
 def _spilled_files(gather: Any) -> list[Any]:
     """Return the pile sets in use, in the order of their numbers."""
-    return [pile_set for _, pile_set in sorted(gather._groups._regions._store.spilled._sets.items())]
+    return [pile_set for _, pile_set in sorted(gather._groups._regions._store._sets.items())]
 
 
 def _find_edges(gather: Any) -> list[tuple[int, int]]:

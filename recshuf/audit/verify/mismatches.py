@@ -17,7 +17,7 @@ from recshuf.piles.codec import choose_codec
 from recshuf.piles.layout import StorePlan
 from recshuf.piles.regions import FilledRegions
 from recshuf.piles.slices import Origin
-from recshuf.piles.store import RunPiles
+from recshuf.piles.store import Store
 from recshuf.records.arrays import view_bytes, wrap_values
 from recshuf.records.batch import Records
 from recshuf.records.provenance import pack_provenance, unpack_provenance
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from recshuf.piles.set_folder import Scratch
+    from recshuf.piles.set_folder import SetFolder
 
 
 INPUTS, OUTPUT = 0, 1
@@ -151,12 +151,14 @@ class Search:
         About how many hashes are in them.
     """
 
-    def __init__(self, wanted: NDArray[np.bool_], expected: int, scratch: Scratch, memory_bytes: int) -> None:
+    def __init__(
+        self, wanted: NDArray[np.bool_], expected: int, folder: SetFolder, memory_bytes: int
+    ) -> None:
         self._wanted = wanted
         codec = choose_codec(pa.schema([pa.field(name, pa.binary(8), nullable=False) for name in _WORDS]))
         budget = divide_memory(memory_bytes)
         piles = min(_MOST_PILES, max(1, expected * _ENTRY_BYTES // budget.pile_bytes))
-        self._store = RunPiles(StorePlan(piles, (float(expected),), budget.search_bytes), codec, scratch)
+        self._store = Store(StorePlan(piles, (float(expected),), budget.search_bytes), codec, folder)
 
     def add(self, set_index: int, hashes: NDArray[np.uint64], file: int, first_row: int) -> None:
         """Add the hashes, shape ``(n, 2)``, of consecutive records of `INPUTS` or `OUTPUT`."""

@@ -15,7 +15,7 @@ from recshuf.audit.verify.record_sets import read_manifest
 from recshuf.errors import UsageError
 from recshuf.job.report import DownloadReport, FileReport
 from recshuf.output.manifest import Manifest
-from recshuf.piles.set_folder import Scratch
+from recshuf.piles.set_folder import SetFolder
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
 from recshuf.storage.reading.listing import check_unchanged
 from recshuf.storage.reading.objects import list_requests
@@ -190,8 +190,8 @@ def _find_mismatches(comparison: Comparison, before: Tally, after: Tally, job: J
     differing = before.find_differing(after)
     if differing.any():
         expected = sum(int(tally.counts[differing].sum()) for tally in (before, after))
-        scratch = Scratch(choose_temp_dir(job.temp_dir))
-        with closing(scratch), closing(Search(differing, expected, scratch, job.memory_bytes)) as search:
+        folder = SetFolder(choose_temp_dir(job.temp_dir))
+        with closing(folder), closing(Search(differing, expected, folder, job.memory_bytes)) as search:
             for set_index, reader in zip((INPUTS, OUTPUT), comparison.readers, strict=False):
                 reader.read_hashes("search", partial(search.add, set_index))
             mismatches = search.run()

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from recshuf.errors import OutputError, PileError, RecshufError, UsageError
 from recshuf.piles.kept.snapshots import Snapshot, find_writer, parse_snapshot
 from recshuf.piles.sealed_set import SET_SUFFIX
-from recshuf.piles.set_folder import remake_store
+from recshuf.piles.set_folder import SET_MODE, remake_store
 from recshuf.system.atomic import sync
 from recshuf.system.locks import Lease, try_exclusive, try_shared, unlink_unless_locked
 from recshuf.system.paths import find_existing, write_error
@@ -77,8 +77,6 @@ def explain_file(path: Path) -> OutputError:
 
 SETS_FOLDER = "sets"
 _LOCK_SUFFIX = ".lock"
-SET_MODE = 0o666
-"""Permissions of the files of a store, before the umask."""
 _NAME = re.compile(r"snapshot-(\d{6,})\.json")
 _PART_PREFIX = ".snapshot-"
 _NUMBER_DIGITS = 16

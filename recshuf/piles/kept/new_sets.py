@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import BusyNameError, UsageError, UsedNameError
 from recshuf.piles.codec import choose_codec
-from recshuf.piles.kept.folder import SET_MODE
-from recshuf.piles.set_folder import STORE_MESSAGES, Scratch
-from recshuf.piles.store import RunPiles
+from recshuf.piles.set_folder import SET_MODE, SetFolder
+from recshuf.piles.store import Store
 from recshuf.system.locks import try_exclusive
 from recshuf.system.paths import PLAIN_NAME_RULE, is_plain_name, write_error
 
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 def open_new_sets(
     folder: StoreFolder, plan: StorePlan, schema: pa.Schema, cleanup: ExitStack, needed_bytes: int = 0
-) -> RunPiles:
+) -> Store:
     """Return the piles of new sets, open until `cleanup`; sealed sets are synced to disk.
 
     Parameters
@@ -40,11 +39,11 @@ def open_new_sets(
     needed_bytes
         Expected bytes, for messages.
     """
-    scratch = Scratch(folder.sets, folder.path, folder.sets, needed_bytes, SET_MODE, STORE_MESSAGES)
-    cleanup.callback(scratch.close)
-    piles = RunPiles(replace(plan, keeps_sets=True, syncs_sets=True), choose_codec(schema), scratch)
-    cleanup.callback(piles.close)
-    return piles
+    sets = SetFolder(folder.sets, folder.sets, needed_bytes=needed_bytes, shown=folder.path, of_store=True)
+    cleanup.callback(sets.close)
+    store = Store(replace(plan, syncs_sets=True), choose_codec(schema), sets)
+    cleanup.callback(store.close)
+    return store
 
 
 _TRIES = 10

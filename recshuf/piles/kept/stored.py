@@ -14,7 +14,7 @@ from recshuf.piles.groups import Regions
 from recshuf.piles.kept.folder import SETS_FOLDER, StoreFolder
 from recshuf.piles.pile_set import PileSet
 from recshuf.piles.sealed_set import SET_SUFFIX
-from recshuf.piles.set_folder import Scratch, remake_store
+from recshuf.piles.set_folder import SetFolder, remake_store
 from recshuf.piles.slices import PackedRecords
 from recshuf.records.digests import Digest
 from recshuf.system.buffers import Slab, allocate
@@ -75,7 +75,7 @@ class StoredPiles(Regions):
         self.store_id, self.snapshot, self.seed = found.store, found.number, found.seed
         self.names: tuple[str, ...] = tuple(one.name for one in found.sets)
         """Names of the K sets."""
-        self._scratch = Scratch(folder.sets, kept=folder.sets, of_store=True)
+        self._folder = SetFolder(folder.sets, folder.sets, of_store=True)
         try:
             opened = [self._open_set(entry) for entry in found.sets]
         except PileError:
@@ -105,7 +105,7 @@ class StoredPiles(Regions):
     def _open_set(self, entry: SealedSet) -> tuple[PileSet, Footer]:
         """Open a set, which must be the very one that the snapshot refers to, and fit the others."""
         found, footer = PileSet.open(
-            self._scratch,
+            self._folder,
             entry.name + SET_SUFFIX,
             reads_all=False,
             remedy=f"put it back, or {remake_store(self.path)}",
@@ -195,7 +195,7 @@ class StoredPiles(Regions):
 
     def close(self) -> None:
         """Close the files, and give back the lease of the snapshot. Idempotent."""
-        self._scratch.close()
+        self._folder.close()
         self._lease.close()
 
     @cached_property

@@ -22,7 +22,7 @@ from recshuf.piles.layout import StorePlan
 from recshuf.records.provenance import PROVENANCE_BYTES, extend_schema
 from recshuf.run.inputs import list_inputs
 from recshuf.run.resolve import find_limits, resolve_inputs
-from recshuf.run.scatter import Piles, Scatter, ScatterCallbacks, ScatterTask
+from recshuf.run.scatter import Scatter, ScatterCallbacks, ScatterTask
 from recshuf.storage.reading.listing import check_unchanged
 from recshuf.storage.reading.objects import list_requests
 
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from recshuf.job.plan import Plan
     from recshuf.job.report import Progress
     from recshuf.piles.sealed_set import SealedSet
-    from recshuf.piles.store import RunPiles
+    from recshuf.piles.split import SplitStore
+    from recshuf.piles.store import Store
     from recshuf.records.digests import InputCounts
     from recshuf.run.inputs import Inputs
 
@@ -180,7 +181,7 @@ def scatter_sets(
 
 def open_piles(
     plan: Plan, inputs: Inputs, folder: StoreFolder, name: str, cleanup: ExitStack, share: float = 1
-) -> RunPiles:
+) -> Store:
     """Return the piles of new sets in a store, open until `cleanup`.
 
     Parameters
@@ -195,7 +196,7 @@ def open_piles(
 def run_scatter(
     task: ScatterTask,
     inputs: Inputs,
-    store: Piles,
+    store: Store | SplitStore,
     observer: FormObserver,
     progress: Progress,
     on_set: Callable[[SealedSet], None] | None = None,

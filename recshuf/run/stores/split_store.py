@@ -15,7 +15,7 @@ from recshuf.errors import CheckError, OutputExistsError, UsageError
 from recshuf.piles.kept.folder import StoreFolder
 from recshuf.piles.kept.new_sets import SetNames
 from recshuf.piles.kept.snapshots import Snapshot
-from recshuf.piles.split import SplitPiles
+from recshuf.piles.split import SplitStore
 from recshuf.records.batch_groups import InputPart
 from recshuf.records.reader import InputReader, ReadingPlan
 from recshuf.records.split import Split, apportion
@@ -181,7 +181,7 @@ def _scatter_parts(
             cleanup.enter_context(SetNames(part.folder, SCATTER_NAME))
             plan = replace(part.plan, pile_count=part.snapshot.pile_count)
             opened.append(open_piles(plan, inputs, part.folder, SCATTER_NAME, cleanup, part.share))
-        store = SplitPiles(opened, split, len(inputs.source.inputs))
+        store = SplitStore(opened, split, len(inputs.source.inputs))
         task = ScatterTask(inputs.source, parts[0].plan, split.seed, adds_provenance=True)
         run_scatter(task, inputs, store, observer, progress)
     table = observer.finish_form()

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from recshuf.piles.sealed_set import SealedSet
-    from recshuf.piles.store import RunPiles
+    from recshuf.piles.store import Store
 
 
 _TAKEN = "give record batches, tables, data frames, a dict of arrays, or a list of dicts or batches"
@@ -325,7 +325,7 @@ class PileWriter:
         self._held_bytes = 0
         self._rows = 0
         self._count = InputCount(0, Digest())
-        self._piles: RunPiles | None = None
+        self._piles: Store | None = None
         self._cleanup = ExitStack()
         self._cleanup.enter_context(own_name)
         self._process = os.getpid()
@@ -405,7 +405,7 @@ class PileWriter:
         self._count, self._rows = count, self._rows + batch.num_rows
         self._batches, self._held_bytes = [], 0
 
-    def _open_piles(self) -> RunPiles:
+    def _open_piles(self) -> Store:
         """Return the piles, made with the first records."""
         if self._piles is None:
             assert self._schema is not None  # noqa: S101 - records have been read

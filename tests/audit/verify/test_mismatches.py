@@ -13,7 +13,7 @@ import pytest
 import recshuf
 from recshuf.audit.verify import mismatches
 from recshuf.audit.verify.mismatches import Mismatch
-from recshuf.piles.set_folder import Scratch
+from recshuf.piles.set_folder import SetFolder
 from tests.support.formats.line_comparisons import write_lines
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def test_a_search_that_spills_finds_the_same(tmp_path: Path):
     found = []
     for memory_bytes in (1 << 16, 1 << 30):
         wanted = np.ones(mismatches.BUCKETS, np.bool_)
-        search = mismatches.Search(wanted, 3000, Scratch(tmp_path), memory_bytes)
+        search = mismatches.Search(wanted, 3000, SetFolder(tmp_path), memory_bytes)
         for set_index, hashes in enumerate(random_hashes):
             for start in range(0, len(hashes), 7000):
                 search.add(set_index, hashes[start : start + 7000], 3, start)

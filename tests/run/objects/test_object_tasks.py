@@ -367,7 +367,7 @@ def test_the_plan_says_where_piles_go_and_how_many_sets(
 @pytest.mark.parametrize("workers", [1, 5])
 def test_what_tasks_fetch_ahead_fits_in_memory_together(s3_bucket: AnyBucket, workers: int):
     job = make_job("in", "out/", {"temp_dir": f"{s3_bucket.url}/tmp", "memory": "1GB", "workers": workers})
-    with closing(open_sets(job, f"{s3_bucket.url}/tmp/").open_scratch(0)) as scratch:
+    with closing(open_sets(job, f"{s3_bucket.url}/tmp/")) as scratch:
         assert 0 < scratch.ahead_bytes * workers <= count_read_bytes(job.memory_bytes, workers)
 
 

@@ -36,7 +36,7 @@ def number_rows(source: int, count: int) -> pa.RecordBatch:
 
 @dataclass
 class FakePacked:
-    """Records in place of `PackedRecords`."""
+    """Records in place of `Packed`."""
 
     records: Records
 

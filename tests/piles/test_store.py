@@ -20,9 +20,9 @@ from recshuf.piles.epochs import StoredOrder
 from recshuf.piles.groups import Groups
 from recshuf.piles.layout import SPILL_COMPRESSIONS, StorePlan
 from recshuf.piles.regions import FilledRegions
-from recshuf.piles.set_folder import Scratch
+from recshuf.piles.set_folder import SetFolder
 from recshuf.piles.slices import PREFIX_BYTES, Origin
-from recshuf.piles.store import RunPiles
+from recshuf.piles.store import Store
 from recshuf.records.batch import Records
 from recshuf.records.digests import Digest
 from tests.support.effort import examples
@@ -63,7 +63,7 @@ def test_everything_comes_back_in_the_order_of_keys_inputs_and_rows(
     tmp_path_factory: pytest.TempPathFactory, plan: dict[str, Any], filling: Filling, split: list[int]
 ) -> None:
     with (
-        closing(Scratch(tmp_path_factory.getbasetemp())) as scratch,
+        closing(SetFolder(tmp_path_factory.getbasetemp())) as scratch,
         closing(make_store(scratch, **plan)) as store,
     ):
         for batch in filling.batches:
@@ -79,7 +79,7 @@ def test_a_sample_has_the_records_of_the_smallest_keys(
     expected = filling.sorted()
     wanted = data.draw(st.integers(0, len(expected) + 1))
     with (
-        closing(Scratch(tmp_path_factory.getbasetemp())) as scratch,
+        closing(SetFolder(tmp_path_factory.getbasetemp())) as scratch,
         closing(make_store(scratch, output_count=wanted, **plan)) as store,
     ):
         for batch in filling.batches:
@@ -93,25 +93,25 @@ def test_a_run_that_goes_on_from_sealed_sets_has_what_an_undisturbed_one_has(
     tmp_path_factory: pytest.TempPathFactory, plan: dict[str, Any], filling: Filling, data: st.DataObject
 ) -> None:
     folder = tmp_path_factory.mktemp("piles")
-    plan |= {"keeps_sets": True}
+    plan |= {"set_prefix": "set"}
     sealed, left = set[int](), [batch.origin.input_index for batch in filling.batches]
-    with closing(Scratch(folder, kept=folder)) as scratch, closing(make_store(scratch, **plan)) as store:
+    with closing(SetFolder(folder, kept=folder)) as scratch, closing(make_store(scratch, **plan)) as store:
         for batch in filling.batches[
             : len(left) if data.draw(st.booleans()) else data.draw(st.integers(0, len(left)))
         ]:
             batch.add_to(store)
             index = left.pop(0)
             if index not in left:
-                store.complete(index, store.digests.of_set(index).sum(), describe(index))
+                store.complete(index, store.digests_of(index).sum(), describe(index))
             if data.draw(st.booleans()):
                 sealed |= seal_all(store)
         sealed |= seal_all(store)
-        if store.resident.pile_count < store.pile_count:
+        if store.resident_count < store.pile_count:
             begun = {batch.origin.input_index for batch in filling.batches if len(batch.rows)}
             assert sealed == begun - set(left)
         if not left:
             assert read(store) == filling.sorted()
-    with closing(Scratch(folder, kept=folder)) as scratch, closing(make_store(scratch, **plan)) as store:
+    with closing(SetFolder(folder, kept=folder)) as scratch, closing(make_store(scratch, **plan)) as store:
         for index in sealed:
             assert store.adopt(index) == describe(index)
         for batch in filling.batches:
@@ -122,7 +122,7 @@ def test_a_run_that_goes_on_from_sealed_sets_has_what_an_undisturbed_one_has(
 
 
 @pytest.mark.parametrize("resident_bytes", [0, 20_000])
-def test_many_threads_fill_a_store(scratch: Scratch, resident_bytes: int) -> None:
+def test_many_threads_fill_a_store(scratch: SetFolder, resident_bytes: int) -> None:
     store = make_store(scratch, pile_count=20, resident_bytes=resident_bytes)
     filling = Filling([50] * 40)
     with ThreadPoolExecutor(4) as pool:
@@ -132,7 +132,7 @@ def test_many_threads_fill_a_store(scratch: Scratch, resident_bytes: int) -> Non
 
 
 @pytest.mark.parametrize("resident_bytes", [0, UNLIMITED])
-def test_piles_are_loaded_together(scratch: Scratch, resident_bytes: int) -> None:
+def test_piles_are_loaded_together(scratch: SetFolder, resident_bytes: int) -> None:
     store = make_store(scratch, resident_bytes=resident_bytes)
     expected = fill(store, 100, 1, 300, distinct=20)
     regions = FilledRegions(store)
@@ -148,9 +148,9 @@ def test_piles_are_loaded_together(scratch: Scratch, resident_bytes: int) -> Non
     store.close()
 
 
-def test_only_wanted_columns_are_returned(scratch: Scratch) -> None:
+def test_only_wanted_columns_are_returned(scratch: SetFolder) -> None:
     schema = SCHEMA.append(pa.field("origin", pa.binary(1), nullable=False))
-    store = RunPiles(StorePlan(2, (None,), 1_000), FlatCodec(schema), scratch)
+    store = Store(StorePlan(2, (None,), 1_000), FlatCodec(schema), scratch)
     batch = pa.record_batch(
         [pa.array([b"a"] * 90, pa.large_binary()), pa.array([b"b"] * 90, pa.binary(1))], schema
     )
@@ -164,17 +164,17 @@ def test_only_wanted_columns_are_returned(scratch: Scratch) -> None:
 # What is on disk, and how much of it
 
 
-def test_regions_overflow_into_extents_again_and_again(scratch: Scratch) -> None:
+def test_regions_overflow_into_extents_again_and_again(scratch: SetFolder) -> None:
     store = make_store(scratch, pile_count=2, set_sizes=(1.0,))
     expected = fill(store, *[2000, 300, 40] * 8)
-    (pile_set,) = store.spilled._sets.values()
+    (pile_set,) = store._sets.values()
     assert max(len(pile_set._regions.parts(region)) for region in range(2)) >= 3
     assert read(store) == expected
     assert FilledRegions(store).byte_counts.sum() == pytest.approx(store.spilled_bytes, rel=0.01)
     store.close()
 
 
-def test_piles_that_share_a_region_are_written_as_one_slice(scratch: Scratch) -> None:
+def test_piles_that_share_a_region_are_written_as_one_slice(scratch: SetFolder) -> None:
     spilled = []
     for count in (1, 6, 60):
         store = make_store(scratch, pile_count=60, region_piles=count, set_sizes=(6000,))
@@ -187,7 +187,9 @@ def test_piles_that_share_a_region_are_written_as_one_slice(scratch: Scratch) ->
 
 
 @pytest.mark.parametrize("compression", ["lz4", "zstd"])
-def test_compression_makes_the_files_smaller_and_no_other_number(scratch: Scratch, compression: str) -> None:
+def test_compression_makes_the_files_smaller_and_no_other_number(
+    scratch: SetFolder, compression: str
+) -> None:
     plain, packed = (make_store(scratch, compression=name) for name in ("none", compression))
     for store in (plain, packed):
         fill(store, 1000, 1000)
@@ -200,7 +202,7 @@ def test_compression_makes_the_files_smaller_and_no_other_number(scratch: Scratc
 @pytest.mark.parametrize(
     "record", [np.random.default_rng(1).bytes(3000), bytes(9 << 20)], ids=["noise", "too long"]
 )
-def test_what_is_not_to_be_compressed_is_stored_as_it_is(scratch: Scratch, record: bytes) -> None:
+def test_what_is_not_to_be_compressed_is_stored_as_it_is(scratch: SetFolder, record: bytes) -> None:
     """Memory is planned for few copies of a long record."""
     store = make_store(scratch, pile_count=1, compression="zstd")
     Batch(Origin(0, 0), np.zeros(1, np.uint64), [record]).add_to(store)
@@ -209,7 +211,7 @@ def test_what_is_not_to_be_compressed_is_stored_as_it_is(scratch: Scratch, recor
     store.close()
 
 
-def test_a_small_sample_spills_little(scratch: Scratch) -> None:
+def test_a_small_sample_spills_little(scratch: SetFolder) -> None:
     spilled = {}
     for wanted in (None, 100):
         store = make_store(scratch, pile_count=200, output_count=wanted)
@@ -220,79 +222,79 @@ def test_a_small_sample_spills_little(scratch: Scratch) -> None:
 
 
 @pytest.mark.parametrize(("piles", "count"), [(64, 200), (2000, 5)])
-def test_memory_of_resident_piles_stays_within_its_limit(scratch: Scratch, piles: int, count: int) -> None:
+def test_memory_of_resident_piles_stays_within_its_limit(scratch: SetFolder, piles: int, count: int) -> None:
     """Of many small batches, where each pile begins takes more than the records."""
     store = make_store(scratch, pile_count=piles, resident_bytes=40_000)
     for batch in Filling([count] * 20).batches:
         batch.add_to(store)
-        assert sum(kept.records.byte_count + kept.bounds.nbytes for kept in store.resident.batches) <= 40_000
-    assert store.resident.pile_count > 0
+        assert sum(kept.records.byte_count + kept.bounds.nbytes for kept in store._batches) <= 40_000
+    assert store.resident_count > 0
     store.close()
 
 
 # Sealed sets
 
 
-def test_sets_are_sealed_once_when_complete_and_piles_have_left_memory(scratch: Scratch) -> None:
-    store = make_store(scratch, set_sizes=(None,) * 3, resident_bytes=40_000, keeps_sets=True)
+def test_sets_are_sealed_once_when_complete_and_piles_have_left_memory(scratch: SetFolder) -> None:
+    store = make_store(scratch, set_sizes=(None,) * 3, resident_bytes=40_000, set_prefix="set")
     first, last = (Filling([count], seed=count).batches[0] for count in (200, 2000))
     first.add_to(store)
     for number in (0, 2):  # nothing was added to the last
-        store.complete(number, store.digests.of_set(number).sum(), describe(number))
+        store.complete(number, store.digests_of(number).sum(), describe(number))
     assert seal_all(store) == set()
     last.origin = Origin(1, 0)
     last.add_to(store)
-    assert 0 < store.resident.pile_count < 8
+    assert 0 < store.resident_count < 8
     assert seal_all(store) == {0}
-    store.complete(1, store.digests.of_set(1).sum(), describe(1))
+    store.complete(1, store.digests_of(1).sum(), describe(1))
     assert seal_all(store) == {1}
     store.close()
 
 
-def test_a_store_that_keeps_no_sets_seals_none(scratch: Scratch) -> None:
+def test_a_store_that_keeps_no_sets_seals_none(scratch: SetFolder) -> None:
     store = make_store(scratch)
     fill(store, 100)
-    store.complete(0, store.digests.of_set(0).sum(), describe(0))
+    store.complete(0, store.digests_of(0).sum(), describe(0))
     assert seal_all(store) == set()
     store.close()
 
 
 @pytest.mark.parametrize("syncs_sets", [False, True])
 def test_sets_are_synced_whole_where_that_is_planned(
-    scratch: Scratch, monkeypatch: pytest.MonkeyPatch, syncs_sets: bool
+    scratch: SetFolder, monkeypatch: pytest.MonkeyPatch, syncs_sets: bool
 ) -> None:
     synced: list[tuple[int, int]] = []
     monkeypatch.setattr(
         os, "fsync", lambda file: synced.append((os.fstat(file).st_ino, os.fstat(file).st_size))
     )
-    store = make_store(scratch, keeps_sets=True, syncs_sets=syncs_sets)
+    store = make_store(scratch, set_prefix="set", syncs_sets=syncs_sets)
     fill(store, 100)
-    store.complete(0, store.digests.of_set(0).sum(), describe(0))
+    store.complete(0, store.digests_of(0).sum(), describe(0))
     assert seal_all(store) == {0}
-    found = store.spilled.path_of(0).stat()
+    found = (scratch.parent / "kept" / "set-00000.piles").stat()
     assert ((found.st_ino, found.st_size) in synced) == syncs_sets
     store.close()
 
 
-def test_a_set_that_lacks_a_record_is_not_complete(scratch: Scratch) -> None:
-    store = make_store(scratch, set_sizes=(None, None), keeps_sets=True)
+def test_a_set_that_lacks_a_record_is_not_complete(scratch: SetFolder) -> None:
+    store = make_store(scratch, set_sizes=(None, None), set_prefix="set")
     fill(store, 100)
-    given = store.digests.of_set(0).sum()
+    given = store.digests_of(0).sum()
     with pytest.raises(CheckError, match="pile set 0: 100 records, 101 given"):
         store.complete(0, given + Digest(1, 0, 0), describe(0))
     assert seal_all(store) == set()
     store.close()
 
 
-def test_a_set_of_other_columns_or_piles_is_not_adopted(scratch: Scratch) -> None:
-    store = make_store(scratch, keeps_sets=True)
+def test_a_set_of_other_columns_or_piles_is_not_adopted(scratch: SetFolder) -> None:
+    store = make_store(scratch, set_prefix="set")
     fill(store, 100)
-    store.complete(0, store.digests.of_set(0).sum(), describe(0))
+    store.complete(0, store.digests_of(0).sum(), describe(0))
     assert seal_all(store) == {0}
-    other = StorePlan(8, (None,), 0, keeps_sets=True)
+    other = StorePlan(8, (None,), 0, set_prefix="set")
     for one in (
-        make_store(scratch, pile_count=9, keeps_sets=True),
-        RunPiles(other, FlatCodec(pa.schema([pa.field("a", pa.binary(3), nullable=False)])), scratch),
+        make_store(scratch, pile_count=9, set_prefix="set"),
+        Store(other, FlatCodec(pa.schema([pa.field("a", pa.binary(3), nullable=False)])), scratch),
     ):
         with pytest.raises(PileError, match="other columns or piles"):
             one.adopt(0)

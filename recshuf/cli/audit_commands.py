@@ -11,12 +11,12 @@ from click.exceptions import Exit
 
 from recshuf.cli.options import (
     HELP_OF_QUIET_RESULT,
-    GivenPath,
     GroupedCommand,
     Wording,
     check_loudness,
     choose_progress,
     make_epoch_options,
+    make_html_option,
     make_option,
     make_output_option,
     make_quiet_option,
@@ -116,17 +116,6 @@ class _OrderCommand(GroupedCommand):
         return super().parse_args(ctx, spread)
 
 
-def make_verify_command() -> GroupedCommand:
-    """Return the verify command; the last of its ``inputs`` is the output."""
-    general = [
-        make_report_option("Write the result as JSON"),
-        make_option("overwrite", "verify"),
-        make_quiet_option(HELP_OF_QUIET_RESULT),
-        make_verbose_option(),
-    ]
-    return GroupedCommand("verify", _run_verify, _VERIFY, {"General": general})
-
-
 def _run_verify(
     inputs: tuple[str, ...],
     report: str | None,
@@ -155,28 +144,6 @@ def _run_verify(
             click.echo(one_line(line))
     if not done.is_equal:
         raise Exit(FAILED)
-
-
-def make_check_command() -> GroupedCommand:
-    """Return the check command."""
-    loader = "Test what recshuf.PileLoader yields from this store over two epochs, in place of DATA."
-    html = "Write a page with pictures and the result. Needs recshuf[report]."
-    own = {
-        "Order": [],
-        "Loader": [
-            click.Option(["--loader", "loaders"], multiple=True, metavar="STORE", help=loader),
-            make_option("seed", "check"),
-            *make_epoch_options("With --loader: first of the two epochs.", 1),
-        ],
-        "General": [
-            click.Option(["--json", "as_json"], is_flag=True, help="Print the result as JSON."),
-            click.Option(["--html"], type=GivenPath(), metavar="FILE", help=html),
-            make_option("overwrite", "check"),
-            make_quiet_option(HELP_OF_QUIET_RESULT),
-            make_verbose_option("Print all statistics, and tracebacks of errors."),
-        ],
-    }
-    return _OrderCommand("check", _run_check, _CHECK, own)
 
 
 def _run_check(
@@ -237,21 +204,6 @@ def _check_beside(inputs: tuple[str, ...], loaders: tuple[str, ...]) -> None:
             raise UsageError(f"{option.opts[0]}: {remedy}")
 
 
-def make_picture_command() -> GroupedCommand:
-    """Return the picture command."""
-    title = "Heading of the picture. Default: names of the data."
-    own = {
-        "Order": [],
-        "Output": [
-            make_output_option("PNG", "File of the picture; - is standard output."),
-            click.Option(["--title"], metavar="TEXT", help=title),
-            make_option("overwrite", "picture"),
-        ],
-        "General": [make_quiet_option(), make_verbose_option()],
-    }
-    return _OrderCommand("picture", _run_picture, _PICTURE, own)
-
-
 def _run_picture(
     inputs: tuple[str, ...], output: str | None, quiet: bool, verbose: bool, overwrite: bool, **options: Any
 ) -> None:
@@ -260,10 +212,17 @@ def _run_picture(
     if not inputs or output is None:
         what = "no data" if not inputs else "no file for the picture"
         raise UsageError(f"{what}; usage: recshuf picture [OPTIONS] DATA... -o PICTURE.png")
-    if output == "-":
-        _check_picture_stream()
-    else:
-        _check_picture_file(output, [*inputs, *options["against"], options["schema"]], overwrite)
+    if output != "-":
+        check_writable("-o", output, None)
+        check_spared(output, [*inputs, *options["against"], options["schema"]], overwrite=overwrite)
+        if real_path(output).suffix.lower() not in ("", ".png"):
+            raise UsageError(f"{output}: the picture is a PNG; give a name that ends in .png")
+    elif sys.stdout is None:
+        raise UsageError("-o -: standard output is closed; name a file")
+    elif sys.stdout.isatty():
+        raise UsageError(
+            "-o -: the picture is a PNG, and standard output is a terminal; redirect it, or name a file"
+        )
     from recshuf.api import checks
 
     picture = checks.picture(inputs, progress=choose_progress(quiet), **options)
@@ -274,17 +233,55 @@ def _run_picture(
         say_written(output, quiet)
 
 
-def _check_picture_stream() -> None:
-    if sys.stdout is None:
-        raise UsageError("-o -: standard output is closed; name a file")
-    if sys.stdout.isatty():
-        raise UsageError(
-            "-o -: the picture is a PNG, and standard output is a terminal; redirect it, or name a file"
-        )
-
-
-def _check_picture_file(output: str, read: list[str | None], overwrite: bool) -> None:
-    check_writable("-o", output, None)
-    check_spared(output, read, overwrite=overwrite)
-    if real_path(output).suffix.lower() not in ("", ".png"):
-        raise UsageError(f"{output}: the picture is a PNG; give a name that ends in .png")
+verify_command = GroupedCommand(
+    "verify",
+    _run_verify,
+    _VERIFY,
+    {
+        "General": [
+            make_report_option("Write the result as JSON"),
+            make_option("overwrite", "verify"),
+            make_quiet_option(HELP_OF_QUIET_RESULT),
+            make_verbose_option(),
+        ]
+    },
+)
+check_command = _OrderCommand(
+    "check",
+    _run_check,
+    _CHECK,
+    {
+        "Order": [],
+        "Loader": [
+            click.Option(
+                ["--loader", "loaders"], multiple=True, metavar="STORE",
+                help="Test what recshuf.PileLoader yields from this store over two epochs, in place of DATA.",
+            ),
+            make_option("seed", "check"),
+            *make_epoch_options("With --loader: first of the two epochs.", 1),
+        ],
+        "General": [
+            click.Option(["--json", "as_json"], is_flag=True, help="Print the result as JSON."),
+            make_html_option("Write a page with pictures and the result. Needs recshuf[report]."),
+            make_option("overwrite", "check"),
+            make_quiet_option(HELP_OF_QUIET_RESULT),
+            make_verbose_option("Print all statistics, and tracebacks of errors."),
+        ],
+    },
+)  # fmt: skip
+picture_command = _OrderCommand(
+    "picture",
+    _run_picture,
+    _PICTURE,
+    {
+        "Order": [],
+        "Output": [
+            make_output_option("PNG", "File of the picture; - is standard output."),
+            click.Option(
+                ["--title"], metavar="TEXT", help="Heading of the picture. Default: names of the data."
+            ),
+            make_option("overwrite", "picture"),
+        ],
+        "General": [make_quiet_option(), make_verbose_option()],
+    },
+)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from recshuf.cli.audit_commands import make_check_command, make_picture_command, make_verify_command
+from recshuf.cli.audit_commands import check_command, picture_command, verify_command
 from recshuf.cli.options import (
     HELP_SETTINGS,
     check_loudness,
@@ -33,13 +33,8 @@ from recshuf.cli.result_files import (
     write_json,
     write_whole,
 )
-from recshuf.cli.store_commands import (
-    make_gather_command,
-    make_scatter_command,
-    make_store_group,
-    make_window_command,
-)
-from recshuf.cli.task_commands import make_clean_command, make_task_command
+from recshuf.cli.store_commands import gather_command, scatter_command, store_command, window_command
+from recshuf.cli.task_commands import clean_command, task_command
 from recshuf.errors import OutputError, RecshufError, UsageError
 from recshuf.system.paths import real_path
 
@@ -235,16 +230,16 @@ _demo = click.Command(
 )
 commands = DefaultGroup(make_shuffle_command(_run_shuffle))
 for _command in (
-    make_verify_command(),
-    make_check_command(),
-    make_picture_command(),
+    verify_command,
+    check_command,
+    picture_command,
     _demo,
     _gallery,
-    make_task_command(),
-    make_scatter_command(),
-    make_gather_command(),
-    make_window_command(),
-    make_store_group(),
-    make_clean_command(),
+    task_command,
+    scatter_command,
+    gather_command,
+    window_command,
+    store_command,
+    clean_command,
 ):
     commands.add_command(_command)

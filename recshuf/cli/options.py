@@ -119,6 +119,11 @@ def make_report_option(text: str) -> click.Option:
     return click.Option(["--report"], type=GivenPath(), metavar="FILE", help=f"{text}; - is standard output.")
 
 
+def make_html_option(text: str) -> click.Option:
+    """Return the option ``--html`` of a command."""
+    return click.Option(["--html"], type=GivenPath(), metavar="FILE", help=text)
+
+
 def make_epoch_options(text: str, epoch: int) -> list[click.Option]:
     """Return the options that choose the order of an epoch of a store, given the help and the default of ``--epoch``."""
     return [
@@ -264,7 +269,6 @@ _SHUFFLE = Wording(_DESCRIPTION, ["INPUT...", "-o OUTPUT"], _EXAMPLES, Options)
 def make_shuffle_command(callback: Callable[..., None]) -> GroupedCommand:
     """Return the shuffle command, which has no name."""
     plan = "Print the plan (piles, memory, disk, file descriptors, shards) and stop."
-    html = "Write a page with pictures and figures, after a test of the order. Needs recshuf[report]."
     own = {
         "Input": [],
         "Output": [make_output_option("OUTPUT", "Output file or directory. Default: standard output.")],
@@ -273,7 +277,7 @@ def make_shuffle_command(callback: Callable[..., None]) -> GroupedCommand:
         "General": [
             click.Option(["--plan"], is_flag=True, help=plan),
             make_report_option("Write the figures of the run as JSON, with --plan those of the plan"),
-            click.Option(["--html"], type=GivenPath(), metavar="FILE", help=html),
+            make_html_option("Write a page with pictures and figures, after a test of the order. Needs recshuf[report]."),
             make_quiet_option(),
             make_verbose_option(HELP_OF_DETAILS),
             click.Option(["--version"], is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Print the version."),

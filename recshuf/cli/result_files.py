@@ -66,19 +66,16 @@ def check_writable(option: str, name: str, output: str | None) -> None:
         raise UsageError(
             f"{option} {name}: names that end in {MANIFEST_SUFFIX} are those of manifests; give another one"
         )
-    if output is not None and _is_beside_output(path, output):
-        raise UsageError(f"{option} {name} is or lies in the work folder of {output}; name another file")
+    if output is not None:
+        from recshuf.output.manifest import is_beside
+
+        if is_beside(path, Path(output)):
+            raise UsageError(f"{option} {name} is or lies in the work folder of {output}; name another file")
     is_replaced = path.is_file() or not path.exists()
     if is_replaced and path.parent.is_dir() and not os.access(path.parent, os.W_OK | os.X_OK):
         raise ForbiddenOutputError(
             f"{option} {name}: folder {path.parent} cannot be written; name a file in another one"
         )
-
-
-def _is_beside_output(path: Path, output: str) -> bool:
-    from recshuf.output.manifest import is_beside
-
-    return is_beside(path, Path(output))
 
 
 def check_new_folder(name: str) -> None:

@@ -86,53 +86,6 @@ Example:
 )
 
 
-def make_scatter_command() -> GroupedCommand:
-    """Return the scatter command."""
-    split = click.Option(
-        ["--split"], metavar="NAME=SHARE,...",
-        help="Make one store for each share, such as train=0.99,val=0.01: folders of these names in STORE. Default: one store.",
-    )  # fmt: skip
-    own = {
-        "Output": [make_output_option("STORE", "New folder of the store.", "store"), split],
-        "General": [
-            make_report_option("Write the figures of the scatter as JSON"),
-            make_option("overwrite", "scatter"),
-            make_quiet_option(),
-            make_verbose_option(),
-        ],
-    }
-    return GroupedCommand("scatter", _run_scatter, _SCATTER, own)
-
-
-def make_window_command() -> GroupedCommand:
-    """Return the window command; the only one of its ``inputs`` is the store."""
-    own = {
-        "Window": [
-            click.Option(["--append"], multiple=True, metavar="INPUT", type=GivenPath(), help="Append this input; may be repeated."),
-            click.Option(["--time"], metavar="T", help="Time of what is appended: 2026-01-31, 2026-01-31T12:00:00Z, or seconds since 1970; UTC. Default: now."),
-            click.Option(["--expire-before"], metavar="T", help="Remove slices that are older than T, which is written as for --time."),
-            click.Option(["--keep-records"], type=int, metavar="N", help="Keep the newest slices that together hold at most N records."),
-            click.Option(["--keep-bytes"], metavar="SIZE", help="Keep the newest slices that together hold at most SIZE."),
-        ],
-        "General": [make_quiet_option(), make_verbose_option()],
-    }  # fmt: skip
-    return GroupedCommand("window", _run_window, _WINDOW, own)
-
-
-def make_gather_command() -> GroupedCommand:
-    """Return the gather command; the only one of its ``inputs`` is the store."""
-    own = {
-        "Output": [make_output_option("OUTPUT", "Output file or directory.")],
-        "Order": make_epoch_options("Write the order of this epoch.", 0),
-        "General": [
-            make_report_option("Write the figures of the run as JSON"),
-            make_quiet_option(),
-            make_verbose_option(HELP_OF_DETAILS),
-        ],
-    }
-    return GroupedCommand("gather", _run_gather, _GATHER, own)
-
-
 def _run_scatter(
     inputs: tuple[str, ...],
     store: str | None,
@@ -216,29 +169,6 @@ def _run_window(
         say(f"{done.path}: {count_of(done.num_records, 'record')}, snapshot {done.snapshot}")
 
 
-def make_store_group() -> click.Group:
-    """Return the store command, a group of commands on one store."""
-    group = click.Group(
-        "store", context_settings=HELP_SETTINGS, invoke_without_command=True, callback=_refuse_nothing,
-        help="Print, verify, compact or delete a pile store.",
-    )  # fmt: skip
-    sets = "Number of sets at most. Default: 16."
-    commands: dict[Callable[..., None], list[click.Option]] = {
-        _info: [click.Option(["--json", "as_json"], is_flag=True, help="Print JSON.")],
-        _verify: [make_quiet_option(HELP_OF_QUIET_RESULT)],
-        _drop: [],
-        _compact: [
-            click.Option(["--sets"], type=int, default=16, metavar="N", help=sets),
-            make_quiet_option(),
-        ],
-    }
-    for run, options in commands.items():
-        store = click.Argument(["store"], type=click.Path(path_type=Path))
-        params = [store, *options, make_verbose_option()]
-        group.add_command(click.Command(run.__name__[1:], HELP_SETTINGS, run, params, help=run.__doc__))
-    return group
-
-
 @click.pass_context
 def _refuse_nothing(context: click.Context) -> None:
     if context.invoked_subcommand is None:
@@ -318,3 +248,77 @@ def _compact(store: Path, sets: int, quiet: bool, verbose: bool) -> None:  # noq
     done = runs.compact(store, sets=sets, progress=choose_progress(quiet))
     if not quiet:
         click.echo(f"{store}: {done.num_records:,} records, snapshot {done.snapshot}")
+
+
+scatter_command = GroupedCommand(
+    "scatter",
+    _run_scatter,
+    _SCATTER,
+    {
+        "Output": [
+            make_output_option("STORE", "New folder of the store.", "store"),
+            click.Option(
+                ["--split"], metavar="NAME=SHARE,...",
+                help="Make one store for each share, such as train=0.99,val=0.01: folders of these names in STORE. Default: one store.",
+            ),
+        ],
+        "General": [
+            make_report_option("Write the figures of the scatter as JSON"),
+            make_option("overwrite", "scatter"),
+            make_quiet_option(),
+            make_verbose_option(),
+        ],
+    },
+)  # fmt: skip
+window_command = GroupedCommand(
+    "window",
+    _run_window,
+    _WINDOW,
+    {
+        "Window": [
+            click.Option(["--append"], multiple=True, metavar="INPUT", type=GivenPath(), help="Append this input; may be repeated."),
+            click.Option(["--time"], metavar="T", help="Time of what is appended: 2026-01-31, 2026-01-31T12:00:00Z, or seconds since 1970; UTC. Default: now."),
+            click.Option(["--expire-before"], metavar="T", help="Remove slices that are older than T, which is written as for --time."),
+            click.Option(["--keep-records"], type=int, metavar="N", help="Keep the newest slices that together hold at most N records."),
+            click.Option(["--keep-bytes"], metavar="SIZE", help="Keep the newest slices that together hold at most SIZE."),
+        ],
+        "General": [make_quiet_option(), make_verbose_option()],
+    },
+)  # fmt: skip
+gather_command = GroupedCommand(
+    "gather",
+    _run_gather,
+    _GATHER,
+    {
+        "Output": [make_output_option("OUTPUT", "Output file or directory.")],
+        "Order": make_epoch_options("Write the order of this epoch.", 0),
+        "General": [
+            make_report_option("Write the figures of the run as JSON"),
+            make_quiet_option(),
+            make_verbose_option(HELP_OF_DETAILS),
+        ],
+    },
+)
+_SETS = click.Option(
+    ["--sets"], type=int, default=16, metavar="N", help="Number of sets at most. Default: 16."
+)
+_STORE_COMMANDS: dict[Callable[..., None], list[click.Option]] = {
+    _info: [click.Option(["--json", "as_json"], is_flag=True, help="Print JSON.")],
+    _verify: [make_quiet_option(HELP_OF_QUIET_RESULT)],
+    _drop: [],
+    _compact: [_SETS, make_quiet_option()],
+}
+store_command = click.Group(
+    "store",
+    [
+        click.Command(
+            run.__name__[1:], HELP_SETTINGS, run, help=run.__doc__,
+            params=[click.Argument(["store"], type=click.Path(path_type=Path)), *options, make_verbose_option()],
+        )
+        for run, options in _STORE_COMMANDS.items()
+    ],
+    context_settings=HELP_SETTINGS,
+    invoke_without_command=True,
+    callback=_refuse_nothing,
+    help="Print, verify, compact or delete a pile store.",
+)  # fmt: skip

@@ -27,19 +27,6 @@ With --yes, remove it. Shards that were put in place stay. A run that still uses
 """
 
 
-def make_clean_command() -> click.Command:
-    """Return the clean command."""
-    yes = "Abort the uploads, and delete the journal and spilled records."
-    params = [
-        click.Argument(["url"], metavar="URL"),
-        click.Option(["--yes"], is_flag=True, help=yes),
-        make_option("endpoint_url"),
-        make_option("storage_options"),
-        make_verbose_option(),
-    ]
-    return click.Command("clean", WIDE_HELP_SETTINGS, _run_clean, params, help=_CLEAN_HELP)
-
-
 def _run_clean(
     url: str,
     yes: bool,
@@ -93,17 +80,6 @@ Example, a Bash script:
 """
 
 
-def make_task_command() -> click.Command:
-    """Return the task command."""
-    params = [
-        click.Argument(["plan"], metavar="PLAN"),
-        click.Argument(["what"], metavar="WHAT"),
-        make_quiet_option(),
-        make_verbose_option(),
-    ]
-    return click.Command("task", WIDE_HELP_SETTINGS, _run_task, params, help=_TASK_HELP)
-
-
 def _run_task(plan: str, what: str, quiet: bool, verbose: bool) -> None:  # noqa: ARG001 - `main` reads it
     run = _read_run(plan)
     from recshuf.api import runs
@@ -147,3 +123,30 @@ def _read_run(plan: str) -> dict[str, Any]:
         raise UsageError(f"{plan}: has no tasks; make it with --plan --report {plan} --engine tasks")
     run: dict[str, Any] = values["run"]
     return run
+
+
+clean_command = click.Command(
+    "clean",
+    WIDE_HELP_SETTINGS,
+    _run_clean,
+    [
+        click.Argument(["url"], metavar="URL"),
+        click.Option(["--yes"], is_flag=True, help="Abort the uploads, and delete the journal and spilled records."),
+        make_option("endpoint_url"),
+        make_option("storage_options"),
+        make_verbose_option(),
+    ],
+    help=_CLEAN_HELP,
+)  # fmt: skip
+task_command = click.Command(
+    "task",
+    WIDE_HELP_SETTINGS,
+    _run_task,
+    [
+        click.Argument(["plan"], metavar="PLAN"),
+        click.Argument(["what"], metavar="WHAT"),
+        make_quiet_option(),
+        make_verbose_option(),
+    ],
+    help=_TASK_HELP,
+)

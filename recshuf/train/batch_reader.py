@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from recshuf.piles.groups import Groups
 from recshuf.records.provenance import find_origins
 from recshuf.system.buffers import BufferPool
 from recshuf.train.blocks import Part, TransformedBlock, append_seeds, choose_block
@@ -24,10 +23,10 @@ from recshuf.train.selection import Selection, restore_decoder
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
 
-    from recshuf.piles.epochs import EpochOrder
-    from recshuf.piles.kept.stored import StoredPiles
+    from recshuf.piles.groups import Groups
     from recshuf.train.blocks import Block, Transform
     from recshuf.train.schedule import Phase, Piece, Sharding
+    from recshuf.train.selection import GroupSource
 
     MakeBlock = Callable[[pa.RecordBatch], Block]
 
@@ -38,7 +37,7 @@ _KEPT_PILES = 2
 
 
 class _Epoch(NamedTuple):
-    order: EpochOrder
+    number: int
     groups: Groups
     schedule: Schedule
 
@@ -48,50 +47,33 @@ class BatchReader:
 
     Parameters
     ----------
-    piles
-        They stay open.
-    order
-        That of one epoch; others differ in their number.
     columns
         Names of columns; see `Selection`.
-    mix
-        Number of piles of a group.
     sharding
         The part of this rank.
-    prefetch
-        Number of groups that threads load ahead.
     """
 
-    def __init__(
-        self,
-        piles: StoredPiles,
-        order: EpochOrder,
-        columns: Sequence[str] | None,
-        mix: int,
-        sharding: Sharding,
-        prefetch: int,
-    ) -> None:
-        self.piles = piles
-        self.order = order
-        self.mix = mix
-        self.prefetch = prefetch
+    def __init__(self, source: GroupSource, columns: Sequence[str] | None, sharding: Sharding) -> None:
+        self.source = source
         self._columns = columns
         self._sharding = sharding
-        self.selection = Selection(restore_decoder(piles), columns)
+        self._prepare()
+
+    def _prepare(self) -> None:
+        self.selection = Selection(restore_decoder(self.source.piles), self._columns)
         self._opened: _Epoch | None = None
 
     def close_at_the_end(self) -> None:
         """Have the piles closed when nothing refers to the reader any more."""
         # Not at the exit of the interpreter, where a thread may still read them; the system closes files.
-        weakref.finalize(self, self.piles.close).atexit = False
+        weakref.finalize(self, self.source.piles.close).atexit = False
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name not in ("selection", "_opened")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self.selection = Selection(restore_decoder(self.piles), self._columns)
-        self._opened = None
+        self._prepare()
         self.close_at_the_end()
 
     def count_steps(self, epoch: int) -> int:
@@ -120,23 +102,22 @@ class BatchReader:
         wanted = chain.from_iterable(phase.find_groups(step) for phase, step in phases)
         bundles, cut_bundles = tee(opened.groups.bundle(wanted, BUNDLE_BYTES))
         load = partial(self._load, opened, BufferPool(self._most_kept), make_block, transform is not None)
-        ahead = self.prefetch if prefetch is None else prefetch
+        ahead = self.source.prefetch if prefetch is None else prefetch
         blocks = compute_ahead(load, pairwise(chain(bundles, [[]])), ahead, absence)
         batches = _cut(phases, _find_groups(cut_bundles, opened.groups, blocks), every)
         return close_at_exit(_note_absence(batches, blocks, absence))
 
     def _open(self, epoch: int) -> _Epoch:
         """Return an epoch, kept until another one is opened."""
-        if self._opened is None or self._opened.order.epoch != epoch:
-            order = replace(self.order, epoch=epoch)
-            groups = Groups(self.piles, order, self.mix)
-            self._opened = _Epoch(order, groups, Schedule(groups.sizes, self._sharding))
+        if self._opened is None or self._opened.number != epoch:
+            groups = self.source.open(epoch)
+            self._opened = _Epoch(epoch, groups, Schedule(groups.sizes, self._sharding))
         return self._opened
 
     @property
     def _most_kept(self) -> int:
         """Largest block that is used again: all blocks of one pile, but not those of several that are mixed."""
-        return _KEPT_PILES * int(self.piles.byte_counts.sum(axis=0).max(initial=0))
+        return _KEPT_PILES * int(self.source.piles.byte_counts.sum(axis=0).max(initial=0))
 
     def _load(
         self,
@@ -152,7 +133,8 @@ class BatchReader:
         _release_unused()
         table = self.selection.make_table(records.batch)
         if needs_seeds:
-            table = append_seeds(table, opened.order.draw_seeds(find_origins(records.batch)))
+            order = replace(self.source.order, epoch=opened.number)
+            table = append_seeds(table, order.draw_seeds(find_origins(records.batch)))
         return make_block(table)
 
 

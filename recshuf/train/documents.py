@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import ConversionError, UsageError
-from recshuf.piles.groups import Groups
 from recshuf.records.arrays import is_contiguous_list, view_bytes
 from recshuf.train.prefetch import compute_ahead
 from recshuf.train.selection import Selection, restore_decoder
@@ -20,8 +19,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from recshuf.piles.epochs import EpochOrder
-    from recshuf.piles.kept.stored import StoredPiles
+    from recshuf.piles.groups import Groups
+    from recshuf.train.selection import GroupSource
 
     TokenCounter = Callable[[], NDArray[np.int64]]
     """Returns the number of tokens in each region, shape ``(K, M)``."""
@@ -60,17 +59,16 @@ def find_lane(groups: Groups, epoch: int, lane: int, lanes: int) -> NDArray[np.i
 class DocumentSource:
     """Where documents come from, and in which order."""
 
-    piles: StoredPiles
-    order: EpochOrder
-    mix: int
-    prefetch: int
-    """Number of groups of each lane to load ahead."""
+    groups: GroupSource
+    """Threads load so many groups of each lane ahead."""
     owner: object
     """Keeps the files of the piles open."""
+    column: str
+    """Column of lists of numbers."""
 
-    def find_type(self, column: str) -> pa.DataType:
-        """Return the type of the tokens in a column."""
-        schema = restore_decoder(self.piles).finish()
+    def find_type(self) -> pa.DataType:
+        """Return the type of the tokens."""
+        schema, column = restore_decoder(self.groups.piles).finish(), self.column
         if schema.names.count(column) != 1:
             raise UsageError(
                 f"column={column!r}: no such column in the store, or several; it has {schema.names}"
@@ -82,42 +80,32 @@ class DocumentSource:
             )
         return kind.value_type
 
-    def check_lanes(self, lanes: int) -> None:
-        """Check that each lane has records in the first epoch."""
-        groups = self.open(self.order.epoch)
-        for lane in range(lanes):
-            find_lane(groups, self.order.epoch, lane, lanes)
-
-    def open(self, epoch: int) -> Groups:
-        """Return the groups of an epoch."""
-        return Groups(self.piles, replace(self.order, epoch=epoch), self.mix)
-
-    def find_counter(self, column: str) -> TokenCounter | None:
-        """Return what counts the tokens in a column; None if only decoding tells."""
-        kind = restore_decoder(self.piles).finish().field(column).type
+    def find_counter(self) -> TokenCounter | None:
+        """Return what counts the tokens; None if only decoding tells."""
+        piles = self.groups.piles
+        kind = restore_decoder(piles).finish().field(self.column).type
         if pa.types.is_fixed_size_list(kind):
-            return lambda: self.piles.counts * kind.list_size
-        stored = self.piles.schema
-        index = stored.get_field_index(column)
+            return lambda: piles.counts * kind.list_size
+        index = piles.schema.get_field_index(self.column)
         # A decoder may give the name of a stored column to another one.
-        is_stored = index >= 0 and stored.field(index).type == kind
-        return partial(self.piles.lengths, index) if is_stored else None
+        is_stored = index >= 0 and piles.schema.field(index).type == kind
+        return partial(piles.lengths, index) if is_stored else None
 
-    def read(self, column: str, lane: int, lanes: int, start: LanePosition) -> Generator[GroupTokens]:
+    def read(self, lane: int, lanes: int, start: LanePosition) -> Generator[GroupTokens]:
         """Yield the tokens of a lane without end, from the group of a position on."""
-        selection = Selection(restore_decoder(self.piles), [column])
+        selection = Selection(restore_decoder(self.groups.piles), [self.column])
 
         def load(task: tuple[int, Groups, int]) -> GroupTokens:
             epoch, groups, group = task
             documents = selection.make_table(groups.load([group]).batch).column(0)
-            return GroupTokens(epoch, _view_tokens(documents, column))
+            return GroupTokens(epoch, _view_tokens(documents, self.column))
 
-        return compute_ahead(load, self._plan(lane, lanes, start), self.prefetch)
+        return compute_ahead(load, self._plan(lane, lanes, start), self.groups.prefetch)
 
     def _plan(self, lane: int, lanes: int, start: LanePosition) -> Iterator[tuple[int, Groups, int]]:
         epoch, first = start.epoch, start.group
         while True:
-            groups = self.open(epoch)
+            groups = self.groups.open(epoch)
             numbers = find_lane(groups, epoch, lane, lanes)
             for number in numbers[numbers >= first].tolist():
                 yield epoch, groups, number

@@ -16,8 +16,8 @@ from recshuf.train.columns import iterate_rows
 from recshuf.train.documents import DocumentSource
 from recshuf.train.packing import PackedLoader
 from recshuf.train.schedule import Sharding
-from recshuf.train.selection import list_columns, open_piles
-from recshuf.train.state import EpochLoader, LoaderState
+from recshuf.train.selection import GroupSource, list_columns, open_piles
+from recshuf.train.state import START, EpochLoader
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
@@ -114,7 +114,7 @@ class PileLoader(EpochLoader):
         # Last, since it may have to be made from files first.
         piles, is_mine = open_piles(store)
         order = replace(order, seed=piles.seed if seed is None else order.seed, store_seed=piles.seed)
-        self._reader = BatchReader(piles, order, names, mix, self._sharding, prefetch)
+        self._reader = BatchReader(GroupSource(piles, order, mix, prefetch), names, self._sharding)
         if is_mine:
             self._reader.close_at_the_end()
         super().__init__(order.epoch)
@@ -122,7 +122,7 @@ class PileLoader(EpochLoader):
     @property
     def num_records(self) -> int:
         """Number of records of the store."""
-        return int(self._reader.piles.counts.sum())
+        return int(self._reader.source.piles.counts.sum())
 
     @property
     def schema(self) -> pa.Schema:
@@ -171,29 +171,23 @@ class PileLoader(EpochLoader):
         """
         if self._transform is not None:
             raise UsageError("packed: its sequences have no transform; make the loader without transform")
-        source = DocumentSource(
-            piles=self._reader.piles,
-            order=replace(self._reader.order, epoch=self.epoch),
-            mix=self._reader.mix,
-            prefetch=self._reader.prefetch,
-            owner=self._reader,
-        )
-        return PackedLoader(source, self._sharding, self._describe(), self._output, tokens, column)
+        source = DocumentSource(self._reader.source, self._reader, column)
+        return PackedLoader(source, self._sharding, self._describe(), self._output, tokens)
 
     def _describe(self) -> dict[str, Any]:
-        state = LoaderState(
-            store=self._reader.piles.store_id,
-            snapshot=self._reader.piles.snapshot,
-            seed=self._reader.order.seed,
-            epoch=self.epoch,
-            reshuffle=self._reader.order.reshuffle,
-            mix=self._reader.mix,
-            lanes=self._sharding.lanes,
-            batch=self._sharding.batch,
-            drop_last=self._sharding.drop_last,
-            step=0,
-        )
-        return state.to_dict()
+        source, sharding = self._reader.source, self._sharding
+        return {
+            "store": source.piles.store_id,
+            "snapshot": source.piles.snapshot,
+            "seed": source.order.seed,
+            "epoch": self.epoch,
+            "reshuffle": source.order.reshuffle,
+            "mix": source.mix,
+            "lanes": sharding.lanes,
+            "batch": sharding.batch,
+            "drop_last": sharding.drop_last,
+            **START,
+        }
 
     def _read(self, epoch: int, first_step: int) -> Generator[Any]:
         return self._reader.read(epoch, first_step, self._output, self._transform)

@@ -22,7 +22,7 @@ from recshuf.errors import UsageError
 from recshuf.piles.epochs import MAX_EPOCH
 from recshuf.records.arrays import take_rows, wrap_values
 from recshuf.records.batch import concat_batches
-from recshuf.records.keys import ORDER_VERSION, sort_by_key
+from recshuf.records.keys import sort_by_key
 from recshuf.records.split import apportion, count_before
 from recshuf.system.units import check_number
 from recshuf.train.blocks import choose_block, make_batch
@@ -30,7 +30,7 @@ from recshuf.train.loader import PileLoader
 from recshuf.train.prefetch import close_at_exit
 from recshuf.train.schedule import Sharding
 from recshuf.train.selection import list_columns
-from recshuf.train.state import STATE_VERSION, EpochLoader
+from recshuf.train.state import START, EpochLoader
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
@@ -167,9 +167,7 @@ class MixLoader(EpochLoader):
             "epoch": epoch,
             "reshuffle": reshuffle,
             "mix": states[0]["mix"],
-            "step": 0,
-            "version": STATE_VERSION,
-            "order": ORDER_VERSION,
+            **START,
         }
         super().__init__(epoch)
 

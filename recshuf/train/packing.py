@@ -118,7 +118,7 @@ class LaneFinder:
         positions: dict[int, LanePosition] = {}
         counts_of_regions = self.count()
         while rest:
-            groups = self.source.open(epoch)
+            groups = self.source.groups.open(epoch)
             counts = groups.sum(counts_of_regions)
             for lane in list(rest):
                 numbers = find_lane(groups, epoch, lane, self.lanes)
@@ -155,24 +155,17 @@ class PackedLoader(ResumableLoader):
         State of the loader at the first batch.
     tokens
         Length of a sequence.
-    column
-        Column of lists of numbers.
     """
 
     def __init__(
-        self,
-        source: DocumentSource,
-        sharding: Sharding,
-        start: dict[str, Any],
-        output: str,
-        tokens: int,
-        column: str,
+        self, source: DocumentSource, sharding: Sharding, start: dict[str, Any], output: str, tokens: int
     ) -> None:
-        tokens = check_number("tokens", tokens, _MOST_TOKENS, least=1)
+        self._tokens = check_number("tokens", tokens, _MOST_TOKENS, least=1)
         self._source, self._sharding, self._start_state, self._output = source, sharding, start, output
-        self._tokens, self._column = tokens, column
-        self._kind = source.find_type(column)
-        source.check_lanes(sharding.lanes)
+        self._kind = source.find_type()
+        groups = source.groups.open(start["epoch"])
+        for lane in range(sharding.lanes):
+            find_lane(groups, start["epoch"], lane, sharding.lanes)
         share = sharding.lanes // sharding.world_size if sharding.lanes > 1 else 1
         first = sharding.rank * share if sharding.lanes > 1 else 0
         self._lanes = range(first, first + share)
@@ -180,7 +173,7 @@ class PackedLoader(ResumableLoader):
         super().__init__(start["epoch"])
 
     def _describe(self) -> dict[str, Any]:
-        return self._start_state | {"tokens": self._tokens, "column": self._column}
+        return self._start_state | {"tokens": self._tokens, "column": self._source.column}
 
     def _read(self, epoch: int, first_step: int) -> Generator[Any]:
         return close_at_exit(self._run(epoch, first_step))
@@ -193,15 +186,15 @@ class PackedLoader(ResumableLoader):
 
     def _open_streams(self, stack: ExitStack, epoch: int, step: int) -> list[LaneTokens]:
         """Return the streams of this rank's lanes, so many steps after the beginning of an epoch."""
-        source, lanes, column = self._source, self._sharding.lanes, self._column
-        counter = source.find_counter(column)
+        source, lanes = self._source, self._sharding.lanes
+        counter = source.find_counter()
         positions = dict.fromkeys(self._lanes, LanePosition(epoch, 0, 0))
         if step and counter is not None:
             finder = LaneFinder(source, counter, lanes)
             positions = finder.find(self._lanes, epoch, step * self._lane_tokens)
         streams = []
         for lane in self._lanes:
-            groups = source.read(column, lane, lanes, positions[lane])
+            groups = source.read(lane, lanes, positions[lane])
             streams.append(LaneTokens(stack.enter_context(closing(groups)), positions[lane].token))
         if counter is None:
             for stream in streams:
@@ -211,10 +204,9 @@ class PackedLoader(ResumableLoader):
     def _cut(self, streams: list[LaneTokens]) -> Any:
         """Return the next batch of this rank."""
         batch, sharding = self._sharding.batch_size, self._sharding
-        others = (
-            (sharding.world_size - 1) * batch if sharding.lanes == 1 else 0
-        )  # rows of other ranks in the lane
-        before = sharding.rank * batch if sharding.lanes == 1 else 0
+        is_shared = sharding.lanes == 1  # the lane, with other ranks
+        before = sharding.rank * batch if is_shared else 0
+        others = (sharding.world_size - 1) * batch if is_shared else 0
         tokens = np.empty((len(streams), batch // len(streams) * self._tokens), self._kind.to_pandas_dtype())
         for stream, part in zip(streams, tokens, strict=True):
             stream.skip(before * self._tokens)
@@ -222,5 +214,5 @@ class PackedLoader(ResumableLoader):
             stream.skip((others - before) * self._tokens)
         values = wrap_values(tokens.reshape(-1), self._kind)
         sequences = pa.FixedSizeListArray.from_arrays(values, self._tokens)
-        records = pa.RecordBatch.from_arrays([sequences], names=[self._column])
+        records = pa.RecordBatch.from_arrays([sequences], names=[self._source.column])
         return make_batch(self._output, records)

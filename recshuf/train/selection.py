@@ -1,9 +1,10 @@
-"""Stores as loaders open them, and which columns they yield, made of native records."""
+"""Stores as loaders open them and read their groups, and which columns they yield, made of native records."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pyarrow as pa
 from recshuf.errors import UsageError
 from recshuf.formats.stored import StoredSource
 from recshuf.interfaces import InputSummary
+from recshuf.piles.groups import Groups
 from recshuf.piles.kept.stored import StoredPiles
 from recshuf.system.paths import local_path
 from recshuf.train.columns import ID, ID_TYPE, make_ids
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from recshuf.interfaces import Decoder
+    from recshuf.piles.epochs import EpochOrder
 
 
 def open_piles(store: Any) -> tuple[StoredPiles, bool]:
@@ -42,6 +45,24 @@ def restore_decoder(piles: StoredPiles) -> Decoder:
     """Return the decoder from native records, without provenance, to table form."""
     inputs = [InputSummary(name, None, None, False, None) for name in piles.sources]
     return StoredSource(piles.schema, piles.info.origin, inputs).decoder()
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSource:
+    """The groups of a store, epoch by epoch."""
+
+    piles: StoredPiles
+    """They stay open."""
+    order: EpochOrder
+    """That of one epoch; others differ in their number."""
+    mix: int
+    """Number of piles of a group."""
+    prefetch: int
+    """Number of groups that threads load ahead."""
+
+    def open(self, epoch: int) -> Groups:
+        """Return the groups of an epoch."""
+        return Groups(self.piles, replace(self.order, epoch=epoch), self.mix)
 
 
 class Selection:

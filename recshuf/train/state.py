@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import UsageError
@@ -127,7 +127,8 @@ def _count(batches: Generator[Any], position: Position) -> Generator[Any]:
             yield batch
 
 
-STATE_VERSION = 1
+START: dict[str, Any] = {"step": 0, "version": 1, "order": ORDER_VERSION}
+"""The end of any state, at the first batch. A step is a global batch that the consumer has received."""
 _POSITION = ("epoch", "step")
 _REMEDIES = {
     "version": "load it with the version of recshuf that saved it",
@@ -140,30 +141,6 @@ _REMEDIES = {
     "tokens": "call packed with the tokens of the state",
     "column": "call packed with the column of the state",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class LoaderState:
-    """What decides the batches of a loader, and its position."""
-
-    store: str
-    snapshot: int
-    seed: int
-    epoch: int
-    reshuffle: str
-    mix: int
-    lanes: int
-    batch: int
-    """Records of a global batch: batch_size x world_size."""
-    drop_last: bool
-    step: int
-    """Global batches of the epoch that the consumer has received."""
-    version: int = STATE_VERSION
-    order: int = ORDER_VERSION
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the state as a JSON object of less than 300 bytes."""
-        return asdict(self)
 
 
 def find_position(mine: Mapping[str, Any], state: Any) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from recshuf.cli.task_commands import make_task_command
+from recshuf.cli.task_commands import task_command
 
 SCALE = Path(__file__).resolve().parents[2] / "docs" / "scale.md"
 LOOP = re.compile(r"^ *set -o pipefail\n *for stage in .*?^ *done$", re.MULTILINE | re.DOTALL)
@@ -43,7 +43,7 @@ exit $code
 
 def find_loops() -> list[str]:
     """Return the loops of the page and of the help text."""
-    return LOOP.findall(SCALE.read_text(encoding="utf-8")) + LOOP.findall(make_task_command().help or "")
+    return LOOP.findall(SCALE.read_text(encoding="utf-8")) + LOOP.findall(task_command.help or "")
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def run(loop: str, folder: Path, failing: str = "") -> tuple[int, list[int]]:
 
 
 def test_every_loop_over_stages_is_checked():
-    texts = SCALE.read_text(encoding="utf-8") + (make_task_command().help or "")
+    texts = SCALE.read_text(encoding="utf-8") + (task_command.help or "")
     assert len(find_loops()) == texts.count("for stage in") == 5
 
 

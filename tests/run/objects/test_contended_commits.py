@@ -106,6 +106,8 @@ def test_an_object_of_another_run_is_not_taken_for_ones_own(bucket: Bucket, outp
     bucket.proxy.call(bucket.requests["claim"], replace)
     with pytest.raises(OutputError, match=f"{SHARD}: {FOREIGN}"):
         output.shuffle(overwrite=True)
+    with pytest.raises(OutputError, match=f"{SHARD}: "):
+        output.shuffle(overwrite=True, resume=True)
     assert bucket.read(SHARD) == b"precious"
     assert MANIFEST not in bucket.list_keys()
 
@@ -128,10 +130,7 @@ def test_an_object_that_changes_before_the_commit_is_not_replaced(
 
 
 @pytest.mark.usefixtures("old")
-def test_an_object_of_others_in_place_of_one_that_is_deleted_stays(
-    bucket: AnyBucket,
-    output: Output,
-):
+def test_an_object_of_others_in_place_of_one_that_is_deleted_stays(bucket: AnyBucket, output: Output):
     key = "data/out/shard-00007.txt"
     change(bucket, key, "claim", "replaced")
     output.shuffle(overwrite=True)

@@ -115,6 +115,14 @@ def cores(request: pytest.FixtureRequest) -> int:
     return request.param
 
 
+@pytest.fixture
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Try failed requests to object stores again at once, also what their libraries try again themselves."""
+    monkeypatch.setattr("recshuf.storage.requests.FIRST_PAUSE_SECONDS", 0)
+    monkeypatch.setattr("recshuf.storage.writing.s3._CONFLICT_SECONDS", 0)
+    monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0)
+
+
 @pytest.fixture(scope="session")
 def object_server() -> Iterator[ObjectServer]:
     """Return a server that speaks the protocol of S3."""

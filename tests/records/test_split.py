@@ -1,17 +1,19 @@
-"""Splits are exact in count, uniformly random, and the same however records are cut into ranges."""
+"""Splits are exact in count, uniformly random, and the same however records are cut into ranges; shares are exact in sum."""
 
 from __future__ import annotations
 
-from itertools import accumulate
+from fractions import Fraction
+from itertools import accumulate, pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recshuf.records import split as module
 from recshuf.records.keys import RowRange, draw_keys, stream_of
-from recshuf.records.split import Split
+from recshuf.records.split import Split, apportion, count_before
+from tests.support.effort import examples
 
 
 def list_parts(seed: int, counts: list[int], sizes: list[int]) -> list[list[int]]:
@@ -55,3 +57,37 @@ def test_equal_keys_are_ordered_by_input_and_row(monkeypatch: pytest.MonkeyPatch
     split = Split.find(0, [3, 0, 4], [4, 2, 1])
     assert split.find_parts([RowRange(0, 0, 3), RowRange(2, 0, 4)]).tolist() == [0, 0, 0, 0, 1, 1, 2]
     assert split.find_parts([RowRange(2, 1, 3), RowRange(0, 1, 2)]).tolist() == [1, 1, 2, 0, 0]
+
+
+# Shares: exact in sum, at the end, and never falling
+
+
+@given(st.integers(0, 10**12), st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=6))
+def test_shares_are_exact(total: int, weights: list[float]) -> None:
+    counts = apportion(total, weights)
+    assert sum(counts) == total
+    for count, weight in zip(counts, weights, strict=True):
+        assert abs(count - total * weight / sum(weights)) <= 1 + 1e-9 * total
+
+
+@given(st.lists(st.integers(0, 12), min_size=1, max_size=5))
+def test_the_counts_of_a_mix_never_fall_and_end_exactly(counts: list[int]) -> None:
+    before = [count_before(done, counts) for done in range(sum(counts) + 1)]
+    assert [sum(one) for one in before] == list(range(sum(counts) + 1))
+    assert before[-1] == counts
+    assert all(a <= b for one, two in pairwise(before) for a, b in zip(one, two, strict=True))
+
+
+@settings(max_examples=examples(100))
+@given(st.lists(st.integers(0, 200), min_size=1, max_size=7), st.integers(1, 60))
+def test_no_part_of_a_batch_is_off_its_share_by_more_than_the_number_of_the_others(
+    counts: list[int], batch: int
+) -> None:
+    """Nor is the sum over the batches so far."""
+    total = max(1, sum(counts))
+    ends = [min(end, sum(counts)) for end in range(0, sum(counts) + batch, batch)]
+    before = [count_before(end, counts) for end in ends]
+    for first, last in [*pairwise(range(len(ends))), *((0, number) for number in range(len(ends)))]:
+        for count, one, two in zip(counts, before[first], before[last], strict=True):
+            off = abs(two - one - Fraction((ends[last] - ends[first]) * count, total))
+            assert off < len(counts) - 1 or off == 0

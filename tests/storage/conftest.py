@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from recshuf.storage import requests
 from tests.support.objects.object_outputs import STORES
 from tests.support.objects.object_server import CREDENTIALS
 
@@ -28,9 +27,3 @@ def any_bucket(request: pytest.FixtureRequest) -> AnyBucket:
     """Return a new bucket of each store."""
     found: AnyBucket = request.getfixturevalue(request.param)
     return found
-
-
-@pytest.fixture
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Try failed requests again at once."""
-    monkeypatch.setattr(requests, "FIRST_PAUSE_SECONDS", 0)

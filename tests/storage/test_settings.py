@@ -187,31 +187,26 @@ def test_inputs_are_read_from_the_server_that_outputs_are_written_to(
     assert read == written == expected
 
 
-@pytest.mark.parametrize(
-    ("url", "variable"),
-    [
-        ("127.0.0.1:9000", None),
-        ("host", "AWS_ENDPOINT_URL"),
-        ("ftp://host", None),
-        ("http://", "AWS_ENDPOINT_URL"),
-        ("http://host:port", None),
-    ],
-)
-def test_an_endpoint_that_is_no_url_of_a_server_is_named(
-    monkeypatch: pytest.MonkeyPatch, url: str, variable: str | None
-):
-    if variable:
-        monkeypatch.setenv(variable, url)
-    said = f"^{variable or '--endpoint-url'}: .*{url}.*; give one of http:// or https://, such as http://127"
-    for open_it in WAYS:
-        with pytest.raises(UsageError, match=said):
-            open_it(StorageOptions(None if variable else url))
+@pytest.mark.parametrize("url", ["127.0.0.1:9000", "host", "ftp://host", "http://", "http://host:port", ""])
+def test_an_endpoint_that_is_no_url_of_a_server_is_named(monkeypatch: pytest.MonkeyPatch, url: str):
+    def check(name: str, make: Callable[[], object]) -> None:
+        with pytest.raises(UsageError, match=f"^{name}: .*{url}.*; give one of http:// or https://, such as"):
+            make()
+
+    check("--endpoint-url", lambda: StorageOptions(url))
+    for name in ("endpoint_url", "gs:endpoint_url", "s3://bucket:endpoint_url"):
+        check(f"--storage-option {name}", partial(StorageOptions, None, {name: url}))
+    if url:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+        for open_it in WAYS:
+            check("AWS_ENDPOINT_URL", partial(open_it, StorageOptions()))
 
 
 def test_a_storage_option_that_is_not_known_is_named_once_with_those_that_are():
-    said = r"^--storage-option regoin: is not taken for s3:// here; known are .* skip_signature$"
-    with pytest.raises(UsageError, match=said):
-        ObstoreStore(Url.parse("s3://bucket/"), StorageOptions(None, {"regoin": "eu-west-1"}))
+    for open_it, last in zip(WAYS, ("skip_signature", "profile"), strict=True):
+        said = f"^--storage-option regoin: is not taken for s3:// here; known are .* {last}$"
+        with pytest.raises(UsageError, match=said):
+            open_it(StorageOptions(None, {"regoin": "eu-west-1"}))
 
 
 def test_an_option_of_public_inputs_is_refused_for_outputs_with_the_remedy():
@@ -240,26 +235,25 @@ def test_storage_options_are_parsed():
         parse_storage_options("region=eu-west-1")
 
 
+SCOPED = {"region": "all", "s3:region": "scheme", "s3://bucket:region": "bucket", "gs:region": "other"}
+OTHERS = ("gs:a", "gs://bucket:b", "s3://bucket2:c", "s3://buck:d", "hf:endpoint_url")
+
+
 @pytest.mark.parametrize("is_reversed", [False, True])
-def test_the_narrowest_scope_wins(is_reversed: bool):
-    given = {"region": "all", "s3:region": "scheme", "s3://bucket:region": "bucket", "gs:region": "other"}
-    names = sorted(given, reverse=is_reversed)
-    for name in ("s3://bucket:region", "s3:region", "region"):
-        found = StorageOptions(None, {name: given[name] for name in names}).of(BUCKET)
-        assert found.options == {"region": given[name]}
-        names.remove(name)
-
-
-def test_options_of_other_stores_are_left_out():
-    names = ("gs:a", "gs://bucket:b", "s3://bucket2:c", "s3://buck:d", "hf:endpoint_url")
-    found = StorageOptions("http://all", dict.fromkeys(names, "http://x")).of(BUCKET)
-    assert found == StorageOptions("http://all", {})
-
-
-def test_an_endpoint_of_one_bucket_takes_the_place_of_that_of_all():
-    options = StorageOptions("http://all", {"s3://bucket:endpoint_url": "http://one"})
-    assert options.of(BUCKET).endpoint_url == "http://one"
-    assert options.of(Url.parse("s3://other/")).endpoint_url == "http://all"
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (SCOPED, {"region": "bucket"}),
+        ({name: value for name, value in SCOPED.items() if "://" not in name}, {"region": "scheme"}),
+        ({"region": "all", "gs:region": "other"}, {"region": "all"}),
+        (dict.fromkeys(OTHERS, "http://x"), {}),
+        ({"s3://bucket:endpoint_url": "http://one"}, {"endpoint_url": "http://one"}),
+        ({"s3://other:endpoint_url": "http://one"}, {}),
+    ],
+)
+def test_the_narrowest_scope_wins(given: dict[str, str], expected: dict[str, str], is_reversed: bool):
+    found = StorageOptions("http://all", dict(sorted(given.items(), reverse=is_reversed))).of(BUCKET)
+    assert {"endpoint_url": found.endpoint_url, **found.options} == {"endpoint_url": "http://all"} | expected
 
 
 def test_a_scope_that_is_no_store_is_refused():
@@ -267,12 +261,3 @@ def test_a_scope_that_is_no_store_is_refused():
         said = rf"^--storage-option {name}: is an option of no store; write s3:NAME=VALUE"
         with pytest.raises(UsageError, match=said):
             StorageOptions(None, {name: "x"})
-
-
-def test_an_endpoint_that_is_no_server_is_refused_by_the_name_of_its_option():
-    for name in ("endpoint_url", "gs:endpoint_url", "s3://bucket:endpoint_url"):
-        said = rf"^--storage-option {name}: 'localhost' is no URL of a server"
-        with pytest.raises(UsageError, match=said):
-            StorageOptions(None, {name: "localhost"})
-    with pytest.raises(UsageError, match=r"^--endpoint-url: '' is no URL of a server"):
-        StorageOptions("")

@@ -70,6 +70,11 @@ def make_batch(schema: pa.Schema, count: int) -> pa.RecordBatch:
         return empty_rows(schema, count)
     arrays = []
     for field in schema:
+        if field.type in (pa.large_binary(), pa.binary(0), pa.binary(1), pa.binary(3), pa.binary(5)):
+            width = None if pa.types.is_large_binary(field.type) else field.type.byte_width
+            values = [bytes([k % 256]) * (k % 9 if width is None else width) for k in range(count)]
+            arrays.append(pa.array(values, field.type))
+            continue
         values = values_of(field.type, count)
         if pa.types.is_temporal(field.type):
             storage = pa.int32() if field.type == pa.date32() else pa.int64()

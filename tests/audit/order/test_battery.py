@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
-from itertools import product
+from itertools import permutations, product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,7 +25,13 @@ from recshuf.audit.order.statistics import (
 )
 from recshuf.errors import UsageError
 from tests.support import flawed_orders as flawed
-from tests.support.order_statistics import battery
+from tests.support.order_statistics import (
+    battery,
+    chi_square_upper,
+    permutation_chi_square,
+    rank_permutations,
+    score_agreement,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +41,7 @@ if TYPE_CHECKING:
     from tests.support.flawed_orders import Shuffler
 
     Order = NDArray[np.int64]
+
 
 RECORDS = 100_000
 SIZES = [1000] * 100
@@ -205,3 +213,32 @@ def test_counts_equal_slow_counts() -> None:
                 unseen.remove(index)
                 index = int(p[index])
         assert count_cycles(p) == cycles
+
+
+# The tests' own statistics: chi-square over all orders of few records, and agreement between seeds
+
+
+def test_seeds_that_are_related_are_caught() -> None:
+    unrelated = np.stack([np.random.default_rng(seed).permutation(RECORDS) for seed in range(8)])
+    related = np.where(np.arange(RECORDS) < 20, unrelated[0], unrelated)
+    assert abs(score_agreement(unrelated)) < 6 < score_agreement(related)
+
+
+def test_the_chi_square_passes_uniform_orders_only() -> None:
+    everything = np.array(list(permutations(range(5))))
+    assert np.array_equal(rank_permutations(everything), np.arange(120))
+    rng = np.random.default_rng(4)
+    uniform = np.argsort(rng.random((24_000, 4)), axis=1)
+    swapped = np.stack([flawed.swap_with_any(rng, 4) for _ in range(6_000)])
+    of_four = np.array(list(permutations(range(4))))
+    too_even = np.concatenate([np.repeat(of_four, 1000, axis=0), of_four[rng.integers(0, 24, 50)]])
+    p_values = [permutation_chi_square(drawn)[1] for drawn in (uniform, swapped, too_even)]
+    assert p_values[0] > 1e-4
+    assert max(p_values[1:]) < 1e-6
+
+
+def test_chi_square_tail_is_that_of_known_points() -> None:
+    assert chi_square_upper(0.0, 23) == 1.0
+    assert math.isclose(chi_square_upper(10.0, 1), math.erfc(math.sqrt(5)))
+    assert math.isclose(chi_square_upper(10.0, 2), math.exp(-5))
+    assert round(chi_square_upper(145.461, 119), 3) == 0.05

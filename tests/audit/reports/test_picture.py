@@ -6,12 +6,16 @@ import io
 import subprocess
 import sys
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import recshuf
 from recshuf.audit.reports.captions import PAPER
 from recshuf.audit.reports.colors import GREY, LABEL_COLOURS, Labels, Ramp, make_ramp
 from recshuf.audit.reports.picture import (
@@ -24,6 +28,10 @@ from recshuf.audit.reports.picture import (
     trace_curve,
 )
 from recshuf.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
 
 needs_pillow = pytest.mark.skipif(find_spec("PIL") is None, reason="needs Pillow")
 
@@ -211,3 +219,70 @@ def test_without_pillow_one_line_says_how_to_get_it(monkeypatch):
 def test_pillow_is_not_loaded_before_it_is_needed():
     program = "import sys, recshuf.cli.main, recshuf.audit.reports.picture; sys.exit('PIL' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+# Pictures of files: what is drawn beside what, and what is refused
+
+
+@pytest.fixture(scope="module")
+def sorted_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("inputs") / "in.parquet"
+    numbers = np.arange(4096)
+    labels = np.array(["cat", "dog"])[numbers * 2 // 4096]
+    pq.write_table(pa.table({"id": numbers, "label": labels, "list": [[1]] * 4096}), path)
+    return path
+
+
+@needs_pillow
+def test_labels_have_as_many_pixels_as_records(sorted_file: Path):
+    pixels = read_png(recshuf.picture(sorted_file, column="label"))
+    for colour in LABEL_COLOURS[:2]:
+        assert count_pixels(pixels, colour) == pytest.approx(512 * 512 // 2, rel=0.01)  # and the legend
+
+
+@needs_pillow
+def test_a_column_may_be_that_of_an_output_in_another_format_beside_the_inputs(
+    tmp_path: Path, sorted_file: Path
+):
+    options = {"columns": "id,label", "to": "jsonl"}  # the name of the output does not tell
+    recshuf.shuffle(sorted_file, tmp_path / "out", seed=1, **options)
+    both = read_png(recshuf.picture(tmp_path / "out", against=sorted_file, column="label", **options))
+    rows = slice(both.shape[0] // 3, both.shape[0] // 2)  # no text
+    changes = [
+        int((half[rows, 1:] != half[rows, :-1]).any(axis=2).sum()) for half in np.array_split(both, 2, axis=1)
+    ]
+    assert changes[1] > 5 * changes[0]
+
+
+@needs_pillow
+def test_each_record_has_the_colour_of_its_place_in_the_inputs(tmp_path: Path, sorted_file: Path):
+    """The first quarter comes last, so that it is not at the left but at the right end of the curve."""
+    order = np.roll(np.arange(4096), -4096 // 4)
+    pq.write_table(pq.read_table(sorted_file).take(order), tmp_path / "out.parquet")
+    picture = read_png(recshuf.picture(tmp_path / "out.parquet", against=sorted_file))
+    before, after = np.array_split(picture.astype(np.int64) @ [1 << 16, 1 << 8, 1], 2, axis=1)
+    first = make_ramp().astype(np.int64)[: len(make_ramp()) // 4] @ [1 << 16, 1 << 8, 1]
+    columns = [np.flatnonzero(np.isin(panel, first).sum(axis=0) > 100) for panel in (before, after)]
+    assert columns[0].max() < before.shape[1] * 0.55
+    assert columns[1].min() > after.shape[1] * 0.45
+
+
+@needs_pillow
+def test_what_cannot_be_drawn_is_refused(tmp_path: Path, sorted_file: Path):
+    pq.write_table(pa.table({"label": pa.array([1.5] * 10)}), tmp_path / "out.parquet")
+    for words, options in (
+        (r"column=NAME, against=INPUT... or provenance=True", {}),
+        ("have no order", {"column": "list"}),
+        (
+            "'label' is not the same before and after",
+            {"column": "label", "against": tmp_path / "out.parquet"},
+        ),
+    ):
+        with pytest.raises(UsageError, match=words):
+            recshuf.picture(sorted_file, **options)
+
+
+@needs_pillow
+def test_the_only_column_of_the_record_is_drawn(sorted_file: Path):
+    expected = recshuf.picture(sorted_file, column="label", title="x")
+    assert recshuf.picture(sorted_file, columns="label", title="x") == expected

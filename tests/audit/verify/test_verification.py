@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import recshuf
 from tests.support.formats.conversion_data import PAIRS, WRITERS, choose_columns, choose_schema
-from tests.support.formats.line_comparisons import LINES, compare_lines, write_lines
+from tests.support.formats.line_comparisons import LINES, compare_lines
 from tests.support.numbered_files import SUFFIXES
 
 if TYPE_CHECKING:
@@ -225,13 +225,6 @@ def test_options_say_what_a_record_is(tmp_path: Path):
     assert recshuf.verify(tmp_path / "in.parquet", tmp_path / "out.parquet", columns="a").is_equal
     report = recshuf.verify(tmp_path / "in.parquet", tmp_path / "out.parquet")
     assert report.differences == ("schemas: field 'b' is in the inputs only",)
-
-
-def test_a_shuffle_with_a_head_count_is_a_sample(tmp_path: Path):
-    path = write_lines(tmp_path / "in.txt", [str(number % 50).encode() for number in range(300)])
-    recshuf.shuffle(path, tmp_path / "out.txt", head_count=40, seed=1)
-    assert recshuf.verify(path, tmp_path / "out.txt", head_count=40).is_equal
-    assert recshuf.verify(path, tmp_path / "out.txt").missing == 260
 
 
 DAMAGES: dict[str, tuple[Callable[[list[bytes]], object], int, int]] = {

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.objects.object_outputs import STORES, shuffle_locally, write_lines
+from tests.support.objects.object_outputs import STORES, Output, write_lines
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,6 +37,6 @@ def source(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def expected(source: Path, tmp_path: Path) -> dict[str, bytes]:
-    """Return what a bucket must hold after a shuffle of it."""
-    return shuffle_locally(source, tmp_path / "local")
+def output(bucket: AnyBucket, source: Path) -> Output:
+    """Return where it is shuffled to in the bucket."""
+    return Output(bucket, source)

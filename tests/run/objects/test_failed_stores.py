@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,16 +9,14 @@ import pytest
 
 from recshuf.errors import InputError, OutputError
 from recshuf.run import resolve
-from recshuf.storage import requests
-from tests.support.objects.object_outputs import check_whole, shuffle, shuffle_locally
+from tests.support.objects.object_outputs import shuffle, shuffle_locally
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from recshuf.job.plan import Plan
     from tests.conftest import Run
-    from tests.support.objects.object_outputs import AnyBucket, Contents
+    from tests.support.objects.object_outputs import AnyBucket, Output
     from tests.support.objects.object_server import Bucket
 
 slow = pytest.mark.slow
@@ -29,7 +25,7 @@ EXPIRED = (400, "ExpiredToken")
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_pauses: None) -> Path:
     """Return a folder of files, larger than what a run looks into before it begins, of each of which a set is spilled."""
     whole = resolve.make_plan
 
@@ -40,7 +36,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     # Real sets are hundreds of megabytes.
     monkeypatch.setattr(resolve, "make_plan", plan_small)
-    monkeypatch.setattr(requests, "FIRST_PAUSE_SECONDS", 0)
     folder = tmp_path / "in"
     folder.mkdir()
     for number in range(INPUTS):
@@ -53,22 +48,6 @@ def count_sets(output: Path) -> int:
     """Return how many pile sets an unfinished run has finished."""
     journal = output.parent / f".{output.name}.recshuf" / "journal.jsonl"
     return journal.read_bytes().count(b'"set"') if journal.exists() else 0
-
-
-def check_continued(given: Any, output: Path, folder: Path, repair: Callable[[], object], said: str) -> None:
-    """Check that a run which fails keeps its pile sets, and is continued once the cause is gone."""
-    with pytest.raises(InputError, match=said) as caught:
-        shuffle(given, f"{output}/")
-    assert count_sets(output) >= 1
-    (note,) = caught.value.__notes__
-    kept = output.parent / f".{output.name}.recshuf"
-    assert note.startswith(f"finished parts are kept in {kept}: continue")
-    repair()
-    shuffle(given, f"{output}/", resume=True)
-    expected = shuffle_locally(folder, output.parent / "whole")
-    assert {path.name: path.read_bytes() for path in output.iterdir()} == {
-        key.removeprefix("data/out/"): content for key, content in expected.items() if "shard" in key
-    }
 
 
 @pytest.mark.parametrize(
@@ -92,52 +71,21 @@ def test_pile_sets_outlive_a_store_that_gives_no_input(
         return bool(one.answer(*fault) if fault else one.drop())
 
     s3_bucket.proxy.add("GET .*/in/", fail, 10**6)
-    check_continued(f"{s3_bucket.url}/in/", output, folder, s3_bucket.proxy.clear, said)
-
-
-@slow
-def test_pile_sets_outlive_a_disk_that_gives_no_input(
-    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
-):
-    output = tmp_path / "out"
-    with monkeypatch.context() as patch:
-        for name in ("pread", "preadv"):
-            read = getattr(os, name)
-
-            def fail(*given: Any, read: Any = read) -> Any:
-                if count_sets(output):
-                    raise OSError(errno.EIO, os.strerror(errno.EIO))
-                return read(*given)
-
-            patch.setattr(os, name, fail)
-        check_continued(folder, output, folder, patch.undo, "Input/output error")
-
-
-@pytest.mark.parametrize(
-    ("request_name", "answer"),
-    [
-        ("part", (412, "PreconditionFailed")),
-        pytest.param("begin", (404, "NoSuchKey"), marks=slow),
-        pytest.param("begin", (409, "OperationAborted"), marks=slow),
-    ],
-)
-def test_a_run_goes_on_after_an_answer_about_a_condition_that_it_has_not_set(
-    s3_bucket: Bucket, source: Path, expected: Contents, request_name: str, answer: tuple[int, str]
-):
-    request = s3_bucket.requests[request_name]
-    s3_bucket.proxy.add(request, lambda _: False, 1)
-    s3_bucket.proxy.answer(request, *answer, times=100)
-    with pytest.raises(OutputError, match=f"the store answers {answer[1]}: injected; check the URL"):
-        shuffle(source, f"{s3_bucket.url}/data/out/")
+    with pytest.raises(InputError, match=said) as caught:
+        shuffle(f"{s3_bucket.url}/in/", f"{output}/")
+    assert count_sets(output) >= 1
+    (note,) = caught.value.__notes__
+    assert note.startswith(f"finished parts are kept in {tmp_path}/.out.recshuf: continue")
     s3_bucket.proxy.clear()
-    shuffle(source, f"{s3_bucket.url}/data/out/", resume=True)
-    check_whole(s3_bucket, expected)
+    shuffle(f"{s3_bucket.url}/in/", f"{output}/", resume=True)
+    expected = shuffle_locally(folder, tmp_path / "whole")
+    assert {f"data/out/{path.name}": path.read_bytes() for path in output.iterdir()} == {
+        key: content for key, content in expected.items() if "shard" in key
+    }
 
 
 @pytest.mark.parametrize("count", [1, *(pytest.param(count, marks=slow) for count in (0, 3, 5))])
-def test_what_a_store_does_not_let_a_run_delete_is_named(
-    bucket: AnyBucket, source: Path, expected: Contents, count: int
-):
+def test_what_a_store_does_not_let_a_run_delete_is_named(bucket: AnyBucket, output: Output, count: int):
     """Whatever is finished when all requests begin to fail."""
     begun: list[int] = []
 
@@ -147,33 +95,32 @@ def test_what_a_store_does_not_let_a_run_delete_is_named(
 
     bucket.proxy.call(bucket.requests["journal"], lambda: bucket.proxy.add(".*", fail, 10**6))
     with pytest.raises(OutputError, match=bucket.refusal[2]) as caught:
-        shuffle(source, f"{bucket.url}/data/out/")
+        output.shuffle()
     bucket.proxy.clear()
     (note,) = caught.value.__notes__
     way = f"{bucket.url}/data/.out.recshuf/: continue with the same command and resume=True, or remove "
     assert way in note
-    shuffle(source, f"{bucket.url}/data/out/", resume=True)
-    check_whole(bucket, expected, is_lossy=True)
+    output.shuffle(resume=True)
+    output.check(is_lossy=True)
 
 
-def test_finished_tasks_outlive_a_store_that_does_not_list_them(
-    s3_bucket: Bucket, source: Path, expected: Contents
-):
-    proxy = s3_bucket.proxy
+@pytest.mark.parametrize("bucket", ["s3_bucket"], indirect=True)
+def test_finished_tasks_outlive_a_store_that_does_not_list_them(bucket: Bucket, output: Output):
+    proxy = bucket.proxy
 
     def fail(one: Any) -> bool:
         proxy.answer("GET .*list-type.*tasks", *EXPIRED)
         return bool(one.answer(*EXPIRED))
 
-    proxy.call("PUT .*/tasks/task-", lambda: proxy.add(s3_bucket.requests["part"], fail, 1))
-    where = {"temp_dir": f"{s3_bucket.url}/tmp/"}
+    proxy.call("PUT .*/tasks/task-", lambda: proxy.add(bucket.requests["part"], fail, 1))
+    where = {"temp_dir": f"{bucket.url}/tmp/"}
     with pytest.raises(OutputError, match="credentials have expired") as caught:
-        shuffle(source, f"{s3_bucket.url}/data/out/", **where)
-    s3_bucket.proxy.clear()
+        output.shuffle(**where)
+    proxy.clear()
     assert "continue with the same command and resume=True" in caught.value.__notes__[0]
-    assert any("/tasks/task-" in key for key in s3_bucket.list_keys())
-    shuffle(source, f"{s3_bucket.url}/data/out/", resume=True, **where)
-    check_whole(s3_bucket, expected)
+    assert any("/tasks/task-" in key for key in bucket.list_keys())
+    output.shuffle(resume=True, **where)
+    output.check()
 
 
 # Journals that others delete, as `recshuf clean --yes` does

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.objects.object_outputs import check_whole, shuffle, shuffle_locally
+from tests.support.objects.object_outputs import check_whole, read_visible, shuffle_locally
 from tests.support.processes.forked_commands import ForkedCommand, run_forked
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from tests.support.objects.object_outputs import AnyBucket, Contents
+    from tests.support.objects.object_outputs import AnyBucket, Contents, Output
     from tests.support.objects.object_server import ProxiedRequest
 
 slow = pytest.mark.slow
@@ -49,10 +49,6 @@ def run_killed(source: Path, bucket: AnyBucket, moment: int, *options: str) -> i
         code = child.wait()
     bucket.proxy.clear()
     return code
-
-
-def read_visible(bucket: AnyBucket) -> Contents:
-    return {key: bucket.read(key) for key in bucket.list_keys() if "/." not in key}
 
 
 def has_claim(bucket: AnyBucket) -> bool:
@@ -115,25 +111,25 @@ def clear(bucket: AnyBucket) -> None:
     ],
 )
 def test_a_run_that_is_killed_at_any_moment_leaves_the_old_or_the_new_set(
-    bucket: AnyBucket, source: Path, expected: Contents, overwrite: bool, count: int, seed: int
+    bucket: AnyBucket, output: Output, overwrite: bool, count: int, seed: int
 ):
     """Kills runs at random moments, some of them while they are continued."""
     options = ("--overwrite",) if overwrite else ()
     if overwrite:
-        shuffle(source, f"{bucket.url}/data/out/", seed=1, shards=6)
+        output.shuffle(seed=1, shards=6)
     old = read_visible(bucket)
     bucket.proxy.clear()
-    complete(source, bucket, *options)
+    complete(output.source, bucket, *options)
     moments = 2 * len(bucket.proxy.requests)
     chance = random.Random(seed)
     for _ in range(count):
         clear(bucket)
         for key, content in old.items():
             bucket.put(key, content)
-        code = run_killed(source, bucket, chance.randrange(moments), *options)
-        check_set(bucket, old, expected)
+        code = run_killed(output.source, bucket, chance.randrange(moments), *options)
+        check_set(bucket, old, output.expected)
         if code and chance.random() < 0.3:
-            run_killed(source, bucket, chance.randrange(moments), "--resume", *options)
-            check_set(bucket, old, expected)
-        complete(source, bucket, *options)
-        check_whole(bucket, expected, is_lossy=True)
+            run_killed(output.source, bucket, chance.randrange(moments), "--resume", *options)
+            check_set(bucket, old, output.expected)
+        complete(output.source, bucket, *options)
+        output.check(is_lossy=True)

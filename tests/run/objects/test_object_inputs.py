@@ -11,7 +11,6 @@ import pytest
 import recshuf
 from recshuf.errors import InputError, MissingInputError, UsageError
 from recshuf.formats.compression import OUTPUT_SUFFIXES
-from recshuf.storage import requests
 from tests.support.numbered_files import FORMATS, make_inputs
 from tests.support.objects.object_outputs import in_each_store, shuffle, shuffle_locally, write_lines
 from tests.support.objects.object_server import CREDENTIALS
@@ -20,7 +19,6 @@ from tests.support.processes.task_runs import DyingEngine, LostError, divide_sma
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.conftest import Run
     from tests.support.objects.gcs_buckets import GcsTestBucket
     from tests.support.objects.object_outputs import AnyBucket
     from tests.support.objects.object_server import Bucket
@@ -75,15 +73,6 @@ def test_compressed_inputs_are_read(tmp_path: Path, s3_bucket: Bucket, source: P
     check_equal(tmp_path, s3_bucket)
 
 
-def test_inputs_and_output_can_be_in_buckets(tmp_path: Path, bucket: AnyBucket):
-    make_inputs(tmp_path / "in", "jsonl", (300, 200))
-    expected = shuffle_locally(tmp_path / "in", tmp_path / "local", to="parquet")
-    upload(bucket, tmp_path / "in")
-    shuffle(f"{bucket.url}/in/*.jsonl", f"{bucket.url}/data/out/", to="parquet")
-    found = bucket.read_all("data/out/")
-    assert found == {name: content for name, content in expected.items() if "shard" in name}
-
-
 def test_an_output_among_the_inputs_is_left_out(bucket: AnyBucket):
     bucket.put("in/a.txt", b"a\nb\n")
     for overwrite in (False, True):
@@ -99,23 +88,6 @@ def test_a_store_is_scattered_from_a_bucket_and_counted_by_plans(tmp_path: Path,
     recshuf.scatter(f"{bucket.url}/in/", tmp_path / "store", seed=5)
     recshuf.gather(tmp_path / "store", f"{tmp_path}/remote/", shards=2)
     assert {one.name: one.read_bytes() for one in (tmp_path / "remote").iterdir()} == {
-        name.removeprefix("data/out/"): content for name, content in expected.items() if "shard" in name
-    }
-
-
-def test_tasks_read_a_bucket(tmp_path: Path, s3_bucket: Bucket, call: Run):
-    make_inputs(tmp_path / "in", "jsonl", (300, 200))
-    upload(s3_bucket, tmp_path / "in")
-    expected = shuffle_locally(f"{s3_bucket.url}/in/", tmp_path / "local")
-    (tmp_path / "tasks").mkdir()
-    given = [f"{s3_bucket.url}/in/", "-o", f"{tmp_path}/tasks/out/", "--seed", "5", "--shards", "4"]
-    plan = tmp_path / "plan.json"
-    assert call(*given, "--engine", "tasks", "--plan", "--report", plan).returncode == 0
-    for stage in ("count", "scatter", "gather", "commit"):
-        for number in call("task", plan, stage).stdout.split():
-            assert call("task", plan, number.decode()).returncode == 0
-    found = {path.name: path.read_bytes() for path in (tmp_path / "tasks" / "out").iterdir()}
-    assert found == {
         name.removeprefix("data/out/"): content for name, content in expected.items() if "shard" in name
     }
 
@@ -183,16 +155,10 @@ def test_requests_are_reported(tmp_path: Path, s3_bucket: Bucket, source: Path):
 # What is read back
 
 
-@pytest.mark.parametrize("to", ["parquet", pytest.param("text", marks=slow)])
-def test_an_output_in_a_bucket_is_verified(bucket: AnyBucket, source: Path, to: str):
-    bucket.put("in/in.txt", source.read_bytes())
-    shuffle(source, f"{bucket.url}/data/out/", to=to)
-    assert recshuf.verify(source, f"{bucket.url}/data/out/")
-    assert recshuf.verify(f"{bucket.url}/in/", f"{bucket.url}/data/out")
-
-
 def test_verify_finds_what_is_wrong_with_an_output_in_a_bucket(bucket: AnyBucket, source: Path):
     shuffle(source, f"{bucket.url}/out/")
+    assert recshuf.verify(source, f"{bucket.url}/out/")
+    assert recshuf.verify(f"{bucket.url}/out/", f"{bucket.url}/out")
     shard, content = "out/shard-00001.txt", bucket.read("out/shard-00001.txt")
     bucket.put(shard, content.replace(b"line", b"LINE", 1))
     bucket.put("out/other.txt", b"more\n")
@@ -224,12 +190,6 @@ GETS = "GET .*/in([.]|%2E)txt"
 
 
 @pytest.fixture
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Try failed requests again at once."""
-    monkeypatch.setattr(requests, "FIRST_PAUSE_SECONDS", 0)
-
-
-@pytest.fixture
 def large(bucket: AnyBucket, no_pauses: None) -> AnyBucket:
     """Return a bucket with an object of 20 MB, ``in.txt``."""
     bucket.put("in.txt", LARGE)
@@ -238,17 +198,6 @@ def large(bucket: AnyBucket, no_pauses: None) -> AnyBucket:
 
 def read(bucket: AnyBucket, tmp_path: Path, **options: Any) -> recshuf.ShuffleReport:
     return shuffle(f"{bucket.url}/in.txt", tmp_path / "out.txt", shards=None, **options)
-
-
-def test_requests_that_fail_are_tried_again(tmp_path: Path, large: AnyBucket):
-    large.proxy.answer(GETS, 503, "SlowDown", times=2)
-    large.proxy.reset(GETS, times=2)
-    for cuts in ("dropped", "stated"):
-        large.proxy.cut_body(GETS, 2, cuts)
-    report = read(large, tmp_path)
-    assert sorted((tmp_path / "out.txt").read_bytes().splitlines()) == LARGE.splitlines()
-    assert report.downloads is not None
-    assert report.downloads.retries == 8
 
 
 @in_each_store

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.conftest import Run
-    from tests.support.objects.object_outputs import AnyBucket, Contents
+    from tests.support.objects.object_outputs import AnyBucket, Output
     from tests.support.objects.object_server import Bucket
 
 MISSING = r"^\w+://no-such-bucket: there is no such (bucket|container); create it first$"
@@ -60,16 +60,16 @@ def test_a_missing_bucket_is_found_by_tasks_before_they_leave_anything(
 
 
 def test_clean_removes_the_rest_if_the_bucket_is_gone(
-    bucket: AnyBucket, source: Path, call: Run, monkeypatch: pytest.MonkeyPatch
+    bucket: AnyBucket, output: Output, call: Run, monkeypatch: pytest.MonkeyPatch
 ):
     # It was there when the run began, and the run was killed.
     with monkeypatch.context() as patch:
         patch.setattr("recshuf.run.driver.check_sets", lambda job: None)
         patch.setattr(UploadTransaction, "remove", UploadTransaction.release)
         with pytest.raises(OutputError, match=r"no-such-bucket: there is no such"):
-            shuffle(source, f"{bucket.url}/data/out/", temp_dir=miss(bucket))
+            output.shuffle(temp_dir=miss(bucket))
     assert "data/.out.recshuf/tasks/run.json" in bucket.list_keys()
-    assert call("clean", f"{bucket.url}/data/out/", "--yes").stdout.endswith(b"\nremoved\n")
+    assert call("clean", output.url, "--yes").stdout.endswith(b"\nremoved\n")
     check_whole(bucket, {})
 
 
@@ -89,11 +89,9 @@ def test_a_prefix_in_the_output_is_refused(source: Path):
 @pytest.mark.parametrize(
     "temp_dir", ["data/out-tmp", *(pytest.param(one, marks=pytest.mark.slow) for one in ("data/", "data/o"))]
 )
-def test_a_prefix_beside_the_output_is_taken(
-    bucket: AnyBucket, source: Path, expected: Contents, temp_dir: str
-):
-    shuffle(source, f"{bucket.url}/data/out/", temp_dir=f"{bucket.url}/{temp_dir}")
-    check_whole(bucket, expected)
+def test_a_prefix_beside_the_output_is_taken(bucket: AnyBucket, output: Output, temp_dir: str):
+    output.shuffle(temp_dir=f"{bucket.url}/{temp_dir}")
+    output.check()
 
 
 @pytest.mark.parametrize("name", ["jsonl", pytest.param("hdf5", marks=pytest.mark.slow)])

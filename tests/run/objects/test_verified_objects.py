@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.conftest import Run
-    from tests.support.objects.object_outputs import AnyBucket, Contents
+    from tests.support.objects.object_outputs import AnyBucket, Output
 
 slow = pytest.mark.slow
 COUNTS = (60, 50, 0, 70)
@@ -122,37 +122,36 @@ def interrupt(*_: Any) -> None:
 )
 def test_a_run_that_dies_is_compared_when_it_is_resumed(
     bucket: AnyBucket,
-    source: Path,
-    expected: Contents,
+    output: Output,
     monkeypatch: pytest.MonkeyPatch,
     is_in_place: bool,
     is_damaged: bool,
 ):
     """Before its commit is completed, or before its output is read again."""
-    url = f"{bucket.url}/data/out/"
+    url = output.url
     if is_in_place:
         fail_after_commit(bucket)
         with pytest.raises(RecshufError) as died:
-            shuffle(source, url, verify=True)
+            shuffle(output.source, url, verify=True)
         assert died.value.__notes__ == [f"{url} {AGAIN}"]
         bucket.proxy.clear()
-        check_whole(bucket, expected)
+        output.check()
         if is_damaged:
             damage(bucket)
     else:
         with monkeypatch.context() as patch:
             patch.setattr(UploadTransaction, "_complete", interrupt)
             with pytest.raises(KeyboardInterrupt):
-                shuffle(source, url, verify=True)
+                shuffle(output.source, url, verify=True)
         if is_damaged:
             damage_after_commit(bucket, SHARD)
     bucket.proxy.requests.clear()
     with pytest.raises(CheckError if is_damaged else AlreadyCompleteError) as told:
-        shuffle(source, url, verify=True, resume=True)
+        shuffle(output.source, url, verify=True, resume=True)
     assert ("1 records missing, 1 extra" in str(told.value)) == is_damaged
     assert bucket.proxy.count(SHARD.replace("(GET|HEAD)", "GET")) > 0
     if not is_damaged:
-        check_whole(bucket, expected)
+        output.check()
 
 
 # Tasks

@@ -105,13 +105,6 @@ def test_stamps_are_those_of_the_object(bucket: Bucket):
         assert not one.is_stream
 
 
-def test_a_marker_of_a_folder_is_no_input(bucket: Bucket):
-    bucket.put("m/", b"")
-    bucket.put("m/x/", b"")
-    bucket.put("m/x/1.txt", b"a\n")
-    assert [one.name for one in list_inputs(f"{bucket.url}/m")] == [f"{bucket.url}/m/x/1.txt"]
-
-
 @pytest.mark.usefixtures("files")
 def test_a_marker_of_an_empty_folder_is_no_input(tmp_path: Path, bucket: Bucket):
     for folder in ("aaa", "y/z"):

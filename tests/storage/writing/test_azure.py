@@ -8,7 +8,6 @@ import pytest
 
 from recshuf.errors import MissingInputError, UsageError
 from recshuf.interfaces import Stamp
-from recshuf.storage import requests
 from recshuf.storage.reading.stores import ObstoreStore
 from recshuf.storage.settings import StorageOptions
 from recshuf.storage.urls import Url
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def bucket(azure_bucket: AzureTestBucket, monkeypatch: pytest.MonkeyPatch) -> AzureTestBucket:
-    monkeypatch.setattr(requests, "FIRST_PAUSE_SECONDS", 0)
+def bucket(azure_bucket: AzureTestBucket, no_pauses: None) -> AzureTestBucket:
     return azure_bucket
 
 

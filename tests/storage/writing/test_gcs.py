@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from functools import cache, partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,7 +19,8 @@ import recshuf
 from recshuf.errors import OutputError, UsageError
 from recshuf.storage import requests
 from recshuf.storage.settings import StorageOptions
-from recshuf.storage.writing.bucket import Conflict, Match, MissingUpload, OpenUpload
+from recshuf.storage.writing import parts as file_parts
+from recshuf.storage.writing.bucket import Conflict, Match, MissingUpload, OpenUpload, Part
 from recshuf.storage.writing.gcs import GcsBucket
 from tests.support.objects.bucket_suite import BucketSuite, upload
 
@@ -34,8 +37,7 @@ CHUNK = "PUT .*upload_id"
 
 
 @pytest.fixture
-def bucket(gcs_bucket: GcsTestBucket, monkeypatch: pytest.MonkeyPatch) -> GcsTestBucket:
-    monkeypatch.setattr(requests, "FIRST_PAUSE_SECONDS", 0)
+def bucket(gcs_bucket: GcsTestBucket, no_pauses: None) -> GcsTestBucket:
     return gcs_bucket
 
 
@@ -184,6 +186,32 @@ def test_options_come_before_variables(
     options = {"google_base_url": bucket.proxy.url, "skip_signature": "true"}
     recshuf.shuffle(tmp_path / "a.txt", f"{bucket.url}/b.txt", storage_options=options)
     assert bucket.read("b.txt") == b"a\n"
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_a_part_is_sent_after_the_one_before_where_the_store_wants_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_order: bool
+):
+    """The pool does what is submitted when its result is asked for."""
+    monkeypatch.setattr(file_parts, "PART_BYTES", 1 << 20)
+    content = bytes(range(256)) * (5 << 11)
+    (tmp_path / "a").write_bytes(content)
+    log, sent = [], {}
+
+    def submit(function: Callable[..., Part], number: int, start: int) -> SimpleNamespace:
+        log.append(f"submit {number}")
+        return SimpleNamespace(result=cache(partial(function, number, start)), cancel=lambda: None)
+
+    def send(number: int, body: bytes) -> Part:
+        log.append(f"send {number}")
+        sent[number] = body
+        return Part(str(number), "")
+
+    made = file_parts.send_file(tmp_path / "a", send, SimpleNamespace(submit=submit), in_order=in_order)
+    assert [part.etag for part in made] == ["1", "2", "3"]
+    assert (list(sent), b"".join(sent.values())) == ([1, 2, 3], content)
+    expected = [f"{verb} {number}" for number in (1, 2, 3) for verb in ("submit", "send")]
+    assert log == (expected if in_order else [*expected[::2], *expected[1::2]])
 
 
 # Tokens: a server of them that cannot be reached is no denied access

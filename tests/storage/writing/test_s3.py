@@ -12,10 +12,8 @@ import pytest
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from urllib3 import HTTPResponse
 
-from recshuf.errors import MissingBucketError, OutputError, UsageError
-from recshuf.storage import requests
+from recshuf.errors import MissingBucketError, OutputError
 from recshuf.storage.settings import StorageOptions
-from recshuf.storage.writing import s3
 from recshuf.storage.writing.bucket import Conflict, Match, MissingUpload
 from recshuf.storage.writing.s3 import S3Bucket
 from tests.support.objects.bucket_suite import BucketSuite
@@ -26,12 +24,7 @@ if TYPE_CHECKING:
     from tests.support.objects.object_server import Bucket, ProxiedRequest
 
 
-@pytest.fixture(autouse=True)
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Try again at once, also what the library tries again itself."""
-    monkeypatch.setattr(requests, "FIRST_PAUSE_SECONDS", 0)
-    monkeypatch.setattr(s3, "_CONFLICT_SECONDS", 0)
-    monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0)
+pytestmark = pytest.mark.usefixtures("no_pauses")
 
 
 @pytest.fixture
@@ -215,17 +208,6 @@ def test_a_server_that_is_not_there_is_told(bucket: Bucket):
     store = S3Bucket(bucket.name, StorageOptions("http://127.0.0.1:1"))
     with pytest.raises(OutputError, match=r"the store cannot be reached: .*; check --endpoint-url and"):
         store.put("k", b"", Match())
-
-
-def test_options_reach_the_store_and_others_are_refused(bucket: Bucket, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
-    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    with pytest.raises(UsageError, match="there are no credentials; set AWS_ACCESS_KEY_ID"):
-        S3Bucket(bucket.name, StorageOptions())
-    options = {"aws_access_key_id": "a", "AWS_SECRET_ACCESS_KEY": "b", "region": "us-east-1"}
-    S3Bucket(bucket.name, StorageOptions(None, options)).put("k", b"", Match())
-    with pytest.raises(UsageError, match="--storage-option colour: is not taken"):
-        S3Bucket(bucket.name, StorageOptions(None, {"colour": "blue"}))
 
 
 @pytest.mark.parametrize(("url", "is_signed"), [(None, False), ("http://127.0.0.1:9", True)])

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import recshuf
+from recshuf.errors import OutputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,12 +52,6 @@ def shuffle_locally(inputs: Path | Sequence[Path], folder: Path, **options: Any)
     }
 
 
-def put_old_set(bucket: AnyBucket, source: Path) -> None:
-    """Put a set of more shards under ``data/out/``, as an earlier run would, in fewer requests."""
-    for key, content in shuffle_locally(source, source.parent / "old", seed=1, shards=9).items():
-        bucket.put(key, content)
-
-
 def check_whole(bucket: AnyBucket, expected: dict[str, bytes], *, is_lossy: bool = False) -> None:
     """Check that the bucket holds a whole output and nothing else.
 
@@ -66,3 +63,53 @@ def check_whole(bucket: AnyBucket, expected: dict[str, bytes], *, is_lossy: bool
     """
     assert bucket.read_all() == expected
     assert (is_lossy and not bucket.lists_uploads) or bucket.list_uploads() == []
+
+
+def read_visible(bucket: AnyBucket) -> dict[str, bytes]:
+    """Return what a reader sees who looks for data."""
+    return {key: bucket.read(key) for key in bucket.list_keys() if "/." not in key}
+
+
+@dataclass
+class Output:
+    """The prefix ``data/out/`` of a bucket, into which a file is shuffled."""
+
+    bucket: AnyBucket
+    source: Path
+
+    @property
+    def url(self) -> str:
+        return f"{self.bucket.url}/data/out/"
+
+    @cached_property
+    def expected(self) -> dict[str, bytes]:
+        """What the bucket must hold after a shuffle."""
+        return shuffle_locally(self.source, self.source.parent / "local")
+
+    def shuffle(self, **options: Any) -> recshuf.ShuffleReport:
+        return shuffle(self.source, self.url, **options)
+
+    def check(self, *, is_lossy: bool = False) -> None:
+        check_whole(self.bucket, self.expected, is_lossy=is_lossy)
+
+    def put_old(self) -> None:
+        """Put a set of more shards there, as an earlier run would, in fewer requests."""
+        for key, content in shuffle_locally(
+            self.source, self.source.parent / "old", seed=1, shards=9
+        ).items():
+            self.bucket.put(key, content)
+        self.bucket.proxy.clear()
+
+    def refuse(self, names: str, after: int = 0) -> None:
+        """Have the store refuse requests of some kinds, but the first ones."""
+        pattern = "|".join(self.bucket.requests[name] for name in names.split())
+        self.bucket.proxy.add(pattern, lambda _: False, after)
+        self.bucket.proxy.answer(pattern, *self.bucket.refusal[:2], times=10**6)
+
+    def fail(self, names: str, after: int = 0, **options: Any) -> OutputError:
+        """Return the error of a run of which the store refuses some requests; it refuses nothing afterwards."""
+        self.refuse(names, after)
+        with pytest.raises(OutputError, match=self.bucket.refusal[2]) as caught:
+            self.shuffle(**options)
+        self.bucket.proxy.clear()
+        return caught.value

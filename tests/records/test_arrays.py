@@ -1,4 +1,4 @@
-"""Rows taken in another order are those of the lists that a batch holds."""
+"""Rows taken in another order are those of the lists that a batch holds; sizes of rows are those of Arrow's own slices."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from itertools import product
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
-from recshuf.records.arrays import take_rows
+from recshuf.records.arrays import count_bytes, count_bytes_before, take_rows
+from tests.support.record_batches import FLAT, OTHER, make_batch
 
 NUMBERS = [pa.int32(), pa.uint16(), pa.float64(), pa.timestamp("us"), pa.bool_(), pa.decimal128(20, 3)]
 LISTS = [
@@ -20,7 +22,7 @@ LISTS = [
 ]
 
 
-def make_batch(kind: pa.DataType, holes: str, layout: str, chance: np.random.Generator) -> pa.RecordBatch:
+def make_lists(kind: pa.DataType, holes: str, layout: str, chance: np.random.Generator) -> pa.RecordBatch:
     """Return a batch of lists and row numbers: a whole one, or a slice, or with lists whose values are one."""
     count = int(chance.integers(30))
     rows = [make_value(kind, chance, holes == "lists", holes == "values") for _ in range(count)]
@@ -53,7 +55,7 @@ def test_rows_are_those_of_the_lists():
     chance = np.random.default_rng(1)
     for kind, holes, layout in product(LISTS, ("none", "lists", "values"), ("whole", "slice", "values")):
         for _ in range(4):
-            batch = make_batch(kind, holes, layout, chance)
+            batch = make_lists(kind, holes, layout, chance)
             index = chance.integers(0, max(1, batch.num_rows), 40 if batch.num_rows else 0)
             check_taken(batch, index)
 
@@ -94,3 +96,46 @@ def test_rows_are_taken_from_slices_of_nested_lists():
         index = np.random.default_rng(0).permutation(31)
         expected = [rows[13 + place] for place in index]
         assert take_rows(batch, index).column(0).to_pylist() == expected
+
+
+# Sizes, compared with Arrow's own count of slices
+
+
+ROUNDING = 64
+"""Bytes by which bitmaps of whole bytes and the last offset of each column may differ."""
+
+COUNTED = [schema for name, schema in OTHER.items() if "dictionary" not in name]
+MORE = [
+    pa.array([[[1, 2], None], [], [[3]], None] * 100, pa.large_list(pa.list_(pa.int16()))),
+    pa.array([["a", "bcd"], None, ["ef", ""]] * 100, pa.list_(pa.string(), 2)),
+    pa.array([{"a": 1, "b": "xyz"}, None, {"a": None, "b": "x" * 50}] * 100),
+    pa.array([[("k", "v" * 9)], [], [("l", None)] * 3] * 100, pa.map_(pa.string(), pa.string())),
+    pa.ExtensionArray.from_storage(pa.json_(pa.string()), pa.array(["{}", None, "[1]"] * 100)),
+]
+
+
+def assert_counted(batch: pa.RecordBatch) -> None:
+    places = np.array([0, batch.num_rows // 3, batch.num_rows // 2, batch.num_rows])
+    found = count_bytes_before(batch, places)
+    assert found[0] == 0
+    for place, size in zip(places.tolist(), found.tolist(), strict=True):
+        assert size == pytest.approx(batch.slice(0, place).nbytes, abs=ROUNDING)
+        rest = found[-1] - size
+        assert rest == pytest.approx(batch.slice(place).nbytes, abs=ROUNDING)
+    assert count_bytes(batch) == found[-1]
+
+
+BATCHES = [make_batch(schema, 300) for schema in (*FLAT.values(), *COUNTED)]
+BATCHES += [pa.record_batch({"a": array[:300]}) for array in MORE]
+
+
+def test_sizes_are_those_of_slices():
+    for batch, (start, count) in product(BATCHES, ((0, 300), (7, 100), (299, 1), (0, 0))):
+        assert_counted(batch.slice(start, count))
+
+
+def test_a_size_that_cannot_be_told_by_offsets_is_shared_among_the_rows():
+    batch = pa.record_batch({"a": pa.array(["x" * 20, "y" * 30] * 50, pa.string_view())})
+    assert count_bytes_before(batch, np.array([50, 100])).tolist() == pytest.approx(
+        [batch.nbytes / 2, batch.nbytes], abs=8
+    )

@@ -16,7 +16,7 @@ from recshuf.records.batch import RowCounter, concat_batches
 from recshuf.records.batch_groups import InputPart, whole_inputs
 from recshuf.records.reader import InputReader, ReadingPlan
 from tests.support.effort import examples
-from tests.support.formats.fake_format import FakeSource
+from tests.support.formats.fake_source import FakeSource
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,7 +56,7 @@ def read(source: FakeSource, workers: int) -> tuple[dict[tuple[int, int], bytes]
     def visit(batch: pa.RecordBatch, ranges: list[RowRange]) -> None:
         rows_read = [(file, row + i) for file, row, rows in ranges for i in range(rows)]
         with lock:
-            found.update(zip(rows_read, source.shape.unwrap(batch), strict=True))
+            found.update(zip(rows_read, batch.column(0).to_pylist(), strict=True))
 
     def finish(files: Sequence[int]) -> None:
         with lock:
@@ -96,7 +96,7 @@ def test_a_part_of_an_input_has_the_rows_that_it_has_in_the_whole(workers: int, 
     def visit(batch: pa.RecordBatch, ranges: list[RowRange]) -> None:
         rows_read = [(file, row + i) for file, row, rows in ranges for i in range(rows)]
         with lock:
-            found.update(zip(rows_read, source.shape.unwrap(batch), strict=True))
+            found.update(zip(rows_read, batch.column(0).to_pylist(), strict=True))
 
     first_rows = [fragment.first_row for fragment in source.fragments(0, 1 << 20, 1 << 20)]
     for start, stop in ((0, 2), (2, 5), (5, None)):

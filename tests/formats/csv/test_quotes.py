@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from itertools import pairwise
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -73,18 +69,6 @@ def test_other_dialects_cut_records_alike() -> None:
         assert found == ends, (delimiter, quote)
     unquoted = QuoteScanner(Dialect(b",", b"")).find_ends(np.frombuffer(text.encode(), np.uint8), 0, State())
     assert sum(part.size for part, _ in unquoted) == text.count("\n")
-
-
-@settings(max_examples=examples(1000))
-@given(nasty)
-def test_records_are_those_of_the_csv_module(text: str) -> None:
-    text = text.replace("\r\n", "\n").replace("\r", "")
-    expected = list(csv.reader(io.StringIO(text + '"\n' * scan(text.encode())[1].is_quoted, newline="")))
-    data = (text + '"\n' * scan(text.encode())[1].is_quoted).encode()
-    ends = [0, *scan(data)[0]]
-    records = [data[begin:end] for begin, end in pairwise(ends)]
-    records += [data[ends[-1] :]] if data[ends[-1] :] else []
-    assert [next(csv.reader(io.StringIO(record.decode(), newline=""))) for record in records] == expected
 
 
 @settings(max_examples=examples(2000))

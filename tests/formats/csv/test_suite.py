@@ -1,4 +1,4 @@
-"""The CSV adapter keeps the promises of every format, of plain and compressed inputs side by side."""
+"""The CSV adapter keeps the promises of every format."""
 
 from __future__ import annotations
 
@@ -7,16 +7,12 @@ import io
 from typing import TYPE_CHECKING
 
 from recshuf.formats.csv import FORMAT
-from recshuf.interfaces import InputFile, ReadOptions
-from tests.support.formats.format_suite import FormatSuite
+from recshuf.interfaces import ReadOptions
 from tests.support.formats.format_tools import decompress_file
-from tests.support.formats.packed_inputs import PLAIN_FIRST
+from tests.support.formats.line_suite import LineSuite
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
-
-    import pyarrow as pa
 
 HEADER = b"\xef\xbb\xbfid,text,flag\r\n"
 MADE_HEADER = b'"id","text","flag"\n'
@@ -34,23 +30,17 @@ def split_records(data: bytes) -> list[bytes]:
     return records + ([data[begin:]] if data[begin:] else [])
 
 
-class TestCsv(FormatSuite):
+class TestCsv(LineSuite):
     format = FORMAT
     read_options = ReadOptions(finds_header=True)
-    reads_streams = True
 
-    def make_inputs(self, folder: Path, row_counts: Sequence[int]) -> list[InputFile]:
-        inputs = []
-        for index, (count, (suffix, pack)) in enumerate(zip(row_counts, PLAIN_FIRST, strict=False)):
-            path = folder / f"input {index}.csv{suffix}"
-            lines = [
-                b'1%d%d,"a ""%d""\n, %s",%s\n'
-                % (index, row, row, b'\n""\r\n' * (row % 9), b"" if row % 3 else b"x")
-                for row in range(count)
-            ]
-            path.write_bytes(pack(b"".join([HEADER, *lines])))
-            inputs.append(InputFile(name=str(path), path=path))
-        return inputs
+    def make_content(self, index: int, count: int) -> bytes:
+        lines = [
+            b'1%d%d,"a ""%d""\n, %s",%s\n'
+            % (index, row, row, b'\n""\r\n' * (row % 9), b"" if row % 3 else b"x")
+            for row in range(count)
+        ]
+        return b"".join([HEADER, *lines])
 
     def read_back(self, path: Path) -> list[bytes]:
         data = decompress_file(path)
@@ -61,6 +51,3 @@ class TestCsv(FormatSuite):
 
     def meaning_of(self, record: bytes) -> list[str]:
         return next(csv.reader(io.StringIO(record.decode(), newline="")))
-
-    def records_of(self, batch: pa.RecordBatch) -> list[bytes]:
-        return [record.removesuffix(b"\n") for record in batch.column("record").to_pylist()]

@@ -244,18 +244,6 @@ def test_heaps_with_holes_are_no_damage(tmp_path: Path, userblock: int, options:
                 assert [each for batch in batches for each in batch.column(name).to_pylist()] == values
 
 
-def test_a_file_cut_off_anywhere_is_refused(tmp_path: Path) -> None:
-    with h5py.File(tmp_path / "whole.h5", "w", userblock_size=512) as file:
-        file["x"] = np.arange(500)
-        file.create_dataset("y", data=np.arange(500), chunks=(100,), compression=1)
-        file["z"] = ["text"] * 500
-    whole = (tmp_path / "whole.h5").read_bytes()
-    for size in [*range(0, len(whole), 397), len(whole) - 1]:
-        (tmp_path / "in.h5").write_bytes(whole[:size])
-        with pytest.raises(InputError, match=r"in\.h5: "):
-            open_source(tmp_path / "in.h5")
-
-
 # Chunks
 
 

@@ -169,26 +169,6 @@ def test_pickled_rows_of_pandas_are_refused(tmp_path: Path) -> None:
         shuffle_kept(tmp_path / "in.h5", tmp_path / "out.h5")
 
 
-def test_axes_of_netcdf_stay_attached(tmp_path: Path) -> None:
-    with h5py.File(tmp_path / "in.h5", "w") as file:
-        file["time"], file["lat"] = np.arange(ROWS), np.arange(4.5)
-        file["temperature"] = np.outer(np.arange(ROWS), np.ones(5))
-        file["mask"] = np.ones(5)
-        for name in ("time", "lat"):
-            file[name].make_scale(name)
-        file["temperature"].dims[0].attach_scale(file["time"])
-        file["temperature"].dims[1].attach_scale(file["lat"])
-        file["mask"].dims[0].attach_scale(file["lat"])
-        file["lat"].attrs["units"] = "degrees_north"
-    shuffle_kept(tmp_path / "in.h5", tmp_path / "out.h5", datasets=("time", "temperature"))
-    with h5py.File(tmp_path / "out.h5") as file:
-        assert file["temperature"].dims[0][0] == file["time"]
-        assert file["temperature"].dims[1][0] == file["lat"]
-        assert file["mask"].dims[0][0] == file["lat"]
-        assert file["lat"].attrs["units"] == "degrees_north"
-        assert np.array_equal(file["temperature"][:, 0], file["time"])
-
-
 @pytest.mark.parametrize("to", ["parquet", "jsonl"])
 def test_other_formats_are_refused(tmp_path: Path, to: str) -> None:
     write_anndata(tmp_path / "in.h5")
@@ -208,14 +188,6 @@ def test_verify_names_a_copy_that_differs(tmp_path: Path) -> None:
     assert report.missing == report.extra == 0
 
 
-def test_a_sample_as_long_as_a_copy_can_be_verified(tmp_path: Path) -> None:
-    given = write_anndata(tmp_path / "in.h5")
-    shuffle_kept(given, tmp_path / "out.h5", head_count=3)
-    assert recshuf.verify(given, tmp_path / "out.h5", head_count=3, keep_others=True)
-    shuffle_kept(given, tmp_path / "shards/", shard_records=4)
-    assert recshuf.verify(given, tmp_path / "shards", keep_others=True)
-
-
 def test_a_continued_run_takes_the_option_and_gives_the_same_bytes(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "plain.h5", "w") as file:
         file["x"] = np.arange(ROWS)
@@ -229,14 +201,6 @@ def test_a_continued_run_takes_the_option_and_gives_the_same_bytes(tmp_path: Pat
     run(given, tmp_path / "whole", keep_others=True)
     for path in (tmp_path / "out").iterdir():
         assert path.read_bytes() == (tmp_path / "whole" / path.name).read_bytes()
-
-
-def test_a_store_gives_the_same_bytes(tmp_path: Path) -> None:
-    write_anndata(tmp_path / "in.h5")
-    shuffle_kept(tmp_path / "in.h5", tmp_path / "out.h5")
-    recshuf.scatter(tmp_path / "in.h5", tmp_path / "store", seed=1, keep_others=True)
-    recshuf.gather(tmp_path / "store", tmp_path / "gathered.h5", seed=1, verify=True)
-    assert (tmp_path / "gathered.h5").read_bytes() == (tmp_path / "out.h5").read_bytes()
 
 
 @pytest.mark.parametrize("as_check", [False, True])

@@ -155,12 +155,6 @@ def test_a_file_takes_few_more_requests_than_it_has_parts(
 
 
 @pytest.mark.usefixtures("small_parts")
-def test_a_small_part_of_a_file_is_read_alone(tmp_path: Path) -> None:
-    size = write_images(tmp_path / "in.h5")
-    assert count_bytes(check_rows(tmp_path / "in.h5", 64 << 20, ("label",))) <= 0.1 * size
-
-
-@pytest.mark.usefixtures("small_parts")
 def test_chunks_in_another_order_are_not_read_ahead(tmp_path: Path) -> None:
     images, order = make_images(), np.random.default_rng(2).permutation(ITEMS // 64)
     with h5py.File(tmp_path / "in.h5", "w") as file:

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from h5py import h5d, h5p, h5s, h5t, h5z
 
-import recshuf
 from tests.support.formats.format_tools import cut_batch, merge_batches
 from tests.support.formats.hdf5_tools import (
     LONGEST,
@@ -93,19 +92,6 @@ def test_every_fixed_type_passes_bit_for_bit(tmp_path: Path, row_shape: tuple[in
             assert after[name].maxshape[0] is None
         assert after["opaque"].id.get_type().get_tag() == b"five bytes"
         assert h5py.check_enum_dtype(after["enum"].dtype) == {"red": 1, "green": -2}
-
-
-STRINGS = [b"plain", b"", "gr\u00fc\u00dfe".encode(), b"\xff\xfe invalid", b"x" * 100_000, b"last"]
-
-
-@pytest.mark.parametrize(("charset", "block_bytes"), [("ascii", 10), ("utf-8", 1000), ("utf-8", 1 << 20)])
-def test_variable_length_strings_keep_their_bytes(tmp_path: Path, charset: str, block_bytes: int) -> None:
-    strings = STRINGS * 60
-    with h5py.File(tmp_path / "in.h5", "w") as file:
-        file.create_dataset("s", data=strings, dtype=h5py.string_dtype(charset), chunks=(7,))
-    with h5py.File(copy_through(tmp_path / "in.h5", tmp_path / "out.h5", block_bytes=block_bytes)) as after:
-        assert read_values(after["s"]) == strings
-        assert h5py.check_string_dtype(after["s"].dtype).encoding == charset
 
 
 ELEMENTS = ["<i4", ">i4", "f2", ">f8", "?", "c16", "g", "S3", [("a", "u1"), ("b", ">i8")], "enum"]
@@ -218,32 +204,6 @@ def test_chunks_are_read_as_hdf5_reads_them(tmp_path: Path, row_shape: tuple[int
         assert read_column(tmp_path / "in.h5", block_bytes) == expected
 
 
-@pytest.mark.parametrize("block_bytes", [1, 10_000])
-def test_chunks_of_different_lengths_are_read_and_written_right(tmp_path: Path, block_bytes: int) -> None:
-    rng = np.random.default_rng(2)
-    with h5py.File(tmp_path / "in.h5", "w") as file:
-        file.create_dataset("a", data=rng.normal(size=(999, 7)), chunks=(10, 3), compression=1)
-        file.create_dataset("b", data=rng.normal(size=999), chunks=(64,), shuffle=True, fletcher32=True)
-        file.create_dataset("c", data=rng.normal(size=(999, 2)), chunks=(999, 1), compression="lzf")
-        file.create_dataset("d", data=rng.normal(size=999))
-    out = copy_through(tmp_path / "in.h5", tmp_path / "out.h5", block_bytes=block_bytes)
-    with h5py.File(tmp_path / "in.h5") as before, h5py.File(out) as after:
-        for name in "abcd":
-            assert read_raw(after[name]) == read_raw(before[name])
-
-
-def test_a_dataset_in_which_no_chunk_was_written_holds_its_fill_value(tmp_path: Path):
-    with h5py.File(tmp_path / "in.h5", "w") as file:
-        for name in ("gzip", "lzf", "zstd"):
-            kind = 32015 if name == "zstd" else name
-            file.create_dataset(name, (30, 4), "f4", chunks=(10, 4), compression=kind, fillvalue=2.5)
-    recshuf.shuffle(tmp_path / "in.h5", tmp_path / "out.h5", seed=1)
-    with h5py.File(tmp_path / "out.h5") as file:
-        for name in file:
-            assert np.array_equal(file[name], np.full((30, 4), 2.5))
-            assert file[name].fillvalue == 2.5
-
-
 def test_what_lzf_cannot_make_smaller_is_left_as_it_is(tmp_path: Path) -> None:
     values = np.random.default_rng(2).integers(0, 256, (6, 100), np.uint8)
     values[3] = 7
@@ -310,12 +270,6 @@ def test_wide_chunks_of_narrow_columns_do_not_lengthen_fragments(tmp_path: Path)
     source = open_source(tmp_path / "in.h5")
     assert {fragment.record_count for fragment in source.fragments(0, 5000, LONGEST)} == {40}
     assert source.reading_bytes(5000) >= 5000 * 8
-
-
-def test_reading_bytes_count_chunks_that_are_larger_than_blocks(tmp_path: Path) -> None:
-    with h5py.File(tmp_path / "in.h5", "w") as file:
-        file.create_dataset("x", data=np.zeros((1000, 1000), "u1"), chunks=(1000, 1000), compression=1)
-    assert open_source(tmp_path / "in.h5").reading_bytes(1000) >= 1_000_000
 
 
 def test_a_file_given_twice_is_read_twice_at_the_same_time(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import base64
 import datetime
 import json
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,13 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recshuf.errors import ConversionError
-from recshuf.formats.jsonl import FORMAT, base64_text
+from recshuf.formats.jsonl import base64_text
 from recshuf.formats.jsonl.encoding import check_schema, encode_lines
-from recshuf.interfaces import WriteOptions
 from tests.support.effort import examples
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
@@ -219,12 +215,6 @@ def test_lines_are_compact_and_keys_keep_their_order() -> None:
     ]
 
 
-def test_rows_without_columns_are_empty_objects() -> None:
-    batch = pa.RecordBatch.from_struct_array(pa.array([{}, {}], pa.struct([])))
-    assert encode_lines(batch, nan_as_null=False).to_pylist() == [b"{}\n", b"{}\n"]
-    assert encode_lines(batch.slice(0, 0), nan_as_null=False).to_pylist() == []
-
-
 def test_floats_are_the_shortest_that_read_back() -> None:
     assert encode(pa.array([1.0, 0.1, -0.0, 1e300, 5e-324])) == [
         b"1.0",
@@ -235,16 +225,6 @@ def test_floats_are_the_shortest_that_read_back() -> None:
     ]
     assert encode(pa.array([0.1, 16777216.0], pa.float32())) == [b"0.1", b"16777216.0"]
     assert encode(pa.array(np.array([0.1, 100], np.float16))) == [b"0.1", b"100.0"]
-
-
-def test_every_half_float_reads_back() -> None:
-    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
-    halves = halves[np.isfinite(halves)]
-    texts = encode(pa.array(halves))
-    assert np.array_equal(
-        np.array([json.loads(text) for text in texts], np.float16).view(np.uint16), halves.view(np.uint16)
-    )
-    assert not any(text.lstrip(b"-").isdigit() for text in texts)
 
 
 @pytest.mark.parametrize(
@@ -272,14 +252,6 @@ def test_what_is_no_number_is_refused_or_null_at_any_depth(kind: pa.DataType, va
         assert encode(nested, nan_as_null=True) == expected
 
 
-def test_the_option_reaches_the_shard(tmp_path: Path) -> None:
-    batch = pa.record_batch({"x": [float("nan"), 1.0]})
-    target = FORMAT.open_target(batch.schema, None, WriteOptions(nan_as_null=True))
-    with target.open(tmp_path / "out.jsonl", 1) as sink:
-        sink.write(batch)
-    assert (tmp_path / "out.jsonl").read_bytes() == b'{"x":null}\n{"x":1.0}\n'
-
-
 def test_values_behind_nulls_do_not_matter() -> None:
     hidden = pa.array([1.0, float("nan")])
     masked = pa.Array.from_buffers(pa.float64(), 2, [pa.py_buffer(b"\x01"), hidden.buffers()[1]])
@@ -298,18 +270,6 @@ def test_text_that_is_not_utf8_is_refused() -> None:
         assert caught.value.field == "x.y"
 
 
-@settings(max_examples=examples(200), deadline=None)
-@given(st.lists(st.binary(max_size=9), max_size=8))
-def test_base64_there_and_back(values: list[bytes]) -> None:
-    lengths = np.array([len(value) for value in values], np.int64)
-    text, text_lengths = base64_text.encode(np.frombuffer(b"".join(values), np.uint8), lengths)
-    assert text.tobytes() == b"".join(map(base64.b64encode, values))
-    decoded = base64_text.decode(text, text_lengths)
-    assert decoded is not None
-    assert decoded[0].tobytes() == b"".join(values)
-    assert np.array_equal(decoded[1], lengths)
-
-
 @settings(max_examples=examples(300), deadline=None)
 @given(st.lists(st.text("AQg+/=-_\n", max_size=8).map(str.encode), min_size=1, max_size=3))
 def test_base64_takes_only_what_it_would_write(texts: list[bytes]) -> None:
@@ -323,13 +283,6 @@ def is_canonical(text: bytes) -> bool:
         return base64.b64encode(base64.b64decode(text, validate=True)) == text
     except ValueError:
         return False
-
-
-def test_times_of_zones_become_utc() -> None:
-    zoned = pa.array([0, 1_500_000], pa.timestamp("us", "Asia/Tokyo"))
-    assert encode(zoned) == [b'"1970-01-01T00:00:00.000000Z"', b'"1970-01-01T00:00:01.500000Z"']
-    assert encode(pa.array([-1], pa.timestamp("ns"))) == [b'"1969-12-31T23:59:59.999999999"']
-    assert encode(pa.array([86_400_000], pa.date64())) == [b'"1970-01-02"']
 
 
 def test_times_that_no_text_can_say_are_refused() -> None:

@@ -1,21 +1,12 @@
-"""The JSONL adapter keeps the promises of every format, of compressed and plain inputs side by side."""
+"""The JSONL adapter keeps the promises of every format."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from recshuf.formats.jsonl import FORMAT
-from recshuf.interfaces import InputFile
-from tests.support.formats.format_suite import FormatSuite
-from tests.support.formats.format_tools import decompress_file
-from tests.support.formats.packed_inputs import FRAMES_FIRST
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    import pyarrow as pa
+from tests.support.formats.line_suite import LineSuite
 
 
 def make_record(index: int, row: int) -> dict[str, Any]:
@@ -27,27 +18,15 @@ def make_record(index: int, row: int) -> dict[str, Any]:
     }
 
 
-class TestJsonl(FormatSuite):
+class TestJsonl(LineSuite):
     format = FORMAT
-    reads_streams = True
+    packs = (LineSuite.packs[2], *LineSuite.packs[:2])
 
-    def make_inputs(self, folder: Path, row_counts: Sequence[int]) -> list[InputFile]:
-        inputs = []
-        for index, (count, (suffix, pack)) in enumerate(zip(row_counts, FRAMES_FIRST, strict=False)):
-            path = folder / f"input {index}.jsonl{suffix}"
-            lines = [
-                json.dumps(make_record(index, row), ensure_ascii=row % 2 == 0) + "\n" for row in range(count)
-            ]
-            path.write_bytes(pack("".join(lines).encode()))
-            inputs.append(InputFile(name=str(path), path=path))
-        return inputs
-
-    def read_back(self, path: Path) -> list[bytes]:
-        lines = decompress_file(path).split(b"\n")
-        return lines if lines[-1] else lines[:-1]
-
-    def records_of(self, batch: pa.RecordBatch) -> list[bytes]:
-        return [record.removesuffix(b"\n") for record in batch.column("record").to_pylist()]
+    def make_content(self, index: int, count: int) -> bytes:
+        lines = [
+            json.dumps(make_record(index, row), ensure_ascii=row % 2 == 0) + "\n" for row in range(count)
+        ]
+        return "".join(lines).encode()
 
     def meaning_of(self, record: bytes) -> Any:
         return json.loads(record)

@@ -188,12 +188,6 @@ def test_small_inputs_are_counted_and_large_ones_estimated(tmp_path: Path, suffi
         assert summary.file_bytes == (tmp_path / f"in{suffix}").stat().st_size
 
 
-def test_a_count_that_is_exact_has_the_record_without_a_separator(tmp_path: Path) -> None:
-    for content, count in ((b"a\nb", 2), (b"a\nb\n", 2), (b"x", 1), (b"\n", 1), (b"", 0)):
-        [summary] = open_text(give(tmp_path / "in.txt", content)).inputs
-        assert (summary.record_count, summary.record_count_is_exact) == (count, True)
-
-
 def test_the_census_looks_beyond_the_beginning_of_a_plain_file(tmp_path: Path) -> None:
     content = b"x" * (1 << 20) + b"line\n" * 400_000
     [summary] = open_text(give(tmp_path / "in.txt", content)).inputs

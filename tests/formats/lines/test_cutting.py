@@ -22,7 +22,7 @@ from recshuf.formats.lines import cutting
 from recshuf.formats.lines.cutting import find_ends, find_first, find_last_end
 from recshuf.interfaces import InputFile, SupportsJoining
 from tests.support.effort import examples
-from tests.support.formats.format_tools import LONGEST, OneWayReader, find_open_files, read_input
+from tests.support.formats.format_tools import LONGEST, OneWayReader, read_input
 from tests.support.formats.line_tools import (
     HOSTILE,
     SEPARATORS,
@@ -86,14 +86,6 @@ def test_any_bytes_are_read_as_split_cuts_them(
     suffix = {bytes: ".txt", gzip.compress: ".txt.gz"}.get(pack, ".txt.zst")
     file = give(tmp_path / f"in{suffix}", pack(content))
     assert read(file, block_bytes, separator=separator) == split_records(content, separator)
-
-
-@pytest.mark.parametrize("header_lines", [0, 1])
-def test_hostile_bytes_come_through(tmp_path: Path, header_lines: int) -> None:
-    for content in (HOSTILE, HOSTILE + b"\n", HOSTILE * 3, b"\n", b"\n\n", b"", b"x", b"x" * 300):
-        file = give(tmp_path / "in.txt", b"head\n" * header_lines + content)
-        for block_bytes in (1, 2, 3, 100, 1 << 20):
-            assert read(file, block_bytes, header_lines=header_lines) == split_records(content)
 
 
 @settings(same_folder, max_examples=examples(100))
@@ -169,13 +161,6 @@ def test_a_record_that_is_too_long_is_refused_with_its_place(
         read_input(open_text(file), 0, block_bytes, max_record_bytes=400)
 
 
-def test_a_last_record_that_is_too_long_is_refused(tmp_path: Path) -> None:
-    file = give(tmp_path / "in.txt", b"a\n" + b"x" * 100)
-    assert read(file, 10, max_record_bytes=101)[1] == b"x" * 100 + b"\n"
-    with pytest.raises(InputError, match="byte 2: "):
-        read(file, 10, max_record_bytes=100)
-
-
 def test_an_endless_record_is_refused_early() -> None:
     class Endless(io.RawIOBase):
         given = 0
@@ -228,16 +213,6 @@ def test_a_stream_that_stands_in_the_middle_is_read_from_there() -> None:
     assert read(InputFile(name="standard input", path=None, stream=stream)) == [b"rest\n"]
 
 
-def test_a_stream_that_gives_one_byte_at_a_time_tells_its_compression() -> None:
-    class Drip(OneWayReader):
-        def readinto(self, buffer: Any) -> int:
-            return super().readinto(memoryview(buffer)[:1])
-
-    for pack in (bytes, gzip.compress, zstandard.compress):
-        stream = Drip(pack(HOSTILE))
-        assert read(InputFile(name="standard input", path=None, stream=stream)) == split_records(HOSTILE)
-
-
 def test_a_stream_that_fails_is_an_error_and_no_end() -> None:
     class Failing(OneWayReader):
         def readinto(self, buffer: Any) -> int:
@@ -250,15 +225,6 @@ def test_a_stream_that_fails_is_an_error_and_no_end() -> None:
         stream = InputFile(name="standard input", path=None, stream=Failing(content))
         with pytest.raises(InputError, match=r"standard input: Input/output error"):
             read(stream, 100)
-
-
-def test_a_named_pipe_is_read_as_a_stream(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    with ThreadPoolExecutor(1) as pool:
-        writing = pool.submit((tmp_path / "pipe").write_bytes, HOSTILE)
-        assert read(InputFile(name="pipe", path=tmp_path / "pipe"), 20) == split_records(HOSTILE)
-        writing.result()
-    assert not find_open_files(tmp_path)
 
 
 def test_compression_goes_by_suffix_then_by_content(tmp_path: Path) -> None:
@@ -328,16 +294,6 @@ def test_inputs_that_cannot_be_opened_are_named(tmp_path: Path) -> None:
         read(InputFile(name="folder", path=tmp_path))
     with pytest.raises(InputError, match=r"^odd: "):
         read(InputFile(name="odd", path=tmp_path / "a\0b"))
-
-
-def test_a_compressed_file_that_fails_late_is_an_error(tmp_path: Path) -> None:
-    lines = os.urandom(8 << 20)
-    packed = zstandard.compress(lines)
-    path = tmp_path / "in.txt.zst"
-    source = open_text(give(path, packed[:-5]))
-    with pytest.raises(InputError, match=r"in.txt.zst: is truncated"):
-        read_input(source, 0, 1 << 20)
-    assert not find_open_files(tmp_path)
 
 
 def test_a_zstd_window_must_fit_the_memory_or_be_known_to_the_plan(tmp_path: Path) -> None:

@@ -190,12 +190,6 @@ def test_other_separators_may_stand_among_nuls(
     assert sorted((tmp_path / "out.txt").read_bytes()) == sorted(content)
 
 
-def test_a_shuffle_may_bring_bytes_to_the_top_that_look_foreign(tmp_path: Path) -> None:
-    (tmp_path / "in.txt").write_bytes(b"line\n" * 2000 + b"\0\1\n" * 1000)
-    report = recshuf.shuffle(tmp_path / "in.txt", tmp_path / "out.txt", seed=1, verify=True)
-    assert report.records == 3000
-
-
 def test_it_is_refused_inside_of_a_compressed_file(tmp_path: Path) -> None:
     WRITERS["a tar archive"](tmp_path / "in")
     for what, content in (
@@ -217,16 +211,6 @@ def test_it_is_refused_from_a_named_pipe_which_is_closed(tmp_path: Path) -> None
         with suppress(BrokenPipeError):
             writing.result()
     assert not find_open_files(tmp_path)
-
-
-def test_one_of_hundreds_of_files_is_found(tmp_path: Path) -> None:
-    folder = tmp_path / "in"
-    folder.mkdir()
-    for index in range(600):
-        (folder / f"{index}.txt").write_bytes(b"line\n")
-    WRITERS["NumPy array"](folder / "577.txt")
-    with pytest.raises(InputError, match=r"577\.txt: begins like a NumPy array"):
-        recshuf.shuffle(folder, tmp_path / "out.txt")
 
 
 def test_a_name_alone_is_enough(tmp_path: Path) -> None:

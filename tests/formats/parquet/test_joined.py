@@ -132,14 +132,6 @@ def test_files_before_a_damaged_one_are_read_at_once_and_the_damaged_one_is_name
     assert not (tmp_path / "in" / "out.parquet").exists()
 
 
-def test_a_file_of_int96_times_is_read_with_others_of_the_same_schema(tmp_path: Path) -> None:
-    table = pa.table({"t": pa.array([1, 2, 3], pa.timestamp("ns"))})
-    paths = store(tmp_path, *[table] * 5)
-    store_one(paths[2], table, use_deprecated_int96_timestamps=True)
-    source = open_source(*paths)
-    check_joined(source, read_joined(source), 5)
-
-
 @pytest.mark.parametrize("column", ["text", "lists", pytest.param("id", marks=pytest.mark.slow)])
 def test_damage_to_one_file_leaves_the_others_as_they_are(tmp_path: Path, column: str) -> None:
     """Without checksums a flipped bit can be a row or a value more or less, in this file alone."""

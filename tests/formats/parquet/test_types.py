@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import recshuf
 from recshuf.errors import InputError
 from tests.support.formats.hostile_parquet import (
     BINARY,
@@ -162,12 +161,6 @@ def test_annotated_columns_keep_their_own_metadata_and_field_ids(tmp_path: Path)
     assert pq.read_schema(shuffled(path, second)).field("a").metadata == before.field("a").metadata
 
 
-def test_decimals_keep_scale_and_precision(tmp_path: Path) -> None:
-    path = store(tmp_path / "in.parquet", {"a": INT32})
-    annotate(path, {"a": {CONVERTED: (I32, 5), 7: (I32, 2), 8: (I32, 9)}})
-    assert pq.read_schema(shuffled(path)).field("a").type == pa.decimal128(9, 2)
-
-
 STRICT = {
     "TIME in UTC, us": "TIME in UTC",
     "INTERVAL": "INTERVAL",
@@ -209,13 +202,6 @@ def test_a_column_that_other_files_lack_keeps_its_annotation(tmp_path: Path) -> 
         assert annotation_of(element) == {TYPE: (I32, 7), LENGTH: (I32, 12), CONVERTED: (I32, 21)}
 
 
-def test_verify_tells_types_apart_that_arrow_does_not(tmp_path: Path) -> None:
-    first = make_file(tmp_path / "1.parquet", ["TIME in UTC, us"])
-    second = make_file(tmp_path / "2.parquet", ["TIME, us"])
-    assert recshuf.verify(first, first).is_equal
-    assert not recshuf.verify(first, second).is_equal
-
-
 def variant_file(path: Path, annotation: int, *, first_is_group: bool = False) -> Path:
     fields = [pa.field("metadata", pa.binary(), nullable=False), pa.field("value", pa.binary())]
     values = pa.StructArray.from_arrays([TEXT, TEXT], fields=fields)
@@ -232,29 +218,6 @@ def test_the_type_of_a_group_comes_back_or_is_refused(tmp_path: Path) -> None:
         InputError, match=r"in\.parquet: field 'v': its type number 99 of LogicalType cannot be kept"
     ):
         shuffled(path)
-
-
-def test_every_type_of_duckdb_comes_back(tmp_path: Path) -> None:
-    duckdb = pytest.importorskip("duckdb")
-    connection = duckdb.connect()
-    select = """
-        i, case when i % 5 > 0 then to_days(i::int) + to_months(3) end as interval_,
-        '12:00:00+02'::timetz as timetz, ['12:00:00+02'::timetz, null] as times, '12:00:00'::time as time_,
-        '2024-01-01 12:00:00'::timestamp as stamp, {'a': '2024-01-01 12:00:00+01'::timestamptz} as stamps,
-        '{"a": 1}'::json as json_, uuid() as uuid_, 'a'::enum('a', 'b') as enum_, i::hugeint as huge,
-        map {'a': to_days(i::int)} as map_"""
-    if tuple(map(int, duckdb.__version__.split(".")[:2])) >= (1, 5):
-        select += ", {'a': i, 'b': [i]}::variant as variant_"
-    path = tmp_path / "in.parquet"
-    connection.execute(f"copy (select {select} from range({ROWS}) r(i)) to '{path}'")
-    output = shuffled(path)
-    described = [connection.execute(f"describe from '{one}'").fetchall() for one in (path, output)]
-    assert described[0] == described[1]
-    rows = [
-        connection.execute(f"select columns(*)::text from '{one}' order by i").fetchall()
-        for one in (path, output)
-    ]
-    assert rows[0] == rows[1]
 
 
 # Times of 96 bits: the unit of a column holds every time of every input exactly, or the inputs are refused

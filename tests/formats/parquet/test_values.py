@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import recshuf
-from recshuf.errors import ConversionError, InputError, UsageError
+from recshuf.errors import ConversionError, InputError
 from recshuf.formats.parquet import FORMAT
 from recshuf.interfaces import WriteOptions
 from tests.support.formats.decimal_tools import make_decimals
@@ -74,21 +74,6 @@ def test_every_type_metadata_and_field_id_survive(tmp_path: Path) -> None:
     made = convert(original, tmp_path / "made.parquet")
     assert holds_the_same(load(made), original)
     assert pq.read_metadata(made).metadata[b"key"] == b"value"
-
-
-def test_metadata_that_the_stored_arrow_schema_lacks_survives(tmp_path: Path) -> None:
-    table = pa.table({"a": [1]})
-    with pq.ParquetWriter(tmp_path / "in.parquet", table.schema) as writer:
-        writer.write_table(table)
-        writer.add_key_value_metadata({"added": "later"})
-    assert pq.read_metadata(shuffled(tmp_path / "in.parquet")).metadata[b"added"] == b"later"
-
-
-def test_an_extension_type_nobody_registered_survives(tmp_path: Path) -> None:
-    metadata = {"ARROW:extension:name": "some.type", "ARROW:extension:metadata": "{}"}
-    schema = pa.schema([pa.field("e", pa.int64(), metadata=metadata)])
-    path = store(tmp_path / "in.parquet", pa.table([pa.array([1])], schema=schema))
-    assert load(shuffled(path)).schema.field("e").metadata[b"ARROW:extension:name"] == b"some.type"
 
 
 def labels(indices: list[int | None], values: list[str]) -> pa.Array:
@@ -153,21 +138,6 @@ def test_surplus_digits_of_an_input_are_refused(tmp_path: Path) -> None:
         shuffled(path)
     recshuf.shuffle(path, tmp_path / "out.jsonl")
     assert sorted((tmp_path / "out.jsonl").read_text().split()) == ['{"odd":1.00}', '{"odd":99999.00}']
-
-
-def test_a_writer_refuses_surplus_digits(tmp_path: Path) -> None:
-    with recshuf.PileWriter(tmp_path / "store", "a") as writer:
-        with pytest.raises(UsageError, match=r"'odd'.*99999\.00 has more digits"):
-            writer.write({"odd": WRONG})
-        writer.write({"odd": WRONG[:1]})
-
-
-@pytest.mark.parametrize(("to", "kind"), [("jsonl", pa.decimal128(3, -2)), ("csv", pa.decimal128(30, -9))])
-def test_decimals_of_a_negative_scale_are_verified(tmp_path: Path, to: str, kind: pa.DataType) -> None:
-    with recshuf.PileWriter(tmp_path / "store", "a") as writer:
-        writer.write({"n": [1, 2, 3], "d": make_decimals([123, -4, 0], kind)})
-    recshuf.gather(tmp_path / "store", tmp_path / f"out.{to}", to=to, verify=True)
-    assert "E" not in (tmp_path / f"out.{to}").read_text()
 
 
 def test_types_that_parquet_lacks_are_named_before_a_file_is_made() -> None:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from recshuf.errors import ConversionError, InputError, UsageError
+from recshuf.errors import ConversionError, UsageError
 from recshuf.formats.parquet import FORMAT
 from recshuf.interfaces import WriteOptions
 from tests.support.formats.decimal_tools import make_decimals
@@ -85,11 +85,6 @@ def test_codecs_follow_column_by_column_unless_one_is_asked_for(tmp_path: Path) 
     options = WriteOptions(compression="zstd", compression_level=9)
     written = write_all(source, tmp_path / "zstd.parquet", options=options)
     assert set(codecs_of(written).values()) == {"ZSTD"}
-
-
-def test_single_row_groups_of_small_files_set_no_limit(tmp_path: Path) -> None:
-    paths = [store(tmp_path / f"{index}.parquet", {"a": [index] * 10}) for index in range(5)]
-    assert group_rows(write_all(open_source(*paths), tmp_path / "out.parquet")) == [50]
 
 
 def test_dictionaries_follow_the_inputs_but_not_where_the_writer_gave_up(tmp_path: Path) -> None:
@@ -219,23 +214,6 @@ def test_pages_do_not_depend_on_cuts(tmp_path: Path) -> None:
             contents.add(written.read_bytes())
         assert len(contents) == 1
         assert load(written).equals(table)
-
-
-def test_an_empty_shard_has_a_row_group(tmp_path: Path) -> None:
-    """Without one, pyarrow 18 cannot read columns of dictionary type."""
-    path = store(tmp_path / "in.parquet", {"t": pa.array(["x", None, "x"]).dictionary_encode().slice(0, 0)})
-    written = write_all(open_source(path), tmp_path / "out.parquet")
-    assert group_rows(written) == [0]
-    assert load(written).num_rows == 0
-
-
-def test_written_pages_have_checksums(tmp_path: Path) -> None:
-    texts = {"t": ["a", "needle" * 20, "z"]}
-    path = store(tmp_path / "in.parquet", texts, compression="none", use_dictionary=False)
-    written = write_all(open_source(path), tmp_path / "out.parquet")
-    written.write_bytes(written.read_bytes().replace(b"needleneedle", b"needlebeetle", 1))
-    with pytest.raises(InputError, match=r"out\.parquet.*checksum"):
-        read_all(open_source(written))
 
 
 # Refusals

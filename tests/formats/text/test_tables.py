@@ -9,14 +9,14 @@ import pytest
 
 from recshuf.errors import ConversionError, InputError, UsageError
 from recshuf.formats import jsonl, text
-from recshuf.interfaces import InputFile, ReadOptions, WriteOptions
-from tests.support.formats.format_tools import decompress_file, read_input
-from tests.support.formats.line_tools import give, open_text, write_all
+from recshuf.interfaces import ReadOptions, WriteOptions
+from tests.support.formats.format_tools import read_input
+from tests.support.formats.line_tools import give, open_text
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from recshuf.interfaces import Format, Source
+    from recshuf.interfaces import Source
 
 
 def decode(source: Source) -> pa.Table:
@@ -139,24 +139,3 @@ def test_jsonl_has_neither_separator_nor_header(tmp_path: Path) -> None:
             jsonl.FORMAT.open_source([file], options)
     with pytest.raises(UsageError, match="--separator"):
         open_text(file, separator=b"")
-
-
-@pytest.mark.parametrize("format_", [jsonl.FORMAT, text.FORMAT])
-def test_real_files_pass_through_unharmed(corpora: Path, tmp_path: Path, format_: Format) -> None:
-    files = [
-        path
-        for kind in ("jsonl", "json", "text")
-        for path in sorted((corpora / kind).rglob("*.*"))
-        if path.is_file()
-    ]
-    assert files
-    source = format_.open_source([InputFile(name=str(path), path=path) for path in files], ReadOptions())
-    target = format_.open_target(source.schema, source.layout, WriteOptions(compression="zstd"))
-    for index, path in enumerate(files):
-        batches = read_input(source, index, 50_000)
-        out = tmp_path / f"{index}.zst"
-        write_all(target, out, batches)
-        content = path.read_bytes()
-        lines = content.count(b"\n") + (not content.endswith(b"\n") and content != b"")
-        assert sum(batch.num_rows for batch in batches) == lines
-        assert decompress_file(out) == content + (b"\n" if content and not content.endswith(b"\n") else b"")

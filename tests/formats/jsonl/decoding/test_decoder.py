@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise, permutations
 from typing import Any
 
@@ -61,14 +60,6 @@ def test_any_records_in_any_cuts_and_any_order(
     assert repr(found) == repr([as_typed(records[row], expected) for row in shuffled])
 
 
-@settings(max_examples=examples(100), deadline=None)
-@given(RECORDS_OF_ONE_TYPE)
-def test_the_schema_found_decodes_when_it_is_given(records: list[dict[str, Any]]) -> None:
-    lines = [json.dumps(record).encode() for record in records]
-    inferred = decode(lines)
-    assert decode(lines, inferred.schema).equals(inferred)
-
-
 # Many pieces and many threads.
 
 
@@ -84,24 +75,6 @@ def test_pieces_of_many_sizes_make_one_whole(monkeypatch: pytest.MonkeyPatch) ->
         assert decode(lines).equals(whole)
     monkeypatch.setattr(line_checks, "_PIECE_CELLS", 100)
     assert decode(lines).equals(whole)
-
-
-def test_threads_agree_with_one_thread() -> None:
-    rng = random.Random(3)
-    records = [
-        {f"f{k}": rng.choice([None, k, k + 0.5]) for k in rng.sample(range(40), 5)} for _ in range(2000)
-    ]
-    lines = [json.dumps(record).encode() for record in records]
-    expected = decode(lines)
-    for _ in range(3):
-        decoder = JsonDecoder(["in.jsonl"], None, 0)
-        starts = list(range(0, len(lines), 37))
-        rng.shuffle(starts)
-        cuts = [batch_of(lines[start : start + 37]) for start in starts]
-        with ThreadPoolExecutor(8) as pool:
-            list(pool.map(decoder.observe, cuts, [0] * len(cuts), starts))
-        assert decoder.finish() == expected.schema
-        assert decode_with(decoder, lines).equals(expected)
 
 
 def test_fields_are_in_the_order_of_the_input_in_whatever_order_lines_are_observed() -> None:

@@ -6,7 +6,6 @@ import json
 from itertools import pairwise, product
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -94,13 +93,6 @@ def test_integers_and_floats_in_conflict_are_named_by_their_own_lines(
         assert caught.value.problem == f"holds {problem}"
 
 
-def test_a_conflict_within_one_record() -> None:
-    error = failure([b"{}", b'{"a":[1,"x"]}'])
-    assert error.place == "line 2, field 'a[]'"
-    assert "number" in error.problem
-    assert "string" in error.problem
-
-
 @pytest.mark.parametrize("exact", [True, False])
 def test_integers_never_lose_digits(exact: bool) -> None:
     texts = {
@@ -129,14 +121,6 @@ def test_integers_never_lose_digits(exact: bool) -> None:
             assert f"line {lines.index(form % text) + 1}" in str(caught.value)
 
 
-def test_integers_beside_integers_keep_all_digits() -> None:
-    for text in (b"9007199254740993", b"9223372036854775807", b"-9223372036854775808", b"1e20"):
-        lines = [b'{"a":%s}' % text, b"{}", b'{"a":1}']
-        decoder = JsonDecoder(["in.jsonl"], None, 0)
-        observe_spans(decoder, lines, [(0, 1), (1, 3)])
-        assert_read(decoder, lines)
-
-
 def assert_read(decoder: JsonDecoder, lines: list[bytes]) -> None:
     decoder.finish()
     found = [as_plain(row) for row in decode_with(decoder, lines).to_pylist()]
@@ -151,21 +135,6 @@ def test_too_many_different_names_are_an_error(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(inference, "MAX_FIELDS", 50)
     error = failure([json.dumps({f"key {row}": row}).encode() for row in range(60)])
     assert "number of different fields" in error.problem
-
-
-def test_texts_that_look_like_times_stay_as_they_are() -> None:
-    table = decode([b'{"a":"2020-01-01","b":["2020-01-01T00:00:00Z"]}', b'{"a":"2020-01-01 00:00:00"}'])
-    assert table.to_pylist() == [
-        {"a": "2020-01-01", "b": ["2020-01-01T00:00:00Z"]},
-        {"a": "2020-01-01 00:00:00", "b": None},
-    ]
-
-
-def test_no_records_make_an_empty_schema() -> None:
-    decoder = JsonDecoder([], None, 0)
-    assert decoder.finish() == pa.schema([])
-    assert decoder.decode(batch_of([])).num_rows == 0
-    assert decode([b"{}", b"{}"]).num_rows == 2
 
 
 # Several decoders, each of some records

@@ -6,46 +6,10 @@ import json
 
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
 from recshuf.errors import InputError
 from recshuf.formats.jsonl.decoder import JsonDecoder
-from tests.support.effort import examples
-from tests.support.formats.bad_json import damaged_lines
-from tests.support.formats.json_decoding import batch_of, decode, decode_with, failure
-from tests.support.formats.json_oracle import fit_together, is_sound
-
-
-@settings(max_examples=examples(600), deadline=None)
-@given(st.lists(damaged_lines(), min_size=1, max_size=4))
-@example([b'{"a":1}{"a":2}', b""])
-@example([b'{"a":1}{"a":2}', b'{"a":'])
-@example([b'{"a":1}{"a":', b"2}"])
-@example([b'{"a":[{}', b"{}]}"])
-@example([b'{"a":"', b'"}'])
-@example([b"null"])
-@example([b"{}", b"null"])
-@example([b"{} null {}"])
-@example([b"{}\0{}"])
-def test_a_line_that_is_not_one_object_is_named(lines: list[bytes]) -> None:
-    broken = {f"line {row + 1}" for row, line in enumerate(lines) if not is_sound(line)}
-    decoder = JsonDecoder(["in.jsonl"], None, 0)
-    if broken:
-        with pytest.raises(InputError) as caught:
-            decoder.observe(batch_of(lines), 0, 0)
-        assert caught.value.place
-        place = caught.value.place.partition(",")[0]
-        assert place in broken or "line" in caught.value.problem
-        return
-    if not fit_together(lines):
-        with pytest.raises(InputError, match=r", but an? "):
-            decoder.observe(batch_of(lines), 0, 0)
-        return
-    decoder.observe(batch_of(lines), 0, 0)
-    decoder.finish()
-    decode_with(decoder, lines)
-
+from tests.support.formats.json_decoding import batch_of, decode, failure
 
 WRONG = [
     (b"", "empty"),

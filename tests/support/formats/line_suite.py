@@ -1,0 +1,54 @@
+"""The conformance tests of formats of lines: plain and compressed inputs side by side."""
+
+from __future__ import annotations
+
+import gzip
+from abc import abstractmethod
+from itertools import cycle
+from typing import TYPE_CHECKING
+
+import zstandard
+
+from recshuf.interfaces import InputFile
+from tests.support.formats.format_suite import FormatSuite
+from tests.support.formats.format_tools import decompress_file
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+
+
+def compress_frames(content: bytes) -> bytes:
+    """Return three frames, so that a reader that stops after the first is found out."""
+    third = len(content) // 3
+    parts = (content[:third], content[third : 2 * third], content[2 * third :])
+    return b"".join(zstandard.ZstdCompressor(write_checksum=True).compress(part) for part in parts)
+
+
+class LineSuite(FormatSuite):
+    """The tests of a format whose records are lines."""
+
+    reads_streams = True
+    packs = (("", bytes), (".gz", gzip.compress), (".zst", compress_frames))
+    """How the inputs are compressed: suffix and function, one for each input."""
+
+    @abstractmethod
+    def make_content(self, index: int, count: int) -> bytes:
+        """Return the content of an input of so many records."""
+
+    def make_inputs(self, folder: Path, row_counts: Sequence[int]) -> list[InputFile]:
+        inputs = []
+        for index, (count, (suffix, pack)) in enumerate(zip(row_counts, cycle(self.packs), strict=False)):
+            path = folder / f"input {index}{self.format.traits.suffixes[0]}{suffix}"
+            path.write_bytes(pack(self.make_content(index, count)))
+            inputs.append(InputFile(name=str(path), path=path))
+        return inputs
+
+    def read_back(self, path: Path) -> list[bytes]:
+        lines = decompress_file(path).split(b"\n")
+        return lines if lines[-1] else lines[:-1]
+
+    def records_of(self, batch: pa.RecordBatch) -> list[bytes]:
+        return [record.removesuffix(b"\n") for record in batch.column("record").to_pylist()]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from recshuf.errors import AlreadyCompleteError, ConversionError, PileError, SchemaMismatch, UsageError
 from recshuf.job.report import FileReport, PassReport
 from recshuf.run.describe import divide_job
-from recshuf.run.engine_map import map_engine
+from recshuf.run.engine_map import LocalMap
 from recshuf.run.gather import check_written
 from recshuf.run.open_run import begin_output, find_header, open_run
 from recshuf.run.resolve import find_destination, resolve_job, resolve_opened
@@ -60,7 +60,7 @@ def run_job(job: Job, progress: Progress, planned: Header | None = None) -> Shuf
     started = time.perf_counter()
     with ExitStack() as cleanup:
         run = _begin(job, progress, cleanup, planned)
-        engine = map_engine(run, cleanup)
+        engine = _choose_map(run, cleanup)
         base_bytes = resident_bytes()
         timer = _Timer()
         sets = _fill(run, engine)
@@ -158,6 +158,15 @@ def _resolve(
             f"the store, {piles.seed}"
         )
     return resolve_opened(job, destination, open_records(piles), None, progress)
+
+
+def _choose_map(run: Run, cleanup: ExitStack) -> EngineMap:
+    """Return what does the passes of a run, until `cleanup`."""
+    if run.results is None:
+        return LocalMap()
+    from recshuf.run.task_map import TaskMap  # most runs use no tasks
+
+    return TaskMap(run, run.results, cleanup)
 
 
 def _fill(run: Run, engine: EngineMap) -> list[SealedSet]:

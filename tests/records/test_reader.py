@@ -16,7 +16,7 @@ from recshuf.records.batch import RowCounter, concat_batches
 from recshuf.records.batch_groups import InputPart, whole_inputs
 from recshuf.records.reader import InputReader, ReadingPlan
 from tests.support.effort import examples
-from tests.support.formats.fake_format import FakeSource
+from tests.support.formats.fake_source import FakeSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,8 +16,6 @@ from recshuf.output.manifest import manifest_path
 from tests.support.numbered_files import FORMATS, make_inputs
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.conftest import Run
 
 COUNTS = (30, 0, 25)
@@ -117,6 +116,14 @@ def test_other_inputs_are_refused_by_name(written: list[Path], tmp_path: Path):
     written[2].write_bytes(written[2].read_bytes() + b"{}\n")
     with pytest.raises(OutputExistsError, match=f"had {size:,} bytes, and .* has {size + 3:,};"):
         resume(written)
+
+
+def test_a_folder_that_its_manifest_does_not_fit_is_not_complete(written: list[Path]):
+    with Path("out/shard-00001.jsonl").open("ab") as file:
+        file.write(b"{}\n")
+    with pytest.raises(OutputExistsError, match="overwrite=True") as raised:
+        resume(written, seed=5)
+    assert not isinstance(raised.value, AlreadyCompleteError)
 
 
 def test_inputs_may_be_named_from_other_places(written: list[Path], tmp_path: Path):

@@ -15,11 +15,16 @@ import pytest
 import recshuf
 from recshuf.errors import AlreadyCompleteError, InputError, OutputError, UsageError
 from recshuf.job.options import OPTIONS
-from recshuf.output.local.log import FileJournal, read_journal
 from recshuf.output.manifest import find_checksum, manifest_path
-from recshuf.run import header as resume
 from tests.support.numbered_files import FORMATS, make_inputs
-from tests.support.processes.killed_runs import Killed, kill_after, run, run_and_die
+from tests.support.processes.killed_runs import (
+    Killed,
+    kill_after,
+    read_journal,
+    run,
+    run_and_die,
+    write_journal,
+)
 from tests.support.small_runs import Listener, read_files, spill
 
 if TYPE_CHECKING:
@@ -42,10 +47,9 @@ def inputs(tmp_path: Path) -> list[Path]:
 
 
 def find_finished(folder: Path) -> dict[str, int]:
-    """Return name and inode of each finished shard in a work folder; files that are made again have other ones."""
-    entries = read_journal(folder / "journal.jsonl")
-    names = [entry["name"] for entry in entries if "shard" in entry]
-    return {name: (folder / "shards" / name).stat().st_ino for name in names}
+    """Return name and inode of each finished shard of `out`; files that are made again have other ones."""
+    names = [entry["name"] for entry in read_journal(folder / "out") if "shard" in entry]
+    return {name: (folder / ".out.recshuf" / "shards" / name).stat().st_ino for name in names}
 
 
 class Reads(Listener):
@@ -68,7 +72,7 @@ def test_finished_parts_are_not_made_again(tmp_path: Path, inputs: list[Path], p
     """Three pile sets (an input is empty) and three shards, finished one after the other."""
     run(inputs, tmp_path / "whole")
     run_and_die(parts, inputs, tmp_path / "out")
-    finished = find_finished(tmp_path / ".out.recshuf")
+    finished = find_finished(tmp_path)
     assert len(finished) == max(0, parts - 3)
     heard = Reads()
     report = run(inputs, tmp_path / "out", resume=True, memory="100MB", workers=3, progress=heard)
@@ -92,14 +96,11 @@ def test_piles_lie_as_the_journal_says_or_each_in_its_own_region(
     with pytest.MonkeyPatch.context() as patch:
         spill(patch, region_piles=region_piles or 1)
         run_and_die(1, inputs, tmp_path / "out")
-    path = tmp_path / ".out.recshuf" / "journal.jsonl"
-    entries = read_journal(path)
+    entries = read_journal(tmp_path / "out")
     assert entries[0]["region_piles"] == (region_piles or 1)
     if region_piles is None:  # as older versions wrote it
-        path.unlink()
         del entries[0]["region_piles"]
-        for entry in entries:
-            FileJournal(path).append(entry)
+        write_journal(tmp_path / "out", entries)
     run(inputs, tmp_path / "out", resume=True)
     assert read_files(tmp_path / "out") == read_files(tmp_path / "whole")
 
@@ -125,7 +126,7 @@ def test_spilled_records_may_be_compressed_in_another_way(
 
 def test_the_seed_that_was_drawn_is_kept(tmp_path: Path, inputs: list[Path]):
     run_and_die(4, inputs, tmp_path / "out", seed=None)
-    (name,) = find_finished(tmp_path / ".out.recshuf")
+    (name,) = find_finished(tmp_path)
     first = (tmp_path / ".out.recshuf" / "shards" / name).read_bytes()
     report = run(inputs, tmp_path / "out", seed=None, resume=True)
     assert (tmp_path / "out" / name).read_bytes() == first
@@ -222,14 +223,13 @@ def test_another_value_of_an_option_is_refused_by_name_and_nothing_is_touched(
 
 
 @pytest.mark.parametrize("what", ["order", "recshuf", "pyarrow"])
-def test_other_versions_are_named(tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch):
+def test_other_versions_are_named(tmp_path: Path, what: str):
     inputs = make_inputs(tmp_path / "in", "parquet", COUNTS)
     run_and_die(2, inputs, tmp_path / "out")
-    place = {"order": "ORDER_VERSION", "recshuf": "__version__"}
-    if what in place:
-        monkeypatch.setattr(resume, place[what], "other")
-    else:
-        monkeypatch.setattr("pyarrow.__version__", "0.0.1")
+    header, *entries = read_journal(tmp_path / "out")
+    holder = header["libraries"] if what == "pyarrow" else header
+    holder[what] = 99 if what == "order" else "0.0.1"
+    write_journal(tmp_path / "out", [header, *entries])
     with pytest.raises(UsageError, match=rf"the version of (the )?{what} was .* and is"):
         run(inputs, tmp_path / "out", resume=True)
 
@@ -357,9 +357,7 @@ def test_shards_of_other_types_or_places_are_not_taken_over(tmp_path: Path, othe
     inputs = make_inputs(tmp_path / "in", "jsonl", COUNTS)
     run(inputs, tmp_path / "whole", to="parquet")
     run_and_die(5, inputs, tmp_path / "out", to="parquet")
-    path = tmp_path / ".out.recshuf" / "journal.jsonl"
-    entries = read_journal(path)
-    path.unlink()
+    entries = read_journal(tmp_path / "out")
     shard = next(entry for entry in entries if "shard" in entry)
     name = tmp_path / ".out.recshuf" / "shards" / shard["name"]
     if other == "types":  # as they were before a later record was seen
@@ -368,7 +366,6 @@ def test_shards_of_other_types_or_places_are_not_taken_over(tmp_path: Path, othe
         shard["schema"] = "0" * 16
     else:
         shard["digest"][0] += 1
-    for entry in entries:
-        FileJournal(path).append(entry)
+    write_journal(tmp_path / "out", entries)
     run(inputs, tmp_path / "out", to="parquet", resume=True)
     assert read_files(tmp_path / "out") == read_files(tmp_path / "whole")

@@ -10,9 +10,8 @@ import pytest
 from recshuf.errors import DiskFullError, InputError, OutputError, UsageError
 from recshuf.piles.set_folder import SetFolder
 from tests.support.numbered_files import make_inputs
-from tests.support.output_tools import read_tree
 from tests.support.processes.killed_runs import run, run_and_die
-from tests.support.small_runs import Listener, spill
+from tests.support.small_runs import Listener, read_files, spill
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,7 +53,7 @@ def test_each_attempt_writes_to_its_own_folder_and_reads_all(
 ):
     """One without the option writes where the last one did, the first one beside the output."""
     run(inputs, tmp_path / "whole")
-    expected = read_tree(tmp_path / "whole")
+    expected = read_files(tmp_path / "whole")
     before: set[Path] = set()
     written = tmp_path / ".out.recshuf"
     for number, name in enumerate(attempts):
@@ -74,7 +73,7 @@ def test_each_attempt_writes_to_its_own_folder_and_reads_all(
     )
     run(inputs, tmp_path / "out", resume=True, progress=heard, **choose(tmp_path, last))
     assert before in moments
-    assert read_tree(tmp_path / "out") == expected
+    assert read_files(tmp_path / "out") == expected
     assert os.listdir(tmp_path / "t1") == os.listdir(tmp_path / "t2") == []
     assert not (tmp_path / ".out.recshuf").exists()
 
@@ -88,7 +87,7 @@ def test_a_set_that_was_made_again_is_taken(tmp_path: Path, inputs: list[Path]):
     run_and_die(2, inputs, tmp_path / "out", temp_dir=tmp_path / "t2", resume=True)
     assert damaged.name in {path.name for path in list_sets(tmp_path / "t2")}
     run(inputs, tmp_path / "out", resume=True)
-    assert read_tree(tmp_path / "out") == read_tree(tmp_path / "whole")
+    assert read_files(tmp_path / "out") == read_files(tmp_path / "whole")
 
 
 def test_a_folder_that_is_gone_is_made_up_for(tmp_path: Path, inputs: list[Path]):
@@ -96,7 +95,7 @@ def test_a_folder_that_is_gone_is_made_up_for(tmp_path: Path, inputs: list[Path]
     run_and_die(2, inputs, tmp_path / "out", temp_dir=tmp_path / "t1")
     (tmp_path / "t1").rename(tmp_path / "moved")
     run(inputs, tmp_path / "out", resume=True)
-    assert read_tree(tmp_path / "out") == read_tree(tmp_path / "whole")
+    assert read_files(tmp_path / "out") == read_files(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("name", ["t2", None])
@@ -179,7 +178,7 @@ def test_an_input_that_is_missing_may_be_restored(tmp_path: Path, inputs: list[P
         run(inputs, tmp_path / "out", format="text", resume=True)
     away.rename(inputs[0])
     run(inputs, tmp_path / "out", format="text", resume=True)
-    assert read_tree(tmp_path / "out") == read_tree(tmp_path / "whole")
+    assert read_files(tmp_path / "out") == read_files(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("resume", [False, True])
@@ -191,5 +190,5 @@ def test_what_a_process_has_begun_to_remove_is_not_continued(
     run_and_die(5, inputs, tmp_path / "out", seed=1)
     (tmp_path / ".out.recshuf" / "ended").touch()
     run(inputs, tmp_path / "out", seed=2, resume=resume)
-    assert read_tree(tmp_path / "out") == read_tree(tmp_path / "whole")
+    assert read_files(tmp_path / "out") == read_files(tmp_path / "whole")
     assert not (tmp_path / ".out.recshuf").exists()

@@ -21,7 +21,7 @@ print(*(name for name in sys.modules if name.startswith("recshuf.")))
 UNUSED = (
     "recshuf.audit.order", "recshuf.audit.verify", "recshuf.loader", "recshuf.output.objects",
     "recshuf.output.quarantine", "recshuf.piles.kept", "recshuf.run.passes", "recshuf.run.ray", "recshuf.run.stores",
-    "recshuf.run.task_passes", "recshuf.run.uploaded_sets", "recshuf.run.verify", "recshuf.storage.writing",
+    "recshuf.run.task_map", "recshuf.run.uploaded_sets", "recshuf.run.verify", "recshuf.storage.writing",
     "recshuf.torch", "recshuf.train",
 )  # fmt: skip
 

@@ -2,145 +2,186 @@
 
 from __future__ import annotations
 
-from itertools import product
-from typing import TYPE_CHECKING
+import json
+import os
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+import recshuf
 from recshuf.errors import ForeignFileError, OutputError
-from recshuf.output.local.destination import LocalDestination
-from recshuf.output.local.log import FileJournal
-from recshuf.output.manifest import manifest_path
-from tests.support.output_tools import write_run
+from tests.support.processes.killed_runs import Killed, die, strike_renames
+from tests.support.small_runs import Listener, read_files
 
-if TYPE_CHECKING:
-    from pathlib import Path
+BOTH = pytest.mark.parametrize("overwrite", [False, True])
 
 
-# What an output means
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in a folder of its own."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "in.txt").write_text("a\nb\n")
+    monkeypatch.chdir(tmp_path / "data")
+    return tmp_path / "data"
 
 
-def test_what_is_a_directory(tmp_path: Path):
-    assert LocalDestination.of(f"{tmp_path}/new/", wants_shards=False).is_directory
-    assert LocalDestination.of(str(tmp_path), wants_shards=False).is_directory
-    assert LocalDestination.of(f"{tmp_path}/new", wants_shards=True).is_directory
-    assert not LocalDestination.of(f"{tmp_path}/new", wants_shards=False).is_directory
+def run(output: str, **options: Any) -> None:
+    recshuf.shuffle("../in.txt", output, seed=1, **options)
 
 
-def test_a_path_that_cannot_be_looked_at_is_an_error(tmp_path: Path):
-    for end, wants_shards in (("", True), ("/", False), ("", False)):
-        with pytest.raises(OutputError, match=r"xxx/?: cannot be written: File name too long"):
-            LocalDestination.of(f"{tmp_path}/{'x' * 300}{end}", wants_shards=wants_shards)
+def refuse(match: str, output: str, **options: Any) -> None:
+    """Insist on the message, and that nothing changes."""
+    before = read_files(Path())
+    with pytest.raises(OutputError, match=match):
+        run(output, **options)
+    assert read_files(Path()) == before
 
 
-def test_new_outputs_and_empty_directories_are_fine(tmp_path: Path):
-    for overwrite in (False, True):
-        LocalDestination(tmp_path / "new.txt", is_directory=False).check(overwrite=overwrite)
-        LocalDestination(tmp_path / "new", is_directory=True).check(overwrite=overwrite)
-        LocalDestination(tmp_path, is_directory=True).check(overwrite=overwrite)
+def test_what_is_a_directory(folder: Path):
+    (folder / "there").mkdir()
+    for output, options in (("new/", {}), ("there", {}), ("shards", {"shards": 1}), ("file", {})):
+        run(output, **options)
+    assert [name for name in ("new", "there", "shards", "file") if (folder / name).is_dir()] == [
+        "new",
+        "there",
+        "shards",
+    ]
 
 
-def test_what_exists_is_refused_unless_it_may_be_replaced(tmp_path: Path):
-    write_run(tmp_path / "run", "a.txt")
-    (tmp_path / "file").touch()
-    for destination in (
-        LocalDestination(tmp_path / "file", is_directory=False),
-        LocalDestination(tmp_path / "run", is_directory=True),
-    ):
-        with pytest.raises(OutputError, match="--overwrite"):
-            destination.check(overwrite=False)
-        destination.check(overwrite=True)
+@pytest.mark.parametrize(("end", "options"), [("", {"shards": 2}), ("/", {}), ("", {})])
+def test_a_path_that_cannot_be_looked_at_is_an_error(end: str, options: dict[str, Any]):
+    refuse(r"xxx/?: cannot be written: File name too long", f"{'x' * 300}{end}", **options)
+
+
+@pytest.mark.parametrize("output", ["out", "out/"])
+def test_what_exists_is_refused_unless_it_may_be_replaced(output: str):
+    run(output)
+    refuse("overwrite=True", output)
+    run(output, overwrite=True)
 
 
 @pytest.mark.parametrize(
     ("name", "overwrite"), [("foreign.txt", True), ("foreign.txt", False), (".hidden", True), ("sub/x", True)]
 )
-def test_files_that_no_run_wrote_are_never_replaced(tmp_path: Path, name: str, overwrite: bool):
-    """An unfinished run has left its work folder, and has put nothing in place."""
-    write_run(tmp_path / "out", "a.txt")
-    (tmp_path / "out" / name).parent.mkdir(exist_ok=True)
-    (tmp_path / "out" / name).touch()
-    leave_journal(tmp_path / ".out.recshuf", [1, 1])
+def test_files_that_no_run_wrote_are_never_replaced(folder: Path, name: str, overwrite: bool):
+    """Also where a run that died has put nothing in place."""
+    run("out/")
+    with pytest.MonkeyPatch.context() as patch:
+        strike_renames(patch, 0, die, late=False)
+        with pytest.raises(Killed):
+            run("out/", overwrite=True)
+    (folder / "out" / name).parent.mkdir(exist_ok=True)
+    (folder / "out" / name).touch()
     with pytest.raises(ForeignFileError) as raised:
-        LocalDestination(tmp_path / "out", is_directory=True).check(overwrite=overwrite)
+        run("out/", overwrite=overwrite)
     assert str(raised.value) == (
-        f"{tmp_path}/out: holds {name.split('/')[0]!r}, which is not from an earlier run; remove it or choose another "
-        "output"
+        f"out: holds {name.split('/')[0]!r}, which is not from an earlier run; remove it or choose another output"
     )
 
 
-@pytest.mark.parametrize("overwrite", [False, True])
-def test_shards_without_their_manifest_are_those_of_a_run_to_resume(tmp_path: Path, overwrite: bool):
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "shard-00000.txt").touch()
-    found = (tmp_path / "out").stat()
-    leave_journal(tmp_path / ".out.recshuf", [found.st_dev, found.st_ino])
-    with pytest.raises(
-        OutputError, match=r"an unfinished run left .*/\.out\.recshuf; give --resume to complete"
-    ):
-        LocalDestination(tmp_path / "out", is_directory=True).check(overwrite=overwrite)
+@BOTH
+@pytest.mark.parametrize("exists", [False, True])
+def test_shards_without_their_manifest_are_those_of_a_run_to_resume(
+    folder: Path, overwrite: bool, exists: bool
+):
+    if exists:
+        run("out/", shards=3)
+    die_before_the_manifest(compression="gzip")
+    refuse(
+        r"an unfinished run left .*\.out\.recshuf; give resume=True to complete", "out/", overwrite=overwrite
+    )
+    run("out/", resume=True, overwrite=overwrite, compression="gzip")
+    assert read_names(folder) == ["shard-00000.txt.gz"] == os.listdir(folder / "out")
 
 
-def leave_journal(folder: Path, commit: list[int]) -> None:
-    """Leave what a run does that was killed when it put a folder of this device and inode in place."""
-    folder.mkdir()
-    for entry in ({"piles": None}, {"shard": 0}, {"commit": commit}):
-        FileJournal(folder / "journal.jsonl").append(entry)
+def die_before_the_manifest(**options: Any) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        strike_renames(patch, 0, die, late=True)
+        with pytest.raises(Killed):
+            run("out/", overwrite=True, **options)
 
 
-def test_a_directory_without_a_manifest_is_never_replaced(tmp_path: Path):
-    (tmp_path / "data.txt").touch()
-    with pytest.raises(OutputError, match=r"data\.txt"):
-        LocalDestination(tmp_path, is_directory=True).check(overwrite=True)
+def read_names(folder: Path) -> list[str]:
+    """Return the names of the shards in the manifest."""
+    return [one["name"] for one in json.loads((folder / "out.recshuf.json").read_text())["shards"]]
 
 
-def test_a_manifest_of_something_else_is_an_error(tmp_path: Path):
-    for content in ["", "[]", "{}", '{"shards": 1}', '{"shards": [{}]}', "\xff", '{"shards": [1]}']:
-        manifest_path(tmp_path).write_text(content, encoding="latin-1")
-        with pytest.raises(OutputError, match="manifest"):
-            LocalDestination(tmp_path, is_directory=True).check(overwrite=True)
+def test_a_new_run_places_the_manifest_of_one_that_died_before_it(folder: Path):
+    """The shards have names of the earlier run."""
+    run("out/", shards=3)
+    die_before_the_manifest()
+    heard = Listener(die)
+    with pytest.raises(Killed):
+        run("out/", overwrite=True, progress=heard)
+    assert "put everything in place" in heard.warnings[0]
+    assert read_names(folder) == os.listdir(folder / "out") == ["shard-00000.txt"]
 
 
-def test_a_file_is_no_directory_and_a_folder_must_exist(tmp_path: Path):
-    (tmp_path / "file").touch()
-    with pytest.raises(OutputError, match="is a file"):
-        LocalDestination(tmp_path / "file", is_directory=True).check(overwrite=True)
-    with pytest.raises(OutputError, match="no such directory"):
-        LocalDestination(tmp_path / "none" / "x.txt", is_directory=False).check(overwrite=False)
+def test_a_directory_without_a_manifest_is_never_replaced(folder: Path):
+    (folder / "out").mkdir()
+    (folder / "out" / "data.txt").touch()
+    refuse(r"data\.txt", "out", overwrite=True)
 
 
-def test_nothing_can_lie_below_a_file(tmp_path: Path):
-    (tmp_path / "file").touch()
-    for given, is_directory in product(("file/below", "file/far/below"), (True, False)):
-        with pytest.raises(OutputError, match=r"/file: is a file, not a directory; choose another output$"):
-            LocalDestination(tmp_path / given, is_directory=is_directory).check(overwrite=True)
+MANIFESTS = [
+    "",
+    "[]",
+    "null",
+    "{}",
+    '{"shards": 1}',
+    '{"shards": [{}]}',
+    "\xff",
+    '{"shards": [1]}',
+    "[" * 100_000,
+]
 
 
-def test_a_mount_point_is_refused_with_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@BOTH
+def test_a_manifest_of_something_else_is_an_error_and_stays(folder: Path, overwrite: bool):
+    for content in MANIFESTS:
+        (folder / "out.recshuf.json").write_text(content, encoding="latin-1")
+        refuse(r"out\.recshuf\.json: is not a manifest", "out/", overwrite=overwrite)
+    (folder / "out.recshuf.json").unlink()
+    (folder / "out.recshuf.json").mkdir()
+    refuse(r"out\.recshuf\.json: cannot be read: Is a directory; choose another", "out/", overwrite=overwrite)
+
+
+@pytest.mark.parametrize("name", ["../victim.txt", "{folder}/victim.txt", "..", ".", "", "a/b", "a\0b", 7])
+def test_a_manifest_cannot_name_files_elsewhere(folder: Path, name: Any):
+    """A manifest is input like any other: whoever wrote it must not choose what is replaced."""
+    (folder.parent / "victim.txt").write_text("precious")
+    run("out/")
+    path = folder / "out.recshuf.json"
+    manifest = json.loads(path.read_text())
+    named = name.format(folder=folder.parent) if isinstance(name, str) else name
+    path.write_text(json.dumps(manifest | {"shards": [{"name": named, "records": 1, "bytes": 8}]}))
+    refuse("is not a manifest", "out/", overwrite=True)
+    assert (folder.parent / "victim.txt").read_text() == "precious"
+
+
+def test_nothing_can_lie_below_a_file_or_in_no_folder(folder: Path):
+    (folder / "file").touch()
+    refuse("file: is a file, and the output is a directory", "file", shards=1, overwrite=True)
+    refuse("no such directory", "none/x.txt")
+    for below in ("file/below", "file/far/below"):
+        for end in ("", "/"):
+            refuse("file: is a file, not a directory; choose another output$", below + end, overwrite=True)
+
+
+@BOTH
+def test_a_mount_point_is_refused_with_a_remedy(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, overwrite: bool
+):
     """As a container's volume."""
-    (tmp_path / "out").mkdir()
-    monkeypatch.setattr(type(tmp_path), "is_mount", lambda path: path.name == "out")
-    for overwrite in (False, True):
-        with pytest.raises(OutputError, match=r"give a directory inside it, such as .*/out/shuffled/"):
-            LocalDestination(tmp_path / "out", is_directory=True).check(overwrite=overwrite)
-        LocalDestination(tmp_path / "out" / "shuffled", is_directory=True).check(overwrite=overwrite)
+    (folder / "out").mkdir()
+    monkeypatch.setattr(type(folder), "is_mount", lambda path: path.name == "out")
+    refuse(r"give a directory inside it, such as out/shuffled/", "out", overwrite=overwrite)
+    run("out/shuffled/", overwrite=overwrite)
 
 
-def test_a_file_named_like_the_manifest_is_never_replaced(tmp_path: Path):
-    manifest_path(tmp_path / "new").write_text("precious")
-    with pytest.raises(OutputError, match=r"new\.recshuf\.json: is not a manifest"):
-        LocalDestination(tmp_path / "new", is_directory=True).check(overwrite=False)
-
-
-def test_a_manifest_that_cannot_be_read_says_why(tmp_path: Path):
-    manifest_path(tmp_path / "new").mkdir()
-    with pytest.raises(
-        OutputError, match=r"new\.recshuf\.json: cannot be read: Is a directory; choose another"
-    ):
-        LocalDestination(tmp_path / "new", is_directory=True).check(overwrite=False)
-
-
-def test_the_manifest_of_a_folder_that_is_gone_may_be_replaced(tmp_path: Path):
-    write_run(tmp_path / "run", "a.txt")
-    (tmp_path / "run" / "a.txt").unlink()
-    LocalDestination(tmp_path / "run", is_directory=True).check(overwrite=False)
+def test_the_manifest_of_a_folder_that_is_gone_may_be_replaced(folder: Path):
+    run("out/")
+    (folder / "out" / "shard-00000.txt").unlink()
+    (folder / "out").rmdir()
+    run("out/")

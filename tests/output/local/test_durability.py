@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 import recshuf
-import recshuf.output.local.stage as commit_module
 from recshuf.errors import OutputError
-from recshuf.output.local.stage import WorkFolder
 from recshuf.output.manifest import manifest_path
+from recshuf.system.atomic import exchange, sync_file_system
 from tests.support.numbered_files import make_inputs
-from tests.support.output_tools import refuse_exchange
-from tests.support.processes.killed_runs import Killed
+from tests.support.processes.killed_runs import Killed, die, journal_of, refuse_exchange, strike_renames
+from tests.support.processes.task_runs import divide_small
+from tests.support.small_runs import put_in_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,12 +55,16 @@ def inode_of(path: Path) -> int | None:
     return path.stat().st_ino if path.exists() else None
 
 
+MANY = 40
+"""So many waiting shards are synced together."""
+
+
 @pytest.fixture
 def inputs(tmp_path: Path) -> list[Path]:
     return make_inputs(tmp_path / "in", "text", [60, 40])
 
 
-@pytest.mark.parametrize(("way", "shards"), [("new", 3), ("exchanged", 40), ("moved", 3)])
+@pytest.mark.parametrize(("way", "shards"), [("new", 3), ("exchanged", MANY), ("moved", 3)])
 def test_shards_and_their_folder_are_synced_before_they_are_the_output_and_its_folder_after_the_manifest(
     tmp_path: Path, inputs: list[Path], monkeypatch: pytest.MonkeyPatch, way: str, shards: int
 ) -> None:
@@ -70,7 +74,7 @@ def test_shards_and_their_folder_are_synced_before_they_are_the_output_and_its_f
     if way != "new":
         recshuf.shuffle(inputs, f"{output}/", seed=1, shards=2)
     if way == "moved":
-        monkeypatch.setattr(commit_module, "exchange", refuse_exchange)
+        put_in_place(monkeypatch, exchange, refuse_exchange)
     before = inode_of(output), inode_of(manifest_path(output))
     syncs, whole = Syncs(output, monkeypatch, shards), ctypes.CDLL
 
@@ -91,7 +95,7 @@ def test_shards_and_their_folder_are_synced_before_they_are_the_output_and_its_f
     recshuf.shuffle(inputs, f"{output}/", seed=2, shards=shards, overwrite=True)
     paths = list(output.iterdir())
     assert len(paths) == shards
-    assert (len(together) > 0) == (shards == 40)
+    assert (len(together) > 0) == (shards == MANY)
     for path in paths:
         early = [one for one in syncs.of(path) if (one.output, one.manifest) == before]
         assert [one.bytes for one in early[:1]] == [path.stat().st_size] or inode_of(path) in together
@@ -119,26 +123,32 @@ def test_a_file_is_synced_before_it_is_the_output_and_its_folder_after_that(
     assert any(one.output == inode_of(output) for one in syncs.of(tmp_path))
 
 
+@pytest.mark.parametrize("engine", ["local", "threads"])
 def test_a_shard_is_in_the_journal_only_once_it_is_synced(
-    tmp_path: Path, inputs: list[Path], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, inputs: list[Path], monkeypatch: pytest.MonkeyPatch, engine: str
 ) -> None:
-    journal, noted = tmp_path / ".out.recshuf" / "journal.jsonl", list[tuple[int, set[str]]]()
+    """Those of tasks are moved to the others, whose folder is synced before any of them is noted."""
+    divide_small(monkeypatch)
+    journal, noted = journal_of(tmp_path / "out"), list[tuple[int, set[str], set[str]]]()
     shards = journal.parent / "shards"
 
     def note(file: Any) -> None:
         inode = os.fstat(file if isinstance(file, int) else file.fileno()).st_ino
         if shards.exists():
-            noted.append((inode, {name for name in os.listdir(shards) if name in journal.read_text()}))
+            text, names = journal.read_text() if journal.exists() else "", {*os.listdir(shards)}
+            noted.append((inode, names, {name for name in names if name in text}))
 
     monkeypatch.setattr(os, "fsync", note)
-    recshuf.shuffle(inputs, f"{tmp_path}/out/", shards=3, workers=1)
-    for path in (tmp_path / "out").iterdir():
-        first = next(names for inode, names in noted if inode == inode_of(path))
-        assert path.name not in first
-    assert len(noted[-1][1]) == 3
+    recshuf.shuffle(inputs, f"{tmp_path}/out/", shards=3, workers=1, engine=engine)
+    paths = [tmp_path / "out"] if engine == "threads" else [*(tmp_path / "out").iterdir()]
+    for path in paths:
+        first = next(one for one in noted if one[0] == inode_of(path))
+        assert path.name not in first[2]
+        assert engine == "local" or (len(first[1]), first[2]) == (3, set())
+    assert len(noted[-1][2]) == 3
 
 
-@pytest.mark.parametrize("target", ["file", "folder"])
+@pytest.mark.parametrize("target", ["file", "folder", "file system"])
 def test_a_sync_that_fails_ends_the_run_before_anything_is_in_place(
     tmp_path: Path, inputs: list[Path], monkeypatch: pytest.MonkeyPatch, target: str
 ) -> None:
@@ -149,10 +159,27 @@ def test_a_sync_that_fails_ends_the_run_before_anything_is_in_place(
 
     (tmp_path / "place").mkdir()
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", fail)
+        if target == "file system":
+            Syncs(tmp_path / "place" / "out", patch, MANY)
+            put_in_place(patch, sync_file_system, fail_always)
+        else:
+            patch.setattr(os, "fsync", fail)
         with pytest.raises(OutputError, match="Input/output error"):
-            recshuf.shuffle(inputs, f"{tmp_path}/place/out/", seed=1, shards=2)
+            recshuf.shuffle(inputs, f"{tmp_path}/place/out/", seed=1, shards=MANY)
     assert not (tmp_path / "place" / "out").exists()
+
+
+def fail_always(path: Path) -> bool:
+    raise OSError(5, "Input/output error")
+
+
+def test_where_a_file_system_cannot_be_synced_its_files_are_one_by_one(
+    tmp_path: Path, inputs: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    syncs = Syncs(tmp_path / "out", monkeypatch, MANY)
+    put_in_place(monkeypatch, sync_file_system, lambda _: False)
+    recshuf.shuffle(inputs, f"{tmp_path}/out/", shards=MANY)
+    assert all(syncs.of(path) for path in (tmp_path / "out").iterdir())
 
 
 # A run that died after its commit
@@ -162,12 +189,8 @@ def test_a_sync_that_fails_ends_the_run_before_anything_is_in_place(
 def committed(tmp_path: Path, inputs: list[Path], monkeypatch: pytest.MonkeyPatch) -> Callable[[], Path]:
     """Return a function that resumes a run that was killed when everything was in place."""
 
-    def die(work: WorkFolder) -> None:
-        work.release()  # as the system does
-        raise Killed
-
     with monkeypatch.context() as patch:
-        patch.setattr(WorkFolder, "remove", die)
+        strike_renames(patch, 1, die, late=True)
         with pytest.raises(Killed):
             recshuf.shuffle(inputs, f"{tmp_path}/out/", seed=3, shards=3)
     assert (tmp_path / ".out.recshuf").is_dir()

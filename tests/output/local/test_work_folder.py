@@ -1,148 +1,157 @@
-"""The work folder: one run at a time, and nothing lost of what a dead run left."""
+"""The work folder: one run at a time, a journal that may be damaged, and nothing lost of what a dead run left."""
 
 from __future__ import annotations
 
+import io
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from recshuf.errors import OutputError
-from recshuf.output.local.destination import LocalDestination
-from recshuf.output.local.log import FileJournal, read_journal
-from recshuf.output.manifest import find_checksum
-from tests.support.output_tools import enter_work, leave_finished, open_work, read_tree, stage
+from tests.support.numbered_files import make_inputs
+from tests.support.processes.killed_runs import journal_of, read_journal, run, run_and_die, write_journal
+from tests.support.small_runs import Listener, read_files, spill
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-
-def test_removing_what_was_not_committed_leaves_nothing(tmp_path: Path):
-    work = stage(LocalDestination(tmp_path / "a" / "b" / "out", is_directory=True))
-    work.remove()
-    work.remove()
-    assert os.listdir(tmp_path) == []
+    from _typeshed import ReadableBuffer
 
 
-def test_shards_are_listed_in_order_beyond_five_digits(tmp_path: Path):
-    work = open_work(LocalDestination(tmp_path / "out", is_directory=True))
-    for shard in (99_999, 100_000, 3):
-        work.shards.path_of(shard, ".txt").touch()
-    assert [name for name, _ in work.shards.list_files()] == [
-        "shard-00003.txt",
-        "shard-99999.txt",
-        "shard-100000.txt",
-    ]
-    work.remove()
+@pytest.fixture(autouse=True)
+def spilled(monkeypatch: pytest.MonkeyPatch) -> None:
+    spill(monkeypatch)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path):
-    tmp_path.chmod(0o500)
-    with pytest.raises(OutputError):
-        open_work(LocalDestination(tmp_path / "out", is_directory=True))
+@pytest.fixture
+def inputs(tmp_path: Path) -> list[Path]:
+    """Return three inputs, whose output of a seed is in `whole`."""
+    inputs = make_inputs(tmp_path / "in", "text", (60, 40, 50))
+    run(inputs, tmp_path / "whole")
+    return inputs
 
 
-# The lock
+def compare(folder: Path) -> None:
+    assert read_files(folder / "out") == read_files(folder / "whole")
+    assert not [*folder.glob(".*")]
 
 
-def test_a_second_run_is_refused_until_the_first_ends(tmp_path: Path):
-    destination = LocalDestination(tmp_path / "out", is_directory=True)
-    first = open_work(destination)
-    with pytest.raises(OutputError, match="another run is writing it"):
-        open_work(destination)
-    with pytest.raises(OutputError, match="another run is writing it"):
-        open_work(destination, resumes=True)
-    first.remove()
-    open_work(destination).remove()
-    assert os.listdir(tmp_path) == []
+# One at a time
 
 
-def test_a_dead_process_holds_no_lock(tmp_path: Path):
-    destination = LocalDestination(tmp_path / "out", is_directory=True)
+def test_a_second_run_is_refused_until_the_first_ends(tmp_path: Path, inputs: list[Path]):
+    def run_beside() -> None:
+        for resume in (False, True):
+            with pytest.raises(OutputError, match="another run is writing it"):
+                run(inputs, tmp_path / "out", resume=resume)
+
+    run(inputs, tmp_path / "out", progress=Listener(run_beside))
+    compare(tmp_path)
+
+
+def test_a_dead_process_holds_no_lock(tmp_path: Path, inputs: list[Path]):
     child = os.fork()
     if not child:
-        open_work(destination)
-        os._exit(0)
-    os.waitpid(child, 0)
-    assert os.listdir(tmp_path) == [".out.recshuf"]
-    heard: list[str] = []
-    enter_work(destination, heard.append).remove()
-    assert len(heard) == 1
-    assert "died before any part was finished" in heard[0]
-
-
-# What a dead run left
-
-
-def test_finished_parts_are_neither_deleted_nor_used_unasked(tmp_path: Path):
-    destination = LocalDestination(tmp_path / "out", is_directory=True)
-    leave_finished(destination)
-    before = read_tree(tmp_path)
-    with pytest.raises(OutputError, match=r"\.out\.recshuf, finished parts: 1; give --resume"):
-        open_work(destination)
-    assert read_tree(tmp_path) == before
-    resumed = open_work(destination, resumes=True)
-    assert resumed.journal.entries == [{"piles": None}, {"shard": 0}]
-    assert resumed.journal.is_resumable
-    resumed.shards.keep_only({"shard-00000.txt"})
-    assert [name for name, _ in resumed.shards.list_files()] == ["shard-00000.txt"]
-    resumed.remove()
-    assert os.listdir(tmp_path) == []
+        run(inputs, tmp_path / "out", progress=Listener(lambda: os._exit(0)))
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    heard = Listener()
+    run(inputs, tmp_path / "out", progress=heard)
+    assert [said.partition("it was left by a run that ")[2] for said in heard.warnings] == [
+        "died before any part was finished"
+    ]
+    compare(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["precious.txt", "shards.txt"])
-def test_a_folder_of_somebody_else_is_refused(tmp_path: Path, name: str):
+def test_a_folder_of_somebody_else_is_refused(tmp_path: Path, inputs: list[Path], name: str):
     (tmp_path / ".out.recshuf").mkdir()
     (tmp_path / ".out.recshuf" / name).write_text("precious")
     with pytest.raises(OutputError, match="not from an earlier run"):
-        open_work(LocalDestination(tmp_path / "out", is_directory=True))
+        run(inputs, tmp_path / "out")
     assert (tmp_path / ".out.recshuf" / name).read_text() == "precious"
 
 
 @pytest.mark.parametrize("name", ["precious", "recshuf-piles-1/../precious"])
-def test_a_journal_cannot_have_other_folders_deleted(tmp_path: Path, name: str):
+def test_a_journal_cannot_have_other_folders_deleted(tmp_path: Path, inputs: list[Path], name: str):
     (tmp_path / "precious").mkdir()
     (tmp_path / "recshuf-piles-1").mkdir()
-    (tmp_path / ".out.recshuf").mkdir()
-    FileJournal(tmp_path / ".out.recshuf" / "journal.jsonl").append({"piles": str(tmp_path / name)})
-    enter_work(LocalDestination(tmp_path / "out", is_directory=True), lambda _: None).remove()
-    assert sorted(os.listdir(tmp_path)) == ["precious", "recshuf-piles-1"]
+    write_journal(tmp_path / "out", [{"piles": str(tmp_path / name)}])
+    run(inputs, tmp_path / "out")
+    compare(tmp_path)
+    assert (tmp_path / "precious").is_dir()
 
 
-# Shards of tasks
+# The journal
 
 
-def test_shards_of_tasks_are_taken_over_if_they_are_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """By their sizes, or by their checksums if time has passed; the folder of the names is synced before any is noted."""
-    destination = LocalDestination(tmp_path / "out", is_directory=True)
-    work = open_work(destination)
-    work.journal.note({"piles": None})
-    work.tasks.make()
-    (work.tasks.path / "shards-7").mkdir()
-    entries = []
-    for number in range(4):
-        path = work.tasks.path / "shards-7" / f"shard-{number:05d}.txt"
-        path.write_text(f"{number}\n")
-        described = {"shard": number, "name": path.name, "bytes": 2, "xxh3": find_checksum(path)}
-        entries.append(described | {"folder": "shards-7"})
-    (work.tasks.path / "shards-7" / "shard-00001.txt").write_text("1\n1")
-    (work.tasks.path / "shards-7" / "shard-00002.txt").unlink()
-    noted_at_sync: list[int] = []
-    inode = work.shards.folder.stat().st_ino
+@pytest.mark.parametrize("kept", [slice(1, None), slice(0, 1), slice(0, 0)])
+def test_a_journal_that_lost_lines_is_no_internal_error(tmp_path: Path, inputs: list[Path], kept: slice):
+    run_and_die(2, inputs, tmp_path / "out")
+    journal = journal_of(tmp_path / "out")
+    journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[kept]))
+    run(inputs, tmp_path / "out", resume=True)
+    compare(tmp_path)
 
-    def note(file: int) -> None:
-        if os.fstat(file).st_ino == inode:
-            noted_at_sync.append(len(read_journal(work.journal.path)))
 
-    monkeypatch.setattr(os, "fsync", note)
-    assert work.adopt(entries) == ["shard-00001.txt", "shard-00002.txt"]
-    assert noted_at_sync == [1]
-    noted = read_journal(work.journal.path)[1:]
-    assert noted == [{name: entry[name] for name in entry if name != "folder"} for entry in entries[::3]]
-    work.release()
-    (work.shards.folder / "shard-00003.txt").write_text("4\n")
-    later = open_work(destination, resumes=True)
-    assert later.find_unchanged(noted) == {"shard-00000.txt"}
-    assert later.adopt(entries[::3]) == ["shard-00003.txt"]
-    later.remove()
+@pytest.mark.parametrize(
+    ("line", "cut", "lost"), [(0, 1, 2), (0, 300, 2), (0, -2, 2), (2, 1, 1), (2, 20, 1), (2, -1, 0)]
+)
+def test_a_journal_goes_on_on_a_new_line_or_is_begun_anew(
+    tmp_path: Path, inputs: list[Path], line: int, cut: int, lost: int
+):
+    """A line is cut off, as a full disk or a kill leaves it: that of the header, or of a pile set."""
+    run_and_die(2, inputs, tmp_path / "out")
+    journal = journal_of(tmp_path / "out")
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join([*lines[:line], lines[line][:cut]]))
+    run_and_die(lost + 1, inputs, tmp_path / "out", resume=True)
+    entries = read_journal(tmp_path / "out")
+    assert entries[0]["pile_count"] == 4
+    assert [entry["set"] for entry in entries[1:]] == [0, 1, 2]
+    run(inputs, tmp_path / "out", resume=True)
+    compare(tmp_path)
+
+
+def test_every_damage_of_the_journal_is_noticed(tmp_path: Path, inputs: list[Path]):
+    """A byte in each part of its lines: checksums, names, numbers and line ends."""
+    run_and_die(4, inputs, tmp_path / "left")
+    whole = read_files(tmp_path / ".left.recshuf")
+    content = whole["journal.jsonl"]
+    places = {place for line in (0, 2, 4) for place in range(*find_line(content, line), 61)}
+    for place in sorted(places | {find_line(content, line)[1] - 1 for line in range(4)}):
+        damaged = bytearray(content)
+        damaged[place] ^= 1
+        for name, data in (whole | {"journal.jsonl": bytes(damaged)}).items():
+            path = tmp_path / ".out.recshuf" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+        run(inputs, tmp_path / "out", resume=True, overwrite=True)
+        assert read_files(tmp_path / "out") == read_files(tmp_path / "whole"), place
+
+
+def find_line(content: bytes, number: int) -> tuple[int, int]:
+    """Return where a line begins, and where the next one does."""
+    lines = content.splitlines(keepends=True)
+    start = sum(map(len, lines[:number]))
+    return start, start + len(lines[number])
+
+
+class Slow(io.FileIO):
+    """A file that takes five bytes at a time, as the system may."""
+
+    def write(self, data: ReadableBuffer) -> int:
+        return super().write(memoryview(data)[:5]) or 0
+
+
+def test_short_writes_are_continued(tmp_path: Path, inputs: list[Path], monkeypatch: pytest.MonkeyPatch):
+    whole = os.fdopen
+
+    def open_slow(file: int, mode: str, *given: Any, **options: Any) -> Any:
+        return Slow(file, "ab") if mode == "ab" else whole(file, mode, *given, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdopen", open_slow)
+        run_and_die(4, inputs, tmp_path / "out")
+    assert len(read_journal(tmp_path / "out")) == 5

@@ -12,6 +12,7 @@ import pytest
 import xxhash
 
 from recshuf.errors import OutputError
+from recshuf.output.entries import FinishedShard
 from recshuf.output.objects import uploader
 from recshuf.output.objects.uploader import (
     ShardStream,
@@ -21,7 +22,6 @@ from recshuf.output.objects.uploader import (
     choose_next_bytes,
     count_slots,
 )
-from recshuf.output.stage import FinishedShard, WrittenBytes
 from recshuf.records.digests import Digest
 from recshuf.storage.settings import StorageOptions
 from recshuf.storage.writing.bucket import MOST_PART_BYTES, MOST_PARTS, Match, Part
@@ -56,24 +56,26 @@ def closing(uploader: ShardUploader) -> Iterator[ShardUploader]:
     uploader.close()
 
 
-def make_shard(folder: Path, number: int, content: bytes = b"x") -> FinishedShard:
+def make_shard(folder: Path, number: int, content: bytes = b"x") -> tuple[Path, FinishedShard]:
     path = folder / f"shard-{number:05d}.txt"
     path.write_bytes(content)
-    return FinishedShard(number, path, Digest(), None)
+    return path, FinishedShard(number, path.name, Digest(), None)
 
 
-def open_stream(made: ShardUploader, folder: Path, number: int) -> tuple[BinaryIO, FinishedShard]:
-    shard = FinishedShard(number, folder / f"shard-{number:05d}.txt", Digest(), None)
-    stream = made.open_stream(shard.path, 1 << 20)
+def open_stream(
+    made: ShardUploader, folder: Path, number: int
+) -> tuple[BinaryIO, tuple[Path, FinishedShard]]:
+    path = folder / f"shard-{number:05d}.txt"
+    stream = made.open_stream(path, 1 << 20)
     assert stream is not None
-    return stream, shard
+    return stream, (path, FinishedShard(number, path.name, Digest(), None))
 
 
 def test_shards_are_uploaded_noted_and_deleted(bucket: Bucket, tmp_path: Path):
     kept: list[FinishedShard] = []
     with closing(make_uploader(bucket, kept.append)) as made:
         for number in range(3):
-            made.add(make_shard(tmp_path, number))
+            made.add(*make_shard(tmp_path, number))
     assert sorted(shard.number for shard in kept) == [0, 1, 2]
     assert all(shard.place["token"] == "token" for shard in kept)
     assert list(tmp_path.iterdir()) == bucket.list_keys() == []
@@ -105,7 +107,7 @@ def test_as_many_shards_wait_and_parts_are_sent_as_planned(bucket: Bucket, tmp_p
 
         def add_all() -> None:
             for number in range(20):
-                made.add(make_shard(tmp_path, number))
+                made.add(*make_shard(tmp_path, number))
                 added.append(number)
 
         thread = threading.Thread(target=add_all)
@@ -127,7 +129,7 @@ def test_a_failed_shard_is_told_to_who_waits_and_leaves_no_upload(bucket: Bucket
 
     def add_many() -> None:
         for number in range(100):
-            made.add(make_shard(tmp_path, number))
+            made.add(*make_shard(tmp_path, number))
 
     for call in (add_many, made.finish):
         with pytest.raises(OutputError, match="access is denied"):
@@ -141,7 +143,7 @@ def test_a_shard_that_cannot_be_noted_leaves_no_upload(bucket: Bucket, tmp_path:
         raise OutputError("no")
 
     made = make_uploader(bucket, refuse)
-    made.add(make_shard(tmp_path, 0))
+    made.add(*make_shard(tmp_path, 0))
     with pytest.raises(OutputError, match="no"):
         made.finish()
     made.close()
@@ -184,10 +186,10 @@ def test_a_stream_is_uploaded_and_noted_without_a_file(
         for place in range(0, size, 1_000_000):
             stream.write(content[place : place + 1_000_000])
         assert kept == bucket.list_keys() == []
-        made.add(shard)
+        made.add(*shard)
     assert max(counts) == in_order
     assert bucket.list_uploads() == ["out/shard-00000.txt"]
-    assert kept[0].written == WrittenBytes(size, xxhash.xxh3_128_hexdigest(content))
+    assert (kept[0].byte_count, kept[0].checksum) == (size, xxhash.xxh3_128_hexdigest(content))
     parts = [Part(*part) for part in kept[0].place["parts"]]
     assert len(parts) == max(1, -(-size // PART))
     store = S3Bucket(bucket.name, StorageOptions())
@@ -215,7 +217,7 @@ def test_parts_of_streams_are_sent_while_they_are_written_and_few_are_in_memory(
             for _ in range(5):
                 stream.write(bytes(PART))
                 written.release()
-            made.add(shard)
+            made.add(*shard)
 
         thread = threading.Thread(target=write_all)
         thread.start()
@@ -301,4 +303,5 @@ def test_a_stream_sends_full_parts_and_keeps_the_rest():
         assert stream.waiting_bytes == 7
         assert b"".join(sent) + stream.take() == content
         assert stream.waiting_bytes == 0
-        assert stream.written == WrittenBytes(len(content), xxhash.xxh3_128_hexdigest(content))
+        shard = stream.describe(FinishedShard(0, "", Digest(), None))
+        assert (shard.byte_count, shard.checksum) == (len(content), xxhash.xxh3_128_hexdigest(content))

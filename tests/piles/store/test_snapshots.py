@@ -11,7 +11,8 @@ import pytest
 import recshuf
 from recshuf.errors import OutputError, PileError, UsageError
 from recshuf.piles.kept.folder import StoreFolder
-from recshuf.piles.kept.snapshots import SetEntry, Snapshot
+from recshuf.piles.kept.snapshots import Snapshot
+from recshuf.piles.sealed_set import SealedSet
 from recshuf.system.locks import try_exclusive
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ SCHEMA = pa.schema([("id", pa.int64())])
 def add(folder: StoreFolder, name: str) -> Snapshot:
     """Commit a set of this name, with a file of its own."""
     make_set(folder, name)
-    return folder.commit(lambda newest: newest.add((SetEntry(name, 1, 8, 100),), SCHEMA))
+    return folder.commit(lambda newest: newest.add((SealedSet(name, 1, 8, 100),), SCHEMA))
 
 
 def make_set(folder: StoreFolder, name: str) -> None:
@@ -51,7 +52,7 @@ def test_a_commit_that_others_overtake_loses_nothing(folder: StoreFolder, others
     def change(newest: Snapshot) -> Snapshot:
         while waiting:
             add(folder, waiting.pop())
-        return newest.add((SetEntry("mine", 1, 8, 100),), SCHEMA)
+        return newest.add((SealedSet("mine", 1, 8, 100),), SCHEMA)
 
     make_set(folder, "mine")
     folder.commit(change)
@@ -70,7 +71,7 @@ def test_a_commit_that_another_follows_at_once_is_none_that_failed(
         add(folder, "other")
 
     make_set(folder, "mine")
-    entry = SetEntry("mine", 1, 8, 100, checksum="that of this set alone")
+    entry = SealedSet("mine", 1, 8, 100, checksum="that of this set alone")
     monkeypatch.setattr(os, "link", link_and_be_followed)
     folder.commit(lambda newest: newest.add((entry,), SCHEMA))
     assert names_of(folder) == ["mine", "other"]
@@ -190,7 +191,7 @@ def test_a_name_is_taken_once(folder: StoreFolder) -> None:
 def test_other_columns_are_refused(folder: StoreFolder, other: pa.Schema) -> None:
     add(folder, "a-0")
     with pytest.raises(UsageError, match="column"):
-        folder.commit(lambda newest: newest.add((SetEntry("b-0", 1, 8, 9),), other))
+        folder.commit(lambda newest: newest.add((SealedSet("b-0", 1, 8, 9),), other))
     assert names_of(folder) == ["a-0"]
 
 

@@ -1,11 +1,14 @@
-"""Lines that do not parse are set aside, exactly those, in the order of the inputs, all or nothing."""
+"""Records that do not parse are set aside, exactly those, in the order of the inputs, all or nothing."""
 
 from __future__ import annotations
 
 import base64
+import io
 import json
 import os
 import shutil
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
@@ -14,13 +17,15 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import recshuf
-from recshuf.errors import InputError, OutputError, UsageError
+from recshuf.errors import DiskFullError, InputError, OutputError, PileError, UsageError
 from tests.support.effort import examples
-from tests.support.processes.killed_runs import Killed, kill_after
-from tests.support.small_runs import Listener, spill
+from tests.support.processes.killed_runs import run, run_and_die, strike_renames
+from tests.support.small_runs import Listener, read_files, spill
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable
+
+    from tests.conftest import Run
 
 GOOD = (b'{"a": 1}', b'{"a": 22, "b": "x"}', b'{"b": "\xc3\xa9"}', b"{}")
 BAD = (b"{", b'{"a": 1', b'{"a": 1}}', b"\xff", b'{"b": "\xff"}', b"[1]", b'{"a" 1}', b"17", b'{"a": tru}')
@@ -110,12 +115,16 @@ def test_exactly_the_bad_lines_are_set_aside(
     assert sorted(os.listdir(folder)) == ["bad.jsonl", "in", "out.parquet"]
 
 
-def test_lines_are_numbered_with_those_of_the_header(tmp_path: Path):
-    lines = [b"first", b"\xffsecond", b"third", b"", b"\xfelast"]
-    for index in range(2):
-        (tmp_path / f"{index}.txt").write_bytes(b"one\ntwo\n" + b"\n".join(lines[index:]) + b"\n")
-    names = [str(tmp_path / f"{index}.txt") for index in range(2)]
-    given = {"header": 2, "on_bad_record": f"quarantine:{tmp_path}/bad"}
+@pytest.mark.parametrize("separator", [b"\n", b"||"])
+def test_lines_are_numbered_with_those_of_the_header(tmp_path: Path, separator: bytes):
+    """Names that need escapes are those of the inputs."""
+    lines = [b"first", b"\xffsecond", b"third\r", b"", b"\xfelast\r"]
+    names = [str(tmp_path / name) for name in ("0.txt", '"\n\udcff.txt')]
+    for index, name in enumerate(names):
+        content = separator.join([b"one", b"two", *lines[index:], b""])
+        Path(name).write_bytes(content)
+    given = {"header": 2, "on_bad_record": f"quarantine:{tmp_path}/bad", "format": "text"}
+    given |= {} if separator == b"\n" else {"separator": separator}
     report = recshuf.shuffle(names, tmp_path / "out.parquet", seed=1, **given)
     assert found_in(tmp_path / "bad") == [
         (name, number, line)
@@ -123,7 +132,26 @@ def test_lines_are_numbered_with_those_of_the_header(tmp_path: Path):
         for number, line in enumerate(lines[index:], 3)
         if line[:1] > b"~"
     ]
+    assert {line["reason"] for line in read_lines(tmp_path / "bad")} == {"is not UTF-8"}
     assert (report.records, report.records_written, report.quarantined) == (9, 5, 4)
+    assert sorted(pq.read_table(tmp_path / "out.parquet")["text"].to_pylist()) == [
+        "",
+        "",
+        "first",
+        "third\r",
+        "third\r",
+    ]
+
+
+def test_records_of_many_megabytes_keep_their_order(tmp_path: Path):
+    """They are written in pieces of some megabytes."""
+    lines = [
+        b"\xff" + b"%d" % number * size for number, size in enumerate([10**6, 5 * 10**6, 1, 3 * 10**6, 10**6])
+    ]
+    (tmp_path / "in.txt").write_bytes(b"\n".join([*lines, b"good", b""]))
+    recshuf.shuffle(tmp_path / "in.txt", tmp_path / "out.parquet", on_bad_record=f"quarantine:{tmp_path}/bad")
+    found = found_in(tmp_path / "bad")
+    assert [(line, content) for _, line, content in found] == list(enumerate(lines, 1))
 
 
 def test_the_order_of_the_good_ones_does_not_depend_on_the_bad_ones(tmp_path: Path):
@@ -158,70 +186,184 @@ def test_records_that_only_disagree_with_others_remain_an_error(tmp_path: Path):
     assert sorted(os.listdir(tmp_path)) == ["in"]
 
 
-@pytest.mark.parametrize("overwrite", [True, False])
-def test_a_run_that_fails_leaves_the_file_as_it_was(tmp_path: Path, overwrite: bool):
-    """The shards cannot be put in place after the bad records were."""
-    (name,) = write_inputs(tmp_path / "in", [[*GOOD, *BAD]])
+@pytest.mark.parametrize(("overwrite", "links"), [(True, True), (True, False), (False, True)])
+def test_a_run_that_fails_leaves_the_file_as_it_was(
+    tmp_path: Path, overwrite: bool, links: bool, monkeypatch: pytest.MonkeyPatch
+):
+    """The shards cannot be put in place after the bad records were; the file system may have one name for each file."""
+    files = write_inputs(tmp_path / "in", [[*GOOD, *BAD]])
     if overwrite:
         (tmp_path / "bad").write_text("old")
     before = sorted(os.listdir(tmp_path))
 
-    def take_place() -> None:
-        (tmp_path / "out.parquet").mkdir(exist_ok=True)
+    def fail() -> None:
+        assert found_in(tmp_path / "bad") == expect(files)
+        raise OSError(5, "Input/output error")
 
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "no links")
+
+    if not links:
+        monkeypatch.setattr(os, "link", refuse)
+    strike_renames(monkeypatch, 1 if links else 2, fail, late=False)
     with pytest.raises(OutputError, match=r"out\.parquet"):
-        recshuf.shuffle(
-            name,
-            tmp_path / "out.parquet",
-            on_bad_record=f"quarantine:{tmp_path}/bad",
-            overwrite=overwrite,
-            progress=Listener(take_place),
-        )
-    (tmp_path / "out.parquet").rmdir()
+        shuffle(files, tmp_path, overwrite=overwrite)
     shutil.rmtree(tmp_path / ".out.parquet.recshuf", ignore_errors=True)
     assert sorted(os.listdir(tmp_path)) == before
     if overwrite:
         assert (tmp_path / "bad").read_text() == "old"
 
 
+def shuffle(files: dict[str, list[bytes]], folder: Path, **options: Any) -> recshuf.ShuffleReport:
+    given = {"on_bad_record": f"quarantine:{folder}/bad"} | options
+    return recshuf.shuffle(list(files), folder / "out.parquet", seed=1, **given)
+
+
+class AtUnnamed(Listener):
+    """Does something to the file without a name that holds the bad records, when a pass begins."""
+
+    def __init__(self, folder: Path, name: str, act: Callable[[int], object]) -> None:
+        super().__init__()
+        self._folder, self._name, self._act = folder, name, act
+
+    def start(self, name: str, *_: Any) -> None:
+        if name == self._name:
+            for link in Path("/proc/self/fd").iterdir():
+                with suppress(FileNotFoundError):
+                    path = str(link.readlink())
+                    if path.startswith(f"{self._folder}/") and path.endswith(" (deleted)"):
+                        self._act(int(link.name))
+
+
+def test_records_that_a_disk_has_damaged_are_found(tmp_path: Path):
+    files = write_inputs(tmp_path / "in", [[*GOOD, *BAD]])
+    for place, size in ((0, None), (40, None), (-1, None), (0, 5)):
+
+        def damage(file: int, place: int = place, size: int | None = size) -> None:
+            end = os.fstat(file).st_size
+            at = place % end
+            os.pwrite(file, bytes([os.pread(file, 1, at)[0] ^ 1]), at)
+            if size is not None:
+                os.ftruncate(file, end - size)
+
+        with pytest.raises(PileError, match="do not read back"):
+            shuffle(files, tmp_path, progress=AtUnnamed(tmp_path, "gather", damage))
+        assert not (tmp_path / "bad").exists()
+        shutil.rmtree(tmp_path / ".out.parquet.recshuf", ignore_errors=True)
+
+
+def test_a_full_disk_is_named(tmp_path: Path):
+    files = write_inputs(tmp_path / "in", [[*GOOD, *BAD]])
+
+    def fill(file: int) -> None:
+        full = os.open("/dev/full", os.O_RDWR)
+        os.dup2(full, file)
+        os.close(full)
+
+    with pytest.raises(DiskFullError, match="/bad: "):
+        shuffle(files, tmp_path, progress=AtUnnamed(tmp_path, "scatter", fill))
+    assert os.listdir(tmp_path) == ["in"]
+
+
 @pytest.mark.parametrize("parts", [1, 4])
+@pytest.mark.parametrize("schema", [None, {"a": "int64", "b": "string"}], ids=["inferred", "given"])
 def test_a_run_that_is_continued_sets_the_same_aside(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: int, schema: dict[str, str] | None
 ):
     files = write_inputs(tmp_path / "in", [[*GOOD, *BAD] * 9] * 3)
     spill(monkeypatch)
-    options: dict[str, Any] = {"to": "parquet", "seed": 1, "shards": 3, "piles": 4, "workers": 1}
-    recshuf.shuffle(list(files), f"{tmp_path}/whole/", **options, on_bad_record=f"quarantine:{tmp_path}/a")
+    options: dict[str, Any] = {"to": "parquet", "schema": schema}
+    run(list(files), tmp_path / "whole", **options, on_bad_record=f"quarantine:{tmp_path}/a")
     options["on_bad_record"] = f"quarantine:{tmp_path}/b"
-    with pytest.MonkeyPatch.context() as patch:
-        kill_after(patch, parts)
-        with pytest.raises(Killed):
-            recshuf.shuffle(list(files), f"{tmp_path}/out/", **options)
+    run_and_die(parts, list(files), tmp_path / "out", **options)
     assert not (tmp_path / "b").exists()
-    recshuf.shuffle(list(files), f"{tmp_path}/out/", **options, resume=True)
-    assert (tmp_path / "b").read_bytes() == (tmp_path / "a").read_bytes()
+    run(list(files), tmp_path / "out", **options, resume=True)
     assert found_in(tmp_path / "b") == expect(files)
-    for path in (tmp_path / "whole").iterdir():
-        assert (tmp_path / "out" / path.name).read_bytes() == path.read_bytes()
+    assert (tmp_path / "b").read_bytes() == (tmp_path / "a").read_bytes()
+    assert read_files(tmp_path / "out") == read_files(tmp_path / "whole")
 
 
-@pytest.mark.parametrize(
-    ("output", "options", "word"),
-    [
-        ("out.jsonl", {}, "without|only"),
-        ("out.parquet", {"on_bad_record": "quarantine:{folder}/in/in0.jsonl"}, "one of the inputs"),
-        ("out.parquet", {"on_bad_record": "quarantine:{folder}/none/bad"}, "does not exist"),
-        ("out.parquet", {"on_bad_record": "quarantine:"}, "neither"),
-        ("out.parquet", {"on_bad_record": "skip"}, "neither"),
-        ("out.parquet", {"on_bad_record": "quarantine:{folder}/out.parquet"}, "output"),
-        ("out.parquet", {"on_bad_record": "quarantine:{folder}/in"}, "is not a regular file"),
-        ("out.parquet", {"verify": True}, "verify=True"),
-    ],
-)
-def test_what_cannot_be_meant_is_refused(tmp_path: Path, output: str, options: dict[str, Any], word: str):
-    (name,) = write_inputs(tmp_path / "in", [list(GOOD)])
-    given = {"on_bad_record": f"quarantine:{tmp_path}/bad"} | options
-    given["on_bad_record"] = given["on_bad_record"].format(folder=tmp_path)
-    with pytest.raises(UsageError, match=word):
-        recshuf.shuffle(name, tmp_path / output, **given)
-    assert os.listdir(tmp_path) == ["in"]
+def test_streams_have_bad_lines_too(tmp_path: Path):
+    out = io.BytesIO()
+    report = recshuf.shuffle(
+        "-",
+        "-",
+        format="jsonl",
+        to="text",
+        schema={"t": "string"},
+        on_bad_record=f"quarantine:{tmp_path / 'bad'}",
+        stdin=io.BytesIO(b'{"t":"a"}\n{"t":"b"\n{"u":"c"}\n'),
+        stdout=out,
+    )
+    assert out.getvalue() == b"a\n"
+    assert found_in(tmp_path / "bad") == [
+        ("standard input", 2, b'{"t":"b"'),
+        ("standard input", 3, b'{"u":"c"}'),
+    ]
+    assert report.quarantined == 2
+    assert os.listdir(tmp_path) == ["bad"]
+
+
+def test_the_command_says_how_many_and_where(tmp_path: Path, call: Run):
+    (name,) = write_inputs(tmp_path / "in", [[*GOOD, *BAD]])
+    given = [
+        name,
+        "-o",
+        f"{tmp_path}/out/",
+        "--to",
+        "parquet",
+        "--on-bad-record",
+        f"quarantine:{tmp_path}/bad",
+    ]
+    done = call(*given, "--report", tmp_path / "report")
+    assert done.returncode == 0
+    assert f", {len(BAD)} bad records set aside in {tmp_path}/bad, seed ".encode() in done.stderr
+    report = json.loads((tmp_path / "report").read_text())
+    assert (report["quarantined"], report["quarantine"]) == (len(BAD), f"{tmp_path}/bad")
+    manifest = json.loads((tmp_path / "out.recshuf.json").read_text())
+    assert [(one["records"], one["quarantined"]) for one in manifest["inputs"]] == [
+        (len(GOOD) + len(BAD), len(BAD))
+    ]
+    assert manifest["records"] == len(GOOD)
+    assert call(*given, "--overwrite").returncode == 0
+    assert len(found_in(tmp_path / "bad")) == len(BAD)
+    assert b"--overwrite" in call(*given).stderr
+
+
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("out.jsonl", {}, "for a conversion"),
+    ("out.parquet", {"on_bad_record": "quarantine:"}, "neither fail nor quarantine:FILE"),
+    ("out.parquet", {"on_bad_record": "skip"}, "neither fail nor quarantine:FILE"),
+    ("out.parquet", {"verify": True}, "verify=True"),
+    ("out.parquet", {"format": "text", "schema": {"text": "binary"}}, "on_bad_record"),
+    *(
+        (output, {"on_bad_record": f"quarantine:{path}", "overwrite": True}, problem)
+        for output, path, problem in (
+            ("out.parquet", "in/in0.jsonl", "is one of the inputs"),
+            ("out.parquet", "link", "is one of the inputs"),
+            ("out.parquet", "none/bad", "does not exist"),
+            ("out.parquet", "in", "is not a regular file"),
+            ("out.parquet", "out.parquet", "is or lies in the output"),
+            ("out/", "out/bad", "is or lies in the output"),
+            ("out/", "in/../out/bad", "is or lies in the output"),
+            ("out/", "./out.recshuf.json", "is the manifest or work folder"),
+            ("out/", ".out.recshuf", "is the manifest or work folder"),
+        )
+    ),
+    ("out.parquet", {"on_bad_record": "quarantine:there"}, "exists already; .*overwrite"),
+]
+
+
+@pytest.mark.parametrize(("output", "options", "words"), REFUSED)
+def test_what_cannot_be_meant_is_refused(
+    tmp_path: Path, output: str, options: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch
+):
+    write_inputs(tmp_path / "in", [list(GOOD)])
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to("in/in0.jsonl")
+    (tmp_path / "there").touch()
+    before = read_files(tmp_path)
+    given = {"on_bad_record": "quarantine:bad"} | options
+    with pytest.raises(UsageError, match=words):
+        recshuf.shuffle("in/in0.jsonl", output, to="jsonl" if output == "out.jsonl" else "parquet", **given)
+    assert read_files(tmp_path) == before

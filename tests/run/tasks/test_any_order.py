@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import recshuf
-from recshuf.api import runs
 from recshuf.errors import AlreadyCompleteError, OutputExistsError, UnfinishedOutputError, UsageError
 from tests.support.effort import TRIES_ALL
 from tests.support.numbered_files import make_inputs
 from tests.support.processes.deaths import die_everywhere, dies
-from tests.support.processes.task_runs import divide_small
+from tests.support.processes.task_runs import SavedPlan, divide_small
 from tests.support.small_runs import read_files
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
 NOT_DONE = 3
 
 
-class Plan:
+class Plan(SavedPlan):
     """The tasks of a run into ``there``, and what one process writes to ``here``."""
 
     def __init__(self, folder: Path, kind: str) -> None:
@@ -53,24 +52,16 @@ class Plan:
                 recshuf.shuffle(self._inputs[0], self._output, **self._options | {"shards": 5})
             if place != self.folder:
                 self.shuffle()
-        self.values = runs.plan_tasks(self._inputs, self._output, **self._options)[1]
+        super().__init__(self._inputs, self._output, **self._options)
         self.whole = read_files(folder / "here")
-        (self.last,) = runs.list_tasks(self.values, "commit")
-
-    def run(self, number: int) -> None:
-        runs.run_task(self.values, number)
-
-    def run_all(self) -> None:
-        for number in range(self.last + 1):
-            self.run(number)
 
     def run_again(self) -> None:
         """Run all tasks as a user would after one of them has died, perhaps the commit when the output was in place."""
         with suppress(OutputExistsError, UnfinishedOutputError):
-            self.run_all()
+            self.do_all()
             return
         with suppress(OutputExistsError):
-            self.run(self.last)
+            self.commit()
 
     def shuffle(self, **options: Any) -> None:
         recshuf.shuffle(self._inputs, self._output, **self._options | options)
@@ -91,7 +82,7 @@ class Plan:
     def _end_child(self, number: int) -> None:
         code = 1
         try:
-            self.run(number)
+            self.do(number)
             code = 0
         except UsageError as error:
             code = NOT_DONE if "not done" in str(error) else 1
@@ -118,7 +109,7 @@ def test_tasks_in_any_order_and_each_twice_at_once_write_the_bytes_of_one_proces
     left = random.Random(kind).sample(range(plan.last), plan.last)
     assert plan.last > 6
     with pytest.raises(UsageError, match=r"^task \d+.*: not done"):
-        plan.run(plan.last)
+        plan.commit()
     refused = 0
     while left:
         number = left.pop()
@@ -126,7 +117,7 @@ def test_tasks_in_any_order_and_each_twice_at_once_write_the_bytes_of_one_proces
             left.insert(0, number)
             refused += 1
     assert refused
-    plan.run(plan.last)
+    plan.commit()
     assert read_files(plan.folder) == plan.whole
 
 
@@ -134,7 +125,7 @@ def test_tasks_in_any_order_and_each_twice_at_once_write_the_bytes_of_one_proces
 def test_tasks_that_die_before_any_change_run_again(tmp_path: Path, kind: str):
     plan = Plan(tmp_path, kind)
     deaths = 0
-    for step in die_everywhere(plan.run_all, plan.folder, every=1 if TRIES_ALL else 53, first=5):
+    for step in die_everywhere(plan.do_all, plan.folder, every=1 if TRIES_ALL else 53, first=5):
         plan.run_again()
         assert plan.read() == plan.whole, step
         deaths += 1
@@ -144,12 +135,11 @@ def test_tasks_that_die_before_any_change_run_again(tmp_path: Path, kind: str):
 @pytest.mark.parametrize("kind", ["file, verified", "bad records"])
 def test_a_commit_that_dies_before_any_change_is_completed_by_whatever_comes_next(tmp_path: Path, kind: str):
     plan = Plan(tmp_path, kind)
-    for number in range(plan.last):
-        plan.run(number)
+    plan.do_before_the_commit()
 
     def commit() -> None:
         with suppress(OutputExistsError):  # it is in place, and told so
-            plan.run(plan.last)
+            plan.commit()
 
     deaths = 0
     for step in die_everywhere(commit, plan.folder, every=1 if TRIES_ALL else 3):
@@ -157,7 +147,7 @@ def test_a_commit_that_dies_before_any_change_is_completed_by_whatever_comes_nex
             dies(commit, plan.folder, step // 2)
         if deaths % 3 == 1:
             with suppress(OutputExistsError, UnfinishedOutputError):
-                plan.run(0)
+                plan.do(0)
         if deaths % 3 == 2:
             with suppress(AlreadyCompleteError):
                 plan.shuffle(engine="threads", resume=True)

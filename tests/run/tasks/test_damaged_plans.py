@@ -14,7 +14,7 @@ from recshuf.api import runs
 from recshuf.errors import OutputError, UsageError
 from recshuf.job.parts import STAGES
 from tests.support.numbered_files import make_inputs
-from tests.support.processes.task_runs import cut, die_after, divide_small, flip, read_all, shuffle
+from tests.support.processes.task_runs import SavedPlan, cut, die_after, divide_small, flip, read_all, shuffle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,18 +27,13 @@ OPTIONS: dict[str, Any] = {"seed": 5, "shards": 4, "workers": 1, "piles": 64, "m
 DAMAGED = "the plan is damaged; make it again"
 
 
-@pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    divide_small(monkeypatch, block_bytes=4400)
-
-
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Return a plan as it is read from its file."""
     folder = tmp_path_factory.mktemp("saved")
     with pytest.MonkeyPatch.context() as patch:
         divide_small(patch, block_bytes=4400)
-        run = runs.plan_tasks(make_inputs(folder / "in", "text", COUNTS), f"{folder}/out/", **OPTIONS)[1]
+        run = SavedPlan(make_inputs(folder / "in", "text", COUNTS), f"{folder}/out/", **OPTIONS).run
     values: dict[str, Any] = json.loads(json.dumps(run))
     assert len(values["tasks"]["sets"]) > 3
     return values
@@ -180,34 +175,47 @@ def change(path: Path) -> None:
     path.write_text(json.dumps(values | {"records": 7}))
 
 
+def replace_by_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+DAMAGE, UNREADABLE = "is damaged; delete it", "cannot be read: Is a directory; make it readable, or delete it"
+
+
 @pytest.mark.parametrize(
-    ("name", "harm"), [("run.json", flip), ("task-*-000000.json", change), ("task-*-000005.json", cut)]
+    ("name", "harm", "said"),
+    [
+        ("run.json", flip, DAMAGE),
+        ("task-*-000000.json", change, DAMAGE),
+        ("task-*-000005.json", cut, DAMAGE),
+        ("task-*-000002.json", lambda path: path.write_bytes(b""), DAMAGE),
+        ("task-*-000004.json", replace_by_folder, UNREADABLE),
+    ],
 )
 def test_a_file_of_a_run_that_is_damaged_is_named_and_made_again(
-    tmp_path: Path, name: str, harm: Callable[[Path], None]
+    tmp_path: Path, inputs: list[Path], name: str, harm: Callable[[Path], object], said: str
 ):
-    inputs = make_inputs(tmp_path / "in", "text", COUNTS)
     shuffle(inputs, tmp_path / "whole")
     die_after(9, inputs, tmp_path / "out")
     (path,) = (tmp_path / ".out.recshuf" / "tasks").glob(name)
     harm(path)
     with pytest.raises(OutputError) as raised:
         shuffle(inputs, tmp_path / "out", engine="threads", resume=True)
-    assert str(raised.value).splitlines()[0] == f"{path}: is damaged; delete it"
-    path.unlink()
+    assert str(raised.value).splitlines()[0] == f"{path}: {said}"
+    path.rmdir() if path.is_dir() else path.unlink()
     shuffle(inputs, tmp_path / "out", engine="threads", resume=True)
     assert read_all(tmp_path / "out") == read_all(tmp_path / "whole")
 
 
-def test_inputs_that_cannot_be_read_may_be_deleted(tmp_path: Path):
-    run = runs.plan_tasks(make_inputs(tmp_path / "in", "text", COUNTS), f"{tmp_path}/out/", **OPTIONS)[1]
-    runs.run_task(run, 0)
+def test_inputs_that_cannot_be_read_may_be_deleted(tmp_path: Path, inputs: list[Path]):
+    run = SavedPlan(inputs, f"{tmp_path}/out/", **OPTIONS)
+    run.do(0)
     (path,) = (tmp_path / ".out.recshuf" / "tasks").glob("inputs-*.pickle")
-    path.unlink()
-    path.mkdir()
+    replace_by_folder(path)
     with pytest.raises(OutputError) as raised:
-        runs.run_task(run, 1)
-    assert str(raised.value) == f"{path}: cannot be read: Is a directory; make it readable, or delete it"
+        run.do(1)
+    assert str(raised.value) == f"{path}: {UNREADABLE}"
     path.rmdir()
-    runs.run_task(run, 1)
+    run.do(1)
     assert path.is_file()

@@ -10,69 +10,49 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from recshuf.api import runs
 from recshuf.errors import OutputError, UsageError
 from tests.support.numbered_files import make_inputs
 from tests.support.objects.object_outputs import check_whole, shuffle_locally
-from tests.support.processes.task_runs import cut, divide_small, read_all
+from tests.support.processes.task_runs import SavedPlan, cut, read_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.support.objects.object_server import Bucket
 
-COUNTS = (60, 40)
 OPTIONS: dict[str, Any] = {"seed": 5, "workers": 1, "piles": 16, "memory": "300MB"}
 MISSING = r"^task \d.*: not done; run recshuf task with these numbers, then this one$"
 
 
-@pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    divide_small(monkeypatch, block_bytes=4400, region_bytes=100)
-
-
 @pytest.fixture
 def inputs(tmp_path: Path) -> list[Path]:
-    return make_inputs(tmp_path / "in", "text", COUNTS)
+    return make_inputs(tmp_path / "in", "jsonl", (60, 40))
 
 
-def plan(inputs: list[Path], output: str, **options: Any) -> dict[str, Any]:
-    cut = {"shards": 2} if output.endswith("/") else {}
-    return runs.plan_tasks(inputs, output, **OPTIONS | cut | options)[1]
+def plan(inputs: list[Path], output: str, **options: Any) -> SavedPlan:
+    return SavedPlan(inputs, output, **OPTIONS | {"shards": count_shards(output)} | options)
 
 
-def commit(run: dict[str, Any]) -> None:
-    runs.run_task(run, *runs.list_tasks(run, "commit"))
+def count_shards(output: str) -> int | None:
+    return 2 if output.endswith("/") else None
 
 
-def run_before_the_commit(run: dict[str, Any], short: int = 0) -> None:
-    """Run all tasks before the commit, but the last few."""
-    (last,) = runs.list_tasks(run, "commit")
-    for number in range(last - short):
-        runs.run_task(run, number)
-
-
-def run_all(run: dict[str, Any]) -> None:
-    run_before_the_commit(run)
-    commit(run)
-
-
-def commit_early(run: dict[str, Any]) -> None:
+def commit_early(run: SavedPlan) -> None:
     with pytest.raises(UsageError, match=MISSING) as raised:
-        commit(run)
+        run.commit()
     assert not hasattr(raised.value, "__notes__")
 
 
 # Beside other tasks
 
-BESIDE: dict[str, Callable[[dict[str, Any]], object]] = {
-    "a task": lambda run: runs.run_task(run, 0),
-    "all tasks but one": lambda run: run_before_the_commit(run, short=1),
-    "a commit": lambda run: commit_early(run),
+BESIDE: dict[str, Callable[[SavedPlan], object]] = {
+    "a task": lambda run: run.do(0),
+    "all tasks but one": lambda run: run.do_before_the_commit(short=1),
+    "a commit": commit_early,
 }
 
 
-def commit_beside(bucket: Bucket, step: int, beside: Callable[[], object], run: dict[str, Any]) -> bool:
+def commit_beside(bucket: Bucket, step: int, beside: Callable[[], object], run: SavedPlan) -> bool:
     """Commit early, do something before one of its requests, and return whether there was such a request."""
     left: list[list[str]] = []
 
@@ -101,7 +81,7 @@ def test_a_commit_that_lacks_tasks_leaves_what_others_write_before_each_of_its_r
         if not commit_beside(s3_bucket, step, partial(BESIDE[beside], run), run):
             break
         if step == 1:  # between the first look at the folder of tasks and the last one
-            run_all(run)
+            run.do_all()
             check_whole(s3_bucket, shuffle_locally(inputs, tmp_path / "local", **OPTIONS, shards=2))
         for _ in s3_bucket.list_uploads():
             s3_bucket.abort_one()
@@ -110,23 +90,13 @@ def test_a_commit_that_lacks_tasks_leaves_what_others_write_before_each_of_its_r
     assert step > 2
 
 
-@pytest.fixture(params=["out/", "out.txt", pytest.param("bucket", marks=pytest.mark.slow)])
-def output(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Return where runs write several shards, one file, or objects."""
-    (tmp_path / "data").mkdir()
-    if request.param == "bucket":
-        bucket: Bucket = request.getfixturevalue("s3_bucket")
-        return f"{bucket.url}/data/out/"
-    return str(tmp_path / "data" / request.param)
-
-
 def test_a_commit_that_lacks_all_tasks_leaves_nothing(tmp_path: Path, output: str, inputs: list[Path]):
     run = plan(inputs, output, temp_dir=tmp_path)
     for _ in range(2):
         commit_early(run)
     assert sorted(os.listdir(tmp_path)) == ["data", "in"]
     assert os.listdir(tmp_path / "data") == []
-    run_all(run)
+    run.do_all()
 
 
 # Without the file of the run
@@ -159,10 +129,6 @@ def run_file(output: str, request: pytest.FixtureRequest) -> RunFile:
     return RunFile(output, request)
 
 
-def count_shards(output: str) -> int:
-    return 2 if output.endswith("/") else 1
-
-
 def check_shards(output: str, request: pytest.FixtureRequest, whole: dict[str, bytes]) -> None:
     """Compare the bytes of all shards with those of a run in one process."""
     found = {} if "://" in output else read_all(Path(output))
@@ -176,14 +142,16 @@ def test_a_commit_goes_on_when_the_damaged_file_of_the_run_is_deleted_as_told(
     tmp_path: Path, output: str, inputs: list[Path], run_file: RunFile, request: pytest.FixtureRequest
 ):
     run = plan(inputs, output, temp_dir=tmp_path)
-    run_before_the_commit(run)
+    run.do_before_the_commit()
     run_file.cut()
     with pytest.raises(OutputError, match=r"/tasks/run\.json: is damaged; delete it$"):
-        commit(run)
+        run.commit()
     run_file.delete()
-    commit(run)
+    run.commit()
     check_shards(
-        output, request, shuffle_locally(inputs, tmp_path / "whole", **OPTIONS, shards=count_shards(output))
+        output,
+        request,
+        shuffle_locally(inputs, tmp_path / "whole", **OPTIONS, shards=count_shards(output) or 1),
     )
     assert not [name for name in os.listdir(tmp_path) if name.startswith("recshuf-piles")]
     if "://" not in output:
@@ -194,12 +162,12 @@ def test_a_commit_is_refused_when_another_plan_has_begun_in_place_of_its_lost_ru
     tmp_path: Path, output: str, inputs: list[Path], run_file: RunFile, request: pytest.FixtureRequest
 ):
     run, other = (plan(inputs, output, temp_dir=tmp_path, seed=seed) for seed in (5, 6))
-    run_before_the_commit(run)
+    run.do_before_the_commit()
     run_file.delete()
-    run_before_the_commit(other)
+    other.do_before_the_commit()
     with pytest.raises(UsageError, match="holds tasks of another plan; finish them, or ") as raised:
-        commit(run)
+        run.commit()
     assert not hasattr(raised.value, "__notes__")
-    commit(other)
-    given = OPTIONS | {"seed": 6, "shards": count_shards(output)}
+    other.commit()
+    given = OPTIONS | {"seed": 6, "shards": count_shards(output) or 1}
     check_shards(output, request, shuffle_locally(inputs, tmp_path / "whole", **given))

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import recshuf
-from recshuf.api import runs
 from recshuf.errors import DiskFullError, OutputError, PileError, UsageError
 from tests.support.numbered_files import make_inputs
-from tests.support.processes.task_runs import divide_small, read_all
+from tests.support.processes.task_runs import SavedPlan, read_all
 from tests.support.stores.store_reader import read_footer
 
 if TYPE_CHECKING:
@@ -26,12 +25,7 @@ if TYPE_CHECKING:
 OPTIONS: dict[str, Any] = {"seed": 5, "piles": 16, "memory": "300MB"}
 
 
-@pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    divide_small(monkeypatch, block_bytes=4400, region_bytes=200)
-
-
-class Gather:
+class Gather(SavedPlan):
     """A run by tasks that is to gather, and what one process makes of it."""
 
     def __init__(self, folder: Path, name: str = "out/", **options: Any) -> None:
@@ -42,22 +36,17 @@ class Gather:
         (folder / "here").mkdir()
         recshuf.shuffle(self.inputs, f"{folder}/here/{name}", **given | {"temp_dir": None})
         self.output = f"{folder}/there/{name}"
-        self.plan = runs.plan_tasks(self.inputs, self.output, **given)[1]
-        (self.last,) = runs.list_tasks(self.plan, "commit")
-        self.tasks = runs.list_tasks(self.plan, "gather")
-        self.run(range(self.tasks.start))
-
-    def run(self, numbers: range) -> None:
-        for number in numbers:
-            runs.run_task(self.plan, number)
+        super().__init__(self.inputs, self.output, **given)
+        self.tasks = self.list("gather")
+        self.do(*range(self.tasks.start))
 
     def fail(self, kind: type[Exception], match: str) -> None:
         with pytest.raises(kind, match=match):
-            runs.run_task(self.plan, self.tasks[0])
+            self.do(self.tasks[0])
 
     def check(self) -> None:
         """Run the tasks that are left, and check the output."""
-        self.run(range(self.last + 1))
+        self.do_all()
         self.compare()
 
     def compare(self) -> None:
@@ -130,13 +119,13 @@ DAMAGED = r"region \d+ does not read back .*; give (--resume|resume=True), or ru
 
 def test_the_task_of_a_damaged_region_is_named_and_runs_again(tmp_path: Path):
     gather = Gather(tmp_path)
-    scatter = runs.list_tasks(gather.plan, "scatter")
+    scatter = gather.list("scatter")
     for number, path in zip(scatter, find_sets(gather), strict=True):
         path.write_bytes(damage_region(path.read_bytes()))
         gather.fail(PileError, DAMAGED.format(number))
         with pytest.raises(UsageError, match=f"^task {number}: not done"):
-            gather.run(gather.tasks)
-        runs.run_task(gather.plan, number)
+            gather.do(*gather.tasks)
+        gather.do(number)
     gather.check()
 
 
@@ -155,7 +144,7 @@ def test_a_damaged_region_in_a_bucket_is_written_again(tmp_path: Path, s3_bucket
     gather = Gather(tmp_path, temp_dir=f"{s3_bucket.url}/tmp")
     key = sorted(key for key in s3_bucket.list_keys() if "/set-" in key)[0]
     s3_bucket.put(key, damage_region(s3_bucket.read(key)))
-    first = runs.list_tasks(gather.plan, "scatter")[0]
+    first = gather.list("scatter")[0]
     gather.fail(PileError, DAMAGED.format(first))
-    runs.run_task(gather.plan, first)
+    gather.do(first)
     gather.check()

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import re
+import resource
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import recshuf
-from recshuf.api import runs
 from recshuf.errors import DiskFullError, UsageError
-from recshuf.output.quarantine import Quarantine
 from tests.support.numbered_files import make_inputs
 from tests.support.objects.object_server import Bucket
 from tests.support.processes.task_runs import HARMS as OF_FILES
-from tests.support.processes.task_runs import divide_small, read_all
+from tests.support.processes.task_runs import SavedPlan, divide_small, read_all
 from tests.support.small_runs import Listener
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ class Warnings(Listener):
         assert task in (None, int(found[2]))
 
 
-class BadRun:
+class BadRun(SavedPlan):
     """A run by tasks with bad records in each input, and what one process makes of it.
 
     Parameters
@@ -72,13 +71,8 @@ class BadRun:
         self.shuffle(f"{folder}/here/out/", on_bad_record=f"quarantine:{folder}/here/../bad.jsonl")
         (folder / "bad.jsonl").rename(folder / "here" / "bad.jsonl")
         self.given = {"on_bad_record": f"quarantine:{self.output}/bad.jsonl", "temp_dir": temp_dir}
-        self.plan = runs.plan_tasks(inputs, f"{self.output}/out/", **OPTIONS | self.given)[1]
-        (self.last,) = runs.list_tasks(self.plan, "commit")
+        super().__init__(inputs, f"{self.output}/out/", **OPTIONS | self.given)
         self.piles = self.output / ".out.recshuf" / "piles"
-
-    def run(self, numbers: range) -> None:
-        for number in numbers:
-            runs.run_task(self.plan, number)
 
     def check(self) -> None:
         """Check that the output and the bad records are those of the run in one process."""
@@ -93,35 +87,35 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("harm", ["cut", "folder"])
 def test_the_commit_names_the_task_that_has_lost_bad_records(tmp_path: Path, harm: str):
     run = BadRun(tmp_path)
-    run.run(range(run.last))
+    run.do_before_the_commit()
     lost = sorted(run.piles.glob("bad-*"))
     assert len(lost) > 1
     HARMS[harm](lost[1])
     said = Warnings()
     with pytest.raises(UsageError, match=r"task \d+: not done; run recshuf task with") as raised:
-        runs.run_task(run.plan, run.last, progress=said)
+        run.do(run.last, progress=said)
     number = int(str(raised.value).split(":")[0].removeprefix("task "))
     said.check(run.piles, number)
-    assert number in runs.list_tasks(run.plan, "scatter")
-    runs.run_task(run.plan, number)
-    runs.run_task(run.plan, run.last)
+    assert number in run.list("scatter")
+    run.do(number)
+    run.commit()
     run.check()
 
 
 @pytest.mark.parametrize("harm", ["flipped", "longer"])
 def test_a_task_that_has_lost_bad_records_is_not_done(tmp_path: Path, harm: str):
     run = BadRun(tmp_path)
-    run.run(range(run.last))
+    run.do_before_the_commit()
     for path in sorted(run.piles.glob("bad-*"))[:2]:
         HARMS[harm](path)
-    run.run(range(run.last + 1))
+    run.do_all()
     run.check()
 
 
 @pytest.mark.parametrize(("harm", "with_sets"), [("deleted", False), ("emptied", False), ("cut", True)])
 def test_an_engine_writes_lost_bad_records_again(tmp_path: Path, harm: str, with_sets: bool):
     run = BadRun(tmp_path)
-    run.run(range(run.last))
+    run.do_before_the_commit()
     for path in sorted(run.piles.glob("bad-*"))[:2]:
         HARMS[harm](path)
     if with_sets:
@@ -141,30 +135,29 @@ def test_bad_records_that_are_lost_in_a_bucket_are_written_again(
     tmp_path: Path, s3_bucket: Bucket, harm: Callable[[Bucket, str], None]
 ):
     run = BadRun(tmp_path, f"{s3_bucket.url}/tmp")
-    run.run(range(run.last))
+    run.do_before_the_commit()
     first, second = [key for key in sorted(s3_bucket.list_keys()) if "/bad-" in key][:2]
     harm(s3_bucket, first)
-    run.run(range(run.last))
+    run.do_before_the_commit()
     harm(s3_bucket, second)
     said = Warnings()
     with pytest.raises(UsageError, match=r"task \d+: not done") as raised:
-        runs.run_task(run.plan, run.last, progress=said)
+        run.do(run.last, progress=said)
     number = int(str(raised.value).split(":")[0].removeprefix("task "))
     said.check(f"{s3_bucket.url}/{second.rpartition('/')[0]}", number)
-    run.run(range(run.last + 1))
+    run.do_all()
     run.check()
 
 
-def test_a_full_disk_is_no_loss_of_bad_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_full_disk_is_no_loss_of_bad_records(tmp_path: Path):
     run = BadRun(tmp_path)
-    run.run(range(run.last))
-
-    def fail(*_: object) -> None:
-        raise DiskFullError("quarantine is full")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Quarantine, "_write", fail)
-        with pytest.raises(DiskFullError, match="quarantine is full"):
-            runs.run_task(run.plan, run.last)
-    runs.run_task(run.plan, run.last)
+    run.do_before_the_commit()
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, old[1]))
+    try:
+        with pytest.raises(DiskFullError, match="may not grow this large"):
+            run.commit()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
+    run.commit()
     run.check()

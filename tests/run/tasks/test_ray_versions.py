@@ -13,7 +13,7 @@ import pytest
 import recshuf
 from recshuf.errors import EngineError
 from tests.support.numbered_files import make_inputs
-from tests.support.output_tools import read_tree
+from tests.support.small_runs import read_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,4 +86,4 @@ def test_a_machine_with_another_version_is_named_and_the_run_continues_when_it_h
     )
     with start_cluster():
         recshuf.shuffle(inputs, f"{tmp_path}/there/", resume=True, **there)
-    assert read_tree(tmp_path / "there") == read_tree(tmp_path / "here")
+    assert read_files(tmp_path / "there") == read_files(tmp_path / "here")

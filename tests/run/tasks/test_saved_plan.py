@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,14 +13,12 @@ import pyarrow as pa
 import pytest
 
 import recshuf
-from recshuf.api import runs
 from recshuf.errors import AlreadyCompleteError, InputError, OutputError, OutputExistsError, UsageError
 from recshuf.job.arguments import make_job
 from recshuf.job.options import OPTIONS as OPTIONS_OF_A_RUN
 from recshuf.job.parts import STAGES
 from recshuf.job.report import SilentProgress
-from recshuf.run import header as resume
-from recshuf.run.header import SharedRun
+from recshuf.run.header import Header
 from recshuf.run.saved_plan import save_plan
 from recshuf.storage.settings import StorageOptions
 from recshuf.version import __version__
@@ -27,7 +26,7 @@ from tests.support.numbered_files import make_inputs
 from tests.support.objects.object_outputs import SEED, shuffle_locally
 from tests.support.output_trees import list_shards
 from tests.support.processes.deaths import die_everywhere
-from tests.support.processes.task_runs import die_after, divide_small, read_all, shuffle
+from tests.support.processes.task_runs import SavedPlan, die_after, read_all, shuffle
 
 if TYPE_CHECKING:
     from tests.support.objects.object_server import Bucket, ProxiedRequest
@@ -36,23 +35,9 @@ COUNTS = (300, 200, 0, 250)
 OPTIONS: dict[str, Any] = {"seed": SEED, "shards": 4, "workers": 1, "piles": 64, "memory": "300MB"}
 
 
-@pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    divide_small(monkeypatch, block_bytes=4400)
-
-
-def plan(inputs: Any, output: Any, **options: Any) -> dict[str, Any]:
-    return runs.plan_tasks(inputs, output, **OPTIONS | options)[1]
-
-
-def run_before_the_commit(run: dict[str, Any]) -> None:
-    for number in range(*runs.list_tasks(run, "commit")):
-        runs.run_task(run, number)
-
-
-def run_all(run: dict[str, Any]) -> None:
-    run_before_the_commit(run)
-    runs.run_task(run, *runs.list_tasks(run, "commit"))
+def plan(inputs: Any, output: str, **options: Any) -> SavedPlan:
+    cut = {"shards": 4 if output.endswith("/") else None}
+    return SavedPlan(inputs, output, **OPTIONS | cut | options)
 
 
 # Credentials
@@ -88,15 +73,13 @@ def test_tasks_leave_no_credentials_in_the_work_folder_and_take_those_of_the_pla
         s3_bucket.put(f"in/{path.name}", path.read_bytes())
     expected = shuffle_locally(inputs, tmp_path / "local", to="parquet")
     run = plan(f"{s3_bucket.url}/in/", f"{tmp_path}/out/", to="parquet", **storage)
-    first, *others = range(*runs.list_tasks(run, "commit"))
-    runs.run_task(run, first)
+    run.do(0)
     left = [path for path in (tmp_path / ".out.recshuf").rglob("*") if path.is_file()]
     assert any(path.suffix == ".pickle" for path in left)
     assert not [path for path in left if b"a secret" in path.read_bytes()]
-    run["storage"]["options"]["access_key_id"] = "renewed"
+    run.run["storage"]["options"]["access_key_id"] = "renewed"
     seen = note_keys(s3_bucket)
-    for number in [*others, *runs.list_tasks(run, "commit")]:
-        runs.run_task(run, number)
+    run.do(*range(1, run.last + 1))
     assert seen
     assert all("Credential=renewed/" in one for one in seen)
     shards = {f"data/out/{path.name}": path.read_bytes() for path in (tmp_path / "out").iterdir()}
@@ -106,34 +89,28 @@ def test_tasks_leave_no_credentials_in_the_work_folder_and_take_those_of_the_pla
 # After the commit
 
 
-@pytest.fixture(params=["out/", "out.jsonl", pytest.param("bucket", marks=pytest.mark.slow)])
-def output(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Return where a run writes several shards, one file, or objects."""
-    if request.param == "bucket":
-        bucket: Bucket = request.getfixturevalue("s3_bucket")
-        return f"{bucket.url}/data/out/"
-    (tmp_path / "data").mkdir()
-    return str(tmp_path / "data" / request.param)
-
-
 @pytest.mark.parametrize("overwrites", [True, False])
-def test_late_tasks_do_not_begin_a_plan_again(tmp_path: Path, output: str, overwrites: bool):
-    cut = {"shards": 4 if output.endswith("/") else None}
-    given = OPTIONS | cut | {"overwrite": overwrites, "temp_dir": tmp_path}
-    inputs = make_inputs(tmp_path / "in", "jsonl", COUNTS)
+def test_late_tasks_do_not_begin_a_plan_again(
+    tmp_path: Path, output: str, inputs: list[Path], overwrites: bool
+):
+    given = OPTIONS | {
+        "shards": 4 if output.endswith("/") else None,
+        "overwrite": overwrites,
+        "temp_dir": tmp_path,
+    }
     if overwrites:
         recshuf.shuffle(inputs[0], output, **given)
     run = plan(inputs, output, **given)
-    run_all(run)
+    run.do_all()
     for stage in STAGES:
         refuse_late(run, stage, is_told=stage == "commit" and output.endswith("/"))
     recshuf.shuffle(inputs, output, **given | {"overwrite": True})
 
 
-def refuse_late(run: dict[str, Any], stage: str, *, is_told: bool = False) -> None:
+def refuse_late(run: SavedPlan, stage: str, *, is_told: bool = False) -> None:
     """Run a task of a stage after the commit, which may be `is_told` that the output is of this plan."""
     with pytest.raises(OutputExistsError) as raised:
-        runs.run_task(run, runs.list_tasks(run, stage)[0])
+        run.do(run.list(stage)[0])
     assert isinstance(raised.value, AlreadyCompleteError) == is_told
     said = (
         "complete; this task has put it in place before"
@@ -166,7 +143,7 @@ def test_a_commit_over_the_folder_of_another_run_is_an_error(
     options: dict[str, Any] = OPTIONS | {"to": "jsonl"} | OTHERS[other]
     read = Path(options.pop("inputs", "in"))
     if begins:
-        run_before_the_commit(run)
+        run.do_before_the_commit()
     monkeypatch.chdir(read.parent)
     recshuf.shuffle(read.name, f"{tmp_path}/aside/", **options)
     (tmp_path / "aside").rename(tmp_path / "out")
@@ -182,53 +159,52 @@ def test_a_commit_over_a_file_of_others_is_an_error(tmp_path: Path, begins: bool
     inputs = make_inputs(tmp_path / "in", "jsonl", COUNTS)
     run = plan(inputs, f"{tmp_path}/out.jsonl", shards=None)
     if begins:
-        run_before_the_commit(run)
+        run.do_before_the_commit()
     (tmp_path / "out.jsonl").write_text("hello\n")
     for stage in STAGES:
         refuse_late(run, stage)
     assert (tmp_path / "out.jsonl").read_text() == "hello\n"
     (tmp_path / "out.jsonl").unlink()
-    run_all(run)
+    run.do_all()
     assert (tmp_path / "out.jsonl").read_bytes().count(b"\n") == sum(COUNTS)
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_a_file_of_others_in_the_folder_of_the_output_is_named_by_tasks(tmp_path: Path, overwrite: bool):
     run = plan(make_inputs(tmp_path / "in", "text", COUNTS), f"{tmp_path}/out/", overwrite=overwrite)
-    runs.run_task(run, 0)
+    run.do(0)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "foo").touch()
-    for number in (1, *runs.list_tasks(run, "gather")):
+    for number in (1, *run.list("gather")):
         with pytest.raises(OutputExistsError) as raised:
-            runs.run_task(run, number)
+            run.do(number)
         assert str(raised.value) == (
             f"{tmp_path}/out: holds 'foo', which is not from an earlier run; remove it and run this task again"
         )
     (tmp_path / "out" / "foo").unlink()
-    run_before_the_commit(run)
+    run.do_before_the_commit()
     (tmp_path / "out" / "foo").touch()
     with pytest.raises(OutputExistsError, match=r"holds 'foo', .*; remove it and run this task again"):
-        runs.run_task(run, *runs.list_tasks(run, "commit"))
+        run.commit()
     (tmp_path / "out" / "foo").unlink()
-    runs.run_task(run, *runs.list_tasks(run, "commit"))
+    run.commit()
 
 
 def test_a_commit_that_died_is_completed_by_the_commit_alone(tmp_path: Path):
     inputs, folder = make_inputs(tmp_path / "in", "text", (60, 40)), tmp_path / "data"
     recshuf.shuffle(inputs, f"{folder}/out/", **OPTIONS | {"shards": 5})
     run = plan(inputs, f"{folder}/out/", overwrite=True, to="text", compression="gzip")
-    run_before_the_commit(run)
-    (last,) = runs.list_tasks(run, "commit")
+    run.do_before_the_commit()
     refused = 0
-    for _ in die_everywhere(lambda: runs.run_task(run, last), folder, every=2):
+    for _ in die_everywhere(run.commit, folder, every=2):
         names = {path.name for path in list_shards(folder / "out")}
         if names != {*os.listdir(folder / "out")}:
-            for number in (0, last - 1):
+            for number in (0, run.last - 1):
                 with pytest.raises(
-                    OutputError, match=f"an unfinished run left .*; run task {last} to complete it"
+                    OutputError, match=f"an unfinished run left .*; run task {run.last} to complete it"
                 ):
-                    runs.run_task(run, number)
-            runs.run_task(run, last)
+                    run.do(number)
+            run.commit()
             assert sorted(os.listdir(folder)) == ["out", "out.recshuf.json"]
             refused += 1
     assert refused
@@ -238,33 +214,31 @@ def test_a_commit_that_died_is_completed_by_the_commit_alone(tmp_path: Path):
 
 
 @pytest.mark.parametrize("moment", ["planned", "begun"])
-def test_an_input_that_changed_is_named_and_may_be_restored(tmp_path: Path, output: str, moment: str):
-    cut = {"shards": 4 if output.endswith("/") else None}
-    inputs = make_inputs(tmp_path / "in", "jsonl", COUNTS)
-    run = plan(inputs, output, **cut, temp_dir=tmp_path)
+def test_an_input_that_changed_is_named_and_may_be_restored(
+    tmp_path: Path, output: str, inputs: list[Path], moment: str
+):
+    run = plan(inputs, output, temp_dir=tmp_path)
     if moment == "begun":
-        run_before_the_commit(run)
-    number = 0 if moment == "planned" else runs.list_tasks(run, "commit")[0]
+        run.do_before_the_commit()
+    number = 0 if moment == "planned" else run.last
     before, found = inputs[1].read_bytes(), inputs[1].stat()
     inputs[1].write_bytes(before + b'{"id": 7}\n')
     with pytest.raises(InputError) as raised:
-        runs.run_task(run, number)
+        run.do(number)
     assert re.fullmatch(
         r".*: has changed since the plan was made: its size was .*; make the plan again", str(raised.value)
     )
     inputs[1].write_bytes(before)
     os.utime(inputs[1], ns=(found.st_atime_ns, found.st_mtime_ns))
-    run_all(run)
+    run.do_all()
 
 
-@pytest.mark.parametrize("seed", [None])
-def test_another_engine_continues_tasks_also_when_it_first_failed(tmp_path: Path, seed: int | None):
-    inputs = make_inputs(tmp_path / "in", "jsonl", COUNTS)
+def test_another_engine_continues_tasks_also_when_it_first_failed(tmp_path: Path, inputs: list[Path]):
     run = plan(inputs, f"{tmp_path}/out/")
-    run_before_the_commit(run)
+    run.do_before_the_commit()
     before, found = inputs[1].read_bytes(), inputs[1].stat()
     inputs[1].write_bytes(before + b'{"id": 7}\n')
-    given = OPTIONS | {"seed": seed, "engine": "threads", "resume": True}
+    given = OPTIONS | {"seed": None, "engine": "threads", "resume": True}
     with pytest.raises(InputError, match="has changed since the unfinished run"):
         recshuf.shuffle(inputs, f"{tmp_path}/out/", **given)
     inputs[1].write_bytes(before)
@@ -274,17 +248,12 @@ def test_another_engine_continues_tasks_also_when_it_first_failed(tmp_path: Path
     assert recshuf.shuffle(inputs, f"{tmp_path}/out/", **given).seed == SEED
 
 
-@pytest.mark.parametrize("count", [8])
 def test_tasks_are_neither_continued_nor_dropped_by_a_run_in_one_process(
-    tmp_path: Path, output: str, count: int
+    tmp_path: Path, output: str, inputs: list[Path]
 ):
-    """8 tasks are all of the count, and some of the scatter."""
-    cut = {"shards": 4 if output.endswith("/") else None}
-    inputs = make_inputs(tmp_path / "in", "jsonl", COUNTS)
-    given = OPTIONS | cut | {"temp_dir": tmp_path}
+    given = OPTIONS | {"shards": 4 if output.endswith("/") else None, "temp_dir": tmp_path}
     run = plan(inputs, output, **given)
-    for number in range(count):
-        runs.run_task(run, number)
+    run.do(*range(8))  # all of the count, and some of the scatter
     with pytest.raises(UsageError) as refused:
         recshuf.shuffle(inputs, output, **given | {"seed": None}, resume=True)
     assert str(refused.value) == (
@@ -300,11 +269,15 @@ def test_tasks_are_neither_continued_nor_dropped_by_a_run_in_one_process(
     assert report.seed == SEED
 
 
-def test_another_version_than_that_of_the_plan_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    run = plan(make_inputs(tmp_path / "in", "jsonl", COUNTS), f"{tmp_path}/out/")
-    monkeypatch.setattr(resume, "__version__", "0.0.1")
+def test_another_version_than_that_of_the_plan_is_named(
+    tmp_path: Path, inputs: list[Path], monkeypatch: pytest.MonkeyPatch
+):
+    run = plan(inputs, f"{tmp_path}/out/")
+    for name, module in list(sys.modules.items()):
+        if name.startswith("recshuf.") and getattr(module, "__version__", None) == __version__:
+            monkeypatch.setattr(module, "__version__", "0.0.1")
     with pytest.raises(UsageError) as raised:
-        runs.run_task(run, 0)
+        run.do(0)
     assert str(raised.value) == (
         f"the version of recshuf was {__version__} when the plan was made and is 0.0.1; give it as before, or make the "
         "plan again"
@@ -364,7 +337,7 @@ def test_the_job_of_the_tasks_is_the_job_that_was_planned(tmp_path: Path):
         job = make_job(make_inputs(tmp_path / "in", inputs, [300]), f"{tmp_path}/out/", given)
         run = json.loads(json.dumps(save_plan(job, SilentProgress())[1]))
         storage = StorageOptions(**run["storage"])
-        assert SharedRun.from_json(run, storage).make_job() == job, name
+        assert Header.from_json(run, storage).make_job() == job, name
 
 
 # The working folder
@@ -380,7 +353,7 @@ def test_paths_among_the_options_are_those_of_the_folder_where_the_plan_was_made
     bad = {"on_bad_record": "quarantine:bad.jsonl", "temp_dir": "scratch", "to": "parquet"}
     run = plan(tmp_path / "in.jsonl", f"{tmp_path}/out/", **bad)
     monkeypatch.chdir(tmp_path / "there")
-    run_all(run)
+    run.do_all()
     assert os.listdir(tmp_path / "there") == os.listdir(tmp_path / "here" / "scratch") == []
     assert (tmp_path / "here" / "bad.jsonl").read_bytes().count(b"\n") == 300
 

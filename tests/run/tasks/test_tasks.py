@@ -6,7 +6,8 @@ import gzip
 import json
 import os
 import shutil
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,26 +15,23 @@ from hypothesis import strategies as st
 
 import recshuf
 from recshuf.errors import InputError, OutputError, UsageError
-from recshuf.output.local.stage import WorkFolder
+from recshuf.job.options import ENGINES
 from recshuf.piles.pile_set import GrowingPileSet
-from recshuf.run import task_passes
-from recshuf.run.passes import run_task
 from tests.support.effort import TRIES_ALL
 from tests.support.formats.conversion_data import PAIRS, WRITERS, choose_columns, choose_schema
 from tests.support.numbered_files import FORMATS, make_inputs
 from tests.support.processes.task_runs import (
     HARMS,
+    ThreadEngine,
     die_after,
     divide_small,
-    flip,
     read_all,
     shuffle,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
     from pathlib import Path
-
-    from recshuf.run.address import Task
 
 COUNTS = (300, 100, 0, 400, 3)
 
@@ -227,39 +225,21 @@ def test_a_run_that_dies_is_continued(folder: Path, count: int):
     assert read_all(folder / "there") == read_all(folder / "here")
 
 
-@pytest.mark.parametrize("harm", ["deleted"])
-def test_a_pile_set_that_is_lost_is_written_again(folder: Path, harm: str, recwarn: pytest.WarningsRecorder):
+@pytest.mark.parametrize(
+    ("output", "count", "lost", "harm"),
+    [
+        ("out", 19, "piles/set-*", "deleted"),
+        ("out", 26, "tasks/shards-*/shard-00001.txt", "flipped"),
+        ("out", 26, "tasks/shards-*/shard-00001.txt", "deleted"),
+        ("out.txt", 25, "tasks/shards-*/out.txt", "flipped"),  # all tasks but the commit
+    ],
+)
+def test_what_is_lost_is_written_again(folder: Path, output: str, count: int, lost: str, harm: str):
     inputs = make_inputs(folder / "in", "text", COUNTS)
-    shuffle(inputs, folder / "here" / "out")
-    die_after(19, inputs, folder / "there" / "out")
-    lost = sorted((folder / "there" / ".out.recshuf" / "piles").iterdir())[0]
-    HARMS[harm](lost)
-    shuffle(inputs, folder / "there" / "out", engine="threads", resume=True)
-    assert read_all(folder / "there") == read_all(folder / "here")
-
-
-@pytest.mark.parametrize("harm", ["flipped", "deleted"])
-def test_a_shard_that_is_lost_is_written_again(folder: Path, harm: str):
-    inputs = make_inputs(folder / "in", "text", COUNTS)
-    shuffle(inputs, folder / "here" / "out")
-    die_after(26, inputs, folder / "there" / "out")
-    lost = sorted((folder / "there" / ".out.recshuf" / "tasks").glob("shards-*/shard-00001.txt"))[0]
-    HARMS[harm](lost)
-    shuffle(inputs, folder / "there" / "out", engine="threads", resume=True)
-    assert read_all(folder / "there") == read_all(folder / "here")
-
-
-def test_a_file_that_is_damaged_between_its_task_and_the_commit_is_written_again(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-):
-    inputs = make_inputs(folder / "in", "text", COUNTS)
-    shuffle(inputs, folder / "here" / "out.txt")
-    with monkeypatch.context() as patch:
-        patch.setattr(WorkFolder, "adopt", lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            shuffle(inputs, folder / "there" / "out.txt", engine="threads")
-    flip(next((folder / "there" / ".out.txt.recshuf" / "tasks").glob("shards-*/out.txt")))
-    shuffle(inputs, folder / "there" / "out.txt", engine="threads", resume=True)
+    shuffle(inputs, folder / "here" / output)
+    die_after(count, inputs, folder / "there" / output)
+    HARMS[harm](sorted((folder / "there" / f".{output}.recshuf").glob(lost))[0])
+    shuffle(inputs, folder / "there" / output, engine="threads", resume=True)
     assert read_all(folder / "there") == read_all(folder / "here")
 
 
@@ -280,19 +260,22 @@ def test_a_changed_input_is_named(folder: Path):
         shuffle(inputs, folder / "out", engine="threads", resume=True)
 
 
+class NotingEngine(ThreadEngine):
+    """Keeps the tasks that it is given."""
+
+    calls: ClassVar[list[Callable[[], object]]] = []
+
+    def run(self, function: Any, tasks: Any, workers: int) -> Generator[Any, None, None]:
+        NotingEngine.calls += [partial(function, task) for task in tasks]
+        yield from super().run(function, tasks, workers)
+
+
 def test_the_task_of_a_run_that_has_ended_does_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    inputs = make_inputs(folder / "in", "text", COUNTS)
-    tasks: list[Task] = []
-
-    def run_noted(task: Task) -> dict[str, Any]:
-        tasks.append(task)
-        return run_task(task)
-
-    monkeypatch.setattr(task_passes, "run_task", run_noted)
-    shuffle(inputs, folder / "there" / "out", engine="threads")
-    for task in tasks[::10]:
+    monkeypatch.setitem(ENGINES, "noting", f"{__name__}:NotingEngine")
+    shuffle(make_inputs(folder / "in", "text", COUNTS), folder / "there" / "out", engine="noting")
+    for call in NotingEngine.calls[::10]:
         with pytest.raises((OutputError, UsageError)):
-            run_task(task)
+            call()
     assert sorted(os.listdir(folder / "there")) == ["out", "out.recshuf.json"]
 
 

@@ -61,10 +61,35 @@ class _Death:
 
 def dies(function: Callable[[], object], folder: Path, step: int) -> bool:
     """Call a function in a child that dies before its change number `step` to a folder; return whether it came to that."""
+
+    def arm() -> None:
+        _Death(folder, step)
+
+    return _call_in_child(function, arm)
+
+
+def dies_after_notes(function: Callable[[], object], entries: int) -> bool:
+    """Call a function in a child that dies when its run has noted so many entries in its journal."""
+    whole = os.open
+
+    def open_or_die(path: Any, flags: int, *given: Any, **options: Any) -> int:
+        if os.fsdecode(path).endswith("journal.jsonl") and flags & os.O_RDWR and next(left) == 0:
+            os._exit(_DIED)
+        return whole(path, flags, *given, **options)
+
+    def arm() -> None:
+        os.open = open_or_die
+
+    left = iter(range(entries, -1, -1))
+    return _call_in_child(function, arm)
+
+
+def _call_in_child(function: Callable[[], object], arm: Callable[[], None]) -> bool:
+    """Return whether a child died, as it was armed to."""
     child = os.fork()
     if not child:
         try:
-            _Death(folder, step)
+            arm()
             function()
             os._exit(0)
         except BaseException:

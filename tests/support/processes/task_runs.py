@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import recshuf
+from recshuf.api import runs
 from recshuf.job import sizing as pile_sizing
 from recshuf.job.options import ENGINES
 from recshuf.run import resolve
@@ -92,6 +93,8 @@ class DyingEngine:
             if DyingEngine.left < 0:
                 raise LostError
             yield function(task)
+        if DyingEngine.left == 0:
+            raise LostError
 
 
 def divide_small(patch: pytest.MonkeyPatch, block_bytes: int = 1000, region_bytes: int = 40) -> None:
@@ -132,3 +135,29 @@ def die_after(count: int, *arguments: Any, **options: Any) -> None:
     except LostError:
         return
     raise AssertionError("there were not so many tasks")
+
+
+class SavedPlan:
+    """The tasks of a plan, by their numbers."""
+
+    def __init__(self, inputs: Any, output: str, **options: Any) -> None:
+        self.run: dict[str, Any] = runs.plan_tasks(inputs, output, **options)[1]
+        (self.last,) = self.list("commit")
+
+    def list(self, stage: str) -> range:
+        """Return the numbers of the tasks of a stage that are not done."""
+        return runs.list_tasks(self.run, stage)
+
+    def do(self, *numbers: int, **options: Any) -> None:
+        for number in numbers:
+            runs.run_task(self.run, number, **options)
+
+    def do_before_the_commit(self, short: int = 0) -> None:
+        """Run all tasks before the commit, but the last few."""
+        self.do(*range(self.last - short))
+
+    def commit(self) -> None:
+        self.do(self.last)
+
+    def do_all(self) -> None:
+        self.do(*range(self.last + 1))

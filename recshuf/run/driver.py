@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import AlreadyCompleteError, ConversionError, PileError, SchemaMismatch, UsageError
 from recshuf.job.report import FileReport, PassReport
+from recshuf.output.entries import find_shards
 from recshuf.run.describe import divide_job
 from recshuf.run.engine_map import LocalMap
 from recshuf.run.gather import check_written
@@ -87,7 +88,7 @@ def run_job(job: Job, progress: Progress, planned: Header | None = None) -> Shuf
             reports.append(verify_written(run, progress))
             timer.start()
         inputs = describe_inputs(run, counts)
-        files = _commit(run, inputs, shards, bounds)
+        files = _commit(run, inputs, bounds)
         reports.append(timer.report("commit", bounds.record_count))
         if run.stage is not None and verifies_late:
             run.stage.remove()
@@ -204,9 +205,7 @@ def _write(run: Run, engine: EngineMap, bounds: Bounds) -> dict[int, FinishedSha
     return finished | engine.gather(run, lacking, bounds)
 
 
-def _commit(
-    run: Run, inputs: list[FileReport], shards: dict[int, FinishedShard], bounds: Bounds
-) -> list[FileReport]:
+def _commit(run: Run, inputs: list[FileReport], bounds: Bounds) -> list[FileReport]:
     """Put the shards in place, and return them."""
     stage, quarantine, destination = run.stage, run.quarantine, run.output.destination
     if quarantine is not None:
@@ -214,7 +213,7 @@ def _commit(
     if stage is None or destination is None:
         files = [FileReport(run.output.name, bounds.record_count, None)]
     else:
-        checksums = {shard.name: shard.checksum or None for shard in shards.values()}
+        checksums = {shard.name: shard.checksum for shard in find_shards(stage.journal.read()).values()}
         files = [
             FileReport(name, records, size, checksum=checksums.get(name))
             for (name, size), records in zip(stage.list_files(), bounds.sizes, strict=True)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import MissingFolderError, OutputError, OutputExistsError
 from recshuf.output.local.log import LocalTaskFolder
-from recshuf.output.local.stage import FileTaskShards, OutputPath, WorkFolder
-from recshuf.output.manifest import Manifest, manifest_path
+from recshuf.output.local.stage import FileTaskShards, WorkFolder
+from recshuf.output.manifest import Manifest, manifest_path, work_folder_path
 from recshuf.output.run_log import TASK_FOLDER
 from recshuf.output.stage import Destination
 from recshuf.system.paths import real_path, refuse_below_file, write_error
@@ -39,16 +39,11 @@ class LocalDestination(Destination):
     @property
     def tasks(self) -> LocalTaskFolder:
         """The folder of tasks in the work folder."""
-        return LocalTaskFolder(self.place.work_folder / TASK_FOLDER)
+        return LocalTaskFolder(work_folder_path(self.path) / TASK_FOLDER)
 
     def begin_task(self, run_id: str) -> FileTaskShards:  # noqa: ARG002 - the folder is of one run
         """Return shards in the folder of tasks."""
         return FileTaskShards(self.tasks.path, self.begin().path_of)
-
-    @property
-    def place(self) -> OutputPath:
-        """Where it lies."""
-        return OutputPath(self.path, self.is_directory)
 
     @property
     def name(self) -> str:
@@ -95,7 +90,7 @@ class LocalDestination(Destination):
 
     def begin(self) -> WorkFolder:
         """Return a work folder beside it."""
-        return WorkFolder(self.place)
+        return WorkFolder(self.path, is_directory=self.is_directory)
 
     def complete_removal(self) -> bool:
         """Delete what a run left that has ended; return whether there is any."""

@@ -16,7 +16,7 @@ import os
 import secrets
 import shutil
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,48 +37,6 @@ if TYPE_CHECKING:
 
     from recshuf.output.entries import FinishedShard
     from recshuf.output.manifest import Manifest
-    from recshuf.output.run_log import Journal
-
-
-def commit(shards: ShardFiles, journal: FileJournal, old: Path, manifest: Manifest | None) -> None:
-    """Put all synced shards in place, unless an earlier run has done so, and then the manifest beside them.
-
-    Parameters
-    ----------
-    old
-        Where a folder is moved that cannot be exchanged.
-    manifest
-        None if the output is a file.
-    """
-    try:
-        if manifest is not None:
-            replace(manifest, folder=shards.folder).write()
-        if not shards.are_committed:
-            _place(shards, journal, old)
-        shards.place_manifest()
-        sync(shards.target.parent)
-    except OSError as error:
-        raise write_error(error, str(shards.output), shards.target.parent) from error
-
-
-def _place(shards: ShardFiles, journal: FileJournal, old: Path) -> None:
-    """Rename what was written to the output."""
-    written, target = shards.written, shards.target
-    replaces_folder = shards.output.is_directory and target.exists()
-    if replaces_folder:
-        copy_access(target, written)
-    sync(written)
-    _note_inode(journal, written)
-    if replaces_folder:
-        _replace_folder(written, target, old)
-    else:
-        written.rename(target)
-
-
-def _note_inode(journal: FileJournal, path: Path) -> None:
-    """Journal the inode that the output will have."""
-    found = path.stat()
-    journal.append({"commit": [found.st_dev, found.st_ino]})
 
 
 def _replace_folder(folder: Path, target: Path, old: Path) -> None:
@@ -100,100 +58,8 @@ def _replace_folder(folder: Path, target: Path, old: Path) -> None:
         raise
 
 
-@dataclass(frozen=True, slots=True)
-class OutputPath:
-    """The path of a directory of shards, or of one file."""
-
-    path: Path
-    is_directory: bool
-    shown: str = ""
-    """Name in messages. Default: the path."""
-
-    def __str__(self) -> str:
-        """Return its name in messages."""
-        return self.shown or str(self.path)
-
-    @property
-    def target(self) -> Path:
-        """The output, with links resolved."""
-        return real_path(self.path)
-
-    @property
-    def work_folder(self) -> Path:
-        """The work folder, beside the output."""
-        return work_folder_path(self.path)
-
-
 _READERS = 4
 """So many shards are read at once."""
-
-
-class ShardFiles:
-    """The shards of one run.
-
-    Parameters
-    ----------
-    folder
-        Folder to write them in.
-    journal
-        Journal of the run, which shows whether an earlier run committed them.
-    """
-
-    def __init__(self, folder: Path, output: OutputPath, journal: Journal) -> None:
-        self.folder = folder
-        self.output = output
-        self.target = output.target
-        """The output, with links resolved."""
-        self._journal = journal
-
-    @property
-    def are_committed(self) -> bool:
-        """Whether an earlier run committed them."""
-        try:
-            found = self.target.stat()
-        except OSError:
-            return False
-        return any(entry.get("commit") == [found.st_dev, found.st_ino] for entry in self._journal.entries)
-
-    def path_of(self, shard: int, suffix: str) -> Path:
-        """Return the path to write shard number `shard` to."""
-        return self.folder / (name_shard(shard, suffix) if self.output.is_directory else self.target.name)
-
-    def find_unchanged(self, shards: Iterable[FinishedShard]) -> set[int]:
-        """Return the numbers of those written shards whose checksum is that in the log."""
-        some, written = list(shards), self.written
-        paths = [written / shard.name if self.output.is_directory else written for shard in some]
-        with Pool(_READERS, "checksum") as pool:
-            checks = pool.map(_is_unchanged, paths, [shard.checksum for shard in some])
-            return {shard.number for shard, is_unchanged in zip(some, checks, strict=True) if is_unchanged}
-
-    @property
-    def written(self) -> Path:
-        """The file or folder that holds the written shards."""
-        if self.are_committed:
-            return self.target
-        return self.folder if self.output.is_directory else self.folder / self.target.name
-
-    def keep_only(self, names: set[str]) -> None:
-        """Delete all shards but those with these names, unless they are committed."""
-        if not self.are_committed:
-            for path in self.folder.iterdir():
-                if path.name not in names:
-                    path.unlink()
-
-    def place_manifest(self) -> None:
-        """Rename a manifest in the work folder to its place beside the output, if there is one."""
-        written = manifest_path(self.folder)
-        if written.is_file():
-            written.rename(manifest_path(self.target))
-
-    def list_files(self) -> list[tuple[str, int]]:
-        """Return name and size of each shard, in their order."""
-        if not self.output.is_directory and self.are_committed:
-            return [(self.target.name, self.target.stat().st_size)]
-        folder = self.written if self.output.is_directory else self.folder
-        names = sorted(os.listdir(folder), key=lambda name: (len(name), name))  # noqa: PTH208 - names are wanted
-        return [(name, (folder / name).stat().st_size) for name in names]
 
 
 def _is_unchanged(path: Path, checksum: str) -> bool:
@@ -241,15 +107,22 @@ _OWN_FOLDERS = ("shards", "piles", "quarantine", "old", TASK_FOLDER)
 
 
 class WorkFolder(Transaction):
-    """The work folder of one output, locked from `enter` to `release` or `remove`."""
+    """The work folder of one output, locked from `enter` to `release` or `remove`.
+
+    Parameters
+    ----------
+    output
+        Path of a directory of shards, or of one file.
+    """
 
     keeps_files = True
 
-    def __init__(self, output: OutputPath) -> None:
-        self._output = output
-        self._path = output.work_folder
+    def __init__(self, output: Path, *, is_directory: bool) -> None:
+        self._output, self._is_directory = output, is_directory
+        self._target = real_path(output)
+        self._path = work_folder_path(output)
+        self._folder = self.path / "shards"
         self.journal: FileJournal = FileJournal(self.path / "journal.jsonl")
-        self.shards = ShardFiles(self.path / "shards", output, self.journal)
         self.tasks = LocalTaskFolder(self.path / TASK_FOLDER)
         self._is_continued = False
         self._made_parents: list[Path] = []
@@ -275,12 +148,18 @@ class WorkFolder(Transaction):
     @property
     def written(self) -> Path:
         """The file or folder that holds the written shards."""
-        return self.shards.written
+        if self.is_committed:
+            return self._target
+        return self._folder if self._is_directory else self._folder / self._target.name
 
     @property
     def is_committed(self) -> bool:
         """Whether an earlier run committed its shards."""
-        return self.shards.are_committed
+        try:
+            found = self._target.stat()
+        except OSError:
+            return False
+        return any(entry.get("commit") == [found.st_dev, found.st_ino] for entry in self.journal.entries)
 
     @property
     def has_ended(self) -> bool:
@@ -299,24 +178,24 @@ class WorkFolder(Transaction):
 
     def path_of(self, shard: int, suffix: str) -> Path:
         """Return the path to write shard number `shard` to."""
-        return self.shards.path_of(shard, suffix)
+        return self._folder / (name_shard(shard, suffix) if self._is_directory else self._target.name)
 
     def open_keeper(self, on_kept: Callable[[FinishedShard], None], *, drop_page_cache: bool) -> ShardSyncer:
         """Return what syncs finished shards."""
         # An output file gets no journal entry, because the run ends with it.
-        return ShardSyncer(on_kept if self._output.is_directory else None, drop_page_cache=drop_page_cache)
+        return ShardSyncer(on_kept if self._is_directory else None, drop_page_cache=drop_page_cache)
 
     def adopt(self, shards: Sequence[FinishedShard]) -> list[FinishedShard]:
         """Move shards of tasks to the folder of all shards, and note them."""
-        if self.shards.are_committed:
+        if self.is_committed:
             return []
         for shard in shards:
             with suppress(FileNotFoundError):  # an earlier run has moved it, or it is lost
                 written = self.tasks.path / shard.place["folder"] / shard.name
-                written.rename(self.shards.folder / shard.name)
-        sync(self.shards.folder)
+                written.rename(self._folder / shard.name)
+        sync(self._folder)
         whole = self._find_whole(shards)
-        if self._output.is_directory:
+        if self._is_directory:
             for shard in shards:
                 if shard.number in whole:
                     self.journal.note(replace(shard, place={}).to_json())
@@ -330,20 +209,59 @@ class WorkFolder(Transaction):
         return {shard.number for shard in shards if sizes.get(shard.name) == shard.byte_count}
 
     def find_unchanged(self, shards: Iterable[FinishedShard]) -> set[int]:
-        """Return the numbers of those shards that are as they were written."""
-        return self.shards.find_unchanged(shards)
+        """Return the numbers of those shards whose checksum is that in the log."""
+        some, written = list(shards), self.written
+        paths = [written / shard.name if self._is_directory else written for shard in some]
+        with Pool(_READERS, "checksum") as pool:
+            checks = pool.map(_is_unchanged, paths, [shard.checksum for shard in some])
+            return {shard.number for shard, is_unchanged in zip(some, checks, strict=True) if is_unchanged}
 
     def keep_only(self, names: set[str]) -> None:
         """Delete all shards but those with these names, unless they are committed."""
-        self.shards.keep_only(names)
+        if not self.is_committed:
+            for path in self._folder.iterdir():
+                if path.name not in names:
+                    path.unlink()
 
     def list_files(self) -> list[tuple[str, int]]:
         """Return name and size of each shard, in their order."""
-        return self.shards.list_files()
+        if not self._is_directory and self.is_committed:
+            return [(self._target.name, self._target.stat().st_size)]
+        folder = self.written if self._is_directory else self._folder
+        names = sorted(os.listdir(folder), key=lambda name: (len(name), name))  # noqa: PTH208 - names are wanted
+        return [(name, (folder / name).stat().st_size) for name in names]
 
     def commit(self, manifest: Manifest | None) -> None:
-        """Rename the shards into place, and then the manifest."""
-        commit(self.shards, self.journal, self.path / "old", manifest)
+        """Rename the synced shards into place, unless an earlier run has done so, and then the manifest."""
+        try:
+            if manifest is not None:
+                replace(manifest, folder=self._folder).write()
+            if not self.is_committed:
+                self._place()
+            self._place_manifest()
+            sync(self._target.parent)
+        except OSError as error:
+            raise write_error(error, str(self._output), self._target.parent) from error
+
+    def _place(self) -> None:
+        """Rename what was written to the output. The log has the inode that the output gets."""
+        written, target = self.written, self._target
+        replaces_folder = self._is_directory and target.exists()
+        if replaces_folder:
+            copy_access(target, written)
+        sync(written)
+        found = written.stat()
+        self.journal.append({"commit": [found.st_dev, found.st_ino]})
+        if replaces_folder:
+            _replace_folder(written, target, self.path / "old")
+        else:
+            written.rename(target)
+
+    def _place_manifest(self) -> None:
+        """Rename a manifest in the folder to its place beside the output, if there is one."""
+        written = manifest_path(self._folder)
+        if written.is_file():
+            written.rename(manifest_path(self._target))
 
     def enter(self, warn: Callable[[str], None], *, resumes: bool) -> None:
         """Make the folder or take over an existing one, and lock it.
@@ -385,8 +303,8 @@ class WorkFolder(Transaction):
         if finished and resumes:
             self._is_continued = True
             return
-        if finished and self.shards.are_committed:
-            self.shards.place_manifest()
+        if finished and self.is_committed:
+            self._place_manifest()
             warn(f"{self.path}: removed; its run had put everything in place and then died")
         elif finished:
             removal = self.removal
@@ -402,7 +320,7 @@ class WorkFolder(Transaction):
 
     def _make_shard_folder(self) -> None:
         with suppress(FileExistsError):
-            self.shards.folder.mkdir()
+            self._folder.mkdir()
 
     def _foreign(self, name: str) -> OutputError:
         return OutputError(
@@ -450,7 +368,7 @@ class WorkFolder(Transaction):
     def _leave(self) -> None:
         """Abandon an attempt to enter the folder, and delete it if it is empty."""
         if self._lock is not None and not self.journal.path.exists():
-            for folder in (self.shards.folder, self.path):
+            for folder in (self._folder, self.path):
                 with suppress(OSError):
                     folder.rmdir()
         self.release()

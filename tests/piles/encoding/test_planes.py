@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from recshuf.errors import ConversionError
 from recshuf.piles.codec import RecordCodec, choose_codec
-from recshuf.piles.planes import Order, PlaneCutter, PlaneReader, count_nodes, plain_type
+from recshuf.piles.planes import Order, PlaneCutter, PlaneReader, plain_type
 from recshuf.records.batch import Records
 from tests.support.effort import examples
 
@@ -107,7 +107,7 @@ def test_records_come_in_the_order_asked_for(chosen: Any, nulls: float, seed: in
     batch = pa.RecordBatch.from_arrays(columns, names=["a", "b"])
     records = Records(np.arange(30, dtype=np.uint64), batch)
     codec = choose_codec(batch.schema)
-    buffers = codec.pack(records, [0, 11, 11, 30]).slices
+    buffers, _ = codec.pack(records, [0, 11, 11, 30])
     packed = [np.frombuffer(b"".join(parts), np.uint8) for parts in buffers]
     slices = list(zip(packed, [11, 0, 19], strict=True))
     index = np.random.default_rng(seed).permutation(30)
@@ -116,11 +116,6 @@ def test_records_come_in_the_order_asked_for(chosen: Any, nulls: float, seed: in
     assert found.keys.tolist() == index.tolist()
     found.batch.validate(full=True)
     assert found.batch.equals(batch.take(pa.array(index)))
-
-
-def test_a_column_without_nulls_in_one_slice_is_joined_to_one_with_some() -> None:
-    reader, edges = cut([pa.array([1, 2]), pa.array([None, 3]), pa.array([4])], [[0, 2], [0, 2], [0, 1]])
-    assert reader.read_array(pa.int64(), edges).to_pylist() == [1, 2, None, 3, 4]
 
 
 def test_extension_types_come_back_as_such() -> None:
@@ -172,16 +167,11 @@ def test_values_of_type_null_beside_a_dictionary_are_packed() -> None:
     columns = {"d": pa.array(list("abcabcab")).dictionary_encode(), "n": nulls}
     batch = pa.record_batch(columns).slice(3)
     codec = choose_codec(batch.schema)
-    (parts,) = codec.pack(Records(np.arange(5, dtype=np.uint64), batch), [0, 5]).slices
+    (parts,), _ = codec.pack(Records(np.arange(5, dtype=np.uint64), batch), [0, 5])
     found = codec.unpack([(np.frombuffer(b"".join(parts), np.uint8), 5)]).batch
     found.validate(full=True)
     assert found.schema == batch.schema
     assert found.to_pylist() == batch.to_pylist()
-
-
-def test_nodes_are_counted() -> None:
-    kind = pa.map_(pa.string(), pa.list_(pa.struct({"a": pa.null(), "b": pa.int8()})))
-    assert count_nodes(kind) == 6  # map, entry, key, list, struct, b
 
 
 def test_a_pile_of_more_text_than_an_array_holds_is_an_error() -> None:

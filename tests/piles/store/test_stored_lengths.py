@@ -16,7 +16,7 @@ from recshuf.errors import PileError
 from recshuf.piles.footer import Footer
 from recshuf.piles.kept import upkeep
 from recshuf.piles.kept.stored import StoredPiles
-from tests.piles.encoding.test_lengths import WORDS, measure
+from tests.piles.encoding.test_planes import WORDS, measure
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -236,7 +236,7 @@ def test_memory_of_resident_piles_stays_within_its_limit(make: Make, piles: int,
 
 
 def test_sets_are_sealed_once_when_complete_and_piles_have_left_memory(make: Make) -> None:
-    store = make(set_sizes=(None,) * 3, resident_bytes=40_000, set_prefix="set")
+    store = make(set_sizes=(None,) * 4, resident_bytes=40_000, set_prefix="set")
     first, last = (Filling([count], seed=count).batches[0] for count in (200, 2000))
     first.add_to(store)
     for number in (0, 2):  # nothing was added to the last
@@ -248,6 +248,13 @@ def test_sets_are_sealed_once_when_complete_and_piles_have_left_memory(make: Mak
     assert seal_all(store) == {0}
     store.complete(1, store.digests_of(1).sum(), describe(1))
     assert seal_all(store) == {1}
+    later, kept = Filling([4000], seed=3).batches[0], store.resident_count
+    later.origin = Origin(3, 0)
+    later.add_to(store)
+    assert store.resident_count < kept
+    filled = Filling([])
+    filled.batches = [first, last, later]
+    assert read(store) == filled.sorted(), "what was sealed is not written again"
 
 
 def test_a_store_that_keeps_no_sets_seals_none(make: Make) -> None:

@@ -7,7 +7,7 @@ each); see `planes`. The codec also sums the lengths of columns of text, binary,
 from __future__ import annotations
 
 from itertools import repeat
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -45,33 +45,8 @@ def _storage_type(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def sum_lengths(
-    batch: pa.RecordBatch, columns: tuple[int, ...], edges: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Return the sums of the lengths in some columns of a plain batch, shape ``(C, n)``.
-
-    Part k is rows ``edges[k]:edges[k + 1]``. A null counts as what its slot holds.
-    """
-    sums = np.empty((len(columns), len(edges) - 1), np.int64)
-    for row, index in enumerate(columns):
-        column = batch.column(index)
-        while isinstance(column.type, pa.BaseExtensionType):
-            column = column.storage
-        sums[row] = np.diff(view_offsets(column)[edges])
-    return sums
-
-
 Payload = tuple["NDArray[np.uint8]", int]
 """A slice as bytes, and its number of records."""
-
-
-class CutRecords(NamedTuple):
-    """Records cut into slices."""
-
-    slices: list[list[memoryview]]
-    """Buffers of each."""
-    lengths: NDArray[np.int64]
-    """Sum of the lengths in each of `RecordCodec.variable_columns`, for each slice, shape ``(C, n)``."""
 
 
 class RecordCodec:
@@ -104,16 +79,30 @@ class RecordCodec:
         return np.diff(count_bytes_before(batch, edges))
 
     def sum_lengths(self, batch: pa.RecordBatch, edges: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the sum of the lengths in each of `variable_columns` for rows ``edges[k]:edges[k + 1]``, shape ``(C, n)``."""
-        return sum_lengths(self._to_plain(batch), self.variable_columns, edges)
+        """Return the sum of the lengths in each of `variable_columns` for rows ``edges[k]:edges[k + 1]``, shape ``(C, n)``.
+
+        A null counts as what its slot holds.
+        """
+        return self._sum_plain(self._to_plain(batch), edges)
+
+    def _sum_plain(self, batch: pa.RecordBatch, edges: NDArray[np.int64]) -> NDArray[np.int64]:
+        sums = np.empty((len(self.variable_columns), len(edges) - 1), np.int64)
+        for row, index in enumerate(self.variable_columns):
+            column = batch.column(index)
+            while isinstance(column.type, pa.BaseExtensionType):
+                column = column.storage
+            sums[row] = np.diff(view_offsets(column)[edges])
+        return sums
 
     def _to_plain(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         return batch if self._is_plain else _conform_columns(batch.columns, self._plain)
 
-    def pack(self, records: Records, bounds: Sequence[int]) -> CutRecords:
-        """Return a slice for each range ``bounds[k]:bounds[k + 1]``.
+    def pack(
+        self, records: Records, bounds: Sequence[int]
+    ) -> tuple[list[list[memoryview]], NDArray[np.int64]]:
+        """Return the buffers of a slice for each range ``bounds[k]:bounds[k + 1]``, and the sums of its lengths.
 
-        Their buffers are views of `records` if the layout allows.
+        Buffers are views of `records` if the layout allows. For the sums, see `sum_lengths`.
         """
         batch = self._to_plain(records.batch)
         edges, cutter = np.asarray(bounds, np.int64), PlaneCutter()
@@ -122,7 +111,7 @@ class RecordCodec:
             cutter.add(column, edges)
         flags = repeat(memoryview(bytes(cutter.flags)), len(bounds) - 1)
         slices = [list(buffers) for buffers in zip(*cutter.planes, flags, strict=True)]
-        return CutRecords(slices, sum_lengths(batch, self.variable_columns, edges))
+        return slices, self._sum_plain(batch, edges)
 
     def unpack(self, slices: list[Payload]) -> Records:
         """Return the records of one or more slices, joined in order; they may be views of the slices."""

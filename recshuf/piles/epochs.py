@@ -107,15 +107,7 @@ class EpochOrder:
     def sort_group(
         self, group: int, keys: NDArray[np.uint64], origins: NDArray[np.uint64]
     ) -> NDArray[np.intp]:
-        """Return the index array that puts the records of a group in the order of the epoch.
-
-        Parameters
-        ----------
-        keys
-            Keys of the records, shape ``(n,)``.
-        origins
-            Their provenance: source and row as one number that sorts by both.
-        """
+        """Return the index array that puts the records of a group in the order of the epoch; `origins` are their provenance."""
         index = sort_by_key(keys)
         ordered = keys[index]
         if (ordered[1:] == ordered[:-1]).any():

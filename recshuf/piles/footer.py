@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import secrets
 import struct
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,6 +30,8 @@ from recshuf.records.keys import ORDER_VERSION
 if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
+
+    from recshuf.piles.set_folder import PileFile
 
 
 _TRAILER = struct.Struct("<QQQ8s")
@@ -102,7 +104,7 @@ class Footer:
             "part_count": len(self.parts),
             "variable_columns": list(self.variable_columns),
             "sources": [
-                [one.index, one.name, one.count.byte_count, *_list_digest(one.count.digest)]
+                [one.index, one.name, one.count.byte_count, *astuple(one.count.digest)]
                 for one in about.sources
             ],
         }
@@ -116,30 +118,30 @@ class Footer:
         return content + _TRAILER.pack(offset, len(text), xxhash.xxh3_64_intdigest(hashed), _MAGIC)
 
 
-def find_footer(trailer: bytes, file_bytes: int, name: str) -> int:
-    """Return the byte offset of the footer in a file of so many bytes, of which `trailer` are the last `TRAILER_BYTES`."""
-    if len(trailer) < TRAILER_BYTES or trailer[-8:] != _MAGIC:
-        raise PileError(f"{name}: is no complete pile set, or is cut short")
-    offset: int = _TRAILER.unpack(trailer)[0]
-    if offset > file_bytes - TRAILER_BYTES:
-        raise PileError(f"{name}: is cut short")
-    return offset
-
-
 def format_checksum(trailer: bytes | memoryview) -> str:
     """Return the checksum in a trailer as 16 hexadecimal digits."""
     return f"{_TRAILER.unpack(trailer)[2]:016x}"
 
 
-def parse_footer(content: bytes | memoryview, offset: int, name: str) -> Footer:
-    """Return the footer that is at this offset of the file."""
-    start, header_bytes, checksum, _ = _TRAILER.unpack(content[-TRAILER_BYTES:])
-    hashed = content[: len(content) - TRAILER_BYTES + _HASHED.size]
-    if start != offset or checksum != xxhash.xxh3_64_intdigest(hashed):
+def read_footer(file: PileFile) -> Footer:
+    """Return the footer of an open set."""
+    size, name = file.size, file.name
+    trailer = file.read(max(0, size - TRAILER_BYTES), min(size, TRAILER_BYTES)).tobytes()
+    if len(trailer) < TRAILER_BYTES or trailer[-8:] != _MAGIC:
+        raise PileError(f"{name}: is no complete pile set, or is cut short")
+    offset, header_bytes, checksum, _ = _TRAILER.unpack(trailer)
+    if offset > size - TRAILER_BYTES:
+        raise PileError(f"{name}: is cut short")
+    content = file.read(offset, size - offset).data
+    if checksum != xxhash.xxh3_64_intdigest(content[: len(content) - TRAILER_BYTES + _HASHED.size]):
         raise PileError(f"{name}: its footer does not read back as it was written")
     header = json.loads(bytes(content[:header_bytes]))
     if header["order"] != ORDER_VERSION:
         raise PileError(f"{name}: has order version {header['order']}; this recshuf reads {ORDER_VERSION}")
+    if header["compression"] not in SPILL_COMPRESSIONS:
+        raise PileError(
+            f"{name}: has compression {header['compression']!r}, which this recshuf does not read"
+        )
     numbers = np.frombuffer(
         content, np.int64, offset=header_bytes, count=(len(content) - TRAILER_BYTES - header_bytes) // 8
     )
@@ -150,30 +152,19 @@ def parse_footer(content: bytes | memoryview, offset: int, name: str) -> Footer:
     digests = Digests(header["pile_count"])
     digests.counts, digests.byte_counts, fingerprints = rows.reshape(3, -1).copy()
     digests.fingerprints = fingerprints.view(np.uint64)
+    sources = (
+        SetSource(index, source, InputCount(byte_count, Digest(*digest)))
+        for index, source, byte_count, *digest in header["sources"]
+    )
     return Footer(
-        SetDescription(
-            int(header["seed"]), tuple(map(_parse_source, header["sources"])), tuple(header["stream"])
-        ),
+        SetDescription(int(header["seed"]), tuple(sources), tuple(header["stream"])),
         unpack_schema(header["schema"]),
         header["region_piles"],
-        header["compression"] if header["compression"] in SPILL_COMPRESSIONS else _unknown(header, name),
+        header["compression"],
         parts.reshape(-1, 3),
         sums.reshape(2, -1).copy(),
         variable,
         lengths.reshape(len(variable), region_count),
         digests,
-        format_checksum(content[-TRAILER_BYTES:]),
+        format_checksum(trailer),
     )
-
-
-def _unknown(header: dict[str, Any], name: str) -> str:
-    raise PileError(f"{name}: has compression {header['compression']!r}, which this recshuf does not read")
-
-
-def _parse_source(row: list[Any]) -> SetSource:
-    index, name, byte_count, *digest = row
-    return SetSource(index, name, InputCount(byte_count, Digest(*digest)))
-
-
-def _list_digest(digest: Digest) -> list[int]:
-    return [digest.records, digest.byte_count, digest.fingerprint]

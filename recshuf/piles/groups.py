@@ -63,12 +63,7 @@ class Regions(ABC):
     def pack(self, cells: Cells, memory: Allocate = allocate) -> Packed | None:
         """Return the records of some cells, one cell after the other, those of a cell in input order; None if there are none.
 
-        They are not compared with those that were written; see `check`.
-
-        Parameters
-        ----------
-        memory
-            What they are read to.
+        They are read to `memory`, and not compared with those that were written; see `check`.
         """
 
     @abstractmethod
@@ -181,13 +176,11 @@ class Groups:
     def bundle(self, groups: Iterable[int], most_bytes: int) -> Iterator[list[int]]:
         """Yield consecutive groups that are loaded together: up to so many bytes, each once, all or none in memory."""
         held: list[int] = []
-        held_bytes = 0
+        held_bytes, resident = 0, self._regions.resident_count
         for group in groups:
             own = int(self.byte_counts[group])
             if held and (
-                held_bytes + own > most_bytes
-                or group in held
-                or self._is_resident(group) != self._is_resident(held[0])
+                held_bytes + own > most_bytes or group in held or (group < resident) != (held[0] < resident)
             ):
                 yield held
                 held, held_bytes = [], 0
@@ -200,9 +193,6 @@ class Groups:
         """Return the groups of a group's records in as many finer ranges of keys; the caller closes their regions."""
         parts = self._regions.split(group, part_count)
         return Groups(parts, self._order, 1, self._column_count), parts
-
-    def _is_resident(self, group: int) -> bool:
-        return group < self._regions.resident_count
 
     def _list_cells(self, groups: Iterable[int]) -> list[tuple[int, int]]:
         """Return the cells of some groups that have records, by set and column within a group."""

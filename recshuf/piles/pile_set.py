@@ -19,25 +19,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from recshuf.errors import CheckError, DamagedSetError, PileError
-from recshuf.piles.footer import (
-    TRAILER_BYTES,
-    Footer,
-    SetDescription,
-    find_footer,
-    format_checksum,
-    parse_footer,
-)
+from recshuf.piles.footer import TRAILER_BYTES, Footer, format_checksum, read_footer
 from recshuf.piles.set_folder import RUN_REMEDY, LocalPileFile
 from recshuf.piles.slices import ALIGNMENT, PREFIX_BYTES, SliceFormat
 from recshuf.system.buffers import allocate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     import pyarrow as pa
     from numpy.typing import NDArray
 
+    from recshuf.piles.footer import SetDescription
     from recshuf.piles.set_folder import PileFile, SetFolder
     from recshuf.piles.slices import Origin, Slice
     from recshuf.records.digests import Digests
@@ -49,15 +42,7 @@ EXTENT_BYTES = 64 << 10
 
 
 class RegionLayout:
-    """Maps M piles to regions of equally many consecutive piles; the last may have fewer.
-
-    Parameters
-    ----------
-    pile_count
-        Number M of piles.
-    region_piles
-        Piles per region.
-    """
+    """Maps M piles to R regions of equally many consecutive piles; the last may have fewer."""
 
     def __init__(self, pile_count: int, region_piles: int) -> None:
         self.region_piles = region_piles
@@ -65,7 +50,7 @@ class RegionLayout:
 
     @property
     def count(self) -> int:
-        """Number R of regions."""
+        """Number of regions."""
         return len(self._bounds) - 1
 
     def find(self, piles: range) -> range:
@@ -99,13 +84,7 @@ class RegionLayout:
 
 
 class RegionSpace:
-    """Allocates space in the file to regions.
-
-    Parameters
-    ----------
-    capacities
-        Bytes reserved for each region, shape ``(R,)``.
-    """
+    """Allocates space in the file to regions, for each of which so many bytes are reserved."""
 
     def __init__(self, capacities: NDArray[np.int64]) -> None:
         capacities = -(-capacities // ALIGNMENT) * ALIGNMENT
@@ -117,11 +96,6 @@ class RegionSpace:
         self._used = [0] * len(capacities)
         self._full: dict[int, list[tuple[int, int]]] = {}
         self._lock = threading.Lock()
-
-    @property
-    def region_count(self) -> int:
-        """Number of regions."""
-        return len(self._capacities)
 
     def reserve(self, region: int, size: int) -> int:
         """Return the byte offset of a new slice in the file."""
@@ -154,13 +128,7 @@ class RegionSpace:
 
 
 class WrittenRegions:
-    """The parts of regions in a complete file.
-
-    Parameters
-    ----------
-    parts
-        Region, start and bytes of each, shape ``(n, 3)``, by region.
-    """
+    """The parts of regions in a complete file: region, start and bytes of each, shape ``(n, 3)``, by region."""
 
     def __init__(self, region_count: int, parts: NDArray[np.int64]) -> None:
         self._parts = parts[:, 1:]
@@ -184,8 +152,6 @@ class PileSet:
 
     Parameters
     ----------
-    compression
-        Compression of slices, one of `SPILL_COMPRESSIONS`.
     sums
         Records in each region, and bytes of its slices before compression, shape ``(2, R)``.
     """
@@ -200,7 +166,9 @@ class PileSet:
         self._file = file
         self._regions = regions
         self._format = SliceFormat(compression)
-        self._counts, self._byte_counts = sums
+        self._counts: NDArray[np.int64] = sums[0]
+        self.byte_counts: NDArray[np.int64] = sums[1]
+        """Bytes of each region's slices before compression, shape ``(R,)``."""
         self._fetched = 0
         """First region that was not fetched."""
 
@@ -242,12 +210,6 @@ class PileSet:
             if sum(piece.record_count for piece in self.read(region)) != count:
                 raise self._damaged(region)
 
-    @property
-    def byte_counts(self) -> NDArray[np.int64]:
-        """Bytes of each region's slices before compression, shape ``(R,)``."""
-        byte_counts: NDArray[np.int64] = self._byte_counts
-        return byte_counts
-
     def part_sizes(self, region: int) -> list[int]:
         """Return the bytes of each part of a region in the file, as `read` allocates them."""
         return [used for _, used in self._regions.parts(region)]
@@ -278,7 +240,7 @@ class PileSet:
             return
         ranges, size, region = [], 0, regions.start
         while region < len(self._counts):
-            size += int(self._byte_counts[region])
+            size += int(self.byte_counts[region])
             if region >= regions.stop and size > most_bytes:
                 break
             ranges += self._regions.parts(region)
@@ -296,51 +258,33 @@ class GrowingPileSet(PileSet):
 
     Parameters
     ----------
-    space
-        Allocates the file to its regions.
+    capacities
+        Bytes reserved for each region, shape ``(R,)``.
     variable_columns
         Numbers of the columns whose values vary in length.
+    name
+        File name, if a later run may adopt the set.
     """
 
     def __init__(
         self,
         folder: SetFolder,
-        descriptor: int,
-        path: Path,
-        space: RegionSpace,
-        compression: str,
-        variable_columns: tuple[int, ...],
-    ) -> None:
-        file = LocalPileFile(descriptor, path, folder.release, RUN_REMEDY)
-        super().__init__(file, space, compression, np.zeros((2, space.region_count), np.int64))
-        self.lengths: NDArray[np.int64] = np.zeros((len(variable_columns), space.region_count), np.int64)
-        """Sum of the lengths in each of these columns, for each region, shape ``(C, R)``."""
-        self._variable_columns = variable_columns
-        self._folder, self._descriptor = folder, descriptor
-        self._space = space
-        self._lock = threading.Lock()
-        self._turn = threading.Lock()
-        """Held while short slices are written, because concurrent short calls compete for the interpreter lock."""
-
-    @classmethod
-    def create(
-        cls,
-        folder: SetFolder,
         capacities: NDArray[np.int64],
         compression: str,
         variable_columns: tuple[int, ...],
         name: str | None = None,
-    ) -> GrowingPileSet:
-        """Create a set with `capacities` bytes reserved for the regions.
-
-        Parameters
-        ----------
-        variable_columns
-            Numbers of the columns whose values vary in length.
-        name
-            File name, if a later run may adopt the set.
-        """
-        return cls(folder, *folder.create(name), RegionSpace(capacities), compression, variable_columns)
+    ) -> None:
+        descriptor, path = folder.create(name)
+        self._folder, self._descriptor = folder, descriptor
+        self._space = RegionSpace(capacities)
+        file = LocalPileFile(descriptor, path, folder.release, RUN_REMEDY)
+        super().__init__(file, self._space, compression, np.zeros((2, len(capacities)), np.int64))
+        self._lengths: NDArray[np.int64] = np.zeros((len(variable_columns), len(capacities)), np.int64)
+        """Sum of the lengths in each of these columns, for each region, shape ``(C, R)``."""
+        self._variable_columns = variable_columns
+        self._lock = threading.Lock()
+        self._turn = threading.Lock()
+        """Held while short slices are written, because concurrent short calls compete for the interpreter lock."""
 
     def write(
         self,
@@ -352,10 +296,7 @@ class GrowingPileSet(PileSet):
     ) -> int:
         """Append one slice to each of these regions and return the bytes written.
 
-        Parameters
-        ----------
-        lengths
-            Sum of the lengths in each column whose values vary in length, for each slice, shape ``(C, n)``.
+        `lengths` are the sums of lengths in each of the variable columns, for each slice, shape ``(C, n)``.
         """
         sizes = [PREFIX_BYTES + sum(map(len, buffers)) for buffers in slices]
         written = 0
@@ -371,8 +312,8 @@ class GrowingPileSet(PileSet):
             raise self._folder.explain(error) from error
         with self._lock:
             self._counts[regions] += counts
-            self._byte_counts[regions] += sizes
-            self.lengths[:, regions] += lengths
+            self.byte_counts[regions] += sizes
+            self._lengths[:, regions] += lengths
         return written
 
     def seal(
@@ -383,11 +324,9 @@ class GrowingPileSet(PileSet):
         Parameters
         ----------
         digests
-            Digests of the records added to each pile.
+            Those of the records added to each pile.
         given
             Records added to the piles of each region. Later regions may have been dropped.
-        schema
-            Schema of the records.
         """
         wrong = np.flatnonzero(self._counts[: len(given)] != given)
         if wrong.size:
@@ -402,9 +341,9 @@ class GrowingPileSet(PileSet):
             -(-len(digests.counts) // len(self._counts)),
             self._format.compression,
             self._space.to_array(),
-            np.stack((self._counts, self._byte_counts)),
+            np.stack((self._counts, self.byte_counts)),
             self._variable_columns,
-            self.lengths,
+            self._lengths,
             digests,
         )
         content = footer.pack(self._space.end)
@@ -420,14 +359,6 @@ class GrowingPileSet(PileSet):
             os.fsync(self._descriptor)
         except OSError as error:
             raise self._folder.explain(error) from error
-
-
-def read_footer(file: PileFile) -> Footer:
-    """Return the footer of an open set."""
-    size = file.size
-    begin = max(0, size - TRAILER_BYTES)
-    offset = find_footer(file.read(begin, size - begin).tobytes(), size, file.name)
-    return parse_footer(file.read(offset, size - offset).data, offset, file.name)
 
 
 def _write_fully(descriptor: int, buffers: Sequence[bytes | memoryview], offset: int, size: int) -> None:

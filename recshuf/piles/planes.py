@@ -88,12 +88,8 @@ def count_nodes(kind: pa.DataType) -> int:
 
 def _inner_types(kind: pa.DataType) -> list[pa.DataType]:
     if pa.types.is_map(kind):
-        return [_entry_type(kind)]
+        return [pa.struct([kind.key_field, kind.item_field])]
     return [kind.field(index).type for index in range(kind.num_fields)]
-
-
-def _entry_type(kind: pa.MapType) -> pa.DataType:
-    return pa.struct([kind.key_field, kind.item_field])
 
 
 class PlaneCutter:
@@ -150,13 +146,7 @@ class PlaneCutter:
 
 
 class Order:
-    """The order in which values are taken.
-
-    Parameters
-    ----------
-    index
-        A permutation: which value comes first, second ...
-    """
+    """The order in which values are taken: `index` is a permutation that says which value comes first, second ..."""
 
     def __init__(self, index: NDArray[np.intp]) -> None:
         self.index = index
@@ -305,14 +295,10 @@ def _view_array(kind: pa.DataType, content: NDArray[np.uint8], count: int) -> pa
     return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(content)])
 
 
-def _is_wide(kind: pa.DataType) -> bool:
-    types = pa.types
-    return bool(types.is_large_binary(kind) or types.is_large_string(kind) or types.is_large_list(kind))
-
-
 def _narrow(offsets: NDArray[np.int64], kind: pa.DataType) -> NDArray[Any]:
     """Return offsets in the width of a type."""
-    if _is_wide(kind):
+    types = pa.types
+    if types.is_large_binary(kind) or types.is_large_string(kind) or types.is_large_list(kind):
         return offsets
     if offsets[-1] > np.iinfo(np.int32).max:
         raise ConversionError(

@@ -28,12 +28,7 @@ if TYPE_CHECKING:
 class FilledRegions(Regions):
     """All records of a store that is filled no more, of all sets in one row. A column is a pile in memory, or a region.
 
-    Parameters
-    ----------
-    store
-        `close` closes it.
-    name
-        Suffix of the names of piles in errors, for a part of another store.
+    `close` closes the store. `name` follows the names of piles in errors, for a part of another store.
     """
 
     names = ("",)
@@ -69,7 +64,9 @@ class FilledRegions(Regions):
         slices = [
             (base, piece)
             for column in columns
-            for _, base, piece in sorted(self._read(column, memory), key=_find_origin)
+            for _, base, piece in sorted(
+                self._read(column, memory), key=lambda one: one[2].origin.shift(one[1])
+            )
         ]
         return PackedRecords(self._store.codec, slices) if slices else None
 
@@ -77,7 +74,6 @@ class FilledRegions(Regions):
         return self._store.read(self._first_region + column - self.resident_count, memory)
 
     def digest(self, cells: Cells) -> Digest:
-        """Return the digest of the records added to some columns."""
         return sum_digests(map(self._store.sum, self._join_piles(cells)))
 
     def _join_piles(self, cells: Cells) -> Iterator[range]:
@@ -106,7 +102,6 @@ class FilledRegions(Regions):
         return FilledRegions(store, f" of {_name_piles(piles)}{self._name}")
 
     def close(self) -> None:
-        """Close the store. Idempotent."""
         self._store.close()
 
     def _parts(self, column: int) -> Iterator[tuple[int, Origin, Records]]:
@@ -136,11 +131,6 @@ class FilledRegions(Regions):
                 return disagreement(where, *sums)
         names = ", ".join(map(_name_piles, self._join_piles(cells)))
         return CheckError(f"gather: {names}{self._name} were read or ordered wrongly once; run again")
-
-
-def _find_origin(found: tuple[int, int, Slice]) -> Origin:
-    _, base, piece = found
-    return piece.origin.shift(base)
 
 
 def _name_piles(piles: range) -> str:

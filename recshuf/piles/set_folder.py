@@ -91,13 +91,7 @@ class PileFile(ABC):
 
 
 class LocalPileFile(PileFile):
-    """A file of this machine.
-
-    Parameters
-    ----------
-    release
-        Closes the descriptor.
-    """
+    """A file of this machine, whose descriptor `release` closes."""
 
     def __init__(self, descriptor: int, path: Path, release: Callable[[int], None], remedy: str) -> None:
         super().__init__(str(path), remedy)
@@ -180,38 +174,42 @@ class SetFolder:
         with self._lock:
             try:
                 if name is None or self.kept is None:
-                    return self._add(_open_nameless(self.parent)), self.parent
-                path = self.make_kept() / name
-                path.unlink(missing_ok=True)  # left unfinished by an earlier run
-                flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-                return self._add(os.open(path, flags, SET_MODE if self._of_store else 0o600)), path
+                    path = self.parent
+                    descriptor = _open_nameless(path)
+                else:
+                    path = self.make_kept() / name
+                    path.unlink(missing_ok=True)  # left unfinished by an earlier run
+                    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+                    descriptor = os.open(path, flags, SET_MODE if self._of_store else 0o600)
             except OSError as error:
                 raise self.explain(error) from error
+            self._open.add(descriptor)
+            return descriptor, path
 
     def make_kept(self) -> Path:
         """Return the folder for kept files, which exists then."""
-        if self.kept is None:
-            raise FileNotFoundError(errno.ENOENT, "no folder for kept files")
+        kept = self._find_kept()
         try:
-            self.kept.mkdir(mode=0o700, exist_ok=True)
+            kept.mkdir(mode=0o700, exist_ok=True)
         except FileNotFoundError:
             raise OutputError(f"{self._shown}: another process has deleted it meanwhile; run again") from None
+        return kept
+
+    def _find_kept(self) -> Path:
+        if self.kept is None:
+            raise FileNotFoundError(errno.ENOENT, "no folder for kept files")
         return self.kept
 
     def reopen(self, name: str) -> PileFile:
         """Open a kept file of an earlier run, or of another task."""
-        if self.kept is None:
-            raise FileNotFoundError(errno.ENOENT, "no folder for kept files")
-        paths = [folder / name for folder in (self.kept, *self._earlier)]
+        kept = self._find_kept()
+        paths = [folder / name for folder in (kept, *self._earlier)]
         path = next((path for path in paths if path.exists()), paths[0])
         descriptor = open_more(lambda: open_regular(path))
-        remedy = f"{remake_store(self.kept.parent)} on another disk" if self._of_store else RUN_REMEDY
+        remedy = f"{remake_store(kept.parent)} on another disk" if self._of_store else RUN_REMEDY
         with self._lock:
-            return LocalPileFile(self._add(descriptor), path, self.release, remedy)
-
-    def _add(self, descriptor: int) -> int:
-        self._open.add(descriptor)
-        return descriptor
+            self._open.add(descriptor)
+        return LocalPileFile(descriptor, path, self.release, remedy)
 
     def explain(self, error: OSError) -> OutputError:
         """Return the error to raise when writing failed."""
@@ -252,7 +250,7 @@ class SetFolder:
         """Delete all kept files, unless somebody else does."""
 
     def _path_of(self, name: str) -> Path:
-        return (self.kept or self.parent) / name
+        return self._find_kept() / name
 
 
 def _open_nameless(folder: Path) -> int:

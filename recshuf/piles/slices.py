@@ -38,10 +38,7 @@ if TYPE_CHECKING:
 class PackedRecords:
     """The records of one or more slices, one after the other.
 
-    Parameters
-    ----------
-    slices
-        Each with what to add to the numbers of the sources of its records. If that is not 0, they have provenance.
+    Each is given with what to add to the numbers of the sources of its records. If that is not 0, they have provenance.
     """
 
     def __init__(self, codec: RecordCodec, slices: Sequence[tuple[int, Slice]]) -> None:
@@ -138,13 +135,7 @@ class Slice(NamedTuple):
 
 
 class SliceFormat:
-    """Encodes and decodes slices; used by many threads.
-
-    Parameters
-    ----------
-    compression
-        One of `SPILL_COMPRESSIONS`.
-    """
+    """Encodes and decodes slices; used by many threads. The compression is one of `SPILL_COMPRESSIONS`."""
 
     def __init__(self, compression: str) -> None:
         self.compression = compression

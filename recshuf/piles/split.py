@@ -25,15 +25,7 @@ if TYPE_CHECKING:
 
 
 class SplitStore:
-    """Stores with the same sets, filled by many threads. Records have provenance.
-
-    Parameters
-    ----------
-    parts
-        One for each part of the split.
-    input_count
-        Number of inputs.
-    """
+    """Stores with the same sets, one for each part of a split, filled by many threads. Records have provenance."""
 
     def __init__(self, parts: Sequence[Store], split: Split, input_count: int) -> None:
         self.codec = parts[0].codec

@@ -100,15 +100,7 @@ class GroupedBatch:
 
 
 class Store:
-    """All piles of one range of keys: filled by many threads, then read as `FilledRegions`.
-
-    Parameters
-    ----------
-    folder
-        Has the files of the pile sets.
-    key_range
-        Keys of the piles. Default: all.
-    """
+    """All piles of one range of keys: filled by many threads, then read as `FilledRegions`. `folder` has its pile sets."""
 
     def __init__(
         self, plan: StorePlan, codec: RecordCodec, folder: SetFolder, key_range: KeyRange | None = None
@@ -362,10 +354,10 @@ class Store:
         filled = np.flatnonzero(counts)
         if not filled.size:
             return
-        cut = self.codec.pack(batch.records, [int(bounds[0]), *bounds[1 + filled].tolist()])
+        slices, lengths = self.codec.pack(batch.records, [int(bounds[0]), *bounds[1 + filled].tolist()])
         regions = (filled + self.layout.find(piles).start).tolist()
         pile_set = self._open_set(batch.set_index, batch.records)
-        written = pile_set.write(regions, cut.slices, counts[filled].tolist(), batch.origin, cut.lengths)
+        written = pile_set.write(regions, slices, counts[filled].tolist(), batch.origin, lengths)
         with self._sets_lock:
             self.spilled_bytes += written
 
@@ -374,7 +366,7 @@ class Store:
         with self._sets_lock:
             if set_index not in self._growing:
                 prefix = self._plan.set_prefix
-                self._sets[set_index] = self._growing[set_index] = GrowingPileSet.create(
+                self._sets[set_index] = self._growing[set_index] = GrowingPileSet(
                     self.folder,
                     self._plan_regions(set_index, sample),
                     self._plan.compression,

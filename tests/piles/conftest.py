@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING
 
 import pytest
 
 from recshuf.piles.set_folder import SetFolder
+from tests.support.filled_piles import make_store
 from tests.support.formats.format_tools import find_open_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from recshuf.piles.store import Store
 
 
 @pytest.fixture
@@ -23,3 +27,10 @@ def scratch(tmp_path: Path) -> Iterator[SetFolder]:
     shutil.rmtree(tmp_path / "kept", ignore_errors=True)
     assert list(tmp_path.iterdir()) == []
     assert find_open_files(tmp_path) == []
+
+
+@pytest.fixture
+def make(scratch: SetFolder) -> Iterator[Callable[..., Store]]:
+    """Return what makes stores with the options of a plan, which are closed at the end."""
+    with ExitStack() as cleanup:
+        yield lambda **options: cleanup.enter_context(closing(make_store(scratch, **options)))

@@ -206,19 +206,6 @@ def test_a_set_of_another_store_is_refused(tmp_path: Path) -> None:
     assert read_all(one) == before
 
 
-def test_exchanged_sets_of_one_store_are_refused(tmp_path: Path) -> None:
-    store = make_lines(tmp_path, "store", memory="64M")
-    with recshuf.PileStore(store).update() as update:
-        (tmp_path / "more.txt").write_text("more\n" * 6)
-        update.append(tmp_path / "more.txt")
-    first, second, *_ = sorted((store / "sets").iterdir())
-    first.rename(tmp_path / "held")
-    second.rename(first)
-    (tmp_path / "held").rename(second)
-    with pytest.raises(PileError, match=f"{first}: is another pile set"):
-        read_all(store)
-
-
 def test_a_gather_from_a_damaged_slice_puts_nothing_in_place(tmp_path: Path) -> None:
     store = make_table(tmp_path, "store")
     path = min((store / "sets").iterdir())
@@ -244,19 +231,6 @@ def test_a_set_that_is_cut_while_it_is_read_is_damage_of_the_store(lines: Path) 
     ):
         piles.load([(0, int(np.flatnonzero(piles.counts[0])[0]))])
     piles.close()
-
-
-def test_a_damaged_newest_snapshot_leaves_the_one_before(tmp_path: Path) -> None:
-    """While somebody reads that; else it is gone, and its sets may be."""
-    store = make_table(tmp_path, "store")
-    expected = read_all(store)
-    reader = StoredPiles(store)
-    with recshuf.PileWriter(store, "b") as writer:
-        writer.write({"id": [7], "text": ["later"]})
-    newest = max(store.glob("snapshot-*"))
-    newest.write_bytes(newest.read_bytes()[:-5])
-    assert read_all(store) == expected
-    reader.close()
 
 
 def test_a_snapshot_under_another_number_counts_for_nothing(tmp_path: Path) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,11 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recshuf.errors import CheckError, PileError
+from recshuf.errors import CheckError, DiskFullError, OutputError, PileError
 from recshuf.piles.codec import FlatCodec
 from recshuf.piles.epochs import StoredOrder
 from recshuf.piles.groups import Groups
 from recshuf.piles.layout import SPILL_COMPRESSIONS, StorePlan
+from recshuf.piles.pile_set import RegionLayout
 from recshuf.piles.regions import FilledRegions
 from recshuf.piles.set_folder import SetFolder
 from recshuf.piles.slices import PREFIX_BYTES, Origin
@@ -38,6 +40,13 @@ from tests.support.filled_piles import (
     read,
     seal_all,
 )
+from tests.support.formats.format_tools import find_open_files
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Make = Callable[..., Store]
 
 PLANS = st.fixed_dictionaries(
     {
@@ -122,18 +131,17 @@ def test_a_run_that_goes_on_from_sealed_sets_has_what_an_undisturbed_one_has(
 
 
 @pytest.mark.parametrize("resident_bytes", [0, 20_000])
-def test_many_threads_fill_a_store(scratch: SetFolder, resident_bytes: int) -> None:
-    store = make_store(scratch, pile_count=20, resident_bytes=resident_bytes)
+def test_many_threads_fill_a_store(make: Make, resident_bytes: int) -> None:
+    store = make(pile_count=20, resident_bytes=resident_bytes)
     filling = Filling([50] * 40)
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda batch: batch.add_to(store), filling.batches))
     assert read(store) == filling.sorted()
-    store.close()
 
 
 @pytest.mark.parametrize("resident_bytes", [0, UNLIMITED])
-def test_piles_are_loaded_together(scratch: SetFolder, resident_bytes: int) -> None:
-    store = make_store(scratch, resident_bytes=resident_bytes)
+def test_piles_are_loaded_together(make: Make, resident_bytes: int) -> None:
+    store = make(resident_bytes=resident_bytes)
     expected = fill(store, 100, 1, 300, distinct=20)
     regions = FilledRegions(store)
     groups, counts = Groups(regions, StoredOrder()), regions.counts[0]
@@ -145,7 +153,6 @@ def test_piles_are_loaded_together(scratch: SetFolder, resident_bytes: int) -> N
         if count:
             ordered = groups.load(piles).batch.column(0).to_pylist()
             assert ordered == expected[before : before + count]
-    store.close()
 
 
 def test_only_wanted_columns_are_returned(scratch: SetFolder) -> None:
@@ -164,20 +171,19 @@ def test_only_wanted_columns_are_returned(scratch: SetFolder) -> None:
 # What is on disk, and how much of it
 
 
-def test_regions_overflow_into_extents_again_and_again(scratch: SetFolder) -> None:
-    store = make_store(scratch, pile_count=2, set_sizes=(1.0,))
+def test_regions_overflow_into_extents_again_and_again(make: Make) -> None:
+    store = make(pile_count=2, set_sizes=(1.0,))
     expected = fill(store, *[2000, 300, 40] * 8)
     (pile_set,) = store._sets.values()
     assert max(len(pile_set._regions.parts(region)) for region in range(2)) >= 3
     assert read(store) == expected
     assert FilledRegions(store).byte_counts.sum() == pytest.approx(store.spilled_bytes, rel=0.01)
-    store.close()
 
 
-def test_piles_that_share_a_region_are_written_as_one_slice(scratch: SetFolder) -> None:
+def test_piles_that_share_a_region_are_written_as_one_slice(make: Make) -> None:
     spilled = []
     for count in (1, 6, 60):
-        store = make_store(scratch, pile_count=60, region_piles=count, set_sizes=(6000,))
+        store = make(pile_count=60, region_piles=count, set_sizes=(6000,))
         fill(store, 3000, 3000)
         spilled.append(store.spilled_bytes)
         store.close()
@@ -187,34 +193,29 @@ def test_piles_that_share_a_region_are_written_as_one_slice(scratch: SetFolder) 
 
 
 @pytest.mark.parametrize("compression", ["lz4", "zstd"])
-def test_compression_makes_the_files_smaller_and_no_other_number(
-    scratch: SetFolder, compression: str
-) -> None:
-    plain, packed = (make_store(scratch, compression=name) for name in ("none", compression))
+def test_compression_makes_the_files_smaller_and_no_other_number(make: Make, compression: str) -> None:
+    plain, packed = (make(compression=name) for name in ("none", compression))
     for store in (plain, packed):
         fill(store, 1000, 1000)
     assert packed.spilled_bytes < 0.8 * plain.spilled_bytes
     assert (FilledRegions(plain).byte_counts == FilledRegions(packed).byte_counts).all()
-    for store in (plain, packed):
-        store.close()
 
 
 @pytest.mark.parametrize(
     "record", [np.random.default_rng(1).bytes(3000), bytes(9 << 20)], ids=["noise", "too long"]
 )
-def test_what_is_not_to_be_compressed_is_stored_as_it_is(scratch: SetFolder, record: bytes) -> None:
+def test_what_is_not_to_be_compressed_is_stored_as_it_is(make: Make, record: bytes) -> None:
     """Memory is planned for few copies of a long record."""
-    store = make_store(scratch, pile_count=1, compression="zstd")
+    store = make(pile_count=1, compression="zstd")
     Batch(Origin(0, 0), np.zeros(1, np.uint64), [record]).add_to(store)
     assert len(record) < FilledRegions(store).byte_counts.sum() <= store.spilled_bytes < len(record) + 100
     assert read(store) == [record]
-    store.close()
 
 
-def test_a_small_sample_spills_little(scratch: SetFolder) -> None:
+def test_a_small_sample_spills_little(make: Make) -> None:
     spilled = {}
     for wanted in (None, 100):
-        store = make_store(scratch, pile_count=200, output_count=wanted)
+        store = make(pile_count=200, output_count=wanted)
         fill(store, *[100] * 100)
         spilled[wanted] = store.spilled_bytes
         store.close()
@@ -222,21 +223,20 @@ def test_a_small_sample_spills_little(scratch: SetFolder) -> None:
 
 
 @pytest.mark.parametrize(("piles", "count"), [(64, 200), (2000, 5)])
-def test_memory_of_resident_piles_stays_within_its_limit(scratch: SetFolder, piles: int, count: int) -> None:
+def test_memory_of_resident_piles_stays_within_its_limit(make: Make, piles: int, count: int) -> None:
     """Of many small batches, where each pile begins takes more than the records."""
-    store = make_store(scratch, pile_count=piles, resident_bytes=40_000)
+    store = make(pile_count=piles, resident_bytes=40_000)
     for batch in Filling([count] * 20).batches:
         batch.add_to(store)
         assert sum(kept.records.byte_count + kept.bounds.nbytes for kept in store._batches) <= 40_000
     assert store.resident_count > 0
-    store.close()
 
 
 # Sealed sets
 
 
-def test_sets_are_sealed_once_when_complete_and_piles_have_left_memory(scratch: SetFolder) -> None:
-    store = make_store(scratch, set_sizes=(None,) * 3, resident_bytes=40_000, set_prefix="set")
+def test_sets_are_sealed_once_when_complete_and_piles_have_left_memory(make: Make) -> None:
+    store = make(set_sizes=(None,) * 4, resident_bytes=40_000, set_prefix="set")
     first, last = (Filling([count], seed=count).batches[0] for count in (200, 2000))
     first.add_to(store)
     for number in (0, 2):  # nothing was added to the last
@@ -248,55 +248,243 @@ def test_sets_are_sealed_once_when_complete_and_piles_have_left_memory(scratch: 
     assert seal_all(store) == {0}
     store.complete(1, store.digests_of(1).sum(), describe(1))
     assert seal_all(store) == {1}
-    store.close()
+    later, kept = Filling([4000], seed=3).batches[0], store.resident_count
+    later.origin = Origin(3, 0)
+    later.add_to(store)
+    assert store.resident_count < kept
+    filled = Filling([])
+    filled.batches = [first, last, later]
+    assert read(store) == filled.sorted(), "what was sealed is not written again"
 
 
-def test_a_store_that_keeps_no_sets_seals_none(scratch: SetFolder) -> None:
-    store = make_store(scratch)
+def test_a_store_that_keeps_no_sets_seals_none(make: Make) -> None:
+    store = make()
     fill(store, 100)
     store.complete(0, store.digests_of(0).sum(), describe(0))
     assert seal_all(store) == set()
-    store.close()
 
 
 @pytest.mark.parametrize("syncs_sets", [False, True])
 def test_sets_are_synced_whole_where_that_is_planned(
-    scratch: SetFolder, monkeypatch: pytest.MonkeyPatch, syncs_sets: bool
+    make: Make, scratch: SetFolder, monkeypatch: pytest.MonkeyPatch, syncs_sets: bool
 ) -> None:
     synced: list[tuple[int, int]] = []
     monkeypatch.setattr(
         os, "fsync", lambda file: synced.append((os.fstat(file).st_ino, os.fstat(file).st_size))
     )
-    store = make_store(scratch, set_prefix="set", syncs_sets=syncs_sets)
+    store = make(set_prefix="set", syncs_sets=syncs_sets)
     fill(store, 100)
     store.complete(0, store.digests_of(0).sum(), describe(0))
     assert seal_all(store) == {0}
     found = (scratch.parent / "kept" / "set-00000.piles").stat()
     assert ((found.st_ino, found.st_size) in synced) == syncs_sets
-    store.close()
 
 
-def test_a_set_that_lacks_a_record_is_not_complete(scratch: SetFolder) -> None:
-    store = make_store(scratch, set_sizes=(None, None), set_prefix="set")
+def test_a_set_that_lacks_a_record_is_not_complete(make: Make) -> None:
+    store = make(set_sizes=(None, None), set_prefix="set")
     fill(store, 100)
     given = store.digests_of(0).sum()
     with pytest.raises(CheckError, match="pile set 0: 100 records, 101 given"):
         store.complete(0, given + Digest(1, 0, 0), describe(0))
     assert seal_all(store) == set()
-    store.close()
 
 
-def test_a_set_of_other_columns_or_piles_is_not_adopted(scratch: SetFolder) -> None:
-    store = make_store(scratch, set_prefix="set")
+def test_a_set_of_other_columns_or_piles_is_not_adopted(make: Make, scratch: SetFolder) -> None:
+    store = make(set_prefix="set")
     fill(store, 100)
     store.complete(0, store.digests_of(0).sum(), describe(0))
     assert seal_all(store) == {0}
     other = StorePlan(8, (None,), 0, set_prefix="set")
     for one in (
-        make_store(scratch, pile_count=9, set_prefix="set"),
+        make(pile_count=9, set_prefix="set"),
         Store(other, FlatCodec(pa.schema([pa.field("a", pa.binary(3), nullable=False)])), scratch),
     ):
         with pytest.raises(PileError, match="other columns or piles"):
             one.adopt(0)
         one.close()
+
+
+# Disks that are full, short writes, flipped bits
+
+
+class FaultyCodec(FlatCodec):
+    """Changes a key of what it unpacks."""
+
+    def unpack(self, slices: Any) -> Records:
+        """Return other records."""
+        return self._change(super().unpack(slices))
+
+    def unpack_ordered(self, slices: Any, *order: Any) -> Records:
+        """Return other records."""
+        return self._change(super().unpack_ordered(slices, *order))
+
+    @staticmethod
+    def _change(records: Records) -> Records:
+        keys = records.keys.copy()
+        keys[0] ^= np.uint64(1)
+        return Records(keys, records.batch)
+
+
+def test_records_that_are_others_than_those_added_are_found(scratch: SetFolder) -> None:
+    store = Store(StorePlan(2, (None,) * INPUTS, 0), FaultyCodec(SCHEMA), scratch)
+    fill(store, 100)
+    regions = FilledRegions(store, " of this")
+    groups, cells = Groups(regions, StoredOrder()), [(0, 1)]
+    fault = "gather: pile 1 of this of pile set 0: .* records as given, but not the same ones"
+    for load in (
+        lambda: regions.load(cells),
+        lambda: groups.load([1]),
+        lambda: groups.load_parts([1], [0, 5]),
+        lambda: regions.split(1, 2),
+    ):
+        with pytest.raises(CheckError, match=fault):
+            load()
     store.close()
+
+
+def spill_to(scratch: SetFolder, compression: str = "none") -> tuple[Store, Path]:
+    store = make_store(scratch, set_sizes=(500.0,), set_prefix="set", compression=compression)
+    fill(store, 500)
+    (path,) = scratch.parent.rglob("*.piles")
+    return store, path
+
+
+@pytest.mark.parametrize("compression", SPILL_COMPRESSIONS)
+def test_a_flipped_bit_is_found_wherever_it_is(scratch: SetFolder, compression: str) -> None:
+    """In the header of a slice, in its checksum, and in the records."""
+    store, path = spill_to(scratch, compression)
+    whole = path.read_bytes()
+    ((start, used),) = store._sets[0]._regions.parts(3)
+    # Up to 7 bytes of padding follow the payload.
+    for place in (*range(PREFIX_BYTES), PREFIX_BYTES, used // 2, used - 8):
+        content = bytearray(whole)
+        content[start + place] ^= 1 << place % 8
+        path.write_bytes(content)
+        with pytest.raises(
+            PileError,
+            match=r"region 3 does not read back as it was written: .*; run again with another --temp-dir$",
+        ):
+            FilledRegions(store).load([(0, 3)])
+        assert FilledRegions(store).load([(0, 2)]) is not None
+    os.truncate(path, start + used - 8)
+    with pytest.raises(PileError, match="ends at byte"):
+        FilledRegions(store).load([(0, 3)])
+    store.close()
+
+
+def test_a_damaged_set_is_not_adopted_and_one_that_is_whole_again_is(make: Make, scratch: SetFolder) -> None:
+    """Wherever the damage is: in records that are read later only, or in what ends the file."""
+    store, path = spill_to(scratch)
+    store.complete(0, store.digests_of(0).sum(), describe(0))
+    assert seal_all(store) == {0}
+    ((start, _),) = store._sets[0]._regions.parts(6)
+    store.close()
+    whole = path.read_bytes()
+    for place in (start + PREFIX_BYTES, *range(len(whole) - 400, len(whole), 7)):
+        changed = bytearray(whole)
+        changed[place] ^= 1 << place % 8
+        path.write_bytes(changed)
+        later = make(set_sizes=(500.0,), set_prefix="set")
+        with pytest.raises(PileError, match=path.name):
+            later.adopt(0)
+        later.close()
+    for content in (whole[:-1], whole[:100], b""):
+        path.write_bytes(content)
+        with pytest.raises(PileError, match=path.name):
+            make(set_sizes=(500.0,), set_prefix="set").adopt(0)
+    path.write_bytes(whole)
+    later = make(set_sizes=(500.0,), set_prefix="set")
+    assert later.adopt(0) == describe(0)
+    later.close()
+
+
+@pytest.mark.parametrize(("code", "kind"), [(errno.ENOSPC, DiskFullError), (errno.EIO, OutputError)])
+def test_a_full_disk_names_the_folder_and_the_option(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, kind: type[OutputError]
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "pwritev", refuse)
+    store = make()
+    with pytest.raises(kind, match=rf"{tmp_path}.*--temp-dir"):
+        fill(store, 10)
+
+
+def test_short_writes_are_continued(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = os.pwritev
+    monkeypatch.setattr(os, "pwritev", lambda fd, buffers, place: whole(fd, [b"".join(buffers)[:11]], place))
+    store = make()
+    expected = fill(store, 300)
+    assert read(store) == expected
+
+
+def test_closing_a_store_keeps_the_files_that_have_a_name(scratch: SetFolder, tmp_path: Path) -> None:
+    store, path = spill_to(scratch)
+    assert find_open_files(tmp_path) == [path]
+    assert path.stat().st_mode & 0o077 == path.parent.stat().st_mode & 0o077 == 0
+    store.close()
+    store.close()
+    assert find_open_files(tmp_path) == []
+    scratch.close()
+    scratch.close()
+    assert path.exists()
+
+
+@pytest.mark.parametrize("nameless", [True, False])
+def test_files_without_a_name_are_seen_by_nobody(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nameless: bool
+) -> None:
+    """Also on file systems that cannot create them at once."""
+    if not nameless:
+        monkeypatch.setattr(os, "O_TMPFILE", os.O_DIRECTORY | os.O_CREAT)  # refused as invalid
+    store = make()
+    expected = fill(store, 300)
+    assert store.spilled_bytes > 0
+    assert list(tmp_path.iterdir()) == []
+    assert read(store) == expected
+
+
+def test_a_scratch_folder_that_cannot_be_made_names_the_option(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="--temp-dir"):
+        SetFolder(tmp_path / "missing").create()
+
+
+# Which piles share a region
+
+COUNTS = st.lists(st.integers(0, 9), min_size=1, max_size=40)
+
+
+@given(numbers=COUNTS, region_piles=st.integers(1, 50), data=st.data())
+def test_a_layout_is_that_of_a_list_cut_into_parts(
+    numbers: list[int], region_piles: int, data: st.DataObject
+):
+    layout = RegionLayout(len(numbers), region_piles)
+    piles = list(range(len(numbers)))
+    parts = [piles[start : start + region_piles] for start in range(0, len(piles), region_piles)]
+    assert layout.count == len(parts)
+    assert [list(layout.piles(region)) for region in range(layout.count)] == parts
+    assert layout.sum(np.array(numbers)).tolist() == [sum(numbers[pile] for pile in part) for part in parts]
+    start = data.draw(st.integers(0, len(numbers)))
+    stop = data.draw(st.integers(start, len(numbers)))
+    touched = [number for number, part in enumerate(parts) if {*part} & {*range(start, stop)}]
+    assert list(layout.find(range(start, stop))) == touched
+    whole = [part for part in parts if part[-1] < stop]
+    if stop < len(numbers):
+        assert layout.round_down(stop) == sum(map(len, whole))
+    assert layout.round_up(stop) == sum(map(len, parts[: layout.find(range(stop)).stop]))
+
+
+@given(numbers=COUNTS, region_piles=st.integers(1, 50), data=st.data())
+def test_grouped_records_are_cut_at_the_ends_of_regions(
+    numbers: list[int], region_piles: int, data: st.DataObject
+):
+    layout = RegionLayout(len(numbers), region_piles)
+    first = data.draw(st.integers(0, layout.count - 1))
+    last = data.draw(st.integers(first, layout.count - 1))
+    piles = range(layout.piles(first).start, layout.piles(last).stop)
+    bounds = np.cumsum([0, *numbers])
+    cut = layout.cut(bounds, piles).tolist()
+    wanted = [sum(numbers[pile] for pile in layout.piles(region)) for region in range(first, last + 1)]
+    assert cut[0] == sum(numbers[: piles.start])
+    assert np.diff(cut).tolist() == wanted

@@ -43,7 +43,7 @@ def with_keys(batch: pa.RecordBatch, seed: int = 0) -> Records:
 
 def pack(codec: RecordCodec, records: Records, bounds: list[int]) -> list[tuple[np.ndarray, int]]:
     """Return every slice as one piece of memory, as if read from a file."""
-    slices = codec.pack(records, bounds).slices
+    slices, _ = codec.pack(records, bounds)
     counts = [stop - start for start, stop in pairwise(bounds)]
     joined = [np.frombuffer(b"".join(buffers), np.uint8) for buffers in slices]
     return list(zip(joined, counts, strict=True))

@@ -47,34 +47,6 @@ def explain_gone(path: Path) -> OutputError:
     return OutputError(f"{path}: another process has deleted it meanwhile; run again")
 
 
-def explain_missing(path: Path, number: int | None) -> UsageError:
-    """Return the error for a folder without a snapshot, or without that of a number."""
-    if number is not None:
-        return UsageError(
-            f"{path}: has no snapshot {number}; it was replaced since, or another store is meant; open the store again"
-        )
-    if not path.exists():
-        return UsageError(f"{path}: no such pile store; make one with recshuf scatter INPUT... -o {path}")
-    return UsageError(
-        f"{path}: is no pile store: it holds no snapshot; check the path, or run recshuf scatter again"
-    )
-
-
-def explain_unsynced(file: Path, error: OSError) -> OutputError:
-    """Return the error for a snapshot whose name may not be on disk yet."""
-    return OutputError(
-        f"{file}: is in place, but may be lost in a power cut: {error.strerror}; "
-        "check the disk, and do not write the records again"
-    )
-
-
-def explain_file(path: Path) -> OutputError:
-    """Return the error for a store whose path is that of a file, or leads through one."""
-    file = find_existing(path)  # nothing exists below a file
-    other = "name for the store" if file == path else "folder"
-    return OutputError(f"{file}: is a file; choose another {other}")
-
-
 SETS_FOLDER = "sets"
 _LOCK_SUFFIX = ".lock"
 _NAME = re.compile(r"snapshot-(\d{6,})\.json")
@@ -132,7 +104,9 @@ class StoreFolder:
         except FileNotFoundError:
             return
         except NotADirectoryError:
-            raise explain_file(self.path) from None
+            file = find_existing(self.path)  # nothing exists below a file
+            other = "name for the store" if file == self.path else "folder"
+            raise OutputError(f"{file}: is a file; choose another {other}") from None
         if foreign:
             raise OutputError(f"{self.path}: is not a pile store, and not empty; choose another folder")
 
@@ -175,7 +149,7 @@ class StoreFolder:
         while True:
             found = self.find() if number is None else self._find(number)
             if found is None or (number is not None and len(refused) == _TRIES):
-                raise explain_missing(self.path, number)
+                raise self._explain_missing(number)
             if refused.count(found.number) == _TRIES:
                 raise OutputError(f"{self.path}: another process deletes it; run again")
             if found.number in refused:
@@ -186,6 +160,15 @@ class StoreFolder:
             if lease is not None and leased is not None:
                 return leased, lease
             refused.append(found.number)
+
+    def _explain_missing(self, number: int | None) -> UsageError:
+        if number is not None:
+            problem = f"has no snapshot {number}; it was replaced since, or another store is meant; open the store again"
+        elif self.path.exists():
+            problem = "is no pile store: it holds no snapshot; check the path, or run recshuf scatter again"
+        else:
+            problem = f"no such pile store; make one with recshuf scatter INPUT... -o {self.path}"
+        return UsageError(f"{self.path}: {problem}")
 
     def commit(self, change: Callable[[Snapshot], Snapshot], store: str | None = None) -> Snapshot:
         """Put a new snapshot in place, and return it. Sets that no snapshot in use refers to are deleted.
@@ -331,7 +314,10 @@ class StoreFolder:
         try:
             sync(self.path)
         except OSError as error:
-            raise explain_unsynced(self._file(number), error) from error
+            raise OutputError(
+                f"{self._file(number)}: is in place, but may be lost in a power cut: {error.strerror}; "
+                "check the disk, and do not write the records again"
+            ) from error
         return made
 
     def _numbers(self) -> list[int]:

@@ -28,16 +28,9 @@ if TYPE_CHECKING:
 def open_new_sets(
     folder: StoreFolder, plan: StorePlan, schema: pa.Schema, cleanup: ExitStack, needed_bytes: int = 0
 ) -> Store:
-    """Return the piles of new sets, open until `cleanup`; sealed sets are synced to disk.
+    """Return the store of new sets, open until `cleanup`; sealed sets are synced to disk.
 
-    Parameters
-    ----------
-    plan
-        The caller holds the lock of its `set_prefix`.
-    schema
-        Columns of the records, with provenance.
-    needed_bytes
-        Expected bytes, for messages.
+    The caller holds the lock of the plan's `set_prefix`. The schema has provenance. `needed_bytes` are for messages.
     """
     sets = SetFolder(folder.sets, folder.sets, needed_bytes=needed_bytes, shown=folder.path, of_store=True)
     cleanup.callback(sets.close)
@@ -70,7 +63,12 @@ class SetNames:
                 f"{self._folder.path}: another process writes {self._name!r} into it; wait for its end"
             )
         try:
-            self._check_free()
+            self._folder.collect()
+            # Else its sets would be replaced, also under an open reader.
+            if self._folder.has_records_of(self._name):
+                raise UsedNameError(
+                    f"name={self._name!r}: {self._folder.path} has records of this name; choose another name"
+                )
             self._folder.remove_unreferenced(self._name)
         except BaseException as error:
             self.__exit__(type(error))
@@ -83,14 +81,6 @@ class SetNames:
                 return lock
             time.sleep(0.05)
         return None
-
-    def _check_free(self) -> None:
-        """Check that no snapshot has sets of this name: theirs would be replaced, also under an open reader."""
-        self._folder.collect()
-        if self._folder.has_records_of(self._name):
-            raise UsedNameError(
-                f"name={self._name!r}: {self._folder.path} has records of this name; choose another name"
-            )
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._process != os.getpid():  # a forked child, whose parent still writes

@@ -117,12 +117,11 @@ def describe_drift(expected: pa.Schema, found: pa.Schema) -> str:
         if name not in expected.names:
             return f"column {name!r} is not in the store; leave it out, or begin a new store"
         if expected.field(name).type != found.field(name).type:
-            return describe_type_drift(name, expected.field(name).type, found.field(name).type)
+            return _describe_type_drift(name, expected.field(name).type, found.field(name).type)
     return "the columns are in another order, or may hold nulls where those of the store may not"
 
 
-def describe_type_drift(name: str, expected: pa.DataType, found: pa.DataType) -> str:
-    """Return a sentence about a column, or a field below it, that has another type than in the store."""
+def _describe_type_drift(name: str, expected: pa.DataType, found: pa.DataType) -> str:
     if pa.types.is_null(expected):
         return (
             f"column {name!r} is {found}, and null in the store, which began with no value there; begin a new store, "

@@ -11,7 +11,7 @@ import numpy as np
 from recshuf.errors import PileError, UsageError
 from recshuf.piles.codec import choose_codec
 from recshuf.piles.groups import Regions
-from recshuf.piles.kept.folder import SETS_FOLDER, StoreFolder
+from recshuf.piles.kept.folder import StoreFolder
 from recshuf.piles.pile_set import PileSet
 from recshuf.piles.sealed_set import SET_SUFFIX
 from recshuf.piles.set_folder import SetFolder, remake_store
@@ -56,20 +56,16 @@ def _number_sources(sets: Iterable[SetDescription], inputs: Sequence[str]) -> tu
 
 
 class StoredPiles(Regions):
-    """All regions of the sets in a snapshot. Used by many threads.
+    """All regions of the sets in a snapshot, by default the newest. Used by many threads.
 
     Sets and their order are those of the snapshot. An instance can be pickled, and used after a fork.
-
-    Parameters
-    ----------
-    snapshot
-        Number of the snapshot. Default: the newest.
     """
 
     def __init__(self, path: Path, snapshot: int | None = None) -> None:
         self.path = path
         folder = StoreFolder(path)
         found, self._lease = folder.open(snapshot)
+        self.sets_folder = folder.sets
         self._place = path.absolute()
         self.info: Snapshot = found
         self.store_id, self.snapshot, self.seed = found.store, found.number, found.seed
@@ -83,21 +79,17 @@ class StoredPiles(Regions):
             raise
         self._sets = [one for one, _ in opened]
         self._footers: list[Footer] = [footer for _, footer in opened]
-        footers = self._footers
-        shape = (2, len(footers), found.pile_count)
-        sums = np.stack([footer.sums for footer in footers], axis=1) if footers else np.zeros(shape, np.int64)
-        self.counts: NDArray[np.int64] = sums[0]
+        table = np.zeros((5, len(opened), found.pile_count), np.int64)
+        for index, footer in enumerate(self._footers):
+            own = footer.digests
+            table[:, index] = *footer.sums, own.counts, own.byte_counts, own.fingerprints.view(np.int64)
+        self.counts: NDArray[np.int64] = table[0]
         """Records of each region, shape ``(K, M)``."""
-        self.byte_counts: NDArray[np.int64] = sums[1]
+        self.byte_counts: NDArray[np.int64] = table[1]
         """Bytes of each region's slices, shape ``(K, M)``."""
-        columns = [
-            (one.digests.counts, one.digests.byte_counts, one.digests.fingerprints.view(np.int64))
-            for one in footers
-        ]
-        shape = (3, *shape[1:])
-        self._digests = np.stack(columns, axis=1) if columns else np.zeros(shape, np.int64)
+        self._digests = table[2:]
         self._bases, sources = _number_sources(
-            (footer.description for footer in footers), (found.origin or {}).get("names", [])
+            (footer.description for footer in self._footers), (found.origin or {}).get("names", [])
         )
         self.sources: tuple[str, ...] = tuple(sources)
         """Names of the sources, by their numbers in the provenance of records."""
@@ -110,30 +102,19 @@ class StoredPiles(Regions):
             reads_all=False,
             remedy=f"put it back, or {remake_store(self.path)}",
         )
-        path = self._find_file(entry.name)
+        path = self.sets_folder / (entry.name + SET_SUFFIX)
         if entry.checksum != footer.checksum:
             raise PileError(
                 f"{path}: is another pile set than was written under this name; "
                 f"put that back, or {remake_store(self.path)}"
             )
-        shape = (self.seed, self.info.pile_count)
-        if (
-            footer.description.seed,
-            len(footer.digests.counts),
-        ) != shape or footer.schema != self.info.schema:
+        form = (footer.description.seed, len(footer.digests.counts), footer.schema)
+        if form != (self.seed, self.info.pile_count, self.info.schema):
             raise PileError(
                 f"{path}: has another seed, other columns or another number of piles than the store; "
                 f"{remake_store(self.path)}"
             )
         return found, footer
-
-    def _find_file(self, set_name: str) -> Path:
-        return self.path / SETS_FOLDER / f"{set_name}{SET_SUFFIX}"
-
-    @property
-    def sets_folder(self) -> Path:
-        """Folder of the files of the sets."""
-        return self.path / SETS_FOLDER
 
     @property
     def pile_schema(self) -> pa.Schema:
@@ -174,16 +155,13 @@ class StoredPiles(Regions):
         return PackedRecords(self._codec, pieces)
 
     def blame(self, _: Cells) -> PileError:
-        """Return the error for regions that do not hold the records that were written."""
         return PileError(f"{self.path}: does not hold the records that were written; its files have changed")
 
     def expect(self, cells: Cells) -> None:
-        """Let the system read regions ahead."""
         for set_index, pile in cells:
             self._sets[set_index].expect(pile)
 
     def digest(self, cells: Cells) -> Digest:
-        """Return the digest of the records that were written to some regions."""
         sets, piles = zip(*cells, strict=True) if cells else ((), ())
         counts, byte_counts, fingerprints = self._digests[:, sets, piles]
         return Digest(int(counts.sum()), int(byte_counts.sum()), int(fingerprints.sum(dtype=np.uint64)))

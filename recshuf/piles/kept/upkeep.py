@@ -181,8 +181,7 @@ _BLOCK_BYTES = 512
 
 def describe_store(path: Path) -> dict[str, Any]:
     """Return what the newest snapshot of a store holds, as JSON values."""
-    piles = StoredPiles(path)
-    try:
+    with closing(StoredPiles(path)) as piles:
         info = piles.info
         return {
             "path": str(path),
@@ -193,7 +192,9 @@ def describe_store(path: Path) -> dict[str, Any]:
             "records": info.record_count,
             "bytes": info.byte_count,
             "file_bytes": sum(one.file_bytes for one in info.sets),
-            "disk_bytes": _count_disk_bytes(piles),
+            # Less than their sizes where regions were reserved and not filled.
+            "disk_bytes": _BLOCK_BYTES
+            * sum((piles.sets_folder / (name + SET_SUFFIX)).stat().st_blocks for name in piles.names),
             "piles": info.pile_count,
             "columns": {} if info.schema is None else {one.name: str(one.type) for one in piles.schema},
             "sources": list(piles.sources),
@@ -202,47 +203,30 @@ def describe_store(path: Path) -> dict[str, Any]:
                 for one in info.sets
             ],
         }
-    finally:
-        piles.close()
-
-
-def _count_disk_bytes(piles: StoredPiles) -> int:
-    """Return what the sets take on disk: less than their sizes where regions were reserved and not filled."""
-    folder = StoreFolder(piles.path).sets
-    return sum((folder / (name + SET_SUFFIX)).stat().st_blocks for name in piles.names) * _BLOCK_BYTES
 
 
 def verify_store(path: Path, advance: Callable[[int, int], None]) -> int:
     """Read every record of a store's newest snapshot, and return their number.
 
-    Parameters
-    ----------
-    advance
-        Called with the records and bytes of each part.
+    `advance` is called with the records and bytes of each part.
     """
-    piles = StoredPiles(path)
-    try:
-        if piles.names:
-            _verify_regions(piles, advance)
+    with closing(StoredPiles(path)) as piles:
+        if not piles.names:
+            return 0
+        codec = choose_codec(piles.pile_schema)
+        given = [piles.lengths(column) for column in codec.variable_columns]
+        for set_index, pile in np.argwhere(piles.counts).tolist():
+            records = piles.load([(set_index, pile)])
+            if records is None:
+                continue
+            found = codec.sum_lengths(records.batch, np.array([0, len(records)])).ravel().tolist()
+            if found != [int(sums[set_index, pile]) for sums in given]:
+                raise PileError(
+                    f"{path}: set {piles.names[set_index]}: its footer has other lengths than the records of "
+                    f"pile {pile}; {remake_store(path)}, and report this as a fault"
+                )
+            advance(len(records), count_bytes(records.batch))
         return piles.record_count
-    finally:
-        piles.close()
-
-
-def _verify_regions(piles: StoredPiles, advance: Callable[[int, int], None]) -> None:
-    codec = choose_codec(piles.pile_schema)
-    given = [piles.lengths(column) for column in codec.variable_columns]
-    for set_index, pile in np.argwhere(piles.counts).tolist():
-        records = piles.load([(set_index, pile)])
-        if records is None:
-            continue
-        found = codec.sum_lengths(records.batch, np.array([0, len(records)])).ravel().tolist()
-        if found != [int(sums[set_index, pile]) for sums in given]:
-            raise PileError(
-                f"{piles.path}: set {piles.names[set_index]}: its footer has other lengths than the records of "
-                f"pile {pile}; {remake_store(piles.path)}, and report this as a fault"
-            )
-        advance(len(records), count_bytes(records.batch))
 
 
 def drop_store(path: Path) -> None:

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recshuf.errors import ConversionError
-from recshuf.piles.codec import RecordCodec, choose_codec
-from recshuf.piles.planes import Order, PlaneCutter, PlaneReader, count_nodes, plain_type
+from recshuf.piles.codec import RecordCodec, choose_codec, list_variable_columns
+from recshuf.piles.planes import Order, PlaneCutter, PlaneReader, plain_type
 from recshuf.records.batch import Records
 from tests.support.effort import examples
 
@@ -107,7 +107,7 @@ def test_records_come_in_the_order_asked_for(chosen: Any, nulls: float, seed: in
     batch = pa.RecordBatch.from_arrays(columns, names=["a", "b"])
     records = Records(np.arange(30, dtype=np.uint64), batch)
     codec = choose_codec(batch.schema)
-    buffers = codec.pack(records, [0, 11, 11, 30]).slices
+    buffers, _ = codec.pack(records, [0, 11, 11, 30])
     packed = [np.frombuffer(b"".join(parts), np.uint8) for parts in buffers]
     slices = list(zip(packed, [11, 0, 19], strict=True))
     index = np.random.default_rng(seed).permutation(30)
@@ -116,11 +116,6 @@ def test_records_come_in_the_order_asked_for(chosen: Any, nulls: float, seed: in
     assert found.keys.tolist() == index.tolist()
     found.batch.validate(full=True)
     assert found.batch.equals(batch.take(pa.array(index)))
-
-
-def test_a_column_without_nulls_in_one_slice_is_joined_to_one_with_some() -> None:
-    reader, edges = cut([pa.array([1, 2]), pa.array([None, 3]), pa.array([4])], [[0, 2], [0, 2], [0, 1]])
-    assert reader.read_array(pa.int64(), edges).to_pylist() == [1, 2, None, 3, 4]
 
 
 def test_extension_types_come_back_as_such() -> None:
@@ -172,16 +167,11 @@ def test_values_of_type_null_beside_a_dictionary_are_packed() -> None:
     columns = {"d": pa.array(list("abcabcab")).dictionary_encode(), "n": nulls}
     batch = pa.record_batch(columns).slice(3)
     codec = choose_codec(batch.schema)
-    (parts,) = codec.pack(Records(np.arange(5, dtype=np.uint64), batch), [0, 5]).slices
+    (parts,), _ = codec.pack(Records(np.arange(5, dtype=np.uint64), batch), [0, 5])
     found = codec.unpack([(np.frombuffer(b"".join(parts), np.uint8), 5)]).batch
     found.validate(full=True)
     assert found.schema == batch.schema
     assert found.to_pylist() == batch.to_pylist()
-
-
-def test_nodes_are_counted() -> None:
-    kind = pa.map_(pa.string(), pa.list_(pa.struct({"a": pa.null(), "b": pa.int8()})))
-    assert count_nodes(kind) == 6  # map, entry, key, list, struct, b
 
 
 def test_a_pile_of_more_text_than_an_array_holds_is_an_error() -> None:
@@ -189,3 +179,111 @@ def test_a_pile_of_more_text_than_an_array_holds_is_an_error() -> None:
     reader = PlaneReader([lengths], np.zeros((1, 1), np.bool_))
     with pytest.raises(ConversionError, match="more values of type string than one array can"):
         reader.read_array(pa.string(), np.array([0, 3]))
+
+
+# Sums of lengths, against the values of Python one by one
+
+WORDS = pa.opaque(pa.list_(pa.int16()), "words", "tests")
+"""An extension type whose storage has lengths."""
+
+HAVE_LENGTHS = [
+    pa.string(),
+    pa.large_binary(),
+    pa.string_view(),
+    pa.list_(pa.int8()),
+    pa.large_list(pa.string()),
+    pa.map_(pa.string(), pa.int8()),
+    pa.dictionary(pa.int8(), pa.string()),
+    WORDS,
+]
+HAVE_NONE = [
+    pa.int32(),
+    pa.bool_(),
+    pa.null(),
+    pa.binary(3),
+    pa.list_(pa.string(), 2),
+    pa.struct({"a": pa.string()}),
+    pa.dictionary(pa.int8(), pa.int64()),
+    Label(),
+]
+
+
+def has_length(kind: pa.DataType) -> bool:
+    return any(
+        test(kind)
+        for test in (
+            pa.types.is_string,
+            pa.types.is_large_string,
+            pa.types.is_binary,
+            pa.types.is_large_binary,
+            pa.types.is_list,
+            pa.types.is_large_list,
+            pa.types.is_map,
+        )
+    )
+
+
+def measure(value: Any) -> int:
+    if value is None:
+        return 0
+    return len(value.encode() if isinstance(value, str) else value)
+
+
+def sum_slowly(column: pa.Array, bounds: list[int]) -> list[int]:
+    values = column.to_pylist()
+    return [sum(map(measure, values[start:stop])) for start, stop in pairwise(bounds)]
+
+
+def test_the_columns_with_lengths_are_those_with_offsets_in_slices() -> None:
+    kinds = [*HAVE_LENGTHS, *HAVE_NONE]
+    schema = pa.schema([(f"c{index}", kind) for index, kind in enumerate(kinds)])
+    assert list_variable_columns(schema) == tuple(range(len(HAVE_LENGTHS)))
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(chosen=st.lists(kinds(), min_size=1, max_size=3), nulls=st.sampled_from([0, 0.3]), data=st.data())
+def test_sums_are_those_of_the_values(chosen: Any, nulls: float, data: st.DataObject) -> None:
+    count, first = data.draw(st.integers(0, 20)), data.draw(st.integers(0, 3))
+    columns = [make_array(kind, make, count + first, 3, nulls) for kind, make in chosen]
+    batch = pa.RecordBatch.from_arrays(columns, names=[f"c{k}" for k in range(len(columns))]).slice(first)
+    bounds = sorted(data.draw(st.lists(st.integers(0, count), min_size=1, max_size=4)))
+    _, lengths = choose_codec(batch.schema).pack(Records(np.arange(count, dtype=np.uint64), batch), bounds)
+    expected = [sum_slowly(column, bounds) for column in batch.columns if has_length(column.type)]
+    assert lengths.tolist() == expected
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array(["a", None, "ü", "a"]).dictionary_encode(),
+        pa.array(["abc", "", None, "a text that is longer than what a view holds"], pa.string_view()),
+        WORDS.wrap_array(pa.array([[1, 2], None, [], [3]], pa.list_(pa.int16()))),
+        pa.array([["x", None], None, [], ["y"]], pa.list_(pa.dictionary(pa.int8(), pa.string()))),
+    ],
+    ids=["dictionary", "view", "extension", "nested dictionary"],
+)
+def test_sums_are_those_of_what_slices_hold(column: pa.Array) -> None:
+    for first in (0, 1):
+        batch = pa.record_batch({"a": column}).slice(first)
+        bounds = [0, 2, 2, len(batch)]
+        _, lengths = choose_codec(batch.schema).pack(
+            Records(np.arange(len(batch), dtype=np.uint64), batch), bounds
+        )
+        assert lengths.tolist() == [sum_slowly(batch.column(0), bounds)]
+
+
+def test_a_null_counts_as_what_its_slot_holds() -> None:
+    validity = pa.py_buffer(b"\x05")
+    offsets = pa.py_buffer(np.array([0, 2, 5, 6], np.int32))
+    column = pa.Array.from_buffers(
+        pa.list_(pa.int8()), 3, [validity, offsets], children=[pa.array(range(6), pa.int8())]
+    )
+    assert column.to_pylist() == [[0, 1], None, [5]]
+    records = Records(np.arange(3, dtype=np.uint64), pa.record_batch({"a": column}))
+    codec = choose_codec(records.batch.schema)
+    slices, lengths = codec.pack(records, [0, 1, 3])
+    assert lengths.tolist() == [[2, 4]]
+    joined = [
+        (np.frombuffer(b"".join(one), np.uint8), count) for one, count in zip(slices, [1, 2], strict=True)
+    ]
+    assert codec.sum_lengths(codec.unpack(joined).batch, np.array([0, 3])).tolist() == [[6]]

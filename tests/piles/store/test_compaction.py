@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 import recshuf
 from recshuf.errors import OutputError, UsedNameError
-from recshuf.piles.kept.folder import StoreFolder
 from recshuf.piles.kept.stored import StoredPiles
 from recshuf.piles.kept.upkeep import describe_store, drop_store, verify_store
 from tests.support.effort import examples
@@ -109,14 +108,6 @@ def test_a_store_of_no_more_sets_stays_as_it_is(tmp_path: Path) -> None:
     assert list_all(tmp_path / "store") == before
 
 
-def test_later_epochs_of_a_compacted_store_hold_every_record_once(tmp_path: Path) -> None:
-    for name in "abcd":
-        write(tmp_path / "store", name, ROWS)
-    recshuf.compact(tmp_path / "store", sets=2)
-    for epoch in (1, 2):
-        assert sorted(read_ids(tmp_path / "store", epoch=epoch)) == sorted([*range(20)] * 4)
-
-
 def test_a_state_from_before_a_compaction_is_refused(tmp_path: Path) -> None:
     """Also that of a mix: epochs depend on the sets, so that records would come twice or not at all."""
     stores = [tmp_path / "a", tmp_path / "b"]
@@ -197,15 +188,6 @@ def test_appends_to_one_snapshot_with_a_compaction_between_have_keys_of_their_ow
     piles.close()
     assert records is not None
     assert len(set(records.keys.tolist())) == len(records) == 100
-
-
-def test_a_snapshot_with_compacted_sets_comes_back_as_it_was(store: Path) -> None:
-    recshuf.compact(store, sets=2)
-    folder = StoreFolder(store)
-    made = folder.commit(lambda newest: newest)
-    assert folder.find() == made
-    assert made.names >= {"a", "b", "c"}
-    assert made.drop({one.name for one in made.sets}).names == set()
 
 
 def between(monkeypatch: pytest.MonkeyPatch, do: Callable[[], object]) -> None:

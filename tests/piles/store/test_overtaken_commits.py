@@ -17,6 +17,7 @@ from recshuf.errors import OutputError
 from recshuf.piles.kept.folder import StoreFolder
 from recshuf.piles.kept.upkeep import drop_store
 from tests.support.effort import some
+from tests.support.stores.small_stores import append, expire, read_ids, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -36,37 +37,21 @@ OTHERS = (
 )
 
 
-def read_ids(store: Path) -> list[int]:
-    loader = recshuf.PileLoader(store, 100, columns=["id"], drop_last=False)
-    return sorted(number for batch in loader for number in batch["id"].tolist())
-
-
-def write(store: Path, first: int) -> None:
-    with recshuf.PileWriter(store, f"writer-{first}", piles=1, seed=1) as writer:
-        writer.write({"id": range(first, first + 5)})
-
-
-def append(store: Path, first: int) -> None:
-    with recshuf.PileStore(store).update() as update:
-        update.append({"id": range(first, first + 5)}, time=first)
-
-
-def keep(store: Path, records: int) -> None:
-    with recshuf.PileStore(store).update() as update:
-        update.expire(records=records)
+def write_five(store: Path, first: int) -> None:
+    write(store, f"writer-{first}", {"id": range(first, first + 5)}, piles=1)
 
 
 def remake(store: Path, first: int) -> None:
     drop_store(store)
     for number in (first, first + 10, first + 20):
-        write(store, number)
+        write_five(store, number)
 
 
 JOBS: dict[str, Callable[[Path, int], object]] = {
-    "write": write,
-    "append": append,
-    "expire": lambda store, _: keep(store, 9),
-    "clear": lambda store, _: keep(store, 0),
+    "write": write_five,
+    "append": lambda store, first: append(store, {"id": range(first, first + 5)}, time=first),
+    "expire": lambda store, _: expire(store, records=9),
+    "clear": lambda store, _: expire(store, records=0),
     "compact": lambda store, _: recshuf.compact(store, sets=1),
     "remake": remake,
 }
@@ -123,7 +108,7 @@ def test_a_job_that_others_overtake_at_any_call_is_done_once(
     monkeypatch.setattr("recshuf.piles.kept.new_sets.time.sleep", lambda _: None)
     begun, store = tmp_path / "begun", tmp_path / "store"
     for first in (0, 10):
-        write(begun, first)
+        write_five(begun, first)
     job, rest = (name, 100), [(other, 200 + 100 * number) for number, other in enumerate(others)]
 
     @cache
@@ -139,7 +124,7 @@ def test_a_job_that_others_overtake_at_any_call_is_done_once(
         if not are_done:
             assert call > 10
             return
-        assert read_ids(store) in list_outcomes(is_done, *are_done), call
+        assert sorted(read_ids(store)) in list_outcomes(is_done, *are_done), call
         check_nothing_is_left(store)
         shutil.rmtree(store)
 
@@ -148,7 +133,7 @@ def do_all(begun: Path, store: Path, jobs: Sequence[Job]) -> list[int]:
     """Return what a store holds after jobs that follow each other."""
     shutil.copytree(begun, store)
     assert all(do(store, job) for job in jobs)
-    found = read_ids(store)
+    found = sorted(read_ids(store))
     shutil.rmtree(store)
     return found
 

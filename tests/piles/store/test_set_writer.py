@@ -336,13 +336,3 @@ def test_sets_that_do_not_fit_their_snapshot_are_refused(store: Path, change: di
     StoreFolder(store).commit(lambda newest: replace(newest, **change))
     with pytest.raises(PileError, match=r"a-00000.piles: has another seed, other columns or another number"):
         recshuf.PileLoader(store, 2)
-
-
-def test_a_set_of_another_store_under_the_same_name_is_refused(tmp_path: Path) -> None:
-    for number, store in enumerate((tmp_path / "one", tmp_path / "two")):
-        write(store, "a", {"id": [number]}, seed=5, piles=2)
-    (tmp_path / "one/sets/a-00000.piles").replace(tmp_path / "two/sets/a-00000.piles")
-    with pytest.raises(
-        PileError, match=r"a-00000.piles: is another pile set than was written under this name"
-    ):
-        recshuf.PileLoader(tmp_path / "two", 1)

@@ -17,20 +17,10 @@ from recshuf.piles.kept import folder as store_folder
 from recshuf.piles.kept.folder import StoreFolder
 from recshuf.piles.kept.upkeep import drop_store
 from recshuf.system.locks import lock_existing, unlink_unless_locked
-from tests.support.stores.small_stores import write
+from tests.support.stores.small_stores import append, read_ids, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-
-def append(store: Path, first: int) -> None:
-    with recshuf.PileStore(store).update() as update:
-        update.append({"id": [first]}, time=first)
-
-
-def read_ids(store: Path) -> list[int]:
-    loader = recshuf.PileLoader(store, 100, columns=["id"], drop_last=False)
-    return sorted(number for batch in loader for number in batch["id"].tolist())
 
 
 @pytest.fixture
@@ -52,7 +42,7 @@ def held(path: Path) -> Iterator[None]:
 
 CHANGES: dict[str, Callable[[Path], object]] = {
     "write": lambda store: write(store, "more", {"id": [2]}, piles=1),
-    "append": lambda store: append(store, 3),
+    "append": lambda store: append(store, {"id": [3]}, time=3),
     "compact": lambda store: recshuf.compact(store, sets=1),
 }
 
@@ -90,22 +80,22 @@ def test_what_a_snapshot_refers_to_is_on_disk_before_it_is_in_place(
 
 def test_nobody_waits_for_who_deletes_a_snapshot(store: Path) -> None:
     _, lease = StoreFolder(store).open()
-    append(store, 1)
+    append(store, {"id": [1]}, time=1)
     lease.close()
     with held(min(store.glob("snapshot-*"))):
-        assert read_ids(store) == [0, 1]
-        append(store, 2)
+        assert sorted(read_ids(store)) == [0, 1]
+        append(store, {"id": [2]}, time=2)
         with pytest.raises(UsageError, match="has no snapshot"):
             StoreFolder(store).open(StoreFolder(store)._numbers()[-1])
-    assert read_ids(store) == [0, 1, 2]
+    assert sorted(read_ids(store)) == [0, 1, 2]
 
 
 def test_nobody_waits_for_who_deletes_the_store(store: Path) -> None:
     with held(*store.glob("snapshot-*")):
-        for job in (read_ids, lambda store: append(store, 1)):
+        for job in (read_ids, lambda store: append(store, {"id": [1]}, time=1)):
             with pytest.raises(OutputError, match=r"store: another process deletes it; run again$"):
                 job(store)
-    assert read_ids(store) == [0]
+    assert sorted(read_ids(store)) == [0]
 
 
 def test_what_was_linked_is_deleted_without_its_lock(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,9 +126,9 @@ def test_a_link_that_was_made_and_is_reported_as_there_is_a_commit(
         link(*args)
 
     monkeypatch.setattr(os, "link", resent)
-    append(store, 1)
-    append(store, 2)
-    assert read_ids(store) == [0, 1, 2]
+    append(store, {"id": [1]}, time=1)
+    append(store, {"id": [2]}, time=2)
+    assert sorted(read_ids(store)) == [0, 1, 2]
 
 
 def fail(*_: Any, **__: Any) -> Any:
@@ -152,10 +142,10 @@ def test_a_commit_succeeds_when_nothing_can_be_deleted(
     with monkeypatch.context() as patch:
         (store / f".snapshot-{0:032x}").touch()
         patch.setattr(store_folder, name, fail)
-        append(store, 1)
-        append(store, 2)
-        assert read_ids(store) == [0, 1, 2]
-    append(store, 3)
+        append(store, {"id": [1]}, time=1)
+        append(store, {"id": [2]}, time=2)
+        assert sorted(read_ids(store)) == [0, 1, 2]
+    append(store, {"id": [3]}, time=3)
     assert len(list(store.glob("*snapshot-*"))) == 1
 
 
@@ -174,9 +164,9 @@ def test_a_commit_whose_name_cannot_be_synced_says_that_it_is_in_place(
         with pytest.raises(
             OutputError, match=r"is in place, but may be lost in a power cut: Input/output error"
         ):
-            append(store, 1)
-    append(store, 2)
-    assert read_ids(store) == [0, 1, 2]
+            append(store, {"id": [1]}, time=1)
+    append(store, {"id": [2]}, time=2)
+    assert sorted(read_ids(store)) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("makes_another", [True, False])
@@ -210,7 +200,7 @@ def test_files_are_locked_alone_that_are_open_for_writing(
         lock(descriptor, kind)
 
     monkeypatch.setattr(fcntl, "flock", checked)
-    append(store, 1)
+    append(store, {"id": [1]}, time=1)
     recshuf.compact(store, sets=1)
     drop_store(store)
     assert not store.exists()

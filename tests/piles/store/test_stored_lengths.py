@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +16,7 @@ from recshuf.errors import PileError
 from recshuf.piles.footer import Footer
 from recshuf.piles.kept import upkeep
 from recshuf.piles.kept.stored import StoredPiles
-from tests.piles.encoding.test_lengths import WORDS, measure
+from tests.piles.encoding.test_planes import WORDS, measure
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -86,13 +85,6 @@ def test_lengths_of_what_a_program_writes(
     store = tmp_path_factory.mktemp("written") / "store"
     write_sets(store, [*sizes, 3], buffer_bytes=buffer_bytes)
     check_store(store)
-
-
-def test_lengths_of_parquet_files(tmp_path: Path) -> None:
-    table = make_table(range(60)).drop_columns(["words"])
-    pq.write_table(table, tmp_path / "a.parquet", row_group_size=11)
-    recshuf.scatter(tmp_path / "a.parquet", tmp_path / "store", seed=3, piles=40)
-    check_store(tmp_path / "store", NAMES[:3])
 
 
 def test_compaction_keeps_lengths(tmp_path: Path) -> None:

@@ -196,7 +196,7 @@ def test_a_commit_that_died_is_completed_by_the_commit_alone(tmp_path: Path):
     run = plan(inputs, f"{folder}/out/", overwrite=True, to="text", compression="gzip")
     run.do_before_the_commit()
     refused = 0
-    for _ in die_everywhere(run.commit, folder, every=2):
+    for _ in die_everywhere(run.commit, folder):
         names = {path.name for path in list_shards(folder / "out")}
         if names != {*os.listdir(folder / "out")}:
             for number in (0, run.last - 1):

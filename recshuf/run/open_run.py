@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from recshuf.job.job import Job
+    from recshuf.job.parts import TaskPlan
     from recshuf.job.report import Progress
     from recshuf.output.quarantine import Quarantine
     from recshuf.output.run_log import TaskFolder
@@ -217,12 +218,22 @@ def _explain_ways(work: Transaction, job: Job, error: BaseException) -> str:
 
 def find_header(job: Job, destination: Destination | None, stage: Transaction | None) -> Header | None:
     """Return the header of the unfinished run that is continued; None for a new run."""
-    if stage is not None and stage.journal.header is not None:
-        return Header.from_json(stage.journal.header, job.storage)
-    if not job.uses_tasks and not (stage is not None and stage.is_continued):
-        return None
-    values = find_results(destination).read(RUN)
+    values = None if stage is None else stage.journal.header
+    if job.uses_tasks or (stage is not None and stage.is_continued):
+        # A run may have gone on with tasks.
+        values = find_results(destination).read(RUN) or values
     return None if values is None else Header.from_json(values, job.storage)
+
+
+def _divide(run: Run, before: Header | None) -> tuple[str | None, TaskPlan | None]:
+    """Return where the pile sets of tasks go, and the tasks; None for both if the run uses none."""
+    if not run.job.uses_tasks:
+        return None, None
+    if before is not None and before.tasks is not None:
+        return before.sets, before.tasks
+    assert run.stage is not None  # noqa: S101 - tasks do not write to a stream
+    work = run.stage.path if run.stage.keeps_files else None
+    return choose_sets(run.job, work), divide_job(run)
 
 
 def open_run(run: Run, stage: Transaction | None, before: Header | None, cleanup: ExitStack) -> Run:
@@ -231,19 +242,16 @@ def open_run(run: Run, stage: Transaction | None, before: Header | None, cleanup
     seed = job.options["seed"] if stored is None else stored.seed
     run = replace(run, seed=secrets.randbits(128) if seed is None else seed, stage=stage)
     stream = _open_stream(run, cleanup)
-    results, tasks, sets = None, None, None
-    if job.uses_tasks:
-        if stage is None:
-            raise RuntimeError("tasks do not write to a stream")
-        results = find_results(run.output.destination)
-        sets = before.sets if before else choose_sets(job, stage.path if stage.keeps_files else None)
-        tasks = before.tasks if before else divide_job(run)
+    results = find_results(run.output.destination) if job.uses_tasks else None
+    sets, tasks = _divide(run, before)
     if before is not None:
         # Before the log begins, since that keeps what it begins with for the next attempt.
         before.check(make_header(run))
     folder = open_folder(run, sets)
     kept = None if folder.kept is None or stored is not None else str(folder.kept)
-    header = before or make_header(run, sets or kept, tasks)
+    header = before
+    if header is None or header.tasks != tasks:
+        header = make_header(run, sets or kept, tasks)
     if stage is not None:
         if stage.journal.header is None:
             stage.journal.note(header.to_json())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from recshuf.errors import CheckError
+from recshuf.errors import CheckError, InputError
 from recshuf.piles.footer import SetDescription, SetSource
 from recshuf.piles.slices import Origin
 from recshuf.records.batch import Records, split_ranges
@@ -19,6 +19,7 @@ from recshuf.records.digests import Digests, InputCounts
 from recshuf.records.keys import draw_keys
 from recshuf.records.provenance import add_provenance
 from recshuf.records.reader import InputReader, ReadingPlan
+from recshuf.storage.reading.listing import check_unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from recshuf.interfaces import BadRecords, Source
+    from recshuf.interfaces import BadRecords, InputFile, Source
     from recshuf.job.plan import Plan
     from recshuf.job.report import Progress
     from recshuf.piles.sealed_set import SealedSet
@@ -117,10 +118,17 @@ class Scatter:
         reading = ReadingPlan(plan.scatter_workers, plan.block_bytes, plan.max_record_bytes)
         self._reading = InputReader(task.source, reading, chosen, self._scatter, self._finish_inputs)
 
-    def run(self) -> InputCounts:
-        """Read everything and return the counts of each input."""
-        self._reading.run("scatter")
-        self._check_rows()
+    def run(self, files: Sequence[InputFile]) -> InputCounts:
+        """Read everything and return the counts of each input, of which these are the files: none may have changed."""
+        parts = self._task.parts
+        read = files if parts is None else [files[part.input_index] for part in parts]
+        try:
+            self._reading.run("scatter")
+            self._check_rows()
+        except InputError:
+            check_unchanged(read)
+            raise
+        check_unchanged(read)
         return self._counts
 
     def _check_rows(self) -> None:

@@ -11,7 +11,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from recshuf.errors import InputError
 from recshuf.output.entries import Count, find_rows, read_entries
 from recshuf.piles.sealed_set import SET_SUFFIX, SealedSet
 from recshuf.piles.store import name_set
@@ -19,14 +18,12 @@ from recshuf.records.digests import InputCounts
 from recshuf.run.bad_records import check_bad, keep_bad, take_bad
 from recshuf.run.open_run import make_quarantine, open_task_store
 from recshuf.run.scatter import Scatter, ScatterCallbacks, ScatterTask
-from recshuf.storage.reading.listing import check_unchanged
 from recshuf.system.memory import release_freed
 from recshuf.system.page_cache import drop_file_pages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from recshuf.interfaces import Decoder
     from recshuf.output.quarantine import Quarantine
     from recshuf.piles.kept.stored import StoredPiles
     from recshuf.piles.set_folder import SetFolder
@@ -118,21 +115,11 @@ def _read_inputs(run: Run, finished: Collection[int], note: Callable[[SealedSet]
     callbacks = ScatterCallbacks(
         quarantine.put if quarantine else None, drop_input if run.inputs.drop_page_cache else None, note
     )
-    _scatter_parts(run, task, run.store, run.decoder, callbacks)
+    Scatter(task, run.store, run.decoder, run.progress, callbacks).run(files)
+    _release_freed(run)
 
 
-def _scatter_parts(
-    run: Run, task: ScatterTask, store: Store, decoder: Decoder | None, callbacks: ScatterCallbacks
-) -> None:
-    """Scatter what a task reads, and check that its inputs have not changed."""
-    files = run.inputs.files
-    read = files if task.parts is None else [files[part.input_index] for part in task.parts]
-    try:
-        Scatter(task, store, decoder, run.progress, callbacks).run()
-    except InputError:
-        check_unchanged(read)
-        raise
-    check_unchanged(read)
+def _release_freed(run: Run) -> None:
     if run.decoding.converts:
         # Readers and writers use different allocators, and both would keep their memory.
         release_freed()
@@ -162,7 +149,8 @@ def scatter_set(run: Run, number: int, cleanup: ExitStack) -> SealedSet:
             parts=parts,
         )
         callbacks = ScatterCallbacks(quarantine.put if quarantine else None, on_set=sealed.append)
-        _scatter_parts(run, task, store, decoder, callbacks)
+        Scatter(task, store, decoder, run.progress, callbacks).run(run.inputs.files)
+        _release_freed(run)
         for entry in sealed:
             folder.keep(entry.file_name)
         return replace(

@@ -23,11 +23,9 @@ from recshuf.records.provenance import PROVENANCE_BYTES, extend_schema
 from recshuf.run.inputs import list_inputs
 from recshuf.run.resolve import find_limits, resolve_inputs
 from recshuf.run.scatter import Scatter, ScatterCallbacks, ScatterTask
-from recshuf.storage.reading.listing import check_unchanged
 from recshuf.storage.reading.objects import list_requests
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     import pyarrow as pa
@@ -37,7 +35,6 @@ if TYPE_CHECKING:
     from recshuf.job.plan import Plan
     from recshuf.job.report import Progress
     from recshuf.piles.sealed_set import SealedSet
-    from recshuf.piles.split import SplitStore
     from recshuf.piles.store import Store
     from recshuf.records.digests import InputCounts
     from recshuf.run.inputs import Inputs
@@ -175,7 +172,9 @@ def scatter_sets(
     with ExitStack() as cleanup:
         store = open_piles(plan, inputs, folder, name, cleanup)
         task = ScatterTask(inputs.source, plan, snapshot.seed, adds_provenance=True, stream=stream)
-        counts = run_scatter(task, inputs, store, observer, progress, sealed.append)
+        progress.start("scatter", plan.record_count, plan.byte_count)
+        callbacks = ScatterCallbacks(on_set=sealed.append)
+        counts = Scatter(task, store, observer, progress, callbacks).run(inputs.files)
     return ScatteredSets(tuple(sealed), store.codec.schema, counts, inputs, observer.finish_form())
 
 
@@ -191,25 +190,6 @@ def open_piles(
     """
     schema = extend_schema(inputs.source.schema)
     return open_new_sets(folder, _plan_sets(plan, inputs, name, share), schema, cleanup, plan.spilled_bytes)
-
-
-def run_scatter(
-    task: ScatterTask,
-    inputs: Inputs,
-    store: Store | SplitStore,
-    observer: FormObserver,
-    progress: Progress,
-    on_set: Callable[[SealedSet], None] | None = None,
-) -> InputCounts:
-    """Fill the piles of new sets, and return the counts of all inputs."""
-    progress.start("scatter", task.plan.record_count, task.plan.byte_count)
-    try:
-        counts = Scatter(task, store, observer, progress, ScatterCallbacks(on_set=on_set)).run()
-    except InputError:
-        check_unchanged(inputs.files)
-        raise
-    check_unchanged(inputs.files)
-    return counts
 
 
 def choose_pile_count(job: Job, inputs: Inputs, share: float = 1) -> int:

@@ -21,7 +21,7 @@ from recshuf.records.reader import InputReader, ReadingPlan
 from recshuf.records.split import Split, apportion
 from recshuf.run.inputs import list_inputs
 from recshuf.run.resolve import resolve_inputs
-from recshuf.run.scatter import ScatterTask
+from recshuf.run.scatter import Scatter, ScatterTask
 from recshuf.run.stores.scatter_store import (
     SCATTER_NAME,
     ScatteredSets,
@@ -31,7 +31,6 @@ from recshuf.run.stores.scatter_store import (
     fill_snapshot,
     open_piles,
     plan_scatter,
-    run_scatter,
 )
 from recshuf.system.atomic import sync
 from recshuf.system.locks import lock_folder
@@ -183,7 +182,8 @@ def _scatter_parts(
             opened.append(open_piles(plan, inputs, part.folder, SCATTER_NAME, cleanup, part.share))
         store = SplitStore(opened, split, len(inputs.source.inputs))
         task = ScatterTask(inputs.source, parts[0].plan, split.seed, adds_provenance=True)
-        run_scatter(task, inputs, store, observer, progress)
+        progress.start("scatter", task.plan.record_count, task.plan.byte_count)
+        Scatter(task, store, observer, progress).run(inputs.files)
     table = observer.finish_form()
     return [
         ScatteredSets(tuple(sealed), store.codec.schema, counts, inputs, table)

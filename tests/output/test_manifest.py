@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pytest
 
 from recshuf.job.job import Epoch
 from recshuf.job.report import FileReport
@@ -84,31 +83,6 @@ def test_a_folder_without_one_has_none(tmp_path: Path):
     (tmp_path / "file").touch()
     assert Manifest.read(tmp_path) is None
     assert Manifest.read(tmp_path / "file") is None
-
-
-def test_what_is_none_is_one_error(tmp_path: Path):
-    for content in [
-        "",
-        "[]",
-        "null",
-        "{}",
-        "\xff",
-        '{"shards": 1}',
-        '{"shards": [{}]}',
-        '{"shards": [1]}',
-        "[" * 100_000,
-    ]:
-        manifest_path(tmp_path).write_text(content, encoding="latin-1")
-        with pytest.raises(ValueError):  # noqa: PT011 - the callers word it
-            Manifest.read(tmp_path)
-
-
-def test_shards_are_in_the_folder(tmp_path: Path):
-    for name in ["../a", "a/b", "..", ".", "", "a\0b", 7]:
-        content = {"to": "text", "inputs": [], "shards": [{"name": name, "records": 1, "bytes": 1}]}
-        manifest_path(tmp_path).write_text(json.dumps(content))
-        with pytest.raises(ValueError):  # noqa: PT011
-            Manifest.read(tmp_path)
 
 
 def test_the_manifest_lies_beside_its_folder(tmp_path: Path):

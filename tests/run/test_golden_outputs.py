@@ -17,6 +17,7 @@ import importlib.metadata
 import io
 import json
 import platform
+import shutil
 import sys
 import tempfile
 import zlib
@@ -33,7 +34,7 @@ from tests.support.golden_contents import hash_bytes, hash_contents
 from tests.support.golden_inputs import make_inputs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from tests.conftest import Run
 
@@ -258,6 +259,49 @@ def test_the_command_writes_the_same_bytes(runs: Runs, name: str, call: Run) -> 
     with runs.enter(name, "command"):
         assert call(name_inputs(case), "-o", case.output, *words).returncode == 0
         assert hash_here() == runs.hash_files(name, choose_workers(name))
+
+
+READING = {
+    "seed",
+    "columns",
+    "datasets",
+    "delimiter",
+    "format",
+    "header",
+    "schema",
+    "separator",
+    "zero_terminated",
+}
+"""Options that a scatter takes, and a gather does not, or need not."""
+PACKINGS = ({"piles": 1}, {"piles": 7, "spill_compression": "zstd"})
+STORED = [name for name, case in CASES.items() if "on_bad_record" not in case.options]
+
+
+@pytest.mark.parametrize(
+    ("name", "packing"),
+    [
+        pytest.param(name, PACKINGS[k % 2], marks=pytest.mark.slow if k % 3 else ())
+        for k, name in enumerate(STORED)
+    ],
+)
+def test_scatter_and_gather_write_the_same_shards(runs: Runs, name: str, packing: dict[str, Any]) -> None:
+    case = CASES[name]
+    options = {
+        key: value for key, value in case.options.items() if key not in {*SMALL, "piles", "spill_compression"}
+    }
+    reading = {key: options.pop(key) for key in READING & options.keys()}
+    with runs.enter(name, "store"):
+        recshuf.scatter(name_inputs(case), "store", **{"seed": COMMON["seed"]} | reading | packing)
+        recshuf.gather("store", case.output, **options | {"verify": True})
+        shutil.rmtree("store")
+        found = hash_here()
+    # Manifests tell of the inputs.
+    expected = runs.hash_files(name, choose_workers(name)).items()
+    assert drop_manifests(found.items()) == drop_manifests(expected) != {}
+
+
+def drop_manifests(files: Iterable[tuple[str, dict[str, str]]]) -> Hashes:
+    return {path: hashes for path, hashes in files if not path.endswith(".recshuf.json")}
 
 
 def test_standard_streams_carry_the_same_bytes(runs: Runs) -> None:

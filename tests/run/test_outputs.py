@@ -10,13 +10,14 @@ import pytest
 
 import recshuf
 from recshuf.errors import DiskFullError, OutputError
-from recshuf.run import open_run as workspace
-from recshuf.run import resolve
 from recshuf.system import page_cache
+from recshuf.system.memory import available_bytes
 from recshuf.system.page_cache import WriteBehind
+from recshuf.system.paths import free_bytes
 from recshuf.system.units import format_size
 from tests.support.numbered_files import FORMATS, SUFFIXES, make_inputs, order_of, read_ids
 from tests.support.output_trees import digest_tree, list_shards, list_tree
+from tests.support.small_runs import put_in_place
 
 
 def test_an_output_in_place_of_the_input(tmp_path: Path):
@@ -74,44 +75,52 @@ def test_an_output_inside_a_folder_of_inputs_is_not_read_back(tmp_path: Path):
 # Room on disk: numbers of the system are replaced, as nobody can have a disk of a few bytes.
 
 
+@pytest.fixture
+def free(monkeypatch: pytest.MonkeyPatch) -> list[int | None]:
+    """Return the number of bytes that are free on every disk; None if nobody knows."""
+    free: list[int | None] = [None]
+    put_in_place(monkeypatch, free_bytes, lambda _: free[0])
+    return free
+
+
 @pytest.mark.parametrize("name", ["jsonl", "parquet"])
-def test_an_output_that_does_not_fit_is_refused(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch):
+def test_an_output_that_does_not_fit_is_refused(tmp_path: Path, name: str, free: list[int | None]):
     inputs = make_inputs(tmp_path / "in", name, [500])
     needed = inputs[0].stat().st_size
-    monkeypatch.setattr(workspace, "free_bytes", lambda _: needed - 1)
+    free[0] = needed - 1
     message = rf"{re.escape(str(tmp_path))}\S*: .*{format_size(needed)}.*{format_size(needed - 1)} are free"
     with pytest.raises(DiskFullError, match=message):
         recshuf.shuffle(inputs, f"{tmp_path}/out/")
     assert os.listdir(tmp_path) == ["in"]
     recshuf.shuffle(inputs, f"{tmp_path}/out/", no_space_check=True)
-    monkeypatch.setattr(workspace, "free_bytes", lambda _: needed)
+    free[0] = needed
     recshuf.shuffle(inputs, f"{tmp_path}/out/", overwrite=True)
 
 
-def test_spilled_records_count_where_they_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_spilled_records_count_where_they_go(tmp_path: Path, free: list[int | None]):
     """80 MB at a limit of 64 MB: on one file system both count, on two each for itself."""
     (tmp_path / "in.txt").write_bytes((b"x" * 99 + b"\n") * 800_000)
     plan = recshuf.plan(tmp_path / "in.txt", tmp_path / "out.txt", memory="64MB")
     assert plan.spilled_bytes > 0
-    monkeypatch.setattr(workspace, "free_bytes", lambda _: plan.peak_disk_bytes - 1)
+    free[0] = plan.peak_disk_bytes - 1
     with pytest.raises(DiskFullError, match="spilled records and the output: about"):
         recshuf.shuffle(tmp_path / "in.txt", tmp_path / "out.txt", memory="64MB")
-    monkeypatch.setattr(workspace, "free_bytes", lambda _: plan.spilled_bytes - 1)
+    free[0] = plan.spilled_bytes - 1
     with pytest.raises(DiskFullError, match="spilled records: about"):
         recshuf.shuffle(tmp_path / "in.txt", tmp_path / "out.txt.zst", memory="64MB")
     assert os.listdir(tmp_path) == ["in.txt"]
 
 
-def test_output_of_another_format_is_not_guessed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_output_of_another_format_is_not_guessed(tmp_path: Path, free: list[int | None]):
     inputs = make_inputs(tmp_path / "in", "jsonl", [500])
-    monkeypatch.setattr(workspace, "free_bytes", lambda _: 1)
+    free[0] = 1
     recshuf.shuffle(inputs, tmp_path / "out.parquet")
 
 
-def test_room_that_nobody_knows_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_room_that_nobody_knows_is_no_error(tmp_path: Path, free: list[int | None]):
     inputs = make_inputs(tmp_path / "in", "text", [500])
-    monkeypatch.setattr(workspace, "free_bytes", lambda _: None)
     recshuf.shuffle(inputs, tmp_path / "out.txt")
+    assert free == [None]
 
 
 # The page cache
@@ -138,7 +147,7 @@ def test_files_are_given_up_in_memory_if_it_cannot_hold_them_all(
 ):
     monkeypatch.setattr(page_cache, "_BEHIND_BYTES", 1000)
     monkeypatch.setattr(page_cache, "_KEPT_BYTES", 3000)
-    monkeypatch.setattr(resolve, "available_bytes", lambda: available)
+    put_in_place(monkeypatch, available_bytes, lambda: available)
     forgotten = set()
     monkeypatch.setattr(
         os, "posix_fadvise", lambda file, *_: forgotten.add(Path(f"/proc/self/fd/{file}").readlink())

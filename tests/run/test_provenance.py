@@ -13,21 +13,17 @@ import pyarrow.parquet as pq
 import pytest
 
 import recshuf
-import recshuf.run.decoding as decoding
 from recshuf.errors import RecshufError, UsageError
 from recshuf.formats.parquet import FORMAT
-from recshuf.interfaces import InputFile, InputSummary, ReadOptions, WriteOptions
-from recshuf.job.plan import Costs
+from recshuf.interfaces import InputFile, ReadOptions, WriteOptions
 from recshuf.output.manifest import manifest_path
 from recshuf.records.provenance import ProvenanceDecoder
 from tests.support.formats.format_tools import decompress_file
 from tests.support.numbered_files import make_inputs, order_of
 from tests.support.output_trees import digest_tree, list_shards
-from tests.support.small_runs import spill
+from tests.support.small_runs import infer_from_few, spill
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.conftest import Run
 
 COUNTS = (300, 200, 0, 251)
@@ -150,7 +146,7 @@ def test_rows_set_aside_are_counted(tmp_path: Path):
 def test_what_is_read_again_for_its_types_keeps_its_provenance(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(decoding, "_PREFIX_BYTES", 100)
+    infer_from_few(monkeypatch)
     paths = [tmp_path / f"{file}.jsonl" for file in range(3)]
     for file, path in enumerate(paths):
         path.write_text("".join(f'{{"n": {row + file / 2}}}\n' for row in range(file, file + 50)))
@@ -194,16 +190,6 @@ def test_plan_and_manifest_tell_of_it(tmp_path: Path):
     for options, names in (({}, None), ({"provenance": True}, NAMES)):
         recshuf.shuffle(inputs, f"{tmp_path}/out/", overwrite=True, **options)
         assert json.loads(manifest_path(tmp_path / "out").read_text()).get("provenance") == names
-
-
-def test_provenance_costs_memory_where_batches_are_read_and_decoded():
-    block, record_bytes, column_bytes = 32 << 20, 16, 100
-    costs = Costs(lambda block: block, lambda _: 0, 1.0)
-    inputs = [InputSummary("x", 0, 1000, True, 1000 * record_bytes)]
-    found = decoding._add_provenance_costs(costs, inputs, column_bytes)
-    provenance = 8 * (block // record_bytes)
-    assert found.reading_bytes(block) >= block + 2 * provenance
-    assert found.decoding_factor >= 1 + column_bytes / (record_bytes + 8 + 8)
 
 
 def test_columns_cost_memory_until_a_row_group_is_written(tmp_path: Path):
@@ -302,16 +288,14 @@ def test_comparisons_leave_the_columns_out(tmp_path: Path, name: str, to: str):
     [first, *_] = list_shards(tmp_path / "out")
     found = recshuf.verify(inputs[0], first, provenance=True, head_count=len(read_records(first)))
     assert found.are_compared
-    assert found.records_written == found.extra + len({*map(keep_id, read_ids(first))} & {*range(COUNTS[0])})
+    assert found.records_written == found.extra + len(
+        {*map(keep_id, read_records(first))} & {*range(COUNTS[0])}
+    )
 
 
 def keep_id(record: tuple[Any, ...]) -> int:
     fields = dict(split(record)[0])
     return int(json.loads(fields["text"])["id"] if "text" in fields else fields["id"])
-
-
-def read_ids(path: Path) -> Iterator[tuple[Any, ...]]:
-    yield from read_records(path)
 
 
 @pytest.mark.parametrize("to", ["parquet", "jsonl"])

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import recshuf
 import recshuf.piles.epochs as epochs
@@ -24,16 +21,7 @@ from recshuf.piles.pile_set import GrowingPileSet, PileSet
 from recshuf.piles.regions import FilledRegions
 from recshuf.piles.store import Store
 from recshuf.records.batch import Records
-from recshuf.records.digests import (
-    Digest,
-    Digests,
-    InputCount,
-    InputCounts,
-    digest_records,
-    find_fingerprints,
-    record_lengths,
-    sum_digests,
-)
+from recshuf.records.digests import Digest, record_lengths
 from tests.support.numbered_files import make_inputs
 from tests.support.processes.task_runs import divide_small
 from tests.support.small_runs import change_plans, spill
@@ -212,98 +200,7 @@ def test_a_pile_on_the_border_of_two_shards_that_is_cut_wrong_is_found(
     run_and_fail(tmp_path, "text", match, piles=32, shards=4, **options)
 
 
-# Digests
-
-
-def lines(*rows: bytes) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array(rows, pa.large_binary())], ["line"])
-
-
-ROWS = st.lists(st.tuples(st.integers(0, 2**64 - 1), st.binary(max_size=5)), max_size=30)
-
-
-def as_records(rows: list[tuple[int, bytes]]) -> Records:
-    return Records(np.array([key for key, _ in rows], np.uint64), lines(*(row for _, row in rows)))
-
-
-@given(rows=ROWS, data=st.data())
-def test_a_digest_depends_on_the_records_and_not_on_their_order(rows: list[tuple[int, bytes]], data: Any):
-    whole = digest_records(as_records(rows))
-    assert digest_records(as_records(data.draw(st.permutations(rows)))) == whole
-    cut = data.draw(st.integers(0, len(rows)))
-    parts = list(Digests.find(as_records(rows), np.array([0, cut, len(rows)])))
-    assert parts == [digest_records(as_records(rows[:cut])), digest_records(as_records(rows[cut:]))]
-    assert sum_digests(parts) == whole
-    assert whole.records == len(rows)
-    assert whole.byte_count == sum(len(row) for _, row in rows)
-
-
-def test_parts_of_any_length_are_digested_like_their_records():
-    """Longer and shorter than what is summed at once, and empty ones anywhere."""
-    rows = [(key, b"x" * (key % 7)) for key in range(100_000)]
-    edges = [5, 5, 6, 90_000, 90_000, 90_001, 99_999, 99_999]
-    parts = list(Digests.find(as_records(rows), np.array(edges)))
-    assert parts == [digest_records(as_records(rows[start:stop])) for start, stop in pairwise(edges)]
-    assert [part.records for part in parts] == [0, 1, 89_994, 0, 1, 9_998, 0]
-
-
-@given(rows=ROWS.filter(bool), data=st.data())
-def test_a_digest_changes_with_any_record(rows: list[tuple[int, bytes]], data: Any):
-    whole = digest_records(as_records(rows))
-    place = data.draw(st.integers(0, len(rows) - 1))
-    key, row = rows[place]
-    assert digest_records(as_records(rows[:place] + rows[place + 1 :])) != whole
-    assert digest_records(as_records([*rows, rows[place]])) != whole
-    rows[place] = (key, row + b"x")
-    assert digest_records(as_records(rows)) != whole
-    rows[place] = (key ^ 1 << data.draw(st.integers(0, 63)), row)
-    assert digest_records(as_records(rows)) != whole
-
-
-def test_two_records_that_change_their_lengths_are_noticed():
-    before = Records(np.array([10**18, 3 * 10**18], np.uint64), lines(b"a", b"bb"))
-    after = Records(before.keys, lines(b"aa", b"b"))
-    assert digest_records(before).byte_count == digest_records(after).byte_count
-    assert digest_records(before) != digest_records(after)
-
-
-def test_two_copies_do_not_cancel():
-    keys = np.array([7, 7], np.uint64)
-    assert find_fingerprints(keys, np.array([1, 1])).sum(dtype=np.uint64) != 0
-
-
-@given(rows=ROWS, piles=st.integers(1, 5), data=st.data())
-def test_piles_are_digested_like_their_records(rows: list[tuple[int, bytes]], piles: int, data: Any):
-    edges = sorted(data.draw(st.lists(st.integers(0, len(rows)), min_size=piles - 1, max_size=piles - 1)))
-    bounds = np.array([0, *edges, len(rows)])
-    digests = Digests(piles)
-    for _ in range(2):
-        digests.add(Digests.find(as_records(rows), bounds))
-    for pile in range(piles):
-        part = digest_records(as_records(rows[bounds[pile] : bounds[pile + 1]]))
-        assert digests.sum(slice(pile, pile + 1)) == part + part
-    assert digests.sum() == sum_digests(digests.sum(slice(pile, pile + 1)) for pile in range(piles))
-
-
-@given(pieces=st.lists(st.tuples(st.integers(0, 3), ROWS), max_size=8))
-def test_inputs_are_counted_whatever_pieces_they_are_read_in(
-    pieces: list[tuple[int, list[tuple[int, bytes]]]],
-):
-    """Several pieces of one input may come at once."""
-    counts = InputCounts(4)
-    rows = [row for _, piece in pieces for row in piece]
-    edges = np.cumsum([0, *(len(piece) for _, piece in pieces)])
-    half = len(pieces) // 2
-    for start, stop in ((0, half), (half, len(pieces))):
-        digests = Digests.find(as_records(rows), edges[start : stop + 1])
-        counts.add([index for index, _ in pieces[start:stop]], 3 * np.diff(edges[start : stop + 1]), digests)
-    for index in range(4):
-        own = [row for one, piece in pieces for row in piece if one == index]
-        assert counts[index] == InputCount(3 * len(own), digest_records(as_records(own)))
-    assert counts.digest(range(4)) == digest_records(as_records(rows))
-    assert (counts.record_count, counts.byte_count) == (len(rows), 3 * len(rows))
-    counts.put(1, InputCount(7, Digest(1, 2, 2**64 - 1)))
-    assert counts[1] == InputCount(7, Digest(1, 2, 2**64 - 1))
+# Digests; see also `tests/records/test_digests.py`
 
 
 def test_lengths_do_not_depend_on_how_a_batch_is_cut():

@@ -56,6 +56,11 @@ def spill(patch: pytest.MonkeyPatch, **numbers: Any) -> None:
     change_plans(patch, **{"resident_bytes": 0, "set_of_input": own_sets, "scatter_workers": 1} | numbers)
 
 
+def infer_from_few(patch: pytest.MonkeyPatch) -> None:
+    """Have types inferred from the first inputs of some 100 bytes, if the others are as well."""
+    patch.setattr("recshuf.run.decoding._PREFIX_BYTES", 100)
+
+
 def forge_keys(patch: pytest.MonkeyPatch, bits: int, place: int) -> Draw:
     """Have keys differ in few bits only, which begin `place` bits from the top; return what draws them."""
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import errno
 import json
 import os
 import random
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from recshuf.system.atomic import exchange
+from tests.support.processes.killed_runs import refuse_exchange
+from tests.support.small_runs import change_plans, put_in_place
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,39 +35,15 @@ def install_hooks(
     numbers: Mapping[str, Any], damage: Damage | None, report: int, *, exchanges: bool = True
 ) -> None:
     """Change the program in this process; what damage is done is written to `report`."""
+    patch = pytest.MonkeyPatch()  # for the rest of the process
     if numbers:
-        _choose_numbers(numbers)
+        change_plans(
+            patch, **{name: tuple(one) if isinstance(one, list) else one for name, one in numbers.items()}
+        )
     if damage is not None:
         _damage_before_gather(damage, report)
     if not exchanges:
-        _refuse_exchange()
-
-
-def _refuse_exchange() -> None:
-    """Be a file system on which directories cannot change places."""
-    from recshuf.output.local import stage as commit
-
-    def refuse(first: Path, second: Path) -> None:
-        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-
-    commit.exchange = refuse
-
-
-def _choose_numbers(numbers: Mapping[str, Any]) -> None:
-    """Overrule fields of every plan made from now on."""
-    from recshuf.job import plan, planner
-
-    original = planner.make_plan
-    fields: dict[str, Any] = {
-        name: tuple(one) if isinstance(one, list) else one for name, one in numbers.items()
-    }
-
-    def make_plan(*arguments: Any, **options: Any) -> plan.Plan:
-        return dataclasses.replace(original(*arguments, **options), **fields)
-
-    for module in list(sys.modules.values()):
-        if getattr(module, "make_plan", None) is original:
-            module.make_plan = make_plan  # type: ignore[attr-defined]
+        put_in_place(patch, exchange, refuse_exchange)
 
 
 def _damage_before_gather(damage: Damage, report: int) -> None:

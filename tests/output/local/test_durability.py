@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,10 +14,18 @@ import recshuf
 from recshuf.errors import OutputError
 from recshuf.output.manifest import manifest_path
 from recshuf.system.atomic import exchange, sync_file_system
+from recshuf.system.threads import Pool
 from tests.support.numbered_files import make_inputs
-from tests.support.processes.killed_runs import Killed, die, journal_of, refuse_exchange, strike_renames
+from tests.support.processes.killed_runs import (
+    Killed,
+    die,
+    journal_of,
+    read_journal,
+    refuse_exchange,
+    strike_renames,
+)
 from tests.support.processes.task_runs import divide_small
-from tests.support.small_runs import put_in_place
+from tests.support.small_runs import Listener, put_in_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -180,6 +189,36 @@ def test_where_a_file_system_cannot_be_synced_its_files_are_one_by_one(
     put_in_place(monkeypatch, sync_file_system, lambda _: False)
     recshuf.shuffle(inputs, f"{tmp_path}/out/", shards=MANY)
     assert all(syncs.of(path) for path in (tmp_path / "out").iterdir())
+
+
+def test_of_a_run_that_ends_early_only_the_shard_in_progress_is_noted(
+    tmp_path: Path, inputs: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not those that wait behind it."""
+    begun, ended, stop = threading.Event(), threading.Event(), Pool.shutdown
+
+    def hold(file: Any) -> None:
+        name = Path(f"/proc/self/fd/{file if isinstance(file, int) else file.fileno()}").readlink().name
+        if name.startswith("shard-") and not begun.is_set():
+            begun.set()
+            assert ended.wait(60)
+
+    def shut_down(pool: Pool, *given: Any, **options: Any) -> None:
+        if "sync" in str(getattr(pool, "_thread_name_prefix", "")):
+            ended.set()
+        stop(pool, *given, **options)
+
+    class Ending(Listener):
+        def advance(self, records: int, byte_count: int) -> None:
+            if self.passes[-1] == "gather" and begun.is_set() and len([*shards.iterdir()]) > 8:
+                raise Killed
+
+    shards = tmp_path / ".out.recshuf" / "shards"
+    monkeypatch.setattr(os, "fsync", hold)
+    monkeypatch.setattr(Pool, "shutdown", shut_down)
+    with pytest.raises(Killed):
+        recshuf.shuffle(inputs, f"{tmp_path}/out/", shards=30, piles=30, workers=1, progress=Ending())
+    assert [entry["shard"] for entry in read_journal(tmp_path / "out") if "shard" in entry] == [0]
 
 
 # A run that died after its commit

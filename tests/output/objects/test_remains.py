@@ -9,12 +9,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from recshuf.errors import OutputError
-from recshuf.output.objects.destination import ObjectDestination
-from recshuf.output.objects.remains import Remains
-from recshuf.storage.settings import StorageOptions
-from recshuf.storage.urls import Url
-
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -32,19 +26,19 @@ def expire_after(bucket: Bucket, spared: int) -> None:
     bucket.proxy.add("", strike, 10**6)
 
 
-def test_an_error_names_the_url_that_was_given(bucket: Bucket):
+def test_an_error_names_the_url_that_was_given(bucket: Bucket, tmp_path: Path, call: Run):
     """Whatever was asked."""
+    (tmp_path / "in.txt").write_bytes(b"a\n")
     for spared in range(4):
         bucket.proxy.clear()
         expire_after(bucket, spared)
-        with pytest.raises(OutputError, match=f"^{bucket.url}/out/: the credentials have expired"):
-            Remains(Url.parse(f"{bucket.url}/out/"), StorageOptions()).find()
+        told = call("clean", f"{bucket.url}/out/").stderr.decode()
+        assert f" {bucket.url}/out/: the credentials have expired" in told, spared
     url = f"{bucket.url}/data/out.txt"
-    with pytest.raises(OutputError, match=f"^{url}: the credentials have expired"):
-        ObjectDestination(Url.parse(url), StorageOptions())
+    assert f" {url}: the credentials have expired" in call(tmp_path / "in.txt", "-o", url).stderr.decode()
     bucket.proxy.clear()
-    with pytest.raises(OutputError, match=r"^s3://no-such-bucket: there is no such bucket; check the name$"):
-        Remains(Url.parse("s3://no-such-bucket/out/"), StorageOptions()).find()
+    told = call("clean", "s3://no-such-bucket/out/").stderr.decode()
+    assert told.endswith(" s3://no-such-bucket: there is no such bucket; check the name\n")
 
 
 def test_urls_that_every_run_refuses_are_refused_alike(bucket: Bucket, tmp_path: Path, call: Run):

@@ -163,23 +163,25 @@ def test_the_header_is_what_the_option_says(tmp_path: Path, header: int | str, k
     assert sum(shard.removeprefix(kept).count(b"\n") for shard in shards) == (3 if kept else 4)
 
 
-def test_commas_do_not_go_into_tsv(tmp_path: Path):
+@pytest.mark.parametrize(
+    ("output", "options", "message"),
+    [
+        ("out.tsv", {}, "between fields"),
+        ("out.csv", {"provenance": True}, "not possible from csv to csv"),
+        ("out.parquet", {"columns": "a"}, r"for inputs of \w+ only; here: csv"),
+        ("out.parquet", {"datasets": "a"}, r"for inputs of \w+ only; here: csv"),
+        *(
+            ("out.csv", {"delimiter": one}, r"^delimiter takes one ASCII character that ends no line")
+            for one in ("tab", "", "\n", "é")
+        ),
+    ],
+)
+def test_what_csv_does_not_allow_is_refused(
+    tmp_path: Path, output: str, options: dict[str, Any], message: str
+):
     (tmp_path / "in.csv").write_bytes(b"a,b\n1,2\n")
-    with pytest.raises(UsageError, match="between fields"):
-        recshuf.shuffle(tmp_path / "in.csv", tmp_path / "out.tsv")
-
-
-def test_provenance_is_refused_from_csv_to_csv(tmp_path: Path):
-    (tmp_path / "in.csv").write_bytes(b"a,b\n1,2\n")
-    with pytest.raises(UsageError, match="not possible from csv to csv"):
-        recshuf.shuffle(tmp_path / "in.csv", tmp_path / "out.csv", provenance=True)
-
-
-@pytest.mark.parametrize("options", [{"columns": "a"}, {"datasets": "a"}])
-def test_columns_cannot_be_chosen(tmp_path: Path, options: dict[str, Any]):
-    (tmp_path / "in.csv").write_bytes(b"a,b\n1,2\n")
-    with pytest.raises(UsageError, match=r"for inputs of \w+ only; here: csv"):
-        recshuf.shuffle(tmp_path / "in.csv", tmp_path / "out.parquet", **options)
+    with pytest.raises(UsageError, match=message):
+        recshuf.shuffle(tmp_path / "in.csv", tmp_path / output, **options)
 
 
 @pytest.mark.parametrize(
@@ -218,10 +220,3 @@ def test_bytes_that_are_not_utf8_are_shown(tmp_path: Path, values: pa.Array):
     with pytest.raises(ConversionError, match=message):
         recshuf.shuffle(tmp_path / "in.parquet", tmp_path / "out.csv", workers=1)
     assert [path.name for path in tmp_path.iterdir()] == ["in.parquet"]
-
-
-def test_a_delimiter_is_one_character(tmp_path: Path):
-    (tmp_path / "in.csv").write_bytes(b"a,b\n1,2\n")
-    for delimiter in ("tab", "", "\n", "é"):
-        with pytest.raises(UsageError, match=r"^delimiter takes one ASCII character that ends no line"):
-            recshuf.shuffle(tmp_path / "in.csv", tmp_path / "out.csv", delimiter=delimiter)

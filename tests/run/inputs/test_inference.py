@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 import recshuf
 from recshuf.errors import ConversionError, InputError, SchemaMismatch
 from recshuf.formats.jsonl.decoder import JsonDecoder
-from recshuf.run import decoding
 from tests.support.effort import examples
 from tests.support.formats.json_decoding import batch_of, decode_with
 from tests.support.formats.json_records import ANY_RECORDS, RECORDS_OF_ONE_TYPE
-from tests.support.small_runs import Listener, change_plans
+from tests.support.small_runs import Listener, change_plans, infer_from_few
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,15 +45,6 @@ def decoder_of_prefix(lines: list[bytes], known: int) -> JsonDecoder:
     for start, stop in ((known, len(lines)), (0, known)):
         decoder.observe(batch_of(lines[start:stop]), 0, start)
     return decoder
-
-
-def test_a_record_that_is_different_is_noticed() -> None:
-    for strange in STRANGE.values():
-        decoder = decoder_of_prefix([*KNOWN, strange, KNOWN[0]], len(KNOWN))
-        decoder.finish()
-        with pytest.raises(SchemaMismatch):
-            decoder.decode(batch_of([KNOWN[1], strange]))
-        decode_with(decoder, KNOWN)
 
 
 @settings(max_examples=examples(160), deadline=None)
@@ -86,7 +76,7 @@ def test_lines_that_do_not_even_look_like_objects_are_named_at_once() -> None:
 
 @pytest.fixture
 def short_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoding, "_PREFIX_BYTES", 100)
+    infer_from_few(monkeypatch)
 
 
 def make_inputs(folder: Path, strange: bytes | None, first: bytes = KNOWN[0]) -> list[Path]:
@@ -124,7 +114,7 @@ def test_a_run_gives_what_a_full_scan_gives(
     inputs = make_inputs(tmp_path, strange and STRANGE[strange], NUMBERED)
     expected, passes = shuffle(inputs, tmp_path / "without", to)
     assert "observe" not in passes
-    monkeypatch.setattr(decoding, "_PREFIX_BYTES", 100)
+    infer_from_few(monkeypatch)
     found, passes = shuffle(inputs, tmp_path / "with", to)
     assert found == expected
     is_read_once = strange is None and to == "parquet"

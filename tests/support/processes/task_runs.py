@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,15 +10,13 @@ import recshuf
 from recshuf.api import runs
 from recshuf.job import sizing as pile_sizing
 from recshuf.job.options import ENGINES
-from recshuf.run import resolve
 from recshuf.run.engines import OneByOne
+from tests.support.small_runs import change_plans
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
     import pytest
-
-    from recshuf.job.plan import Plan
 
 PROCESSES = {"processes": "ProcessEngine", "twins": "TwinEngine"}
 
@@ -99,13 +96,10 @@ class DyingEngine:
 
 def divide_small(patch: pytest.MonkeyPatch, block_bytes: int = 1000, region_bytes: int = 40) -> None:
     """Have small inputs divided into many tasks, the largest read in parts; and the engines of the tests known."""
-    whole = resolve.make_plan
-
-    def plan_small(*arguments: Any) -> Plan:
-        plan = whole(*arguments)
-        return replace(plan, block_bytes=block_bytes) if plan.resident_bytes == 0 else plan
-
-    patch.setattr(resolve, "make_plan", plan_small)
+    change_plans(
+        patch,
+        block_bytes=lambda plan: plan.block_bytes if plan.resident_bytes else block_bytes,
+    )
     for name in ("REGION_BYTES", "OBJECT_REGION_BYTES"):
         patch.setattr(pile_sizing, name, region_bytes)
     for name, kind in PROCESSES.items():

@@ -53,13 +53,6 @@ def test_types_do_not_depend_on_cuts(tmp_path: Path, values: list[str]) -> None:
     assert decode(tmp_path, values, block_bytes=1).schema == whole.schema
 
 
-@same_folder
-@given(st.lists(st.sampled_from(VALUES), min_size=1, max_size=8))
-def test_types_of_several_decoders_merge_to_those_of_one(tmp_path: Path, values: list[str]) -> None:
-    whole = decode(tmp_path, values)
-    assert merge_types(tmp_path / "in.csv") == whole.schema
-
-
 def merge_types(path: Path) -> pa.Schema:
     """Return the schema of what decoders of one record each say to another one."""
     source = FORMAT.open_source([InputFile(path.name, path)], ReadOptions(delimiter=b","))
@@ -133,13 +126,6 @@ def test_years_that_nanoseconds_do_not_hold_stay_text_beside_parts_of_seconds(tm
         for block_bytes in (1, 1 << 20):
             assert decode(tmp_path, order, block_bytes)["f0"].to_pylist() == order
         assert merge_types(tmp_path / "in.csv").field("f0").type == pa.string()
-
-
-@same_folder
-@given(st.floats(-1e75, 1e75))
-def test_doubles_that_programs_have_written_are_doubles(tmp_path: Path, number: float) -> None:
-    texts = [repr(number), f"{number:.16e}", f"{number:.2f}"]
-    assert decode(tmp_path, texts)["f0"].to_pylist() == [float(text) for text in texts]
 
 
 SPECIAL = ["inf", "-Infinity", "nan(5)", "", "16777217.0", "9007199254740993.5", " 1e38 ", "1e-400", '"+7"']

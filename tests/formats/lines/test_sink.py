@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pytest
-import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recshuf.errors import UsageError
 from recshuf.formats import text
 from recshuf.formats.compression import COMPRESSIONS
 from recshuf.formats.lines.cutting import SCHEMA
@@ -130,16 +128,3 @@ def test_a_shard_of_another_size_than_was_written_is_an_error(tmp_path: Path, ch
     with pytest.raises(OSError, match=r"holds \d+ bytes after 1048576 were written"):
         sink.close()
     assert not [one for one in find_open_files(tmp_path) if one.name == "out.txt"]
-
-
-def test_compression_is_that_of_the_inputs_unless_asked(tmp_path: Path) -> None:
-    source = open_text(give(tmp_path / "in.txt.zst", zstandard.compress(b"x\n")))
-    suffixes = {
-        compression: text.FORMAT.open_target(
-            source.schema, source.layout, WriteOptions(compression=compression)
-        ).suffix
-        for compression in (None, "none", "gzip")
-    }
-    assert suffixes == {None: ".txt.zst", "none": ".txt", "gzip": ".txt.gz"}
-    with pytest.raises(UsageError, match="snappy"):
-        text.FORMAT.open_target(source.schema, source.layout, WriteOptions(compression="snappy"))

@@ -195,6 +195,16 @@ def test_a_stream_that_stands_in_the_middle_is_read_from_there() -> None:
     assert read(InputFile(name="standard input", path=None, stream=stream)) == [b"rest\n"]
 
 
+def test_a_stream_that_gives_one_byte_at_a_time_tells_its_compression() -> None:
+    class Drip(OneWayReader):
+        def readinto(self, buffer: Any) -> int:
+            return super().readinto(memoryview(buffer)[:1])
+
+    for pack in (bytes, gzip.compress, zstandard.compress):
+        stream = Drip(pack(HOSTILE))
+        assert read(InputFile(name="standard input", path=None, stream=stream)) == split_records(HOSTILE)
+
+
 def test_a_stream_that_fails_is_an_error_and_no_end() -> None:
     class Failing(OneWayReader):
         def readinto(self, buffer: Any) -> int:

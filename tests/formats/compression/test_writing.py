@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import zlib
+from contextlib import suppress
 from pathlib import PurePath
 
 import pytest
@@ -21,7 +22,7 @@ from recshuf.formats.compression import (
     recognise_compression,
     split_suffix,
 )
-from tests.support.formats.compressed_bytes import TEXT, encode, read_all
+from tests.support.formats.compressed_bytes import TEXT, encode, flip_bits, open_data, read_all
 from tests.support.formats.format_tools import decompress
 
 COMPRESSED = ("zstd", "gzip", "bz2", "xz", "lz4")
@@ -41,12 +42,25 @@ def test_what_is_encoded_reads_back(chunks: list[tuple[bytes, int]], kind: str) 
 
 
 @kinds
+def test_a_flipped_bit_of_written_data_is_noticed(kind: str) -> None:
+    for data in flip_bits(encode(TEXT, kind)):
+        with suppress(InputError):
+            assert read_all(data, kind) == TEXT
+
+
+@kinds
 def test_levels_are_written_and_the_default_is_one_of_them(kind: str) -> None:
     levels = {"zstd": (-5, 0, 3, 19), "gzip": (0, 1, 6), "bz2": (1, 9), "xz": (0, 6), "lz4": (0, 12)}
     for level in levels[kind]:
         encoded = encode(TEXT, kind, level)
         assert decompress(encoded, kind) == TEXT
         assert (encode(TEXT, kind) == encoded) == (level in DEFAULT_LEVELS[kind])
+
+
+def test_no_level_of_xz_needs_much_memory_to_read() -> None:
+    reader = open_data(encode(TEXT, "xz", 9), "xz")
+    reader.readinto(memoryview(bytearray(100)))
+    assert reader.window_bytes <= 4 << 20
 
 
 def test_gzip_output_is_one_member_without_a_time() -> None:

@@ -201,3 +201,12 @@ def test_a_continued_run_takes_the_option_and_gives_the_same_bytes(tmp_path: Pat
     run(given, tmp_path / "whole", keep_others=True)
     for path in (tmp_path / "out").iterdir():
         assert path.read_bytes() == (tmp_path / "whole" / path.name).read_bytes()
+
+
+@pytest.mark.parametrize("as_check", [False, True])
+def test_a_check_takes_the_option(tmp_path: Path, as_check: bool) -> None:
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file["x"], file["y"], file["other"] = np.arange(2000), np.arange(2000), np.arange(3)
+    shuffle_kept(tmp_path / "in.h5", tmp_path / "out.h5")
+    against = {"against": tmp_path / "in.h5"} if as_check else {"column": "x"}
+    assert recshuf.check(tmp_path / "out.h5", keep_others=True, **against)

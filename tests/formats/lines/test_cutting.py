@@ -161,6 +161,13 @@ def test_a_record_that_is_too_long_is_refused_with_its_place(
         read_input(open_text(file), 0, block_bytes, max_record_bytes=400)
 
 
+def test_a_last_record_that_is_too_long_is_refused(tmp_path: Path) -> None:
+    file = give(tmp_path / "in.txt", b"a\n" + b"x" * 100)
+    assert read(file, 10, max_record_bytes=101)[1] == b"x" * 100 + b"\n"
+    with pytest.raises(InputError, match="byte 2: "):
+        read(file, 10, max_record_bytes=100)
+
+
 def test_a_last_record_that_its_separator_would_cut_elsewhere_is_refused(tmp_path: Path) -> None:
     file = give(tmp_path / "in.txt", b"1aa2a")
     with pytest.raises(InputError, match=r"in.txt: byte 3: .*append the separator"):

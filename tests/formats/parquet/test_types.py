@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import recshuf
 from recshuf.errors import InputError
 from tests.support.formats.hostile_parquet import (
     BINARY,
@@ -200,6 +201,13 @@ def test_a_column_that_other_files_lack_keeps_its_annotation(tmp_path: Path) -> 
     for order in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
         element = elements_of(shuffled(*(paths[index] for index in order)))["a0"]
         assert annotation_of(element) == {TYPE: (I32, 7), LENGTH: (I32, 12), CONVERTED: (I32, 21)}
+
+
+def test_verify_tells_types_apart_that_arrow_does_not(tmp_path: Path) -> None:
+    first = make_file(tmp_path / "1.parquet", ["TIME in UTC, us"])
+    second = make_file(tmp_path / "2.parquet", ["TIME, us"])
+    assert recshuf.verify(first, first).is_equal
+    assert not recshuf.verify(first, second).is_equal
 
 
 def variant_file(path: Path, annotation: int, *, first_is_group: bool = False) -> Path:

@@ -80,7 +80,6 @@ def _with_plain_decimals(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _check_column(column: pa.Array, name: str) -> None:
-    """Check that text can say the times in a column."""
     kind = column.type.value_type if pt.is_dictionary(column.type) else column.type
     if not pt.is_temporal(kind) or pt.is_duration(kind):
         return

@@ -61,7 +61,6 @@ class ValueHash:
             yield
 
     def hexdigest(self) -> str:
-        """Return the hash as text."""
         return self._hash.hexdigest()
 
     def _add(self, values: _Array) -> None:

@@ -140,7 +140,6 @@ class RowGuard:
 
 
 def _load_node(content: Handle, size: int, place: int, level: int | None = None) -> Node:
-    """Return the node at a place, which has this level."""
     node = parse_node(memoryview(content.read_at(place, size)))
     if node is None or level not in (None, node.level):
         raise ValueError(f"the node of an index at byte {place} is damaged")

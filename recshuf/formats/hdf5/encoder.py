@@ -205,7 +205,6 @@ class TableEncoder:
         self._names = schema.names
 
     def encode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the same records as a native batch."""
         arrays = flatten_structs(batch.columns, self._names)
         rows = [leaf.encode(array) for leaf, array in zip(self.leaves, arrays, strict=True)]
         return pa.RecordBatch.from_arrays(rows, names=["/".join(leaf.path) for leaf in self.leaves])

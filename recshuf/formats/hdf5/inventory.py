@@ -128,7 +128,6 @@ class Inventory:
 
     @property
     def name(self) -> str:
-        """Name of the input."""
         return self.input_file.name
 
     @property

@@ -67,7 +67,6 @@ class Pipeline:
 
     @property
     def compresses(self) -> bool:
-        """Whether chunks are smaller in the file."""
         return not _COMPRESSIONS.isdisjoint(self.codes)
 
     def encode(self, chunk: NDArray[np.uint8]) -> tuple[int, Bytes]:

@@ -116,7 +116,6 @@ class _DatasetReader:
             self.row_guard = RowGuard(content_of(file), storage.index_root, checker)
 
     def name_rows(self, start: int, stop: int) -> str:
-        """Return the place of some rows for a message."""
         return f"rows {start} to {stop} of dataset {self._column.name!r}"
 
     def read(self, start: int, stop: int) -> pa.Array:

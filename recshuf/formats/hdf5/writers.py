@@ -63,7 +63,6 @@ class ShardFile:
             raise
 
     def check(self) -> None:
-        """Raise the first error of a write."""
         if self.error is not None:
             raise self.error
 
@@ -80,15 +79,12 @@ class ShardFile:
     # h5py calls these methods from inside the HDF5 library; they must not raise.
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Set the position in bytes."""
         return self._file.seek(offset, whence)
 
     def tell(self) -> int:
-        """Return the position in bytes."""
         return self._file.tell()
 
     def read(self, size: int = -1) -> bytes:
-        """Return up to `size` bytes."""
         return self._file.read(size)
 
     def readinto(self, buffer: bytes | memoryview) -> int:

@@ -209,7 +209,6 @@ def _find_bare(lines: pa.Array) -> NDArray[np.int64]:
 
 
 def _explain_bare(lines: pa.Array, row: int) -> BadRecord:
-    """Return the error for a line that does not begin and end like an object."""
     line = lines[row].as_buffer().to_pybytes().strip(_SPACE.encode())
     if not line:
         return BadRecord("is empty, not a JSON object", remedy="remove empty lines", row=row)

@@ -45,7 +45,6 @@ class FileOutput:
         self._behind = WriteBehind(self._descriptor, drop_page_cache=drop_page_cache)
 
     def write(self, view: memoryview) -> None:
-        """Append all bytes of `view`."""
         self._byte_count += len(view)
         while view:
             view = view[os.write(self._descriptor, view) :]

@@ -85,7 +85,6 @@ class Assembly:
         """Number of records, by the footers."""
 
     def __len__(self) -> int:
-        """Return the number of row groups."""
         return len(self._groups)
 
     def append(self, group: EncodedGroup) -> None:

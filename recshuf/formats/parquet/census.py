@@ -70,7 +70,6 @@ class ParquetCensus:
         return most
 
     def summaries(self) -> tuple[InputSummary, ...]:
-        """Return counts and sizes of each input."""
         added = self._fields.keys() | {f.range_index.name for f in self.footers if f.range_index}
         constant = 8 * len(added & set(self.declared.names))
         return tuple(
@@ -79,7 +78,6 @@ class ParquetCensus:
         )
 
     def layout(self) -> ParquetLayout:
-        """Return the properties that shards keep."""
         native_bytes = sum(summary.native_bytes or 0 for summary in self.summaries())
         total = sum(footer.row_count for footer in self.footers)
         cost = RowCost(native_bytes / max(1, total), self._scratch_row_bytes)

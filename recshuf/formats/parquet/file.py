@@ -216,13 +216,11 @@ class OpenFile:
             yield batch
 
     def _find_range(self, group: int, leaf: int) -> tuple[int, int]:
-        """Return the bytes of a column chunk."""
         chunk = self.metadata.row_group(group).column(leaf)
         begin = min(filter(None, (chunk.dictionary_page_offset, chunk.data_page_offset)), default=0)
         return begin, begin + max(0, chunk.total_compressed_size)
 
     def set_batch_rows(self, rows: int) -> None:
-        """Change how many rows the following batches hold."""
         self.parquet.reader.set_batch_size(rows)
 
 

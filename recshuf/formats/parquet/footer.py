@@ -106,12 +106,10 @@ class Footer:
 
     @property
     def name(self) -> str:
-        """Name of the file in messages."""
         return self.input_file.name
 
     @property
     def schema(self) -> pa.Schema:
-        """The schema that the file declares."""
         return self.declared.schema
 
     @property

@@ -75,7 +75,6 @@ class Group:
 
     @property
     def footer(self) -> Footer:
-        """The footer of its file."""
         return self.opener.footer
 
     def place(self, row: int) -> str:

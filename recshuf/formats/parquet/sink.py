@@ -57,7 +57,6 @@ class ParquetTarget(Target):
         return groups_bytes + columns + 2 * _FILE_BUFFER_BYTES
 
     def open(self, path: Path, threads: int) -> Sink:
-        """Create the file; an existing file or link is refused."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         file = BehindFile(os.open(path, flags, 0o666), "wb", drop_page_cache=self._options.drop_page_cache)
         stream = io.BufferedWriter(file, _FILE_BUFFER_BYTES)

@@ -84,7 +84,6 @@ class ParquetSource(Source):
         return BatchLimits(min(block_bytes, max_record_bytes), max_record_bytes, option, page_bytes)
 
     def _project(self, input_index: int) -> Projection:
-        """Return the projection of one input."""
         partitions = self._census.partitions
         columns: list[int | pa.Scalar | RangeIndex] = []
         for field, column in zip(self.schema, self._census.columns_of(input_index), strict=True):

@@ -88,7 +88,6 @@ class ThriftReader:
         return (self._read_varint() if count == 15 else count), head & 15
 
     def read_number(self) -> int:
-        """Read an integer."""
         byte = self._data[self.place]
         if byte < 0x80:
             self.place += 1

@@ -76,6 +76,12 @@ def test_records_of_small_files_read_at_once_end_with_their_file(tmp_path: Path)
     assert source.read_joined([2, 3], 1 << 20, 1 << 20) is None, "a quote is open at the end"
 
 
+def test_a_byte_order_mark_alone_is_an_empty_input(tmp_path: Path) -> None:
+    source = open_csv(tmp_path, b"\xef\xbb\xbf", b"a,b\n1,2\n", finds_header=True)
+    assert [sum(batch.num_rows for batch in read_input(source, index, 100)) for index in range(2)] == [0, 1]
+    assert source.layout.header == b"a,b\n"
+
+
 def test_a_header_may_lack_its_newline_but_no_record(tmp_path: Path) -> None:
     for content, lines, header in (
         (b"a,b", 1, b"a,b\n"),

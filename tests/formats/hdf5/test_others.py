@@ -121,6 +121,19 @@ def test_a_small_dataset_in_large_chunks_is_refused(tmp_path: Path) -> None:
     assert "hold more than the 1000000 bytes" in refusal(path, memory_bytes=8 * 10**6)
 
 
+def test_references_and_other_files_are_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "in.h5")
+    with h5py.File(path, "r+") as file:
+        file["other"] = np.array([file["x"].ref], h5py.ref_dtype)
+    assert "dataset 'other': holds references" in refusal(path)
+    path = write(tmp_path / "in.h5", other=h5py.ExternalLink("elsewhere.h5", "/x"))
+    assert "link 'other'" in refusal(path)
+    path = write(tmp_path / "in.h5")
+    with h5py.File(path, "r+") as file:
+        file.create_dataset("other", (5,), "u1", external=[("elsewhere", 0, 5)])
+    assert "dataset 'other': external storage reads other files" in refusal(path)
+
+
 KINDS: dict[str, Any] = {
     "many numbers": np.arange(1_100_000).reshape(-1, 11),
     "many strings": np.array([f"{index}" for index in range(5000)], h5py.string_dtype()),

@@ -250,6 +250,22 @@ def test_datasets_can_be_chosen_by_any_of_their_names(tmp_path: Path) -> None:
             assert after[name][:].tolist() == [[0, 1], [2, 3], [4, 5]]
 
 
+def test_files_are_concatenated_and_the_first_gives_the_rest(tmp_path: Path) -> None:
+    for index, count in enumerate((5, 0, 7)):
+        with h5py.File(tmp_path / f"{index}.h5", "w") as file:
+            data = np.arange(count) + 100 * index
+            file.create_dataset("x", data=data, maxshape=(None,), chunks=(4 + index,))
+            file["x"].attrs["from"] = index
+            file["plain"] = data
+    source = open_source(*(tmp_path / f"{index}.h5" for index in range(3)))
+    assert [each.record_count for each in source.inputs] == [5, 0, 7]
+    write_shard(source, tmp_path / "out.h5", read_all(source))
+    with h5py.File(tmp_path / "out.h5") as after:
+        assert after["x"][:].tolist() == [*range(5), *range(200, 207)]
+        assert after["x"].attrs["from"] == 0
+        assert (after["x"].chunks, after["plain"].chunks) == ((4,), (12,))
+
+
 def test_formats_are_recognised_behind_a_user_block(tmp_path: Path) -> None:
     for size in (0, 512, 4096):
         with h5py.File(tmp_path / "in.h5", "w", userblock_size=size) as file:

@@ -6,13 +6,12 @@ import gzip
 import json
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import pytest
 
 import recshuf
 from recshuf.errors import InputError
 from tests.support.formats.json_decoding import decode, failure
-from tests.support.formats.json_oracle import as_typed, is_sound, merged, type_of
+from tests.support.formats.json_oracle import as_typed, is_sound, type_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,15 +72,3 @@ def test_the_json_test_suite(corpora: Path, form: bytes) -> None:
             place = failure([line]).place
             assert place is not None, path.name
             assert place.partition(",")[0] == "line 1", path.name
-
-
-def test_real_files(corpora: Path) -> None:
-    files = sorted((corpora / "jsonl").rglob("*.jsonl"))
-    assert files
-    for path in files:
-        lines = path.read_bytes().splitlines()[:2000]
-        records = [json.loads(line) for line in lines]
-        kind = pa.struct([])
-        for record in records:
-            kind = merged(kind, type_of(record))
-        assert decode(lines).to_pylist() == [as_typed(record, kind) for record in records]

@@ -215,6 +215,12 @@ def test_lines_are_compact_and_keys_keep_their_order() -> None:
     ]
 
 
+def test_rows_without_columns_are_empty_objects() -> None:
+    batch = pa.RecordBatch.from_struct_array(pa.array([{}, {}], pa.struct([])))
+    assert encode_lines(batch, nan_as_null=False).to_pylist() == [b"{}\n", b"{}\n"]
+    assert encode_lines(batch.slice(0, 0), nan_as_null=False).to_pylist() == []
+
+
 def test_floats_are_the_shortest_that_read_back() -> None:
     assert encode(pa.array([1.0, 0.1, -0.0, 1e300, 5e-324])) == [
         b"1.0",
@@ -270,6 +276,18 @@ def test_text_that_is_not_utf8_is_refused() -> None:
         assert caught.value.field == "x.y"
 
 
+@settings(max_examples=examples(200), deadline=None)
+@given(st.lists(st.binary(max_size=9), max_size=8))
+def test_base64_there_and_back(values: list[bytes]) -> None:
+    lengths = np.array([len(value) for value in values], np.int64)
+    text, text_lengths = base64_text.encode(np.frombuffer(b"".join(values), np.uint8), lengths)
+    assert text.tobytes() == b"".join(map(base64.b64encode, values))
+    decoded = base64_text.decode(text, text_lengths)
+    assert decoded is not None
+    assert decoded[0].tobytes() == b"".join(values)
+    assert np.array_equal(decoded[1], lengths)
+
+
 @settings(max_examples=examples(300), deadline=None)
 @given(st.lists(st.text("AQg+/=-_\n", max_size=8).map(str.encode), min_size=1, max_size=3))
 def test_base64_takes_only_what_it_would_write(texts: list[bytes]) -> None:
@@ -283,6 +301,13 @@ def is_canonical(text: bytes) -> bool:
         return base64.b64encode(base64.b64decode(text, validate=True)) == text
     except ValueError:
         return False
+
+
+def test_times_of_zones_become_utc() -> None:
+    zoned = pa.array([0, 1_500_000], pa.timestamp("us", "Asia/Tokyo"))
+    assert encode(zoned) == [b'"1970-01-01T00:00:00.000000Z"', b'"1970-01-01T00:00:01.500000Z"']
+    assert encode(pa.array([-1], pa.timestamp("ns"))) == [b'"1969-12-31T23:59:59.999999999"']
+    assert encode(pa.array([86_400_000], pa.date64())) == [b'"1970-01-02"']
 
 
 def test_times_that_no_text_can_say_are_refused() -> None:

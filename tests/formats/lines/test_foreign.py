@@ -190,6 +190,12 @@ def test_other_separators_may_stand_among_nuls(
     assert sorted((tmp_path / "out.txt").read_bytes()) == sorted(content)
 
 
+def test_a_shuffle_may_bring_bytes_to_the_top_that_look_foreign(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_bytes(b"line\n" * 2000 + b"\0\1\n" * 1000)
+    report = recshuf.shuffle(tmp_path / "in.txt", tmp_path / "out.txt", seed=1, verify=True)
+    assert report.records == 3000
+
+
 def test_it_is_refused_inside_of_a_compressed_file(tmp_path: Path) -> None:
     WRITERS["a tar archive"](tmp_path / "in")
     for what, content in (

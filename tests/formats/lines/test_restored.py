@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from recshuf.errors import InputError, UsageError
-from recshuf.formats import jsonl
+from recshuf.formats import csv, jsonl, text
 from recshuf.interfaces import ReadOptions, StoredInputs
 from tests.support.formats.format_tools import place_batches
 from tests.support.formats.line_tools import give
@@ -28,6 +28,29 @@ def store(source: Any, schema: pa.Schema | None) -> StoredInputs:
     """Return the inputs of a source as a store knows them."""
     names = [one.name for one in source.inputs]
     return StoredInputs(source.schema, names, lambda: source.layout, replace(source.options, schema=schema))
+
+
+@pytest.mark.parametrize(
+    ("format_", "content", "options"),
+    [
+        (text.FORMAT, "a;b\n\0é\0", ReadOptions(separator=b"\0")),
+        (jsonl.FORMAT, '{"a":"1","b":[2]}\n{"c":null,"b":[0.5]}\n', ReadOptions()),
+        (csv.FORMAT, "a;b\n1;'x;\n'\n2;\"\n", ReadOptions(finds_header=True, quote=b"'")),
+        (csv.FORMAT, '1\t"\n2\t\n', ReadOptions(delimiter=b"\t", quote=b"")),
+    ],
+    ids=["text", "jsonl", "csv", "tsv-unquoted"],
+)
+def test_records_of_a_store_decode_as_those_of_its_inputs(
+    tmp_path: Path, format_: Format, content: str, options: ReadOptions
+) -> None:
+    source = open_one(tmp_path, format_, content, options)
+    decoder = source.decoder()
+    [(batch, index, row)] = place_batches(source, 1 << 20)
+    decoder.observe(batch, index, row)
+    restored = format_.restore_decoder(store(source, decoder.finish()))
+    assert restored.schema == decoder.schema
+    assert restored.decode(batch).equals(decoder.decode(batch))
+    assert restored.decode(batch).num_rows == 2
 
 
 def test_fields_are_checked_where_they_are_added_to_records_of_a_store(tmp_path: Path) -> None:

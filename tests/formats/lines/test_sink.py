@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recshuf.errors import UsageError
 from recshuf.formats import text
 from recshuf.formats.compression import COMPRESSIONS
 from recshuf.formats.lines.cutting import SCHEMA
@@ -82,6 +81,18 @@ def test_compressed_shards_do_not_depend_on_threads_or_cuts(
     assert len(contents) == 1
 
 
+def test_levels_reach_the_encoder(tmp_path: Path) -> None:
+    content = bytes(np.random.default_rng(3).integers(0, 9, 100_000).astype(np.uint8))
+    for compression, levels in (("zstd", (1, 19)), ("gzip", (1, 9)), ("xz", (0, 9)), ("lz4", (0, 12))):
+        sizes = []
+        for level in levels:
+            target = open_target(tmp_path, compression=compression, compression_level=level)
+            path = tmp_path / f"{level}{target.suffix}"
+            write(path, [content], target)
+            sizes.append(path.stat().st_size)
+        assert sizes[1] < sizes[0], compression
+
+
 def test_short_writes_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.write
     monkeypatch.setattr(os, "write", lambda descriptor, view: real(descriptor, view[:100_000]))
@@ -100,6 +111,15 @@ def test_short_writes_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             sink.write(batch)
     assert stream.content == (tmp_path / "out.txt").read_bytes()
     assert sink.record_count == sum(batch.num_rows for batch in batches)
+
+
+def test_a_stream_is_flushed_and_stays_open(tmp_path: Path) -> None:
+    raw = OneWayWriter()
+    stream = io.BufferedWriter(raw, 1 << 20)
+    with open_target(tmp_path).open_stream(stream, 1) as sink:  # type: ignore[attr-defined]
+        sink.write(to_batches(b"line\n")[0])
+    assert raw.content == b"line\n"
+    assert not stream.closed
 
 
 @pytest.mark.parametrize(("compression", "failing"), [("none", 0), ("zstd", 1), ("gzip", 2)])
@@ -130,16 +150,3 @@ def test_a_shard_of_another_size_than_was_written_is_an_error(tmp_path: Path, ch
     with pytest.raises(OSError, match=r"holds \d+ bytes after 1048576 were written"):
         sink.close()
     assert not [one for one in find_open_files(tmp_path) if one.name == "out.txt"]
-
-
-def test_compression_is_that_of_the_inputs_unless_asked(tmp_path: Path) -> None:
-    source = open_text(give(tmp_path / "in.txt.zst", zstandard.compress(b"x\n")))
-    suffixes = {
-        compression: text.FORMAT.open_target(
-            source.schema, source.layout, WriteOptions(compression=compression)
-        ).suffix
-        for compression in (None, "none", "gzip")
-    }
-    assert suffixes == {None: ".txt.zst", "none": ".txt", "gzip": ".txt.gz"}
-    with pytest.raises(UsageError, match="snappy"):
-        text.FORMAT.open_target(source.schema, source.layout, WriteOptions(compression="snappy"))

@@ -163,13 +163,6 @@ def test_claims_on_geometries_hold_for_all_files(tmp_path: Path) -> None:
         shuffled(points, lines, far)
 
 
-def test_the_declared_order_of_rows_is_dropped(tmp_path: Path) -> None:
-    order = [pq.SortingColumn(0)]
-    pq.write_table(pa.table({"a": range(ROWS)}), tmp_path / "in.parquet", sorting_columns=order)
-    assert pq.read_metadata(tmp_path / "in.parquet").row_group(0).sorting_columns
-    assert not pq.read_metadata(shuffled(tmp_path / "in.parquet")).row_group(0).sorting_columns
-
-
 def test_a_copy_of_the_schema_is_kept_where_it_is_the_schema(tmp_path: Path) -> None:
     copy = {"org.apache.spark.sql.parquet.row.metadata": "{}", "org.apache.spark.version": "3.5"}
     first = with_metadata(tmp_path / "0.parquet", {"n": pa.array([1], pa.int32())}, copy)

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import recshuf
 from recshuf.errors import InputError
 from tests.support.formats.hostile_parquet import (
     BINARY,
@@ -202,6 +203,13 @@ def test_a_column_that_other_files_lack_keeps_its_annotation(tmp_path: Path) -> 
         assert annotation_of(element) == {TYPE: (I32, 7), LENGTH: (I32, 12), CONVERTED: (I32, 21)}
 
 
+def test_verify_tells_types_apart_that_arrow_does_not(tmp_path: Path) -> None:
+    first = make_file(tmp_path / "1.parquet", ["TIME in UTC, us"])
+    second = make_file(tmp_path / "2.parquet", ["TIME, us"])
+    assert recshuf.verify(first, first).is_equal
+    assert not recshuf.verify(first, second).is_equal
+
+
 def variant_file(path: Path, annotation: int, *, first_is_group: bool = False) -> Path:
     fields = [pa.field("metadata", pa.binary(), nullable=False), pa.field("value", pa.binary())]
     values = pa.StructArray.from_arrays([TEXT, TEXT], fields=fields)
@@ -252,21 +260,20 @@ def test_times_keep_their_value(tmp_path: Path) -> None:
         assert counts_of(found.cast(times.type)) == counts_of(times)
 
 
-def test_one_unit_holds_the_times_of_all_files(tmp_path: Path) -> None:
-    for late_file in range(3):
-        kinds = ["coarse"] * 3
-        kinds[late_file] = "late"
-        paths = [int96_file(tmp_path / f"{index}.parquet", KINDS[kind]) for index, kind in enumerate(kinds)]
-        found = read_all(open_source(*paths))["t"]
-        assert found.type == pa.timestamp("us")
-        assert counts_of(found) == [time for kind in kinds for time in counts_of(KINDS[kind])]
-
-
-def test_a_spark_file_among_others_takes_their_unit(tmp_path: Path) -> None:
-    fine = int96_file(tmp_path / "fine.parquet", KINDS["fine"])
-    spark = int96_file(tmp_path / "spark.parquet", KINDS["coarse"], by_spark=True)
-    for paths in ((fine, spark), (spark, fine)):
-        assert read_all(open_source(*paths))["t"].type == pa.timestamp("ns")
+@pytest.mark.parametrize(
+    ("first", "second", "unit"),
+    [("coarse", "late", "us"), ("late", "coarse", "us"), ("fine", "spark", "ns"), ("spark", "fine", "ns")],
+)
+def test_one_unit_holds_the_times_of_all_files(tmp_path: Path, first: str, second: str, unit: str) -> None:
+    kinds = KINDS | {"spark": KINDS["coarse"]}
+    paths = [
+        int96_file(tmp_path / f"{kind}.parquet", kinds[kind], by_spark=kind == "spark")
+        for kind in (first, second)
+    ]
+    found = read_all(open_source(*paths))["t"]
+    assert found.type == pa.timestamp(unit)
+    expected = [count for kind in (first, second) for count in counts_of(kinds[kind].cast(found.type))]
+    assert counts_of(found) == expected
 
 
 def test_times_that_no_unit_holds_are_refused(tmp_path: Path) -> None:

@@ -76,6 +76,14 @@ def test_every_type_metadata_and_field_id_survive(tmp_path: Path) -> None:
     assert pq.read_metadata(made).metadata[b"key"] == b"value"
 
 
+def test_metadata_that_the_stored_arrow_schema_lacks_survives(tmp_path: Path) -> None:
+    table = pa.table({"a": [1]})
+    with pq.ParquetWriter(tmp_path / "in.parquet", table.schema) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({"added": "later"})
+    assert pq.read_metadata(shuffled(tmp_path / "in.parquet")).metadata[b"added"] == b"later"
+
+
 def labels(indices: list[int | None], values: list[str]) -> pa.Array:
     return pa.DictionaryArray.from_arrays(pa.array(indices, pa.int8()), pa.array(values), ordered=True)
 

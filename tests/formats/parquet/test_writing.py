@@ -87,6 +87,11 @@ def test_codecs_follow_column_by_column_unless_one_is_asked_for(tmp_path: Path) 
     assert set(codecs_of(written).values()) == {"ZSTD"}
 
 
+def test_single_row_groups_of_small_files_set_no_limit(tmp_path: Path) -> None:
+    paths = [store(tmp_path / f"{index}.parquet", {"a": [index] * 10}) for index in range(5)]
+    assert group_rows(write_all(open_source(*paths), tmp_path / "out.parquet")) == [50]
+
+
 def test_dictionaries_follow_the_inputs_but_not_where_the_writer_gave_up(tmp_path: Path) -> None:
     count = 200_000
     columns = {

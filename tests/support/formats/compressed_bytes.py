@@ -1,15 +1,9 @@
-"""Short ways to encode and read compressed bytes, and the libraries that read them alone."""
+"""Short ways to encode and read compressed bytes."""
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import io
-import lzma
 from typing import TYPE_CHECKING
-
-import lz4.frame
-import zstandard
 
 from recshuf.formats.compression import open_encoder, open_reader
 
@@ -45,17 +39,6 @@ def drain(reader: ByteReader) -> None:
     buffer = memoryview(bytearray(1 << 20))
     while reader.readinto(buffer):
         pass
-
-
-def decompress(data: bytes, kind: str) -> bytes:
-    """Decompress with the library of the compression alone."""
-    if kind == "zstd":
-        with zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True) as reader:
-            return reader.read()
-    if kind == "lz4":
-        with lz4.frame.open(io.BytesIO(data)) as stream:
-            return bytes(stream.read())
-    return {"gzip": gzip.decompress, "bz2": bz2.decompress, "xz": lzma.decompress}[kind](data)
 
 
 def encode(data: bytes, kind: str, level: int | None = None) -> bytes:

@@ -78,13 +78,16 @@ def find_open_files(folder: Path) -> list[Path]:
 
 def decompress_file(path: Path) -> bytes:
     """Return the content of a plain or compressed file; raise if its end is missing."""
+    kinds = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".xz": "xz", ".lz4": "lz4"}
     content = path.read_bytes()
-    if path.suffix == ".gz":
-        return gzip.decompress(content)
-    if path.suffix == ".zst":
-        return _decompress_frames(content)
-    whole = {".bz2": bz2.decompress, ".xz": lzma.decompress, ".lz4": _decompress_lz4}
-    return whole.get(path.suffix, bytes)(content)
+    return decompress(content, kinds[path.suffix]) if path.suffix in kinds else content
+
+
+def decompress(content: bytes, kind: str) -> bytes:
+    """Decompress with the library of the compression alone; raise if the end is missing."""
+    whole = {"gzip": gzip.decompress, "bz2": bz2.decompress, "xz": lzma.decompress}
+    whole |= {"zstd": _decompress_frames, "lz4": _decompress_lz4}
+    return whole[kind](content)
 
 
 def _decompress_lz4(content: bytes) -> bytes:

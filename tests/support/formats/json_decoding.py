@@ -15,16 +15,11 @@ def batch_of(lines: list[bytes]) -> pa.RecordBatch:
     return pa.record_batch([pa.array(padded, pa.large_binary())], ["record"]).slice(1, len(lines))
 
 
-def decode(lines: list[bytes], schema: pa.Schema | None = None, header_lines: int = 0) -> pa.RecordBatch:
-    return decode_with(finished(lines, schema, header_lines), lines)
-
-
-def finished(lines: list[bytes], schema: pa.Schema | None = None, header_lines: int = 0) -> JsonDecoder:
-    """Return a decoder that has seen these lines."""
-    decoder = JsonDecoder(["in.jsonl"], schema, header_lines)
+def decode(lines: list[bytes], schema: pa.Schema | None = None) -> pa.RecordBatch:
+    decoder = JsonDecoder(["in.jsonl"], schema, 0)
     decoder.observe(batch_of(lines), 0, 0)
     decoder.finish()
-    return decoder
+    return decode_with(decoder, lines)
 
 
 def decode_with(decoder: JsonDecoder, lines: list[bytes]) -> pa.RecordBatch:

@@ -168,6 +168,12 @@ def test_numbers_and_booleans_become_the_text_they_were() -> None:
     assert failure([b'{"id":"x"}', b'{"id":01}'], schema).place == "line 2"
 
 
+def test_only_the_named_key_is_taken_for_text() -> None:
+    schema = pa.schema([("id", pa.string()), ('x"id', pa.int64()), ("id2", pa.int64())])
+    found = decode([b'{"x\\"id":5,"id":6,"id2":7}'], schema).to_pylist()
+    assert found == [{"id": "6", 'x"id': 5, "id2": 7}]
+
+
 def test_a_field_that_must_not_be_null() -> None:
     child = pa.struct([pa.field("b", pa.int64(), nullable=False)])
     schema = pa.schema([pa.field("a", child), pa.field("c", pa.string(), nullable=False)])

@@ -52,14 +52,6 @@ def test_a_conflict_names_field_types_and_both_places(
         assert "--schema" in message
 
 
-def test_a_conflict_between_inputs_names_both() -> None:
-    decoder = JsonDecoder(["one", "two"], None, 0)
-    decoder.observe(batch_of([b'{"a":"x"}']), 1, 6)
-    with pytest.raises(InputError, match=r"two: line 7, field 'a': .* in line 3 of one") as caught:
-        decoder.observe(batch_of([b"{}", b"{}", b'{"a":2}']), 0, 0)
-    assert caught.value.name == "two"
-
-
 LONG = b'{"a":9007199254740993}'
 HOLDS_LONG = "an integer that float64 cannot hold exactly"
 

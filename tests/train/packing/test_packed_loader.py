@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import nullcontext
 from itertools import islice
 
@@ -92,10 +91,3 @@ def test_a_lane_without_records_is_known_to_every_rank_when_its_loader_is_made(r
             )
             with pytest.raises(UsageError, match=problem) if problem else nullcontext():
                 loader.packed(2, column="tokens")
-
-
-def test_threads_end_with_the_iterator() -> None:
-    batches = iter(PileLoader(make_store(), 2, lanes=2).packed(4, column="tokens"))
-    next(batches)
-    del batches
-    assert not [thread for thread in threading.enumerate() if "recshuf" in thread.name]

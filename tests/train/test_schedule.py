@@ -1,4 +1,4 @@
-"""The schedule: which groups a rank loads, and which numbers do not fit. tests/train/test_loader.py has what each rank takes."""
+"""The schedule: every rank takes what the oracle cuts for it, wherever it starts."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from recshuf.errors import UsageError
 from recshuf.train.schedule import Schedule, Sharding
+from tests.support.stores.epoch_oracle import cut_batches
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,6 +38,39 @@ def leaves_no_batch(sizes: Sequence[int], sharding: Sharding) -> bool:
     lane_sizes = [sum(sizes[lane :: sharding.lanes]) for lane in range(sharding.lanes)]
     is_short = min(lane_sizes) < sharding.batch // sharding.lanes
     return sharding.drop_last and is_short and sum(sizes) >= sharding.batch
+
+
+def number_groups(sizes: Sequence[int]) -> list[list[tuple[int, int]]]:
+    return [[(group, row) for row in range(size)] for group, size in enumerate(sizes)]
+
+
+def take_rows(schedule: Schedule, first_step: int = 0) -> list[list[tuple[int, int]]]:
+    """Return the records of each batch, and insist that groups are loaded in the order in which they are reached."""
+    batches, wanted, reached = [], [], []
+    for phase, first in schedule.starting_at(first_step):
+        wanted += phase.find_groups(first)
+        for tracks in phase.walk(first):
+            pieces = [piece for track in tracks for piece in track]
+            assert all(piece.start < piece.stop for piece in pieces)
+            reached += [piece.group for piece in pieces if piece.is_next]
+            batches.append([(piece.group, row) for piece in pieces for row in range(piece.start, piece.stop)])
+    assert reached == wanted
+    return batches
+
+
+@given(SIZES, shardings(), st.data())
+def test_ranks_take_what_the_oracle_cuts(
+    sizes: list[int], ranks: list[Sharding], data: st.DataObject
+) -> None:
+    one = ranks[0]
+    assume(not leaves_no_batch(sizes, one))
+    expected = cut_batches(number_groups(sizes), one.batch_size, one.world_size, one.lanes, one.drop_last)
+    for sharding in ranks:
+        schedule = Schedule(np.array(sizes), sharding)
+        assert schedule.steps == len(expected)
+        assert take_rows(schedule) == [step[sharding.rank] for step in expected]
+        first = data.draw(st.integers(0, len(expected)))
+        assert take_rows(schedule, first) == [step[sharding.rank] for step in expected[first:]]
 
 
 @given(SIZES, shardings())

@@ -49,6 +49,7 @@ KINDS = ("piles", "mix", "packed")
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_state_counts_the_batches_of_the_latest_iterator_and_threads_end_with_it(kind: str) -> None:
     loader = make_loader(kind, prefetch=3)
+    assert {"epoch", "step", "version", "order"} <= loader.state_dict().keys()
     old = iter(loader)
     assert loader.state_dict()["step"] == 0
     for step in range(1, 6):

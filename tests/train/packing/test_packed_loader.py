@@ -86,8 +86,8 @@ def test_a_lane_without_records_is_known_to_every_rank_when_its_loader_is_made(r
         empty = [lane for lane in range(lanes) if not flatten(groups[lane::lanes])]
         problem = f"^lane {empty[0]} has no records in epoch {epoch}; give fewer lanes$" if empty else None
         for rank in range(lanes):
-            loader = PileLoader(
-                store, 1, epoch=epoch, reshuffle=reshuffle, rank=rank, world_size=lanes, lanes=lanes, mix=2
-            )
+            options = {"rank": rank, "world_size": lanes, "lanes": lanes, "drop_last": False}
+            loader = PileLoader(store, 1, reshuffle=reshuffle, mix=2, **options)
+            loader.set_epoch(epoch)
             with pytest.raises(UsageError, match=problem) if problem else nullcontext():
                 loader.packed(2, column="tokens")

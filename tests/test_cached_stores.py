@@ -18,6 +18,7 @@ import recshuf
 from recshuf.errors import InputError, OutputError, PileError, UsageError
 from recshuf.piles.kept.upkeep import drop_store
 from recshuf.run.stores import cached_store
+from tests.support.stores.small_stores import ids_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,10 +42,6 @@ def list_stores() -> list[Path]:
     return sorted(Path("cache").iterdir()) if Path("cache").exists() else []
 
 
-def read_ids(loader: recshuf.PileLoader) -> list[int]:
-    return [number for batch in loader for number in batch["id"].tolist()]
-
-
 def test_spellings_that_name_the_same_files_share_a_store(data: Path) -> None:
     spellings = [
         "data",
@@ -55,11 +52,11 @@ def test_spellings_that_name_the_same_files_share_a_store(data: Path) -> None:
         data,
         "d*/a.parquet",
     ]
-    orders = [read_ids(open_loader(one)) for one in spellings]
+    orders = [ids_of(open_loader(one)) for one in spellings]
     assert orders == orders[:1] * len(spellings)
     assert [path.name.startswith("a.parquet-") for path in list_stores()] == [True]
     pq.write_table(pa.table({"id": [50]}), data / "b.parquet")
-    orders = [read_ids(open_loader(one)) for one in ("data", "data/*", ["data/a.parquet", "data/b.parquet"])]
+    orders = [ids_of(open_loader(one)) for one in ("data", "data/*", ["data/a.parquet", "data/b.parquet"])]
     assert orders == orders[:1] * 3
     assert [path.name.partition("-")[0] for path in list_stores()] == ["a.parquet", "data"]
 
@@ -167,7 +164,7 @@ def test_a_damaged_store_is_made_again_when_it_was_dropped(spoil: Callable[[Path
             open_loader("data", seed=7)
         assert str(raised.value).count("recshuf store drop") == 1
     drop_store(store)
-    assert sorted(read_ids(open_loader("data", seed=7))) == list(range(50))
+    assert sorted(ids_of(open_loader("data", seed=7))) == list(range(50))
 
 
 def test_a_file_in_the_place_of_the_cache_is_named(data: Path) -> None:
@@ -210,4 +207,4 @@ def test_a_file_that_comes_while_the_store_is_made_is_an_error_that_leaves_no_st
         with pytest.raises(InputError, match="the inputs changed while they were read; run again"):
             open_loader("data")
     assert list_stores() == []
-    assert sorted(read_ids(open_loader("data", drop_last=False))) == list(range(51))
+    assert sorted(ids_of(open_loader("data", drop_last=False))) == list(range(51))

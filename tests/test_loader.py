@@ -18,6 +18,7 @@ from recshuf.errors import UsageError
 from recshuf.job.report import SilentProgress
 from recshuf.run.stores import cached_store
 from recshuf.run.stores.scatter_store import scatter_store
+from tests.support.stores.small_stores import ids_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,10 +42,6 @@ def open_loader(data: Path, **arguments: Any) -> recshuf.PileLoader:
 
 def list_stores(data: Path) -> set[str]:
     return {path.name for path in (data.parent / "cache").iterdir()}
-
-
-def ids_of(loader: recshuf.PileLoader) -> list[int]:
-    return [number for batch in loader for number in batch["id"].tolist()]
 
 
 def test_trainers_do_not_import_what_makes_a_store() -> None:
@@ -101,43 +98,27 @@ def test_other_stores_of_the_inputs_are_named(data: Path) -> None:
     assert len(warnings.texts) == 1
 
 
-def test_arguments_of_the_loader_are_checked_before_anything_is_written(data: Path) -> None:
-    for argument in [
-        {"mix": 0},
-        {"prefetch": -1},
-        {"output": "jax"},
-        {"rank": 3, "world_size": 2},
-        {"lanes": 2},
-        {"epoch": -1},
-        {"reshuffle": "all"},
-        {"columns": "id"},
-    ]:
-        with pytest.raises(UsageError, match=f"^{next(iter(argument))}="):
-            open_loader(data, **argument)
-        assert not (data.parent / "cache").exists()
+WRONG: list[tuple[dict[str, Any], str]] = [
+    *(
+        (options, f"^{next(iter(options))}=")
+        for options in (
+            {"mix": 0}, {"prefetch": -1}, {"output": "jax"}, {"rank": 3, "world_size": 2}, {"lanes": 2}, {"epoch": -1},
+            {"reshuffle": "all"}, {"columns": "id"}, {"batch_size": 0},
+        )
+    ),
+    ({"memory": 1}, "^memory 1 is out of range"),
+    ({"inputs": "-"}, "standard input"),
+]  # fmt: skip
 
 
 def test_arguments_are_checked_before_anything_is_written(data: Path) -> None:
+    whole: dict[str, Any] = {"inputs": data, "batch_size": 5, "cache": data.parent / "cache"}
+    for options, message in WRONG:
+        with pytest.raises(UsageError, match=message):
+            recshuf.PileLoader.from_files(**whole | options)
     with pytest.raises(TypeError, match="lane"):
         open_loader(data, lane=2)
-    with pytest.raises(UsageError, match=r"^batch_size=0: "):
-        recshuf.PileLoader.from_files(data, 0, cache=data.parent / "cache")
-    with pytest.raises(UsageError, match=r"^memory 1 is out of range"):
-        open_loader(data, memory=1)
-    with pytest.raises(UsageError, match="standard input"):
-        recshuf.PileLoader.from_files("-", 5, cache=data.parent / "cache")
     assert not (data.parent / "cache").exists()
-
-
-def test_inputs_that_change_meanwhile_leave_no_store(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def change_and_scatter(*arguments: Any) -> None:
-        pq.write_table(pa.table({"id": [1000]}), data / "1.parquet")
-        scatter_store(*arguments)
-
-    monkeypatch.setattr(cached_store, "scatter_store", change_and_scatter)
-    with pytest.raises(recshuf.errors.InputError, match="changed"):
-        open_loader(data)
-    assert list_stores(data) == set()
 
 
 def note_and_scatter(*arguments: Any) -> None:

@@ -117,18 +117,13 @@ def _raising_signals() -> Iterator[None]:
         if came is None or isinstance(error, Interrupted):
             raise
         # The signal's exception may have led to another one: while taking a lock, or in a library that raises its own.
-        raise _interrupted_by(came, error) from error
+        interrupted = Interrupted(came)
+        for note in getattr(error, "__notes__", ()):
+            interrupted.add_note(note)
+        raise interrupted from error
     finally:
         for number, handler in old.items():
             signal.signal(number, handler)
-
-
-def _interrupted_by(number: int, error: BaseException) -> Interrupted:
-    """Return the interruption that led to an error, with the notes of the error."""
-    interrupted = Interrupted(number)
-    for note in getattr(error, "__notes__", ()):
-        interrupted.add_note(note)
-    return interrupted
 
 
 def _discard_output(error: BaseException) -> None:

@@ -16,6 +16,7 @@ from recshuf.job.options import parse_separator
 from tests.support.processes.command_line import COMMAND, DEADLINE, assert_one_line, numbers
 
 if TYPE_CHECKING:
+    from tests.cli.conftest import Refuse
     from tests.conftest import Run
 
 
@@ -91,21 +92,13 @@ WRONG = {
 
 
 class TestUsage:
-    def test_typo_gets_a_suggestion(self, call: Run) -> None:
-        result = call("--shrads", "3")
-        assert result.returncode == 2
-        assert_one_line(result.stderr, "error", "No such option", "--shrads", "--shards")
+    def test_typo_gets_a_suggestion(self, refuse: Refuse) -> None:
+        refuse("--shrads 3", "error", "No such option", "--shrads", "--shards")
 
     @pytest.mark.parametrize("kind", WRONG)
-    def test_refused(
-        self, call: Run, lines: Path, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.chdir(tmp_path)
-        for arguments in WRONG[kind]:
-            result = call(lines, *("" if word == "EMPTY" else word for word in arguments.split()))
-            assert (result.returncode, result.stdout) == (2, b""), arguments
-            assert_one_line(result.stderr, "error")
-            assert [path.name for path in tmp_path.iterdir()] == [lines.name]
+    def test_refused(self, refuse: Refuse, lines: Path, kind: str) -> None:
+        for words in WRONG[kind]:
+            refuse(f"lines.txt {words}", "error")
 
     def test_no_input_and_a_terminal(self) -> None:
         master, terminal = pty.openpty()

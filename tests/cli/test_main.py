@@ -50,16 +50,17 @@ class TestErrors:
             (MemoryError(), 1, ["error: ", "--memory"]),
             (PermissionError(13, "Permission denied", "x"), 1, ["error: x: Permission denied"]),
             (OSError("odd"), 1, ["error: odd"]),
+            (KeyboardInterrupt(), 130, ["stopped by SIGINT"]),
             (ZeroDivisionError("one\ntwo"), 1, [r"internal error: ZeroDivisionError: one\ntwo", "-v"]),
         ],
-        ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
+        ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else None,
     )
     def test_one_line_without_verbose(
         self,
         call: Run,
         lines: Path,
         monkeypatch: pytest.MonkeyPatch,
-        error: Exception,
+        error: BaseException,
         code: int,
         words: list[str],
     ) -> None:
@@ -72,7 +73,7 @@ class TestErrors:
         assert_one_line(result.stderr, *words)
         verbose = call(lines, "-v")
         assert verbose.returncode == code
-        assert verbose.stderr.startswith(b"Traceback") == (code == 1)
+        assert verbose.stderr.startswith(b"Traceback") == (code != 2)
         assert verbose.stderr.splitlines()[-1].startswith(b"recshuf: ")
 
     @pytest.mark.parametrize(

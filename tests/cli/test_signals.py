@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -23,9 +23,12 @@ from tests.support.processes.command_line import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tests.conftest import Run
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class TestSignals:
@@ -101,11 +104,9 @@ class TestSignals:
         assert output.read_bytes().count(b"\n") == 1100
 
     def test_handlers_are_put_back(self, call: Run, lines: Path) -> None:
-        before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+        before = list(map(signal.getsignal, SIGNALS))
         call(lines)
-        assert [
-            signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        ] == before
+        assert list(map(signal.getsignal, SIGNALS)) == before
 
 
 @pytest.mark.parametrize(
@@ -138,7 +139,7 @@ def test_a_second_signal_does_not_cut_the_clean_up_short(
         try:
             os.kill(os.getpid(), signal.SIGTERM)
         finally:
-            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            for number in SIGNALS:
                 os.kill(os.getpid(), number)
             cleaned.append(True)
 
@@ -177,57 +178,61 @@ def test_a_signal_names_the_work_folder_that_it_leaves(
     assert call(*command, "--resume").returncode == 0
 
 
-@pytest.mark.parametrize("unbuffered", ["", pytest.param("1", marks=pytest.mark.slow)])
-def test_a_signal_ends_a_run_whose_output_nobody_reads(tmp_path: Path, unbuffered: str) -> None:
-    """The thread that writes waits for room in the pipe; the signal reaches the main thread only."""
-    (tmp_path / "lines.txt").write_bytes(b"x" * 99 + b"\n" + b"".join(b"%099d\n" % i for i in range(20_000)))
-    command = [*COMMAND, tmp_path / "lines.txt", "--temp-dir", tmp_path]
-    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as child:
-        assert child.stdout is not None
-        select.select(
-            [child.stdout], [], [], DEADLINE
-        )  # something has come, and the pipe holds no more of it
+def stop_waiting(
+    command: list[str | Path], wait: Callable[[subprocess.Popen[bytes]], object], **options: str
+) -> None:
+    """Signal a command whose thread waits in a pipe, and cannot be woken."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([*COMMAND, *command], **pipes, env=os.environ | options) as child:
+        wait(child)
         child.send_signal(signal.SIGTERM)
         assert child.wait(DEADLINE) == 143
-    assert [path.name for path in tmp_path.iterdir()] == ["lines.txt"]
+        assert child.stderr is not None
+        assert_one_line(child.stderr.read(), "SIGTERM")
 
 
-def test_a_signal_ends_a_run_that_reads_a_silent_pipe(tmp_path: Path) -> None:
-    """The thread that waits for more cannot be woken; what the run has made goes all the same."""
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    writer = os.open(pipe, os.O_RDWR)
-    try:
-        command = [*COMMAND, pipe, "--format", "text", "-o", tmp_path / "out.txt"]
-        with subprocess.Popen(command, stderr=subprocess.PIPE) as child:
-            os.write(writer, numbers(1000))
-            wait_until(
-                lambda: len(list(tmp_path.iterdir())) > 1 and not select.select([writer], [], [], 0)[0]
-            )
-            child.send_signal(signal.SIGTERM)
-            assert child.wait(DEADLINE) == 143
-            assert child.stderr is not None
-            assert_one_line(child.stderr.read(), "SIGTERM")
-    finally:
-        os.close(writer)
-    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+def has_some(pipe: Any) -> bool:
+    """Wait for something in a pipe; it holds no more of the records."""
+    return bool(select.select([pipe], [], [], DEADLINE)[0])
 
 
-def test_a_signal_ends_a_run_whose_pipe_nobody_reads(tmp_path: Path) -> None:
-    """A named pipe holds so much; the thread that fills it cannot be woken."""
-    (tmp_path / "lines.txt").write_bytes(b"".join(b"%099d\n" % i for i in range(20_000)))
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        command = [*COMMAND, tmp_path / "lines.txt", "-o", pipe]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
-            select.select([reader], [], [], DEADLINE)
-            child.send_signal(signal.SIGTERM)
-            assert child.wait(DEADLINE) == 143
-            assert child.stderr is not None
-            assert_one_line(child.stderr.read(), "SIGTERM")
-    finally:
-        os.close(reader)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["lines.txt", "pipe"]
+@pytest.fixture
+def many(tmp_path: Path) -> Path:
+    """Return a file of more records than a pipe holds."""
+    path = tmp_path / "lines.txt"
+    path.write_bytes(b"x" * 99 + b"\n" + b"".join(b"%099d\n" % i for i in range(20_000)))
+    return path
+
+
+@pytest.fixture
+def pipe(tmp_path: Path) -> Iterator[int]:
+    """Return the descriptor of a named pipe."""
+    os.mkfifo(tmp_path / "pipe")
+    descriptor = os.open(tmp_path / "pipe", os.O_RDWR | os.O_NONBLOCK)
+    yield descriptor
+    os.close(descriptor)
+
+
+@pytest.mark.parametrize("unbuffered", ["", pytest.param("1", marks=pytest.mark.slow)])
+def test_a_signal_ends_a_run_whose_output_nobody_reads(many: Path, unbuffered: str) -> None:
+    stop_waiting(
+        [many, "--temp-dir", many.parent], lambda child: has_some(child.stdout), PYTHONUNBUFFERED=unbuffered
+    )
+    assert os.listdir(many.parent) == ["lines.txt"]
+
+
+def test_a_signal_ends_a_run_that_reads_a_silent_pipe(tmp_path: Path, pipe: int) -> None:
+    """What the run has made goes all the same."""
+    os.write(pipe, numbers(1000))
+    stop_waiting(
+        [tmp_path / "pipe", "--format", "text", "-o", tmp_path / "out.txt"],
+        lambda _: wait_until(
+            lambda: len(os.listdir(tmp_path)) > 1 and not select.select([pipe], [], [], 0)[0]
+        ),
+    )
+    assert os.listdir(tmp_path) == ["pipe"]
+
+
+def test_a_signal_ends_a_run_whose_pipe_nobody_reads(many: Path, pipe: int) -> None:
+    stop_waiting([many, "-o", many.parent / "pipe"], lambda _: has_some(pipe))
+    assert sorted(os.listdir(many.parent)) == ["lines.txt", "pipe"]

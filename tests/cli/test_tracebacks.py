@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import click
-import pytest
 
 from recshuf.cli import main
-from recshuf.errors import OutputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import pytest
 
     from tests.conftest import Run
 
@@ -53,13 +53,3 @@ def test_an_internal_error_has_a_traceback_where_it_is_asked_for(call: Run, monk
             assert told.stderr.startswith(b"Traceback (most recent call last):\n")
             assert b"in fail\n" in told.stderr
             assert ADVICE not in told.stderr
-
-
-@pytest.mark.parametrize("error", [OutputError("full"), KeyboardInterrupt(), ZeroDivisionError()])
-def test_other_errors_have_one_too(call: Run, monkeypatch: pytest.MonkeyPatch, error: BaseException):
-    def fail(**_: object) -> None:
-        raise error
-
-    monkeypatch.setattr(COMMANDS["store info"][1], "callback", fail)
-    assert call("store", "info", "x", "-v").stderr.startswith(b"Traceback")
-    assert call("store", "info", "x").stderr.count(b"\n") == 1

@@ -14,29 +14,44 @@ from tests.support.processes.command_line import COMMAND, DEADLINE, assert_one_l
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.cli.conftest import Refuse
     from tests.conftest import Run
 
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("folder")
 
 
 @pytest.mark.parametrize(
-    ("word", "meant"),
+    ("line", "words"),
     [
-        ("verfy", "recshuf verify"),
-        ("chekc", "recshuf check"),
-        ("Verify", "recshuf verify"),
-        ("help", "recshuf --help"),
-        ("version", "recshuf --version"),
+        ("verfy a -o b", ["verfy", "did you mean: recshuf verify?"]),
+        ("chekc a -o b", ["chekc", "did you mean: recshuf check?"]),
+        ("Verify a -o b", ["Verify", "did you mean: recshuf verify?"]),
+        ("help a -o b", ["help", "did you mean: recshuf --help?"]),
+        ("version a -o b", ["version", "did you mean: recshuf --version?"]),
+        *((f"{url} -o out", [url, "URL"]) for url in ("file:///a.txt", "ftp://host/a", "gcs://bucket/a")),
+        ("check ftp://host/a --column a", ["ftp://host/a", "URL"]),
+        *(
+            (f"{line}{url}", [url, f"give {known}://"])
+            for line in ("lines.txt -o ", "clean ")
+            for url, known in (("s3a://b/a/", "s3"), ("gcs://b/a/", "gs"), ("abfs://b/a/", "az"))
+        ),
+        ("clean out", ["out: is no URL of an object store"]),
+        *(
+            (f"lines.txt -o out --report {url}", [url, "is a URL"])
+            for url in ("s3://bucket/a.json", "https://host/a.json", "file:///a.json")
+        ),
+        *(
+            (f"lines.txt -o {url}", [url])
+            for url in ("https://host/a.jsonl", "hf://datasets/a", "gs://b", "az://c", "file:///a.txt", "ftp://y")
+        ),
+        *(
+            (f"picture lines.txt --column text -o {name}", [name, "ends in .png"])
+            for name in ("x.jpg", "x.svg", "x.html")
+        ),
     ],
-)
-def test_slip_of_a_command_is_named(call: Run, word: str, meant: str):
-    result = call(word, "a", "-o", "b")
-    assert result.returncode == 2
-    assert_one_line(result.stderr, word, f"did you mean: {meant}?")
+)  # fmt: skip
+def test_words_that_cannot_be_meant_are_named(refuse: Refuse, lines: Path, line: str, words: list[str]):
+    refuse(line, *words)
 
 
 def test_file_with_nearly_the_name_of_a_command_is_an_input(call: Run, folder: Path):
@@ -45,12 +60,12 @@ def test_file_with_nearly_the_name_of_a_command_is_an_input(call: Run, folder: P
 
 
 @pytest.mark.parametrize("command", sorted(commands.commands))
-def test_options_before_a_command_are_refused(call: Run, lines: Path, folder: Path, command: str):
+def test_options_before_a_command_are_refused(
+    call: Run, refuse: Refuse, lines: Path, folder: Path, command: str
+):
     wrong = ("-q", "--seed 7", "-o out --seed=7", "-n 5000 -v")
     for options in wrong:
-        result = call(*options.split(), command, lines, "--unknown")
-        assert result.returncode == 2
-        assert_one_line(result.stderr, command, f"put it first: recshuf {command} ...")
+        refuse(f"{options} {command} lines.txt --unknown", command, f"put it first: recshuf {command} ...")
     (folder / command).write_bytes(numbers(10))
     given = wrong[len(command) % len(wrong)]
     assert call(*given.split(), command, lines, "-o", "out").returncode == 0
@@ -94,38 +109,6 @@ def test_standard_output_must_not_be_an_input(folder: Path, redirection: str, re
     assert (folder / target).read_bytes() == (numbers(10) if redirection == ">>" else b"")
 
 
-def test_urls_that_are_not_read_or_written_are_named(call: Run, lines: Path):
-    for url in ("file:///a.txt", "ftp://host/a", "gcs://bucket/a"):
-        for arguments in ([url, "-o", "out"], ["check", url, "--column", "a"]):
-            result = call(*arguments)
-            assert result.returncode == 2
-            assert_one_line(result.stderr, url, "URL")
-    for url, known in (("s3a://b/a/", "s3"), ("gcs://b/a/", "gs"), ("abfs://b/a/", "az")):
-        for arguments in ([lines, "-o", url], ["clean", url]):
-            result = call(*arguments)
-            assert result.returncode == 2
-            assert_one_line(result.stderr, url, f"give {known}://")
-    result = call("clean", "out")
-    assert result.returncode == 2
-    assert_one_line(result.stderr, "out: is no URL of an object store")
-    for url in ("s3://bucket/a.json", "https://host/a.json", "file:///a.json"):
-        result = call(lines, "-o", "out", "--report", url)
-        assert result.returncode == 2
-        assert_one_line(result.stderr, url, "is a URL")
-    for url in ("https://host/a.jsonl", "hf://datasets/a", "gs://b", "az://c", "file:///a.txt", "ftp://y"):
-        result = call(lines, "-o", url)
-        assert result.returncode == 2
-        assert_one_line(result.stderr, url)
-    assert os.listdir() == [lines.name]
-
-
-def test_picture_is_a_png(call: Run, lines: Path):
-    for name in ("x.jpg", "x.svg", "x.html"):
-        result = call("picture", lines, "--column", "text", "-o", name)
-        assert result.returncode == 2
-        assert_one_line(result.stderr, name, "ends in .png")
-
-
 def test_pages_and_pictures_are_named_when_written(call: Run, folder: Path):
     pytest.importorskip("PIL")
     pytest.importorskip("jinja2")
@@ -165,7 +148,7 @@ def test_output_among_the_inputs_of_a_later_run_is_warned_of(call: Run, folder: 
     assert b"later run" not in call("folder/a.txt", "-o", "folder/b.txt").stderr
 
 
-def test_format_chooses_the_files_of_a_folder(call: Run, folder: Path):
+def test_format_chooses_the_files_of_a_folder(call: Run, refuse: Refuse, folder: Path):
     """Whatever the format, files of another one by name are not read."""
     (folder / "folder").mkdir()
     (folder / "folder" / "a.jsonl").write_text('{"a": 1}\n')
@@ -174,11 +157,10 @@ def test_format_chooses_the_files_of_a_folder(call: Run, folder: Path):
     assert b"passed over folder/b.txt" in result.stderr
     assert (folder / "out.jsonl").read_text() == '{"a": 1}\n'
     for name in ("parquet", "hdf5"):
-        result = call("folder", "--format", name, "-o", "out")
-        assert result.returncode == 1
-        assert_one_line(result.stderr, f"folder: holds no {name} files, only folder/a.jsonl, folder/b.txt")
+        said = f"folder: holds no {name} files, only folder/a.jsonl, folder/b.txt"
+        refuse(f"folder --format {name} -o out", said, code=1)
     (folder / "folder" / "b.txt").unlink()
-    assert_one_line(call("folder", "--format", "text", "-o", "out").stderr, "holds no text files")
+    refuse("folder --format text -o out", "holds no text files", code=1)
 
 
 def test_shards_that_will_be_empty_are_warned_of(call: Run, folder: Path):

@@ -1,4 +1,4 @@
-"""A pool is left only when none of its threads is at work any more."""
+"""A pool is left only when none of its threads is at work any more; functions in threads stop each other."""
 
 from __future__ import annotations
 
@@ -11,20 +11,34 @@ from typing import TYPE_CHECKING
 import pytest
 
 import recshuf.system.threads as threads
-from recshuf.errors import Interrupted
-from recshuf.system.threads import NoAnswerError, Pool, TransientPool, call_interruptibly, call_while_stopping
+from recshuf.errors import Interrupted, Stopped
+from recshuf.system.threads import (
+    NoAnswerError,
+    Pool,
+    TransientPool,
+    call_interruptibly,
+    call_while_stopping,
+    run_threads,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def test_a_thread_in_whose_start_a_signal_came_is_waited_for(monkeypatch: pytest.MonkeyPatch):
-    leaving, ended = threading.Event(), threading.Event()
+class Work:
+    """A function of a thread: waits until it may go on, and is still at work when somebody leaves who does not wait."""
 
-    def work() -> None:
-        assert leaving.wait(60)
-        assert sum(range(3_000_000)) > 0  # still at work when somebody leaves who does not wait
-        ended.set()
+    def __init__(self) -> None:
+        self.leaving, self.ended = threading.Event(), threading.Event()
+
+    def __call__(self) -> None:
+        assert self.leaving.wait(60)
+        assert sum(range(3_000_000)) > 0
+        self.ended.set()
+
+
+def test_a_thread_in_whose_start_a_signal_came_is_waited_for(monkeypatch: pytest.MonkeyPatch):
+    work = Work()
 
     class Interrupted(threading.Thread):
         def start(self) -> None:
@@ -36,9 +50,9 @@ def test_a_thread_in_whose_start_a_signal_came_is_waited_for(monkeypatch: pytest
         patch.setattr(threading, "Thread", Interrupted)
         with pytest.raises(KeyboardInterrupt):
             pool.submit(work)
-    leaving.set()
+    work.leaving.set()
     pool.shutdown()
-    assert ended.is_set()
+    assert work.ended.is_set()
 
 
 def leave(pool: Pool, work: Callable[[], None], error: BaseException) -> None:
@@ -60,32 +74,23 @@ def test_a_process_that_is_to_end_does_not_wait_for_ever(
     monkeypatch: pytest.MonkeyPatch, error: BaseException
 ):
     monkeypatch.setattr(threads, "PATIENCE_SECONDS", 0.01)
-    leaving, ended = threading.Event(), threading.Event()
-
-    def work() -> None:
-        assert leaving.wait(60)
-        ended.set()
-
+    work = Work()
     pool = Pool(1, "work")
     with pytest.raises(type(error)):
         leave(pool, work, error)
-    assert not ended.is_set()
-    leaving.set()
+    assert not work.ended.is_set()
+    work.leaving.set()
     pool.shutdown()
-    assert ended.is_set()
+    assert work.ended.is_set()
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt()], ids=["error", "interrupt"])
 def test_a_run_that_fails_waits_for_its_threads(error: BaseException):
-    ended = threading.Event()
-
-    def work() -> None:
-        assert sum(range(3_000_000)) > 0
-        ended.set()
-
+    work = Work()
+    work.leaving.set()
     with pytest.raises(type(error)):
         leave(Pool(1, "work"), work, error)
-    assert ended.is_set()
+    assert work.ended.is_set()
 
 
 def test_threads_of_a_transient_pool_end_when_nothing_waits():
@@ -149,3 +154,80 @@ def test_a_call_gives_the_result_or_the_error(error: BaseException | None):
         else:
             with pytest.raises(type(error)):
                 way(call)
+
+
+# Functions in threads: the first error or an interrupt stops the others
+
+
+def test_no_more_functions_run_at_a_time_than_there_are_workers():
+    lock, together = threading.Lock(), threading.Barrier(2)
+    at_work = most = 0
+
+    def work() -> None:
+        nonlocal at_work, most
+        with lock:
+            at_work += 1
+            most = max(most, at_work)
+        together.wait(60)
+        with lock:
+            at_work -= 1
+
+    run_threads("work", [work] * 10, 2, lambda: None)
+    assert most == 2
+
+
+def test_an_interrupt_does_not_wait_for_ever_for_a_thread(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(threads, "PATIENCE_SECONDS", 0.01)
+    work = Work()
+
+    def interrupt(_: object) -> list[object]:
+        raise Interrupted(signal.SIGTERM)
+
+    monkeypatch.setattr(threads, "as_completed", interrupt)
+    with pytest.raises(Interrupted):
+        run_threads("work", [work], 1, lambda: None)
+    assert not work.ended.is_set()
+    work.leaving.set()
+    assert work.ended.wait(60)
+
+
+def test_the_first_error_stops_the_other_tasks_and_is_raised_after_they_have_ended():
+    stopped, ended = threading.Event(), threading.Event()
+
+    def work() -> None:
+        assert stopped.wait(60)
+        ended.set()
+        raise Stopped
+
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        run_threads("work", [work, fail, work], 2, stopped.set)
+    assert ended.is_set()
+
+
+def test_tasks_that_succeed_are_not_stopped():
+    done: list[int] = []
+    stops: list[None] = []
+    run_threads("work", [lambda: done.append(1)] * 5, 2, lambda: stops.append(None))
+    assert done == [1] * 5
+    assert not stops
+
+
+@pytest.mark.parametrize("begun", [0, 1])
+def test_an_interrupt_while_tasks_are_begun_stops_those_that_run(monkeypatch: pytest.MonkeyPatch, begun: int):
+    stopped = threading.Event()
+    submitted: list[object] = []
+    submit = Pool.submit
+
+    def interrupt(pool: Pool, *task: object) -> object:
+        submitted.append(task)
+        if len(submitted) > begun:
+            raise KeyboardInterrupt
+        return submit(pool, *task)
+
+    monkeypatch.setattr(Pool, "submit", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        run_threads("work", [lambda: stopped.wait(60)] * 2, 2, stopped.set)
+    assert stopped.is_set()

@@ -19,9 +19,10 @@ from recshuf.errors import UsageError
 from recshuf.torch import PileDataLoader, PileDataset
 from recshuf.train.loader import PileLoader
 from tests.support.stores.epoch_oracle import flatten
+from tests.support.stores.small_stores import batch_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable
     from pathlib import Path
 
 WORKERS = [0, 2, *(pytest.param(count, marks=pytest.mark.slow) for count in (1, 3))]
@@ -30,12 +31,8 @@ METHODS = ["fork", *(pytest.param(name, marks=pytest.mark.slow) for name in ("sp
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
 
-def ids_of(batches: Iterable[dict[str, Any]]) -> list[list[int]]:
-    return [batch["id"].tolist() for batch in batches]
-
-
 def expect(store: Path, **options: Any) -> list[list[int]]:
-    return ids_of(PileLoader(store, 16, **options))
+    return batch_ids(PileLoader(store, 16, **options))
 
 
 def show(batch: dict[str, Any]) -> dict[str, tuple[str, Any]]:
@@ -49,14 +46,25 @@ def show(batch: dict[str, Any]) -> dict[str, tuple[str, Any]]:
     }
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", pytest.param("forkserver", marks=pytest.mark.slow)])
-def test_workers_yield_what_the_loader_yields(store: Path, method: str) -> None:
-    columns = ["id", "vector", "text", "flag", "maybe", "class", "tokens", "_id"]
-    expected = list(PileLoader(store, 16, columns=columns, output="torch", drop_last=False, epoch=1))
-    dataset = PileDataset(store, 16, columns=columns, drop_last=False, epoch=1)
-    found = list(DataLoader(dataset, batch_size=None, num_workers=2, multiprocessing_context=method))
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "kind", [partial(DataLoader, batch_size=None), PileDataLoader], ids=["plain", "counts"]
+)
+def test_workers_yield_what_the_loader_yields(store: Path, kind: Any, method: str) -> None:
+    options = {
+        "columns": ["id", "vector", "text", "flag", "maybe", "class", "tokens", "_id"],
+        "drop_last": False,
+    }
+    expected = list(PileLoader(store, 16, output="torch", epoch=1, **options))
+    dataset = PileDataset(store, 16, epoch=1, **options)
+    found = list(kind(dataset, num_workers=2, multiprocessing_context=method))
     assert [show(batch) for batch in found] == [show(batch) for batch in expected]
     assert all(type(batch) is dict for batch in found)
+    for batch in found:
+        batch["id"] += 5000
+        batch["vector"][:] = 1
+    assert [[index - 5000 for index in ids] for ids in batch_ids(found)] == batch_ids(expected)
+    assert all((batch["vector"] == 1).all() for batch in found)
 
 
 OPTIONS: list[dict[str, Any]] = [{}, {"lanes": 4, "drop_last": False}, {"rank": 1, "world_size": 2, "mix": 2}]
@@ -81,7 +89,7 @@ def test_the_order_is_the_same_for_any_number_of_workers(
     ):
         dataset.seek(1, first)
         assert len(loader) == len(expected)
-        assert ids_of(loader) == expected[first:]
+        assert batch_ids(loader) == expected[first:]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -96,44 +104,24 @@ def test_a_position_that_the_data_set_has_used_is_not_used_again(store: Path, wo
     for first in loaders:
         for second in loaders:
             dataset.seek(1, 55)
-            assert ids_of(first) == expected[55:]
-            assert ids_of(second) == expected
+            assert batch_ids(first) == expected[55:]
+            assert batch_ids(second) == expected
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_batches_of_the_loader_that_counts_are_those_of_the_loader(store: Path, method: str) -> None:
-    columns = ["id", "vector", "text", "flag", "maybe", "class", "tokens", "_id"]
-    expected = list(PileLoader(store, 16, columns=columns, output="torch", drop_last=False))
-    dataset = PileDataset(store, 16, columns=columns, drop_last=False)
-    found = list(PileDataLoader(dataset, num_workers=2, multiprocessing_context=method))
-    assert [show(batch) for batch in found] == [show(batch) for batch in expected]
-    for batch in found:
-        batch["id"] += 5000
-        batch["vector"][:] = 1
-    assert [[index - 5000 for index in ids] for ids in ids_of(found)] == ids_of(expected)
-    assert all((batch["vector"] == 1).all() for batch in found)
-
-
+@pytest.mark.parametrize(
+    "kind", [partial(DataLoader, batch_size=None), PileDataLoader], ids=["plain", "counts"]
+)
 @pytest.mark.parametrize("persistent_workers", [False, True])
-def test_batches_follow_the_epoch_also_after_an_iteration_that_was_left(
-    store: Path, persistent_workers: bool
+def test_workers_follow_the_epoch_also_after_an_iteration_that_was_left(
+    store: Path, kind: Any, persistent_workers: bool
 ) -> None:
-    loader = PileDataLoader(PileDataset(store, 16), num_workers=2, persistent_workers=persistent_workers)
-    assert ids_of(islice(loader, 9)) == expect(store)[:9]
-    for epoch in (0, 1, 2, 1):
-        loader.set_epoch(epoch)
-        assert ids_of(loader) == expect(store, epoch=epoch)
-
-
-@pytest.mark.parametrize("persistent_workers", [False, True])
-def test_workers_follow_the_epoch(store: Path, persistent_workers: bool) -> None:
     dataset = PileDataset(store, 16)
-    loader = DataLoader(dataset, batch_size=None, num_workers=2, persistent_workers=persistent_workers)
-    found = []
+    loader = kind(dataset, num_workers=2, persistent_workers=persistent_workers)
+    is_left = kind is PileDataLoader  # the other one takes up the workers of a later iteration
+    assert not is_left or batch_ids(islice(loader, 9)) == expect(store)[:9]
     for epoch in (0, 1, 2, 1):
-        dataset.set_epoch(epoch)
-        found.append(ids_of(loader))
-    assert found == [expect(store, epoch=epoch) for epoch in (0, 1, 2, 1)]
+        (loader if is_left else dataset).set_epoch(epoch)
+        assert batch_ids(loader) == expect(store, epoch=epoch)
 
 
 @pytest.mark.parametrize("persistent_workers", [False, True])
@@ -151,10 +139,10 @@ def test_a_position_holds_for_one_iteration_in_workers(
         persistent_workers=persistent_workers,
         multiprocessing_context=method,
     )
-    assert ids_of(loader) == expected[57:]
-    assert ids_of(loader) == expected
+    assert batch_ids(loader) == expected[57:]
+    assert batch_ids(loader) == expected
     dataset.seek(3, 60)
-    assert ids_of(loader) == expected[60:]
+    assert batch_ids(loader) == expected[60:]
 
 
 @pytest.mark.parametrize("workers", WORKERS)
@@ -178,7 +166,7 @@ def test_three_resumes_with_other_numbers_of_workers_and_ranks(store: Path) -> N
             if state is not None:
                 loader.load_state_dict(json.loads(state))
             loader.set_epoch(2)
-            ranks.append((ids_of(islice(loader, count)), json.dumps(loader.state_dict())))
+            ranks.append((batch_ids(islice(loader, count)), json.dumps(loader.state_dict())))
         found += [flatten(parts) for parts in zip(*(ids for ids, _ in ranks), strict=True)]
         (state,) = {state for _, state in ranks}
     assert found == expected
@@ -227,48 +215,37 @@ def test_batches_can_be_changed_in_the_worker(store: Path, method: str) -> None:
         assert batch.get("worker") == (step % 2 if is_changed else None)
 
 
-def test_options_that_change_the_order_are_refused(store: Path) -> None:
-    for options, message in [
-        ({"batch_size": 4}, "batch_size: PileDataset makes the batches"),
-        ({"shuffle": True}, "shuffle: PileDataset makes the batches"),
-        ({"in_order": False}, "in_order=False"),
-    ]:
-        with pytest.raises(UsageError, match=message):
-            PileDataLoader(PileDataset(store, 16), **options)
-
-
-def test_what_is_no_state_is_refused(store: Path) -> None:
-    for state in [None, "state.json", 3]:
-        dataset = PileDataset(store, 16)
+def test_what_cannot_be_meant_is_refused(store: Path) -> None:
+    dataset = PileDataset(store, 16)
+    uses: list[tuple[Callable[[], object], str]] = [
+        (lambda: PileDataLoader(dataset, batch_size=4), "batch_size: PileDataset makes the batches"),
+        (lambda: PileDataLoader(dataset, shuffle=True), "shuffle: PileDataset makes the batches"),
+        (lambda: PileDataLoader(dataset, in_order=False), "in_order=False"),
+        (lambda: PileDataLoader(str(store)), r"give a PileDataset: PileDataset\(store, batch_size\)"),
+        (lambda: PileDataset(store, 16, rank=1), "rank=1 with world_size=None: give both, or neither"),
+    ]
+    for state in (None, "state.json", 3):
         for one in (dataset, PileDataLoader(dataset)):
-            with pytest.raises(UsageError, match=r"load_state_dict: .* give what state_dict returned"):
-                one.load_state_dict(state)
+            told = r"load_state_dict: .* give what state_dict returned"
+            uses.append((partial(one.load_state_dict, state), told))
+    for use, message in uses:
+        with pytest.raises(UsageError, match=message):
+            use()
 
 
-def test_a_path_in_place_of_the_dataset_is_refused(store: Path) -> None:
-    with pytest.raises(UsageError, match=r"give a PileDataset: PileDataset\(store, batch_size\)"):
-        PileDataLoader(str(store))
-
-
-def test_a_rank_without_a_world_size_is_refused(store: Path) -> None:
-    with pytest.raises(UsageError, match="rank=1 with world_size=None: give both, or neither"):
-        PileDataset(store, 16, rank=1)
-
-
-def test_the_rank_is_that_of_torch_distributed(store: Path, tmp_path: Path) -> None:
+def test_the_rank_is_that_of_torch_distributed_and_not_of_the_environment(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from torch import distributed
 
-    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/group", rank=0, world_size=1)
-    try:
-        assert ids_of(PileDataset(store, 16)) == expect(store)
-    finally:
-        distributed.destroy_process_group()
-
-
-def test_environment_variables_do_not_set_the_rank(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert ids_of(PileDataset(store, 16)) == expect(store)
+    assert batch_ids(PileDataset(store, 16)) == expect(store)
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/group", rank=0, world_size=1)
+    try:
+        assert batch_ids(PileDataset(store, 16)) == expect(store)
+    finally:
+        distributed.destroy_process_group()
 
 
 def mark(batch: dict[str, Any], seeds: np.ndarray) -> dict[str, Any]:
@@ -288,7 +265,7 @@ def test_a_transform_gets_the_same_seeds_in_any_worker(store: Path, workers: int
     chosen = [step % workers if workers else None for step in range(len(found))]
     assert [batch["worker"] for batch in found] == chosen
     loader.seek(1, 5)
-    assert ids_of(loader) == ids_of(expected)[5:]
+    assert batch_ids(loader) == batch_ids(expected)[5:]
 
 
 @pytest.mark.parametrize("method", ["spawn", "fork"])

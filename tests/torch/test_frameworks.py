@@ -17,9 +17,9 @@ from torch.utils.data import DataLoader
 from recshuf.errors import UsageError
 from recshuf.torch import PileDataLoader, PileDataset
 from recshuf.train.loader import PileLoader
+from tests.support.stores.small_stores import batch_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
 pytestmark = [
@@ -29,12 +29,8 @@ pytestmark = [
 COLUMNS = ["id", "vector"]
 
 
-def ids_of(batches: Iterable[dict[str, Any]]) -> list[list[int]]:
-    return [batch["id"].tolist() for batch in batches]
-
-
 def expect(store: Path, *epochs: int) -> list[list[int]]:
-    return [ids for epoch in epochs for ids in ids_of(PileLoader(store, 16, epoch=epoch))]
+    return [ids for epoch in epochs for ids in batch_ids(PileLoader(store, 16, epoch=epoch))]
 
 
 @pytest.fixture
@@ -50,7 +46,7 @@ def test_a_stateful_loader_resumes_three_times(store: Path, stateful: Any, worke
         loader = stateful(PileDataset(store, 16, epoch=2), num_workers=workers, snapshot_every_n_steps=every)
         if state is not None:
             loader.load_state_dict(state)
-        found += ids_of(islice(loader, count))
+        found += batch_ids(islice(loader, count))
         state = loader.state_dict()
     assert found == expect(store, 2)
 
@@ -66,7 +62,7 @@ def test_a_stateful_loader_of_another_number_of_workers_is_refused(store: Path, 
             list(resumed)
     dataset = PileDataset(store, 16)
     dataset.seek(0, 5)
-    assert ids_of(stateful(dataset, num_workers=3)) == expect(store, 0)[5:]
+    assert batch_ids(stateful(dataset, num_workers=3)) == expect(store, 0)[5:]
 
 
 def test_a_state_of_one_worker_is_refused_by_the_dataset(store: Path) -> None:
@@ -88,7 +84,7 @@ def test_accelerate_sets_the_epoch(store: Path, accelerator: Any, workers: int) 
     found = []
     for epoch in range(3):
         loader.set_epoch(epoch)
-        found += ids_of(loader)
+        found += batch_ids(loader)
     assert found == expect(store, 0, 1, 2)
 
 

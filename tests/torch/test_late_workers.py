@@ -17,9 +17,9 @@ from torch.utils.data import DataLoader
 from recshuf.errors import UsageError
 from recshuf.torch import PileDataLoader, PileDataset
 from recshuf.train.loader import PileLoader
+from tests.support.stores.small_stores import batch_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from multiprocessing.synchronize import Event
     from pathlib import Path
 
@@ -27,12 +27,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
 
-def ids_of(batches: Iterable[dict[str, Any]]) -> list[list[int]]:
-    return [batch["id"].tolist() for batch in batches]
-
-
 def expect(store: Path, epoch: int = 0) -> list[list[int]]:
-    return ids_of(PileLoader(store, 16, epoch=epoch))
+    return batch_ids(PileLoader(store, 16, epoch=epoch))
 
 
 def wait_for(gate: Event, late_worker: int, worker: int) -> None:
@@ -58,8 +54,8 @@ def test_a_resume_does_not_depend_on_workers_that_were_late_before(store: Path, 
         next(batches)
     loader.load_state_dict(state)
     gate.set()
-    assert ids_of(loader) == expect(store)[12:]
-    assert ids_of(loader) == expect(store)
+    assert batch_ids(loader) == expect(store)[12:]
+    assert batch_ids(loader) == expect(store)
 
 
 @pytest.mark.parametrize(("workers", "late_worker", "persistent_workers"), [(1, 0, True), (2, 1, False)])
@@ -70,11 +66,11 @@ def test_an_iteration_yields_the_epoch_that_it_began_with(
     dataset = PileDataset(store, 16)
     loader = PileDataLoader(dataset, num_workers=workers, persistent_workers=persistent_workers, **options)
     batches = iter(loader)
-    found = ids_of(islice(batches, late_worker))
+    found = batch_ids(islice(batches, late_worker))
     loader.set_epoch(1)
     gate.set()
-    assert found + ids_of(batches) == expect(store)
-    assert ids_of(loader) == expect(store, epoch=1)
+    assert found + batch_ids(batches) == expect(store)
+    assert batch_ids(loader) == expect(store, epoch=1)
 
 
 def test_an_iterator_whose_workers_serve_a_later_one_is_refused(store: Path) -> None:
@@ -82,9 +78,9 @@ def test_an_iterator_whose_workers_serve_a_later_one_is_refused(store: Path) -> 
     earlier = iter(loader)
     first, later = next(earlier), iter(loader)
     with pytest.raises(UsageError, match="persistent_workers=True: a later iterator has the workers"):
-        ids_of(earlier)
-    assert ids_of(later) == expect(store)
-    assert ids_of([first]) == expect(store)[:1]
+        batch_ids(earlier)
+    assert batch_ids(later) == expect(store)
+    assert batch_ids([first]) == expect(store)[:1]
 
 
 def test_iterators_with_workers_of_their_own_do_not_disturb_each_other(store: Path) -> None:
@@ -92,8 +88,8 @@ def test_iterators_with_workers_of_their_own_do_not_disturb_each_other(store: Pa
     earlier = iter(loader)
     loader.set_epoch(1)
     later = iter(loader)
-    assert ids_of(later) == expect(store, epoch=1)
-    assert ids_of(earlier) == expect(store)
+    assert batch_ids(later) == expect(store, epoch=1)
+    assert batch_ids(earlier) == expect(store)
 
 
 @pytest.mark.parametrize("persistent_workers", [False, True])
@@ -104,7 +100,7 @@ def test_a_position_holds_once_also_if_torch_is_seeded_anew(store: Path, persist
     found = []
     for _ in range(2):
         torch.manual_seed(0)
-        found.append(ids_of(loader))
+        found.append(batch_ids(loader))
     assert found == [expect(store)[45:], expect(store)]
 
 
@@ -118,8 +114,8 @@ def test_a_seek_reaches_plain_workers_that_were_late(store: Path, late_worker: i
         next(batches)
     dataset.seek(0, 45)
     gate.set()
-    assert ids_of(loader) == expect(store)[45:]
-    assert ids_of(loader) == expect(store)
+    assert batch_ids(loader) == expect(store)[45:]
+    assert batch_ids(loader) == expect(store)
 
 
 @pytest.mark.parametrize(("workers", "late_worker"), [(1, 0), (2, 1)])
@@ -131,11 +127,11 @@ def test_plain_workers_begin_where_the_dataset_was_when_they_were_started(
     dataset.seek(0, 45)
     loader = DataLoader(dataset, batch_size=None, num_workers=workers, **options)
     batches = iter(loader)
-    found = ids_of(islice(batches, late_worker))
+    found = batch_ids(islice(batches, late_worker))
     dataset.set_epoch(1)
     gate.set()
-    assert found + ids_of(batches) == expect(store)[45:]
-    assert ids_of(loader) == expect(store, epoch=1)
+    assert found + batch_ids(batches) == expect(store)[45:]
+    assert batch_ids(loader) == expect(store, epoch=1)
 
 
 def test_a_plain_worker_that_another_iteration_overtook_is_an_error(store: Path) -> None:
@@ -149,5 +145,5 @@ def test_a_plain_worker_that_another_iteration_overtook_is_an_error(store: Path)
     first = next(later)
     gate.set()
     with pytest.raises(UsageError, match="begun before all workers of this one had started"):
-        ids_of(overtaken)
-    assert ids_of([first, *later]) == expect(store, epoch=1)
+        batch_ids(overtaken)
+    assert batch_ids([first, *later]) == expect(store, epoch=1)

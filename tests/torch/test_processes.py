@@ -28,6 +28,7 @@ import recshuf
 from recshuf.torch import PileDataLoader, PileDataset
 from recshuf.train.loader import PileLoader
 from tests.support.stores import training_process
+from tests.support.stores.small_stores import batch_ids
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -38,7 +39,7 @@ EPOCH = 1
 
 
 def expect(store: Path) -> list[list[int]]:
-    return [batch["id"].tolist() for batch in PileLoader(store, 16, epoch=EPOCH)]
+    return batch_ids(PileLoader(store, 16, epoch=EPOCH))
 
 
 def make_loader(store: Path, state: str | None = None, method: str = "fork") -> PileDataLoader:
@@ -108,13 +109,13 @@ def test_workers_can_be_killed_three_times(store: Path, method: str) -> None:
     for killed in range(3):
         loader = make_loader(store, state, method)
         batches = iter(loader)
-        found += [batch["id"].tolist() for batch in islice(batches, 5 + killed)]
+        found += batch_ids(islice(batches, 5 + killed))
         os.kill(list_workers()[killed % 2].pid, signal.SIGKILL)
         with pytest.raises(RuntimeError, match=r"DataLoader worker .* (killed|exited)"):
             note_until_it_fails(batches, found)  # some may have arrived
         state = json.dumps(loader.state_dict())
         del batches, loader
-    found += [batch["id"].tolist() for batch in make_loader(store, state, method)]
+    found += batch_ids(make_loader(store, state, method))
     assert found == expect(store)
 
 

@@ -8,7 +8,6 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -153,21 +152,6 @@ def test_iterating_again_repeats_the_epoch_and_another_epoch_differs() -> None:
     assert ids_of(loader) == first
 
 
-def test_a_batch_counts_once_it_is_received() -> None:
-    loader = PileLoader(small_store(), 8, prefetch=3)
-    assert loader.state_dict()["step"] == 0
-    batches = iter(loader)
-    assert loader.state_dict()["step"] == 0
-    for step in range(1, 6):
-        next(batches)
-        assert loader.state_dict()["step"] == step
-    old = batches
-    batches = iter(loader)
-    assert loader.state_dict()["step"] == 0
-    next(old)
-    assert loader.state_dict()["step"] == 0, "another iterator was counted"
-
-
 def test_a_position_is_taken_once() -> None:
     loader = PileLoader(small_store(), 8, columns=["_id"])
     whole = ids_of(loader)
@@ -245,17 +229,6 @@ def test_bad_arguments_are_named() -> None:
     ]:
         with pytest.raises(UsageError, match=f"^{message}"):
             PileLoader(small_store(), 8, **arguments)
-
-
-def test_numbers_may_be_of_numpy() -> None:
-    numbers = {"seed": 3, "epoch": 1, "rank": 1, "world_size": 2, "lanes": 2, "mix": 2, "prefetch": 2}
-    arrays = {name: np.int64(number) for name, number in numbers.items()}
-    loader = PileLoader(small_store(), 8, columns=["_id"], **numbers)
-    other = PileLoader(small_store(), np.int64(8), columns=["_id"], drop_last=np.bool_(True), **arrays)
-    loader.seek(2, 3)
-    other.seek(np.int64(2), np.int64(3))
-    assert json.dumps(other.state_dict()) == json.dumps(loader.state_dict())
-    assert ids_of(other) == ids_of(loader)
 
 
 def live_threads() -> list[threading.Thread]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from recshuf.errors import UsageError
 from recshuf.train.schedule import Schedule, Sharding
-from tests.support.stores.epoch_oracle import cut_batches, flatten
+from tests.support.stores.epoch_oracle import cut_batches
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,39 +71,6 @@ def test_ranks_take_what_the_oracle_cuts(
         assert take_rows(schedule) == [step[sharding.rank] for step in expected]
         first = data.draw(st.integers(0, len(expected)))
         assert take_rows(schedule, first) == [step[sharding.rank] for step in expected[first:]]
-
-
-@given(SIZES, shardings())
-def test_every_record_is_taken_once_or_dropped_or_padded_within_the_limits(
-    sizes: list[int], ranks: list[Sharding]
-) -> None:
-    assume(not leaves_no_batch(sizes, ranks[0]))
-    schedules = [Schedule(np.array(sizes), sharding) for sharding in ranks]
-    taken = [row for schedule in schedules for batch in take_rows(schedule) for row in batch]
-    whole = flatten(number_groups(sizes))
-    if ranks[0].drop_last:
-        assert len(taken) == len(set(taken))
-        assert set(taken) <= set(whole)
-        assert ranks[0].lanes > 1 or len(whole) - len(taken) < ranks[0].batch
-    else:
-        assert set(taken) == set(whole)
-        assert len(taken) - len(whole) < max(ranks[0].lanes, ranks[0].world_size)
-
-
-@given(SIZES, st.sampled_from([2, 4, 6]), st.integers(1, 4), st.booleans())
-def test_with_lanes_the_global_batches_do_not_depend_on_the_number_of_ranks(
-    sizes: list[int], lanes: int, times: int, drop_last: bool
-) -> None:
-    assume(not leaves_no_batch(sizes, Sharding(lanes * times, lanes=lanes, drop_last=drop_last)))
-    found = []
-    for world in (1, 2, lanes):
-        ranks = [
-            Schedule(np.array(sizes), Sharding(lanes * times // world, rank, world, lanes, drop_last))
-            for rank in range(world)
-        ]
-        steps = zip(*map(take_rows, ranks), strict=True)
-        found.append([flatten(parts) for parts in steps])
-    assert found[0] == found[1] == found[2]
 
 
 @given(SIZES, shardings())

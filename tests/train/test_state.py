@@ -1,23 +1,84 @@
-"""The state: small, JSON, and refused by a loader of other batches."""
+"""The state: small, JSON, and refused by a loader of other batches. Any loader counts and ends in the same way."""
 
 from __future__ import annotations
 
+import gc
 import json
-import re
+import threading
 from dataclasses import replace
+from itertools import islice
+from typing import Any
 
+import numpy as np
 import pytest
 
 from recshuf.errors import UsageError
 from recshuf.piles.epochs import MAX_EPOCH
 from recshuf.records.keys import MAX_PILES, MAX_SEED
 from recshuf.train.loader import PileLoader
+from recshuf.train.mixing import MixLoader
 from recshuf.train.schedule import MOST_STEPS
 from recshuf.train.state import find_position
 from tests.support.stores.fake_piles import FakePiles
+from tests.support.stores.token_documents import make_store
 
 STORE = FakePiles({"a": [2000]}, 8, snapshot=17)
 STATE = PileLoader(STORE, 512, lanes=4, epoch=2).state_dict() | {"step": 1}
+
+
+class Named:
+    """A store that can be the key of a dict."""
+
+    def __init__(self, seed: int) -> None:
+        self.store = FakePiles({"a": [60]}, 3, seed=seed)
+
+    def piles(self) -> FakePiles:
+        return self.store
+
+
+def make_loader(kind: str, batch_size: Any = 2, **options: Any) -> Any:
+    if kind == "mix":
+        return MixLoader({Named(1): 1, Named(2): 2}, batch_size, **options)
+    loader = PileLoader(make_store(), batch_size, **options)
+    return loader if kind == "piles" else loader.packed(np.int64(4), column="tokens")
+
+
+KINDS = ("piles", "mix", "packed")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_state_counts_the_batches_of_the_latest_iterator_and_threads_end_with_it(kind: str) -> None:
+    loader = make_loader(kind, prefetch=3)
+    assert {"epoch", "step", "version", "order"} <= loader.state_dict().keys()
+    old = iter(loader)
+    assert loader.state_dict()["step"] == 0
+    for step in range(1, 6):
+        next(old)
+        assert loader.state_dict()["step"] == step
+    new = iter(loader)
+    assert loader.state_dict()["step"] == 0
+    next(new)
+    next(old)
+    assert loader.state_dict()["step"] == 1, "another iterator was counted"
+    del old, new
+    gc.collect()
+    assert not [thread for thread in threading.enumerate() if "recshuf" in thread.name]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_numbers_may_be_of_numpy(kind: str) -> None:
+    numbers = {"seed": 3, "epoch": 1, "rank": 1, "world_size": 2, "mix": 2, "prefetch": 2}
+    numbers |= {} if kind == "mix" else {"lanes": 2}
+    flags = {} if kind == "mix" else {"drop_last": np.bool_(True)}
+    arrays = {name: np.int64(number) for name, number in numbers.items()}
+    loader, other = make_loader(kind, 2, **numbers), make_loader(kind, np.int64(2), **arrays, **flags)
+    if kind != "packed":
+        loader.seek(2, 3)
+        other.seek(np.int64(2), np.int64(3))
+    assert json.dumps(other.state_dict()) == json.dumps(loader.state_dict())
+    column = "tokens" if kind == "packed" else "pairs" if kind == "piles" else "id"
+    found, expected = ([batch[column].tolist() for batch in islice(one, 9)] for one in (other, loader))
+    assert found == expected
 
 
 def test_the_longest_state_is_short() -> None:
@@ -31,42 +92,24 @@ def test_the_position_survives_json() -> None:
     assert find_position(STATE, json.loads(json.dumps(STATE))) == (2, 1)
 
 
-def test_another_value_of_a_field_is_named_with_both() -> None:
-    for field, value in [("version", 2), ("order", 2), ("snapshot", 16), ("drop_last", 1)]:
-        mine = STATE[field]
-        with pytest.raises(UsageError) as caught:
-            find_position(STATE, STATE | {field: value})
-        assert re.match(
-            f"load_state_dict: '{field}' is {value!r} in the state and {mine!r} here; .", str(caught.value)
-        )
+REFUSED: list[tuple[Any, str]] = [
+    *((STATE | {name: 2}, f"load_state_dict: '{name}' is 2 in the state and 1 here; .") for name in ("version", "order")),
+    (STATE | {"drop_last": 1}, "load_state_dict: 'drop_last' is 1 in the state and True here; ."),
+    (STATE | {"snapshot": 16}, "load_state_dict: 'snapshot' is 16 in the state and 17 here; the store has changed since .*; make the loader with the next epoch"),
+    *(
+        ({name: value for name, value in STATE.items() if name != missing}, f"load_state_dict: no '{missing}' in the state")
+        for missing in STATE
+    ),
+    (STATE | {"worker": 0, "tokens": 8}, "load_state_dict: the state has 'worker', 'tokens', which "),
+    *((state, "load_state_dict: .*give what state_dict returned") for state in (None, "state", [])),
+    *(
+        (STATE | {name: value}, f"{name}={value!r}: ")
+        for name, value in [("epoch", -1), ("epoch", "1"), ("step", -1), ("step", 1.5), ("step", None)]
+    ),
+]  # fmt: skip
 
 
-def test_a_state_of_an_older_snapshot_says_how_to_go_on() -> None:
-    with pytest.raises(
-        UsageError, match=r"the store has changed since .*; make the loader with the next epoch"
-    ):
-        find_position(STATE, STATE | {"snapshot": 16})
-
-
-def test_a_missing_field_is_named() -> None:
-    for field in STATE:
-        state = {name: value for name, value in STATE.items() if name != field}
-        with pytest.raises(UsageError, match=f"no '{field}' in the state"):
-            find_position(STATE, state)
-
-
-def test_fields_of_other_loaders_are_named() -> None:
-    with pytest.raises(UsageError, match=r"^load_state_dict: the state has 'worker', 'tokens', which "):
-        find_position(STATE, STATE | {"worker": 0, "tokens": 8})
-
-
-def test_what_is_no_state_is_refused() -> None:
-    for state in (None, "state", []):
-        with pytest.raises(UsageError, match="give what state_dict returned"):
-            find_position(STATE, state)
-
-
-def test_a_position_that_is_none_is_named() -> None:
-    for field, value in [("epoch", -1), ("epoch", "1"), ("step", -1), ("step", 1.5), ("step", None)]:
-        with pytest.raises(UsageError, match=f"^{field}={value!r}: "):
-            find_position(STATE, STATE | {field: value})
+@pytest.mark.parametrize(("state", "message"), REFUSED)
+def test_another_state_is_refused_by_the_name_of_what_differs(state: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=f"^{message}"):
+        find_position(STATE, state)

@@ -48,12 +48,12 @@ def test_a_seed_is_that_of_source_and_row(
     lanes *= world if lanes > 1 else 1
     found: dict[tuple[int, int], int] = {}
     for rank in range(world):
-        found |= find_seeds(
-            PileLoader(
-                STORE, size * lanes, columns=["_id"], seed=seed, epoch=epoch, reshuffle=reshuffle, rank=rank,
-                world_size=world, lanes=lanes, drop_last=False, transform=keep,
-            )
+        loader = PileLoader(
+            STORE, size * lanes, columns=["_id"], seed=seed, reshuffle=reshuffle, rank=rank, world_size=world, lanes=lanes,
+            drop_last=False, transform=keep,
         )  # fmt: skip
+        loader.set_epoch(epoch)
+        found |= find_seeds(loader)
     ids = np.array(sorted(found), np.uint64)
     expected = EpochOrder(seed, epoch, reshuffle, 7).draw_seeds(ids[:, 0] << np.uint64(42) | ids[:, 1])
     assert [found[one] for one in sorted(found)] == expected.tolist()

@@ -316,10 +316,14 @@ class PileWriter:
         self._buffer_bytes = buffer_bytes
         snapshot = self._folder.create(Snapshot.new(seed, piles or _DEFAULT_PILES))
         self._snapshot = _check_store(self._folder.path, snapshot, seed, piles)
+        known = snapshot.schema
+        self._schema: pa.Schema | None = None
         if schema is not None:
             check_names(schema.names)
-        self._schema = _plain_schema(schema) if schema is not None else _find_schema(snapshot)
-        if self._schema is not None and snapshot.schema is not None:
+            self._schema = _plain_schema(schema)
+        elif known is not None:
+            self._schema = known.remove(len(known) - 1)  # provenance
+        if schema is not None and known is not None:
             snapshot.check_schema(extend_schema(self._schema))
         self._batches: list[pa.RecordBatch] = []
         self._held_bytes = 0
@@ -367,7 +371,10 @@ class PileWriter:
             # Sliced, because a batch may be far larger than the buffer.
             rows = max(1, batch.num_rows * self._buffer_bytes // max(1, count_bytes(batch)))
             for start in range(0, batch.num_rows, rows):
-                self._collect(batch.slice(start, rows))
+                self._batches.append(batch.slice(start, rows))
+                self._held_bytes += count_bytes(self._batches[-1])
+                if self._held_bytes >= self._buffer_bytes:
+                    self._scatter()
 
     def _read(self, data: Any) -> list[pa.RecordBatch]:
         table = to_table(data, self._schema)
@@ -384,12 +391,6 @@ class PileWriter:
         batches: list[pa.RecordBatch] = pa.Table.from_arrays(columns, schema=self._schema).to_batches()
         return batches
 
-    def _collect(self, batch: pa.RecordBatch) -> None:
-        self._batches.append(batch)
-        self._held_bytes += count_bytes(batch)
-        if self._held_bytes >= self._buffer_bytes:
-            self._scatter()
-
     def _scatter(self) -> None:
         """Write the collected records to their piles."""
         if not self._batches:
@@ -401,17 +402,12 @@ class PileWriter:
         count = InputCount(
             self._count.byte_count + count_bytes(batch), self._count.digest + digest_records(records)
         )
-        self._open_piles().add(0, Origin(0, self._rows), records)
+        if self._piles is None:
+            plan = StorePlan(self._snapshot.pile_count, (None,), 0, set_prefix=self._name)
+            self._piles = open_new_sets(self._folder, plan, extend_schema(batch.schema), self._cleanup)
+        self._piles.add(0, Origin(0, self._rows), records)
         self._count, self._rows = count, self._rows + batch.num_rows
         self._batches, self._held_bytes = [], 0
-
-    def _open_piles(self) -> Store:
-        """Return the piles, made with the first records."""
-        if self._piles is None:
-            assert self._schema is not None  # noqa: S101 - records have been read
-            plan = StorePlan(self._snapshot.pile_count, (None,), 0, set_prefix=self._name)
-            self._piles = open_new_sets(self._folder, plan, extend_schema(self._schema), self._cleanup)
-        return self._piles
 
     def seal(self) -> tuple[SealedSet, pa.Schema] | None:
         """Write the set to disk, synced, and return its entry for a snapshot; None without records.
@@ -501,12 +497,6 @@ def _check_store(path: Path, snapshot: Snapshot, seed: int | None, piles: int | 
         if not load_format(name).traits.native_is_table:
             raise UsageError(f"{path}: holds records of {name} files, not of tables; begin a new store")
     return snapshot
-
-
-def _find_schema(snapshot: Snapshot) -> pa.Schema | None:
-    """Return the columns of the records of a store; None if it has none yet."""
-    schema = snapshot.schema
-    return None if schema is None else schema.remove(len(schema) - 1)
 
 
 def _is_alike(found: pa.DataType, wanted: pa.DataType) -> bool:

@@ -7,6 +7,8 @@ from concurrent.futures import ProcessPoolExecutor, as_completed, wait
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from recshuf.run.engines import OneByOne
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
@@ -18,16 +20,10 @@ def spawn_pool() -> ProcessPoolExecutor:
     return ProcessPoolExecutor(PROCESSES, multiprocessing.get_context("spawn"))
 
 
-class ProcessEngine:
+class ProcessEngine(OneByOne):
     """An `Engine` of processes that know nothing but the task."""
 
     copies = 1
-
-    def __init__(self, address: str | None, cores: int) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
     def run(
         self, function: Callable[[Any], Any], tasks: Sequence[Any], workers: int

@@ -36,25 +36,11 @@ HARMS: dict[str, Callable[[Path], None]] = {"cut": cut, "flipped": flip, "delete
 """What can happen to a file that a task has written."""
 
 
-class ThreadEngine:
-    """An `Engine` of this process, in which tests can change things.
-
-    It runs one task at a time, as the worker processes of other engines do.
-    """
-
-    def __init__(self, address: str | None, cores: int) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-    def run(
-        self, function: Callable[[Any], Any], tasks: Sequence[Any], workers: int
-    ) -> Generator[Any, None, None]:
-        yield from OneByOne(None, 1).run(function, tasks, 1)
+class ThreadEngine(OneByOne):
+    """An engine of tasks in this process, in which tests can change things."""
 
 
-class TwinThreadEngine(ThreadEngine):
+class TwinThreadEngine(OneByOne):
     """Runs every task twice at the same time, in threads."""
 
     def run(
@@ -71,16 +57,10 @@ class LostError(BaseException):
     """The driver dies."""
 
 
-class DyingEngine:
+class DyingEngine(OneByOne):
     """Runs one task after the other, and dies when so many have been run by all engines of the kind."""
 
     left = 0
-
-    def __init__(self, address: str | None, cores: int) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
     def run(
         self, function: Callable[[Any], Any], tasks: Sequence[Any], workers: int

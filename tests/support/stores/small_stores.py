@@ -46,6 +46,11 @@ def read_ids(store: Path, **options: Any) -> list[int]:
     return ids_of(recshuf.PileLoader(store, 1024, **{"columns": ["id"], "drop_last": False} | options))
 
 
+def batch_ids(batches: Any) -> list[list[int]]:
+    """Return the column ``id`` of each batch, of arrays or tensors."""
+    return [batch["id"].tolist() for batch in batches]
+
+
 def ids_of(batches: Any) -> list[int]:
     """Return the column ``id`` of batches of arrays."""
     return [number for batch in batches for number in batch["id"].tolist()]

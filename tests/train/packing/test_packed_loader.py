@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import nullcontext
 from itertools import islice
 
@@ -87,15 +86,8 @@ def test_a_lane_without_records_is_known_to_every_rank_when_its_loader_is_made(r
         empty = [lane for lane in range(lanes) if not flatten(groups[lane::lanes])]
         problem = f"^lane {empty[0]} has no records in epoch {epoch}; give fewer lanes$" if empty else None
         for rank in range(lanes):
-            loader = PileLoader(
-                store, 1, epoch=epoch, reshuffle=reshuffle, rank=rank, world_size=lanes, lanes=lanes, mix=2
-            )
+            options = {"rank": rank, "world_size": lanes, "lanes": lanes, "drop_last": False}
+            loader = PileLoader(store, 1, reshuffle=reshuffle, mix=2, **options)
+            loader.set_epoch(epoch)
             with pytest.raises(UsageError, match=problem) if problem else nullcontext():
                 loader.packed(2, column="tokens")
-
-
-def test_threads_end_with_the_iterator() -> None:
-    batches = iter(PileLoader(make_store(), 2, lanes=2).packed(4, column="tokens"))
-    next(batches)
-    del batches
-    assert not [thread for thread in threading.enumerate() if "recshuf" in thread.name]

@@ -99,17 +99,6 @@ def test_chains_of_resumes_yield_the_stream_of_the_oracle(
     assert delivered == expect(store, order, lanes, batch, tokens, len(delivered), column)
 
 
-def test_the_state_counts_the_batches_of_the_latest_iterator() -> None:
-    packed = PileLoader(make_store(), 2).packed(4, column="tokens")
-    old = iter(packed)
-    assert len(list(islice(old, 5))) == packed.state_dict()["step"] == 5
-    new = iter(packed)
-    assert packed.state_dict()["step"] == 0
-    next(new)
-    next(old)
-    assert packed.state_dict()["step"] == 1, "another iterator was counted"
-
-
 def test_the_iteration_after_a_resumed_one_begins_with_the_epoch_of_the_state() -> None:
     first = PileLoader(make_store(), 2, epoch=3).packed(4, column="tokens")
     whole = [batch["tokens"].tolist() for batch in islice(first, 4)]

@@ -145,7 +145,7 @@ def test_the_plan_of_another_version_is_refused():
 
 @pytest.mark.parametrize(
     ("values", "said", "what"),
-    [({"format": 1}, "is of another version of recshuf", "0"), ({"format": 3}, "is damaged", "count")],
+    [({"format": 1}, "is of another version of recshuf", "0"), ({"format": 4}, "is damaged", "count")],
 )
 def test_the_command_names_the_file_of_a_wrong_plan(
     tmp_path: Path, call: Run, values: Any, what: str, said: str

@@ -43,6 +43,7 @@ WIDE = pa.large_list(
 
 def test_nested_arrays_conform_at_any_slice() -> None:
     rows = [
+        [],  # a slice without it has all values, and an offset
         [{"a": "x", "m": [("k", [1, None])]}],
         None,
         [],

@@ -118,21 +118,6 @@ def digest_records(records: Records) -> Digest:
     return Digest(len(records), byte_count, fingerprint % _MODULUS)
 
 
-def _sum_parts(records: Records, edges: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-    """Return the sums of lengths and of fingerprints of each part ``edges[k]:edges[k + 1]``."""
-    starts, ends = edges[:-1], edges[1:]
-    byte_counts = np.zeros(len(starts), np.int64)
-    fingerprints = np.zeros(len(starts), np.uint64)
-    for first in range(int(edges[0]), int(edges[-1]), _CHUNK_RECORDS):
-        chunk = records.slice(first, min(first + _CHUNK_RECORDS, int(edges[-1])))
-        lengths = record_lengths(chunk.batch)
-        present = np.flatnonzero((starts < first + len(chunk)) & (ends > first) & (ends > starts))
-        begins = np.maximum(starts[present] - first, 0)
-        byte_counts[present] += np.add.reduceat(lengths, begins)
-        fingerprints[present] += np.add.reduceat(find_fingerprints(chunk.keys, lengths), begins)
-    return byte_counts, fingerprints
-
-
 class Digests:
     """Digests of several parts, such as the piles of a set, as columns of shape ``(n,)``."""
 
@@ -144,9 +129,17 @@ class Digests:
     @classmethod
     def find(cls, records: Records, edges: NDArray[np.int64]) -> Digests:
         """Return the digest of each part ``edges[k]:edges[k + 1]`` of some records."""
-        digests = cls(0)
+        digests = cls(len(edges) - 1)
         digests.counts = np.diff(edges)
-        digests.byte_counts, digests.fingerprints = _sum_parts(records, edges)
+        starts, ends = edges[:-1], edges[1:]
+        for first in range(int(edges[0]), int(edges[-1]), _CHUNK_RECORDS):
+            chunk = records.slice(first, min(first + _CHUNK_RECORDS, int(edges[-1])))
+            lengths = record_lengths(chunk.batch)
+            present = np.flatnonzero((starts < first + len(chunk)) & (ends > first) & (ends > starts))
+            begins = np.maximum(starts[present] - first, 0)
+            digests.byte_counts[present] += np.add.reduceat(lengths, begins)
+            fingerprints = find_fingerprints(chunk.keys, lengths)
+            digests.fingerprints[present] += np.add.reduceat(fingerprints, begins)
         return digests
 
     def add(self, other: Digests) -> None:
@@ -163,11 +156,8 @@ class Digests:
 
     def put(self, part: int, digest: Digest) -> None:
         """Set the digest of a part."""
-        self.counts[part], self.byte_counts[part], self.fingerprints[part] = (
-            digest.records,
-            digest.byte_count,
-            digest.fingerprint,
-        )
+        self.counts[part], self.byte_counts[part] = digest.records, digest.byte_count
+        self.fingerprints[part] = digest.fingerprint
 
     def sum(self, parts: slice | Sequence[int] = slice(None)) -> Digest:
         """Return the digest of some parts, or of all."""

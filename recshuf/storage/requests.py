@@ -47,6 +47,8 @@ NO_BUCKET = {"NoSuchBucket": "bucket", "ContainerNotFound": "container"}
 OTHER_REGION = ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException")
 _SKEWED = "RequestTimeTooSkewed"
 UNREACHED_REMEDY = "check --endpoint-url and the network, or run again later"
+_PLACES = {"hf": "--endpoint-url, HF_ENDPOINT", "http": "the URL", "https": "the URL"}
+"""What to check in place of ``--endpoint-url``, by schemes."""
 REDIRECTS = (301, 302, 307)
 _NO_LOCATION = "redirect without LOCATION"
 """What obstore says of a redirect that names no other server."""
@@ -181,7 +183,8 @@ class Failure:
             problem, remedy = f"there is no such {NO_BUCKET[self.code]}", "check the name"
         elif self.status is None:
             problem = f"the store cannot be reached: {self.text[:300]}, after {attempts}"
-            remedy = _find_unreached_remedy(name)
+            place = _PLACES.get(name.partition(":")[0], "--endpoint-url")
+            remedy = UNREACHED_REMEDY.replace("--endpoint-url", place)
         elif self.may_pass:
             problem, remedy = f"the store is busy {said}, after {attempts}", "run again later"
         else:
@@ -189,15 +192,6 @@ class Failure:
             place = "the URL" if name.startswith("http") else "the URL, --endpoint-url and the credentials"
             remedy = f"check {place}, or run again later"
         return kind(name, problem, remedy=remedy)
-
-
-def _find_unreached_remedy(name: str) -> str:
-    if name.startswith("hf:"):
-        return "check --endpoint-url, HF_ENDPOINT and the network, or run again later"
-    # Servers of HTTP are named by their URLs alone.
-    return (
-        UNREACHED_REMEDY.replace("--endpoint-url", "the URL") if name.startswith("http") else UNREACHED_REMEDY
-    )
 
 
 class Requests:

@@ -160,6 +160,12 @@ def test_slices_leave_the_values_of_others_alone(shape: str) -> None:
         assert part.to_pylist() == whole.slice(start, 3).to_pylist()
 
 
+def test_a_slice_with_all_values_may_have_an_offset() -> None:
+    items = pa.array(["a", "b", "a"]).dictionary_encode()
+    lists = pa.ListArray.from_arrays([0, 0, 1, 3], items)
+    assert conform(lists[1:], plain_type(lists.type)).to_pylist() == [["a"], ["b", "a"]]
+
+
 # Decimals, at any depth, and text that is read as decimals
 
 

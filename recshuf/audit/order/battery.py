@@ -12,24 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from recshuf.audit.order.statistics import (
-    Measure,
-    estimate_buffer,
-    measure_blocks,
-    measure_cycles,
-    measure_descents,
-    measure_footrule,
-    measure_inversions,
-    measure_maxima,
-    measure_near,
-    measure_pairs,
-    measure_residues,
-    measure_same_file,
-    measure_serial,
-    measure_spearman,
-    measure_steps,
-    measure_windows,
-)
+from recshuf.audit.order import statistics
 from recshuf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -100,7 +83,7 @@ def run_battery(p: Order, file_sizes: Sequence[int], group: str = "file") -> lis
     measures |= _measure_files(p, np.asarray(file_sizes))
     words = {"group": group, "Group": group.capitalize()}
     meanings = dict(_MEANINGS)
-    if (buffer_share := estimate_buffer(p)) is not None:
+    if (buffer_share := statistics.estimate_buffer(p)) is not None:
         words["share"] = f"{buffer_share * 100:.2g} %"
         meanings["steps"] = _MEANINGS["steps"][0], _BUFFER_MEANING
     return [
@@ -124,7 +107,7 @@ def combine_scores(batteries: Sequence[Sequence[Score]]) -> list[Score]:
     ]
 
 
-def _measure_files(p: Order, file_sizes: Order) -> dict[str, Measure]:
+def _measure_files(p: Order, file_sizes: Order) -> dict[str, statistics.Measure]:
     """Return the measures that compare files; none if all files are pooled into one group."""
     window = int(np.count_nonzero(file_sizes))
     groups = pool_files(file_sizes)
@@ -133,8 +116,8 @@ def _measure_files(p: Order, file_sizes: Order) -> dict[str, Measure]:
     files = np.repeat(groups, file_sizes)[p]
     measures = {}
     if 2 * window <= p.size:
-        measures["file-windows"] = measure_windows(files, window)
-    if (same := measure_same_file(files)).expectation >= _MIN_EXPECTED:
+        measures["file-windows"] = statistics.measure_windows(files, window)
+    if (same := statistics.measure_same_file(files)).expectation >= _MIN_EXPECTED:
         measures["same-file"] = same
     return measures
 
@@ -163,21 +146,21 @@ def pool_files(file_sizes: Order) -> Order:
     return numbered
 
 
-_ORDER_MEASURES: Mapping[str, Callable[[Order], Measure]] = {
-    "blocks": lambda p: measure_blocks(p, _FEW_BLOCKS),
-    "fine-blocks": lambda p: measure_blocks(p, math.isqrt(p.size)),
-    "residues": lambda p: measure_residues(p, _RESIDUES, _RESIDUE_BLOCKS),
-    "pairs": lambda p: measure_pairs(p, _FEW_BLOCKS),
-    "near": lambda p: measure_near(p, _CLOSE),
-    "near-percent": lambda p: measure_near(p, p.size // 100),
-    "steps": measure_steps,
-    "serial": measure_serial,
-    "spearman": measure_spearman,
-    "inversions": measure_inversions,
-    "footrule": measure_footrule,
-    "descents": measure_descents,
-    "cycles": measure_cycles,
-    "maxima": measure_maxima,
+_ORDER_MEASURES: Mapping[str, Callable[[Order], statistics.Measure]] = {
+    "blocks": lambda p: statistics.measure_blocks(p, _FEW_BLOCKS),
+    "fine-blocks": lambda p: statistics.measure_blocks(p, math.isqrt(p.size)),
+    "residues": lambda p: statistics.measure_residues(p, _RESIDUES, _RESIDUE_BLOCKS),
+    "pairs": lambda p: statistics.measure_pairs(p, _FEW_BLOCKS),
+    "near": lambda p: statistics.measure_near(p, _CLOSE),
+    "near-percent": lambda p: statistics.measure_near(p, p.size // 100),
+    "steps": statistics.measure_steps,
+    "serial": statistics.measure_serial,
+    "spearman": statistics.measure_spearman,
+    "inversions": statistics.measure_inversions,
+    "footrule": statistics.measure_footrule,
+    "descents": statistics.measure_descents,
+    "cycles": statistics.measure_cycles,
+    "maxima": statistics.measure_maxima,
 }
 _BUFFER_MEANING = "Neighbours stay together, as after a shuffle buffer that holds about {share} of the data."
 """The meaning of short steps whose distribution is that of a shuffle buffer."""

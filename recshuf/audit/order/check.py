@@ -74,16 +74,10 @@ class CheckReport:
     def to_json(self) -> dict[str, object]:
         """Return the report as JSON values."""
         scores = [
-            asdict(score)
-            | {
-                "z": score.z,
-                "flagged": score.is_flagged,
-                "meaning": score.meaning if score.is_flagged else None,
-            }
+            {name: getattr(score, name) for name in ("name", "statistic", "expectation", "deviation", "z")}
+            | {"flagged": score.is_flagged, "meaning": score.meaning if score.is_flagged else None}
             for score in self.scores
         ]
-        for score in scores:
-            del score["higher"], score["lower"]
         return {"uniform": self.is_uniform} | asdict(self) | {"scores": scores}
 
 

@@ -194,12 +194,9 @@ def test_what_exists_is_not_replaced_unasked(bucket: AnyBucket, output: Output):
     assert bucket.read_all() == before | {"data/out.recshuf.json": b"{}"}
 
 
-@pytest.mark.parametrize("pattern", ["data/*", *(pytest.param(one, marks=slow) for one in ("data/", ""))])
-def test_an_output_among_the_inputs_of_a_later_run_is_warned_of(
-    source: Path, bucket: AnyBucket, call: Run, pattern: str
-):
+def test_an_output_among_the_inputs_of_a_later_run_is_warned_of(source: Path, bucket: AnyBucket, call: Run):
     bucket.put("data/in.txt", source.read_bytes())
-    inputs, output = f"{bucket.url}/{pattern}", f"{bucket.url}/data/out/"
+    inputs, output = f"{bucket.url}/data/*", f"{bucket.url}/data/out/"
     done = call(inputs, "-o", output, "--shards", "2")
     assert done.returncode == 0
     said = (

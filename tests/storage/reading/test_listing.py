@@ -106,11 +106,11 @@ def test_stamps_are_those_of_the_object(bucket: Bucket):
 
 
 @pytest.mark.usefixtures("files")
-def test_a_marker_of_an_empty_folder_is_no_input(tmp_path: Path, bucket: Bucket):
+def test_a_marker_of_a_folder_is_no_input(tmp_path: Path, bucket: Bucket):
     for folder in ("aaa", "y/z"):
         (tmp_path / "in" / folder).mkdir(parents=True)
     (tmp_path / "in" / "empty").touch()
-    for key in ("", "aaa/", "y/z/", "empty"):
+    for key in ("", "aaa/", "y/z/", "empty", "b/", "b/c/"):
         bucket.put(f"in/{key}", b"")
     for pattern in ("", "**", "a*/"):
         assert expand(pattern, f"{bucket.url}/in/") == expand(pattern, f"{tmp_path}/in/")

@@ -12,7 +12,7 @@ import recshuf
 from recshuf.errors import ForbiddenInputError, InputError, UnavailableInputError
 from recshuf.interfaces import Stamp
 from recshuf.storage.reading.stores import ObstoreStore
-from recshuf.storage.requests import ATTEMPTS, ChangedObject, MissingObject
+from recshuf.storage.requests import ATTEMPTS, ChangedObject, MissingObject, Requests
 from recshuf.storage.settings import StorageOptions
 from recshuf.storage.urls import Url
 from tests.support.objects.object_outputs import shuffle
@@ -119,6 +119,16 @@ def test_a_request_that_the_store_took_no_time_for_is_tried_again(bucket: Bucket
     said = rf"/a: the store is busy \({code}\), after 8 attempts; run again later$"
     with pytest.raises(UnavailableInputError, match=said):
         store.get("a", 0, 3, stamp)
+
+
+def test_an_error_of_several_lines_is_told_in_one():
+    def fail() -> None:
+        raise OSError("first\n  second")
+
+    with pytest.raises(
+        UnavailableInputError, match=r"^s3://b/a: the store cannot be reached: first second, after"
+    ):
+        Requests().call("s3://b/a", fail)
 
 
 def test_what_is_refused_is_asked_for_once(bucket: Bucket):

@@ -212,6 +212,9 @@ def test_a_part_is_sent_after_the_one_before_where_the_store_wants_it(
     assert (list(sent), b"".join(sent.values())) == ([1, 2, 3], content)
     expected = [f"{verb} {number}" for number in (1, 2, 3) for verb in ("submit", "send")]
     assert log == (expected if in_order else [*expected[::2], *expected[1::2]])
+    (tmp_path / "a").write_bytes(b"")
+    (empty,) = file_parts.send_file(tmp_path / "a", send, SimpleNamespace(submit=submit), in_order=in_order)
+    assert (empty.etag, sent[1]) == ("1", b"")
 
 
 # Tokens: a server of them that cannot be reached is no denied access

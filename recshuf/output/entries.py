@@ -12,7 +12,7 @@ from recshuf.records.digests import Digest
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from recshuf.output.run_log import TaskFolder
+    from recshuf.output.run_log import TaskResults
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def find_rows(entries: Iterable[dict[str, Any]]) -> dict[int, int]:
     return {entry["count"]: entry["rows"] for entry in entries if "count" in entry}
 
 
-def read_entries(results: TaskFolder, run_id: str, numbers: range) -> list[dict[str, Any]]:
+def read_entries(results: TaskResults, run_id: str, numbers: range) -> list[dict[str, Any]]:
     """Return the entries in the results of some tasks, all of which are done."""
     return [
         entry for result in read_results(results, run_id, numbers).values() for entry in result["entries"]

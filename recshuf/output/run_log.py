@@ -45,7 +45,7 @@ _TASKS = ("set", "shard", "commit")
 """Keys of all entries but the first."""
 
 
-class Journal(ABC):
+class RunLog(ABC):
     """The journal of a run: the entries of an earlier run, and new ones, appended from many threads."""
 
     def __init__(self) -> None:
@@ -149,7 +149,7 @@ def _sum(values: dict[str, Any]) -> str:
 TASK_FOLDER = "tasks"
 
 
-class TaskFolder(ABC):
+class TaskResults(ABC):
     """The results of the tasks of one run, JSON values by name, each with a checksum."""
 
     removal: str
@@ -215,13 +215,13 @@ def name_result(run_id: str, number: int) -> str:
     return f"task-{run_id}-{number:06d}"
 
 
-def find_results(tasks: TaskFolder, run_id: str, numbers: Iterable[int]) -> dict[int, Any]:
+def find_results(tasks: TaskResults, run_id: str, numbers: Iterable[int]) -> dict[int, Any]:
     """Return the results of some tasks, by number; None for those that are not done."""
     some = list(numbers)
     return dict(zip(some, tasks.read_all(name_result(run_id, number) for number in some), strict=True))
 
 
-def read_results(tasks: TaskFolder, run_id: str, numbers: range) -> dict[int, Any]:
+def read_results(tasks: TaskResults, run_id: str, numbers: range) -> dict[int, Any]:
     """Return the results of some tasks, by number."""
     found = find_results(tasks, run_id, numbers)
     missing = [f"task {number}" for number, result in found.items() if result is None]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from recshuf.job.report import UploadReport
     from recshuf.output.entries import FinishedShard
     from recshuf.output.manifest import Manifest
-    from recshuf.output.run_log import Journal, TaskFolder
+    from recshuf.output.run_log import RunLog, TaskResults
 
 
 class Destination(ABC):
@@ -26,7 +26,7 @@ class Destination(ABC):
 
     @property
     @abstractmethod
-    def tasks(self) -> TaskFolder:
+    def tasks(self) -> TaskResults:
         """The folder of the tasks of a run into it, in the folder that its machines share."""
 
     @abstractmethod
@@ -98,7 +98,7 @@ class Destination(ABC):
         return False
 
     @abstractmethod
-    def has_journal(self) -> bool:
+    def has_log(self) -> bool:
         """Tell whether a run has begun to write it, and is not complete. One by tasks has no journal before its commit.
 
         Raises
@@ -145,11 +145,11 @@ class Destination(ABC):
         """Tell whether the output exists; a set of shards only if its manifest fits the sizes of its shards."""
 
     @abstractmethod
-    def begin(self) -> Transaction:
+    def begin(self) -> Stage:
         """Return a transaction that writes it; not for streams."""
 
 
-class ShardKeeper(Protocol):
+class ShardWriter(Protocol):
     """Makes finished shards durable in the background."""
 
     def open_stream(self, path: Path, shard_bytes: int) -> BinaryIO | None:
@@ -202,7 +202,7 @@ class ShardPlace(ABC):
         """Return the local path to write shard number `shard` to."""
 
     @abstractmethod
-    def open_keeper(self, on_kept: Callable[[FinishedShard], None], *, drop_page_cache: bool) -> ShardKeeper:
+    def open_writer(self, on_kept: Callable[[FinishedShard], None], *, drop_page_cache: bool) -> ShardWriter:
         """Return what takes over finished shards.
 
         Parameters
@@ -229,13 +229,13 @@ class TaskShards(ShardPlace):
         """Delete them: the task has failed, or another process has done it, too. Idempotent."""
 
 
-class Transaction(ShardPlace):
+class Stage(ShardPlace):
     """The output of one run. Nobody sees a part of it before `commit`, and what is finished stays for a later run.
 
     Held from `enter` to `release` or `remove`.
     """
 
-    journal: Journal
+    log: RunLog
     is_left = False
     """Whether `remove` did not delete everything, and what is left can be continued."""
 
@@ -267,12 +267,12 @@ class Transaction(ShardPlace):
     @property
     def is_continued(self) -> bool:
         """Whether it has taken over finished parts of an earlier run."""
-        return bool(self.journal.entries)
+        return bool(self.log.entries)
 
     @property
     def is_resumable(self) -> bool:
         """Whether a later run can continue from here."""
-        return self.journal.is_resumable
+        return self.log.is_resumable
 
     @property
     @abstractmethod

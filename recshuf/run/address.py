@@ -9,12 +9,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from recshuf.output.local.log import LocalTaskFolder
+from recshuf.output.local.log import FileResults
 from recshuf.storage.settings import StorageOptions
 from recshuf.storage.urls import is_url
 
 if TYPE_CHECKING:
-    from recshuf.output.run_log import TaskFolder
+    from recshuf.output.run_log import TaskResults
 
 
 class RunAddress(NamedTuple):
@@ -35,17 +35,17 @@ class RunAddress(NamedTuple):
         """How object stores are reached, which nothing in the task folder tells."""
         return StorageOptions(self.endpoint_url, dict(self.storage_options))
 
-    def open_tasks(self) -> TaskFolder:
+    def open_tasks(self) -> TaskResults:
         """Return the task folder."""
-        return _open_objects(self) if is_url(self.tasks) else LocalTaskFolder(Path(self.tasks))
+        return _open_objects(self) if is_url(self.tasks) else FileResults(Path(self.tasks))
 
 
 @lru_cache(maxsize=1)
-def _open_objects(run: RunAddress) -> TaskFolder:
+def _open_objects(run: RunAddress) -> TaskResults:
     """Return a task folder in an object store; the next task of the run uses its connections again."""
-    from recshuf.output.objects.log import ObjectTaskFolder
+    from recshuf.output.objects.log import ObjectResults
 
-    return ObjectTaskFolder.open(run.tasks, run.storage, run.output)
+    return ObjectResults.open(run.tasks, run.storage, run.output)
 
 
 class Task(NamedTuple):

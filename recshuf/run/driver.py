@@ -213,7 +213,7 @@ def _commit(run: Run, inputs: list[FileReport], bounds: Bounds) -> list[FileRepo
     if stage is None or destination is None:
         files = [FileReport(run.output.name, bounds.record_count, None)]
     else:
-        checksums = {shard.name: shard.checksum for shard in find_shards(stage.journal.read()).values()}
+        checksums = {shard.name: shard.checksum for shard in find_shards(stage.log.read()).values()}
         files = [
             FileReport(name, records, size, checksum=checksums.get(name))
             for (name, size), records in zip(stage.list_files(), bounds.sizes, strict=True)

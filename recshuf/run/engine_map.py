@@ -56,7 +56,7 @@ class LocalMap(EngineMap):
     def list_sets(self, run: Run) -> list[SealedSet]:
         if run.inputs.stored is not None:
             return list_stored(run.inputs.stored)
-        return [] if run.stage is None else find_sets(run.stage.journal.entries)
+        return [] if run.stage is None else find_sets(run.stage.log.entries)
 
     def forget_set(self, run: Run, entry: SealedSet, error: PileError) -> str:  # noqa: ARG002 - of others
         if run.inputs.stored is not None:

@@ -19,7 +19,7 @@ from recshuf.storage.urls import is_url
 
 if TYPE_CHECKING:
     from recshuf.job.job import Job
-    from recshuf.output.run_log import Entry, TaskFolder
+    from recshuf.output.run_log import Entry, TaskResults
     from recshuf.storage.settings import StorageOptions
 
 
@@ -121,7 +121,7 @@ class Header:
             raise damaged_plan()
         return self.tasks
 
-    def find_address(self, results: TaskFolder) -> RunAddress:
+    def find_address(self, results: TaskResults) -> RunAddress:
         """Return where tasks find the run, whose results are in this folder."""
         memory_bytes = json.loads(self.options)["memory"]
         options = tuple(self.storage.options.items())

@@ -47,20 +47,20 @@ if TYPE_CHECKING:
     from recshuf.job.parts import TaskPlan
     from recshuf.job.report import Progress
     from recshuf.output.quarantine import Quarantine
-    from recshuf.output.run_log import TaskFolder
-    from recshuf.output.stage import Destination, Transaction
+    from recshuf.output.run_log import TaskResults
+    from recshuf.output.stage import Destination, Stage
     from recshuf.run.address import RunAddress
     from recshuf.run.resolve import Run
 
 
-def find_results(destination: Destination | None) -> TaskFolder:
+def find_results(destination: Destination | None) -> TaskResults:
     """Return the folder of the results of tasks, which is beside the output."""
     if destination is None or destination.is_stream:
         raise UsageError("--engine: other processes cannot write a stream; give a file or directory with -o")
     return destination.tasks
 
 
-def read_header(results: TaskFolder, header: Header) -> Header | None:
+def read_header(results: TaskResults, header: Header) -> Header | None:
     """Return the header that a folder of results holds, which must be of the same run; None if it holds none."""
     values = results.read(RUN)
     found = None if values is None else Header.from_json(values, header.storage)
@@ -146,7 +146,7 @@ def open_task_store(run: Run, prefix: str = "set", expected: float | None = None
 
 def begin_output(
     job: Job, destination: Destination | None, progress: Progress, cleanup: ExitStack
-) -> Transaction | None:
+) -> Stage | None:
     """Check the destination, and begin to write it until `cleanup` ends that; None if the output is a stream."""
     if destination is None:
         return None
@@ -154,13 +154,13 @@ def begin_output(
         destination.check(overwrite=job.options["overwrite"])
     if destination.is_stream:
         return None
-    work = destination.begin()
-    cleanup.push(partial(_leave, work, job))
-    work.enter(progress.warn, resumes=job.options["resume"])
-    if job.options["resume"] and work.journal.last("commit") is None:
-        _check_incomplete(job, destination, work)
+    stage = destination.begin()
+    cleanup.push(partial(_leave, stage, job))
+    stage.enter(progress.warn, resumes=job.options["resume"])
+    if job.options["resume"] and stage.log.last("commit") is None:
+        _check_incomplete(job, destination, stage)
         destination.check(overwrite=job.options["overwrite"])
-    return work
+    return stage
 
 
 def explain_again(job: Job) -> str:
@@ -169,16 +169,16 @@ def explain_again(job: Job) -> str:
     return "run this task again" if is_task else "continue with the same command and --resume"
 
 
-def _check_incomplete(job: Job, destination: Destination, work: Transaction) -> None:
+def _check_incomplete(job: Job, destination: Destination, stage: Stage) -> None:
     """Raise `AlreadyCompleteError` if there is nothing to resume, and the output exists and is not to be replaced."""
-    if not work.is_continued and not job.options["overwrite"] and destination.is_complete():
+    if not stage.is_continued and not job.options["overwrite"] and destination.is_complete():
         raise AlreadyCompleteError(
             f"{destination.name}: exists, and no unfinished run of it is left; nothing to resume"
         )
 
 
 def _leave(
-    work: Transaction,
+    stage: Stage,
     job: Job,
     _: type[BaseException] | None,
     error: BaseException | None,
@@ -186,39 +186,39 @@ def _leave(
 ) -> None:
     """Leave the work folder at the end of a run."""
     try:
-        _remove_or_release(work, job, error)
+        _remove_or_release(stage, job, error)
     except KeyboardInterrupt as interrupt:  # only the first signal raises, and it must not cut this short
-        _remove_or_release(work, job, error or interrupt)
+        _remove_or_release(stage, job, error or interrupt)
         raise
 
 
-def _remove_or_release(work: Transaction, job: Job, error: BaseException | None) -> None:
+def _remove_or_release(stage: Stage, job: Job, error: BaseException | None) -> None:
     # A new run on the same inputs would fail the same way, and data that failed a check may be wrong.
     is_final = isinstance(error, InputError | ConversionError | UsageError) and not (
-        work.is_continued or isinstance(error, UnavailableInputError)
+        stage.is_continued or isinstance(error, UnavailableInputError)
     )
-    if error is None or is_final or isinstance(error, CheckError) or not work.is_resumable:
-        work.remove()
-        if error is not None and work.is_left:
-            error.add_note(f"parts of this run are left in {work.name}{_explain_ways(work, job, error)}")
+    if error is None or is_final or isinstance(error, CheckError) or not stage.is_resumable:
+        stage.remove()
+        if error is not None and stage.is_left:
+            error.add_note(f"parts of this run are left in {stage.name}{_explain_ways(stage, job, error)}")
         return
-    error.add_note(f"finished parts are kept in {work.name}{_explain_ways(work, job, error)}")
-    work.release()
+    error.add_note(f"finished parts are kept in {stage.name}{_explain_ways(stage, job, error)}")
+    stage.release()
 
 
-def _explain_ways(work: Transaction, job: Job, error: BaseException) -> str:
+def _explain_ways(stage: Stage, job: Job, error: BaseException) -> str:
     """Return what a user can do after an error with what is kept, to follow its name."""
     # A task may lack what others have to do first. Any other command that is wrong fails again.
     is_wrong = isinstance(error, UsageError) and job.options["engine"] != "tasks"
     if is_wrong or isinstance(error, CheckError):
-        return f": to start anew, {work.removal}" if work.removal else ""
+        return f": to start anew, {stage.removal}" if stage.removal else ""
     again = explain_again(job)
-    return f": {again}, or {work.removal}" if work.removal else f": {again}"
+    return f": {again}, or {stage.removal}" if stage.removal else f": {again}"
 
 
-def find_header(job: Job, destination: Destination | None, stage: Transaction | None) -> Header | None:
+def find_header(job: Job, destination: Destination | None, stage: Stage | None) -> Header | None:
     """Return the header of the unfinished run that is continued; None for a new run."""
-    values = None if stage is None else stage.journal.header
+    values = None if stage is None else stage.log.header
     if job.uses_tasks or (stage is not None and stage.is_continued):
         # A run may have gone on with tasks.
         values = find_results(destination).read(RUN) or values
@@ -236,7 +236,7 @@ def _divide(run: Run, before: Header | None) -> tuple[str | None, TaskPlan | Non
     return choose_sets(run.job, work), divide_job(run)
 
 
-def open_run(run: Run, stage: Transaction | None, before: Header | None, cleanup: ExitStack) -> Run:
+def open_run(run: Run, stage: Stage | None, before: Header | None, cleanup: ExitStack) -> Run:
     """Open the resources of a run until `cleanup`, and begin its log, or compare it with the run that is continued."""
     job, stored = run.job, run.inputs.stored
     seed = job.options["seed"] if stored is None else stored.seed
@@ -253,10 +253,10 @@ def open_run(run: Run, stage: Transaction | None, before: Header | None, cleanup
     if header is None or header.tasks != tasks:
         header = make_header(run, sets or kept, tasks)
     if stage is not None:
-        if stage.journal.header is None:
-            stage.journal.note(header.to_json())
-        elif sets is None and kept not in (None, *stage.journal.pile_folders):
-            stage.journal.note({"piles": kept})
+        if stage.log.header is None:
+            stage.log.note(header.to_json())
+        elif sets is None and kept not in (None, *stage.log.pile_folders):
+            stage.log.note({"piles": kept})
     cleanup.callback(folder.close)
     if not job.options["no_space_check"] and job.temp_url is None:
         _check_space(run, folder.parent, stage.path if stage else None)
@@ -311,7 +311,7 @@ def open_folder(run: Run, sets: str | None) -> SetFolder:
         return SetFolder(parent, run.inputs.stored.sets_folder, of_store=True)
     if stage is None or not stage.keeps_files:
         return SetFolder(parent, needed_bytes=needed)
-    newest_first = [Path(folder) for folder in reversed(stage.journal.pile_folders)]
+    newest_first = [Path(folder) for folder in reversed(stage.log.pile_folders)]
     kept = _choose_kept(job, stage, newest_first)
     if job.temp_dir is None and kept.parent != stage.path:
         parent = kept.parent
@@ -319,12 +319,12 @@ def open_folder(run: Run, sets: str | None) -> SetFolder:
     return SetFolder(parent, kept, [folder for folder in newest_first if folder != kept], needed, shown)
 
 
-def _choose_kept(job: Job, work: Transaction, newest_first: Sequence[Path]) -> Path:
+def _choose_kept(job: Job, stage: Stage, newest_first: Sequence[Path]) -> Path:
     """Return the folder of new pile sets: of an earlier attempt, if there is one where they are to go."""
     usable = [folder for folder in newest_first if folder.parent.is_dir()]
     if job.temp_dir is None and usable:
         return usable[0]
-    new = Path(choose_sets(job, work.path))
+    new = Path(choose_sets(job, stage.path))
     return next((folder for folder in usable if folder.parent == new.parent), new)
 
 

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from recshuf.job.parts import TaskPlan
     from recshuf.job.report import Progress
     from recshuf.output.quarantine import Quarantine
-    from recshuf.output.run_log import TaskFolder
-    from recshuf.output.stage import Destination, Transaction
+    from recshuf.output.run_log import TaskResults
+    from recshuf.output.stage import Destination, Stage
     from recshuf.piles.layout import PileLayout
     from recshuf.piles.store import Store
     from recshuf.run.header import Header
@@ -84,9 +84,9 @@ class Run:
     seed: int = 0
     """Seed of the order."""
     header: Header = None  # type: ignore[assignment] # set when the run begins
-    results: TaskFolder | None = None
+    results: TaskResults | None = None
     """What its tasks have finished; None without tasks."""
-    stage: Transaction | None = None
+    stage: Stage | None = None
     """Where shards are until the commit; None if the output is a stream."""
     stream: BinaryIO | None = None
     """Stream of the output; None for files."""

@@ -23,14 +23,14 @@ from recshuf.version import __version__
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from recshuf.output.run_log import TaskFolder
+    from recshuf.output.run_log import TaskResults
     from recshuf.run.inputs import Inputs
 
 
 _NAME = f"inputs-{__version__}.pickle"
 
 
-def save_inputs(tasks: TaskFolder, inputs: Inputs) -> None:
+def save_inputs(tasks: TaskResults, inputs: Inputs) -> None:
     """Keep the inputs of a run, unless they are kept, or cannot be.
 
     Streams cannot, nor sources of plug-ins that are no pickles, nor anything where others may write.
@@ -44,7 +44,7 @@ def save_inputs(tasks: TaskFolder, inputs: Inputs) -> None:
         place_file(path, content.getvalue())
 
 
-def load_inputs(tasks: TaskFolder, storage: StorageOptions) -> Inputs | None:
+def load_inputs(tasks: TaskResults, storage: StorageOptions) -> Inputs | None:
     """Return what `save_inputs` has kept; None if there is nothing.
 
     Parameters
@@ -90,7 +90,7 @@ class _InputUnpickler(pickle.Unpickler):
 
 
 @contextmanager
-def lock_inputs(tasks: TaskFolder) -> Iterator[None]:
+def lock_inputs(tasks: TaskResults) -> Iterator[None]:
     """Let one process at a time open the inputs, if the others can take what it found."""
     if tasks.private is None:
         yield

@@ -137,7 +137,7 @@ def run_saved(values: dict[str, Any], number: int, progress: Progress) -> Shuffl
             with _refuse_written(destination, last), suppress(AlreadyCompleteError):
                 return run_job(job, progress, header)
         raise AlreadyCompleteError(f"{destination.name}: complete; this task has put it in place before")
-    if not has_begun and destination.has_journal():
+    if not has_begun and destination.has_log():
         with results.share(header.output):
             raise _left_beside(destination)
     with _refuse_written(destination, last):

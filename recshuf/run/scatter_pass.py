@@ -81,7 +81,7 @@ def scatter(run: Run, numbers: Collection[int]) -> list[SealedSet]:
     def note(entry: SealedSet) -> None:
         sealed.append(entry)
         if run.stage is not None:
-            run.stage.journal.note(entry.to_json())
+            run.stage.log.note(entry.to_json())
 
     _read_inputs(
         run, {index for index, number in enumerate(run.plan.set_of_input) if number not in wanted}, note

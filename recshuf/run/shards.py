@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from recshuf.interfaces import Sink, Target
-    from recshuf.output.stage import ShardKeeper, ShardPlace
+    from recshuf.output.stage import ShardPlace, ShardWriter
     from recshuf.piles.sealed_set import SealedSet
     from recshuf.records.digests import Digest, InputCounts
     from recshuf.run.gather import Shards
@@ -85,7 +85,7 @@ class _KeptShards:
     """Shards as local files, or as streams of a keeper, which takes them over once they are closed."""
 
     def __init__(
-        self, run: Run, place: ShardPlace, target: Target, keeper: ShardKeeper, shard_bytes: int
+        self, run: Run, place: ShardPlace, target: Target, keeper: ShardWriter, shard_bytes: int
     ) -> None:
         self._place, self._target, self._keeper = place, target, keeper
         self._shard_bytes = shard_bytes
@@ -133,7 +133,7 @@ def _open_shards(
     if place is None:
         yield _StreamedShard(run, run.stream, target)
         return
-    keeper = place.open_keeper(on_kept, drop_page_cache=run.inputs.drop_page_cache)
+    keeper = place.open_writer(on_kept, drop_page_cache=run.inputs.drop_page_cache)
     try:
         yield _KeptShards(run, place, target, keeper, shard_bytes)
         keeper.finish()
@@ -192,7 +192,7 @@ def gather(run: Run, numbers: Collection[int], bounds: Bounds) -> dict[int, Fini
     def note(shard: FinishedShard) -> None:
         kept[shard.number] = shard
         if stage is not None:
-            stage.journal.note(shard.to_json())
+            stage.log.note(shard.to_json())
 
     with name_output(run, None if stage is None else stage.path):
         digests = write_shards(run, stage, open_groups(run), bounds, numbers, note)
@@ -206,16 +206,14 @@ def gather(run: Run, numbers: Collection[int], bounds: Bounds) -> dict[int, Fini
 def find_unchanged(run: Run, bounds: Bounds) -> dict[int, FinishedShard]:
     """Return the shards of an attempt that died which are as they were written; delete all others."""
     stage = run.stage
-    if stage is None or not stage.journal.entries:
+    if stage is None or not stage.log.entries:
         return {}
     suffix = run.open_target().suffix
     names = [stage.path_of(shard, suffix).name for shard in range(bounds.shard_count)]
     # A later record required the schema; shards of another one are written again.
     schema = sum_schema(run.find_table_schema())
     known = {
-        number: shard
-        for number, shard in find_shards(stage.journal.entries).items()
-        if shard.schema == schema
+        number: shard for number, shard in find_shards(stage.log.entries).items() if shard.schema == schema
     }
     planned = set(zip(range(bounds.shard_count), names, bounds.sizes, strict=True))
     fitting = [shard for shard in known.values() if (shard.number, shard.name, shard.records) in planned]

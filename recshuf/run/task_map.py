@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from recshuf.errors import PileError
     from recshuf.output.entries import FinishedShard
-    from recshuf.output.run_log import TaskFolder
+    from recshuf.output.run_log import TaskResults
     from recshuf.piles.sealed_set import SealedSet
     from recshuf.run.engines import Engine
     from recshuf.run.resolve import Run
@@ -37,7 +37,7 @@ class TaskMap(EngineMap):
         Closes the engine.
     """
 
-    def __init__(self, run: Run, results: TaskFolder, cleanup: ExitStack) -> None:
+    def __init__(self, run: Run, results: TaskResults, cleanup: ExitStack) -> None:
         self._run = run
         self._header = run.header
         self._tasks = run.tasks

@@ -89,9 +89,7 @@ def test_finished_parts_are_not_made_again(tmp_path: Path, inputs: list[Path], p
 
 
 @pytest.mark.parametrize("region_piles", [3, 1])
-def test_piles_lie_as_the_journal_says(
-    tmp_path: Path, inputs: list[Path], region_piles: int
-):
+def test_piles_lie_as_the_journal_says(tmp_path: Path, inputs: list[Path], region_piles: int):
     run(inputs, tmp_path / "whole")
     with pytest.MonkeyPatch.context() as patch:
         spill(patch, region_piles=region_piles)

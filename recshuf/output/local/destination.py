@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recshuf.errors import MissingFolderError, OutputError, OutputExistsError
-from recshuf.output.local.log import LocalTaskFolder
+from recshuf.output.local.log import FileResults
 from recshuf.output.local.stage import FileTaskShards, WorkFolder
 from recshuf.output.manifest import Manifest, manifest_path, work_folder_path
 from recshuf.output.run_log import TASK_FOLDER
@@ -37,9 +37,9 @@ class LocalDestination(Destination):
         return cls(path, is_directory=wants_shards or output.endswith("/") or is_one)
 
     @property
-    def tasks(self) -> LocalTaskFolder:
+    def tasks(self) -> FileResults:
         """The folder of tasks in the work folder."""
-        return LocalTaskFolder(work_folder_path(self.path) / TASK_FOLDER)
+        return FileResults(work_folder_path(self.path) / TASK_FOLDER)
 
     def begin_task(self, run_id: str) -> FileTaskShards:  # noqa: ARG002 - the folder is of one run
         """Return shards in the folder of tasks."""
@@ -101,14 +101,14 @@ class LocalDestination(Destination):
         work.remove()
         return True
 
-    def has_journal(self) -> bool:
+    def has_log(self) -> bool:
         """Tell whether the work folder has a journal."""
-        return self.begin().journal.path.exists()
+        return self.begin().log.path.exists()
 
     def _find_remains(self) -> str | None:
         work = self.begin()
         try:
-            work.journal.load()
+            work.log.load()
         except OSError as error:
             raise write_error(error, work.name) from error
         return work.name if work.is_committed and not work.has_ended else None

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from recshuf.errors import OutputError
-from recshuf.output.run_log import Journal, TaskFolder, decode_sealed, encode_sealed, is_header, is_result
+from recshuf.output.run_log import RunLog, TaskResults, decode_sealed, encode_sealed, is_header, is_result
 from recshuf.system.atomic import format_line, parse_line, place_file
 from recshuf.system.locks import share_folder
 from recshuf.system.paths import write_error
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
 
 
-class FileJournal(Journal):
+class FileLog(RunLog):
     """The journal in a work folder."""
 
     def __init__(self, path: Path) -> None:
@@ -34,8 +34,8 @@ class FileJournal(Journal):
         """Whether the last entry is known to be complete."""
 
     def read(self) -> list[Entry]:
-        """Return all entries; see `read_journal`."""
-        return read_journal(self.path)
+        """Return all entries; see `read_log`."""
+        return read_log(self.path)
 
     def note(self, entry: Entry) -> None:
         """Do what `append` does, but raise an `OutputError` on failure."""
@@ -61,7 +61,7 @@ class FileJournal(Journal):
 
         Without the first entry nothing is read: the journal is begun anew. Only who holds the lock of the run appends.
         """
-        if not read_journal(self.path):
+        if not read_log(self.path):
             file.truncate(0)
             return b""
         return b"" if self._ends_in_newline() else b"\n"
@@ -72,7 +72,7 @@ class FileJournal(Journal):
             return file.read() == b"\n"
 
 
-def read_journal(path: Path) -> list[Entry]:
+def read_log(path: Path) -> list[Entry]:
     """Return the entries of a journal, without damaged ones; none if the first one is damaged or missing."""
     try:
         lines = path.read_bytes().split(b"\n")
@@ -82,7 +82,7 @@ def read_journal(path: Path) -> list[Entry]:
     return [entry for entry in entries if entry is not None] if is_header(entries[0]) else []
 
 
-class LocalTaskFolder(TaskFolder):
+class FileResults(TaskResults):
     """A folder in the work folder of a run, which all machines share."""
 
     def __init__(self, path: Path) -> None:

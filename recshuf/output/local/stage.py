@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recshuf.errors import OutputError
-from recshuf.output.local.log import FileJournal, LocalTaskFolder
+from recshuf.output.local.log import FileLog, FileResults
 from recshuf.output.local.shard_sync import ShardSyncer
 from recshuf.output.manifest import find_checksum, manifest_path, name_shard, work_folder_path
 from recshuf.output.pile_sets import is_own_folder, remove_folder
 from recshuf.output.run_log import TASK_FOLDER
-from recshuf.output.stage import TaskShards, Transaction
+from recshuf.output.stage import Stage, TaskShards
 from recshuf.system.atomic import NO_EXCHANGE, copy_access, exchange, sync
 from recshuf.system.locks import lock_folder
 from recshuf.system.paths import real_path, write_error
@@ -86,7 +86,7 @@ class FileTaskShards(TaskShards):
         """Return the path to write shard number `shard` to."""
         return self.folder / self._path_of(shard, suffix).name
 
-    def open_keeper(self, on_kept: Callable[[FinishedShard], None], *, drop_page_cache: bool) -> ShardSyncer:
+    def open_writer(self, on_kept: Callable[[FinishedShard], None], *, drop_page_cache: bool) -> ShardSyncer:
         """Return what syncs finished shards."""
         place = {"folder": self.folder.name}
         return ShardSyncer(
@@ -106,7 +106,7 @@ _OWN_FILES = ("journal.jsonl", "shards.recshuf.json", _ENDED)
 _OWN_FOLDERS = ("shards", "piles", "quarantine", "old", TASK_FOLDER)
 
 
-class WorkFolder(Transaction):
+class WorkFolder(Stage):
     """The work folder of one output, locked from `enter` to `release` or `remove`.
 
     Parameters
@@ -122,8 +122,8 @@ class WorkFolder(Transaction):
         self._target = real_path(output)
         self._path = work_folder_path(output)
         self._folder = self.path / "shards"
-        self.journal: FileJournal = FileJournal(self.path / "journal.jsonl")
-        self.tasks = LocalTaskFolder(self.path / TASK_FOLDER)
+        self.log: FileLog = FileLog(self.path / "journal.jsonl")
+        self.tasks = FileResults(self.path / TASK_FOLDER)
         self._is_continued = False
         self._made_parents: list[Path] = []
         self._removers: list[Callable[[], None]] = []
@@ -142,7 +142,7 @@ class WorkFolder(Transaction):
     @property
     def removal(self) -> str:
         """How a user deletes what it keeps."""
-        others = filter(is_own_folder, map(Path, self.journal.pile_folders))
+        others = filter(is_own_folder, map(Path, self.log.pile_folders))
         return " and ".join(["delete that folder", *map(str, others)])
 
     @property
@@ -159,7 +159,7 @@ class WorkFolder(Transaction):
             found = self._target.stat()
         except OSError:
             return False
-        return any(entry.get("commit") == [found.st_dev, found.st_ino] for entry in self.journal.entries)
+        return any(entry.get("commit") == [found.st_dev, found.st_ino] for entry in self.log.entries)
 
     @property
     def has_ended(self) -> bool:
@@ -174,13 +174,13 @@ class WorkFolder(Transaction):
     @property
     def is_resumable(self) -> bool:
         """Whether a later run can continue from here."""
-        return self._lock is not None and (self.journal.is_resumable or self.tasks.count() > 0)
+        return self._lock is not None and (self.log.is_resumable or self.tasks.count() > 0)
 
     def path_of(self, shard: int, suffix: str) -> Path:
         """Return the path to write shard number `shard` to."""
         return self._folder / (name_shard(shard, suffix) if self._is_directory else self._target.name)
 
-    def open_keeper(self, on_kept: Callable[[FinishedShard], None], *, drop_page_cache: bool) -> ShardSyncer:
+    def open_writer(self, on_kept: Callable[[FinishedShard], None], *, drop_page_cache: bool) -> ShardSyncer:
         """Return what syncs finished shards."""
         # An output file gets no journal entry, because the run ends with it.
         return ShardSyncer(on_kept if self._is_directory else None, drop_page_cache=drop_page_cache)
@@ -198,7 +198,7 @@ class WorkFolder(Transaction):
         if self._is_directory:
             for shard in shards:
                 if shard.number in whole:
-                    self.journal.note(replace(shard, place={}).to_json())
+                    self.log.note(replace(shard, place={}).to_json())
         return [shard for shard in shards if shard.number not in whole]
 
     def _find_whole(self, shards: Sequence[FinishedShard]) -> set[int]:
@@ -251,7 +251,7 @@ class WorkFolder(Transaction):
             copy_access(target, written)
         sync(written)
         found = written.stat()
-        self.journal.append({"commit": [found.st_dev, found.st_ino]})
+        self.log.append({"commit": [found.st_dev, found.st_ino]})
         if replaces_folder:
             _replace_folder(written, target, self.path / "old")
         else:
@@ -296,7 +296,7 @@ class WorkFolder(Transaction):
         names = set(os.listdir(self.path))  # noqa: PTH208 - names are wanted
         if foreign := sorted(names - {*_OWN_FILES, *_OWN_FOLDERS}):
             raise self._foreign(foreign[0])
-        finished = self.journal.load() + self.tasks.count()
+        finished = self.log.load() + self.tasks.count()
         if self.has_ended:
             self._clear()
             return
@@ -308,7 +308,7 @@ class WorkFolder(Transaction):
             warn(f"{self.path}: removed; its run had put everything in place and then died")
         elif finished:
             removal = self.removal
-            self.journal.clear()
+            self.log.clear()
             by_tasks = " with --engine ray, or run the tasks that are left," if self.tasks.count() else ""
             raise OutputError(
                 f"{self._output}: an unfinished run left {self.path}, finished parts: {finished}; give --resume{by_tasks} to "
@@ -334,7 +334,7 @@ class WorkFolder(Transaction):
         """
         self._end()
         self._remove_piles()
-        self.journal.clear()
+        self.log.clear()
         for path in self.path.iterdir():
             if path.is_dir():
                 shutil.rmtree(path)
@@ -347,7 +347,7 @@ class WorkFolder(Transaction):
             (self.path / _ENDED).touch()
 
     def _remove_piles(self) -> None:
-        for folder in self.journal.pile_folders:
+        for folder in self.log.pile_folders:
             remove_folder(Path(folder))
 
     def on_remove(self, function: Callable[[], None]) -> None:
@@ -367,7 +367,7 @@ class WorkFolder(Transaction):
 
     def _leave(self) -> None:
         """Abandon an attempt to enter the folder, and delete it if it is empty."""
-        if self._lock is not None and not self.journal.path.exists():
+        if self._lock is not None and not self.log.path.exists():
             for folder in (self._folder, self.path):
                 with suppress(OSError):
                     folder.rmdir()

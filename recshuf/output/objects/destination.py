@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import OutputError, OutputExistsError, UsageError
 from recshuf.job.report import UploadReport
-from recshuf.output.objects.log import ObjectJournal, ObjectTaskFolder
+from recshuf.output.objects.log import ObjectLog, ObjectResults
 from recshuf.output.objects.place import OutputKeys, OutputPlace, format_clean_command, has_unfinished
-from recshuf.output.objects.stage import UploadedTaskShards, UploadTransaction
+from recshuf.output.objects.stage import UploadedTaskShards, Uploads
 from recshuf.output.objects.uploader import UploadLimits, UploadTarget, count_slots
 from recshuf.output.stage import Destination
 from recshuf.storage.writing.bucket import Match
@@ -104,13 +104,13 @@ class ObjectDestination(Destination):
         )
 
     @property
-    def tasks(self) -> ObjectTaskFolder:
+    def tasks(self) -> ObjectResults:
         """The results of tasks, below the journal."""
         url = replace(self._url, key=self.keys.tasks)
-        return ObjectTaskFolder(self.bucket, url, self._options, self.name)
+        return ObjectResults(self.bucket, url, self._options, self.name)
 
-    def begin(self) -> UploadTransaction:
-        return UploadTransaction(self.place, self.tasks, self.temp_dir, self._limits)
+    def begin(self) -> Uploads:
+        return Uploads(self.place, self.tasks, self.temp_dir, self._limits)
 
     def begin_task(self, run_id: str) -> UploadedTaskShards:
         etags = self.place.look().etags
@@ -129,16 +129,16 @@ class ObjectDestination(Destination):
         manifest = self.place.read_manifest()
         return {shard.name for shard in manifest[0].shards} if manifest else set()
 
-    def has_journal(self) -> bool:
+    def has_log(self) -> bool:
         """Tell whether there are objects of a journal."""
-        return self._load_journal().has_remains
+        return self._load_log().has_remains
 
     def _find_remains(self) -> str | None:
-        runs = self._load_journal().runs
+        runs = self._load_log().runs
         return self.begin().name if has_unfinished(runs, self.bucket, self.keys) else None
 
-    def _load_journal(self) -> ObjectJournal:
-        journal = ObjectJournal(self.bucket, self.keys.journal, self.begin().name)
+    def _load_log(self) -> ObjectLog:
+        journal = ObjectLog(self.bucket, self.keys.journal, self.begin().name)
         journal.load()
         return journal
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from recshuf.errors import OutputError
 from recshuf.output.objects.place import format_clean_command
 from recshuf.output.pile_sets import remove_sets
-from recshuf.output.run_log import Journal, TaskFolder, decode_sealed, encode_sealed, is_header, is_result
+from recshuf.output.run_log import RunLog, TaskResults, decode_sealed, encode_sealed, is_header, is_result
 from recshuf.storage.urls import Url
 from recshuf.storage.writing.bucket import Conflict, Match, OpenUpload
 from recshuf.storage.writing.buckets import open_bucket
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _READERS = 8
 
 
-class ObjectJournal(Journal):
+class ObjectLog(RunLog):
     """The journal of an output in a bucket; `shown` is the URL of its prefix, for messages."""
 
     def __init__(self, bucket: Bucket, prefix: str, shown: str) -> None:
@@ -216,7 +216,7 @@ _RESULT_READERS = 16
 """Threads that wait for the store."""
 
 
-class ObjectTaskFolder(TaskFolder):
+class ObjectResults(TaskResults):
     """Results as objects, each made on condition that there is none. The output is a URL for messages."""
 
     def __init__(self, bucket: Bucket, url: Url, options: StorageOptions, output: str) -> None:
@@ -225,7 +225,7 @@ class ObjectTaskFolder(TaskFolder):
         self.removal = f"remove them with {self.clean_command}"
 
     @classmethod
-    def open(cls, address: str, options: StorageOptions, output: str) -> ObjectTaskFolder:
+    def open(cls, address: str, options: StorageOptions, output: str) -> ObjectResults:
         url = Url.parse(address)
         return cls(open_bucket(url, options, url.key), url, options, output)
 

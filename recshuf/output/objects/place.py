@@ -176,7 +176,7 @@ def find_placed(bucket: Bucket, tokens: Mapping[str, str], keys: Collection[str]
 def has_unfinished(runs: Iterable[Entry], bucket: Bucket, keys: OutputKeys) -> bool:
     """Tell whether a commit has begun that ``--resume`` is to complete, since shards of it may be visible.
 
-    `runs` is what the runs said of themselves, see `ObjectJournal.runs`.
+    `runs` is what the runs said of themselves, see `ObjectLog.runs`.
     """
     commits = [run["commit"] for run in runs if "commit" in run]
     if not commits:

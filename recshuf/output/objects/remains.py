@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from recshuf.errors import MissingBucketError, OutputError, UsageError
-from recshuf.output.objects.log import ObjectJournal, ObjectTaskFolder
+from recshuf.output.objects.log import ObjectLog, ObjectResults
 from recshuf.output.objects.place import OutputKeys, has_unfinished
 from recshuf.output.pile_sets import PILES_PREFIX
 from recshuf.storage.writing.buckets import WRITTEN_SCHEMES, check_key, open_bucket
@@ -45,9 +45,9 @@ class Remains:
         self._keys = [OutputKeys(whole, is_directory=is_directory) for is_directory in (False, True)]
         prefix = self._keys[0].journal
         self._bucket = open_bucket(url, options, prefix)
-        self._journal = ObjectJournal(self._bucket, prefix, self._keys[0].show(prefix))
+        self._log = ObjectLog(self._bucket, prefix, self._keys[0].show(prefix))
         self._uploads: list[OpenUpload] = []
-        self._tasks = ObjectTaskFolder(self._bucket, replace(url, key=self._keys[0].tasks), options, str(url))
+        self._tasks = ObjectResults(self._bucket, replace(url, key=self._keys[0].tasks), options, str(url))
         self._result_count = 0
         self._has_tasks = False
         self._sets: list[str] = []
@@ -69,8 +69,8 @@ class Remains:
     def _find(self) -> bool:
         sets = f"{self._keys[1].prefix}{PILES_PREFIX}"
         self._sets = [one.key for one in self._bucket.list(sets)]
-        self._journal.load()
-        known = self._journal.list_uploads(self._find_key)
+        self._log.load()
+        known = self._log.list_uploads(self._find_key)
         found = self._bucket.find_uploads(self._keys[0].prefix, known)
         self._uploads = [
             one
@@ -79,7 +79,7 @@ class Remains:
         ]
         self._result_count = self._tasks.count()
         self._has_tasks = self._tasks.has_any
-        return bool(self._uploads or self._sets or self._has_tasks) or self._journal.has_remains
+        return bool(self._uploads or self._sets or self._has_tasks) or self._log.has_remains
 
     def _find_key(self, name: str) -> str:
         """Return the key of a shard, or of the one object, by its name in the journal."""
@@ -88,7 +88,7 @@ class Remains:
 
     def describe(self) -> Iterator[str]:
         """Yield a line for each run and each open upload."""
-        for run in self._journal.runs:
+        for run in self._log.runs:
             yield f"{self._keys[0].show(self._keys[0].journal)}: {_describe_run(run)}"
         for one in self._uploads:
             begun = f", begun {one.begun}" if one.begun else ""
@@ -102,7 +102,7 @@ class Remains:
 
     def has_commit(self) -> bool:
         """Tell whether a commit has begun, which only ``--resume`` may complete."""
-        return has_unfinished(self._journal.runs, self._bucket, self._keys[0])
+        return has_unfinished(self._log.runs, self._bucket, self._keys[0])
 
     def remove(self) -> None:
         """Abort the uploads, and delete the journal. A run that still writes them fails."""
@@ -113,11 +113,11 @@ class Remains:
             )
         self._bucket.delete(self._sets)
         self._tasks.clear()
-        self._journal.begin({"run": secrets.token_hex(16)})
-        self._journal.withdraw_claims()
+        self._log.begin({"run": secrets.token_hex(16)})
+        self._log.withdraw_claims()
         for one in self._uploads:
             self._bucket.abort_upload(one.key, one.upload_id)
-        self._journal.delete()
+        self._log.delete()
 
 
 def _describe_run(run: Entry) -> str:

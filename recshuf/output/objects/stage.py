@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import AlreadyCompleteError, OutputError
 from recshuf.output.entries import find_shards
-from recshuf.output.objects.log import ObjectJournal
+from recshuf.output.objects.log import ObjectLog
 from recshuf.output.objects.place import FoundOutput, find_placed, has_unfinished
 from recshuf.output.objects.uploader import ShardUploader, UploadTarget
-from recshuf.output.stage import TaskShards, Transaction
+from recshuf.output.stage import Stage, TaskShards
 from recshuf.storage.writing.bucket import Conflict, Match, MissingUpload, Part
 from recshuf.storage.writing.parts import UploadFolder
 from recshuf.system.paths import choose_temp_dir
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from recshuf.output.entries import FinishedShard
     from recshuf.output.manifest import Manifest
-    from recshuf.output.objects.log import ObjectTaskFolder
+    from recshuf.output.objects.log import ObjectResults
     from recshuf.output.objects.place import OutputKeys, OutputPlace
     from recshuf.output.objects.uploader import UploadLimits
     from recshuf.output.run_log import Entry
@@ -51,7 +51,7 @@ class UploadedTaskShards(TaskShards):
     def path_of(self, shard: int, suffix: str) -> Path:
         return self.folder / self._keys.name_shard(shard, suffix)
 
-    def open_keeper(
+    def open_writer(
         self,
         on_kept: Callable[[FinishedShard], None],
         *,
@@ -81,7 +81,7 @@ _REQUESTERS = 8
 """Threads for requests that wait for the store and not for data."""
 
 
-class UploadTransaction(Transaction):
+class Uploads(Stage):
     """The uploads of one output, from `enter` to `release` or `remove`.
 
     `temp_dir` is the folder of shards that are written or uploaded; None for the default one.
@@ -92,14 +92,14 @@ class UploadTransaction(Transaction):
     is_committed = False  # `enter` completes the commit of an earlier run
 
     def __init__(
-        self, place: OutputPlace, tasks: ObjectTaskFolder, temp_dir: Path | None, limits: UploadLimits
+        self, place: OutputPlace, tasks: ObjectResults, temp_dir: Path | None, limits: UploadLimits
     ) -> None:
         self._place, self._temp_dir, self._limits = place, temp_dir, limits
         self._tasks = tasks
         self._result_count = 0
         """Number of results of tasks that were there at the begin."""
         self._bucket, self._keys = place.bucket, place.keys
-        self.journal: ObjectJournal = ObjectJournal(self._bucket, self._keys.journal, self.name)
+        self.log: ObjectLog = ObjectLog(self._bucket, self._keys.journal, self.name)
         self._token = secrets.token_hex(16)
         self._warn: Callable[[str], None] = print
         self._scratch: UploadFolder | None = None
@@ -120,7 +120,7 @@ class UploadTransaction(Transaction):
     @property
     def removal(self) -> str | None:
         """How a user deletes what it keeps; None if a commit has begun, which `clean` leaves."""
-        return self._tasks.removal if self.journal.last("commit") is None else None
+        return self._tasks.removal if self.log.last("commit") is None else None
 
     @property
     def is_continued(self) -> bool:
@@ -130,14 +130,14 @@ class UploadTransaction(Transaction):
     @property
     def is_resumable(self) -> bool:
         """Whether a later run can continue from here."""
-        if not self._has_begun or self.journal.is_deleted or self._has_lost_journal():
+        if not self._has_begun or self.log.is_deleted or self._has_lost_log():
             return False
         return super().is_resumable or self._has_results()
 
-    def _has_lost_journal(self) -> bool:
+    def _has_lost_log(self) -> bool:
         """Tell whether others have deleted the journal or taken it over, as far as the store answers."""
         try:
-            return self.journal.find_loss() or not self.journal.is_latest()
+            return self.log.find_loss() or not self.log.is_latest()
         except OutputError:
             return False
 
@@ -159,25 +159,25 @@ class UploadTransaction(Transaction):
             raise
 
     def _begin(self, *, resumes: bool) -> None:
-        finished = self.journal.load()
+        finished = self.log.load()
         self._result_count = self._tasks.count()
-        if (self.journal.has_remains or self._result_count) and not resumes:
+        if (self.log.has_remains or self._result_count) and not resumes:
             tasks = f", tasks: {self._result_count}" if self._result_count else ""
             way = f"continue it, or remove it with {self._place.clean_command}"
-            if has_unfinished(self.journal.runs, self._bucket, self._keys):
+            if has_unfinished(self.log.runs, self._bucket, self._keys):
                 way = "complete it"
             raise OutputError(
                 f"{self._place.name}: another run is writing it, or an unfinished run left {self.name}, finished "
                 f"shards: {finished}{tasks}; give --resume to {way}"
             )
         try:
-            self.journal.begin({"run": self._token, "host": platform.node(), "pid": os.getpid()})
+            self.log.begin({"run": self._token, "host": platform.node(), "pid": os.getpid()})
         finally:
-            self._has_begun = self.journal.has_begun
+            self._has_begun = self.log.has_begun
         if not resumes:
             return
-        self.journal.load()
-        claim = next((run for run in reversed(self.journal.runs) if "commit" in run), None)
+        self.log.load()
+        claim = next((run for run in reversed(self.log.runs) if "commit" in run), None)
         if claim is not None and self._try_to_complete(claim):
             self.remove()
             raise AlreadyCompleteError(
@@ -198,7 +198,7 @@ class UploadTransaction(Transaction):
         """Return what the next commit replaces: what `claim` did, and shards of it that are written again."""
         tokens = {
             self._keys.of_shard(shard.name): shard.place["token"]
-            for shard in find_shards(self.journal.read()).values()
+            for shard in find_shards(self.log.read()).values()
         }
         now = self._place.look().etags
         again = [key for key, token in claim["tokens"].items() if key in now and tokens.get(key) != token]
@@ -210,7 +210,7 @@ class UploadTransaction(Transaction):
     def path_of(self, shard: int, suffix: str) -> Path:
         return self.path / self._keys.name_shard(shard, suffix)
 
-    def open_keeper(
+    def open_writer(
         self,
         on_kept: Callable[[FinishedShard], None],
         *,
@@ -225,14 +225,14 @@ class UploadTransaction(Transaction):
     def adopt(self, shards: Sequence[FinishedShard]) -> list[FinishedShard]:
         """Note the uploads of tasks."""
         whole = self.find_unchanged(shards)
-        noted = {shard.place["upload"] for shard in find_shards(self.journal.read()).values()}
+        noted = {shard.place["upload"] for shard in find_shards(self.log.read()).values()}
         new = [
             shard.to_json()
             for shard in shards
             if shard.number in whole and shard.place["upload"] not in noted
         ]
         with Pool(_REQUESTERS, "note") as pool:
-            list(pool.map(self.journal.note, new))
+            list(pool.map(self.log.note, new))
         return [shard for shard in shards if shard.number not in whole]
 
     def find_unchanged(self, shards: Iterable[FinishedShard]) -> set[int]:
@@ -257,7 +257,7 @@ class UploadTransaction(Transaction):
 
     def _abort_all(self) -> None:
         """Abort all open uploads of shards."""
-        known = self.journal.list_uploads(self._keys.of_shard)
+        known = self.log.list_uploads(self._keys.of_shard)
         found = self._bucket.find_uploads(self._keys.prefix, known)
         with Pool(_REQUESTERS, "abort") as pool:
             uploads = (one for one in found if self._keys.is_shard(one.key))
@@ -266,9 +266,7 @@ class UploadTransaction(Transaction):
     def _find_shards(self) -> dict[str, tuple[str, Entry]]:
         """Return name and content of the last journal entry of each shard, by the name of the shard."""
         return {
-            entry["name"]: (name, entry)
-            for name, entry in self.journal.named_entries.items()
-            if "shard" in entry
+            entry["name"]: (name, entry) for name, entry in self.log.named_entries.items() if "shard" in entry
         }
 
     def list_files(self) -> list[tuple[str, int]]:
@@ -277,7 +275,7 @@ class UploadTransaction(Transaction):
 
     def commit(self, manifest: Manifest | None) -> None:
         """Complete all uploads, and then write the manifest."""
-        if self.journal.last("commit") is None:
+        if self.log.last("commit") is None:
             self._place.check_unchanged()
         found = self._place.before
         shards = {self._keys.of_shard(name): one for name, one in self._find_shards().items()}
@@ -288,12 +286,12 @@ class UploadTransaction(Transaction):
             "old_manifest": found.manifest_etag,
             "old": found.etags,
         }
-        self.journal.claim({"run": self._token, "commit": claim})
+        self.log.claim({"run": self._token, "commit": claim})
         self._complete({"commit": claim})
 
     def _complete(self, run: Entry) -> None:
         """Do what a commit has said that it does; what is done already stays."""
-        claim, entries = run["commit"], self.journal.named_entries
+        claim, entries = run["commit"], self.log.named_entries
         shards = {key: entries[name] for key, name in claim["shards"].items() if name in entries}
         # The journal is deleted after the commit, its entries first; others may have deleted some before.
         unnamed = claim["shards"].keys() - shards.keys()
@@ -349,11 +347,11 @@ class UploadTransaction(Transaction):
         self._has_begun = False
         if self.is_left:
             return  # there may be finished tasks
-        if self.journal.is_lost:
+        if self.log.is_lost:
             self._warn(
                 f"{self.name}: was deleted by others, so nothing of this run is kept; run again, alone"
             )
-        is_complete = self.journal.last("commit") is not None
+        is_complete = self.log.last("commit") is not None
         self.is_left = not is_complete
         try:
             call_while_stopping(self.clean)
@@ -370,12 +368,12 @@ class UploadTransaction(Transaction):
 
         If others have deleted the journal, only the uploads that it named are aborted: others may be those of a new run.
         """
-        if self.journal.is_latest():
+        if self.log.is_latest():
             self._abort_all()
             self._tasks.clear()
-            self.journal.delete()
-        elif self.journal.is_deleted:
-            for one in self.journal.list_uploads(self._keys.of_shard):
+            self.log.delete()
+        elif self.log.is_deleted:
+            for one in self.log.list_uploads(self._keys.of_shard):
                 self._bucket.abort_upload(one.key, one.upload_id)
 
     def _drop_folder(self) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from recshuf.errors import OutputError
-from recshuf.output.objects.log import ObjectJournal
+from recshuf.output.objects.log import ObjectLog
 from recshuf.storage.settings import StorageOptions
 from recshuf.storage.writing.s3 import S3Bucket
 
@@ -17,15 +17,13 @@ if TYPE_CHECKING:
 HEADER = {"pile_count": 1}
 
 
-def open_journal(bucket: Bucket) -> ObjectJournal:
-    journal = ObjectJournal(
-        S3Bucket(bucket.name, StorageOptions()), "a/.out.recshuf/", "s3://b/a/.out.recshuf/"
-    )
+def open_journal(bucket: Bucket) -> ObjectLog:
+    journal = ObjectLog(S3Bucket(bucket.name, StorageOptions()), "a/.out.recshuf/", "s3://b/a/.out.recshuf/")
     journal.load()
     return journal
 
 
-def begin(bucket: Bucket, token: str) -> ObjectJournal:
+def begin(bucket: Bucket, token: str) -> ObjectLog:
     journal = open_journal(bucket)
     journal.begin({"run": token})
     return journal

@@ -13,7 +13,7 @@ from recshuf.api import runs
 from recshuf.errors import AlreadyCompleteError, InputError, OutputError, PileError, UsageError
 from recshuf.job.arguments import make_job
 from recshuf.job.options import ENGINES
-from recshuf.output.objects.stage import UploadTransaction
+from recshuf.output.objects.stage import Uploads
 from recshuf.run.set_folders import open_sets
 from recshuf.storage.reading.objects import count_read_bytes
 from tests.support.numbered_files import FORMATS, make_inputs
@@ -92,7 +92,7 @@ def die_in(
 ) -> None:
     """Die as by a signal in a step of the commit."""
     with patch.context() as patched:
-        patched.setattr(UploadTransaction, step, interrupt)
+        patched.setattr(Uploads, step, interrupt)
         with pytest.raises(KeyboardInterrupt):
             shuffle(inputs, output, *given, **options)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from recshuf.errors import AlreadyCompleteError, OutputError, UsageError
-from recshuf.output.objects.stage import UploadTransaction
+from recshuf.output.objects.stage import Uploads
 from recshuf.storage.writing.parts import PREFIX, UploadFolder
 from tests.support.objects.object_outputs import (
     SHARDS,
@@ -230,7 +230,7 @@ def test_a_run_that_dies_after_its_commit_is_complete(
     if is_partly_removed:
         output.put_old()
     with monkeypatch.context() as patch:  # as by kill -9 at that moment
-        patch.setattr(UploadTransaction, "remove", UploadTransaction.release)
+        patch.setattr(Uploads, "remove", Uploads.release)
         output.shuffle(overwrite=is_partly_removed)
     if is_partly_removed:
         for key in bucket.list_keys(JOURNAL):

@@ -11,7 +11,7 @@ import pytest
 import recshuf
 from recshuf.api import runs
 from recshuf.errors import MemoryLimitError, OutputError, UsageError
-from recshuf.output.objects.stage import UploadTransaction
+from recshuf.output.objects.stage import Uploads
 from tests.support.numbered_files import make_inputs
 from tests.support.objects.object_outputs import SHARDS, check_whole, shuffle
 
@@ -65,7 +65,7 @@ def test_clean_removes_the_rest_if_the_bucket_is_gone(
     # It was there when the run began, and the run was killed.
     with monkeypatch.context() as patch:
         patch.setattr("recshuf.run.driver.check_sets", lambda job: None)
-        patch.setattr(UploadTransaction, "remove", UploadTransaction.release)
+        patch.setattr(Uploads, "remove", Uploads.release)
         with pytest.raises(OutputError, match=r"no-such-bucket: there is no such"):
             output.shuffle(temp_dir=miss(bucket))
     assert "data/.out.recshuf/tasks/run.json" in bucket.list_keys()

@@ -11,7 +11,7 @@ import recshuf
 from recshuf.api import runs
 from recshuf.errors import AlreadyCompleteError, CheckError, RecshufError
 from recshuf.job.options import ENGINES
-from recshuf.output.objects.stage import UploadTransaction
+from recshuf.output.objects.stage import Uploads
 from tests.support.numbered_files import make_inputs
 from tests.support.objects.object_outputs import check_whole, shuffle, shuffle_locally
 from tests.support.processes.task_runs import divide_small
@@ -140,7 +140,7 @@ def test_a_run_that_dies_is_compared_when_it_is_resumed(
             damage(bucket)
     else:
         with monkeypatch.context() as patch:
-            patch.setattr(UploadTransaction, "_complete", interrupt)
+            patch.setattr(Uploads, "_complete", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 shuffle(output.source, url, verify=True)
         if is_damaged:

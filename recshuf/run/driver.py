@@ -80,7 +80,7 @@ def run_job(job: Job, progress: Progress, planned: Header | None = None) -> Shuf
                 run.stage.keep_only(set())
             shards = _write(run, engine, bounds)
         check_written(open_groups(run), bounds.record_count, [shard.digest for shard in shards.values()])
-        reports.append(timer.report("gather", bounds.record_count))
+        reports.append(timer.report("gather", bounds.record_count, bounds.byte_count))
         verifies_late = _verifies_late(job, run.output.destination)
         if job.options["verify"]:
             from recshuf.run.verify import verify_committed, verify_written  # reads data sets of any format

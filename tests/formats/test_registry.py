@@ -286,7 +286,7 @@ WORDS = {
     "output/local/stage.py": 2,  # journal.jsonl
     "run/decoding.py": 3,  # advice
     "run/resolve.py": 1,  # advice
-    "run/scatter_task.py": 1,  # a file of quarantined lines
+    "run/scatter_pass.py": 1,  # a file of quarantined lines
 }
 """Texts with the name of a format in help, advice and names of files, by module."""
 

@@ -35,6 +35,7 @@ from tests.support.filled_piles import (
     Batch,
     Filling,
     describe,
+    entry_of,
     fill,
     make_store,
     read,
@@ -122,7 +123,8 @@ def test_a_run_that_goes_on_from_sealed_sets_has_what_an_undisturbed_one_has(
             assert read(store) == filling.sorted()
     with closing(SetFolder(folder, kept=folder)) as scratch, closing(make_store(scratch, **plan)) as store:
         for index in sealed:
-            assert store.adopt(index) == describe(index)
+            store.adopt(entry_of(index))
+        assert store.sources == {index: describe(index).sources[0].count for index in sealed}
         for batch in filling.batches:
             if batch.origin.input_index not in sealed:
                 batch.add_to(store)
@@ -300,7 +302,7 @@ def test_a_set_of_other_columns_or_piles_is_not_adopted(make: Make, scratch: Set
         Store(other, FlatCodec(pa.schema([pa.field("a", pa.binary(3), nullable=False)])), scratch),
     ):
         with pytest.raises(PileError, match="other columns or piles"):
-            one.adopt(0)
+            one.adopt(entry_of(0))
         one.close()
 
 
@@ -386,15 +388,16 @@ def test_a_damaged_set_is_not_adopted_and_one_that_is_whole_again_is(make: Make,
         path.write_bytes(changed)
         later = make(set_sizes=(500.0,), set_prefix="set")
         with pytest.raises(PileError, match=path.name):
-            later.adopt(0)
+            later.adopt(entry_of(0))
         later.close()
     for content in (whole[:-1], whole[:100], b""):
         path.write_bytes(content)
         with pytest.raises(PileError, match=path.name):
-            make(set_sizes=(500.0,), set_prefix="set").adopt(0)
+            make(set_sizes=(500.0,), set_prefix="set").adopt(entry_of(0))
     path.write_bytes(whole)
     later = make(set_sizes=(500.0,), set_prefix="set")
-    assert later.adopt(0) == describe(0)
+    later.adopt(entry_of(0))
+    assert later.sources == describe(0).counts
     later.close()
 
 

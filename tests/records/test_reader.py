@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
@@ -19,13 +19,13 @@ from tests.support.effort import examples
 from tests.support.formats.fake_source import FakeSource
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     import pyarrow as pa
 
     from recshuf.records.keys import RowRange
 
-    Visit = Callable[[pa.RecordBatch, list[RowRange]], object]
+    Group = tuple[pa.RecordBatch, list[RowRange]]
 
 ROWS = [[b"%d" % row for row in range(40)], [], [b"a", b"b"]]
 
@@ -47,37 +47,24 @@ class JoiningSource(FakeSource):
         )
 
 
-class Found:
-    """The records that were visited by input and row, and which inputs were finished, after how many records each."""
-
-    def __init__(self, source: FakeSource) -> None:
-        self.records: dict[tuple[int, int], bytes] = {}
-        self.finished: list[tuple[int, int]] = []
-        self._source = source
-        self._lock = threading.Lock()
-
-    def visit(self, batch: pa.RecordBatch, ranges: list[RowRange]) -> None:
-        rows_read = [(file, row + i) for file, row, rows in ranges for i in range(rows)]
-        with self._lock:
-            self.records.update(zip(rows_read, self._source.shape.unwrap(batch), strict=True))
-
-    def finish(self, files: Sequence[int]) -> None:
-        with self._lock:
-            self.finished += [(file, sum(index == file for index, _ in self.records)) for file in files]
-
-
-def make_reader(
-    source: FakeSource, workers: int, visit: Visit, parts: Sequence[InputPart] = (), **options: Any
-) -> InputReader:
-    plan = ReadingPlan(workers, options.pop("block_bytes", 1 << 20), 1 << 20)
-    return InputReader(source, plan, parts or whole_inputs(source), visit, **options)
-
-
 def read(source: FakeSource, workers: int) -> tuple[dict[tuple[int, int], bytes], list[tuple[int, int]]]:
     """Return the records by input and row, and which inputs were finished, after how many records each."""
-    found = Found(source)
-    make_reader(source, workers, found.visit, on_finished=found.finish).run("read")
-    return found.records, found.finished
+    found: dict[tuple[int, int], bytes] = {}
+    finished: list[tuple[int, int]] = []
+    lock = threading.Lock()
+
+    def visit(batch: pa.RecordBatch, ranges: list[RowRange]) -> None:
+        rows_read = [(file, row + i) for file, row, rows in ranges for i in range(rows)]
+        with lock:
+            found.update(zip(rows_read, batch.column(0).to_pylist(), strict=True))
+
+    def finish(files: Sequence[int]) -> None:
+        with lock:
+            finished.extend((file, sum(1 for index, _ in found if index == file)) for file in files)
+
+    inputs = whole_inputs(source)
+    InputReader(source, ReadingPlan(workers, 1 << 20, 1 << 20), inputs, visit, finish).run("read")
+    return found, finished
 
 
 @pytest.mark.parametrize(
@@ -103,15 +90,34 @@ def test_every_row_is_visited_once_before_its_input_is_finished(
 @pytest.mark.parametrize(("workers", "counted"), [(1, False), (3, True), (3, False)])
 def test_a_part_of_an_input_has_the_rows_that_it_has_in_the_whole(workers: int, *, counted: bool):
     source = FakeSource(ROWS, fragment_rows=3, batch_rows=2, counted=counted)
-    found = Found(source)
+    found: dict[tuple[int, int], bytes] = {}
+    lock = threading.Lock()
+
+    def visit(batch: pa.RecordBatch, ranges: list[RowRange]) -> None:
+        rows_read = [(file, row + i) for file, row, rows in ranges for i in range(rows)]
+        with lock:
+            found.update(zip(rows_read, batch.column(0).to_pylist(), strict=True))
+
     first_rows = [fragment.first_row for fragment in source.fragments(0, 1 << 20, 1 << 20)]
     for start, stop in ((0, 2), (2, 5), (5, None)):
         part = InputPart(0, start, stop, first_rows[start])
-        reader = make_reader(source, workers, found.visit, [part])
-        before = len(found.records)
+        reader = InputReader(source, ReadingPlan(workers, 1 << 20, 1 << 20), [part], visit)
+        before = len(found)
         reader.run("read")
-        assert reader.rows_of(0) == len(found.records) - before
-    assert found.records == {(0, row): record for row, record in enumerate(ROWS[0])}
+        assert reader.rows_of(0) == len(found) - before
+    assert found == {(0, row): record for row, record in enumerate(ROWS[0])}
+
+
+def list_groups(source: FakeSource, workers: int, block_bytes: int = 1 << 20) -> list[Group]:
+    """Return what is visited together."""
+    groups: list[Group] = []
+    inputs = whole_inputs(source)
+
+    def visit(batch: pa.RecordBatch, ranges: list[RowRange]) -> None:
+        groups.append((batch, ranges))
+
+    InputReader(source, ReadingPlan(workers, block_bytes, 1 << 20), inputs, visit).run("read")
+    return groups
 
 
 @pytest.mark.parametrize(("kind", "workers"), [(FakeSource, 3), (JoiningSource, 1)])
@@ -133,9 +139,8 @@ def test_what_is_visited_together_follows_each_other(
 ):
     rows = [[b"%d" % row for row in range(count)] for count in counts]
     source = kind(rows, fragment_rows=3 * batch_rows, batch_rows=batch_rows, counted=counted)
-    rows_read, groups = [], []
-    make_reader(source, workers, lambda *group: groups.append(group), block_bytes=block_bytes).run("read")
-    for batch, ranges in groups:
+    rows_read = []
+    for batch, ranges in list_groups(source, workers, block_bytes):
         inputs = [one.input_index for one in ranges]
         assert inputs == sorted(set(inputs))
         assert batch.num_rows == sum(one.rows for one in ranges)
@@ -165,7 +170,7 @@ def test_an_error_in_a_visit_ends_the_reading(workers: int):
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        make_reader(source, workers, visit).run("read")
+        InputReader(source, ReadingPlan(workers, 1 << 20, 1 << 20), whole_inputs(source), visit).run("read")
 
 
 @pytest.mark.parametrize("count", [0, 2])

@@ -14,7 +14,9 @@ from recshuf.piles.epochs import StoredOrder
 from recshuf.piles.footer import SetDescription, SetSource
 from recshuf.piles.groups import Groups
 from recshuf.piles.layout import StorePlan
+from recshuf.piles.pile_set import PileSet
 from recshuf.piles.regions import FilledRegions
+from recshuf.piles.sealed_set import SealedSet
 from recshuf.piles.slices import Origin
 from recshuf.piles.store import Store
 from recshuf.records.batch import Records
@@ -116,7 +118,17 @@ def describe(index: int) -> SetDescription:
 
 
 def seal_all(store: Store) -> set[int]:
-    """Seal every set that can be, and return their numbers."""
+    """Seal every set that can be, and return their numbers. Entries say what `describe` says, and what files are."""
     sealed = list(iter(store.seal_next, None))
-    assert len(set(sealed)) == len(sealed)
-    return set(sealed)
+    numbers = {entry.number for entry in sealed}
+    assert len(numbers) == len(sealed)
+    for entry in sealed:
+        path = (store.folder.kept or store.folder.parent) / entry.file_name
+        assert (entry.records, entry.byte_count, entry.file_bytes) == (1, 10, path.stat().st_size)
+        assert entry.checksum == PileSet.open(store.folder, entry.file_name, reads_all=False)[1].checksum
+    return numbers
+
+
+def entry_of(number: int) -> SealedSet:
+    """Return the entry of a kept set, as far as adoption reads it."""
+    return SealedSet(f"set-{number:05d}", 0, 0, 0, number=number)

@@ -108,7 +108,7 @@ def test_a_journal_goes_on_on_a_new_line_or_is_begun_anew(
     journal.write_bytes(b"".join([*lines[:line], lines[line][:cut]]))
     run_and_die(lost + 1, inputs, tmp_path / "out", resume=True)
     entries = read_journal(tmp_path / "out")
-    assert entries[0]["pile_count"] == 4
+    assert entries[0]["job"]["pile_count"] == 4
     assert [entry["set"] for entry in entries[1:]] == [0, 1, 2]
     run(inputs, tmp_path / "out", resume=True)
     compare(tmp_path)

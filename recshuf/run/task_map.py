@@ -97,7 +97,7 @@ class TaskMap(EngineMap):
 
     def _adopt(self, run: Run, shards: dict[int, FinishedShard]) -> list[FinishedShard]:
         assert run.stage is not None  # noqa: S101 - tasks do not write to a stream
-        return run.stage.adopt(list(shards.values()))
+        return run.stage.adopt(list(shards.values())) if shards else []
 
     def _list_done(self, tasks: Iterable[int]) -> list[dict[str, Any]]:
         """Return the entries of those tasks that have a result."""

@@ -6,23 +6,28 @@ one number, and writes a set of a name of its own.
 
 from __future__ import annotations
 
+import os
 import secrets
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import xxhash
+
+from recshuf.errors import PileError
 from recshuf.output.entries import Count, find_rows, read_entries
+from recshuf.output.manifest import find_checksum
 from recshuf.piles.sealed_set import SET_SUFFIX, SealedSet
 from recshuf.piles.store import name_set
 from recshuf.records.digests import InputCounts
-from recshuf.run.bad_records import check_bad, keep_bad, take_bad
 from recshuf.run.open_run import make_quarantine, open_task_store
 from recshuf.run.scatter import Scatter, ScatterCallbacks, ScatterTask
 from recshuf.system.memory import release_freed
 from recshuf.system.page_cache import drop_file_pages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from pathlib import Path
 
     from recshuf.output.quarantine import Quarantine
     from recshuf.piles.kept.stored import StoredPiles
@@ -42,7 +47,7 @@ def adopt_set(run: Run, store: Store, entry: SealedSet) -> None:
 def check_set(run: Run, store: Store, entry: SealedSet) -> None:
     """Adopt a sealed set, and check that its bad records are there; a `PileError` if one is missing or damaged."""
     if entry.bad is not None:
-        check_bad(store.folder, entry.bad)
+        _check_bad(store.folder, entry.bad)
     adopt_set(run, store, entry)
 
 
@@ -50,7 +55,7 @@ def take_set(run: Run, entry: SealedSet) -> None:
     """Adopt a sealed set, and take over its bad records."""
     check_set(run, run.store, entry)
     if entry.bad is not None and run.quarantine is not None:
-        take_bad(run.quarantine, run.store.folder, entry.bad)
+        _take_bad(run.quarantine, run.store.folder, entry.bad)
 
 
 def list_stored(piles: StoredPiles) -> list[SealedSet]:
@@ -158,7 +163,7 @@ def scatter_set(run: Run, number: int, cleanup: ExitStack) -> SealedSet:
             number=number,
             spilled_bytes=store.spilled_bytes,
             state=None if decoder is None else decoder.state(),
-            bad=None if quarantine is None else keep_bad(folder, quarantine, cleanup),
+            bad=None if quarantine is None else _keep_bad(folder, quarantine, cleanup),
         )
 
 
@@ -198,3 +203,59 @@ def _open_quarantine(run: Run, sets: SetFolder, cleanup: ExitStack) -> Quarantin
     cleanup.callback(quarantine.close)
     cleanup.callback(quarantine.withdraw)
     return quarantine
+
+
+# The bad records of one task, in a file beside its pile set
+
+_PIECE_BYTES = 1 << 20
+
+
+def _keep_bad(sets: SetFolder, quarantine: Quarantine, cleanup: ExitStack) -> dict[str, Any] | None:
+    """Write the bad records of a task to their file, and describe it; None if there are none. `cleanup` deletes it."""
+    counts = [(index, count) for index, count in enumerate(quarantine.counts) if count]
+    if not counts:
+        return None
+    quarantine.finish()
+    quarantine.settle()
+    name = quarantine.path.name
+    cleanup.callback(sets.discard, name)
+    described = {
+        "name": name,
+        "counts": counts,
+        "bytes": quarantine.path.stat().st_size,
+        "xxh3": find_checksum(quarantine.path),
+    }
+    sets.keep(name)
+    return described
+
+
+def _take_bad(quarantine: Quarantine, sets: SetFolder, bad: dict[str, Any]) -> None:
+    """Let the quarantine of a run take over a file that `keep_bad` has described."""
+    quarantine.take(_read_bad(sets, bad), bad["counts"])
+
+
+def _check_bad(sets: SetFolder, bad: dict[str, Any]) -> None:
+    """Check that a file that `keep_bad` has described is there, as `take_bad` does."""
+    for _ in _read_bad(sets, bad):
+        pass
+
+
+def _read_bad(sets: SetFolder, bad: dict[str, Any]) -> Iterator[bytes]:
+    """Yield the pieces of a file that `keep_bad` has described."""
+    with ExitStack() as cleanup:
+        path = cleanup.enter_context(sets.fetch(bad["name"]))
+        yield from _read_whole(path, bad["bytes"], bad["xxh3"], sets.show(bad["name"]))
+
+
+def _read_whole(path: Path, byte_count: int, checksum: str, shown: str) -> Iterator[bytes]:
+    digest = xxhash.xxh3_128()
+    try:
+        with path.open("rb", buffering=0) as file:
+            if os.fstat(file.fileno()).st_size == byte_count:
+                while piece := file.read(_PIECE_BYTES):
+                    digest.update(piece)
+                    yield piece
+    except OSError as error:
+        raise PileError(f"{shown}: bad records set aside cannot be read: {error.strerror}") from error
+    if digest.hexdigest() != checksum:
+        raise PileError(f"{shown}: bad records set aside are not as they were written")

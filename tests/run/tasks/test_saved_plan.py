@@ -18,6 +18,7 @@ from recshuf.job.arguments import make_job
 from recshuf.job.options import OPTIONS as OPTIONS_OF_A_RUN
 from recshuf.job.parts import STAGES
 from recshuf.job.report import SilentProgress
+from recshuf.output.manifest import find_checksum, manifest_path
 from recshuf.run.header import Header
 from recshuf.run.saved_plan import save_plan
 from recshuf.storage.settings import StorageOptions
@@ -188,6 +189,17 @@ def test_a_file_of_others_in_the_folder_of_the_output_is_named_by_tasks(tmp_path
         run.commit()
     (tmp_path / "out" / "foo").unlink()
     run.commit()
+
+
+def test_a_commit_that_died_in_the_first_line_of_its_journal_is_done_anew(tmp_path: Path):
+    run = plan(make_inputs(tmp_path / "in", "text", COUNTS), f"{tmp_path}/out/")
+    run.do_before_the_commit()
+    (tmp_path / ".out.recshuf" / "journal.jsonl").write_bytes(b'0123456789abcdef {"format": 4, "id')
+    run.commit()
+    manifest = json.loads(manifest_path(tmp_path / "out").read_text())
+    assert [one["xxh3"] for one in manifest["shards"]] == list(
+        map(find_checksum, list_shards(tmp_path / "out"))
+    )
 
 
 def test_a_commit_that_died_is_completed_by_the_commit_alone(tmp_path: Path):

@@ -13,7 +13,7 @@ class SealedSet:
     """A pile set that has all its records, and is read by its footer."""
 
     name: str
-    """Name of its file or object, without the suffix."""
+    """Name of its file or object, without the suffix; empty if it has none, since a sample needs none of its records."""
     records: int
     byte_count: int
     """Bytes of the records, as `InputCount` has them."""
@@ -30,6 +30,8 @@ class SealedSet:
     """Bytes that another process has written for it, after compression."""
     state: Any = None
     """What the decoder of another process has learned; see `Decoder.state`."""
+    counts: tuple[tuple[int, ...], ...] = ()
+    """Number, bytes and digest of each source of a set without a file; else its footer has them."""
     bad: dict[str, Any] | None = None
     """The file of bad records beside it; None if there are none, or they are set aside already."""
 
@@ -54,6 +56,7 @@ class SealedSet:
             **self.describe(),
             "spilled_bytes": self.spilled_bytes,
             "state": self.state,
+            "counts": self.counts,
             "bad": self.bad,
         }
 
@@ -61,7 +64,8 @@ class SealedSet:
     def from_json(cls, entry: dict[str, Any]) -> SealedSet:
         """Return the set of an entry in a log or a snapshot."""
         fields = dict(entry)
-        return cls(number=fields.pop("set", 0), **fields)
+        number, counts = fields.pop("set", 0), tuple(map(tuple, fields.pop("counts", ())))
+        return cls(number=number, counts=counts, **fields)
 
 
 _SNAPSHOT_FIELDS = ("name", "records", "byte_count", "file_bytes", "checksum", "time")

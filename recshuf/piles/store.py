@@ -27,7 +27,7 @@ from recshuf.records.keys import KeyRange, find_piles, sort_by_pile
 from recshuf.system.buffers import allocate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -162,12 +162,11 @@ class Store:
             if found != given:
                 raise disagreement(f"scatter: pile set {set_index}", found, given)
             self._complete[set_index] = description
-            self._count_sources(description, 0)
+            self._count_sources(description.counts)
 
-    def _count_sources(self, description: SetDescription, base: int) -> None:
-        for source in description.sources:
-            before = self.sources.get(base + source.index, InputCount(0, Digest()))
-            self.sources[base + source.index] = before + source.count
+    def _count_sources(self, counts: Mapping[int, InputCount], base: int = 0) -> None:
+        for index, count in counts.items():
+            self.sources[base + index] = self.sources.get(base + index, InputCount(0, Digest())) + count
 
     def seal_next(self) -> SealedSet | None:
         """Seal a complete pile set, if piles have been spilled and the store keeps its sets.
@@ -211,13 +210,18 @@ class Store:
         )
 
     def adopt(self, entry: SealedSet, *, reads_all: bool = True) -> None:
-        """Adopt a sealed set; piles are no longer kept in memory.
+        """Adopt a sealed set; piles are no longer kept in memory. Of a set without a file, only the sources are counted.
 
         Parameters
         ----------
         reads_all
             Whether every slice is verified now, not only when it is loaded.
         """
+        if not entry.name:
+            self._count_sources(
+                {index: InputCount(size, Digest(*digest)) for index, size, *digest in entry.counts}
+            )
+            return
         pile_set, footer = PileSet.open(self.folder, entry.file_name, reads_all=reads_all)
         if footer.schema != self.codec.schema or footer.sums.shape[1] != self.layout.count:
             pile_set.close()
@@ -226,7 +230,7 @@ class Store:
             self._sets[entry.number], self._bases[entry.number] = pile_set, entry.base
             self._keep_first(0)
             self._count(entry.number, footer.digests)
-            self._count_sources(footer.description, entry.base)
+            self._count_sources(footer.description.counts, entry.base)
 
     def make_part(self, piles: range, part_count: int) -> Store:
         """Return an empty store for the records of some piles in `part_count` finer piles.

@@ -38,10 +38,9 @@ if TYPE_CHECKING:
 
 
 def adopt_set(run: Run, store: Store, entry: SealedSet) -> None:
-    """Let a store read a sealed set, if it has records."""
-    if entry.name:
-        # One of an attempt that died is read whole at once; others are verified when they are loaded.
-        store.adopt(entry, reads_all=run.results is None and run.inputs.stored is None)
+    """Let a store read a sealed set."""
+    # One of an attempt that died is read whole at once; others are verified when they are loaded.
+    store.adopt(entry, reads_all=run.results is None and run.inputs.stored is None)
 
 
 def check_set(run: Run, store: Store, entry: SealedSet) -> None:
@@ -154,17 +153,24 @@ def scatter_set(run: Run, number: int, cleanup: ExitStack) -> SealedSet:
             parts=parts,
         )
         callbacks = ScatterCallbacks(quarantine.put if quarantine else None, on_set=sealed.append)
-        Scatter(task, store, decoder, run.progress, callbacks).run(run.inputs.files)
+        counts = Scatter(task, store, decoder, run.progress, callbacks).run(run.inputs.files)
         _release_freed(run)
         for entry in sealed:
             folder.keep(entry.file_name)
         return replace(
-            sealed[0] if sealed else SealedSet("", 0, 0, 0),
+            sealed[0] if sealed else _describe_dropped(parts, counts),
             number=number,
             spilled_bytes=store.spilled_bytes,
             state=None if decoder is None else decoder.state(),
             bad=None if quarantine is None else _keep_bad(folder, quarantine, cleanup),
         )
+
+
+def _describe_dropped(parts: Sequence[InputPart], counts: InputCounts) -> SealedSet:
+    """Return the entry of a set without a file."""
+    own = [(part.input_index, counts[part.input_index]) for part in parts]
+    packed = tuple((index, count.byte_count, *count.digest.pack()) for index, count in own)
+    return SealedSet("", counts.record_count, counts.byte_count, 0, counts=packed)
 
 
 def _number_rows(run: Run, parts: Sequence[InputPart]) -> list[InputPart]:

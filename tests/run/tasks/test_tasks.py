@@ -102,7 +102,14 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-FAST_SETTINGS = {"sample", "verified", "compressed-piles", "bytes-of-shards", "more-shards-than-records"}
+FAST_SETTINGS = {
+    "sample",
+    "sample-of-none",
+    "verified",
+    "compressed-piles",
+    "bytes-of-shards",
+    "more-shards-than-records",
+}
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from recshuf.output.run_log import read_results
@@ -45,7 +45,7 @@ class FinishedShard:
             "name": self.name,
             "bytes": self.byte_count,
             "xxh3": self.checksum,
-            "digest": self.digest.pack(),
+            "digest": astuple(self.digest),
             "schema": self.schema,
             **self.place,
         }

@@ -41,10 +41,6 @@ class Digest:
     fingerprint: int = 0
     """Sum of the fingerprints modulo 2^64."""
 
-    def pack(self) -> list[int]:
-        """Return its numbers, as JSON values."""
-        return [self.records, self.byte_count, self.fingerprint]
-
     def __add__(self, other: Digest) -> Digest:
         """Return the digest of the records of both."""
         return Digest(
@@ -205,10 +201,6 @@ class InputCounts:
         """Set the counts of an input."""
         self._byte_counts[index] = count.byte_count
         self._digests.put(index, count.digest)
-
-    def include(self, index: int, count: InputCount) -> None:
-        """Add to the counts of an input."""
-        self.put(index, self[index] + count)
 
     def digest(self, inputs: Sequence[int]) -> Digest:
         """Return the digest of all records of some inputs."""

@@ -115,7 +115,7 @@ def test_counts_of_inputs_are_sums_in_any_order(added: list[tuple[int, int, int,
         for part, key in enumerate((one, two)):
             digests.put(part, Digest(1, size, key))
         counts.add([index, index], np.array([size, 1]), digests)
-        counts.include(index, InputCount(7, Digest(1, 2, 3)))
+        counts.put(index, counts[index] + InputCount(7, Digest(1, 2, 3)))
         before = expected[index]
         whole = Digest(3, 2 * size + 2, (one + two + 3) % 2**64)
         expected[index] = InputCount(before.byte_count + size + 8, before.digest + whole)

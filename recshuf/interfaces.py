@@ -404,6 +404,8 @@ class Source(ABC):
     """How the inputs are read, with what was found in them in place of what was left open; None if nothing was."""
     repeated: Mapping[str, str] = MappingProxyType({})
     """Checksum, by name, of all data that belongs to no record and that every file has."""
+    notes: tuple[str, ...] = ()
+    """What was taken where the inputs leave it open, or where they differ: a sentence each, said once."""
     layout: object
     """Settings of the inputs that a target of the same format keeps (codec, chunk shapes, header...). Opaque to
     all other code."""

@@ -193,7 +193,7 @@ def resolve_job(
     given, to = _choose_formats(job, destination, files)
     _check(job, destination, given, to)
     _warn_of_lost_columns(job, given, files, progress)
-    inputs = _open_inputs(job, given, files)
+    inputs = _open_inputs(job, given, files, progress)
     return _plan(job, destination, inputs, to, progress, piles)
 
 
@@ -210,11 +210,11 @@ def resolve_opened(
     return _plan(job, destination, inputs, to, progress, piles)
 
 
-def resolve_inputs(job: Job, files: list[InputFile]) -> Inputs:
+def resolve_inputs(job: Job, files: list[InputFile], progress: Progress) -> Inputs:
     """Open the inputs of a job without an output, which `list_inputs` returned."""
     given = load_format(job.options["format"] or _detect_format(job, files, None))
     check_sides(job, given.traits.name, given.traits.name)
-    return _open_inputs(job, given, files)
+    return _open_inputs(job, given, files, progress)
 
 
 def _check(job: Job, destination: Destination | None, given: Format, to: Format) -> None:
@@ -330,9 +330,11 @@ def _detect_format(job: Job, files: list[InputFile], target_name: str | None) ->
     return target_name or LAST_RESORT
 
 
-def _open_inputs(job: Job, given: Format, files: list[InputFile]) -> Inputs:
+def _open_inputs(job: Job, given: Format, files: list[InputFile], progress: Progress) -> Inputs:
     drop_page_cache = _COPIES * sum(file.stamp.size for file in files if file.stamp) > available_bytes()
     source = given.open_source(files, replace(job.read, drop_page_cache=drop_page_cache))
+    for note in source.notes:
+        progress.warn(note)
     sizes = take_census(source.inputs, PROVENANCE_BYTES if job.options["provenance"] else 0)
     return Inputs(given.traits.name, files, source, sizes, drop_page_cache)
 

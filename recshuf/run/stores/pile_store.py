@@ -277,7 +277,7 @@ class StoreUpdate:
         job = _fit_job(make_job(data, None, cast("Options", options)), self._snapshot)
         self._check_same("seed", options.get("seed"), self._snapshot.seed)
         self._check_same("piles", options.get("piles"), self._snapshot.pile_count)
-        inputs = resolve_inputs(job, list_inputs(job, None, self._progress))
+        inputs = resolve_inputs(job, list_inputs(job, None, self._progress), self._progress)
         is_table = load_format(inputs.format).traits.native_is_table
         if not (is_table if origin is None else origin["format"] == inputs.format):
             raise UsageError(

@@ -106,7 +106,7 @@ def scatter_store(job: Job, path: Path, progress: Progress) -> ScatterReport:
     if folder.find() is not None:
         raise _explain_existing(path)
     folder.check_free()
-    inputs = resolve_inputs(job, list_inputs(job, None, progress))
+    inputs = resolve_inputs(job, list_inputs(job, None, progress), progress)
     first = Snapshot.new(job.options["seed"], choose_pile_count(job, inputs))
     try:
         with SetNames(folder, SCATTER_NAME):

@@ -69,7 +69,7 @@ def scatter_split(job: Job, path: Path, shares: Mapping[str, Fraction], progress
     files = list_inputs(job, None, progress)
     if any(file.stamp is None for file in files):
         raise UsageError("split reads its inputs twice, and a stream is read once; give files")
-    inputs = resolve_inputs(job, files)
+    inputs = resolve_inputs(job, files, progress)
     seed = secrets.randbits(128) if job.options["seed"] is None else job.options["seed"]
     counts = _count_records(job, inputs, progress)
     sizes = apportion(sum(counts), tuple(shares.values()))

@@ -22,6 +22,16 @@ class UsageError(RecshufError, ValueError):
     """Invalid or contradictory arguments; the command line exits with 2."""
 
 
+class UnknownOptionError(UsageError, TypeError):
+    """An argument that a function does not have."""
+
+
+class MissingStoreError(UsageError, FileNotFoundError):
+    """A pile store that does not exist."""
+
+    errno = errno.ENOENT
+
+
 class UsedNameError(UsageError):
     """The name of pile sets that a store has already."""
 
@@ -81,6 +91,10 @@ class InputError(RecshufError, ValueError):
         if kind is ForbiddenInputError:
             remedy = remedy or "give this user the right to read it"
         return kind(name, problem or error.strerror or str(error), remedy=remedy)
+
+
+class BadRecordError(InputError):
+    """A record that cannot be decoded, whatever the others hold; a line that may be set aside."""
 
 
 class MissingInputError(InputError, FileNotFoundError):
@@ -223,6 +237,10 @@ class CheckError(RecshufError, RuntimeError):
 
 class EngineError(RecshufError, RuntimeError):
     """The engine that runs the tasks of a run has failed."""
+
+
+class RecshufWarning(UserWarning):
+    """What a run says without ending: something was left out, taken for another thing, or is done again."""
 
 
 class SchemaMismatch(Exception):  # noqa: N818 - no failure of its own

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
 from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
 from functools import wraps
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from recshuf.errors import RecshufError, UsageError
+from recshuf.errors import RecshufError, RecshufWarning, UsageError
 from recshuf.job.options import to_keywords
 from recshuf.job.report import Progress, SilentProgress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from types import FrameType
 
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Report = TypeVar("Report", bound=Any)
+"""A dataclass with `warnings`."""
+_words: ContextVar[Callable[[str], str]] = ContextVar("words", default=str)
+"""Puts a message in the words of the caller: flags for the command, arguments for Python."""
 
 
 def speak_python(function: Callable[P, R]) -> Callable[P, R]:
@@ -23,6 +32,7 @@ def speak_python(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        words = _words.set(to_keywords)
         try:
             return function(*args, **kwargs)
         except BaseException as error:
@@ -31,26 +41,62 @@ def speak_python(function: Callable[P, R]) -> Callable[P, R]:
             if notes := getattr(error, "__notes__", None):
                 notes[:] = map(to_keywords, notes)
             raise
+        finally:
+            _words.reset(words)
 
     call.__module__ = "recshuf"  # where pickle finds it
     return call
 
 
+class Listener:
+    """Passes progress on, and keeps the warnings for the report."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.start, self.advance, self.stop = progress.start, progress.advance, progress.stop
+        self._warn, self._words = progress.warn, _words.get()
+        self._warnings: list[str] = []
+
+    def warn(self, message: str) -> None:
+        """Show a warning, and keep it."""
+        message = self._words(message)
+        self._warnings.append(message)
+        self._warn(message)
+
+    def sign(self, report: Report) -> Report:
+        """Return a report with the warnings of its run."""
+        return replace(report, warnings=tuple(self._warnings))
+
+
+class _PythonWarnings(SilentProgress):
+    """Progress that issues warnings of Python only."""
+
+    def warn(self, message: str) -> None:
+        """Issue a `RecshufWarning` that names the line outside of recshuf which is running."""
+        frame, level = sys._getframe(), 1  # noqa: SLF001 - as `warnings` does
+        while frame.f_back is not None and _is_own(frame):
+            frame, level = frame.f_back, level + 1
+        warnings.warn(message, RecshufWarning, stacklevel=level)
+
+
+def _is_own(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__")).partition(".")[0] == "recshuf"
+
+
 @contextmanager
-def listen(progress: Progress | bool | None) -> Iterator[Progress]:
-    """Yield a listener, by default a silent one, and stop it at the end."""
+def listen(progress: Progress | bool | None) -> Iterator[Listener]:
+    """Yield a listener, by default one that issues warnings only, and stop it at the end."""
     listener: Progress
     if progress is True:
         from recshuf.audit.reports.terminal import open_terminal
 
         listener = open_terminal()
     elif progress is None or progress is False:
-        listener = SilentProgress()
+        listener = _PythonWarnings()
     elif isinstance(progress, Progress):
         listener = progress
     else:
         raise UsageError("progress: give True, False, or an object with start, advance, warn and stop")
     try:
-        yield listener
+        yield Listener(listener)
     finally:
         listener.stop()

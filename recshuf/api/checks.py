@@ -53,7 +53,7 @@ def verify(
     from recshuf.audit.verify.verification import verify_job
 
     with listen(progress) as listener:
-        return verify_job(job, listener)
+        return listener.sign(verify_job(job, listener))
 
 
 def write_run(
@@ -97,8 +97,8 @@ def check(
 
     with listen(progress) as listener:
         if order.column is not None:
-            return check_values(jobs[0], listener, order.column)
-        return check_outputs(jobs, listener, order.id_column)
+            return listener.sign(check_values(jobs[0], listener, order.column))
+        return listener.sign(check_outputs(jobs, listener, order.id_column))
 
 
 def check_loader(
@@ -136,7 +136,7 @@ def check_loader(
     from recshuf.train.check import check_epochs
 
     with listen(progress) as listener:
-        return check_epochs(path, seed, epoch, reshuffle, mix, listener)
+        return listener.sign(check_epochs(path, seed, epoch, reshuffle, mix, listener))
 
 
 def write_check(

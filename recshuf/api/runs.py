@@ -17,7 +17,7 @@ from recshuf.errors import UsageError
 from recshuf.job.arguments import list_paths, make_job, parse_path
 from recshuf.job.job import Epoch
 from recshuf.job.options import GatherOptions, Options, Paths, ScatterOptions, Size, refuse_unknown
-from recshuf.job.report import Progress, SilentProgress
+from recshuf.job.report import Progress  # noqa: TC001
 from recshuf.piles.epochs import MAX_EPOCH
 from recshuf.records.keys import MAX_PILES
 from recshuf.records.split import check_shares
@@ -76,7 +76,7 @@ def shuffle(
     from recshuf.run.driver import run_job
 
     with listen(progress) as listener:
-        return run_job(job, listener)
+        return listener.sign(run_job(job, listener))
 
 
 def scatter(
@@ -113,8 +113,8 @@ def scatter(
 
     with listen(progress) as listener:
         if shares is not None:
-            return scatter_split(job, path, shares, listener)
-        return scatter_store(job, path, listener)
+            return listener.sign(scatter_split(job, path, shares, listener))
+        return listener.sign(scatter_store(job, path, listener))
 
 
 def cache_store(
@@ -171,7 +171,7 @@ def gather(
     from recshuf.run.driver import run_job
 
     with listen(progress) as listener:
-        return run_job(replace(job, epoch=order), listener)
+        return listener.sign(run_job(replace(job, epoch=order), listener))
 
 
 def window(
@@ -251,7 +251,11 @@ def compact(
 
 
 def plan(
-    inputs: Paths, output: str | os.PathLike[str] | None = None, **options: Unpack[Options]
+    inputs: Paths,
+    output: str | os.PathLike[str] | None = None,
+    *,
+    progress: Progress | bool | None = None,
+    **options: Unpack[Options],
 ) -> recshuf.Plan:
     """Return what `shuffle` would do with the same arguments: piles, memory, disk, descriptors, shards.
 
@@ -259,17 +263,23 @@ def plan(
     """
     from recshuf.run.driver import plan_job
 
-    return plan_job(make_job(inputs, output, options), SilentProgress())
+    with listen(progress) as listener:
+        return plan_job(make_job(inputs, output, options), listener)
 
 
 def plan_tasks(
-    inputs: Paths, output: str | os.PathLike[str] | None = None, **options: Unpack[Options]
+    inputs: Paths,
+    output: str | os.PathLike[str] | None = None,
+    *,
+    progress: Progress | bool | None = None,
+    **options: Unpack[Options],
 ) -> tuple[recshuf.Plan, dict[str, Any]]:
     """Return the plan of a run whose tasks `run_task` runs, and the run as JSON values."""
     job = make_job(inputs, output, options | {"engine": "tasks"})
     from recshuf.run.saved_plan import save_plan
 
-    return save_plan(job, SilentProgress())
+    with listen(progress) as listener:
+        return save_plan(job, listener)
 
 
 def list_tasks(run: dict[str, Any], stage: str) -> range:
@@ -294,4 +304,5 @@ def run_task(
     from recshuf.run.saved_plan import run_saved
 
     with listen(progress) as listener:
-        return run_saved(run, number, listener)
+        done = run_saved(run, number, listener)
+        return None if done is None else listener.sign(done)

@@ -197,13 +197,14 @@ def _plan_shuffle(
     from recshuf.api import runs
     from recshuf.audit.reports.text import plan_lines
 
+    progress = choose_progress(quiet)
     if options["engine"] == "tasks":
         if not report:
             raise UsageError("--engine tasks: name the file for the plan with --report FILE")
-        made, run = runs.plan_tasks(inputs, output, **options)
+        made, run = runs.plan_tasks(inputs, output, progress=progress, **options)
         values = made.to_json() | {"run": run}
     else:
-        made = runs.plan(inputs, output, **options)
+        made = runs.plan(inputs, output, progress=progress, **options)
         values = made.to_json()
     if not quiet and report != "-":
         click.echo("\n".join(plan_lines(made)))

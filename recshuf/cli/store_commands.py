@@ -19,13 +19,13 @@ from recshuf.cli.options import (
     check_loudness,
     choose_progress,
     make_epoch_options,
-    make_option,
     make_output_option,
     make_quiet_option,
     make_report_option,
     make_verbose_option,
 )
 from recshuf.cli.result_files import (
+    check_quarantine,
     check_report,
     check_spared,
     may_replace,
@@ -105,13 +105,16 @@ def _run_scatter(
     if report:
         check_report(report, store, False)
         check_spared(report, [*inputs, options["schema"]], overwrite=overwrite)
+    check_quarantine(options["on_bad_record"], [report, options["schema"]])
     from recshuf.api import runs
     from recshuf.audit.reports.terminal import say
     from recshuf.audit.reports.text import scatter_summary
     from recshuf.records.split import parse_shares
 
     shares = None if split is None else parse_shares(split)
-    done = runs.scatter(inputs, store, split=shares, progress=choose_progress(quiet), **options)
+    done = runs.scatter(
+        inputs, store, split=shares, progress=choose_progress(quiet), overwrite=overwrite, **options
+    )
     for part in () if quiet else done.parts or (done,):
         say(scatter_summary(part))
     if report:
@@ -264,7 +267,6 @@ scatter_command = GroupedCommand(
         ],
         "General": [
             make_report_option("Write the figures of the scatter as JSON"),
-            make_option("overwrite", "scatter"),
             make_quiet_option(),
             make_verbose_option(),
         ],

@@ -6,9 +6,10 @@ This module evaluates its annotations, because `OPTIONS` is read from them.
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
 from typing import Annotated, Any, BinaryIO, Literal, NamedTuple, Protocol, TypedDict
 
-from recshuf.errors import UsageError
+from recshuf.errors import UnknownOptionError, UsageError
 from recshuf.system.units import parse_size
 
 LOCAL = "local"
@@ -196,6 +197,8 @@ class ScatterOptions(InputOptions, total=False):
     seed: int | None
     piles: int | None
     spill_compression: str
+    on_bad_record: str
+    overwrite: bool
 
 
 class GatherOptions(TypedDict, total=False):
@@ -278,11 +281,14 @@ class Options(CheckOptions, total=False):
         {"verify": "NaN and infinities of the inputs are null in OUTPUT, which is JSONL. Default: they are not."},
         default=False, side="output", identity=lambda job: job.write.nan_as_null)]
     on_bad_record: Annotated[str, Option("Input", "WHAT", "What to do with a line that does not parse, in a conversion: fail, or quarantine:FILE to set it aside. Default: fail.",
+        {"scatter window": "What to do with a line that does not parse: fail, or quarantine:FILE to set it aside. Default: fail."},
         default="fail", identity=lambda job: job.quarantine and str(job.quarantine))]
     provenance: Annotated[bool, Option("Output", None, "Add the columns source_file and source_row, the input and row of each record.",
         {"verify": "Ignore the columns source_file and source_row of OUTPUT. Default: as in its manifest."}, default=False, identity=lambda job: job.options["provenance"] or None)]
     overwrite: Annotated[bool, Option("Output", None, "Replace an existing output, report or page. Default: it is an error.", {
-            "verify scatter": "Replace an existing report. Default: it is an error.",
+            "verify": "Replace an existing report. Default: it is an error.",
+            "scatter": "Replace an existing report or file of bad lines. Default: it is an error.",
+            "window": "Replace an existing file of bad lines. Default: it is an error.",
             "check": "Replace an existing page. Default: it is an error.",
             "picture": "Replace an existing picture. Default: it is an error.",
             "gather": "Replace an existing output or report. Default: it is an error.",
@@ -356,10 +362,12 @@ def _to_keyword(match: re.Match[str]) -> str:
 
 
 def refuse_unknown(options: Mapping[str, object], kind: type) -> None:
-    """Raise a `TypeError` for a name that is not in an option class."""
-    unknown = set(options) - kind.__annotations__.keys()
+    """Raise an `UnknownOptionError` for a name that is not in an option class."""
+    unknown = sorted(set(options) - kind.__annotations__.keys())
     if unknown:
-        raise TypeError(f"unknown option {sorted(unknown)[0]!r}")
+        near = get_close_matches(unknown[0], kind.__annotations__, 1)
+        remedy = f"did you mean {near[0]}?" if near else f"see help(recshuf.{kind.__name__})"
+        raise UnknownOptionError(f"unknown option {unknown[0]!r}; {remedy}")
 
 
 def _add_texts(kind: type, command: str) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from recshuf.job.plan import Plan  # noqa: TC001 - for typing.get_type_hints
+from recshuf.system.units import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from recshuf.storage.requests import Requests
 
@@ -113,8 +115,29 @@ class DownloadReport:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ShuffleReport:
+_SHOWN = 5
+
+
+class Report:
+    """Figures of a finished job. Its `repr` is some lines; `to_json` has all of it."""
+
+    __slots__ = ()
+    warnings: tuple[str, ...]
+
+    @abstractmethod
+    def summarize(self) -> Iterator[str]:
+        """Yield some lines."""
+
+    def __repr__(self) -> str:
+        """Return the summary and the first warnings."""
+        more = len(self.warnings) - _SHOWN
+        lines = [*self.summarize(), *(f"warning: {text}" for text in self.warnings[:_SHOWN])]
+        lines += [f"{more:,} more warnings"] if more > 0 else []
+        return f"<{type(self).__name__}: " + "\n  ".join(lines) + ">"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ShuffleReport(Report):
     """Figures of a finished run.
 
     Attributes
@@ -161,6 +184,8 @@ class ShuffleReport:
         Requests to the object store of the output; None unless it is in one.
     downloads
         Requests to the object stores of the inputs; None unless they are in some.
+    warnings
+        What the run warned of, a sentence each.
     """
 
     version: str
@@ -184,6 +209,15 @@ class ShuffleReport:
     quarantine: str | None = None
     uploads: UploadReport | None = None
     downloads: DownloadReport | None = None
+    warnings: tuple[str, ...] = ()
+
+    def summarize(self) -> Iterator[str]:
+        """Yield counts, sizes and seed."""
+        yield f"{self.records_written:,} of {self.records:,} records"
+        yield f"{len(self.inputs):,} inputs of {self.format}, {len(self.shards):,} shards of {self.to}"
+        if self.quarantine is not None:
+            yield f"{self.quarantined:,} bad records in {self.quarantine}"
+        yield f"{format_size(self.byte_count)} in {self.seconds:.1f} s, seed {self.seed}"
 
     def to_json(self) -> dict[str, object]:
         """Return the report as JSON values, without `uploads` and `downloads` where they are None."""
@@ -195,8 +229,8 @@ class ShuffleReport:
         return {name: value for name, value in values.items() if name not in _OPTIONAL or value is not None}
 
 
-@dataclass(frozen=True, slots=True)
-class ScatterReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class ScatterReport(Report):
     """Figures of a finished scatter.
 
     Attributes
@@ -223,8 +257,14 @@ class ScatterReport:
         Each input: `name`, `records`, `file_bytes`.
     parts
         Those of the stores of a split. `path` is then their folder, `store` and `snapshot` those of the first.
+    quarantined
+        Records in quarantine because they do not parse; `records` does not include them.
+    quarantine
+        File of the quarantine; None if there is none.
     downloads
         Requests to object stores; None if no input is there. Of the parts of a split, each has those of all.
+    warnings
+        What the run warned of, a sentence each; that of a split has those of all parts.
     """
 
     path: str
@@ -239,6 +279,16 @@ class ScatterReport:
     inputs: tuple[FileReport, ...]
     parts: tuple[ScatterReport, ...] = ()
     downloads: DownloadReport | None = None
+    quarantined: int = 0
+    quarantine: str | None = None
+    warnings: tuple[str, ...] = ()
+
+    def summarize(self) -> Iterator[str]:
+        """Yield counts, sizes and seed."""
+        yield f"{self.records:,} records of {len(self.inputs):,} inputs in {self.path}, snapshot {self.snapshot}"
+        if self.quarantine is not None:
+            yield f"{self.quarantined:,} bad records in {self.quarantine}"
+        yield f"{format_size(self.byte_count)} in {self.seconds:.1f} s, {self.pile_count:,} piles, seed {self.seed}"
 
     def to_json(self) -> dict[str, object]:
         """Return the report as JSON values."""

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from recshuf.output.run_log import TaskResults
     from recshuf.output.stage import Destination, Stage
     from recshuf.run.address import RunAddress
+    from recshuf.run.inputs import Inputs
     from recshuf.run.resolve import Run
 
 
@@ -260,7 +261,15 @@ def open_run(run: Run, stage: Stage | None, before: Header | None, cleanup: Exit
     cleanup.callback(folder.close)
     if not job.options["no_space_check"] and job.temp_url is None:
         _check_space(run, folder.parent, stage.path if stage else None)
-    quarantine = open_quarantine(run, folder.parent, cleanup)
+    destination = run.output.destination
+    quarantine = open_quarantine(
+        run.job,
+        run.inputs,
+        destination.local_path if destination else None,
+        folder.parent if stage is None else stage.path,
+        secrets.token_hex(8) if stage is None else stage.name,
+        cleanup,
+    )
     keeps_sets = stage is not None and stage.keeps_files and not job.reads_stdin and stored is None
     store = make_store(run, folder, keeps_sets=keeps_sets)
     cleanup.callback(store.close)
@@ -328,37 +337,42 @@ def _choose_kept(job: Job, stage: Stage, newest_first: Sequence[Path]) -> Path:
     return next((folder for folder in usable if folder.parent == new.parent), new)
 
 
-def open_quarantine(run: Run, parent: Path, cleanup: ExitStack) -> Quarantine | None:
-    """Return the quarantine, None if bad records are errors; `cleanup` withdraws it unless it was settled."""
-    path = run.job.quarantine
+def open_quarantine(
+    job: Job, inputs: Inputs, output: Path | None, folder: Path, name: str, cleanup: ExitStack
+) -> Quarantine | None:
+    """Return the quarantine, None if bad records are errors; `cleanup` withdraws it unless it was settled.
+
+    Parameters
+    ----------
+    output
+        File or folder that the run writes; None for a stream or an object.
+    folder, name
+        Folder of its unnamed file, and identifier of the run.
+    """
+    path = job.quarantine
     if path is None:
         return None
     from recshuf.output.quarantine import check_path  # it brings what formats lines as JSON
 
-    stage = run.stage
-    folder, name = (parent, secrets.token_hex(8)) if stage is None else (stage.path, stage.name)
-    destination = run.output.destination
-    inputs = [file.path for file in run.inputs.files if file.path is not None and file.stamp is not None]
-    overwrite = run.job.options["overwrite"] or run.job.options["resume"]
-    check_path(path, inputs, destination.local_path if destination else None, overwrite=overwrite)
-    quarantine = make_quarantine(run, path, folder, name)
+    files = [file.path for file in inputs.files if file.path is not None and file.stamp is not None]
+    check_path(path, files, output, overwrite=job.options["overwrite"] or job.options["resume"])
+    quarantine = make_quarantine(job, inputs, path, folder, name)
     cleanup.callback(quarantine.close)
     cleanup.callback(quarantine.withdraw)
     return quarantine
 
 
-def make_quarantine(run: Run, path: Path, folder: Path, name: str) -> Quarantine:
+def make_quarantine(job: Job, inputs: Inputs, path: Path, folder: Path, name: str) -> Quarantine:
     """Return a quarantine of a job; see `Quarantine`."""
-    read, names = run.job.read, [summary.name for summary in run.inputs.source.inputs]
     from recshuf.output.quarantine import Quarantine
 
     return Quarantine(
         path,
         folder,
-        names,
+        [summary.name for summary in inputs.source.inputs],
         name,
-        header_lines=0 if load_format(run.inputs.format).traits.spans_lines else read.header_lines,
-        separator_bytes=len(read.separator),
+        header_lines=0 if load_format(inputs.format).traits.spans_lines else job.read.header_lines,
+        separator_bytes=len(job.read.separator),
     )
 
 

@@ -11,9 +11,10 @@ import numpy as np
 from recshuf.audit.order.battery import MIN_RECORDS, Score, combine_scores, run_battery
 from recshuf.audit.order.sampling import SEED, match_output, order_by_value, sample_column
 from recshuf.errors import UsageError
+from recshuf.job.report import Report
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from recshuf.job.report import Progress
 
 
-@dataclass(frozen=True, slots=True)
-class CheckReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class CheckReport(Report):
     """The result of a check.
 
     Attributes
@@ -49,6 +50,8 @@ class CheckReport:
         The statistics: `name`, `statistic`, `expectation`, `deviation`, `z`, `is_flagged`, `meaning`.
     seconds
         Wall time.
+    warnings
+        What the check warned of, a sentence each.
     """
 
     basis: str
@@ -61,6 +64,13 @@ class CheckReport:
     mean_move: float
     scores: tuple[Score, ...]
     seconds: float
+    warnings: tuple[str, ...] = ()
+
+    def summarize(self) -> Iterator[str]:
+        """Yield the verdict, and the statistics that speak against the order."""
+        verdict = "uniformly random" if self.is_uniform else "not uniformly random"
+        yield f"{verdict}, {self.tested:,} of {self.records:,} records tested by {self.basis}"
+        yield from (f"{score.name}: {score.z:+.1f} deviations" for score in self.scores if score.is_flagged)
 
     @property
     def is_uniform(self) -> bool:

@@ -111,7 +111,7 @@ def summary(report: ShuffleReport, output: str | None) -> str:
     )
 
 
-def _describe_quarantine(report: ShuffleReport) -> str:
+def _describe_quarantine(report: ShuffleReport | ScatterReport) -> str:
     if report.quarantine is None:
         return ""
     return f", {count_of(report.quarantined, 'bad record')} set aside in {report.quarantine}"
@@ -130,8 +130,8 @@ def scatter_summary(report: ScatterReport) -> str:
     """Return the last line of a scatter."""
     return (
         f"{count_of(report.records, 'record')}, {format_size(report.byte_count)} in {duration(report.seconds)}, "
-        f"{count_of(report.pile_count, 'pile')} and {count_of(report.set_count, 'set')} in {report.path}, "
-        f"seed {report.seed}"
+        f"{count_of(report.pile_count, 'pile')} and {count_of(report.set_count, 'set')} in {report.path}"
+        f"{_describe_quarantine(report)}, seed {report.seed}"
     )
 
 

@@ -13,7 +13,7 @@ from recshuf.audit.verify.comparison import open_comparison
 from recshuf.audit.verify.mismatches import INPUTS, OUTPUT, Mismatches, Search, Tally
 from recshuf.audit.verify.record_sets import read_manifest
 from recshuf.errors import UsageError
-from recshuf.job.report import DownloadReport, FileReport
+from recshuf.job.report import DownloadReport, FileReport, Report
 from recshuf.output.manifest import Manifest
 from recshuf.piles.set_folder import SetFolder
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
@@ -23,7 +23,7 @@ from recshuf.storage.urls import is_url
 from recshuf.system.paths import choose_temp_dir, real_path
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -47,8 +47,8 @@ class DifferingRecord:
     """Number of records equal to it that are missing or extra, itself included."""
 
 
-@dataclass(frozen=True, slots=True)
-class VerifyReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class VerifyReport(Report):
     """The result of a comparison.
 
     Attributes
@@ -82,6 +82,8 @@ class VerifyReport:
         Wall time.
     downloads
         Requests to object stores; None if no file is there.
+    warnings
+        What the comparison warned of, a sentence each.
     """
 
     format: str
@@ -98,6 +100,14 @@ class VerifyReport:
     shards: tuple[FileReport, ...]
     seconds: float
     downloads: DownloadReport | None = None
+    warnings: tuple[str, ...] = ()
+
+    def summarize(self) -> Iterator[str]:
+        """Yield the result and the first differences."""
+        yield f"{'equal' if self.is_equal else 'different'}, {self.records_written:,} of {self.records:,} records"
+        if not self.is_equal:
+            yield f"{self.missing:,} missing, {self.extra:,} extra, {len(self.differences):,} other differences"
+        yield from self.differences[:5]
 
     @property
     def is_equal(self) -> bool:

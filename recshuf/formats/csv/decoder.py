@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as csv
 import pyarrow.types as pt
 
-from recshuf.errors import InputError, UsageError
+from recshuf.errors import BadRecordError, UsageError
 from recshuf.formats.csv.inference import ColumnType, find_altered, find_marks
 from recshuf.formats.csv.quotes import find_returns
 from recshuf.formats.lines.cutting import view_records
@@ -251,7 +251,7 @@ class CsvDecoder(Decoder):
             for name, column in zip(self._parser.names, self._columns, strict=True):
                 column.observe(table[name], partial(texts, name), marks)
 
-    def _error(self, input_index: int, first_row: int, message: str) -> InputError:
+    def _error(self, input_index: int, first_row: int, message: str) -> BadRecordError:
         """Return the error for a message of pyarrow, which counts rows from 1 in each batch."""
         match = re.match(r"In CSV column #(\d+): (?:Row #(\d+): )?(.*)", message, re.DOTALL)
         if not match:
@@ -259,10 +259,10 @@ class CsvDecoder(Decoder):
         name = self._parser.names[int(match[1])]
         return self._bad(input_index, first_row + int(match[2] or 1), f"column {name!r}: {match[3]}")
 
-    def _bad(self, input_index: int, record: int, problem: str, remedy: str | None = None) -> InputError:
+    def _bad(self, input_index: int, record: int, problem: str, remedy: str | None = None) -> BadRecordError:
         aside = "set bad records aside with --on-bad-record quarantine:FILE"
         remedy = remedy or f"correct it, or {aside}{'' if self._schema is None else ', without --schema'}"
-        return InputError(self._inputs[input_index], problem, place=f"record {record}", remedy=remedy)
+        return BadRecordError(self._inputs[input_index], problem, place=f"record {record}", remedy=remedy)
 
     def state(self) -> Any:
         with self._lock:

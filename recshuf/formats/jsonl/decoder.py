@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from recshuf.errors import ConversionError, InputError, SchemaMismatch
+from recshuf.errors import BadRecordError, ConversionError, InputError, SchemaMismatch
 from recshuf.formats.jsonl.inference import (
     Conflict,
     GivenTypes,
@@ -65,7 +65,9 @@ class LineMessages:
         place = self._line(position)
         if error.path:
             place += f", field {name_path(error.path)!r}"
-        return InputError(self._names[position.input_index], error.problem, place=place, remedy=error.remedy)
+        return BadRecordError(
+            self._names[position.input_index], error.problem, place=place, remedy=error.remedy
+        )
 
     def conflict_error(self, conflict: Conflict) -> InputError:
         """Return the error for two records whose types conflict: the later one, where users look for the mistake, first."""

@@ -22,7 +22,7 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from recshuf.errors import OutputError, PileError, RecshufError, UsageError
+from recshuf.errors import MissingStoreError, OutputError, PileError, RecshufError, UsageError
 from recshuf.piles.kept.snapshots import Snapshot, find_writer, parse_snapshot
 from recshuf.piles.sealed_set import SET_SUFFIX
 from recshuf.piles.set_folder import SET_MODE, remake_store
@@ -168,6 +168,7 @@ class StoreFolder:
             problem = "is no pile store: it holds no snapshot; check the path, or run recshuf scatter again"
         else:
             problem = f"no such pile store; make one with recshuf scatter INPUT... -o {self.path}"
+            return MissingStoreError(f"{self.path}: {problem}")
         return UsageError(f"{self.path}: {problem}")
 
     def commit(self, change: Callable[[Snapshot], Snapshot], store: str | None = None) -> Snapshot:

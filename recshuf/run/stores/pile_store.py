@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from recshuf.job.report import Progress
     from recshuf.piles.kept.snapshots import Snapshot
     from recshuf.piles.sealed_set import SealedSet
+    from recshuf.run.stores.scatter_store import ScatteredSets
 
 
 def parse_time(given: Any) -> float:
@@ -136,6 +137,7 @@ class StoreUpdate:
         self._cleanup = cleanup
         self._append_count = 0
         self._entries: list[SealedSet] = []
+        self._made: list[ScatteredSets] = []
         self._limits: dict[str, float] = {}
         self._is_open = True
         self._process = os.getpid()
@@ -215,7 +217,10 @@ class StoreUpdate:
         self._check_open()
         if not self._entries and not self._limits:
             return self._snapshot
-        return self._folder.commit(self._change, self._snapshot.store)
+        snapshot = self._folder.commit(self._change, self._snapshot.store)
+        for made in self._made:
+            made.settle()
+        return snapshot
 
     def end(self) -> None:
         """Take no more changes. Idempotent."""
@@ -286,7 +291,9 @@ class StoreUpdate:
         self._snapshot.check_schema(extend_schema(inputs.source.schema))
         name = self._take_name(name, self._lock)
         stream = stream_of(name)
-        made = scatter_sets(job, inputs, self._snapshot, self._folder, name, stream, self._progress)
+        made = scatter_sets(
+            job, inputs, self._snapshot, self._folder, name, stream, self._progress, self._cleanup
+        )
         if made.table.schema is None and origin is not None and not origin["problem"]:
             # The columns of a store never change, so a schema cannot be the remedy.
             raise ConversionError(
@@ -294,6 +301,7 @@ class StoreUpdate:
                 f"does not fit the columns of the store: {made.table.reason}",
                 remedy="begin a new store, or change the records",
             )
+        self._made.append(made)
         return made.entries, made.schema
 
 

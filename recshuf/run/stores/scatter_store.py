@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from recshuf.errors import ConversionError, InputError, OutputExistsError, UsedNameError
+from recshuf.errors import (
+    BadRecordError,
+    ConversionError,
+    InputError,
+    OutputExistsError,
+    UsageError,
+    UsedNameError,
+)
+from recshuf.formats import list_formats, load_format
 from recshuf.formats.stored import TableForm, pack_source
 from recshuf.job.plan import Costs, Cut, sum_known
 from recshuf.job.planner import make_plan
@@ -21,19 +31,20 @@ from recshuf.piles.kept.snapshots import Snapshot
 from recshuf.piles.layout import StorePlan
 from recshuf.records.provenance import PROVENANCE_BYTES, extend_schema
 from recshuf.run.inputs import list_inputs
+from recshuf.run.open_run import open_quarantine
 from recshuf.run.resolve import find_limits, resolve_inputs
 from recshuf.run.scatter import Scatter, ScatterCallbacks, ScatterTask
 from recshuf.storage.reading.objects import list_requests
+from recshuf.system.paths import real_path
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pyarrow as pa
 
     from recshuf.interfaces import BadRecords, Decoder, Source
     from recshuf.job.job import Job
     from recshuf.job.plan import Plan
     from recshuf.job.report import Progress
+    from recshuf.output.quarantine import Quarantine
     from recshuf.piles.sealed_set import SealedSet
     from recshuf.piles.store import Store
     from recshuf.records.digests import InputCounts
@@ -41,7 +52,10 @@ if TYPE_CHECKING:
 
 
 class FormObserver:
-    """An `Observer`: a decoder sees all records, until one shows that they have no table form."""
+    """An `Observer`: a decoder sees all records, until some show that together they have no table form.
+
+    A record that has none by itself is an error, or is set aside if the decoder does that.
+    """
 
     def __init__(self, inner: Decoder | None, failed: TableForm | None = None) -> None:
         self._inner = inner
@@ -53,20 +67,31 @@ class FormObserver:
         return self._inner.schema if self._inner else None
 
     def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> BadRecords | None:
-        """Observe records; those that cannot be decoded are no error."""
+        """Observe records; types that cannot be reconciled are no error."""
         if self._inner is None or self._failed:
             return None
         try:
             return self._inner.observe(batch, input_index, first_row)
+        except BadRecordError as error:
+            if error.remedy is not None:
+                raise
+            raise BadRecordError(error.name, error.problem, place=error.place, remedy=_ASIDE) from error
         except (InputError, ConversionError) as error:
             with self._lock:
                 self._failed[input_index, first_row] = TableForm.of_error(error)
             return None
 
-    def finish_form(self) -> TableForm:
-        """Return the table form of all records."""
-        if self._inner is None or self._failed:
-            return self._failed[min(self._failed)]
+    def finish_form(self, progress: Progress) -> TableForm:
+        """Return the table form of all records; warn if they have none."""
+        form = self._failed[min(self._failed)] if self._failed else self._finish()
+        if form.schema is None:
+            progress.warn(
+                f"loaders cannot read the records of this store, and gather writes their own format: {form.problem}"
+            )
+        return form
+
+    def _finish(self) -> TableForm:
+        assert self._inner is not None  # noqa: S101 - else it has failed
         try:
             return TableForm(self._inner.finish())
         except (InputError, ConversionError) as error:
@@ -81,6 +106,7 @@ def choose_observer(source: Source) -> FormObserver:
         return FormObserver(None, TableForm.of_error(error))
 
 
+_ASIDE = "correct it, or set such lines aside with --on-bad-record quarantine:FILE"
 SCATTER_NAME = "scatter"
 """Name of the sets of the first scatter, whose keys are those of an ordinary run."""
 
@@ -94,6 +120,13 @@ class ScatteredSets:
     counts: InputCounts
     inputs: Inputs
     table: TableForm
+    quarantine: Quarantine | None = None
+    """What was set aside, in place and withdrawn on an error."""
+
+    def settle(self) -> None:
+        """Keep what was set aside: the sets are committed."""
+        if self.quarantine is not None:
+            self.quarantine.settle()
 
 
 def scatter_store(job: Job, path: Path, progress: Progress) -> ScatterReport:
@@ -109,9 +142,10 @@ def scatter_store(job: Job, path: Path, progress: Progress) -> ScatterReport:
     inputs = resolve_inputs(job, list_inputs(job, None, progress), progress)
     first = Snapshot.new(job.options["seed"], choose_pile_count(job, inputs))
     try:
-        with SetNames(folder, SCATTER_NAME):
-            made = scatter_sets(job, inputs, first, folder, SCATTER_NAME, (), progress)
+        with SetNames(folder, SCATTER_NAME), ExitStack() as cleanup:
+            made = scatter_sets(job, inputs, first, folder, SCATTER_NAME, (), progress, cleanup)
             found = folder.create(fill_snapshot(first, made, job))
+            made.settle()
     except UsedNameError:  # another process has made it meanwhile
         raise _explain_existing(path) from None
     if found.store != first.store:
@@ -137,8 +171,8 @@ def fill_snapshot(first: Snapshot, made: ScatteredSets, job: Job) -> Snapshot:
 
 def describe_scatter(path: Path, snapshot: Snapshot, made: ScatteredSets, seconds: float) -> ScatterReport:
     """Return the report of a scatter that is committed."""
-    records = made.counts.records.tolist()
-    summaries = made.inputs.source.inputs
+    records, summaries = made.counts.records.tolist(), made.inputs.source.inputs
+    bad_counts = made.quarantine.counts if made.quarantine else [0] * len(records)
     return ScatterReport(
         str(path),
         snapshot.store,
@@ -150,8 +184,11 @@ def describe_scatter(path: Path, snapshot: Snapshot, made: ScatteredSets, second
         len(made.entries),
         seconds,
         tuple(
-            FileReport(one.name, count, one.file_bytes) for one, count in zip(summaries, records, strict=True)
+            FileReport(one.name, count + bad, one.file_bytes, bad)
+            for one, count, bad in zip(summaries, records, bad_counts, strict=True)
         ),
+        quarantined=sum(bad_counts),
+        quarantine=None if made.quarantine is None else str(made.quarantine.path),
         downloads=DownloadReport.of(list_requests(made.inputs.files)),
     )
 
@@ -164,18 +201,35 @@ def scatter_sets(
     name: str,
     stream: tuple[int, ...],
     progress: Progress,
+    cleanup: ExitStack,
 ) -> ScatteredSets:
-    """Write the records of some inputs to pile sets of a name, synced to disk."""
+    """Write the records of some inputs to pile sets of a name, synced to disk.
+
+    `cleanup` withdraws the quarantine unless it is settled.
+    """
+    check_quarantine(job, inputs)
     plan = plan_scatter(job, inputs, snapshot.pile_count)
     observer = choose_observer(inputs.source)
     sealed: list[SealedSet] = []
-    with ExitStack() as cleanup:
-        store = open_piles(plan, inputs, folder, name, cleanup)
+    beside = Path() if job.quarantine is None else real_path(job.quarantine).parent
+    quarantine = open_quarantine(job, inputs, folder.path, beside, secrets.token_hex(8), cleanup)
+    with ExitStack() as inner:
+        store = open_piles(plan, inputs, folder, name, inner)
         task = ScatterTask(inputs.source, plan, snapshot.seed, adds_provenance=True, stream=stream)
         progress.start("scatter", plan.record_count, plan.byte_count)
-        callbacks = ScatterCallbacks(on_set=sealed.append)
+        callbacks = ScatterCallbacks(quarantine.put if quarantine else None, on_set=sealed.append)
         counts = Scatter(task, store, observer, progress, callbacks).run(inputs.files)
-    return ScatteredSets(tuple(sealed), store.codec.schema, counts, inputs, observer.finish_form())
+    if quarantine is not None:
+        quarantine.finish()
+    form = observer.finish_form(progress)
+    return ScatteredSets(tuple(sealed), store.codec.schema, counts, inputs, form, quarantine)
+
+
+def check_quarantine(job: Job, inputs: Inputs) -> None:
+    """Refuse to set records aside where they are no lines."""
+    if job.quarantine is not None and not load_format(inputs.format).traits.is_lines:
+        formats = " or ".join(list_formats(lambda traits: traits.is_lines))
+        raise UsageError(f"--on-bad-record: for inputs of {formats} only; leave it out")
 
 
 def open_piles(

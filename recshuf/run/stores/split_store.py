@@ -67,6 +67,8 @@ def scatter_split(job: Job, path: Path, shares: Mapping[str, Fraction], progress
     if os.path.lexists(path):
         raise OutputExistsError(f"{path}: exists already; choose another folder, or delete it")
     files = list_inputs(job, None, progress)
+    if job.quarantine is not None:
+        raise UsageError("--split and --on-bad-record quarantine: exclude each other; leave one of them out")
     if any(file.stamp is None for file in files):
         raise UsageError("split reads its inputs twice, and a stream is read once; give files")
     inputs = resolve_inputs(job, files, progress)
@@ -184,7 +186,7 @@ def _scatter_parts(
         task = ScatterTask(inputs.source, parts[0].plan, split.seed, adds_provenance=True)
         progress.start("scatter", task.plan.record_count, task.plan.byte_count)
         Scatter(task, store, observer, progress).run(inputs.files)
-    table = observer.finish_form()
+    table = observer.finish_form(progress)
     return [
         ScatteredSets(tuple(sealed), store.codec.schema, counts, inputs, table)
         for sealed, counts in zip(store.sealed, store.counts, strict=True)

@@ -64,7 +64,7 @@ def test_paths_are_taken_in_any_iterable(tmp_path: Path):
     for number, inputs in enumerate(
         (paths, tuple(paths), iter(paths), dict.fromkeys(paths).keys(), np.array(paths, str))
     ):
-        assert recshuf.shuffle(inputs, tmp_path / f"out{number}").records == 20
+        assert recshuf.shuffle(inputs, tmp_path / f"out{number}.txt").records == 20
 
 
 def test_other_things_than_paths_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

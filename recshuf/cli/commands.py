@@ -116,7 +116,7 @@ def _run_shuffle(
     if report:
         check_report(report, output, plan)
     if html:
-        check_html(html, output, plan, report)
+        check_html(html, inputs, output, plan, report)
     names = list(filter(None, (report, html)))
     may_exist = may_replace(names, inputs, output, options)
     for name in names:

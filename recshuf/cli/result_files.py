@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, cast
 
 import click
@@ -33,15 +34,19 @@ def check_report(report: str, output: str | None, plan: bool) -> None:
     check_writable("--report", report, output)
 
 
-def check_html(html: str, output: str | None, plan: bool, report: str | None) -> None:
+def check_html(
+    html: str, inputs: tuple[str, ...], output: str | None, plan: bool, report: str | None
+) -> None:
     """Refuse, before the run, a page that cannot be written after it beside the report."""
     if report and real_path(html) == real_path(report):
         raise UsageError(f"--report and --html are both {html}; name another file for one of them")
     if plan:
         raise UsageError("--html needs a run, and --plan makes none; give one of them")
     if output is not None and is_url(output):
+        against = " ".join(map(quote, inputs))
         raise UsageError(
-            f"--html reads the output again, and only local files are read; leave it out for {output}"
+            f"--html: not possible for the output {output}; leave it out, and when the output is there, run "
+            f"recshuf check {quote(output)} --against {against} --html {quote(html)}"
         )
     check_writable("--html", html, output)
 

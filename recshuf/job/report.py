@@ -257,12 +257,12 @@ class ScatterReport(Report):
         Each input: `name`, `records`, `file_bytes`.
     parts
         Those of the stores of a split. `path` is then their folder, `store` and `snapshot` those of the first.
+    downloads
+        Requests to object stores; None if no input is there. Of the parts of a split, each has those of all.
     quarantined
         Records in quarantine because they do not parse; `records` does not include them.
     quarantine
         File of the quarantine; None if there is none.
-    downloads
-        Requests to object stores; None if no input is there. Of the parts of a split, each has those of all.
     warnings
         What the run warned of, a sentence each; that of a split has those of all parts.
     """

@@ -6,6 +6,7 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path, PurePath
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from recshuf.errors import UsageError
@@ -54,7 +55,7 @@ def list_inputs(job: Job, destination: Destination | None, progress: Progress) -
 
     for name in job.inputs:
         _refuse_store(name)
-    stores = Stores(job.storage, job.memory_bytes, job.workers)
+    stores = Stores(job.storage, job.memory_bytes, job.workers, progress.warn)
     files = InputLister(NameRules(job.options["format"]), progress.warn, stores).list_all(job.inputs)
     _refuse_own_output(job, files)
     _hint_at_directory(destination, files, progress)
@@ -74,7 +75,7 @@ def _refuse_store(name: str) -> None:
     from recshuf.piles.kept.folder import StoreFolder  # most inputs are files
 
     if StoreFolder(Path(name)).is_store:
-        raise UsageError(f"{name}: is a pile store; write it with recshuf gather {name} -o OUTPUT")
+        raise UsageError(f"{name}: is a pile store; write it with recshuf gather {quote(name)} -o OUTPUT")
 
 
 def _name_output(destination: Destination | None) -> str | None:

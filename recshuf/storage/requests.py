@@ -34,6 +34,8 @@ ATTEMPTS = 8
 """Of each request."""
 FIRST_PAUSE_SECONDS = 0.2
 """Pause after the first failure; it doubles, and is up to half longer or shorter."""
+_SAID_ATTEMPT = 1
+"""The attempt, numbered from 0, after whose failure the wait is said: about 0.2 s after the first one."""
 _STEP_SECONDS = 0.1
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>([A-Za-z0-9.]+)</Code>")
@@ -203,6 +205,8 @@ class Requests:
         self.retries = 0
         self.read_sizes: list[int] = []
         """Bytes of each reply that holds data."""
+        self.warn: Warn | None = None
+        """Gets a line, once, when a request has failed twice."""
         self._lock = threading.Lock()
 
     def call(self, name: str, request: Callable[[], T]) -> T:
@@ -229,8 +233,17 @@ class Requests:
                 failure = Failure.of(error)
                 if not failure.may_pass or attempt == ATTEMPTS - 1:
                     raise failure.explain(name) from error
+                if attempt == _SAID_ATTEMPT:
+                    self._say_waiting(name, failure)
             pause(attempt)
         raise RuntimeError("unreachable")
+
+    def _say_waiting(self, name: str, failure: Failure) -> None:
+        with self._lock:
+            warn, self.warn = self.warn, None
+        if warn is not None:
+            reason = failure.explain(name, f"{_SAID_ATTEMPT + 1} attempts").reason
+            warn(f"{reason}; waits, and tries again up to {ATTEMPTS} times")
 
     def call_for_output(self, name: str, request: Callable[[], T]) -> T:
         """Do what `call` does, and raise an `OutputError` in place of an `InputError`."""

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import recshuf
-from recshuf.errors import ConversionError, PileError, UsageError
+from recshuf.errors import ConversionError, PileError, RecshufWarning, UsageError
 from recshuf.train import batch_reader as cutting
 from recshuf.train.loader import PileLoader
 from tests.support.golden_inputs import make_inputs
@@ -212,7 +212,8 @@ def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
 
 def test_records_without_a_table_form_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"\xff\n")
-    recshuf.scatter(tmp_path / "a.txt", tmp_path / "store")
+    with pytest.warns(RecshufWarning, match="a.txt: line 1: is not UTF-8"):
+        recshuf.scatter(tmp_path / "a.txt", tmp_path / "store")
     with pytest.raises(ConversionError):
         PileLoader(tmp_path / "store", 4)
 

@@ -198,7 +198,7 @@ def open_comparison(
     as_tables: bool = False,
 ) -> Comparison:
     """Open an output and the inputs of a job, unless these are open; `as_tables` decodes both even if of one format."""
-    stores = Stores(job.storage, job.memory_bytes, job.workers)
+    stores = Stores(job.storage, job.memory_bytes, job.workers, progress.warn)
     inputs = inputs or _open_inputs(job, stores, progress, path)
     source, key = inputs.source, HashKey()
     files = _list_output(path, manifest, job.options["to"], stores, progress)
@@ -244,7 +244,9 @@ def _open_inputs(job: Job, stores: Stores, progress: Progress, output: str | Non
 
 def open_tables(job: Job, progress: Progress, wanted: tuple[str, ...] = ()) -> RecordReader:
     """Open the inputs of a job as tables and infer their schema; columns other than those `wanted` may be missing."""
-    record_set = _open_inputs(job, Stores(job.storage, job.memory_bytes, job.workers), progress)
+    record_set = _open_inputs(
+        job, Stores(job.storage, job.memory_bytes, job.workers, progress.warn), progress
+    )
     name = record_set.format
     has_wanted = {*wanted} <= {*record_set.source.schema.names}
     if wanted and has_wanted and "columns" in record_set.traits.read_options:

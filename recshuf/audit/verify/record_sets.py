@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
@@ -173,8 +174,8 @@ def list_files(
     for pattern in patterns:
         if StoreFolder(Path(pattern)).is_store:
             raise UsageError(
-                f"{pattern}: is a pile store; recshuf gather {pattern} -o OUTPUT --verify writes it and compares, recshuf "
-                f"check --loader {pattern} tests its order"
+                f"{pattern}: is a pile store; recshuf gather {quote(pattern)} -o OUTPUT --verify writes it and compares, recshuf "
+                f"check --loader {quote(pattern)} tests its order"
             )
     files = InputLister(NameRules(name), progress.warn, stores).list_all(patterns)
     for file in files:

@@ -73,9 +73,9 @@ def _explain(error: BaseException, name: str, place: str | None) -> InputError:
     if isinstance(error, MemoryError):
         return InputError(
             name,
-            "asks for more memory than is available: it is damaged or malicious",
+            "reading it asks for more memory than the system gives",
             place=place,
-            remedy="check where the file comes from, or raise the memory limit of the system",
+            remedy="give the process more memory, or fewer --workers; if that is no help, the file is damaged",
         )
     if isinstance(error, UnicodeDecodeError):
         return InputError(name, "a name or key in its footer is not valid UTF-8", place=place)

@@ -20,6 +20,7 @@ import secrets
 import time
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from recshuf.errors import MissingStoreError, OutputError, PileError, RecshufError, UsageError
@@ -167,7 +168,7 @@ class StoreFolder:
         elif self.path.exists():
             problem = "is no pile store: it holds no snapshot; check the path, or run recshuf scatter again"
         else:
-            problem = f"no such pile store; make one with recshuf scatter INPUT... -o {self.path}"
+            problem = f"no such pile store; make one with recshuf scatter INPUT... -o {quote(str(self.path))}"
             return MissingStoreError(f"{self.path}: {problem}")
         return UsageError(f"{self.path}: {problem}")
 

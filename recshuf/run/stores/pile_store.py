@@ -13,7 +13,7 @@ from math import isfinite
 from numbers import Real
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from recshuf.errors import BusyNameError, ConversionError, UsageError, UsedNameError
+from recshuf.errors import BadRecordError, BusyNameError, ConversionError, UsageError, UsedNameError
 from recshuf.formats import load_format
 from recshuf.formats.stored import StoredSource, read_table_schema
 from recshuf.job.arguments import make_job
@@ -122,6 +122,7 @@ def parse_bytes(size: Size) -> int:
     return check_number("bytes", number if is_whole else int(number), sys.maxsize)
 
 
+_BAD_REMEDY = "change it, set such lines aside with --on-bad-record quarantine:FILE, or begin a new store for other columns"
 Taken = TypeVar("Taken")
 
 
@@ -291,11 +292,14 @@ class StoreUpdate:
         self._snapshot.check_schema(extend_schema(inputs.source.schema))
         name = self._take_name(name, self._lock)
         stream = stream_of(name)
-        made = scatter_sets(
-            job, inputs, self._snapshot, self._folder, name, stream, self._progress, self._cleanup
-        )
-        if made.table.schema is None and origin is not None and not origin["problem"]:
+        try:
+            made = scatter_sets(
+                job, inputs, self._snapshot, self._folder, name, stream, self._progress, self._cleanup
+            )
+        except BadRecordError as error:
             # The columns of a store never change, so a schema cannot be the remedy.
+            raise BadRecordError(error.name, error.problem, place=error.place, remedy=_BAD_REMEDY) from error
+        if made.table.schema is None and origin is not None and not origin["problem"]:
             raise ConversionError(
                 "",
                 f"does not fit the columns of the store: {made.table.reason}",

@@ -33,9 +33,22 @@ def count_read_bytes(memory_bytes: int, workers: int) -> int:
 
 
 class Stores:
-    """All stores that a run reads from, each opened once. They can be pickled, and are then opened anew."""
+    """All stores that a run reads from, each opened once. They can be pickled, and are then opened anew.
 
-    def __init__(self, options: StorageOptions, memory_bytes: int, workers: int) -> None:
+    Parameters
+    ----------
+    warn
+        Gets a line when a store does not answer for a while.
+    """
+
+    def __init__(
+        self,
+        options: StorageOptions,
+        memory_bytes: int,
+        workers: int,
+        warn: Callable[[str], None] | None = None,
+    ) -> None:
+        self._warn = warn
         self._given = (options, memory_bytes, workers)
         # A reply is in memory twice while it arrives.
         self._cache = SegmentCache(count_read_bytes(memory_bytes, workers) * 3 // 4, workers)
@@ -45,7 +58,8 @@ class Stores:
         """Return the store of a URL."""
         place = (url.scheme, url.bucket)
         if place not in self._stores:
-            self._stores[place] = open_store(url, self._given[0])
+            store = self._stores[place] = open_store(url, self._given[0])
+            store.requests.warn = self._warn
         return self._stores[place]
 
     def make_file(self, name: str, url: Url, stamp: Stamp) -> ObjectFile:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import recshuf
-from recshuf.errors import CheckError, ConversionError, InputError
+from recshuf.errors import CheckError, ConversionError, InputError, RecshufWarning
 from tests.support.effort import TRIES_ALL
 from tests.support.processes.deaths import die_everywhere
 from tests.support.small_runs import Listener
@@ -21,7 +21,8 @@ def test_records_without_a_table_form_can_be_gathered_in_their_own_format(tmp_pa
     """A conversion names the first file and line that has none."""
     path = tmp_path / "mixed.jsonl"
     path.write_text('{"a": 1}\n{"a": {"b": 2}}\n{"a": 3}\n')
-    recshuf.scatter(path, tmp_path / "store", seed=1)
+    with pytest.warns(RecshufWarning, match="loaders cannot read"):
+        recshuf.scatter(path, tmp_path / "store", seed=1)
     recshuf.gather(tmp_path / "store", tmp_path / "out.jsonl")
     found = (tmp_path / "out.jsonl").read_text().splitlines()
     assert sorted(found) == sorted(path.read_text().splitlines())
@@ -30,15 +31,11 @@ def test_records_without_a_table_form_can_be_gathered_in_their_own_format(tmp_pa
     assert not (tmp_path / "out.parquet").exists()
 
 
-@pytest.mark.parametrize(
-    ("line", "problem"),
-    [('{"c": {"source_row": 1}}', "may already have"), ("[1]", "is not a JSON object")],
-)
-def test_a_record_that_cannot_get_provenance_is_named(tmp_path: Path, line: str, problem: str) -> None:
+def test_a_record_that_cannot_get_provenance_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"a": 1}\n' * 50)
-    (tmp_path / "b.jsonl").write_text(f'{{"a": 1}}\n{{"a": 2}}\n{line}\n')
+    (tmp_path / "b.jsonl").write_text('{"a": 1}\n{"a": 2}\n{"c": {"source_row": 1}}\n')
     recshuf.scatter([tmp_path / "a.jsonl", tmp_path / "b.jsonl"], tmp_path / "store", seed=1)
-    with pytest.raises(InputError, match=rf"b\.jsonl: line 3: {problem}.*leave out provenance"):
+    with pytest.raises(InputError, match=r"b\.jsonl: line 3: may already have.*leave out provenance"):
         recshuf.gather(tmp_path / "store", tmp_path / "out.jsonl", provenance=True)
     assert not (tmp_path / "out.jsonl").exists()
 

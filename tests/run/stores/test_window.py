@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import recshuf
-from recshuf.errors import ConversionError, UsageError
+from recshuf.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -169,20 +169,15 @@ def test_records_of_a_program_and_files_can_be_mixed(tmp_path: Path) -> None:
 
 
 def test_other_columns_are_refused(store: Path, tmp_path: Path) -> None:
-    for line, message in [
-        ('{"day":"x","id":1}', "does not fit the columns .*; begin a new store, or change the records$"),
-        (
-            '{"day":1,"id":1,"more":2}',
-            "'more': is not in the schema; begin a new store, or change the records$",
-        ),
-        (
-            '{"day":1,"id":{"a;b":1}}',
-            "does not fit the columns .*; begin a new store, or change the records$",
-        ),
+    remedy = "change it, set such lines aside with .*, or begin a new store for other columns$"
+    for line, problem in [
+        ('{"day":"x","id":1}', "field 'day': holds a value of type string where number is due"),
+        ('{"day":1,"id":1,"more":2}', "'more': is not in the schema"),
+        ('{"day":1,"id":{"a;b":1}}', "field 'id'"),
     ]:
         (tmp_path / "bad.jsonl").write_text(line + "\n")
         for schema in (None, {"day": "int64", "id": "int64", "more": "int64"}):
-            with pytest.raises(ConversionError, match=message):
+            with pytest.raises(InputError, match=f"line 1.*{problem}.*; {remedy}"):
                 recshuf.window(store, tmp_path / "bad.jsonl", schema=schema)
         assert recshuf.PileStore(store).num_records == 100
 

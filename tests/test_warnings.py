@@ -1,0 +1,99 @@
+"""What a run warns of: heard in Python and on the command line, and kept in the report."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from typing import TYPE_CHECKING
+
+import pytest
+
+import recshuf
+from recshuf.errors import RecshufWarning
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import Run
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> Path:
+    """Return a folder whose names hold a column that lines lack."""
+    folder = tmp_path / "data" / "year=2024"
+    folder.mkdir(parents=True)
+    (folder / "a.jsonl").write_text('{"a": 1}\n{"a": 2}\n')
+    return tmp_path / "data"
+
+
+LOST = r"the columns of its folders \(year\) are not read .*; provenance=True keeps the paths"
+
+
+def test_python_hears_warnings_at_the_calling_line(inputs: Path, tmp_path: Path) -> None:
+    with pytest.warns(RecshufWarning, match=LOST) as heard:
+        report = recshuf.shuffle(inputs, tmp_path / "out.jsonl")
+    assert heard[0].filename == __file__
+    assert report.warnings == (str(heard[0].message),)
+    assert report.to_json()["warnings"] == report.warnings
+    assert f"warning: {report.warnings[0]}" in repr(report)
+
+
+def test_a_filter_can_make_a_warning_an_error(inputs: Path, tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RecshufWarning)
+        with pytest.raises(RecshufWarning, match=LOST):
+            recshuf.shuffle(inputs, tmp_path / "out.jsonl")
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+def test_a_plan_warns_too(call: Run, inputs: Path, tmp_path: Path) -> None:
+    with pytest.warns(RecshufWarning, match=LOST):
+        recshuf.plan(inputs, tmp_path / "out.jsonl")
+    done = call(inputs, "-o", tmp_path / "out.jsonl", "--plan")
+    assert b"warning: " in done.stderr
+    assert b"--provenance keeps the paths" in done.stderr
+
+
+def test_a_listener_gets_warnings_in_place_of_python(inputs: Path, tmp_path: Path) -> None:
+    class Heard:
+        texts: list[str] = []  # noqa: RUF012
+
+        def start(self, *_: object) -> None: ...
+        def advance(self, *_: object) -> None: ...
+        def stop(self) -> None: ...
+        def warn(self, message: str) -> None:
+            self.texts.append(message)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        report = recshuf.shuffle(inputs, tmp_path / "out.jsonl", progress=Heard())
+    assert tuple(Heard.texts) == report.warnings
+    assert len(Heard.texts) == 1
+
+
+def test_the_report_of_the_command_has_its_words(call: Run, inputs: Path, tmp_path: Path) -> None:
+    done = call(inputs, "-o", tmp_path / "out.jsonl", "--report", "-")
+    (text,) = json.loads(done.stdout)["warnings"]
+    assert text.endswith("--provenance keeps the paths of inputs")
+    assert text.encode() in done.stderr
+
+
+def test_reports_are_shown_as_some_lines(tmp_path: Path) -> None:
+    inputs = tmp_path / "in"
+    inputs.mkdir()
+    for number in range(300):
+        (inputs / f"{number}.txt").write_text("".join(f"{number} {row}\n" for row in range(10)))
+    shuffled = recshuf.shuffle(inputs, f"{tmp_path}/out/", seed=5)
+    verified = recshuf.verify(inputs, tmp_path / "out")
+    checked = recshuf.check(tmp_path / "out", against=inputs)
+    scattered = recshuf.scatter(inputs, tmp_path / "store")
+    assert repr(shuffled).startswith(
+        "<ShuffleReport: 3,000 of 3,000 records\n  300 inputs of text, 300 shards of text\n"
+    )
+    assert repr(verified) == "<VerifyReport: equal, 3,000 of 3,000 records>"
+    assert repr(checked).startswith(
+        "<CheckReport: uniformly random, 3,000 of 3,000 records tested by origins"
+    )
+    assert repr(scattered).startswith(
+        f"<ScatterReport: 3,000 records of 300 inputs in {tmp_path}/store, snapshot 1\n"
+    )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from recshuf.errors import CheckError, InputError, UnavailableInputError
+from recshuf.errors import CheckError, InputError
 from recshuf.piles.footer import SetDescription, SetSource
 from recshuf.piles.slices import Origin
 from recshuf.records.batch import Records, split_ranges
@@ -125,8 +125,6 @@ class Scatter:
         try:
             self._reading.run("scatter")
             self._check_rows()
-        except UnavailableInputError:
-            raise  # a store that does not answer is not asked again
         except InputError:
             check_unchanged(read)
             raise

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import recshuf
-from recshuf.errors import InputError, MissingInputError, UsageError
+from recshuf.errors import InputError, MissingInputError, RecshufWarning, UsageError
 from recshuf.formats.compression import OUTPUT_SUFFIXES
 from tests.support.numbered_files import FORMATS, make_inputs
 from tests.support.objects.object_outputs import in_each_store, shuffle, shuffle_locally, write_lines
@@ -263,8 +263,10 @@ def test_a_missing_bucket_is_named(tmp_path: Path, s3_bucket: Bucket):
 
 def test_a_server_that_does_not_answer_is_named(tmp_path: Path, s3_bucket: Bucket, no_pauses: None):
     said = r"the store cannot be reached: .*, after 8 attempts; check endpoint_url and the network"
-    with pytest.raises(InputError, match=said):
+    waits = r"the store cannot be reached: .*, after 2 attempts; waits, and tries again up to 8 times$"
+    with pytest.raises(InputError, match=said), pytest.warns(RecshufWarning, match=waits) as heard:
         read(s3_bucket, tmp_path, endpoint_url="http://127.0.0.1:9")
+    assert len(heard) == 1
 
 
 def test_public_objects_need_no_credentials(

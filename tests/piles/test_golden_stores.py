@@ -116,9 +116,6 @@ def hash_name(name: str) -> tuple[int, ...]:
     return tuple(np.frombuffer(xxhash.xxh3_128_digest(name.encode())[::-1], "<u4").tolist())
 
 
-pytestmark = pytest.mark.filterwarnings("ignore:loaders cannot read")  # some lines are not UTF-8
-
-
 @pytest.fixture(scope="session")
 def golden(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("golden")

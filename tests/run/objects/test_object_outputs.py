@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+import shlex
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -26,6 +27,7 @@ from tests.support.objects.object_outputs import (
     shuffle_locally,
     write_lines,
 )
+from tests.support.processes.command_line import numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -279,7 +281,7 @@ def test_an_input_that_fails_leaves_nothing(
 # Usage
 
 
-def test_what_is_not_possible_is_refused(source: Path, s3_bucket: AnyBucket, call: Run):
+def test_what_is_not_possible_is_refused(source: Path, s3_bucket: AnyBucket):
     cases: list[tuple[str, dict[str, Any], str]] = [
         ("s3://b/out/", {"temp_dir": "hf://b/x"}, "temp_dir hf://b/x: is only read; give s3://"),
         ("s3://b", {}, "is a whole bucket; give a prefix in it"),
@@ -300,10 +302,19 @@ def test_what_is_not_possible_is_refused(source: Path, s3_bucket: AnyBucket, cal
     for output, options, said in cases:
         with pytest.raises(UsageError, match=re.escape(said)):
             shuffle(source, output, **options)
-    done = call(source, "-o", f"{s3_bucket.url}/out/", "--html", source.parent / "page.html")
-    assert done.returncode == 2
-    assert b"--html reads the output again" in done.stderr
     assert s3_bucket.proxy.requests == []
+
+
+def test_the_error_of_html_names_the_command_that_draws_the_page(
+    tmp_path: Path, s3_bucket: AnyBucket, call: Run
+):
+    source, page = tmp_path / "in.txt", tmp_path / "page of it.html"
+    source.write_bytes(numbers(2000))
+    done = call(source, "-o", f"{s3_bucket.url}/out/", "--html", page)
+    assert (done.returncode, s3_bucket.proxy.requests) == (2, [])
+    shuffle(source, f"{s3_bucket.url}/out/")
+    assert call(*shlex.split(done.stderr.decode().rpartition(", run recshuf ")[2])).returncode == 0
+    assert page.read_bytes().startswith(b"<!doctype html>")
 
 
 @pytest.mark.usefixtures("small_parts")

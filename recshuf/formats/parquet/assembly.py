@@ -88,17 +88,19 @@ class Assembly:
         return len(self._groups)
 
     def append(self, group: EncodedGroup) -> None:
-        """Write a row group; all have the same schema and metadata."""
+        """Write a row group; all have the same schema and metadata. Of one without rows only these count."""
         footer = _FooterCopy(group.footer, self._place - len(MAGIC))
-        self._groups.append(footer.group)
         self._around = footer.around
+        if not footer.rows:
+            return  # some readers fail on a row group without rows
+        self._groups.append(footer.group)
         self.record_count += footer.rows
         for part in group.chunks:
             self._stream.write(part)
             self._place += len(part)
 
     def finish(self) -> None:
-        """Write the footer, after at least one row group."""
+        """Write the footer, after at least one call of `append`."""
         before, between, behind = self._around
         rows, groups = encode_number(self.record_count), encode_list(len(self._groups), STRUCT)
         before = put_marks(before, self._annotations)

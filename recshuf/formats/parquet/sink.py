@@ -116,7 +116,7 @@ class ParquetSink(Sink):
             rest = self._buffer.rest()
             if self._first_rows is not None:
                 self._learn(self._first_rows, rest.columns)
-            # Some readers fail on a file without row groups.
+            # A file without rows has the schema of a row group, too.
             if rest.num_rows or not (self._encoded or len(self._assembly)):
                 self._write_group(rest.columns)
             self._write_encoded(0)

@@ -43,6 +43,20 @@ def test_inputs_without_records_give_an_empty_valid_output(tmp_path: Path, name:
     assert [read_ids(shard) for shard in list_shards(tmp_path / "shards")] == [[], []]
 
 
+@pytest.mark.parametrize("name", ["parquet", "jsonl"])
+def test_an_empty_parquet_shard_has_the_schema_and_no_row_group(tmp_path: Path, name: str):
+    """`datasets` fails on a row group without rows."""
+    path = tmp_path / f"in{SUFFIXES[name]}"
+    pq.write_table(
+        pa.table({"id": [1, 2], "tag": ["a", "b"]}), path
+    ) if name == "parquet" else path.write_bytes(b'{"id": 1, "tag": "a"}\n{"id": 2, "tag": "b"}\n')
+    recshuf.shuffle(path, tmp_path / "out", seed=0, shards=4, to="parquet", verify=True)
+    shards = [pq.read_metadata(shard) for shard in list_shards(tmp_path / "out")]
+    assert [(shard.num_rows, shard.num_row_groups) for shard in shards] == [(1, 1), (1, 1), (0, 0), (0, 0)]
+    assert all(shard.schema.equals(shards[0].schema) for shard in shards)
+    assert all(shard.metadata == shards[0].metadata for shard in shards)
+
+
 @pytest.mark.parametrize("name", FORMATS)
 def test_inputs_without_records_are_converted_or_refused(tmp_path: Path, name: str):
     """An empty JSONL file has no fields, so that a table of it may be refused; the others have a schema.

@@ -628,6 +628,10 @@ class Format(ABC):
         """Return `ReadOptions.schema` to read shards with that were written from tables; None if the files say their types."""
         return None
 
+    def grow_layout(self, layout: object) -> object:
+        """Return a `Source.layout` that suits records of further inputs, too, which were not there when it was made."""
+        return layout
+
     def layout_header(self, layout: object) -> bytes:  # noqa: ARG002 - by default none
         """Return the lines before the records, by the `Source.layout`, that every shard repeats."""
         return b""

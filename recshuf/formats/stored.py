@@ -128,6 +128,7 @@ class StoredSource(Source):
         self._problem = ""
         self.options = ReadOptions(schema=schema)
         self._kept_layout = None if origin is None else origin["layout"]
+        self._has_grown = origin is not None and len(inputs) > len(origin["file_bytes"])
         if origin is not None:
             self.compression = origin["compression"]
             self.options = unpack(origin["options"], (ReadOptions,))
@@ -136,7 +137,10 @@ class StoredSource(Source):
 
     @cached_property
     def layout(self) -> object:  # type: ignore[override] # loading its classes takes as long as opening a store
-        return None if self._kept_layout is None else unpack(self._kept_layout, self._format.layout_types)
+        if self._kept_layout is None:
+            return None
+        layout: object = unpack(self._kept_layout, self._format.layout_types)
+        return self._format.grow_layout(layout) if self._has_grown else layout
 
     @property
     def _format(self) -> Format:

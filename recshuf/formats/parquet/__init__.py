@@ -50,6 +50,11 @@ class ParquetFormat(Format):
             raise TypeError(f"not a layout of Parquet inputs: {type(layout).__name__}")
         return ParquetTarget(schema, make_plan(schema, layout, options), options)
 
+    def grow_layout(self, layout: object) -> object:
+        from recshuf.formats.parquet.plan import ParquetLayout, grow_layout
+
+        return grow_layout(layout) if isinstance(layout, ParquetLayout) else layout
+
     @property
     def layout_types(self) -> tuple[type, ...]:  # type: ignore[override] # imports the library
         from recshuf.formats.parquet.plan import ParquetLayout

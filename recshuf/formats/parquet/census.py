@@ -10,6 +10,7 @@ import pyarrow as pa
 from recshuf.errors import MemoryLimitError, UsageError
 from recshuf.formats.parquet.claims import settle_copies
 from recshuf.formats.parquet.columns import PartitionColumns, choose_unit
+from recshuf.formats.parquet.dictionaries import DictionarySizes, fit_indices
 from recshuf.formats.parquet.footer import COLUMN_BYTES, DeclaredSchemas, open_footer
 from recshuf.formats.parquet.plan import CategoryOrder, ParquetLayout, RowCost, choose_row_group_rows
 from recshuf.formats.parquet.sample import GroupSample
@@ -55,10 +56,13 @@ class ParquetCensus:
         self.declared = settle_copies(
             self._union.schema.metadata,
             self.footers[0].declared.record_schema,
-            pa.schema(
-                [self._fields[p] if isinstance(p, str) else self._union.schema.field(p) for p in self._picks]
-            ),
+            pa.schema([self._declare(pick) for pick in self._picks]),
         )
+
+    def _declare(self, pick: int | str) -> pa.Field:
+        if isinstance(pick, str):
+            return self._fields[pick]
+        return fit_indices(self._union.schema.field(pick), self._dictionaries.counts)
 
     def find_open_bytes(self) -> int:
         """Return the peak memory of reading a file without the batch: its footer, and pages of a row group."""
@@ -112,6 +116,7 @@ class ParquetCensus:
         self._union = SchemaUnion(widens=self._widens)
         self._storage: dict[str, tuple[LeafStorage, ...]] = {}
         self._categories: dict[str, CategoryOrder] = {}
+        self._dictionaries = DictionarySizes()
         for file in look_ahead(inputs, tail_bytes=UNIT_BYTES):
             self._read(file)
 
@@ -146,6 +151,9 @@ class ParquetCensus:
             if sample and not self._storage:
                 self._storage = {footer.schema.field(i).name: sample.storage(i) for i in columns}
             self._learn_categories(file, footer, columns)
+            for column in footer.declared.narrow_columns:
+                if column in columns:
+                    self._dictionaries.add(file, footer, column)
 
     def _check_columns(self, footer: Footer, columns: list[int]) -> None:
         """Refuse more columns than the memory limit allows before any is read."""

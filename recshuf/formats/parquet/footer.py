@@ -13,7 +13,7 @@ import pyarrow as pa
 from recshuf.errors import InputError
 from recshuf.formats.parquet.annotations import read_annotations
 from recshuf.formats.parquet.file import BUFFER_BYTES, OpenFile, check_kind, check_magic, explained
-from recshuf.formats.parquet.types import is_ordered, is_time_stamp, leaf_types
+from recshuf.formats.parquet.types import is_narrow, is_ordered, is_time_stamp, leaf_types
 from recshuf.storage.reading.local import opener_of
 
 if TYPE_CHECKING:
@@ -52,6 +52,8 @@ class Declared:
     """Arrow columns with time stamps in them."""
     ordered_columns: tuple[int, ...]
     """Arrow columns of ordered dictionaries."""
+    narrow_columns: tuple[int, ...]
+    """Arrow columns with dictionaries of narrow indices in them."""
 
 
 class DeclaredSchemas:
@@ -77,7 +79,8 @@ class DeclaredSchemas:
         starts = tuple(accumulate(map(len, leaves), initial=0))
         times = tuple(index for index, types in enumerate(leaves) if any(map(is_time_stamp, types)))
         ordered = tuple(index for index, field in enumerate(schema) if is_ordered(field.type))
-        self._known.append(Declared(schema, records, starts, times, ordered))
+        narrow = tuple(index for index, types in enumerate(leaves) if any(map(is_narrow, types)))
+        self._known.append(Declared(schema, records, starts, times, ordered, narrow))
         return self._known[-1]
 
 

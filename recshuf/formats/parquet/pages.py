@@ -118,12 +118,9 @@ def check_pages(file: OpenFile, group: int, leaves: Sequence[int], most_bytes: i
     """Return what the headers of the pages of some columns claim; memory of more than `most_bytes` is an `InputError`."""
     if not leaves:
         return Pages(0, set())
-    headers = _Headers(file)
+    headers = PageHeaders(file)
     with explained(file.name, f"row group {group}"):
-        # pyarrow aborts the process on column metadata that it cannot parse, but raises an error on reading rows.
-        deque(file.batches([group], leaves, 0), maxlen=0)
-        row_group = file.metadata.row_group(group)
-        chunks = [headers.measure(row_group.column(leaf)) for leaf in leaves]
+        chunks = [headers.measure(chunk) for chunk in list_chunks(file, group, leaves)]
     # Each page is held as stored, or as values, besides.
     memory_bytes = 2 * sum(page_bytes for page_bytes, _ in chunks)
     if most_bytes is not None and memory_bytes > most_bytes:
@@ -136,16 +133,25 @@ def check_pages(file: OpenFile, group: int, leaves: Sequence[int], most_bytes: i
     return Pages(memory_bytes, {values for _, values in chunks})
 
 
+def list_chunks(file: OpenFile, group: int, leaves: Sequence[int]) -> list[pq.ColumnChunkMetaData]:
+    """Return what the footer says of column chunks of a row group, which has its bytes fetched."""
+    # pyarrow aborts the process on column metadata that it cannot parse, but raises an error on reading rows.
+    deque(file.batches([group], leaves, 0), maxlen=0)
+    row_group = file.metadata.row_group(group)
+    return [row_group.column(leaf) for leaf in leaves]
+
+
 _WINDOW_BYTES = (1 << 13, 1 << 16, 1 << 24)
 """Bytes read for a header, in turn until it is complete: its statistics may hold long values."""
 # Field numbers in parquet.thrift: in a page header, its sizes before compression and in the file, and the headers of
-# dictionaries and of data pages of both versions; in these, the number of values.
-_UNPACKED_BYTES, _STORED_BYTES = 2, 3
-_DICTIONARY_PAGE, _DATA_PAGES = 7, (5, 8)
+# dictionaries and of data pages of both versions; in these, the number of values and, by version, the encoding.
+UNPACKED_BYTES, STORED_BYTES = 2, 3
+DICTIONARY_PAGE, DATA_PAGES = 7, (5, 8)
 _VALUES = 1
+PAGE_ENCODINGS = {DICTIONARY_PAGE: 2, DATA_PAGES[0]: 2, DATA_PAGES[1]: 4}
 
 
-class _Headers:
+class PageHeaders:
     """The page headers of a row group; one read serves for all headers near it."""
 
     def __init__(self, file: OpenFile) -> None:
@@ -153,33 +159,42 @@ class _Headers:
         self._window = b""
         self._start = 0
 
-    def measure(self, chunk: pq.ColumnChunkMetaData) -> tuple[int, int]:
-        """Return the bytes of the largest page and of the dictionary before compression, and the values of all pages.
-
-        Headers are read up to the page at which pyarrow stops.
-        """
+    def walk(self, chunk: pq.ColumnChunkMetaData) -> Iterator[tuple[Struct, int]]:
+        """Yield the header of each page, and where the page begins, up to the page at which pyarrow stops."""
         place = chunk.data_page_offset
         if 0 < (dictionary_place := chunk.dictionary_page_offset or 0) < place:
             place = dictionary_place
         end = place + chunk.total_compressed_size
-        values = dictionary = largest = 0
-        while values < chunk.num_values and place < end:
+        values, most_values = 0, chunk.num_values
+        while values < most_values and place < end:
             try:
                 header, place = self._read(place)
             except (IndexError, RecursionError):
-                break
-            unpacked = header.numbers.get(_UNPACKED_BYTES, 0)
-            if _DICTIONARY_PAGE in header.structs:
+                return
+            yield header, place
+            values += _count_values(header)
+            if (stored := header.numbers.get(STORED_BYTES, -1)) < 0:
+                return
+            place += stored
+
+    def measure(self, chunk: pq.ColumnChunkMetaData) -> tuple[int, int]:
+        """Return the bytes of the largest page and of the dictionary before compression, and the values of all pages."""
+        values = dictionary = largest = 0
+        for header, _ in self.walk(chunk):
+            unpacked = header.numbers.get(UNPACKED_BYTES, 0)
+            if DICTIONARY_PAGE in header.structs:
                 dictionary = max(dictionary, unpacked)
             else:
                 largest = max(largest, unpacked)
-            for kind in _DATA_PAGES:
-                if kind in header.structs:
-                    values += header.structs[kind].numbers.get(_VALUES, 0)
-            if (stored := header.numbers.get(_STORED_BYTES, -1)) < 0:
-                break
-            place += stored
+            values += _count_values(header)
         return dictionary + largest, values
+
+    def read_bytes(self, place: int, size: int) -> bytes:
+        """Return bytes of the file, fewer at its end."""
+        start = place - self._start
+        if start >= 0 and start + size <= len(self._window):
+            return self._window[start : start + size]
+        return self._file.read_at(place, size)
 
     def _read(self, place: int) -> tuple[Struct, int]:
         """Return the header at an offset, and its end."""
@@ -193,3 +208,8 @@ class _Headers:
                 except IndexError:
                     pass
         raise IndexError
+
+
+def _count_values(header: Struct) -> int:
+    """Return the number of values that the header of a data page claims."""
+    return sum(header.structs[kind].numbers.get(_VALUES, 0) for kind in DATA_PAGES if kind in header.structs)

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from recshuf.errors import ConversionError, UsageError
 from recshuf.formats.parquet.annotations import take_marks
 from recshuf.formats.parquet.claims import settle_copies
+from recshuf.formats.parquet.dictionaries import fit_index, widen_indices
 from recshuf.formats.parquet.pages import check_pages
 from recshuf.formats.parquet.sample import scratch_row_bytes
 from recshuf.formats.parquet.types import dense_schema, held_type, leaf_types
@@ -64,6 +65,11 @@ class ParquetLayout:
     """Memory of collecting and writing such a row group."""
     categories: dict[int, pa.Array]
     """For each column of an ordered dictionary type its values, in their order."""
+
+
+def grow_layout(layout: ParquetLayout) -> ParquetLayout:
+    """Return the layout with indices that have room for the values of further inputs."""
+    return replace(layout, schema=widen_indices(layout.schema))
 
 
 def choose_row_group_rows(footers: Sequence[Footer], least: int, most: int) -> int:
@@ -177,8 +183,9 @@ class WritePlan:
 def make_plan(schema: pa.Schema, layout: ParquetLayout | None, options: WriteOptions) -> WritePlan:
     """Return the plan for batches of `schema`; `layout` is that of Parquet inputs."""
     _check_codec(options)
-    declared = schema
     if layout is None:
+        # How many values the dictionaries of all records have shows when they are written.
+        declared = widen_indices(schema)
         dense = dense_schema(schema)
         # Arrow would bring values to these types unchecked.
         native = pa.schema([field.with_type(held_type(field.type)) for field in dense], dense.metadata)
@@ -242,9 +249,7 @@ def _with_categories(plan: WritePlan, categories: dict[int, pa.Array]) -> WriteP
     """Keep ordered dictionaries, with an index type that fits their number of values."""
     native, declared = plan.native, plan.declared
     for index, values in categories.items():
-        kind = declared.field(index).type
-        if len(values) > 1 << (kind.index_type.bit_width - 1):
-            kind = pa.dictionary(pa.int32(), kind.value_type, ordered=True)
+        kind = fit_index(declared.field(index).type, len(values))
         declared = declared.set(index, declared.field(index).with_type(kind))
         native = native.set(index, declared.field(index))
     return replace(plan, native=native, declared=declared, categories=categories)

@@ -35,6 +35,11 @@ def is_ordered(kind: pa.DataType) -> bool:
     return bool(pa.types.is_dictionary(kind) and kind.ordered)
 
 
+def is_narrow(kind: pa.DataType) -> bool:
+    """Tell whether a type is a dictionary whose index may be too small for the values of many files."""
+    return bool(pa.types.is_dictionary(kind) and kind.index_type.bit_width < 32)
+
+
 def dense_type(kind: pa.DataType) -> pa.DataType:
     """Return the type of the same values without dictionaries and views, at any depth.
 

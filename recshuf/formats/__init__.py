@@ -288,11 +288,13 @@ def name_by_output(name: str) -> str | None:
     from recshuf.formats.lines.foreign import name_foreign
 
     suffix = split_suffix(name)
+    known = _find_format(suffix.kind)
+    if known is not None:
+        _refuse_packed(name, load_format(known).traits)
     if suffix.compression not in (None, *COMPRESSIONS):
         raise UsageError(
             f"{name}: {suffix.compression} is not written; choose one of {', '.join(filter(None, OUTPUT_SUFFIXES.values()))}"
         )
-    known = _find_format(suffix.kind)
     if known is None and (what := name_foreign(suffix.kind)):
         raise UsageError(f"{name}: {what} is not written; choose a suffix of {', '.join(list_names())}")
     return known
@@ -304,6 +306,7 @@ def check_output(name: str, traits: Traits, compression: str | None) -> None:
     is_other = named is not None and named != traits.name
     if is_other and not _have_same_bytes(traits, load_format(named or "").traits):
         raise UsageError(f"{name}: suffix {kind} contradicts --to {traits.name}; change one of them")
+    _refuse_packed(name, traits)
     packed = suffix_compression(name, traits)
     if packed is not None and packed not in traits.compressions:
         raise UsageError(
@@ -313,6 +316,21 @@ def check_output(name: str, traits: Traits, compression: str | None) -> None:
         raise UsageError(
             f"{name}: --compression {compression} contradicts the suffix, which says {packed}; change one of them"
         )
+
+
+def _refuse_packed(name: str, traits: Traits) -> None:
+    """Refuse an output file whose suffix says that it is compressed as a whole, if its format compresses inside."""
+    compression = split_suffix(name).compression
+    if compression is None or traits.is_lines:
+        return
+    remedy = (
+        f"give --compression {compression}"
+        if compression in traits.compressions
+        else f"for --compression choose one of {', '.join(traits.compressions)}"
+    )
+    raise UsageError(
+        f"{name}: {traits.name} is compressed inside, not as a whole file; name it {name[: name.rindex('.')]}, and {remedy}"
+    )
 
 
 def _have_same_bytes(first: Traits, second: Traits) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from typing import TYPE_CHECKING
 
 from recshuf.errors import InputError, UsageError
@@ -27,6 +28,7 @@ _FOREIGN_SUFFIXES = {
     ".lz": "lzip",
     ".lzo": "lzop",
     ".sz": "snappy",
+    ".snappy": "snappy",
     ".zip": "zip",
     ".7z": "7z",
     ".rar": "rar",
@@ -88,6 +90,23 @@ def check_suffix(name: str, suffix: NameSuffix) -> None:
 def recognise_compression(head: bytes) -> str:
     """Return the compression of a file that begins with these bytes: a value of `COMPRESSIONS`."""
     return next((name for name, magic in _MAGICS.items() if magic.match(head)), "none")
+
+
+_TOOLS = {"gzip": "gzip", "zstd": "zstd", "bz2": "bzip2", "xz": "xz", "lz4": "lz4"}
+
+
+def explain_packed(name: str, head: bytes, what: str) -> InputError | None:
+    """Return the error for a compressed file of a format that compresses inside, by its first bytes; None if it is not compressed."""
+    compression = recognise_compression(head)
+    if compression == "none":
+        return None
+    plain = name[: -len(find_suffix(name))] if split_suffix(name).compression else f"{name}.decompressed"
+    command = f"{_TOOLS[compression]} -dc {shlex.quote(name)} > {shlex.quote(plain)}"
+    return InputError(
+        name,
+        f"is compressed with {compression} as a whole, and {what} is read at any place of the file",
+        remedy="decompress it first" + ("" if "://" in name else f": {command}"),
+    )
 
 
 def check_level(compression: str, level: int | None) -> None:

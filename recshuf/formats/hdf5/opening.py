@@ -15,6 +15,7 @@ from h5py import h5f
 from h5py._objects import phil
 
 from recshuf.errors import InputError, RecshufError, UnavailableInputError
+from recshuf.formats.compression import explain_packed
 from recshuf.formats.hdf5 import SIGNATURE, list_places
 from recshuf.formats.hdf5.chunk_index import parse_node
 from recshuf.formats.hdf5.types import IndexRoot, find_chunk
@@ -44,6 +45,7 @@ _FAILURES = (
     SystemError,
     pa.ArrowException,
 )
+_HEAD_BYTES = 32
 _SYSTEM_ERROR = re.compile(r"file descriptor = \d+, errno = [1-9]")
 
 
@@ -162,8 +164,7 @@ def open_file(input_file: InputFile, stream: type[ObjectStream] = ObjectStream) 
 
 def _open_object(input_file: InputFile, stream: type[ObjectStream]) -> ObjectHdf5:
     raw = stream(cast("ObjectHandle", opener_of(input_file).open()))
-    if not _has_signature(raw):
-        raise InputError(input_file.name, "is not an HDF5 file")
+    _check_signature(input_file.name, raw)
     with reading(input_file.name):
         return ObjectHdf5(raw)
 
@@ -190,18 +191,19 @@ def _check_regular(name: str, path: Path) -> None:
         mode = path.stat().st_mode
         if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
             with path.open("rb") as file:
-                if _has_signature(file):
-                    return
-            raise InputError(name, "is not an HDF5 file")
+                _check_signature(name, file)
+                return
     except OSError as error:
         raise InputError.of_system(error, name) from error
     raise InputError(name, "is not a regular file, which HDF5 needs", remedy="save it to a file first")
 
 
-def _has_signature(file: BinaryIO | ObjectStream) -> bool:
-    """Tell whether the signature is at an offset where HDF5 may begin."""
+def _check_signature(name: str, file: BinaryIO | ObjectStream) -> None:
+    """Raise `InputError` if the signature is at no offset where HDF5 may begin."""
     for place in list_places(file.seek(0, os.SEEK_END)):
         file.seek(place)
         if file.read(len(SIGNATURE)) == SIGNATURE:
-            return True
-    return False
+            return
+    file.seek(0)
+    packed = explain_packed(name, file.read(_HEAD_BYTES), "HDF5")
+    raise packed or InputError(name, "is not an HDF5 file")

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recshuf.errors import InputError, UsageError
+from recshuf.formats.compression import explain_packed
 from recshuf.formats.parquet import MAGIC, MAGIC_ENCRYPTED
 from recshuf.formats.parquet.claims import settle
 from recshuf.storage.reading.local import opener_of
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 BUFFER_BYTES = 1 << 18
 """Read buffer of each column chunk, so that memory does not depend on the chunk's size."""
+_HEAD_BYTES = 32
 _BIN_BYTES = 2 << 20
 _KEYLESS = "is encrypted, and recshuf has no keys"
 
@@ -103,10 +105,12 @@ def check_magic(name: str, stream: BinaryIO) -> int:
     if size == 0:
         raise InputError(name, "is empty (0 bytes), not a Parquet file")
     stream.seek(0)
-    if stream.read(4) == MAGIC:
+    head = stream.read(_HEAD_BYTES)
+    if head.startswith(MAGIC):
         remedy = "fetch or write the file again"
         raise InputError(name, "is cut off: a Parquet file ends with PAR1", remedy=remedy)
-    raise InputError(name, "is not a Parquet file (no PAR1 at its end)")
+    packed = explain_packed(name, head, "Parquet")
+    raise packed or InputError(name, "is not a Parquet file (no PAR1 at its end)")
 
 
 class _FooterBin:

@@ -7,7 +7,10 @@ import gzip
 import io
 import lzma
 import os
+import shutil
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import lz4.frame
@@ -18,10 +21,11 @@ import zstandard
 import recshuf
 from recshuf.errors import InputError, UsageError
 from tests.support.formats.format_tools import OneWayReader, OneWayWriter, decompress_file
+from tests.support.numbered_files import write_hdf5
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
+
 
 PACK: dict[str, Callable[[bytes], bytes]] = {
     ".gz": gzip.compress,
@@ -148,13 +152,54 @@ def test_an_output_that_contradicts_itself_is_refused(tmp_path: Path) -> None:
         ("a.npy", {}, "a NumPy array is not written"),
         ("a.jsonl.br", {}, r"brotli is not written; choose one of \.zst, \.gz, \.bz2, \.xz, \.lz4"),
         ("a.zip", {}, "zip is not written"),
-        ("a.parquet.xz", {}, "parquet has no compression xz; choose one of none, zstd"),
-        ("a.parquet.gz", {"compression": "zstd"}, "contradicts the suffix, which says gzip"),
+        (
+            "a.parquet.xz",
+            {},
+            r"compressed inside.*name it .*a\.parquet, and for compression choose one of none, z",
+        ),
+        ("a.parquet.gz", {}, r"name it .*a\.parquet, and give compression gzip"),
+        ("a.parquet.gz", {"compression": "gzip"}, "compressed inside"),
+        ("a.pq.ZSTD", {}, r"name it .*a\.pq, and give compression zstd"),
+        ("a.parquet.snappy", {}, "give compression snappy"),
+        ("a.parquet.br", {}, "parquet is compressed inside"),
+        ("a.gz", {"to": "parquet"}, r"name it .*a, and give compression gzip"),
+        ("a.h5.gz", {}, r"name it .*a\.h5, and give compression gzip"),
+        ("a.h5.bz2", {}, r"name it .*a\.h5, and for compression choose one of none, gzip"),
+        ("a.jsonl.snappy", {}, "snappy is not written"),
     ]
     for name, options, problem in cases:
         with pytest.raises(UsageError, match=problem):
             recshuf.shuffle(tmp_path / "in.jsonl", tmp_path / name, **options)
         assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
+
+
+FILES: dict[str, Callable[[Path], object]] = {
+    "in.parquet": lambda path: pa.parquet.write_table(pa.table({"id": [1, 2]}), path),
+    "in.h5": lambda path: write_hdf5(path, 0, 2),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("suffix", [".gz", ".zst", ".bz2", ".xz", ".lz4"])
+def test_a_file_that_is_compressed_as_a_whole_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, suffix: str
+) -> None:
+    """Not by its name: one that is not compressed is read, as others do. The command that the message names works."""
+    monkeypatch.chdir(tmp_path)
+    FILES[name](Path(name))
+    plain = Path(name).read_bytes()
+    for packed in (f"{name}{suffix}", f"renamed {name}"):
+        Path(packed).write_bytes(PACK[suffix](plain))
+        with pytest.raises(InputError, match=r"as a whole.*; decompress it first: \w+ -dc .* > ") as caught:
+            recshuf.shuffle(packed, f"out-{name}")
+        command = caught.value.remedy.partition(": ")[2]
+        if shutil.which(command.split()[0]):
+            made = command.rpartition(" > ")[2].strip("'")
+            Path(made).unlink(missing_ok=True)
+            subprocess.run(command, shell=True, check=True)
+            assert Path(made).read_bytes() == plain
+    Path(f"{name}{suffix}").write_bytes(plain)
+    assert recshuf.shuffle(f"{name}{suffix}", f"out-{name}").records == 2
 
 
 def test_suffixes_that_fit_are_taken(tmp_path: Path) -> None:
@@ -164,7 +209,7 @@ def test_suffixes_that_fit_are_taken(tmp_path: Path) -> None:
         "a.json": {"to": "jsonl", "compression": "gzip"},
         "a.txt": {"to": "jsonl"},
         "a.out": {"compression": "xz:0"},
-        "a.parquet.gz": {"compression": "gzip"},
+        "a.parquet": {"compression": "gzip"},
     }.items():
         recshuf.shuffle(tmp_path / "in.jsonl", tmp_path / name, **options)
         assert (tmp_path / name).exists()

@@ -54,6 +54,8 @@ def conform(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if pt.is_fixed_size_list(kind) and pt.is_fixed_size_list(array.type):
         array = _compact(array)
         return _with_children(array, kind, [conform(array.values, kind.value_type)], buffer_count=1)
+    if array.null_count == len(array):
+        return pa.nulls(len(array), kind)
     converted = array.cast(kind)
     # Arrow does not see that a time overflows.
     if pt.is_time(array.type) and pt.is_time(kind) and not converted.cast(array.type).equals(array):

@@ -209,6 +209,12 @@ def with_marks(field: pa.Field, marks: Marks) -> pa.Field:
     return field.with_metadata({**other, **marks} or None)
 
 
+def with_marks_of(field: pa.Field, other: pa.Field) -> pa.Field:
+    """Return a field with the annotations of another one in place of its own."""
+    ours, theirs = _marks_of(field), _marks_of(other)
+    return field if ours == theirs else with_marks(field, theirs)
+
+
 def take_marks(schema: pa.Schema) -> tuple[pa.Schema, dict[int, Marks]]:
     """Return a schema without annotations, and the annotations by the index of the Parquet column."""
     taken: list[Marks] = []

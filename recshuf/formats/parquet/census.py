@@ -15,7 +15,8 @@ from recshuf.formats.parquet.footer import COLUMN_BYTES, DeclaredSchemas, open_f
 from recshuf.formats.parquet.plan import CategoryOrder, ParquetLayout, RowCost, choose_row_group_rows
 from recshuf.formats.parquet.sample import GroupSample
 from recshuf.formats.parquet.types import is_ordered
-from recshuf.formats.parquet.union import SchemaUnion, columns_of
+from recshuf.formats.parquet.union import SchemaClashError, SchemaUnion, columns_of
+from recshuf.formats.parquet.void import fill_types, known_schema
 from recshuf.interfaces import InputSummary
 from recshuf.records.arrays import dotted, split_path
 from recshuf.storage.reading.objects import look_ahead
@@ -41,7 +42,12 @@ class ParquetCensus:
         self._memory_bytes = options.memory_bytes
         self._widens = options.widens
         self._int96_unit: str | None = None
-        self._read_all(inputs)
+        self._knows: list[pa.Schema] | None = None
+        try:
+            self._read_all(inputs)
+        except SchemaClashError:
+            self._knows = []
+            self._read_all(inputs)
         unit = self._choose_int96_unit()
         if unit != self._int96_unit:
             self._int96_unit = unit
@@ -112,6 +118,7 @@ class ParquetCensus:
         self.footers: list[Footer] = []
         self._native_bytes: list[int] = []
         self._schemas = DeclaredSchemas()
+        self._knows = None if self._knows is None else []
         self._samples: dict[Declared, GroupSample] = {}
         self._union = SchemaUnion(widens=self._widens)
         self._storage: dict[str, tuple[LeafStorage, ...]] = {}
@@ -119,6 +126,17 @@ class ParquetCensus:
         self._dictionaries = DictionarySizes()
         for file in look_ahead(inputs, tail_bytes=UNIT_BYTES):
             self._read(file)
+        if self._knows is not None:
+            self._unite_known(self._knows)
+
+    def _unite_known(self, knows: Sequence[pa.Schema]) -> None:
+        """Unite the schemas of files of which some have no values in a column: these get its type from the others."""
+        known = SchemaUnion(widens=self._widens)
+        for footer, schema in zip(self.footers, knows, strict=True):
+            known.add(schema, footer.name)
+        for footer, schema in zip(self.footers, knows, strict=True):
+            filled = fill_types(footer.declared.record_schema, schema, known.schema)
+            self._union.add(filled, footer.name)
 
     def _choose_int96_unit(self) -> str | None:
         """Return the unit of the INT96 times of all inputs; None if no input has any."""
@@ -138,7 +156,10 @@ class ParquetCensus:
         with file:
             if footer.int96_columns:
                 self._int96_unit = footer.int96_unit
-            self._union.add(footer.declared.record_schema, footer.name)
+            if self._knows is None:
+                self._union.add(footer.declared.record_schema, footer.name)
+            else:
+                self._knows.append(known_schema(file, footer, self._memory_bytes))
             self.footers.append(footer)
             columns = [i for i, name in enumerate(footer.schema.names) if self._is_kept(name)]
             self._check_columns(footer, columns)

@@ -41,6 +41,10 @@ class FieldClash(Exception):  # noqa: N818 - never leaves the adapter: `SchemaUn
         self.right = right
 
 
+class SchemaClashError(InputError):
+    """Two files have types of one field that no type holds without loss."""
+
+
 class SchemaUnion:
     """The schema that holds the records of every file added so far.
 
@@ -110,7 +114,7 @@ def _merge_columns(left: pa.Field, right: pa.Field, owner: str, name: str, *, wi
     try:
         return _unify_fields(left, right, left.name, widens=widens)
     except FieldClash as clash:
-        raise InputError(
+        raise SchemaClashError(
             name,
             f"type {clash.right} does not fit type {clash.left} in {owner}",
             place=f"field {clash.path!r}",

@@ -1,0 +1,102 @@
+"""A column without values in one file takes the type that it has in the others, in any order of inputs and at any depth."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+import recshuf
+from recshuf.errors import InputError
+from tests.support.formats.parquet_tools import load, shuffled, store
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LABEL = pa.dictionary(pa.int8(), pa.string())
+VALUES: dict[str, pa.Array] = {
+    "text": pa.array(["x", "y"], pa.large_string()),
+    "label": pa.array(["x", "y"]).dictionary_encode().cast(LABEL),
+    "time": pa.array([1, 2], pa.timestamp("us", "UTC")),
+    "struct": pa.array([{"a": 1, "b": "x"}, {"a": 2, "b": None}]),
+    "list": pa.array([["x"], []]),
+    "deep": pa.array([[{"a": [True]}], None]),
+    "map": pa.array([[("k", "x")], []], pa.map_(pa.string(), pa.string())),
+}
+VOID: dict[str, list[pa.DataType]] = {
+    "text": [pa.float64(), pa.list_(pa.int8()), pa.struct({"a": pa.bool_()}), LABEL],
+    "label": [pa.float64(), pa.int8()],
+    "time": [pa.float64(), pa.timestamp("us")],
+    "struct": [pa.float64(), pa.struct({"a": pa.binary(), "b": pa.float64()})],
+    "list": [pa.list_(pa.float64()), pa.float64(), pa.map_(pa.string(), pa.int8())],
+    "deep": [pa.list_(pa.struct({"a": pa.list_(pa.string())})), pa.int64()],
+    "map": [pa.map_(pa.string(), pa.float64()), pa.int64()],
+}
+"""Types that a file without values may give to a column, of which each clashes."""
+
+
+@pytest.mark.parametrize("form", VALUES)
+@pytest.mark.parametrize("options", [{}, {"write_statistics": False}], ids=["", "no statistics"])
+def test_a_column_without_values_takes_the_type_of_the_others(
+    tmp_path: Path, form: str, options: dict[str, Any]
+) -> None:
+    column = VALUES[form]
+    full = store(tmp_path / "full.parquet", {"n": [1, 2], "c": column}, **options)
+    expected = load(shuffled(full)).schema.field("c").type
+    for kind in VOID[form]:
+        void = store(tmp_path / "void.parquet", {"n": [3, 4, 5], "c": pa.nulls(3, kind)}, **options)
+        empty = store(tmp_path / "empty.parquet", {"n": pa.array([], pa.string()), "c": pa.nulls(0, kind)})
+        for paths in permutations((full, void, empty)):
+            written = load(shuffled(*paths)).sort_by("n")
+            assert written.schema.types == [pa.int64(), expected], kind
+            assert written["c"].to_pylist() == [*column.to_pylist(), None, None, None]
+
+
+def test_parts_of_a_column_without_values_take_the_type_of_the_others(tmp_path: Path) -> None:
+    full = store(tmp_path / "full.parquet", {"c": [{"a": [1], "b": {"x": "t"}, "d": True}]})
+    part = store(
+        tmp_path / "part.parquet", {"c": [{"a": [2], "b": None, "d": None}, {"a": [], "b": None, "d": None}]}
+    )
+    table = load(part)
+    kind = pa.struct({"a": pa.list_(pa.int64()), "d": pa.float64(), "b": pa.struct({"x": pa.int8()})})
+    store(part, pa.table({"c": table["c"].combine_chunks().cast(kind)}))
+    for paths in ((full, part), (part, full)):
+        written = load(shuffled(*paths))["c"]
+        assert written.type.field("d").type == pa.bool_()
+        found = sorted(written.to_pylist(), key=str)
+        assert found == sorted(
+            [*load(full)["c"].to_pylist(), {"a": [2], "b": None, "d": None}, {"a": [], "b": None, "d": None}],
+            key=str,
+        )
+
+
+def test_values_still_clash(tmp_path: Path) -> None:
+    """A value anywhere, or a list or struct around none, is no lack of values. Neither are types that no file has values of."""
+    full = store(tmp_path / "full.parquet", {"c": ["x"]})
+    for number, column in enumerate(
+        (pa.array([None, 1.5]), pa.array([[], None]), pa.array([{"a": None}], pa.struct({"a": pa.int8()})))
+    ):
+        other = store(tmp_path / f"{number}.parquet", {"c": column}, row_group_size=1)
+        for paths in ((full, other), (other, full)):
+            with pytest.raises(InputError, match=r"field 'c': type .* does not fit type"):
+                shuffled(*paths)
+    empty = [
+        store(tmp_path / f"e{n}.parquet", {"c": pa.nulls(2, kind)})
+        for n, kind in enumerate((pa.int8(), pa.string()))
+    ]
+    with pytest.raises(InputError, match=r"field 'c': type string does not fit type int8"):
+        shuffled(*empty)
+
+
+def test_a_store_of_partitions_without_values_is_gathered(tmp_path: Path) -> None:
+    paths = [
+        store(tmp_path / "0.parquet", {"c": pa.nulls(2, pa.float64())}),
+        store(tmp_path / "1.parquet", {"c": ["x"]}),
+    ]
+    recshuf.scatter(paths, tmp_path / "store")
+    recshuf.gather(tmp_path / "store", tmp_path / "out.parquet")
+    assert sorted(map(str, load(tmp_path / "out.parquet")["c"].to_pylist())) == ["None", "None", "x"]
+    recshuf.shuffle(paths, tmp_path / "out.jsonl", verify=True)
+    assert sorted((tmp_path / "out.jsonl").read_text().split()) == ['{"c":"x"}', '{"c":null}', '{"c":null}']

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -51,7 +52,15 @@ def is_shard_name(name: str) -> bool:
 
 
 def name_manifest(output: str) -> str:
-    """Return the name of the manifest, which lies beside an output of this name."""
+    """Return the name of the manifest, which lies beside an output of this name.
+
+    Readers of the folder that holds both pass over names with a dot first.
+    """
+    return f".{name_old_manifest(output)}"
+
+
+def name_old_manifest(output: str) -> str:
+    """Return the name that manifests had at first. They are still read."""
     return f"{shorten_name(output)}{MANIFEST_SUFFIX}"
 
 
@@ -66,6 +75,25 @@ def manifest_path(folder: Path) -> Path:
     return folder.parent / name_manifest(folder.name)
 
 
+def _old_manifest_path(folder: Path) -> Path:
+    folder = real_path(folder)
+    return folder.parent / name_old_manifest(folder.name)
+
+
+def find_manifest(folder: Path) -> Path:
+    """Return the path at which the manifest of a folder of shards lies: by its name, or by the old one if only that is there."""
+    path, old = manifest_path(folder), _old_manifest_path(folder)
+    return old if os.path.lexists(old) and not os.path.lexists(path) else path
+
+
+def remove_old_manifest(folder: Path) -> None:
+    """Delete the manifest of a folder of shards that has the old name, if there is one."""
+    path = _old_manifest_path(folder)
+    with suppress(OSError, ValueError):  # then it is something else
+        Manifest.parse(folder, path.read_text(encoding="utf-8-sig"))
+        path.unlink()
+
+
 def work_folder_path(output: Path) -> Path:
     """Return the path of the work folder of an output: beside it, too."""
     target = real_path(output)
@@ -75,7 +103,8 @@ def work_folder_path(output: Path) -> Path:
 def is_beside(path: Path, output: Path) -> bool:
     """Tell whether a path is the manifest or work folder of an output, or lies in it: runs replace or delete it."""
     path = real_path(path)
-    return not {path, *path.parents}.isdisjoint((manifest_path(output), work_folder_path(output)))
+    taken = (manifest_path(output), _old_manifest_path(output), work_folder_path(output))
+    return not {path, *path.parents}.isdisjoint(taken)
 
 
 class WrittenShards(Protocol):
@@ -107,7 +136,7 @@ class LocalShards:
 
     @property
     def manifest(self) -> str:
-        return str(manifest_path(self._folder))
+        return str(find_manifest(self._folder))
 
     def show(self, name: str) -> str:
         return str(self._folder / name)
@@ -165,7 +194,7 @@ class Manifest:
     def read(cls, folder: Path) -> Manifest | None:
         """Return the manifest of a folder; None if it has none."""
         try:
-            text = manifest_path(folder).read_text(encoding="utf-8-sig")
+            text = find_manifest(folder).read_text(encoding="utf-8-sig")
         except (FileNotFoundError, NotADirectoryError):
             return None
         return cls.parse(folder, text)

@@ -19,7 +19,7 @@ from recshuf.errors import (
 from recshuf.job.parts import STAGES
 from recshuf.job.plan import Cut, count_shards
 from recshuf.output.entries import find_sets
-from recshuf.output.manifest import Manifest, manifest_path
+from recshuf.output.manifest import Manifest, find_manifest
 from recshuf.output.run_log import is_sealed, name_result, read_results, seal
 from recshuf.run.describe import divide_job, make_header
 from recshuf.run.driver import run_job
@@ -72,7 +72,7 @@ def _find_version(destination: Destination) -> list[object] | None:
     if path is None:
         return _find_token(destination)
     try:
-        found = (manifest_path(path) if destination.is_directory else path).stat()
+        found = (find_manifest(path) if destination.is_directory else path).stat()
     except OSError:
         return None
     return [found.st_size, found.st_mtime_ns]

@@ -125,10 +125,10 @@ RESULTS = [
 @pytest.mark.parametrize("command", RESULTS)
 def test_no_result_takes_the_place_of_a_manifest_or_a_folder(call: Run, refuse: Refuse, command: str) -> None:
     assert call("lines.txt", "-o", "out/").returncode == 0
-    Path("link").symlink_to("out.recshuf.json")
+    Path("link").symlink_to(".out.recshuf.json")
     Path("folder").mkdir()
     option = command.split()[-1]
-    for name in ("out.recshuf.json", "new.txt.recshuf.json", "link", "folder"):
+    for name in (".out.recshuf.json", "new.txt.recshuf.json", "link", "folder"):
         said = " is a directory; name a file" if name == "folder" else ": names that end in .recshuf.json"
         refuse(f"{command} {name} --overwrite", f"{option} {name}{said}")
 

@@ -207,7 +207,7 @@ def _judge(case: Case, server: Server) -> tuple[str, str, str]:
     strangers = {
         path
         for path in after
-        if after[path] != before.get(path) and path.split("/")[0] not in ("out", "out.recshuf.json")
+        if after[path] != before.get(path) and path.split("/")[0] not in ("out", ".out.recshuf.json")
     }
     if strangers:
         return SILENT, f"files changed beside the output: {sorted(strangers)}", message

@@ -88,8 +88,8 @@ def test_a_folder_without_one_has_none(tmp_path: Path):
 def test_the_manifest_lies_beside_its_folder(tmp_path: Path):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
-    assert manifest_path(tmp_path / "link") == tmp_path / "real.recshuf.json"
-    assert manifest_path(tmp_path / "a.b") == tmp_path / "a.b.recshuf.json"
+    assert manifest_path(tmp_path / "link") == tmp_path / ".real.recshuf.json"
+    assert manifest_path(tmp_path / "a.b") == tmp_path / ".a.b.recshuf.json"
     longest = manifest_path(tmp_path / ("n" * 255))
     longest.touch()
     assert longest.parent == tmp_path

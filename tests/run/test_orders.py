@@ -125,8 +125,8 @@ def test_any_plan_gives_the_order_of_the_oracle(
             len(expected) // shards + (shard < len(expected) % shards) for shard in range(shards)
         ]
         assert sorted(path.name for path in folder.iterdir() if path not in inputs) == [
+            ".out.recshuf.json",
             "out",
-            "out.recshuf.json",
         ]
 
 

@@ -42,7 +42,7 @@ def count_with_datasets(folder: Path, **options: str) -> int:
 
 
 def is_parquet(folder: Path) -> bool:
-    return any(folder.glob("*.parquet"))
+    return any(folder.rglob("*.parquet"))
 
 
 def name_of(folder: Path) -> str:
@@ -86,6 +86,27 @@ def test_a_folder_of_shards_is_read_whole(folder: Path, reader: str, monkeypatch
     assert READERS[reader](folder) == (folder.parent / "in.jsonl").read_bytes().count(b"\n")
 
 
+READERS_OF_PARENTS = [one for one in READERS if one not in ("pyarrow.json", "polars", "duckdb")]
+"""The others pass over no name."""
+
+
+@pytest.mark.parametrize(
+    "reader", [pytest.param(one, marks=() if one in FAST else pytest.mark.slow) for one in READERS_OF_PARENTS]
+)
+@pytest.mark.parametrize("to", ["parquet", "jsonl"])
+def test_a_folder_of_outputs_is_read_whole(
+    tmp_path: Path, to: str, reader: str, monkeypatch: pytest.MonkeyPatch
+):
+    """Manifests and work folders have names that readers pass over."""
+    if to == "jsonl" and reader in OF_PARQUET:
+        pytest.skip(f"{reader} reads another format")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    (tmp_path / "in.jsonl").write_text('{"id": 1}\n' * 100)
+    for name in ("one", "two"):
+        recshuf.shuffle(tmp_path / "in.jsonl", tmp_path / "data" / name, to=to, shards=2)
+    assert READERS[reader](tmp_path / "data") == 200
+
+
 def test_a_folder_of_shards_holds_nothing_else(folder: Path):
     assert len(os.listdir(folder)) == 4
-    assert (folder.parent / "out.recshuf.json").is_file()
+    assert (folder.parent / ".out.recshuf.json").is_file()

@@ -85,7 +85,7 @@ def test_finished_parts_are_not_made_again(tmp_path: Path, inputs: list[Path], p
     manifest = json.loads(manifest_path(tmp_path / "out").read_text())
     assert [one["records"] for one in manifest["inputs"]] == list(COUNTS)
     assert sum(one["records"] for one in manifest["shards"]) == sum(COUNTS)
-    assert sorted(os.listdir(tmp_path)) == ["in", "out", "out.recshuf.json", "whole", "whole.recshuf.json"]
+    assert sorted(os.listdir(tmp_path)) == [".out.recshuf.json", ".whole.recshuf.json", "in", "out", "whole"]
 
 
 @pytest.mark.parametrize("region_piles", [3, 1])
@@ -101,7 +101,7 @@ def test_piles_lie_as_the_journal_says(tmp_path: Path, inputs: list[Path], regio
 
 def test_a_run_that_has_nothing_to_go_on_from_just_runs(tmp_path: Path, inputs: list[Path]):
     run(inputs, tmp_path / "out", resume=True)
-    assert sorted(os.listdir(tmp_path)) == ["in", "out", "out.recshuf.json"]
+    assert sorted(os.listdir(tmp_path)) == [".out.recshuf.json", "in", "out"]
     with pytest.raises(AlreadyCompleteError):
         run(inputs, tmp_path / "out", resume=True)
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-MANIFEST = "out.recshuf.json"
+MANIFEST = ".out.recshuf.json"
 
 
 def hash_bytes(path: Path) -> str:

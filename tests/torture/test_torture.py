@@ -205,7 +205,7 @@ class TestJudge:
 
 
 FOLDER = "/p/.out.recshuf/shards"
-MANIFEST = f"{FOLDER}.recshuf.json"
+MANIFEST = "/p/.out.recshuf/.shards.recshuf.json"
 GOOD = [
     f'7 openat(AT_FDCWD</w>, "{FOLDER}/a", O_WRONLY|O_CREAT, 0666) = 4<{FOLDER}/a>',
     f"8 write(4<{FOLDER}/a>, ..., 10) = 10",
@@ -216,7 +216,7 @@ GOOD = [
     "8 <... fsync resumed>) = 0",
     f"7 fsync(6<{FOLDER}>) = 0",
     f'7 renameat2(AT_FDCWD</w>, "{FOLDER}", AT_FDCWD</w>, "/p/out", RENAME_EXCHANGE) = 0',
-    f'7 rename("{MANIFEST}", "/p/out.recshuf.json") = 0',
+    f'7 rename("{MANIFEST}", "/p/.out.recshuf.json") = 0',
     "7 fsync(6</p>) = 0",
 ]
 

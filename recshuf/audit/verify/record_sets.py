@@ -12,7 +12,7 @@ import pyarrow as pa
 from recshuf.audit.verify.hashing import hash_rows
 from recshuf.errors import InputError, RecshufError, UsageError
 from recshuf.formats import NameRules, load_format
-from recshuf.output.manifest import Manifest, manifest_path
+from recshuf.output.manifest import Manifest, find_manifest
 from recshuf.output.objects.written import read_object_manifest
 from recshuf.piles.kept.folder import StoreFolder
 from recshuf.storage.reading.listing import InputLister
@@ -153,7 +153,7 @@ class RecordSet:
 def read_manifest(job: Job, output: str) -> Manifest | None:
     """Return the manifest of an output; None where it has none."""
     is_object = is_url(output)
-    name = f"the manifest of {output}" if is_object else str(manifest_path(Path(output)))
+    name = f"the manifest of {output}" if is_object else str(find_manifest(Path(output)))
     try:
         if is_object:
             return read_object_manifest(output, Stores(job.storage, job.memory_bytes, job.workers))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from recshuf.errors import MissingFolderError, OutputError, OutputExistsError
 from recshuf.output.local.log import FileResults
 from recshuf.output.local.stage import FileTaskShards, WorkFolder
-from recshuf.output.manifest import Manifest, manifest_path, work_folder_path
+from recshuf.output.manifest import Manifest, find_manifest, work_folder_path
 from recshuf.output.run_log import TASK_FOLDER
 from recshuf.output.stage import Destination
 from recshuf.system.paths import real_path, refuse_below_file, write_error
@@ -130,7 +130,7 @@ class LocalDestination(Destination):
         return set(os.listdir(self.path))  # noqa: PTH208 - names are wanted
 
     def _manifest_names(self) -> set[str]:
-        path = manifest_path(self.path)
+        path = find_manifest(self.path)
         try:
             manifest = Manifest.read(self.path)
         except OSError as error:

@@ -2,7 +2,7 @@
 
 It lies beside the output, so that a rename puts everything in place at once. Its name begins with a dot:
 
-    journal.jsonl  shards/  shards.recshuf.json  piles/  quarantine/
+    journal.jsonl  shards/  .shards.recshuf.json  piles/  quarantine/
     tasks/  results of tasks, and a folder of shards for each of the second pass
     old/  the output that is replaced, if the file system cannot exchange folders
     ended  there while everything else is removed
@@ -23,7 +23,16 @@ from typing import TYPE_CHECKING
 from recshuf.errors import OutputError
 from recshuf.output.local.log import FileLog, FileResults
 from recshuf.output.local.shard_sync import ShardSyncer
-from recshuf.output.manifest import find_checksum, manifest_path, name_shard, work_folder_path
+from recshuf.output.manifest import (
+    find_checksum,
+    find_manifest,
+    manifest_path,
+    name_manifest,
+    name_old_manifest,
+    name_shard,
+    remove_old_manifest,
+    work_folder_path,
+)
 from recshuf.output.pile_sets import is_own_folder, remove_folder
 from recshuf.output.run_log import TASK_FOLDER
 from recshuf.output.stage import Stage, TaskShards
@@ -102,7 +111,7 @@ class FileTaskShards(TaskShards):
 
 
 _ENDED = "ended"
-_OWN_FILES = ("journal.jsonl", "shards.recshuf.json", _ENDED)
+_OWN_FILES = ("journal.jsonl", name_manifest("shards"), name_old_manifest("shards"), _ENDED)
 _OWN_FOLDERS = ("shards", "piles", "quarantine", "old", TASK_FOLDER)
 
 
@@ -259,9 +268,10 @@ class WorkFolder(Stage):
 
     def _place_manifest(self) -> None:
         """Rename a manifest in the folder to its place beside the output, if there is one."""
-        written = manifest_path(self._folder)
+        written = find_manifest(self._folder)
         if written.is_file():
             written.rename(manifest_path(self._target))
+            remove_old_manifest(self._target)
 
     def enter(self, warn: Callable[[str], None], *, resumes: bool) -> None:
         """Make the folder or take over an existing one, and lock it.

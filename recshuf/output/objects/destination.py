@@ -120,14 +120,15 @@ class ObjectDestination(Destination):
     def check(self, *, overwrite: bool) -> None:
         found = self.place.look()
         if self.is_directory:
-            names = {key.removeprefix(self.keys.prefix) for key in found.etags}
+            prefix = self.keys.prefix
+            names = {key.removeprefix(prefix) for key in found.etags if key.startswith(prefix)}
             self._check_set(names, overwrite=overwrite)
         elif found.etags and not overwrite:
             raise OutputExistsError(f"{self.name}: exists already; give --overwrite to replace it")
 
     def _manifest_names(self) -> set[str]:
-        manifest = self.place.read_manifest()
-        return {shard.name for shard in manifest[0].shards} if manifest else set()
+        manifest = self.place.read_manifest(has_shards=bool(self.place.before.etags))
+        return {shard.name for shard in manifest.shards} if manifest else set()
 
     def has_log(self) -> bool:
         """Tell whether there are objects of a journal."""
@@ -148,9 +149,9 @@ class ObjectDestination(Destination):
         if not self.is_directory:
             return self.keys.prefix in sizes
         try:
-            manifest = self.place.read_manifest()
+            manifest = self.place.read_manifest(has_shards=bool(sizes))
         except OutputError:
             return False
         return manifest is not None and all(
-            sizes.get(self.keys.of_shard(shard.name)) == shard.file_bytes for shard in manifest[0].shards
+            sizes.get(self.keys.of_shard(shard.name)) == shard.file_bytes for shard in manifest.shards
         )

@@ -5,10 +5,17 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from recshuf.errors import OutputError
-from recshuf.output.manifest import Manifest, is_shard_name, name_manifest, name_shard, name_work_folder
+from recshuf.output.manifest import (
+    Manifest,
+    is_shard_name,
+    name_manifest,
+    name_old_manifest,
+    name_shard,
+    name_work_folder,
+)
 from recshuf.output.run_log import TASK_FOLDER
 from recshuf.system.threads import Pool
 
@@ -53,7 +60,7 @@ def format_clean_command(output: str, options: StorageOptions) -> str:
 class OutputKeys:
     """Keys of a set of shards under a prefix, or of one object.
 
-    For the prefix ``a/out/``, the manifest is ``a/out.recshuf.json``, and the journal is under ``a/.out.recshuf/``.
+    For the prefix ``a/out/``, the manifest is ``a/.out.recshuf.json``, and the journal is under ``a/.out.recshuf/``.
     """
 
     url: Url
@@ -89,6 +96,11 @@ class OutputKeys:
         """Key of the manifest; an output of one object has none."""
         return f"{self._parent}{name_manifest(self.name)}"
 
+    @property
+    def old_manifest(self) -> str:
+        """Key that it had at first."""
+        return f"{self._parent}{name_old_manifest(self.name)}"
+
     def name_shard(self, shard: int, suffix: str) -> str:
         return name_shard(shard, suffix) if self.is_directory else self.name
 
@@ -116,6 +128,14 @@ class FoundOutput:
     etags: dict[str, str] = field(default_factory=dict)
     """ETags or generations of the objects that the run replaces or deletes, by their keys."""
     manifest_etag: str | None = None
+
+
+class _FoundManifest(NamedTuple):
+    """A manifest in a bucket."""
+
+    key: str
+    etag: str
+    manifest: Manifest
 
 
 class OutputPlace:
@@ -151,19 +171,30 @@ class OutputPlace:
         etags = {
             one.key: one.etag for one in objects if (one.key == self.keys.prefix) != self.keys.is_directory
         }
-        manifest = self.read_manifest()
-        return FoundOutput(etags, None if manifest is None else manifest[1])
+        manifest = self._find_manifest(has_shards=bool(etags))
+        if manifest is not None and manifest.key == self.keys.manifest:
+            return FoundOutput(etags, manifest.etag)
+        return FoundOutput(etags | ({manifest.key: manifest.etag} if manifest else {}))
 
-    def read_manifest(self) -> tuple[Manifest, str] | None:
-        """Return the manifest of an earlier run and its ETag; None if there is none."""
-        found = self.bucket.read(self.keys.manifest) if self.keys.is_directory else None
-        if found is None:
+    def read_manifest(self, *, has_shards: bool) -> Manifest | None:
+        """Return the manifest of an earlier run; None if there is none. Without shards, one with the old name is not looked for."""
+        found = self._find_manifest(has_shards=has_shards)
+        return None if found is None else found.manifest
+
+    def _find_manifest(self, *, has_shards: bool) -> _FoundManifest | None:
+        if not self.keys.is_directory:
             return None
-        try:
-            return Manifest.parse(Path(self.name), found[0].decode("utf-8-sig")), found[1]
-        except ValueError as error:
-            shown = self.keys.show(self.keys.manifest)
-            raise OutputError(f"{shown}: is not a manifest of recshuf; choose another output") from error
+        for key in (self.keys.manifest, self.keys.old_manifest)[: 1 + has_shards]:
+            if (found := self.bucket.read(key)) is not None:
+                try:
+                    manifest = Manifest.parse(Path(self.name), found[0].decode("utf-8-sig"))
+                except ValueError as error:
+                    shown = self.keys.show(key)
+                    raise OutputError(
+                        f"{shown}: is not a manifest of recshuf; choose another output"
+                    ) from error
+                return _FoundManifest(key, found[1], manifest)
+        return None
 
 
 def find_placed(bucket: Bucket, tokens: Mapping[str, str], keys: Collection[str]) -> set[str]:

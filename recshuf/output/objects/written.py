@@ -27,10 +27,7 @@ class ObjectShards:
         self.keys = OutputKeys(Url.parse(url), is_directory=True)
         self._stores = stores
         self._stamps: dict[str, Stamp] = {}
-
-    @property
-    def manifest(self) -> str:
-        return self.keys.show(self.keys.manifest)
+        self.manifest = self.keys.show(self.keys.manifest)
 
     def show(self, name: str) -> str:
         return self.keys.show(self.keys.of_shard(name))
@@ -54,9 +51,12 @@ class ObjectShards:
 def read_object_manifest(url: str, stores: Stores) -> Manifest | None:
     """Return the manifest of an output below a prefix; None if it has none, ValueError if it is no valid one."""
     shards = ObjectShards(url, stores)
-    place = replace(shards.keys.url, key=shards.keys.manifest)
-    stamp = stores.open(place).find(place.key) if shards.keys.name else None
-    if stamp is None:
+    for key in (shards.keys.manifest, shards.keys.old_manifest) if shards.keys.name else ():
+        place = replace(shards.keys.url, key=key)
+        if (stamp := stores.open(place).find(key)) is not None:
+            shards.manifest = shards.keys.show(key)
+            break
+    else:
         return None
     text = stores.make_file(str(place), place, stamp).open().read_at(0, stamp.size).decode("utf-8-sig")
     return replace(Manifest.parse(Path(url), text), written=shards)

@@ -113,5 +113,5 @@ def test_a_commit_that_does_not_end_leaves_a_whole_folder_and_is_completed(
         assert read_files(tmp_path / "out") in (before, whole)
     run(inputs, tmp_path / "out", overwrite=True, resume=True)
     assert read_files(tmp_path / "out") == whole
-    assert (tmp_path / "out.recshuf.json").read_bytes() == (tmp_path / "whole.recshuf.json").read_bytes()
-    assert sorted(os.listdir(tmp_path)) == ["in", "out", "out.recshuf.json", "whole", "whole.recshuf.json"]
+    assert (tmp_path / ".out.recshuf.json").read_bytes() == (tmp_path / ".whole.recshuf.json").read_bytes()
+    assert sorted(os.listdir(tmp_path)) == [".out.recshuf.json", ".whole.recshuf.json", "in", "out", "whole"]

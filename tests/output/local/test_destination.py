@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import recshuf
-from recshuf.errors import ForeignFileError, OutputError
+from recshuf.errors import AlreadyCompleteError, ForeignFileError, OutputError
 from tests.support.processes.killed_runs import Killed, die, strike_renames
 from tests.support.small_runs import Listener, read_files
 
@@ -104,7 +104,7 @@ def die_before_the_manifest(**options: Any) -> None:
 
 def read_names(folder: Path) -> list[str]:
     """Return the names of the shards in the manifest."""
-    return [one["name"] for one in json.loads((folder / "out.recshuf.json").read_text())["shards"]]
+    return [one["name"] for one in json.loads((folder / ".out.recshuf.json").read_text())["shards"]]
 
 
 def test_a_new_run_places_the_manifest_of_one_that_died_before_it(folder: Path):
@@ -116,6 +116,23 @@ def test_a_new_run_places_the_manifest_of_one_that_died_before_it(folder: Path):
         run("out/", overwrite=True, progress=heard)
     assert "put everything in place" in heard.warnings[0]
     assert read_names(folder) == os.listdir(folder / "out") == ["shard-00000.txt"]
+
+
+def test_a_manifest_with_its_old_name_is_read_and_then_replaced(folder: Path):
+    run("out/", shards=3)
+    (folder / ".out.recshuf.json").rename(folder / "out.recshuf.json")
+    refuse("overwrite=True", "out/")
+    with pytest.raises(AlreadyCompleteError):
+        run("out/", resume=True, shards=3)
+    assert recshuf.verify("../in.txt", "out").is_equal
+    (folder / "out" / "shard-00002.txt").unlink()
+    assert "is missing, and the manifest" in recshuf.verify("../in.txt", "out").differences[0]
+    run("out/", overwrite=True)
+    assert sorted(os.listdir(folder)) == [".out.recshuf.json", "out"]
+    assert read_names(folder) == ["shard-00000.txt"]
+    (folder / "out.recshuf.json").write_text("mine")
+    run("out/", overwrite=True)
+    assert (folder / "out.recshuf.json").read_text() == "mine"
 
 
 def test_a_directory_without_a_manifest_is_never_replaced(folder: Path):
@@ -140,10 +157,10 @@ MANIFESTS = [
 @BOTH
 def test_a_manifest_of_something_else_is_an_error_and_stays(folder: Path, overwrite: bool):
     for content in MANIFESTS:
-        (folder / "out.recshuf.json").write_text(content, encoding="latin-1")
+        (folder / ".out.recshuf.json").write_text(content, encoding="latin-1")
         refuse(r"out\.recshuf\.json: is not a manifest", "out/", overwrite=overwrite)
-    (folder / "out.recshuf.json").unlink()
-    (folder / "out.recshuf.json").mkdir()
+    (folder / ".out.recshuf.json").unlink()
+    (folder / ".out.recshuf.json").mkdir()
     refuse(r"out\.recshuf\.json: cannot be read: Is a directory; choose another", "out/", overwrite=overwrite)
 
 
@@ -152,7 +169,7 @@ def test_a_manifest_cannot_name_files_elsewhere(folder: Path, name: Any):
     """A manifest is input like any other: whoever wrote it must not choose what is replaced."""
     (folder.parent / "victim.txt").write_text("precious")
     run("out/")
-    path = folder / "out.recshuf.json"
+    path = folder / ".out.recshuf.json"
     manifest = json.loads(path.read_text())
     named = name.format(folder=folder.parent) if isinstance(name, str) else name
     path.write_text(json.dumps(manifest | {"shards": [{"name": named, "records": 1, "bytes": 8}]}))

@@ -246,7 +246,7 @@ def test_what_is_in_place_after_a_commit_is_complete(tmp_path: Path, committed: 
     before = {path.name: (path.read_bytes(), path.stat().st_ino) for path in (tmp_path / "out").iterdir()}
     after = committed()
     assert {path.name: (path.read_bytes(), path.stat().st_ino) for path in after.iterdir()} == before
-    assert sorted(os.listdir(tmp_path)) == ["in", "out", "out.recshuf.json"]
+    assert sorted(os.listdir(tmp_path)) == [".out.recshuf.json", "in", "out"]
 
 
 @pytest.mark.parametrize("change", ["flipped", "cut", "gone"])

@@ -83,5 +83,5 @@ def test_a_run_that_cannot_remove_what_it_leaves_says_how_to_go_on(
     assert way in run().stderr.decode()
     bucket.proxy.clear()
     assert run("--resume").returncode == 0
-    assert sorted(bucket.list_keys()) == ["out.recshuf.json", "out/shard-00000.txt", "out/shard-00001.txt"]
+    assert sorted(bucket.list_keys()) == [".out.recshuf.json", "out/shard-00000.txt", "out/shard-00001.txt"]
     assert bucket.list_uploads() == []

@@ -285,4 +285,4 @@ def test_partition_folders_are_names_and_nothing_else(tmp_path: Path) -> None:
     assert row["a"] == 1
     assert row["x"] == ".."
     assert set(row) == {"a", "x", "y\n", "z"}
-    assert sorted(os.listdir(tmp_path)) == ["in", "out", "out.recshuf.json"]
+    assert sorted(os.listdir(tmp_path)) == [".out.recshuf.json", "in", "out"]

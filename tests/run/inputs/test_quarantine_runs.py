@@ -320,7 +320,7 @@ def test_the_command_says_how_many_and_where(tmp_path: Path, call: Run):
     assert f", {len(BAD)} bad records set aside in {tmp_path}/bad, seed ".encode() in done.stderr
     report = json.loads((tmp_path / "report").read_text())
     assert (report["quarantined"], report["quarantine"]) == (len(BAD), f"{tmp_path}/bad")
-    manifest = json.loads((tmp_path / "out.recshuf.json").read_text())
+    manifest = json.loads((tmp_path / ".out.recshuf.json").read_text())
     assert [(one["records"], one["quarantined"]) for one in manifest["inputs"]] == [
         (len(GOOD) + len(BAD), len(BAD))
     ]
@@ -346,7 +346,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
             ("out.parquet", "out.parquet", "is or lies in the output"),
             ("out/", "out/bad", "is or lies in the output"),
             ("out/", "in/../out/bad", "is or lies in the output"),
-            ("out/", "./out.recshuf.json", "is the manifest or work folder"),
+            ("out/", "./.out.recshuf.json", "is the manifest or work folder"),
             ("out/", ".out.recshuf", "is the manifest or work folder"),
         )
     ),

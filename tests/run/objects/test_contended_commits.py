@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.support.objects.object_server import Bucket
 
 slow = pytest.mark.slow
-SHARD, MANIFEST = "data/out/shard-00002.txt", "data/out.recshuf.json"
+SHARD, MANIFEST = "data/out/shard-00002.txt", "data/.out.recshuf.json"
 FOREIGN = "was written by another program during this run; delete it, and give resume=True"
 
 

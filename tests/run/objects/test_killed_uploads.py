@@ -63,7 +63,7 @@ def check_set(bucket: AnyBucket, old: Contents, new: Contents) -> None:
         assert found in (old, new)
     for key, content in found.items():
         assert content in (old.get(key), new.get(key))
-    manifest = "data/out.recshuf.json"
+    manifest = "data/.out.recshuf.json"
     if manifest in found and found[manifest] == new[manifest]:
         assert found.items() >= new.items()
 

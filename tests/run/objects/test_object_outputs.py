@@ -132,7 +132,7 @@ def test_a_store_is_gathered_into_a_bucket(
         bucket,
         {
             **{f"data/out/{path.name}": path.read_bytes() for path in (tmp_path / "out").iterdir()},
-            "data/out.recshuf.json": (tmp_path / "out.recshuf.json").read_bytes(),
+            "data/.out.recshuf.json": (tmp_path / ".out.recshuf.json").read_bytes(),
         },
     )
 
@@ -181,6 +181,19 @@ def test_an_old_set_is_replaced_as_a_whole(bucket: AnyBucket, output: Output):
     assert bucket.list_keys("data/out/") == ["data/out/shard-00000.txt"]
 
 
+def test_a_manifest_with_its_old_name_is_read_and_then_replaced(bucket: AnyBucket, output: Output):
+    output.put_old()
+    bucket.put("data/out.recshuf.json", bucket.read("data/.out.recshuf.json"))
+    bucket.delete("data/.out.recshuf.json")
+    with pytest.raises(OutputExistsError, match="overwrite=True"):
+        output.shuffle()
+    bucket.delete("data/out/shard-00008.txt")
+    [said, *_] = recshuf.verify(output.source, output.url).differences
+    assert "shard-00008.txt: is missing, and the manifest" in said
+    output.shuffle(overwrite=True)
+    check_whole(bucket, output.expected)
+
+
 def test_what_exists_is_not_replaced_unasked(bucket: AnyBucket, output: Output):
     bucket.put("data/one.txt", b"precious")
     bucket.put("data/out/precious", b"precious")
@@ -190,10 +203,10 @@ def test_what_exists_is_not_replaced_unasked(bucket: AnyBucket, output: Output):
     for overwrite in (False, True):
         with pytest.raises(OutputError, match="holds 'precious', which is not from an earlier run; remove"):
             output.shuffle(overwrite=overwrite)
-    bucket.put("data/out.recshuf.json", b"{}")
+    bucket.put("data/.out.recshuf.json", b"{}")
     with pytest.raises(OutputError, match=r"out\.recshuf\.json: is not a manifest"):
         output.shuffle(overwrite=True)
-    assert bucket.read_all() == before | {"data/out.recshuf.json": b"{}"}
+    assert bucket.read_all() == before | {"data/.out.recshuf.json": b"{}"}
 
 
 def test_an_output_among_the_inputs_of_a_later_run_is_warned_of(source: Path, bucket: AnyBucket, call: Run):
@@ -345,7 +358,7 @@ def test_many_shards_are_those_of_a_local_run(
     shuffle(source, f"{bucket.url}/data/out/", shards=shards)
     check_whole(bucket, expected)
     shuffle(source, f"{bucket.url}/data/out/", shards=1, overwrite=True)
-    assert bucket.list_keys() == ["data/out.recshuf.json", "data/out/shard-00000.txt"]
+    assert bucket.list_keys() == ["data/.out.recshuf.json", "data/out/shard-00000.txt"]
 
 
 def test_the_plan_says_how_much_disk_is_needed(tmp_path: Path, bucket: AnyBucket):

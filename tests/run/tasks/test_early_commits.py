@@ -155,7 +155,7 @@ def test_a_commit_goes_on_when_the_damaged_file_of_the_run_is_deleted_as_told(
     )
     assert not [name for name in os.listdir(tmp_path) if name.startswith("recshuf-piles")]
     if "://" not in output:
-        assert not list((tmp_path / "data").glob(".*"))
+        assert not list((tmp_path / "data").glob(".*.recshuf"))
 
 
 def test_a_commit_is_refused_when_another_plan_has_begun_in_place_of_its_lost_run(

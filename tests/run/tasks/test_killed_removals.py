@@ -50,7 +50,7 @@ def test_a_failed_run_that_is_killed_while_it_removes_itself_begins_anew(tmp_pat
         bad.write_bytes(content)
         run()
         assert len(os.listdir(folder / "out")) == 2
-        assert sorted(os.listdir(folder)) == ["out", "out.recshuf.json"]
+        assert sorted(os.listdir(folder)) == [".out.recshuf.json", "out"]
         deaths += 1
     assert deaths > 3
     assert not os.listdir(folder)
@@ -67,6 +67,6 @@ def test_an_empty_work_folder_is_removed_without_a_word(
     (folder / ".out.recshuf").mkdir(mode=0o700)
     with pytest.raises(AlreadyCompleteError) if is_complete and "resume" in options else nullcontext():
         recshuf.shuffle(path, f"{folder}/out/", **OPTIONS, **options)
-    assert sorted(os.listdir(folder)) == ["in", "out", "out.recshuf.json"]
+    assert sorted(os.listdir(folder)) == [".out.recshuf.json", "in", "out"]
     assert not recwarn.list
     shutil.rmtree(folder / "out")

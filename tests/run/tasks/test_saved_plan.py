@@ -148,7 +148,7 @@ def test_a_commit_over_the_folder_of_another_run_is_an_error(
     monkeypatch.chdir(read.parent)
     recshuf.shuffle(read.name, f"{tmp_path}/aside/", **options)
     (tmp_path / "aside").rename(tmp_path / "out")
-    (tmp_path / "aside.recshuf.json").rename(tmp_path / "out.recshuf.json")
+    (tmp_path / ".aside.recshuf.json").rename(tmp_path / ".out.recshuf.json")
     monkeypatch.chdir(tmp_path)
     content = read_all(tmp_path / "out")
     refuse_late(run, "commit")
@@ -217,7 +217,7 @@ def test_a_commit_that_died_is_completed_by_the_commit_alone(tmp_path: Path):
                 ):
                     run.do(number)
             run.commit()
-            assert sorted(os.listdir(folder)) == ["out", "out.recshuf.json"]
+            assert sorted(os.listdir(folder)) == [".out.recshuf.json", "out"]
             refused += 1
     assert refused
 

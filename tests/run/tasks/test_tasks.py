@@ -283,7 +283,7 @@ def test_the_task_of_a_run_that_has_ended_does_nothing(folder: Path, monkeypatch
     for call in NotingEngine.calls[::10]:
         with pytest.raises((OutputError, UsageError)):
             call()
-    assert sorted(os.listdir(folder / "there")) == ["out", "out.recshuf.json"]
+    assert sorted(os.listdir(folder / "there")) == [".out.recshuf.json", "out"]
 
 
 def test_an_error_of_a_task_leaves_what_is_needed_to_continue(folder: Path, monkeypatch: pytest.MonkeyPatch):

@@ -25,7 +25,7 @@ AZURE_REQUESTS = {
     "begin": _BLOCK,  # an upload begins with its first block
     "part": _BLOCK,
     "complete": "PUT .*comp=blocklist",
-    "manifest": r"PUT .*/out\.recshuf\.json",
+    "manifest": r"PUT .*/\.out\.recshuf\.json",
     "list": "GET .*comp=list",
     "delete": "DELETE .*",
 }

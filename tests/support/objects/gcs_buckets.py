@@ -19,7 +19,7 @@ GCS_REQUESTS = {
     "begin": "POST .*uploadType=resumable",
     "part": rf"({_OBJECT}\.tail|PUT .*upload_id=.* bytes \d+-\d+/\*)",
     "complete": r"PUT .*upload_id=.* bytes .*/\d+",
-    "manifest": rf"{_OBJECT}out\.recshuf\.json",
+    "manifest": rf"{_OBJECT}\.out\.recshuf\.json",
     "list": "GET .*/o[?]prefix",
     "delete": "DELETE .*/o/",
 }

@@ -67,7 +67,7 @@ def check_whole(bucket: AnyBucket, expected: dict[str, bytes], *, is_lossy: bool
 
 def read_visible(bucket: AnyBucket) -> dict[str, bytes]:
     """Return what a reader sees who looks for data."""
-    return {key: bucket.read(key) for key in bucket.list_keys() if "/." not in key}
+    return {key: bucket.read(key) for key in bucket.list_keys() if ".recshuf/" not in key}
 
 
 @dataclass

@@ -32,7 +32,7 @@ S3_REQUESTS = {
     "begin": "POST .*uploads",
     "part": "PUT .*partNumber",
     "complete": "POST .*uploadId",
-    "manifest": r"PUT .*/out\.recshuf\.json",
+    "manifest": r"PUT .*/\.out\.recshuf\.json",
     "list": "GET .*list-type",
     "delete": "POST .*delete",
 }

@@ -10,6 +10,7 @@ from recshuf.job.options import LOCAL, OPTIONS, check_engine
 from recshuf.piles.layout import SPILL_COMPRESSIONS
 from recshuf.records.keys import MAX_PILES, MAX_SEED
 from recshuf.storage.urls import Url, is_url
+from recshuf.system.units import format_size
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,7 +60,7 @@ class Job:
 
     def __post_init__(self) -> None:
         _check("--seed", self.options["seed"], 0, MAX_SEED)
-        _check("--memory", self.memory_bytes, SMALLEST_MEMORY, None)
+        _check_memory(self.memory_bytes, self.options["memory"])
         _check("--workers", self.workers, 1, 1024)
         _check("--head-count", self.options["head_count"], 0, None)
         _check("--piles", self.options["piles"], 1, MAX_PILES)
@@ -144,6 +145,19 @@ class Job:
     def writes_stdout(self) -> bool:
         """Tell whether the output goes to standard output."""
         return self.output in (None, "-")
+
+
+def _check_memory(memory_bytes: int, given: object) -> None:
+    """Refuse too little memory; for a number without a unit propose the one that was meant."""
+    if memory_bytes >= SMALLEST_MEMORY:
+        return
+    limit = f"it must be at least {format_size(SMALLEST_MEMORY)}"
+    if not 1 <= memory_bytes < 10**5 or not str(given).isdecimal():
+        raise UsageError(f"--memory {given} is out of range; {limit}")
+    unit = "MB" if memory_bytes * 10**6 >= SMALLEST_MEMORY else "GB"
+    raise UsageError(
+        f"--memory {given} is out of range, as a number without a unit is bytes; {limit}: give --memory {given}{unit}"
+    )
 
 
 def _check(option: str, value: int | None, least: int, most: int | None) -> None:

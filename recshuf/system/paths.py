@@ -172,19 +172,26 @@ def refuse_below_file(folder: Path, what: str) -> None:
 def choose_temp_dir(asked: Path | None, beside: Path | None = None) -> Path:
     """Return the folder for large temporary files: `asked`, else `beside`, else the system's.
 
-    The system's is ``$TMPDIR``, else ``/var/tmp``, which unlike ``/tmp`` is meant for large files. If neither is
+    The system's is ``$TMPDIR``, else ``/var/tmp``, which unlike ``/tmp`` is meant for large files. If that is not
     writable, `tempfile` chooses it.
     """
     if asked is not None:
-        if not os.path.isdir(asked):  # noqa: PTH112 - that of a path fails with too long a name
-            refuse_below_file(asked, "--temp-dir")
-            raise MissingFolderError(f"{asked}: no such directory; create it, or choose another --temp-dir")
-        return asked
+        return _check_folder(asked, str(asked), "--temp-dir")
     if beside is not None:
         return beside
-    for candidate in (os.environ.get("TMPDIR"), "/var/tmp"):  # noqa: S108 - private or nameless files are made in it
-        if candidate and os.access(candidate, os.W_OK | os.X_OK):
-            return Path(candidate)
+    if chosen := os.environ.get("TMPDIR"):
+        return _check_folder(Path(chosen), f"TMPDIR={chosen}", "TMPDIR")
+    large = "/var/tmp"  # noqa: S108 - private or nameless files are made in it
+    if os.access(large, os.W_OK | os.X_OK):
+        return Path(large)
     import tempfile  # not at the top, because it delays --help
 
     return Path(tempfile.gettempdir())
+
+
+def _check_folder(folder: Path, name: str, what: str) -> Path:
+    """Return a folder that `what` names, called `name` in messages; one that does not exist is an error."""
+    if not os.path.isdir(folder):  # noqa: PTH112 - that of a path fails with too long a name
+        refuse_below_file(folder, what)
+        raise MissingFolderError(f"{name}: no such directory; create it, or choose another {what}")
+    return folder

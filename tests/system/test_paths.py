@@ -82,9 +82,24 @@ def test_a_folder_asked_for_must_be_there(tmp_path: Path) -> None:
 def test_the_system_has_one_that_can_be_written(
     tmp_path: Path, writable: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.delenv("TMPDIR", raising=False)
     assert choose_temp_dir(None) == Path(tempfile.gettempdir())
     writable.add("/var/tmp")
     assert choose_temp_dir(None) == Path("/var/tmp")
-    writable.add(str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     assert choose_temp_dir(None) == tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"), [("gone", "no such directory; create it"), ("file", "is a file")]
+)
+def test_the_folder_of_the_environment_must_be_there_where_it_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, problem: str
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / name))
+    assert choose_temp_dir(tmp_path) == choose_temp_dir(None, tmp_path) == tmp_path
+    with pytest.raises(
+        OutputError, match=rf"{name}: {problem}.*, .*choose another TMPDIR$|; choose another TMPDIR$"
+    ):
+        choose_temp_dir(None)

@@ -33,6 +33,8 @@ from tests.support.stores.small_stores import batch_ids
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than cores
+
 METHODS = ["fork", *(pytest.param(name, marks=pytest.mark.slow) for name in ("spawn", "forkserver"))]
 SHARED = Path("/dev/shm")
 EPOCH = 1

@@ -189,6 +189,8 @@ class ReadOptions:
     widens: bool = False
     """Whether Parquet columns of integers here, and of floats or decimals there, get one type. A value that it does not
     hold exactly is an error."""
+    first_metadata: bool = False
+    """Whether the metadata of the first input hold for others where these say something else of the same values."""
     field: str | None = None
     """Path of the only wanted field of the table form: ``a``, ``a.b``, ``a/b``; None for all. Sources may leave out
     other fields."""
@@ -226,6 +228,47 @@ class WriteOptions:
     """Drop written data from the page cache, because it cannot hold all files of the run."""
     table_bytes: int | None = None
     """Most memory of all records in table form, as far as `Decoder.table_bytes` knows."""
+
+
+class MetadataKey(NamedTuple):
+    """Where a file says something beside its records."""
+
+    owner: str
+    """``dataset``, ``group``, ``field``, or ``file`` and ``footer``, of which there is one."""
+    path: tuple[str, ...]
+    """The names that lead to it; in a field of tables, its column comes first."""
+    name: str
+    """Of an attribute or a key; empty if the owner itself is what is said."""
+
+    @property
+    def subject(self) -> str:
+        """The name by which its weight is known."""
+        return (self.name or self.path[-1]).rpartition("/")[2]
+
+    @property
+    def column(self) -> str | None:
+        """The column that it is about; None if it is about none, or all."""
+        return self.path[0] if self.owner == "field" else None
+
+    @property
+    def place(self) -> str:
+        """Its owner in words."""
+        return f"{self.owner} {'.'.join(self.path)!r}" if self.path else f"the {self.owner}"
+
+    @property
+    def item(self) -> str:
+        """Its name in words, to follow `place`."""
+        word = "key" if self.owner in ("field", "footer") else "attribute"
+        return f", {word} {self.name!r}," if self.name else ""
+
+
+class Metadata(NamedTuple):
+    """What files say beside their records."""
+
+    values: Mapping[MetadataKey, str]
+    """Each value as a text that is the same for values that read alike."""
+    differences: str = ""
+    """A sentence about those in which the files differ; empty if they agree."""
 
 
 class InputSummary(NamedTuple):
@@ -404,6 +447,8 @@ class Source(ABC):
     """How the inputs are read, with what was found in them in place of what was left open; None if nothing was."""
     repeated: Mapping[str, str] = MappingProxyType({})
     """Checksum, by name, of all data that belongs to no record and that every file has."""
+    metadata: Metadata | None = None
+    """What its files say beside their records, and shards of the same format say again; None if that is not known."""
     notes: tuple[str, ...] = ()
     """What was taken where the inputs leave it open, or where they differ: a sentence each, said once."""
     layout: object

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os  # noqa: TC003 - `typing.get_type_hints` needs it, as it does the names below
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Unpack, cast
 
@@ -238,14 +239,21 @@ class OrderJobs(NamedTuple):
 
     def make_output_job(self) -> Job:
         """Return the job whose inputs are the data, which were the output of the job of `make_picture_job`."""
-        return make_job(self.data, None, self.options | {"format": self.options.get("to"), "to": None})
+        options = self.options | {"format": self.options.get("to"), "to": None}
+        return _make_order_job(self.data, None, options)
 
     def _make_job(self, inputs: list[str], output: str | None) -> Job:
         if self.id_column is not None and not self.against:
             raise UsageError("--id works with --against only")
-        job = make_job(inputs, output, self.options)
+        job = _make_order_job(inputs, output, self.options)
         choose_allocators(job.memory_bytes)
         return job
+
+
+def _make_order_job(inputs: list[str], output: str | None, options: Options) -> Job:
+    """Return a job of records whose order alone matters, whatever their files say of them."""
+    job = make_job(inputs, output, options)
+    return replace(job, read=replace(job.read, first_metadata=True))
 
 
 def _find_column(options: OrderOptions) -> str | None:

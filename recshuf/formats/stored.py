@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from recshuf.errors import ConversionError
 from recshuf.formats import load_format
-from recshuf.interfaces import InputSummary, ReadOptions, Source, StoredInputs
+from recshuf.interfaces import InputSummary, Metadata, MetadataKey, ReadOptions, Source, StoredInputs
 from recshuf.records.arrays import pack_schema, unpack_schema
 
 if TYPE_CHECKING:
@@ -56,6 +56,9 @@ def pack_source(source: Source, format_name: str, options: ReadOptions, table: T
         "options": pack(replace(kept, schema=table.schema, memory_bytes=None, drop_page_cache=False)),
         "layout": pack(source.layout),
         "problem": table.problem,
+        "metadata": None
+        if source.metadata is None
+        else [[*key, text] for key, text in source.metadata.values.items()],
     } | ({"repeated": dict(source.repeated)} if source.repeated else {})
 
 
@@ -63,6 +66,14 @@ def read_table_schema(origin: dict[str, Any]) -> pa.Schema | None:
     """Return the schema of the table form that `pack_source` has kept; None if the records have none."""
     schema = origin["options"]["ReadOptions"]["schema"]
     return None if schema is None else unpack(schema, ())
+
+
+def read_metadata(origin: dict[str, Any]) -> Metadata | None:
+    """Return the metadata of the inputs that `pack_source` has kept; None if an earlier version has not."""
+    said = origin.get("metadata")
+    if said is None:
+        return None
+    return Metadata({MetadataKey(owner, tuple(path), name): text for owner, path, name, text in said})
 
 
 def pack(value: object) -> Any:
@@ -134,6 +145,7 @@ class StoredSource(Source):
             self.options = unpack(origin["options"], (ReadOptions,))
             self._problem = origin["problem"]
             self.repeated = origin.get("repeated", {})
+            self.metadata = read_metadata(origin)
 
     @cached_property
     def layout(self) -> object:  # type: ignore[override] # loading its classes takes as long as opening a store

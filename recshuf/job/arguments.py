@@ -203,6 +203,7 @@ def make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Opti
             keeps_others=options["keep_others"],
             columns=split_names("--columns", options["columns"]),
             widens=options["widen"],
+            first_metadata=options["first_metadata"],
             schema=_load_schema(options["schema"]),
             memory_bytes=memory_bytes,
             refuses_foreign=not _takes_any_bytes(options["format"]),

@@ -194,6 +194,7 @@ class CheckOptions(InputOptions, total=False):
 class ScatterOptions(InputOptions, total=False):
     """Options of `scatter` and `window`; see `Options` for their forms."""
 
+    first_metadata: bool
     seed: int | None
     piles: int | None
     spill_compression: str
@@ -237,6 +238,7 @@ class OrderOptions(CheckOptions, total=False):
 class VerifyOptions(CheckOptions, total=False):
     """Options of `verify`: give those that `shuffle` got; see `Options` for their forms."""
 
+    first_metadata: bool
     head_count: int | None
     provenance: bool
     nan_as_null: bool
@@ -251,6 +253,10 @@ class Options(CheckOptions, total=False):
     streams of an input or output ``"-"``, by default those of the process.
     """
 
+    first_metadata: Annotated[bool, Option("Input", None, "HDF5, Parquet: of attributes and keys in which the inputs differ, take those of the first, also where these decide what values mean. Default: such inputs are refused.", {
+            "verify": "HDF5, Parquet: expect the attributes and keys of the first input, where the inputs differ. Default: inputs that differ in what values mean are refused.",
+            "window": "HDF5, Parquet: of attributes and keys in which the inputs differ from the store, take those of the store, also where these decide what values mean. Default: such inputs are refused.",
+        }, default=False, side="inputs", identity=lambda job: job.read.first_metadata or None)]
     compression: Annotated[str | None, Option("Output", "NAME[:LEVEL]", "Output compression: none, zstd, gzip, bz2, xz, lz4 or snappy. Default: from the suffix of OUTPUT, else that of the inputs.")]
     shards: Annotated[int | None, Option("Output", "N", "Number of shards; their record counts differ by at most one. Default: one per input file, in a directory.",
         {"gather": "Number of shards. Default: one per input of the store, in a directory."}, parse=int)]

@@ -19,6 +19,7 @@ from recshuf.audit.verify.type_classes import find_difference, find_exact_differ
 from recshuf.audit.verify.word_hashing import HashKey
 from recshuf.errors import InputError, UsageError
 from recshuf.formats import detect_format, list_formats, load_format
+from recshuf.formats.metadata import compare_written
 from recshuf.job.plan import Limits, sum_known
 from recshuf.job.sizing import halve_blocks, plan_reading
 from recshuf.records.batch import split_ranges
@@ -186,6 +187,13 @@ class Comparison:
             for name in sorted(before.keys() | after.keys())
             if before.get(name) != after.get(name)
         ]
+
+    def compare_metadata(self) -> list[str]:
+        """Return how what the output says beside its records differs from what the inputs give, a sentence each."""
+        if self.output is None or self.inputs.record_set.format != self.output.record_set.format:
+            return []
+        before, after = (reader.record_set.source.metadata for reader in self.readers)
+        return [] if before is None or after is None else [*compare_written(before, after)]
 
 
 def open_comparison(

@@ -210,6 +210,7 @@ def options_of_output(read: ReadOptions, format_name: str, to: str, schema: pa.S
         quote=read.quote if is_same else b'"',
         delimiter=read.delimiter if is_same or read.delimiter else None,
         columns=None,
+        first_metadata=True,  # where its files differ is told as a difference
         datasets=read.datasets if keeps_others else None,
         keeps_others=keeps_others,
         refuses_foreign=False,  # shuffled lines may begin with any bytes

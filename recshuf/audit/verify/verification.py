@@ -134,6 +134,9 @@ def verify_job(job: Job, progress: Progress, inputs: RecordSet | None = None) ->
         raise UsageError("verify reads its files more than once; name files as inputs and output, and no -")
     manifest = read_manifest(job, job.output)
     comparison = open_comparison(job, job.output, manifest, progress, inputs)
+    metadata = None if inputs else comparison.inputs.record_set.source.metadata
+    if metadata is not None and metadata.differences:
+        progress.warn(metadata.differences)
     inputs, output = comparison.inputs.record_set, comparison.output.record_set if comparison.output else None
     differences = manifest.compare_files() if manifest else []
     if manifest and output:
@@ -143,7 +146,7 @@ def verify_job(job: Job, progress: Progress, inputs: RecordSet | None = None) ->
         Tally(len(output.files) if output else 0),
         Mismatches(),
     )
-    differences += comparison.compare_repeated()
+    differences += [*comparison.compare_repeated(), *comparison.compare_metadata()]
     schema_difference = comparison.compare_schemas()
     if schema_difference:
         differences.append(f"schemas: {schema_difference}")

@@ -1,7 +1,8 @@
 """HDF5: a record is index i of every dataset that has a first axis.
 
 Every shard gets copies from the first input: all groups, named datatypes, scalar datasets, links inside the file, and
-their attributes and those of the datasets of the record. Dimension scales stay attached. If datasets are chosen by
+their attributes and those of the datasets of the record; of a list of labels that others have longer, the longest.
+Dimension scales stay attached. If datasets are chosen by
 name, other datasets with a first axis, links, and scalars and attributes with references are left out; if none are
 chosen, objects that cannot be copied are refused. On request, datasets of other lengths than the record's are copied, too.
 
@@ -66,7 +67,7 @@ class Hdf5Format(Format):
             "hdf5",
             (".h5", ".hdf5", ".hdf", ".he5"),
             list_compressions(),
-            read_options=frozenset({"datasets"}),
+            read_options=frozenset({"datasets", "first_metadata"}),
             native_options=frozenset({"keeps_others"}),
             libraries=("h5py", "deflate"),
             adds_columns=False,

@@ -15,7 +15,7 @@ from recshuf.formats.hdf5.opening import reading
 from recshuf.formats.hdf5.types import find_chunk, holds_variable_length, kind_of, select_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     import h5py
     from numpy.typing import NDArray
@@ -29,7 +29,8 @@ _MOST_ATTRIBUTE_BYTES = 1 << 16  # with its name, type and shape
 _SCALES = b"DIMENSION_LIST"
 _CLASS = b"CLASS"
 _SCALE_MARK = b"DIMENSION_SCALE"
-_SCALE_BOOKKEEPING = ("DIMENSION_LIST", "REFERENCE_LIST")
+BOOKKEEPING = ("DIMENSION_LIST", "REFERENCE_LIST")
+"""Attributes that attach dimension scales to datasets."""
 
 
 def copy_values(
@@ -137,7 +138,13 @@ def find_type(source: h5a.AttrID | h5d.DatasetID, types: Mapping[int, h5t.TypeID
 
 
 def copy_attributes(
-    source: h5py.HLObject, target: h5py.HLObject, name: str, types: Mapping[int, h5t.TypeID], *, lenient: bool
+    source: h5py.HLObject,
+    target: h5py.HLObject,
+    name: str,
+    types: Mapping[int, h5t.TypeID],
+    *,
+    lenient: bool,
+    keys: Iterable[str] | None = None,
 ) -> None:
     """Copy all attributes of an object, except those that attach dimension scales to datasets.
 
@@ -147,8 +154,10 @@ def copy_attributes(
         As of `find_type`.
     lenient
         Leave out attributes that hold references instead of refusing them.
+    keys
+        The attributes to copy, if not all.
     """
-    for key in source.attrs:
+    for key in source.attrs if keys is None else keys:
         place = f"attribute {key!r} of {source.name!r}"
         with reading(name, place):
             attribute = h5a.open(source.id, _encode_name(key))
@@ -160,7 +169,7 @@ def copy_attributes(
                     remedy = "delete it, or make it a dataset and give --keep-others"
                     raise InputError(name, problem, place=place, remedy=remedy)
                 copy_values(attribute, copy, tid)
-            elif key not in _SCALE_BOOKKEEPING and not lenient:
+            elif key not in BOOKKEEPING and not lenient:
                 problem = "holds references, which mean nothing in another file"
                 remedy = "delete it, or name the datasets of the record with --datasets, without --keep-others, which leaves it out"
                 raise InputError(name, problem, place=place, remedy=remedy)

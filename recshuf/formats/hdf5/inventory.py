@@ -184,36 +184,30 @@ def choose_datasets(input_file: InputFile, datasets: tuple[str, ...] | None, fie
     return tuple(chosen)
 
 
-def take_inventory(input_file: InputFile, datasets: tuple[str, ...] | None) -> Inventory:
-    """Return the inventory of one input."""
-    with looking_into(input_file) as contents:
-        return read_inventory(contents.file, input_file, find_records(contents, datasets))
-
-
 def read_inventory(file: h5py.File, input_file: InputFile, records: dict[str, str]) -> Inventory:
     """Return the inventory of an open input with these datasets of the record."""
     stamp = read_stamp(file)
     check_small_file(content_of(file), stamp.size)
-    columns, storages = [], []
+    datasets, columns, storages = {}, [], []
     for name, path in records.items():
         with reading(input_file.name, f"dataset {path!r}"):
-            dataset = file[path]
+            datasets[name] = dataset = file[path]
             check_access(dataset, path, input_file.name)
             columns.append(read_column(dataset.id, name, _read_arrow_type(dataset)))
     # The size of variable-length values is that of the file without what is stored of the datasets.
     is_fixed = all(column.kind is Kind.FIXED for column in columns)
-    for path in records.values():
+    for name, path in records.items():
         with reading(input_file.name, f"dataset {path!r}"):
-            dataset = file[path].id
+            dataset = datasets[name].id
             root = find_index_root(file, dataset) if is_fixed else None
             storages.append(read_storage(dataset, path, root))
-    check_lengths({record: file[path] for record, path in records.items()}, input_file.name)
+    check_lengths(datasets, input_file.name)
     for column, storage in zip(columns, storages, strict=True):
         with reading(input_file.name, f"dataset {storage.path!r}"):
             _check_column(column, storage, input_file.name)
             if storage.index_root is None:
                 item_bytes = find_item_bytes(file, column)
-                check_chunks(file[storage.path].id, item_bytes, storage.path, input_file.name, stamp.size)
+                check_chunks(datasets[column.name].id, item_bytes, storage.path, input_file.name, stamp.size)
     _check_sizes(columns, storages, input_file.name, stamp.size)
     return Inventory(input_file, stamp, storages[0].row_count, tuple(columns), tuple(storages))
 
@@ -225,7 +219,7 @@ def read_columns(file: h5py.File, names: list[str]) -> list[Column]:
 
 def check_scalars(contents: Contents, *, lenient: bool) -> None:
     """Raise `InputError` if a dataset without a first axis cannot be copied, or, if lenient, leave it out."""
-    obstacles = {path: _find_scalar_obstacle(contents.file[path]) for path in contents.scalars}
+    obstacles = {path: find_scalar_obstacle(contents.file[path]) for path in contents.scalars}
     contents.scalars = [path for path, obstacle in obstacles.items() if obstacle is None]
     remedy = "name the datasets of the record with --datasets, without --keep-others, which leaves it out"
     for path, obstacle in obstacles.items():
@@ -233,7 +227,8 @@ def check_scalars(contents: Contents, *, lenient: bool) -> None:
             raise InputError(contents.name, obstacle, place=f"dataset {path!r}", remedy=remedy)
 
 
-def _find_scalar_obstacle(dataset: h5py.Dataset) -> str | None:
+def find_scalar_obstacle(dataset: h5py.Dataset) -> str | None:
+    """Return why a dataset without a first axis cannot be copied; None if it can."""
     if dataset.id.get_create_plist().get_external_count() > 0:
         return "external storage reads other files"
     return find_copy_obstacle(dataset.id.get_type())

@@ -19,12 +19,15 @@ from recshuf.formats.hdf5.inventory import (
     find_commonest,
     find_item_bytes,
     find_records,
+    find_scalar_obstacle,
     is_anndata,
     may_have_observations,
     shorten,
 )
 from recshuf.formats.hdf5.opening import read_stamp, reading
 from recshuf.formats.hdf5.types import Kind, describe_type, find_copy_obstacle, read_column, read_storage
+from recshuf.formats.metadata import Weight, weigh
+from recshuf.interfaces import MetadataKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     import h5py
 
     from recshuf.formats.hdf5.contents import Contents
+    from recshuf.formats.metadata import MetadataUnion
     from recshuf.interfaces import InputFile, ReadOptions
 
 
@@ -41,6 +45,8 @@ _NO_LIMIT = 1 << 62
 _REMEDY = "name the datasets of the record with --datasets, without --keep-others"
 _INDEX = re.compile(r"((?:.*?/)?)_i_([^/]+)")
 """Path of what PyTables keeps about a table: the folder and the name of the table."""
+_LIST_OF_TEXTS = re.compile(r"(variable-length string|\|S\d+) \(\d+,\) ")
+"""Beginning of the hash of a list of strings."""
 _SPARSE = ("csr_matrix", "csc_matrix")
 
 
@@ -81,9 +87,22 @@ def drop_indexes(contents: Contents, records: Iterable[str]) -> dict[str, str]:
     return dropped
 
 
+def _count_most_bytes(options: ReadOptions) -> int:
+    return _NO_LIMIT if options.memory_bytes is None else options.memory_bytes // _SHARE
+
+
+def check_whole(contents: Contents, options: ReadOptions, path: str) -> None:
+    """Raise `InputError` if a dataset that is not of the record cannot be read as a whole."""
+    dataset = contents.file[path]
+    if dataset.shape:
+        _Hasher(contents.file, contents.name, _count_most_bytes(options)).check(dataset, path)
+    elif (problem := find_scalar_obstacle(dataset)) is not None:
+        raise InputError(contents.name, problem, place=f"dataset {path!r}")
+
+
 def hash_others(input_file: InputFile, options: ReadOptions) -> dict[str, str]:
     """Return the hash of each other dataset of an input by its path."""
-    most_bytes = _NO_LIMIT if options.memory_bytes is None else options.memory_bytes // _SHARE
+    most_bytes = _count_most_bytes(options)
     with looking_into(input_file) as contents:
         others = _list_others(contents, find_records(contents, options.datasets).values())
         for path in sorted({*others} ^ {*(options.others or ())}):
@@ -93,12 +112,25 @@ def hash_others(input_file: InputFile, options: ReadOptions) -> dict[str, str]:
         return {path: hasher.hash(path) for path in others}
 
 
-def check_same(first: Mapping[str, str], other: Mapping[str, str], first_name: str, name: str) -> None:
-    """Raise `InputError` if the other datasets of two inputs differ, by their hashes."""
-    for path in other:
-        if other[path] != first[path]:
-            problem = f"differs from that in {first_name}, and every shard repeats only one"
-            raise InputError(name, problem, place=f"dataset {path!r}", remedy=_REMEDY)
+def check_same(
+    union: MetadataUnion, hashes: Mapping[str, str], first: Mapping[str, str], first_name: str, name: str
+) -> None:
+    """Raise `InputError` if the other datasets of two inputs differ, by their hashes; a lenient union takes a note.
+
+    Lists of labels are left to the union.
+    """
+    for path in hashes:
+        if hashes[path] == first[path] or (
+            weigh(path.rpartition("/")[2]) is Weight.LABELS
+            and all(_LIST_OF_TEXTS.match(one) for one in (first[path], hashes[path]))
+        ):
+            continue
+        if union.is_lenient:
+            union.note(MetadataKey("dataset", (path,), ""), first[path], hashes[path], name)
+            continue
+        problem = f"differs from that in {first_name}, and every shard repeats only one"
+        remedy = f"{_REMEDY}, or give --first-metadata for those of the first input"
+        raise InputError(name, problem, place=f"dataset {path!r}", remedy=remedy)
 
 
 def _list_others(contents: Contents, records: Iterable[str]) -> tuple[str, ...]:
@@ -161,13 +193,13 @@ class _Hasher:
         with reading(self._name, f"dataset {path!r}"):
             if dataset.shape is None:
                 return f"{describe_type(dataset.id.get_type())} null"
-            self._check(dataset, path)
+            self.check(dataset, path)
             for _ in hashed.add_pieces(dataset.id):
                 self._check_size(hashed.byte_count)
             self._byte_count += hashed.byte_count
             return f"{describe_type(dataset.id.get_type())} {dataset.shape} {hashed.hexdigest()}"
 
-    def _check(self, dataset: h5py.Dataset, path: str) -> None:
+    def check(self, dataset: h5py.Dataset, path: str) -> None:
         check_access(dataset, path, self._name)
         tid = dataset.id.get_type()
         problem = find_copy_obstacle(tid)

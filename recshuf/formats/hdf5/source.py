@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -18,11 +19,19 @@ from recshuf.formats.hdf5.inventory import (
     choose_datasets,
     find_records,
     read_inventory,
-    take_inventory,
 )
-from recshuf.formats.hdf5.others import check_same, choose_others, describe_choice, drop_indexes, hash_others
+from recshuf.formats.hdf5.metadata import read_metadata
+from recshuf.formats.hdf5.others import (
+    check_same,
+    check_whole,
+    choose_others,
+    describe_choice,
+    drop_indexes,
+    hash_others,
+)
 from recshuf.formats.hdf5.rows import RowFragment, RowReader
 from recshuf.formats.hdf5.template import ImageCopier
+from recshuf.formats.metadata import MetadataUnion
 from recshuf.interfaces import Decoder, Fragment, InputSummary, Source
 from recshuf.storage.reading.objects import look_ahead
 from recshuf.storage.reading.read_ahead import UNIT_BYTES
@@ -30,8 +39,9 @@ from recshuf.storage.reading.read_ahead import UNIT_BYTES
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from recshuf.formats.hdf5.contents import Contents
     from recshuf.formats.hdf5.template import Layout
-    from recshuf.interfaces import InputFile, ReadOptions
+    from recshuf.interfaces import InputFile, Metadata, ReadOptions
 
 
 _MOST_BLOCKS = 4
@@ -59,17 +69,19 @@ class Hdf5Source(Source):
         if options.field is not None:
             datasets = choose_datasets(inputs[0], options.datasets, options.field)
             options = replace(options, datasets=datasets, keeps_others=False)
+        union = MetadataUnion(is_lenient=options.first_metadata)
         if options.keeps_others:
             self.options = options = choose_others(inputs[0], options) if options.others is None else options
             self.repeated = hash_others(inputs[0], options)
             for each in inputs[1:]:
-                check_same(self.repeated, hash_others(each, options), inputs[0].name, each.name)
+                check_same(union, hash_others(each, options), self.repeated, inputs[0].name, each.name)
         self._name_limit = options.name_limit
         ahead = look_ahead(inputs[1:], head_bytes=UNIT_BYTES, tail_bytes=UNIT_BYTES)
-        rest = [take_inventory(each, options.datasets) for each in ahead]
-        first, self.layout = _open_first(inputs[0], options, sum(each.row_count for each in rest))
-        for other in rest:
-            _check_same(first, other)
+        rest = [_take_inventory(each, options, union, index) for index, each in enumerate(ahead, 1)]
+        first, self.layout, self.metadata, taken = _open_first(inputs[0], options, rest, union)
+        self.notes = tuple(filter(None, [self.metadata.differences]))
+        for path, file in taken.items():
+            self.repeated = {**self.repeated, path: hash_others(file, options)[path]}
         self._inventories = [first, *rest]
         self.schema = pa.schema([column.field for column in first.columns])
         self.inputs = tuple(_summarise(each) for each in self._inventories)
@@ -99,19 +111,57 @@ class Hdf5Source(Source):
         return RowDecoder(self._inventories[0].columns, [each.name for each in self._inventories])
 
 
-def _open_first(input_file: InputFile, options: ReadOptions, rows_elsewhere: int) -> tuple[Inventory, Layout]:
-    """Return the inventory of the first input, and the layout of all shards."""
+def _take_inventory(
+    input_file: InputFile, options: ReadOptions, union: MetadataUnion, index: int
+) -> Inventory:
+    """Return the inventory of an input, and add what it says to the metadata."""
     with looking_into(input_file) as contents:
         records = find_records(contents, options.datasets)
         inventory = read_inventory(contents.file, input_file, records)
+        if inventory.row_count:
+            _add_metadata(union, index, contents, records, options, input_file)
+    return inventory
+
+
+def _add_metadata(
+    union: MetadataUnion,
+    index: int,
+    contents: Contents,
+    records: dict[str, str],
+    options: ReadOptions,
+    input_file: InputFile,
+) -> None:
+    if options.field is None:
+        check = partial(check_whole, contents, options)
+        values = read_metadata(contents, records, options.others or (), check)
+        union.add(index, contents.name, values, origin=input_file)
+
+
+def _open_first(
+    input_file: InputFile, options: ReadOptions, rest: list[Inventory], union: MetadataUnion
+) -> tuple[Inventory, Layout, Metadata, dict[str, InputFile]]:
+    """Return the inventory of the first input, the layout and the metadata of all shards, and the copies of other inputs."""
+    with looking_into(input_file) as contents:
+        records = find_records(contents, options.datasets)
+        inventory = read_inventory(contents.file, input_file, records)
+        for other in rest:
+            _check_same(inventory, other)
         lenient = options.datasets is not None and not options.keeps_others
         check_scalars(contents, lenient=lenient)
         notes = describe_choice(options, input_file.name)
         if options.keeps_others:
             notes |= drop_indexes(contents, records.values())
-        row_count = inventory.row_count + rows_elsewhere
-        layout = ImageCopier(contents, records, row_count, lenient=lenient).copy()
-    return inventory, replace(layout, notes=notes | layout.notes)
+        _add_metadata(union, 0, contents, records, options, input_file)
+        metadata, taken = union.merge()
+        left_out = {*contents.arrays} - {*records.values()} if lenient else set()
+        written = {key: text for key, text in metadata.values.items() if left_out.isdisjoint(key.path)}
+        taken = {key: file for key, file in taken.items() if key in written}
+        row_count = inventory.row_count + sum(each.row_count for each in rest)
+        layout = ImageCopier(contents, records, row_count, lenient=lenient, replaced=taken).copy()
+    wholes = {key.path[0]: file for key, file in taken.items() if not key.name}
+    copies = {path: wholes[path] for path in options.others or () if path in wholes}
+    layout = replace(layout, notes=notes | layout.notes)
+    return inventory, layout, metadata._replace(values=written), copies
 
 
 def _check_same(first: Inventory, other: Inventory) -> None:

@@ -17,15 +17,16 @@ import h5py
 from h5py import h5d, h5g, h5p, h5s, h5t
 
 from recshuf.formats.hdf5.attributes import attach_scales, copy_attributes, copy_values, find_type
-from recshuf.formats.hdf5.contents import find_address, walk_file
+from recshuf.formats.hdf5.contents import find_address, looking_into, walk_file
 from recshuf.formats.hdf5.filters import replace_unusable_filters, set_compression
-from recshuf.formats.hdf5.opening import reading
+from recshuf.formats.hdf5.opening import opened, reading
 from recshuf.formats.hdf5.types import find_chunk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from recshuf.formats.hdf5.contents import Contents
+    from recshuf.interfaces import InputFile, MetadataKey
 
 
 CHUNK_BYTES = 256 * 1024
@@ -76,6 +77,8 @@ class ImageCopier:
     """Leave out links, and attributes that hold references."""
     compression: tuple[str, int | None] | None = None
     """Name and level of another compression."""
+    replaced: Mapping[MetadataKey, InputFile] = field(default_factory=dict)
+    """Attributes and whole datasets that are taken from other files."""
     _types: dict[int, h5t.TypeID] = field(default_factory=dict)
     """Named types of the image, by their address in the source."""
     _holder: h5g.GroupID | None = None
@@ -130,7 +133,13 @@ class ImageCopier:
 
     def _copy_attributes(self, path: str, name: str, target: h5py.File) -> None:
         source, copy = self.contents.file["/" + path], target["/" + name]
-        copy_attributes(source, copy, self.contents.name, self._types, lenient=self.lenient)
+        shown = (name,) if name else ()
+        others = {key.name: file for key, file in self.replaced.items() if key.name and key.path == shown}
+        own = [key for key in source.attrs if key not in others] if others else None
+        copy_attributes(source, copy, self.contents.name, self._types, lenient=self.lenient, keys=own)
+        for key, file in others.items():
+            with opened(file) as other:
+                copy_attributes(other["/" + name], copy, file.name, {}, lenient=self.lenient, keys=[key])
 
     def _copy_group(self, path: str, target: h5py.File) -> None:
         target.create_group(path, track_order=_tracks_order(self.contents.file[path]))
@@ -141,6 +150,17 @@ class ImageCopier:
         self._copy_attributes(path, path, target)
 
     def _copy_whole(self, path: str, target: h5py.File) -> None:
+        file = next(
+            (one for key, one in self.replaced.items() if (key.path, key.name) == ((path,), "")), None
+        )
+        if file is not None:
+            with looking_into(file) as other:
+                replace(self, contents=other, replaced={}, _types={}).copy_whole(path, target)
+            return
+        self.copy_whole(path, target)
+
+    def copy_whole(self, path: str, target: h5py.File) -> None:
+        """Copy a dataset as it is."""
         source = self.contents.file[path].id
         plist = source.get_create_plist().copy()
         if plist.get_external_count():

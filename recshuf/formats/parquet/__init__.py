@@ -25,7 +25,7 @@ class ParquetFormat(Format):
         "parquet",
         (".parquet", ".parq", ".pq"),
         ("none", "zstd", "gzip", "snappy", "lz4"),
-        read_options=frozenset({"columns", "widens"}),
+        read_options=frozenset({"columns", "first_metadata", "widens"}),
         libraries=("pyarrow",),
         reads_partitions=True,
         native_is_table=True,

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from recshuf.errors import MemoryLimitError, UsageError
+from recshuf.formats.metadata import MetadataUnion
 from recshuf.formats.parquet.claims import settle_copies
 from recshuf.formats.parquet.columns import PartitionColumns, choose_unit
 from recshuf.formats.parquet.dictionaries import DictionarySizes, fit_indices
 from recshuf.formats.parquet.footer import COLUMN_BYTES, DeclaredSchemas, open_footer
+from recshuf.formats.parquet.metadata import adopt, read_metadata
 from recshuf.formats.parquet.plan import CategoryOrder, ParquetLayout, RowCost, choose_row_group_rows
 from recshuf.formats.parquet.sample import GroupSample
 from recshuf.formats.parquet.types import is_ordered
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from recshuf.formats.parquet.file import OpenFile
     from recshuf.formats.parquet.footer import Declared, Footer
     from recshuf.formats.parquet.sample import LeafStorage
-    from recshuf.interfaces import InputFile, ReadOptions
+    from recshuf.interfaces import InputFile, Metadata, MetadataKey, ReadOptions
 
 
 class ParquetCensus:
@@ -41,6 +43,7 @@ class ParquetCensus:
         self._path = options.field
         self._memory_bytes = options.memory_bytes
         self._widens = options.widens
+        self._is_lenient = options.first_metadata
         self._int96_unit: str | None = None
         self._knows: list[pa.Schema] | None = None
         try:
@@ -59,11 +62,13 @@ class ParquetCensus:
         self.partitions = PartitionColumns(inputs, set(self._union.schema.names))
         self._fields = {field.name: field for field in self.partitions.fields}
         self._picks = self._pick_wanted(self._pick())
-        self.declared = settle_copies(
+        declared = settle_copies(
             self._union.schema.metadata,
             self.footers[0].declared.record_schema,
             pa.schema([self._declare(pick) for pick in self._picks]),
         )
+        self.metadata, taken = self._unite_metadata()
+        self.declared = adopt(declared, taken) if taken else declared
 
     def _declare(self, pick: int | str) -> pa.Field:
         if isinstance(pick, str):
@@ -137,6 +142,20 @@ class ParquetCensus:
         for footer, schema in zip(self.footers, knows, strict=True):
             filled = fill_types(footer.declared.record_schema, schema, known.schema)
             self._union.add(filled, footer.name)
+
+    def _unite_metadata(self) -> tuple[Metadata, dict[MetadataKey, pa.Schema]]:
+        """Return what the inputs say of the records, and the schemas that say what the first one does not."""
+        union = MetadataUnion(is_lenient=self._is_lenient)
+        said: dict[Declared, list[int]] = {}
+        for index, footer in enumerate(self.footers):
+            if footer.row_count or not index:
+                said.setdefault(footer.declared, []).append(index)
+        for declared, indices in said.items():
+            schema, name = declared.record_schema, self.footers[indices[0]].name
+            values = read_metadata(schema, self._names) if self._path is None else {}
+            columns = frozenset(schema.names)
+            union.add(indices[0], name, values, columns=columns, origin=schema, count=len(indices))
+        return union.merge()
 
     def _choose_int96_unit(self) -> str | None:
         """Return the unit of the INT96 times of all inputs; None if no input has any."""

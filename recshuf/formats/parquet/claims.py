@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from recshuf.errors import InputError
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-_PANDAS, _HUGGING_FACE, _GEO = b"pandas", b"huggingface", b"geo"
+PANDAS, HUGGING_FACE, GEO = b"pandas", b"huggingface", b"geo"
 # Record keys and Bloom filters of one file (Hudi), its row groups (Petastorm), how it was cut into pages.
 _OF_ONE_FILE = (
     b"hoodie_",
@@ -35,7 +33,7 @@ _HUGGING_FACE_COUNTS = (
     "dataset_size",
     "size_in_bytes",
 )
-_SCHEMA_COPIES = (
+SCHEMA_COPIES = (
     b"org.apache.spark.sql.parquet.row.metadata",
     b"parquet.avro.schema",
     b"avro.schema",
@@ -70,45 +68,23 @@ def settle(schema: pa.Schema, rows: int) -> tuple[pa.Schema, RangeIndex | None]:
         if key != b"ARROW:schema" and not key.startswith(_OF_ONE_FILE)
     }
     index = _settle_pandas(metadata, schema.names, rows)
-    _edit(metadata, _HUGGING_FACE, _drop_counts)
-    _edit(metadata, _GEO, _drop_extents)
+    _edit(metadata, HUGGING_FACE, _drop_counts)
+    _edit(metadata, GEO, _drop_extents)
     return schema.with_metadata(metadata or None), index
 
 
-def merge(
-    first: dict[bytes, bytes] | None, other: dict[bytes, bytes] | None, name: str
-) -> dict[bytes, bytes] | None:
-    """Return the metadata of the first of several files, less claims that do not hold for the file `name`.
-
-    One where the coordinates of a column of GeoParquet mean something else is refused.
-    """
-    if first is None or first.get(_GEO) == (other or {}).get(_GEO):
+def merge(first: dict[bytes, bytes] | None, other: dict[bytes, bytes] | None) -> dict[bytes, bytes] | None:
+    """Return the metadata of the first of several files, less claims that may not hold for another one."""
+    if first is None or first.get(GEO) == (other or {}).get(GEO):
         return first
-    merged, others = dict(first), _geo_columns(other)
+    merged = dict(first)
 
     def drop_types(content: dict[str, Any]) -> None:
-        for column, facts in content["columns"].items():
-            # An empty list says that any type may occur.
-            ours, theirs = ({**each, "geometry_types": []} for each in (facts, others.get(column, facts)))
-            if ours != theirs:
-                raise InputError(
-                    name,
-                    "its geo metadata (crs, encoding, edges...) do not fit those of the files before",
-                    place=f"field {column!r}",
-                    remedy="convert one of them, or shuffle the files apart",
-                )
-            facts["geometry_types"] = []
+        for facts in content["columns"].values():
+            facts["geometry_types"] = []  # any type may occur
 
-    _edit(merged, _GEO, drop_types)
+    _edit(merged, GEO, drop_types)
     return merged
-
-
-def _geo_columns(metadata: dict[bytes, bytes] | None) -> dict[str, Any]:
-    try:
-        columns: dict[str, Any] = json.loads((metadata or {})[_GEO])["columns"]
-    except (KeyError, ValueError, TypeError):
-        return {}
-    return columns
 
 
 def settle_copies(metadata: dict[bytes, bytes] | None, first: pa.Schema, final: pa.Schema) -> pa.Schema:
@@ -118,7 +94,7 @@ def settle_copies(metadata: dict[bytes, bytes] | None, first: pa.Schema, final: 
     """
     kept = dict(metadata or {})
     if not final.equals(first):
-        kept = {key: value for key, value in kept.items() if key not in _SCHEMA_COPIES}
+        kept = {key: value for key, value in kept.items() if key not in SCHEMA_COPIES}
         same = {field.name for field in final if field in list(first)}
 
         def drop_columns(pandas: dict[str, Any]) -> None:
@@ -128,7 +104,7 @@ def settle_copies(metadata: dict[bytes, bytes] | None, first: pa.Schema, final: 
             ]
             pandas["index_columns"] = [level for level in index if level in final.names]
 
-        _edit(kept, _PANDAS, drop_columns)
+        _edit(kept, PANDAS, drop_columns)
     return final.with_metadata(kept or None)
 
 
@@ -138,8 +114,6 @@ def _edit(metadata: dict[bytes, bytes], key: bytes, change: Callable[[dict[str, 
         content = json.loads(metadata[key])
         before = json.dumps(content)
         change(content)
-    except InputError:
-        raise
     except (KeyError, ValueError, TypeError, AttributeError):
         return
     after = json.dumps(content)
@@ -173,7 +147,7 @@ def _settle_pandas(metadata: dict[bytes, bytes], names: list[str], rows: int) ->
                 indices.append(index)
         content["index_columns"] = levels
 
-    _edit(metadata, _PANDAS, replace_ranges)
+    _edit(metadata, PANDAS, replace_ranges)
     return indices[0] if indices else None
 
 

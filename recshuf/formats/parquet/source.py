@@ -43,7 +43,7 @@ class ParquetSource(Source):
 
     The native form is the schema that the files declare with dictionaries and views made dense; the
     declared types come back in shards of the same format.
-    Of the options `columns`, `widens`, `field`, `max_record_bytes` and `memory_bytes` apply.
+    Of the options `columns`, `widens`, `first_metadata`, `field`, `max_record_bytes` and `memory_bytes` apply.
     """
 
     def __init__(self, inputs: Sequence[InputFile], options: ReadOptions) -> None:
@@ -53,6 +53,8 @@ class ParquetSource(Source):
         self.inputs = self._census.summaries()
         self._open_bytes = self._census.find_open_bytes()
         self.layout = self._census.layout()
+        self.metadata = self._census.metadata
+        self.notes = tuple(filter(None, [self.metadata.differences]))
 
     def fragments(self, input_index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Fragment]:
         """Yield the row groups that have rows, small ones together."""

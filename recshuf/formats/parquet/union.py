@@ -87,7 +87,7 @@ class SchemaUnion:
         known = set(self.schema.names)
         new = [field.with_nullable(True) for field in schema if field.name not in known]
         self._owners += [name] * len(new)
-        metadata = merge(self.schema.metadata, schema.metadata, name)
+        metadata = merge(self.schema.metadata, schema.metadata)
         self._schema = pa.schema(fields + new, metadata=metadata)
 
 

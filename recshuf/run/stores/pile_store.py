@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from recshuf.errors import BadRecordError, BusyNameError, ConversionError, UsageError, UsedNameError
 from recshuf.formats import load_format
-from recshuf.formats.stored import StoredSource, read_table_schema
+from recshuf.formats.metadata import check_appended
+from recshuf.formats.stored import StoredSource, read_metadata, read_table_schema
 from recshuf.job.arguments import make_job
 from recshuf.job.options import ScatterOptions, refuse_unknown
 from recshuf.job.report import SilentProgress
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from recshuf.job.report import Progress
     from recshuf.piles.kept.snapshots import Snapshot
     from recshuf.piles.sealed_set import SealedSet
+    from recshuf.run.inputs import Inputs
     from recshuf.run.stores.scatter_store import ScatteredSets
 
 
@@ -290,6 +292,7 @@ class StoreUpdate:
                 f"{self._folder.path}: holds no records of {inputs.format} files; begin a new store for them"
             )
         self._snapshot.check_schema(extend_schema(inputs.source.schema))
+        self._check_metadata(inputs, is_lenient=job.read.first_metadata)
         name = self._take_name(name, self._lock)
         stream = stream_of(name)
         try:
@@ -307,6 +310,14 @@ class StoreUpdate:
             )
         self._made.append(made)
         return made.entries, made.schema
+
+    def _check_metadata(self, inputs: Inputs, *, is_lenient: bool) -> None:
+        """Compare what inputs say beside their records with what the store says."""
+        held, found = read_metadata(self._snapshot.origin or {}), inputs.source.metadata
+        if held is not None and found is not None:
+            name, store = inputs.source.inputs[0].name, str(self._folder.path)
+            if differences := check_appended(held, store, found, name, is_lenient=is_lenient):
+                self._progress.warn(differences)
 
 
 def _fit_job(job: Job, snapshot: Snapshot) -> Job:

@@ -82,7 +82,7 @@ class PileSource(Source):
         self._stored = stored
         self._piles = piles
         self.schema, self.layout = stored.schema, stored.layout
-        self.options, self.repeated = stored.options, stored.repeated
+        self.options, self.repeated, self.metadata = stored.options, stored.repeated, stored.metadata
         count, size = piles.record_count, int(piles.byte_counts.sum())
         self.inputs = (InputSummary(str(piles.path), None, count, True, size),)
         self.is_from_program = piles.info.origin is None

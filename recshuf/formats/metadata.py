@@ -11,6 +11,7 @@ import math
 import re
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -77,6 +78,7 @@ _MOST_SHOWN = 8
 _SHOWN_LETTERS = 60
 
 
+@lru_cache(1 << 12)
 def weigh(name: str) -> Weight:
     """Return the weight of what has a name.
 
@@ -301,7 +303,7 @@ class MetadataUnion:
             return ""
         rest = len(self._differences) - len(parts)
         more = f"; and {rest} more" if rest else ""
-        return f"metadata of the inputs differ, and those of {first} are taken: {'; '.join(parts)}{more}"
+        return f"metadata of the files differ, and those of {first} are taken: {'; '.join(parts)}{more}"
 
 
 def _refuse(name: str, refused: list[_Refused], taken: str) -> InputError:
@@ -445,8 +447,8 @@ def find_inside(value: Any, path: Iterable[str]) -> Any:
 def _name_parts(value: Any) -> dict[str, Any] | None:
     """Return the parts of an object, or of a list of objects by their ``name`` or number; None if it has none."""
     if isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
-        names = [str(one.get("name")) for one in value]
-        return dict(
-            zip(names if len({*names}) == len(names) else map(str, range(len(value))), value, strict=True)
-        )
+        names = {str(one["name"]) for one in value if "name" in one}
+        numbers = map(str, range(len(value)))
+        keys = (str(one["name"]) for one in value) if len(names) == len(value) else numbers
+        return dict(zip(keys, value, strict=True))
     return value if isinstance(value, dict) else None

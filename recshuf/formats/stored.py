@@ -56,10 +56,15 @@ def pack_source(source: Source, format_name: str, options: ReadOptions, table: T
         "options": pack(replace(kept, schema=table.schema, memory_bytes=None, drop_page_cache=False)),
         "layout": pack(source.layout),
         "problem": table.problem,
-        "metadata": None
-        if source.metadata is None
-        else [[*key, text] for key, text in source.metadata.values.items()],
-    } | ({"repeated": dict(source.repeated)} if source.repeated else {})
+    } | _pack_beside(source)
+
+
+def _pack_beside(source: Source) -> dict[str, Any]:
+    """Return what is kept of the data beside the records, as far as there is any."""
+    beside: dict[str, Any] = {"repeated": dict(source.repeated)} if source.repeated else {}
+    if source.metadata is not None:
+        beside["metadata"] = [[*key, text] for key, text in source.metadata.values.items()]
+    return beside
 
 
 def read_table_schema(origin: dict[str, Any]) -> pa.Schema | None:

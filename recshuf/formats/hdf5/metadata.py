@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from functools import lru_cache
+from functools import cache
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,8 @@ from h5py import h5a, h5d, h5o, h5s, h5t
 
 from recshuf.errors import InputError
 from recshuf.formats.hdf5.attributes import BOOKKEEPING
-from recshuf.formats.hdf5.opening import reading
+from recshuf.formats.hdf5.headers import HeaderReader
+from recshuf.formats.hdf5.opening import ObjectHdf5, content_of, reading
 from recshuf.formats.hdf5.types import find_copy_obstacle, find_dtype, holds_variable_length
 from recshuf.formats.metadata import Weight, describe, is_counted, weigh
 from recshuf.interfaces import MetadataKey
@@ -21,21 +22,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
     from recshuf.formats.hdf5.contents import Contents
+    from recshuf.formats.hdf5.headers import RawAttribute
 
 
 _KNOWN_VALUES = 1 << 12
 
 
-def read_metadata(
-    contents: Contents,
-    records: Mapping[str, str],
-    copies: Collection[str],
-    check_whole: Callable[[str], object],
-) -> dict[MetadataKey, str]:
-    """Return what an open file says of some datasets of the record, by its name and path, and of all records.
-
-    What belongs to other datasets only is left out: the attributes and scalars of groups that hold no dataset of the record, but
-    others.
+class MetadataReader:
+    """Reads what files say; what several of them say in the same bytes is described once.
 
     Parameters
     ----------
@@ -44,32 +38,78 @@ def read_metadata(
     check_whole
         Checks whether a dataset that is not of the record can be read, and raises an `InputError` if not.
     """
-    taken = {*records.values()}
-    others = [path for path in contents.arrays if path not in taken]
-    foreign = _list_folders(others) - _list_folders(records.values())
 
-    def is_ours(path: str) -> bool:
-        return not foreign or foreign.isdisjoint(_list_folders([f"{path}/"]))
+    def __init__(self, copies: Collection[str], check_whole: Callable[[Contents, str], object]) -> None:
+        self._copies = copies
+        self._check_whole = check_whole
+        self._texts: dict[bytes, str | None] = {}
 
-    values: dict[MetadataKey, str] = {}
-    owners = [("file", "", "")]
-    owners += [("group", path, path) for path in contents.groups if is_ours(path)]
-    owners += [("dataset", name, path) for name, path in records.items()]
-    owners += [("dataset", path, path) for path in others if path in copies]
-    wholes = [path for path in contents.scalars if is_counted(_leaf(path)) and is_ours(_folder(path))]
-    wholes += [path for path in others if weigh(_leaf(path)) is Weight.LABELS and is_ours(_folder(path))]
-    for owner, name, path in owners:
-        with reading(contents.name, repr(f"/{path}")):
-            found = h5o.open(contents.file.id, _encode(f"/{path}"))
+    def read(self, contents: Contents, records: Mapping[str, str]) -> dict[MetadataKey, str]:
+        """Return what an open file says of some datasets of the record, by its name and path, and of all records.
+
+        What belongs to other datasets only is left out: the attributes and scalars of groups that hold no dataset of the
+        record, but others.
+        """
+        taken = {*records.values()}
+        others = [path for path in contents.arrays if path not in taken]
+        foreign = _list_folders(others) - _list_folders(records.values())
+
+        def is_ours(path: str) -> bool:
+            return not foreign or foreign.isdisjoint(_list_folders([f"{path}/"]))
+
+        owners = [("file", "", "")]
+        owners += [("group", path, path) for path in contents.groups if is_ours(path)]
+        owners += [("dataset", name, path) for name, path in records.items()]
+        owners += [("dataset", path, path) for path in others if path in self._copies]
+        wholes = [path for path in contents.scalars if is_counted(_leaf(path)) and is_ours(_folder(path))]
+        wholes += [path for path in others if weigh(_leaf(path)) is Weight.LABELS and is_ours(_folder(path))]
+        values: dict[MetadataKey, str] = {}
+        headers = _open_headers(contents)
+        addresses = {path: address for address, path in contents.addresses.items()} if headers else {}
+        for owner, name, path in owners:
             shown = (name,) if name else ()
-            for key, text in _read_attributes(found):
-                values[MetadataKey(owner, shown, key)] = text
-    for path in wholes:
-        with reading(contents.name, repr(path)), suppress(InputError):
-            check_whole(path)
-            dataset = h5d.open(contents.file.id, _encode(f"/{path}"))
-            values |= _read_whole(dataset, path)
-    return values
+            with reading(contents.name, repr(f"/{path}")):
+                raw = headers.list_attributes(addresses[path], _is_passed_over) if headers else None
+                for key, text in self._read_attributes(contents, path, raw):
+                    values[MetadataKey(owner, shown, key)] = text
+        for path in wholes:
+            with reading(contents.name, repr(path)), suppress(InputError):
+                self._check_whole(contents, path)
+                values |= _read_whole(h5d.open(contents.file.id, _encode(f"/{path}")), path)
+        return values
+
+    def _read_attributes(
+        self, contents: Contents, path: str, raw: list[RawAttribute] | None
+    ) -> Iterator[tuple[str, str]]:
+        """Yield name and text of the attributes of an object; those in its header are read only if they are new."""
+        owner = None
+        if raw is None:
+            yield from _read_attributes(h5o.open(contents.file.id, _encode(f"/{path}")))
+            return
+        for name, content in raw:
+            if content not in self._texts:
+                owner = owner or h5o.open(contents.file.id, _encode(f"/{path}"))
+                if len(self._texts) > _KNOWN_VALUES:
+                    self._texts.clear()
+                self._texts[content] = _describe_attribute(owner, name)
+            text = self._texts[content]
+            if text is not None:
+                yield _decode(name), text
+
+
+def _open_headers(contents: Contents) -> HeaderReader | None:
+    """Return what reads the headers of a local file; None for objects, and for addresses that are no places in the file."""
+    file = contents.file
+    if isinstance(file, ObjectHdf5) or file.userblock_size or file.id.get_create_plist().get_sizes()[0] != 8:
+        return None
+    return HeaderReader(content_of(file).read_at)
+
+
+@cache
+def _is_passed_over(name: bytes) -> bool:
+    """Tell whether an attribute is not compared, by its name."""
+    shown = _decode(name)
+    return shown in BOOKKEEPING or not is_counted(shown)
 
 
 def is_list_of_labels(dataset: h5d.DatasetID, path: str) -> bool:
@@ -93,13 +133,15 @@ def _read_attributes(owner: Any) -> Iterator[tuple[str, str]]:
     """Yield name and text of each attribute of an object, without those that hold references."""
     names: list[bytes] = []
     h5a.iterate(owner, names.append)
-    for encoded in names:
-        name = encoded.decode("utf-8", "surrogateescape")
-        if name not in BOOKKEEPING and is_counted(name):
-            attribute = h5a.open(owner, encoded)
-            text = _describe(attribute, attribute.read)
-            if text is not None:
-                yield name, text
+    for name in names:
+        text = None if _is_passed_over(name) else _describe_attribute(owner, name)
+        if text is not None:
+            yield _decode(name), text
+
+
+def _describe_attribute(owner: Any, name: bytes) -> str | None:
+    attribute = h5a.open(owner, name)
+    return _describe(attribute, attribute.read)
 
 
 def _describe(source: h5a.AttrID | h5d.DatasetID, read: Callable[[Any, Any], object]) -> str | None:
@@ -117,16 +159,8 @@ def _describe(source: h5a.AttrID | h5d.DatasetID, read: Callable[[Any, Any], obj
         return describe(values)
     raw = np.zeros(prod(shape) * tid.get_size(), np.uint8)
     read(raw, tid)
-    return _describe_raw(tid.encode(), shape, raw.tobytes())
-
-
-@lru_cache(_KNOWN_VALUES)
-def _describe_raw(type_code: bytes, shape: tuple[int, ...], raw: bytes) -> str:
-    """Return the text of values of a type of fixed size; the same are in many files."""
-    dtype = find_dtype(h5t.decode(type_code))
-    if dtype is None or dtype.hasobject:
-        return describe(raw.hex())
-    return describe(np.frombuffer(raw, dtype).reshape(shape))
+    dtype = find_dtype(tid)
+    return describe(raw.tobytes().hex() if dtype is None else raw.view(dtype).reshape(shape))
 
 
 def _list_folders(paths: Any) -> set[str]:
@@ -144,6 +178,10 @@ def _folder(path: str) -> str:
 
 def _leaf(path: str) -> str:
     return path.rpartition("/")[2]
+
+
+def _decode(name: bytes) -> str:
+    return name.decode("utf-8", "surrogateescape")
 
 
 def _encode(path: str) -> bytes:

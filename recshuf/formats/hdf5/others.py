@@ -91,7 +91,7 @@ def _count_most_bytes(options: ReadOptions) -> int:
     return _NO_LIMIT if options.memory_bytes is None else options.memory_bytes // _SHARE
 
 
-def check_whole(contents: Contents, options: ReadOptions, path: str) -> None:
+def check_whole(options: ReadOptions, contents: Contents, path: str) -> None:
     """Raise `InputError` if a dataset that is not of the record cannot be read as a whole."""
     dataset = contents.file[path]
     if dataset.shape:

@@ -20,7 +20,7 @@ from recshuf.formats.hdf5.inventory import (
     find_records,
     read_inventory,
 )
-from recshuf.formats.hdf5.metadata import read_metadata
+from recshuf.formats.hdf5.metadata import MetadataReader
 from recshuf.formats.hdf5.others import (
     check_same,
     check_whole,
@@ -39,7 +39,6 @@ from recshuf.storage.reading.read_ahead import UNIT_BYTES
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from recshuf.formats.hdf5.contents import Contents
     from recshuf.formats.hdf5.template import Layout
     from recshuf.interfaces import InputFile, Metadata, ReadOptions
 
@@ -77,8 +76,10 @@ class Hdf5Source(Source):
                 check_same(union, hash_others(each, options), self.repeated, inputs[0].name, each.name)
         self._name_limit = options.name_limit
         ahead = look_ahead(inputs[1:], head_bytes=UNIT_BYTES, tail_bytes=UNIT_BYTES)
-        rest = [_take_inventory(each, options, union, index) for index, each in enumerate(ahead, 1)]
-        first, self.layout, self.metadata, taken = _open_first(inputs[0], options, rest, union)
+        copies = options.others or ()
+        reader = MetadataReader(copies, partial(check_whole, options)) if options.field is None else None
+        rest = [_take_inventory(each, options, union, reader, index) for index, each in enumerate(ahead, 1)]
+        first, self.layout, self.metadata, taken = _open_first(inputs[0], options, rest, union, reader)
         self.notes = tuple(filter(None, [self.metadata.differences]))
         for path, file in taken.items():
             self.repeated = {**self.repeated, path: hash_others(file, options)[path]}
@@ -112,33 +113,27 @@ class Hdf5Source(Source):
 
 
 def _take_inventory(
-    input_file: InputFile, options: ReadOptions, union: MetadataUnion, index: int
+    input_file: InputFile,
+    options: ReadOptions,
+    union: MetadataUnion,
+    reader: MetadataReader | None,
+    index: int,
 ) -> Inventory:
     """Return the inventory of an input, and add what it says to the metadata."""
     with looking_into(input_file) as contents:
         records = find_records(contents, options.datasets)
         inventory = read_inventory(contents.file, input_file, records)
-        if inventory.row_count:
-            _add_metadata(union, index, contents, records, options, input_file)
+        if reader is not None and inventory.row_count:
+            union.add(index, contents.name, reader.read(contents, records), origin=input_file)
     return inventory
 
 
-def _add_metadata(
-    union: MetadataUnion,
-    index: int,
-    contents: Contents,
-    records: dict[str, str],
-    options: ReadOptions,
-    input_file: InputFile,
-) -> None:
-    if options.field is None:
-        check = partial(check_whole, contents, options)
-        values = read_metadata(contents, records, options.others or (), check)
-        union.add(index, contents.name, values, origin=input_file)
-
-
 def _open_first(
-    input_file: InputFile, options: ReadOptions, rest: list[Inventory], union: MetadataUnion
+    input_file: InputFile,
+    options: ReadOptions,
+    rest: list[Inventory],
+    union: MetadataUnion,
+    reader: MetadataReader | None,
 ) -> tuple[Inventory, Layout, Metadata, dict[str, InputFile]]:
     """Return the inventory of the first input, the layout and the metadata of all shards, and the copies of other inputs."""
     with looking_into(input_file) as contents:
@@ -151,7 +146,8 @@ def _open_first(
         notes = describe_choice(options, input_file.name)
         if options.keeps_others:
             notes |= drop_indexes(contents, records.values())
-        _add_metadata(union, 0, contents, records, options, input_file)
+        if reader is not None:
+            union.add(0, contents.name, reader.read(contents, records), origin=input_file)
         metadata, taken = union.merge()
         left_out = {*contents.arrays} - {*records.values()} if lenient else set()
         written = {key: text for key, text in metadata.values.items() if left_out.isdisjoint(key.path)}

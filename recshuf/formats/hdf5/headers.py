@@ -28,6 +28,8 @@ _MESSAGE_1, _MESSAGE_2, _BLOCK = Struct("<HHB3x"), Struct("<BHB"), Struct("<QQ")
 _ATTRIBUTE_HEAD, _VALUE, _HEAP_OBJECT = Struct("<BBHHH"), Struct("<IQI"), Struct("<HHIQ")
 _HEADER_BYTES = 512
 _MOST_BLOCKS = 64
+_LARGEST_BLOCK = 1 << 24
+_MOST_BYTES = 1 << 62
 
 
 class RawAttribute(NamedTuple):
@@ -48,7 +50,7 @@ class HeaderReader:
     """
 
     def __init__(self, read: Callable[[int, int], bytes]) -> None:
-        self._read = read
+        self._read_at = read
         self._heaps: dict[int, dict[int, bytes]] = {}
 
     def list_attributes(self, address: int, skips: Callable[[bytes], bool]) -> list[RawAttribute] | None:
@@ -68,6 +70,12 @@ class HeaderReader:
         except (error, IndexError, KeyError):
             return None
         return found
+
+    def _read(self, place: int, size: int) -> bytes:
+        """Return bytes of a file; `IndexError` if they cannot be there, as in a damaged one."""
+        if place > _MOST_BYTES or size > _LARGEST_BLOCK:
+            raise IndexError
+        return self._read_at(place, size)
 
     def _list_messages(self, address: int) -> Iterator[tuple[int, int, bytes]]:
         """Yield type, flags and content of each message."""

@@ -52,7 +52,8 @@ class MetadataReader:
         """
         taken = {*records.values()}
         others = [path for path in contents.arrays if path not in taken]
-        foreign = _list_folders(others) - _list_folders(records.values())
+        left_out = [path for path in others if path not in self._copies]
+        foreign = _list_folders(left_out) - _list_folders([*records.values(), *self._copies])
 
         def is_ours(path: str) -> bool:
             return not foreign or foreign.isdisjoint(_list_folders([f"{path}/"]))

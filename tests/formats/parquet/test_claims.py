@@ -159,7 +159,7 @@ def test_claims_on_geometries_hold_for_all_files(tmp_path: Path) -> None:
     for paths, types in (([points, points], ["Point"]), ([points, lines], []), ([lines, points, lines], [])):
         kept = json.loads(pq.read_schema(shuffled(*paths)).metadata[b"geo"])
         assert kept["columns"] == {"g": {"encoding": "WKB", "crs": "EPSG:4326", "geometry_types": types}}
-    with pytest.raises(InputError, match=r"2\.parquet: field 'g': its geo metadata .* do not fit"):
+    with pytest.raises(InputError, match=r"2\.parquet: field 'g', key 'geo/crs': is .*3857.* here and"):
         shuffled(points, lines, far)
 
 

@@ -157,7 +157,9 @@ def test_annotated_columns_keep_their_own_metadata_and_field_ids(tmp_path: Path)
     assert after.field("m").type.keys_sorted
     for name, element in elements_of(path).items():
         assert annotation_of(elements_of(output)[name]) == annotation_of(element), name
-    second = store(tmp_path / "2.parquet", pa.Table.from_pylist([row], pa.schema([*noted[:2]])))
+    second = store(
+        tmp_path / "2.parquet", pa.Table.from_pylist([row], pa.schema([*noted[:2]], metadata=schema.metadata))
+    )
     annotate(second, {"a": interval}, keeps_arrow=True)
     assert pq.read_schema(shuffled(path, second)).field("a").metadata == before.field("a").metadata
 

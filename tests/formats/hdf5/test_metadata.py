@@ -1,0 +1,200 @@
+"""What HDF5 files say beside their records: attributes of all objects, scalars, copies; and how it is read from headers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import h5py
+import numpy as np
+import pytest
+
+import recshuf
+from recshuf.errors import InputError, RecshufWarning
+from recshuf.formats.hdf5.contents import looking_into
+from recshuf.formats.hdf5.headers import HeaderReader
+from recshuf.formats.hdf5.metadata import MetadataReader
+from tests.support.formats.hdf5_tools import given, open_source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from recshuf.interfaces import MetadataKey
+
+    Change = Callable[[h5py.File], object]
+
+
+def write(path: Path, *changes: Change, rows: int = 4, **settings: Any) -> Path:
+    with h5py.File(path, "w", **settings) as file:
+        file["x"] = np.arange(rows)
+        file["group/label"] = np.arange(rows) % 2
+        for change in changes:
+            change(file)
+    return path
+
+
+def attribute(owner: str, name: str, value: object) -> Change:
+    return lambda file: file.require_group(owner).attrs.__setitem__(name, value)
+
+
+def dataset(name: str, value: Any, **settings: Any) -> Change:
+    return lambda file: file.create_dataset(name, data=value, **settings)
+
+
+def labels(*names: str) -> Change:
+    return dataset("classes", list(names), dtype=h5py.string_dtype())
+
+
+CONTRADICTIONS = {
+    "of the file": (attribute("/", "fs", 1), attribute("/", "fs", 2)),
+    "of a group": (attribute("group", "fs", 1), attribute("group", "fs", 2)),
+    "of a group without datasets": (attribute("meta", "fs", 1), attribute("meta", "fs", 2)),
+    "of a scalar": (dataset("fs", 1), dataset("fs", 2)),
+    "of a scalar in a group": (dataset("meta/classes", "a,b"), dataset("meta/classes", "b,a")),
+    "of a type": (
+        lambda file: file["x"].attrs.create("arrow_type", "date32[day]"),
+        lambda file: file["x"].attrs.create("arrow_type", "time32[s]"),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", CONTRADICTIONS)
+def test_wherever_it_stands_what_decides_the_meaning_must_agree(tmp_path: Path, kind: str) -> None:
+    paths = [write(tmp_path / f"{index}.h5", change) for index, change in enumerate(CONTRADICTIONS[kind])]
+    with pytest.raises(InputError, match=r"1\.h5: .* here and .* in .*0\.h5; so equal values"):
+        recshuf.shuffle(paths, tmp_path / "out.h5")
+    with pytest.warns(RecshufWarning, match=r"those of .*0\.h5 are taken"):
+        recshuf.shuffle(paths, tmp_path / "out.h5", first_metadata=True, verify=True)
+
+
+@pytest.mark.filterwarnings("ignore:.*copied unchanged")
+def test_what_belongs_to_left_out_datasets_does_not_matter(tmp_path: Path) -> None:
+    def other(value: int) -> list[Change]:
+        return [
+            dataset("other/y", np.arange(9)),
+            attribute("other", "fs", value),
+            dataset("other/gain", value),
+        ]
+
+    paths = [write(tmp_path / f"{value}.h5", *other(value)) for value in range(2)]
+    recshuf.shuffle(paths, tmp_path / "out.h5", datasets="x,group/label")
+    with pytest.raises(InputError, match="'other', attribute 'fs'"):
+        recshuf.shuffle(paths, tmp_path / "kept.h5", keep_others=True)
+
+
+@pytest.mark.parametrize("chosen", [{"datasets": "x,group/label"}, {"keep_others": True}])
+@pytest.mark.filterwarnings("ignore:.*copied unchanged")
+def test_a_dataset_of_label_names_is_compared_as_a_list(tmp_path: Path, chosen: dict[str, Any]) -> None:
+    """Also if it is left out: the labels of all inputs get into one dataset."""
+    short, long, other = (
+        write(tmp_path / f"{name}.h5", labels(*names))
+        for name, names in (("short", "ab"), ("long", "abc"), ("other", "ba"))
+    )
+    for order in ([short, long], [long, short]):
+        out = tmp_path / f"{order[0].stem} first.h5"
+        recshuf.shuffle(order, out, verify=True, **chosen)
+        with h5py.File(out) as file:
+            assert "classes" not in file or file["classes"][:].tolist() == [b"a", b"b", b"c"]
+    with pytest.raises(InputError, match=r"dataset 'classes': is \[\"b\", \"a\"\] here"):
+        recshuf.shuffle([short, other], tmp_path / "out.h5", **chosen)
+    with pytest.warns(RecshufWarning, match="dataset 'classes'"):
+        recshuf.shuffle([short, other], tmp_path / "out.h5", first_metadata=True, verify=True, **chosen)
+
+
+@pytest.mark.filterwarnings("ignore:.*copied unchanged")
+def test_of_other_copies_that_differ_the_first_can_be_taken(tmp_path: Path) -> None:
+    paths = [write(tmp_path / f"{value}.h5", dataset("table", [1, 2, value])) for value in range(2)]
+    with pytest.raises(InputError, match=r"dataset 'table': differs .* first_metadata=True"):
+        recshuf.shuffle(paths, tmp_path / "out.h5", keep_others=True)
+    with pytest.warns(RecshufWarning, match="dataset 'table'"):
+        recshuf.shuffle(paths, tmp_path / "out.h5", keep_others=True, first_metadata=True, verify=True)
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert file["table"][:].tolist() == [1, 2, 0]
+
+
+EQUAL = {
+    "byte order": (np.array(258, "<i4"), np.array(258, ">i4")),
+    "width": (np.float32(0.01), 0.01),
+    "integer": (1.0, np.uint8(1)),
+    "shape": ([5], 5),
+    "nan": (np.nan, np.float32("nan")),
+    "text": (np.bytes_("m"), "m"),
+    "texts": (np.array(["a", "b"], "S7"), ["a", "b"]),
+    "padding": (np.bytes_("m  "), "m"),
+    "boolean": (True, np.int8(1)),
+}
+
+
+@pytest.mark.parametrize("kind", EQUAL)
+def test_values_that_read_alike_are_equal(tmp_path: Path, kind: str) -> None:
+    paths = [
+        write(tmp_path / f"{index}.h5", attribute("group", "units", value))
+        for index, value in enumerate(EQUAL[kind])
+    ]
+    recshuf.shuffle(paths, tmp_path / "out.h5", verify=True)
+    paths += [write(tmp_path / "2.h5", attribute("group", "units", 7))]
+    with pytest.raises(InputError, match="'units': is 7 here"):
+        open_source(*paths)
+
+
+VALUES = {
+    "text": "text",
+    "texts": ["a", "", "b" * 300],
+    "fixed": np.bytes_("abc"),
+    "number": 1.5,
+    "array": np.arange(12).reshape(3, 4),
+    "enum": np.array([1, 0], h5py.enum_dtype({"a": 0, "b": 1})),
+    "compound": np.array((1, 2.5), "i4,f8"),
+    "nothing": h5py.Empty("f4"),
+    "lists": np.arange(3, dtype="i2"),
+}
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"libver": "latest"}, {"track_order": True}, {"userblock_size": 512}]
+)
+def test_headers_say_what_the_library_says(
+    tmp_path: Path, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def annotate(file: h5py.File) -> None:
+        for owner in (file, file["group"], file["x"]):
+            for name, value in VALUES.items():
+                owner.attrs[name] = value
+            owner.attrs.create(
+                "vlen", np.array([np.arange(3), np.arange(1)], object), dtype=h5py.vlen_dtype("i4")
+            )
+        for index in range(40):  # more than a header holds
+            file["group/label"].attrs[f"k{index}"] = "v" * index
+        file["group/label"].attrs["reference"] = file.ref
+        file["x"].dims[0].attach_scale(scale := file["group/label"])
+        scale.make_scale()
+
+    def read(*paths: Path) -> list[dict[MetadataKey, str]]:
+        reader, found = MetadataReader((), lambda *_: None), []
+        for path in paths:
+            with looking_into(given(path)) as contents:
+                found.append(reader.read(contents, {"x": "x", "group/label": "group/label"}))
+        return found
+
+    path = write(tmp_path / "in.h5", annotate, **settings)
+    same = write(tmp_path / "same.h5", annotate, rows=9, **settings)
+    other = write(tmp_path / "other.h5", annotate, attribute("group", "text", "another"), rows=9, **settings)
+    fast = read(path, same, other)
+    monkeypatch.setattr("recshuf.formats.hdf5.metadata._open_headers", lambda _: None)
+    assert fast == read(path, same, other)
+    assert fast[0] == fast[1] != fast[2]
+    assert len(fast[0]) == 3 * (len(VALUES) + 1) + 40 + 1
+
+
+def test_a_damaged_header_is_left_to_the_library(tmp_path: Path) -> None:
+    """Whatever its bytes are, reading ends, and says no more than the library does."""
+    path = write(tmp_path / "in.h5", attribute("group", "units", "m"), attribute("/", "text", ["a", "b"]))
+    content = bytearray(path.read_bytes())
+    with h5py.File(path) as file:
+        start = h5py.h5o.get_info(file["group"].id).addr
+    for place in range(start, start + 120):
+        for value in (0, 255):
+            damaged = bytes(content[:place]) + bytes([value]) + bytes(content[place + 1 :])
+            reader = HeaderReader(lambda at, size, damaged=damaged: damaged[at : at + size])
+            found = reader.list_attributes(start, lambda _: False)
+            assert found is None or len(found) <= 2

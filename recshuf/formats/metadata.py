@@ -75,7 +75,7 @@ _DEFAULTS = {
 _SYNONYMS = {("calendar", '"gregorian"'): '"standard"'}
 _MOST_NUMBERS = 1 << 16
 _MOST_SHOWN = 8
-_SHOWN_LETTERS = 60
+_SHOWN_LETTERS = 100
 
 
 @lru_cache(1 << 12)
@@ -411,7 +411,7 @@ def _show_pair(left: str | None, right: str | None) -> tuple[str, str]:
     start = 0
     if left is not None and right is not None and max(len(left), len(right)) > _SHOWN_LETTERS:
         same = next((at for at, pair in enumerate(zip(left, right, strict=False)) if pair[0] != pair[1]), 0)
-        start = max(0, same - _SHOWN_LETTERS // 3)
+        start = max(0, same - _SHOWN_LETTERS // 2)
     return _show(left, start), _show(right, start)
 
 

@@ -41,6 +41,10 @@ def conform(array: pa.Array, kind: pa.DataType) -> pa.Array:
     """
     if array.type == kind:
         return array
+    if isinstance(array.type, pa.BaseExtensionType):
+        return conform(array.storage, kind)
+    if isinstance(kind, pa.BaseExtensionType):
+        return kind.wrap_array(conform(array, kind.storage_type))
     if pt.is_dictionary(array.type):
         return _conform_dictionary(array, kind)
     if is_list_view(array.type):

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from recshuf.errors import InputError
 from recshuf.formats.parquet.thrift import LIST, TRUE, ThriftReader, encode_fields
-from recshuf.formats.parquet.types import child_fields, leaf_types, with_children
+from recshuf.formats.parquet.types import child_fields, is_extension, leaf_types, with_children
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -188,7 +188,7 @@ def name_type(field: pa.Field) -> str:
 def merge_marks(left: pa.Field, right: pa.Field) -> Marks | None:
     """Return the annotations of a column of two files; None if they contradict each other.
 
-    Annotations that change no value are left out where they differ.
+    Annotations that change no value are left out where they differ, unless they are of the extension type of the first.
     """
     ours, theirs = _marks_of(left), _marks_of(right)
     if pa.types.is_null(left.type) or pa.types.is_null(right.type):
@@ -196,7 +196,9 @@ def merge_marks(left: pa.Field, right: pa.Field) -> Marks | None:
     if ours == theirs and left.type == right.type:
         return ours
     marks = [*ours.values(), *theirs.values()]
-    return {} if all(_name_annotation(mark) in _LOOSE for mark in marks) else None
+    if not all(_name_annotation(mark) in _LOOSE for mark in marks):
+        return None
+    return ours if is_extension(left.type) else {}
 
 
 def _marks_of(field: pa.Field) -> Marks:

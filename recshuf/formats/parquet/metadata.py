@@ -11,7 +11,7 @@ import pyarrow as pa
 from recshuf.formats.metadata import Weight, describe, find_inside, flatten, is_counted, weigh
 from recshuf.formats.parquet.annotations import GROUP, OWN
 from recshuf.formats.parquet.claims import GEO, HUGGING_FACE, PANDAS, SCHEMA_COPIES
-from recshuf.formats.parquet.types import child_fields, with_children
+from recshuf.formats.parquet.types import child_fields, is_extension, with_children
 from recshuf.interfaces import MetadataKey
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ _COLUMNS = {"huggingface": ("info", "features"), "geo": ("columns",)}
 """Keys of the footer that say something of each column, and where; their names begin those of what they say."""
 _OF_TYPES = ("_type", "dtype", "id", "length", "shape", "decode", "num_classes")
 """What features of Hugging Face say of the types of columns, or derive from the rest."""
+_EXTENSION = "ARROW:extension:name"
+"""What says of a field that it has an extension type, unless Arrow knows the type."""
 _OF_GEOMETRIES = ("geometry_types", "bbox", "covering")
 """What the metadata of a geometry claims of the records of its file."""
 
@@ -34,6 +36,8 @@ def read_metadata(schema: pa.Schema, kept: Collection[str] | None = None) -> dic
     for field in schema:
         if field.name in columns:
             for path, inner in _walk(field, field.name):
+                if is_extension(inner.type):
+                    values[MetadataKey("field", path, _EXTENSION)] = _describe_extension(inner.type)
                 for key, value in (inner.metadata or {}).items():
                     if key not in (OWN, GROUP) and is_counted(_decode(key)):
                         values[MetadataKey("field", path, _decode(key))] = describe(_parse(value))
@@ -45,6 +49,11 @@ def read_metadata(schema: pa.Schema, kept: Collection[str] | None = None) -> dic
         elif key == GEO:
             values |= _read_columns(content, "geo", columns, _walk_geometry)
     return values
+
+
+def _describe_extension(kind: pa.BaseExtensionType) -> str:
+    serialize = getattr(kind, "__arrow_ext_serialize__", bytes)
+    return describe(f"{kind} {_parse(serialize()) or ''}")
 
 
 def _read_footer(key: bytes, content: Any) -> Iterator[tuple[MetadataKey, str]]:

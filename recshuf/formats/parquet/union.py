@@ -12,7 +12,7 @@ from recshuf.errors import InputError
 from recshuf.formats.parquet.annotations import merge_marks, name_type, with_marks
 from recshuf.formats.parquet.claims import merge
 from recshuf.formats.parquet.types import dense_type, is_extension
-from recshuf.records.arrays import is_list_view, is_variable_list
+from recshuf.records.arrays import is_list_view, is_variable_list, storage_of
 from recshuf.records.conforming import with_value_field
 
 if TYPE_CHECKING:
@@ -159,7 +159,9 @@ def unify_types(
     if left == right and not pa.types.is_nested(left):
         return left
     if is_extension(left) or is_extension(right):
-        raise FieldClash(path, left, right)
+        if storage_of(left) != storage_of(right):
+            raise FieldClash(path, left, right)
+        return left  # what differs is metadata, which have a union of their own
     lossless = (_unify_numbers, _unify_bytes, _unify_decimals, _unify_times)
     for unify in (*lossless, _widen_numbers) if widens else lossless:
         kind = unify(left, right)

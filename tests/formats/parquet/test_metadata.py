@@ -127,6 +127,43 @@ def test_extension_types_must_agree(run: Run) -> None:
             )
 
 
+def as_tensors(*shape: int, **facts: Any) -> pa.Array:
+    rows = pa.array([[1, 2, 3, 4]] * 2, pa.list_(pa.int64(), 4))
+    return (
+        rows
+        if not shape
+        else pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(pa.int64(), shape, **facts), rows)
+    )
+
+
+TYPES = {
+    "shape": (as_tensors(2, 2), as_tensors(4, 1)),
+    "axes": (as_tensors(2, 2, dim_names=["a", "b"]), as_tensors(2, 2, dim_names=["b", "a"])),
+    "order of axes": (as_tensors(2, 2), as_tensors(2, 2, permutation=[1, 0])),
+    "absent": (as_tensors(2, 2), as_tensors()),
+    "annotated": (
+        pa.ExtensionArray.from_storage(pa.uuid(), pa.array([b"x" * 16], pa.binary(16))),
+        pa.array([b"x" * 16], pa.binary(16)),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_extension_types_that_arrow_knows_must_agree(run: Run, kind: str, is_nested: bool) -> None:
+    arrays = [pa.StructArray.from_arrays([one], ["t"]) if is_nested else one for one in TYPES[kind]]
+    paths = [run.folder / f"{name}.parquet" for name in "ab"]
+    for path, array in zip(paths, arrays, strict=True):
+        pq.write_table(pa.table({"c": array}), path)
+    for order in (paths, paths[::-1]):
+        with pytest.raises(
+            InputError, match=rf"field 'c{'.t' * is_nested}', key 'ARROW:extension:name': is .* here"
+        ):
+            run.shuffle(*order)
+        with pytest.warns(RecshufWarning, match="ARROW:extension:name"):
+            assert run.shuffle(*order, first_metadata=True) == pq.read_schema(order[0])
+
+
 def test_nested_fields_say_something_too(run: Run) -> None:
     def nested(**says: str) -> Path:
         inner = [pa.field("element", pa.struct([pa.field("n", pa.int64(), metadata=says)]))]

@@ -43,7 +43,7 @@ SchemaLike = ArrowSchema | Mapping[str, object] | str | os.PathLike[str]
 """A schema, the content of a schema file, or its path."""
 _FLAG = re.compile(
     r"(?<![\w./-])(--[a-z]+(?:-[a-z]+)*|-[oz])\b"
-    r"( (?:(?:(?<=--format )|(?<=--to ))(?!(?:and|if|is|or|was)\b)\w+|quarantine:FILE|[A-Z]{3,})\b)?"
+    r"( (?:(?:(?<=--format )|(?<=--to ))(?!(?:and|if|is|or|was)\b)\w+|(?<=--memory )\d+[A-Z]B|quarantine:FILE|[A-Z]{3,})\b)?"
 )
 """A flag in a message, and the format or the placeholder after it."""
 _COMMAND = re.compile(r"recshuf (?:check |clean |gather |scatter |store |task |verify |INPUT)")
@@ -344,6 +344,8 @@ def to_keywords(message: str) -> str:
 
     >>> to_keywords("exists already; give --overwrite, a lower --memory, --format text or --column NAME")
     "exists already; give overwrite=True, a lower memory, format='text' or column=NAME"
+    >>> to_keywords("give --memory 300MB")
+    "give memory='300MB'"
 
     A command at the end stays.
 
@@ -362,7 +364,7 @@ def _to_keyword(match: re.Match[str]) -> str:
     name = _ODD_NAMES.get(flag) or flag.removeprefix("--").replace("-", "_")
     if name in OPTIONS and OPTIONS[name].metavar is None:
         return f"{name}=True" + (match[2] or "")
-    if value.isupper():
+    if value.isalpha() and value.isupper():
         return f"{name}={value}"
     return f"{name}={value!r}" if value else name
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import pty
+import re
 import select
 import subprocess
 from typing import TYPE_CHECKING
@@ -82,6 +83,27 @@ class TestProgress:
 
     def test_not_shown_when_quiet(self, lines: Path, tmp_path: Path) -> None:
         assert self.run_on_terminal(lines, "-q", "-o", tmp_path / "out.txt") == ""
+
+    @pytest.mark.parametrize(("width", "is_wide"), [(40, False), (20, False), (120, True)])
+    def test_a_narrow_terminal_keeps_the_percentage(
+        self, width: int, is_wide: bool, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from recshuf.audit.reports.terminal import TerminalProgress
+
+        for name, value in {"COLUMNS": str(width), "TTY_COMPATIBLE": "1", "FORCE_COLOR": "1"}.items():
+            monkeypatch.setenv(name, value)
+        progress = TerminalProgress()
+        progress.start("scatter", 3_000_000_000, 10**12)
+        progress.advance(1_290_000_000, 10**11)
+        progress.stop()
+        progress.start("count", None, None)
+        progress.advance(1_234, 10**6)
+        progress.stop()
+        shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", capfd.readouterr().err)
+        assert "scatter 43 %" in shown
+        assert "count   1,234" in shown or "count 1,234" in shown
+        assert ("1,290,000,000 of 3,000,000,000 records" in shown) == is_wide
+        assert max(map(len, re.split(r"[\r\n]", shown))) <= width
 
     def test_listener(self, capfd: pytest.CaptureFixture[str]) -> None:
         from recshuf.audit.reports.terminal import TerminalProgress

@@ -55,6 +55,7 @@ class TerminalProgress:
         self._display: Display | None = None
         self._task: TaskID | None = None
         self._records = self._byte_count = 0
+        self._total: int | None = None
         self._started = monotonic()
 
     def start(self, name: str, record_total: int | None, byte_total: int | None) -> None:  # noqa: ARG002 - the time left follows from records
@@ -65,8 +66,16 @@ class TerminalProgress:
             if self._task is not None:
                 display.remove_task(self._task)
             self._records = self._byte_count = 0
+            self._total = record_total
             self._started = monotonic()
-            self._task = display.add_task(name, total=record_total, of_total=of_total, amount="")
+            self._task = display.add_task(
+                name, total=record_total, of_total=of_total, share=self._share, amount=""
+            )
+
+    @property
+    def _share(self) -> str:
+        """The part of the records that is done; their number where that is not known."""
+        return f"{100 * self._records // max(1, self._total)} %" if self._total else f"{self._records:,}"
 
     def advance(self, records: int, byte_count: int) -> None:
         """Add to the pass."""
@@ -76,7 +85,7 @@ class TerminalProgress:
             rate = self._byte_count / max(1e-3, monotonic() - self._started)
             amount = f"{format_size(self._byte_count)} at {format_size(rate)}/s"
             if self._display is not None and self._task is not None:
-                self._display.update(self._task, completed=self._records, amount=amount)
+                self._display.update(self._task, completed=self._records, share=self._share, amount=amount)
 
     def warn(self, message: str) -> None:
         """Print the warning above the display."""
@@ -94,17 +103,30 @@ class TerminalProgress:
             display.stop()
 
 
+_COLUMNS = (
+    (0, "{task.description}"),
+    (0, "{task.fields[share]}"),
+    (110, "bar"),
+    (75, "{task.completed:,.0f}{task.fields[of_total]} records"),
+    (95, "{task.fields[amount]}"),
+)
+"""Columns of the display, with the least width of a terminal that has room for each and those with less."""
+
+
 def _open_display() -> Display:
     from rich import progress
     from rich.console import Console
 
+    console = Console(file=sys.stderr)
+    shown = [
+        progress.BarColumn(bar_width=24) if text == "bar" else progress.TextColumn(text, markup=False)
+        for least_width, text in _COLUMNS
+        if console.width >= least_width
+    ]
     display = progress.Progress(
-        progress.TextColumn("{task.description}", markup=False),
-        progress.BarColumn(bar_width=24),
-        progress.TextColumn("{task.completed:,.0f}{task.fields[of_total]} records"),
-        progress.TextColumn("{task.fields[amount]}", markup=False),
+        *shown,
         progress.TimeRemainingColumn(),
-        console=Console(file=sys.stderr),
+        console=console,
         transient=True,
         redirect_stdout=False,
         redirect_stderr=False,

@@ -58,6 +58,10 @@ def conform(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if pt.is_fixed_size_list(kind) and pt.is_fixed_size_list(array.type):
         array = _compact(array)
         return _with_children(array, kind, [conform(array.values, kind.value_type)], buffer_count=1)
+    return _cast(array, kind)
+
+
+def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if array.null_count == len(array):
         return pa.nulls(len(array), kind)
     converted = array.cast(kind)

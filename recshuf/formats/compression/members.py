@@ -175,7 +175,7 @@ class MemberReader:
     def _too_large(self, needed: str) -> InputError:
         return InputError(
             self._name,
-            f"its {self._kind.name} data needs {needed} bytes of memory, {self._max_window_bytes} are free",
+            f"its {self._kind.name} data needs {needed:,} bytes of memory, {self._max_window_bytes:,} are free",
             remedy="raise --memory, or compress it again with a lower level",
         )
 

@@ -211,7 +211,7 @@ class ZstdReader:
         if self.window_bytes > self._max_window_bytes:
             raise InputError(
                 self._name,
-                f"its zstd window needs {self.window_bytes} bytes of memory, {self._max_window_bytes} are free",
+                f"its zstd window needs {self.window_bytes:,} bytes of memory, {self._max_window_bytes:,} are free",
                 remedy="raise --memory, or compress it again without --long",
             )
 

@@ -264,7 +264,7 @@ class JsonDecoder(Decoder):
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         parser, lines = self._finish_parser(), as_lines(batch.column(0))
         if batch.nbytes > _MAX_BATCH_BYTES:
-            raise ConversionError("record", f"{batch.nbytes} bytes of JSON are too much to convert at once")
+            raise ConversionError("record", f"{batch.nbytes:,} bytes of JSON are too much to convert at once")
         cut = cut_kept_pieces(lines, parser.field_count, parser.listed_count)
         pieces = [self._parse(parser, piece) for piece in cut]
         if not pieces:

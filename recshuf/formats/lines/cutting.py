@@ -126,7 +126,7 @@ class RecordLimit:
         """Return the error for a record that starts at byte `position`."""
         return InputError(
             self.name,
-            f"the record that starts here is longer than {self.max_bytes} bytes",
+            f"the record that starts here is longer than {self.max_bytes:,} bytes",
             place=f"byte {position} of the decompressed data" if self.is_compressed else f"byte {position}",
             remedy=f"raise {self.option}{self.hint}",
         )

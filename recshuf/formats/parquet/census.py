@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from recshuf.errors import MemoryLimitError, UsageError
+from recshuf.errors import InputError, MemoryLimitError, UsageError
 from recshuf.formats.metadata import MetadataUnion
 from recshuf.formats.parquet.claims import settle_copies
 from recshuf.formats.parquet.columns import PartitionColumns, choose_unit
@@ -47,10 +47,17 @@ class ParquetCensus:
         self._int96_unit: str | None = None
         self._knows: list[pa.Schema] | None = None
         try:
-            self._read_all(inputs)
-        except SchemaClashError:
+            self._unite(inputs)
+        except InputError as error:
+            # One that is about two files may be about columns without values, which fit any others.
+            if not isinstance(error, SchemaClashError) and len(self.footers) < len(inputs):
+                raise
             self._knows = []
-            self._read_all(inputs)
+            self._unite(inputs)
+
+    def _unite(self, inputs: Sequence[InputFile]) -> None:
+        """Read every footer, and find what all inputs have in common."""
+        self._read_all(inputs)
         unit = self._choose_int96_unit()
         if unit != self._int96_unit:
             self._int96_unit = unit
@@ -146,16 +153,23 @@ class ParquetCensus:
     def _unite_metadata(self) -> tuple[Metadata, dict[MetadataKey, pa.Schema]]:
         """Return what the inputs say of the records, and the schemas that say what the first one does not."""
         union = MetadataUnion(is_lenient=self._is_lenient)
-        said: dict[Declared, list[int]] = {}
+        said: dict[tuple[Declared, frozenset[str]], list[int]] = {}
         for index, footer in enumerate(self.footers):
             if footer.row_count or not index:
-                said.setdefault(footer.declared, []).append(index)
-        for declared, indices in said.items():
+                said.setdefault((footer.declared, self._find_void(index)), []).append(index)
+        for (declared, void), indices in said.items():
             schema, name = declared.record_schema, self.footers[indices[0]].name
             values = read_metadata(schema, self._names) if self._path is None else {}
-            columns = frozenset(schema.names)
+            values = {key: text for key, text in values.items() if key.column not in void}
+            columns = frozenset(schema.names) - void
             union.add(indices[0], name, values, columns=columns, origin=schema, count=len(indices))
         return union.merge()
+
+    def _find_void(self, input_index: int) -> frozenset[str]:
+        """Return the columns of an input that are known to have no values."""
+        if self._knows is None:
+            return frozenset()
+        return frozenset(field.name for field in self._knows[input_index] if pa.types.is_null(field.type))
 
     def _choose_int96_unit(self) -> str | None:
         """Return the unit of the INT96 times of all inputs; None if no input has any."""

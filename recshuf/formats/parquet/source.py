@@ -171,7 +171,7 @@ class ParquetFragment(Fragment):
         if batch.num_rows == 1 and size > self._limits.max_record_bytes:
             raise InputError(
                 self._footer.name,
-                f"a record of {size} bytes is longer than the {self._limits.max_record_bytes} bytes allowed",
+                f"a record of {size:,} bytes is longer than the {self._limits.max_record_bytes:,} bytes allowed",
                 place=self._place(first_row),
                 remedy=f"raise {self._limits.record_option}",
             )

@@ -135,7 +135,7 @@ def test_a_window_beyond_the_limit_is_refused_before_it_is_allocated() -> None:
     data = long_window_frame(28)
     reader = open_data(compress_zstd(b"small") + data, "zstd")
     reader.limit_window((1 << 28) - 1)
-    with pytest.raises(InputError, match="268435456 bytes of memory, 268435455 are free; raise --memory"):
+    with pytest.raises(InputError, match="268,435,456 bytes of memory, 268,435,455 are free; raise --memory"):
         drain(reader)
     reader = open_data(data, "zstd")
     reader.readinto(memoryview(bytearray(100)))
@@ -161,7 +161,7 @@ def test_the_memory_of_an_xz_dictionary_is_known_and_limited() -> None:
     assert reader.window_bytes == 64 << 20
     drain(reader)
     assert reader.window_bytes == 64 << 20, "the largest of all"
-    with pytest.raises(InputError, match=r"67108864 bytes of memory, 50331648 are free; raise --memory"):
+    with pytest.raises(InputError, match=r"67,108,864 bytes of memory, 50,331,648 are free; raise --memory"):
         reader.limit_window(48 << 20)
     reader = open_data(small + large, "xz")
     reader.limit_window(48 << 20)

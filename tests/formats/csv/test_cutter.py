@@ -29,7 +29,7 @@ def test_a_quote_that_is_never_closed_is_named_where_a_record_is_too_long(tmp_pa
     for (name, data), header_lines in product(packed.items(), [0, 1]):
         file = give(tmp_path / name, data)
         options = ReadOptions(header_lines=header_lines, max_record_bytes=1000)
-        problem = r"in\.csv.*: byte 0.*: .*longer than 1000 bytes.* close a quoted field"
+        problem = r"in\.csv.*: byte 0.*: .*longer than 1,000 bytes.* close a quoted field"
         with pytest.raises(InputError, match=problem):
             read_input(FORMAT.open_source([file], options), 0, 500)
 

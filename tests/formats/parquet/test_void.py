@@ -72,6 +72,28 @@ def test_parts_of_a_column_without_values_take_the_type_of_the_others(tmp_path: 
         )
 
 
+def test_a_column_without_values_has_no_say_in_what_values_mean(tmp_path: Path) -> None:
+    """Of the columns of polars, whose metadata hold the values of an enumeration."""
+    kind = pa.dictionary(pa.uint8(), pa.string(), ordered=True)
+    key, told = b"_PL_ENUM_VALUES2", b"1;x1;y"
+
+    def write(name: str, column: pa.Array, metadata: dict[bytes, bytes] | None) -> Path:
+        field = pa.field("c", column.type, metadata=metadata)
+        return store(tmp_path / name, pa.Table.from_arrays([column], schema=pa.schema([field])))
+
+    full = write("full.parquet", pa.array(["x", "y"]).dictionary_encode().cast(kind), {key: told})
+    for other in (
+        write("nulls.parquet", pa.nulls(2, pa.string()), None),
+        write("other.parquet", pa.nulls(2, kind), {key: b"1;z"}),
+        write("empty.parquet", pa.nulls(0, pa.float64()), None),
+    ):
+        for paths in ((full, other), (other, full)):
+            assert load(shuffled(*paths)).schema.field("c").metadata[key] == told, other
+    clash = write("clash.parquet", pa.array(["z"]).dictionary_encode().cast(kind), {key: b"1;z"})
+    with pytest.raises(InputError, match="_PL_ENUM_VALUES2"):
+        shuffled(full, clash)
+
+
 def test_values_still_clash(tmp_path: Path) -> None:
     """A value anywhere, or a list or struct around none, is no lack of values. Neither are types that no file has values of."""
     full = store(tmp_path / "full.parquet", {"c": ["x"]})

@@ -41,10 +41,8 @@ def conform(array: pa.Array, kind: pa.DataType) -> pa.Array:
     """
     if array.type == kind:
         return array
-    if isinstance(array.type, pa.BaseExtensionType):
-        return conform(array.storage, kind)
-    if isinstance(kind, pa.BaseExtensionType):
-        return kind.wrap_array(conform(array, kind.storage_type))
+    if isinstance(array.type, pa.BaseExtensionType) or isinstance(kind, pa.BaseExtensionType):
+        return _conform_extension(array, kind)
     if pt.is_dictionary(array.type):
         return _conform_dictionary(array, kind)
     if is_list_view(array.type):
@@ -79,6 +77,12 @@ def _compact(array: pa.Array) -> pa.Array:
     else:
         used = len(array) * array.type.list_size
     return array if used == len(array.values) and not array.offset else pa.concat_arrays([array])
+
+
+def _conform_extension(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    if isinstance(array.type, pa.BaseExtensionType):
+        return conform(array.storage, kind)
+    return kind.wrap_array(conform(array, kind.storage_type))
 
 
 def _conform_dictionary(array: pa.DictionaryArray, kind: pa.DataType) -> pa.Array:

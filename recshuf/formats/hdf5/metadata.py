@@ -15,7 +15,7 @@ from recshuf.formats.hdf5.attributes import BOOKKEEPING
 from recshuf.formats.hdf5.headers import HeaderReader
 from recshuf.formats.hdf5.opening import ObjectHdf5, content_of, reading
 from recshuf.formats.hdf5.types import find_copy_obstacle, find_dtype, holds_variable_length
-from recshuf.formats.metadata import Weight, describe, is_counted, weigh
+from recshuf.formats.meaning import Weight, describe, is_counted, weigh
 from recshuf.interfaces import MetadataKey
 
 if TYPE_CHECKING:

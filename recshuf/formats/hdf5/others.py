@@ -26,7 +26,7 @@ from recshuf.formats.hdf5.inventory import (
 )
 from recshuf.formats.hdf5.opening import read_stamp, reading
 from recshuf.formats.hdf5.types import Kind, describe_type, find_copy_obstacle, read_column, read_storage
-from recshuf.formats.metadata import Weight, weigh
+from recshuf.formats.meaning import Weight, weigh
 from recshuf.interfaces import MetadataKey
 
 if TYPE_CHECKING:

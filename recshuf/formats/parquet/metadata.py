@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from recshuf.formats.metadata import Weight, describe, find_inside, flatten, is_counted, weigh
+from recshuf.formats.meaning import Weight, describe, find_inside, flatten, is_counted, weigh
 from recshuf.formats.parquet.annotations import GROUP, OWN
 from recshuf.formats.parquet.claims import GEO, HUGGING_FACE, PANDAS, SCHEMA_COPIES
 from recshuf.formats.parquet.types import child_fields, is_extension, with_children
@@ -118,20 +118,21 @@ def adopt(schema: pa.Schema, taken: Mapping[MetadataKey, pa.Schema]) -> pa.Schem
         elif slash and head in _COLUMNS:
             _adopt_inside(metadata, given, (head, *_COLUMNS[head], *key.path, name))
         else:
+            encoded = _encode(key.name)
             value = next(
-                (inner.metadata or {})[key.name.encode()]
+                (inner.metadata or {})[encoded]
                 for path, inner in _walk(origin.field(key.path[0]), key.path[0])
                 if path == key.path
             )
             index = schema.names.index(key.path[0])
-            fields[index] = _with_value(fields[index], key.path[1:], key.name.encode(), value)
+            fields[index] = _with_value(fields[index], key.path[1:], encoded, value)
     return pa.schema(fields, metadata=metadata or None)
 
 
 def _adopt_inside(metadata: dict[bytes, bytes], given: Mapping[bytes, bytes], path: tuple[str, ...]) -> None:
     """Take over a value, or the part of a JSON object at the end of a path; all around it that is missing comes along."""
     key, *inside = path
-    encoded = key.encode("utf-8", "surrogateescape")
+    encoded = _encode(key)
     if not inside:
         metadata[encoded] = given[encoded]
         return
@@ -170,6 +171,10 @@ def _name_children(kind: pa.DataType) -> list[str]:
     if pa.types.is_map(kind):
         return ["key", "value"]
     return [field.name if pa.types.is_struct(kind) else "element" for field in child_fields(kind)]
+
+
+def _encode(key: str) -> bytes:
+    return key.encode("utf-8", "surrogateescape")
 
 
 def _decode(key: bytes) -> str:

@@ -218,7 +218,8 @@ def test_notes_of_pandas_follow_the_columns_and_attributes_of_frames_do_not(tmp_
     }
     for name, frame in frames.items():
         frame.to_parquet(tmp_path / f"{name}.parquet")
-    recshuf.shuffle([tmp_path / f"{name}.parquet" for name in "abc"], tmp_path / "out.parquet", widen=True)
+    paths = [tmp_path / f"{name}.parquet" for name in "abc"]
+    assert not recshuf.shuffle(paths, tmp_path / "out.parquet", widen=True).warnings
     for name, unit in (("d", "m"), ("e", "km")):
         frames["a"].attrs = {"units": unit}
         frames["a"].to_parquet(tmp_path / f"{name}.parquet")

@@ -213,7 +213,6 @@ def needed(name: str, kind: pa.DataType) -> pa.Field:
     return pa.field(name, kind, nullable=False, metadata={"note": f"no nulls in {name}"})
 
 
-@pytest.mark.filterwarnings("ignore:metadata of the files differ")
 def test_what_some_file_lacks_or_has_nulls_in_is_nullable(tmp_path: Path) -> None:
     """A null in a column that must have none would end the run, or become a value."""
     pair = pa.struct([needed("x", pa.int8()), needed("y", pa.int8())])

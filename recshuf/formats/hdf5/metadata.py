@@ -11,6 +11,7 @@ import numpy as np
 from h5py import h5a, h5d, h5o, h5s, h5t
 
 from recshuf.errors import InputError
+from recshuf.formats.hdf5 import SIGNATURE
 from recshuf.formats.hdf5.attributes import BOOKKEEPING
 from recshuf.formats.hdf5.headers import HeaderReader
 from recshuf.formats.hdf5.opening import ObjectHdf5, content_of, reading
@@ -100,10 +101,12 @@ class MetadataReader:
 
 def _open_headers(contents: Contents) -> HeaderReader | None:
     """Return what reads the headers of a local file; None for objects, and for addresses that are no places in the file."""
-    file = contents.file
-    if isinstance(file, ObjectHdf5) or file.userblock_size or file.id.get_create_plist().get_sizes()[0] != 8:
+    if isinstance(contents.file, ObjectHdf5):
         return None
-    return HeaderReader(content_of(file).read_at)
+    read = content_of(contents.file).read_at
+    head = read(0, 16)
+    address_bytes = head[13 if head[8] < 2 else 9]
+    return HeaderReader(read) if head.startswith(SIGNATURE) and address_bytes == 8 else None
 
 
 @cache

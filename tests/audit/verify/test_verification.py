@@ -297,7 +297,7 @@ SCHEMAS: dict[str, pa.Table] = {
 def test_schemas_that_differ_are_named(tmp_path: Path, words: str):
     report = compare_tables(tmp_path, pa.table({"a": ["x"], "b": [1]}), SCHEMAS[words])
     assert (report.is_equal, report.are_compared) == (False, False)
-    assert words in report.differences[0]
+    assert any(words in one for one in report.differences)
 
 
 @pytest.mark.parametrize(

@@ -139,7 +139,7 @@ class MemberReader:
             return member.decompress(data, size), is_cut
         except _ERRORS as error:
             if _MEMORY_ERROR in str(error):
-                raise self._too_large(f"more than {self.window_bytes}") from error
+                raise self._too_large(f"more than {self.window_bytes:,}") from error
             raise InputError(self._name, f"its {self._kind.name} data is damaged ({error})") from error
 
     def _begin_member(self) -> Decompressor | None:
@@ -170,12 +170,12 @@ class MemberReader:
 
     def _check_window(self) -> None:
         if self.window_bytes > self._max_window_bytes:
-            raise self._too_large(str(self.window_bytes))
+            raise self._too_large(f"{self.window_bytes:,}")
 
     def _too_large(self, needed: str) -> InputError:
         return InputError(
             self._name,
-            f"its {self._kind.name} data needs {needed:,} bytes of memory, {self._max_window_bytes:,} are free",
+            f"its {self._kind.name} data needs {needed} bytes of memory, {self._max_window_bytes:,} are free",
             remedy="raise --memory, or compress it again with a lower level",
         )
 

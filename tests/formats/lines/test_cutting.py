@@ -296,5 +296,5 @@ def test_a_zstd_window_must_fit_the_memory_or_be_known_to_the_plan(tmp_path: Pat
     assert len(records_in(read_input(known, 0, 1000, max_record_bytes=1000))) == 1000
     hidden = zstandard.compress(os.urandom(6 << 20)) + long
     hiding = open_text(give(tmp_path / "hiding.txt.zst", hidden))
-    with pytest.raises(InputError, match=r"hiding.txt.zst: its zstd window needs 67108864 bytes"):
+    with pytest.raises(InputError, match=r"hiding.txt.zst: its zstd window needs 67,108,864 bytes"):
         read_input(hiding, 0, 1 << 20, max_record_bytes=1 << 25)

@@ -43,9 +43,10 @@ SchemaLike = ArrowSchema | Mapping[str, object] | str | os.PathLike[str]
 """A schema, the content of a schema file, or its path."""
 _FLAG = re.compile(
     r"(?<![\w./-])(--[a-z]+(?:-[a-z]+)*|-[oz])\b"
-    r"( (?:(?:(?<=--format )|(?<=--to ))(?!(?:and|if|is|or|was)\b)\w+|(?<=--memory )\d+[A-Z]B|quarantine:FILE|[A-Z]{3,})\b)?"
+    r"( (?:(?:(?<=--format )|(?<=--to ))(?!(?:and|if|is|or|was)\b)\w+"
+    r"|(?<=give --memory )\d+[A-Z]B|(?<=give --compression )[a-z]+\d*(?!:)|quarantine:FILE|[A-Z]{3,})\b)?"
 )
-"""A flag in a message, and the format or the placeholder after it."""
+"""A flag in a message, and the format, the size, the compression or the placeholder after it."""
 _COMMAND = re.compile(r"recshuf (?:check |clean |gather |scatter |store |task |verify |INPUT)")
 _ODD_NAMES = {
     "-o": "output",

@@ -27,7 +27,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"seed": True}, "seed"),
     ({"seed": 1.5}, "seed"),
     ({"seed": "x"}, f"seed 'x' is not a whole number; give one, from 0 to {2**128 - 1}$"),
-    ({"memory": "1MB"}, "memory='1MB' is out of range; it must be at least 64 MB$"),
+    ({"memory": "1MB"}, "memory 1MB is out of range; it must be at least 64 MB$"),
     ({"memory": 300}, "memory 300 .* a number without a unit is bytes; .* 64 MB: give memory='300MB'$"),
     ({"memory": "4"}, "memory 4 .*: give memory='4GB'$"),
     ({"memory": 3.5}, "memory"),

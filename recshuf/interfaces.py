@@ -172,10 +172,20 @@ class ReadOptions:
     """Number of header lines of each text input, or header records of each CSV input."""
     finds_header: bool = False
     """Whether a CSV header is found by its contents, and `header_lines` is not known."""
+    header_in_first: bool = False
+    """Whether only the first input that is not empty has a header: the others are parts that were cut from it."""
+    skip_lines: int | None = None
+    """Number of lines above the header of each CSV input; None to find them."""
+    comment: bytes = b""
+    """Byte with which lines of CSV begin that are no records; empty for none."""
     delimiter: bytes | None = None
     """Byte between CSV fields; None to find it."""
     quote: bytes = b'"'
     """Byte around quoted CSV fields; empty for none."""
+    finds_quote: bool = False
+    """Whether the first records tell if `quote` has a meaning, and `pads_quotes`."""
+    pads_quotes: bool = False
+    """Whether blanks may stand before a quote that opens a CSV field."""
     max_record_bytes: int = 1 << 30
     """Longest record accepted, the separator of a line included."""
     datasets: tuple[str, ...] | None = None

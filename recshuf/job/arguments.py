@@ -18,7 +18,7 @@ from recshuf.formats import load_format
 from recshuf.formats.compression import check_level
 from recshuf.interfaces import ReadOptions, WriteOptions
 from recshuf.job.job import SMALLEST_MEMORY, Job
-from recshuf.job.options import OPTIONS, ArrowSchema, Options, parse_header, refuse_unknown
+from recshuf.job.options import FIRST, OPTIONS, ArrowSchema, Options, parse_header, refuse_unknown
 from recshuf.job.plan import Cut
 from recshuf.storage.settings import StorageOptions, parse_storage_options
 from recshuf.storage.urls import Url, is_url, refuse_unknown_scheme
@@ -194,10 +194,14 @@ def make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Opti
         quarantine=quarantine,
         read=ReadOptions(
             separator=separator,
-            header_lines=header or 0,
+            header_lines=1 if header == FIRST else int(header or 0),
             finds_header=header is None,
+            header_in_first=header == FIRST,
+            skip_lines=options["skip_lines"],
+            comment=_parse_byte("--comment", options["comment"]) or b"",
             delimiter=_parse_byte("--delimiter", options["delimiter"]),
-            quote=_parse_quote(options["quote"]),
+            quote=b'"' if options["quote"] is None else _parse_quote(options["quote"]),
+            finds_quote=options["quote"] is None,
             max_record_bytes=_parse(options["max_record_bytes"]),
             datasets=split_names("--datasets", options["datasets"]),
             keeps_others=options["keep_others"],
@@ -253,10 +257,10 @@ def _make_cut(options: Options) -> Cut | None:
     return cut if count else None
 
 
-def _choose_header(header: int | str | None) -> int | None:
-    """Return the number of header lines; None if it is to be found."""
-    if isinstance(header, str) and header not in ("auto", "none"):
-        raise UsageError(f"--header {header!r} is not a number of lines, 'auto' or 'none'")
+def _choose_header(header: int | str | None) -> int | str | None:
+    """Return the number of header lines, or `FIRST`; None if it is to be found."""
+    if isinstance(header, str) and header not in ("auto", "none", FIRST):
+        raise UsageError(f"--header {header!r} is not a number of lines, 'auto', 'none' or 'first'")
     return parse_header(header) if isinstance(header, str) else header
 
 

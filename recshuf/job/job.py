@@ -65,6 +65,7 @@ class Job:
         _check("--head-count", self.options["head_count"], 0, None)
         _check("--piles", self.options["piles"], 1, MAX_PILES)
         _check("--header", self.read.header_lines, 0, None)
+        _check("--skip-lines", self.read.skip_lines, 0, None)
         _check("--max-record-bytes", self.read.max_record_bytes, 1, 2**32 - 1)
         if self.cut is not None:
             _check("--shards", self.cut.shards, 1, 10**6)

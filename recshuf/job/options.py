@@ -108,18 +108,22 @@ def _parse_seed(text: str) -> int:
         raise UsageError(f"{text!r} is not a whole number from 0 to 2^128-1") from None
 
 
-def parse_header(text: str) -> int | None:
-    """Return the number of header lines; None for ``auto``.
+FIRST = "first"
+"""The header that only the first input has, of one line."""
+
+
+def parse_header(text: str) -> int | str | None:
+    """Return the number of header lines; None for ``auto``, and ``first`` as it is.
 
     >>> parse_header("2"), parse_header("none"), parse_header("auto")
     (2, 0, None)
     """
-    if text in ("auto", "none"):
-        return None if text == "auto" else 0
+    if text in ("auto", "none", FIRST):
+        return {"auto": None, "none": 0}.get(text, text)
     try:
         return int(text)
     except ValueError:
-        raise UsageError(f"--header {text!r} is not a number of lines, auto or none") from None
+        raise UsageError(f"--header {text!r} is not a number of lines, auto, none or first") from None
 
 
 def parse_separator(text: str) -> bytes:
@@ -146,14 +150,20 @@ class InputOptions(TypedDict, total=False):
 
     format: Annotated[str | None, Option("Input", "NAME", "Format of the inputs: jsonl, csv, text, parquet, hdf5. Default: from suffix, else from content.",
         {"check picture": "Format of DATA, or with --against of the INPUTs. Default: from suffix, else from content."}, is_format=True)]
-    header: Annotated[int | str | None, Option("Input", "N", "Text, CSV: number of header lines of each input, written once at the top of each shard; auto or none. Default: auto, which is 0 for text; for CSV, 0 or 1 as its first records tell, or an error.",
-        {"*": "Text, CSV: number of header lines of each file, which are no records; auto or none. Default: auto, which is 0 for text; for CSV, 0 or 1 as its first records tell, or an error."},
-        parse=parse_header, side="inputs", field="header_lines", identity=lambda job: "none" if job.options["header"] in (0, "none") else job.read.header_lines)]
+    header: Annotated[int | str | None, Option("Input", "N", "Text, CSV: number of header lines of each input, written once at the top of each shard; auto, none, or first: one, in the first input only. Default: auto, which is 0 for text; for CSV, 0 or 1 as its first records tell.",
+        {"*": "Text, CSV: number of header lines of each file, which are no records; auto, none, or first: one, in the first file only. Default: auto, which is 0 for text; for CSV, 0 or 1 as its first records tell."},
+        parse=parse_header, side="inputs", field="header_lines", identity=lambda job: {0: "none"}.get(job.options["header"], job.options["header"]) if job.options["header"] in (0, "none", "first") else job.read.header_lines)]
+    skip_lines: Annotated[int | None, Option("Input", "N", "CSV: number of lines above the header of each input, which are no records and stay at the top of each shard. Default: found: text above a table, blank lines, and the line sep= of Excel.",
+        {"*": "CSV: number of lines above the header of each file, which are no records. Default: found: text above a table, blank lines, and the line sep= of Excel."},
+        parse=int, side="inputs", identity=lambda job: job.read.skip_lines)]
+    comment: Annotated[str | bytes | None, Option("Input", "C", "CSV: character with which lines begin that are no records; above the header they stay at the top of each shard, others are left out. Default: none.",
+        {"*": "CSV: character with which lines begin that are no records. Default: none."},
+        parse=parse_separator, side="inputs", identity=lambda job: job.read.comment.hex() or None)]
     delimiter: Annotated[str | bytes | None, Option("Input", "C", "CSV: character between fields. Default: a tab in .tsv, else found in the first input; in a conversion to CSV, a tab into .tsv, else a comma.",
         {"*": "CSV: character between fields. Default: a tab in .tsv, else found in the first file."},
         parse=parse_separator, side="records", identity=lambda job: job.read.delimiter and job.read.delimiter.hex())]
-    quote: Annotated[str | bytes, Option("Input", "C", "CSV: character around quoted fields, or none. Default: a double quote.",
-        default='"', side="inputs", identity=lambda job: None if job.read.quote == b'"' else job.read.quote.hex())]
+    quote: Annotated[str | bytes | None, Option("Input", "C", "CSV: character around quoted fields, or none. Default: a double quote, or none as the first records tell.",
+        side="inputs", identity=lambda job: None if job.options["quote"] is None else job.read.quote.hex())]
     zero_terminated: Annotated[bool, Option("Input", None, "Text: records end in a NUL byte.", default=False, flags=("-z", "--zero-terminated"))]
     separator: Annotated[str | bytes | None, Option("Input", "STR", r"Text: string that ends a record, with the escapes \n, \t, \r, \0, \xHH and \\. Default: \n.",
         parse=parse_separator, side="records", spoken="--separator and -z", identity=lambda job: job.read.separator.hex())]
@@ -166,7 +176,7 @@ class InputOptions(TypedDict, total=False):
             "scatter": "HDF5: scatter the datasets of the commonest length, or those of --datasets, and keep the others for gather, which copies them into every HDF5 shard. Default: datasets of several lengths are refused.",
             "window": "HDF5: append the datasets of the commonest length, or those of --datasets. Default: datasets of several lengths are refused.",
         }, default=False, identity=lambda job: job.read.keeps_others or None)]
-    columns: Annotated[Names | None, Option("Input", "A,B", "Parquet: columns to keep. Default: all.",
+    columns: Annotated[Names | None, Option("Input", "A,B", "Parquet, CSV: columns to keep. Default: all.",
         side="inputs", identity=lambda job: job.read.columns and list(job.read.columns))]
     widen: Annotated[bool, Option("Input", None, "Parquet: unite integers of one input with floats of another, as float64, and integers or decimals with decimals of another scale. A value that the type does not hold exactly is an error. Default: such inputs are refused, unless the float holds all integers of the type.",
         default=False, side="inputs", field="widens", identity=lambda job: job.read.widens or None)]

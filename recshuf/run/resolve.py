@@ -353,6 +353,8 @@ def _choose_output(job: Job, destination: Destination | None, inputs: Inputs, to
             f"--compression {write.compression} is not possible for {to.traits.name}; choose one of "
             f"{', '.join(to.traits.compressions)}"
         )
+    if inputs.format == to.traits.name:  # the option is about the inputs
+        write = replace(write, delimiter=None)
     if write.delimiter is None and destination is not None and not destination.is_directory:
         write = replace(write, delimiter=suffix_delimiter(destination.name))
     if destination is not None and not is_directory:

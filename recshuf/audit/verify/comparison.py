@@ -18,7 +18,7 @@ from recshuf.audit.verify.record_sets import (
 from recshuf.audit.verify.type_classes import find_difference, find_exact_difference
 from recshuf.audit.verify.word_hashing import HashKey
 from recshuf.errors import InputError, UsageError
-from recshuf.formats import detect_format, list_formats, load_format
+from recshuf.formats import detect_format, list_formats, load_format, suffix_delimiter
 from recshuf.formats.metadata import compare_written
 from recshuf.job.plan import Limits, sum_known
 from recshuf.job.sizing import halve_blocks, plan_reading
@@ -170,11 +170,13 @@ class Comparison:
         else:
             headers = [each.find_header() for each in (inputs, output)]
             if all(headers) and headers[0] != headers[1]:
-                return "the header lines differ"
+                return f"the header lines differ{_suggest_columns(inputs)}"
             before, after = inputs.source.schema, output.list_compared(output.source.schema)
             difference = find_exact_difference(before, after)
         if difference and FILE_COLUMN in after.names and FILE_COLUMN not in before.names:
             return f"{difference}; if a run added it, give --provenance"
+        if difference and {*after.names} < {*before.names}:
+            return difference + _suggest_columns(inputs)
         return difference
 
     def compare_repeated(self) -> list[str]:
@@ -196,6 +198,12 @@ class Comparison:
         return [] if before is None or after is None else [*compare_written(before, after)]
 
 
+def _suggest_columns(inputs: RecordSet) -> str:
+    """Return what to do about columns that only the inputs have, as the end of a sentence; empty if there is nothing."""
+    option = next((name for name in ("columns", "datasets") if name in inputs.traits.read_options), None)
+    return f"; if a run chose columns, give --{option}" if option else ""
+
+
 def open_comparison(
     job: Job,
     path: str,
@@ -212,10 +220,18 @@ def open_comparison(
     files = _list_output(path, manifest, job.options["to"], stores, progress)
     to = job.options["to"] or (manifest.to if manifest else None) or detect_format(files)
     is_same, nan_as_null = to == inputs.format, job.options["nan_as_null"]
+    # What was found in the inputs holds for an output of their format, which may show too few records to find it.
+    read = (source.options if is_same else None) or job.read
+    delimiter = suffix_delimiter(files[0].name) if files and is_same and read.delimiter else None
+    is_rewritten = delimiter not in (None, read.delimiter)
+    if is_rewritten:
+        read = replace(read, delimiter=delimiter)
+    if is_same and read.columns is not None and not inputs.traits.native_is_table:
+        is_rewritten = True
     if nan_as_null and (is_same or "nan_as_null" not in load_format(to).traits.write_options):
         formats = " or ".join(list_formats(lambda traits: "nan_as_null" in traits.write_options))
         raise UsageError(f"--nan-as-null: for a conversion to {formats} only; leave it out")
-    decodes = as_tables or not is_same
+    decodes = as_tables or not is_same or is_rewritten
     inputs.decoder, inputs.nan_as_null = source.decoder() if decodes else None, nan_as_null
     reader = RecordReader(inputs, key, job, progress)
     if not files:
@@ -224,9 +240,15 @@ def open_comparison(
     schema = reader.infer_schema()
     if schema is not None and added:
         schema = pa.schema([*schema, *map(pa.field, added, (pa.large_string(), pa.int64()))])
-    # What was found in the inputs holds for an output of their format, which may show too few records to find it.
-    read = (source.options if is_same else None) or job.read
-    output = open_record_set("output", files, to, options_of_output(read, inputs.format, to, schema))
+    read = options_of_output(read, inputs.format, to, schema)
+    output = open_record_set("output", files, to, read)
+    try:
+        output.decoder = output.source.decoder() if decodes else None
+    except (
+        UsageError
+    ):  # its columns are not those of the schema, and the comparison of schemas says how they differ
+        output = open_record_set("output", files, to, replace(read, schema=None))
+        output.decoder = output.source.decoder()
     output.added = added
     if (source.options or job.read).datasets:
         output.order = tuple(source.schema.names)  # the datasets of a file have no order
@@ -234,8 +256,7 @@ def open_comparison(
     if inputs.is_from_program and find_exact_difference(
         source.schema, output.list_compared(output.source.schema)
     ):
-        inputs.decoder, decodes = source.decoder(), True
-    output.decoder = output.source.decoder() if decodes else None
+        inputs.decoder, output.decoder = source.decoder(), output.source.decoder()
     return Comparison(reader, RecordReader(output, key, job, progress))
 
 

@@ -207,7 +207,12 @@ def options_of_output(read: ReadOptions, format_name: str, to: str, schema: pa.S
         separator=read.separator if "separator" in written.traits.read_options else b"\n",
         header_lines=read.header_lines if is_same else written.traits.written_header_lines,
         finds_header=is_same and read.finds_header,
+        header_in_first=False,
+        skip_lines=read.skip_lines if is_same else 0,
+        comment=read.comment if is_same else b"",
         quote=read.quote if is_same else b'"',
+        finds_quote=is_same and read.finds_quote,
+        pads_quotes=is_same and read.pads_quotes,
         delimiter=read.delimiter if is_same or read.delimiter else None,
         columns=None,
         first_metadata=True,  # where its files differ is told as a difference

@@ -2,76 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from recshuf.errors import UsageError
+from recshuf.errors import InputError, UsageError
 from recshuf.formats.compression import COMPRESSIONS
-from recshuf.formats.csv.cutter import CsvCutter
 from recshuf.formats.csv.quotes import Dialect
-from recshuf.formats.csv.ranges import CsvBlockReader, RangeCuts, RecordRange
+from recshuf.formats.csv.rewriting import Rewriter
+from recshuf.formats.csv.source import CsvLayout, CsvSource
 from recshuf.formats.lines.sink import LineTarget
-from recshuf.formats.lines.source import LineLayout, LineSource, count_batch_records
+from recshuf.formats.lines.source import LineLayout
 from recshuf.interfaces import Format, Traits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     import pyarrow as pa
 
-    from recshuf.formats.compression.readers import ByteReader
-    from recshuf.formats.lines.census import LineInput
-    from recshuf.formats.lines.cutting import RecordLimit
-    from recshuf.interfaces import Decoder, Fragment, InputFile, ReadOptions, StoredInputs, WriteOptions
+    from recshuf.interfaces import Decoder, InputFile, ReadOptions, StoredInputs, WriteOptions
 
 
 _TAB_SUFFIX = ".tsv"
-
-
-@dataclass(frozen=True, slots=True)
-class CsvLayout(LineLayout):
-    """Properties of CSV inputs that CSV shards keep."""
-
-    delimiter: bytes
-
-
-class CsvSource(LineSource):
-    """Inputs in CSV."""
-
-    def __init__(self, files: Sequence[InputFile], options: ReadOptions) -> None:
-        self.cutter = CsvCutter(options)
-        super().__init__(files, options, self.cutter)
-        if self.cutter.dialect is not None:
-            self.options = replace(
-                options,
-                delimiter=self.cutter.dialect.delimiter,
-                header_lines=self.cutter.header_records,
-                finds_header=False,
-            )
-        layout, delimiter = self.layout, self.cutter.scanner.dialect.delimiter
-        self.layout = CsvLayout(layout.separator, layout.header, layout.compression, delimiter)
-
-    def _ranges(self, lines: LineInput, block_bytes: int, limit: RecordLimit) -> Iterator[Fragment]:
-        cuts = RangeCuts(lines, self.cutter, limit)
-        for begin, end in cuts.find(block_bytes):
-            yield RecordRange(cuts, begin, end, count_batch_records(block_bytes))
-
-    def _open_blocks(
-        self, reader: ByteReader, lines: LineInput, limit: RecordLimit, block_bytes: int
-    ) -> CsvBlockReader:
-        return CsvBlockReader(reader, lines, self.cutter, limit, block_bytes)
-
-    def decoder(self) -> Decoder:
-        from recshuf.formats.csv.decoder import CsvDecoder
-
-        return CsvDecoder(
-            [summary.name for summary in self.inputs],
-            self.cutter.scanner.dialect,
-            self.cutter.names,
-            self.options.schema,
-            sets_bad_aside=self.options.sets_bad_aside,
-        )
 
 
 class CsvFormat(Format):
@@ -82,7 +34,9 @@ class CsvFormat(Format):
         "csv",
         (".csv", _TAB_SUFFIX),
         COMPRESSIONS,
-        read_options=frozenset({"header_lines", "delimiter", "quote", "schema"}),
+        read_options=frozenset(
+            {"header_lines", "skip_lines", "comment", "delimiter", "quote", "columns", "schema"}
+        ),
         write_options=frozenset({"delimiter"}),
         libraries=("zstandard",),
         is_lines=True,
@@ -108,12 +62,15 @@ class CsvFormat(Format):
 
     def open_target(self, schema: pa.Schema, layout: object | None, options: WriteOptions) -> LineTarget:
         if isinstance(layout, CsvLayout):
-            if options.delimiter not in (None, layout.delimiter):
-                raise UsageError(
-                    f"the inputs have {layout.delimiter.decode()!r} between fields, "
-                    f"the output has {options.delimiter.decode()!r}; name it otherwise, or write Parquet first"
+            if layout.differing:
+                name, other = layout.differing
+                raise InputError(
+                    name,
+                    f"its header differs from that of {other}",
+                    remedy="give --to jsonl or --to parquet, which unite columns by name, make the headers equal, or shuffle "
+                    "them apart",
                 )
-            return LineTarget(self._suffix(layout.delimiter), layout, options, None)
+            return self._open_native(layout, options)
         from recshuf.formats.csv.encoding import check_schema, encode_header, encode_records
 
         check_schema(schema)
@@ -122,6 +79,24 @@ class CsvFormat(Format):
         encode = partial(encode_records, delimiter=delimiter)
         return LineTarget(self._suffix(delimiter), layout, options, encode)
 
+    def _open_native(self, layout: CsvLayout, options: WriteOptions) -> LineTarget:
+        """Return the target of native records, which keep their bytes unless columns or a delimiter are asked for."""
+        delimiter, notes = options.delimiter or layout.delimiter, list(layout.notes)
+        encode = None
+        if delimiter != layout.delimiter or layout.columns is not None:
+            dialect = Dialect(layout.delimiter, layout.quote, layout.is_padded)
+            names = layout.headers[0] if layout.headers else ()
+            places = None if layout.columns is None else list(map(names.index, layout.columns))
+            encode = Rewriter(dialect, delimiter, places, len(names))
+            layout = replace(layout, header=encode.rewrite_header(layout.header, layout.above))
+        if delimiter != layout.delimiter:
+            notes.append(
+                f"{delimiter.decode()!r} takes the place of {layout.delimiter.decode()!r} between fields"
+            )
+        target = LineTarget(self._suffix(delimiter), layout, options, encode)
+        target.notes = tuple(notes)
+        return target
+
     def _suffix(self, delimiter: bytes) -> str:
         return _TAB_SUFFIX if delimiter == b"\t" else self.traits.suffixes[0]
 
@@ -129,9 +104,11 @@ class CsvFormat(Format):
         from recshuf.formats.csv.decoder import CsvDecoder
 
         options, schema = stored.options, stored.options.schema
-        dialect = Dialect(options.delimiter or b",", options.quote)
+        dialect = Dialect(options.delimiter or b",", options.quote, options.pads_quotes)
+        layout = stored.layout
+        headers = layout.headers if isinstance(layout, CsvLayout) else ()
         names = [] if schema is None else schema.names
-        return CsvDecoder(stored.names, dialect, names, schema, sets_bad_aside=False)
+        return CsvDecoder(stored.names, dialect, headers or [names], replace(options, sets_bad_aside=False))
 
 
 FORMAT = CsvFormat()

@@ -16,17 +16,20 @@ import pyarrow.csv as csv
 import pyarrow.types as pt
 
 from recshuf.errors import BadRecordError, UsageError
+from recshuf.formats.csv.codes import find_codes
 from recshuf.formats.csv.inference import ColumnType, find_altered, find_marks
-from recshuf.formats.csv.quotes import find_returns
+from recshuf.formats.csv.quotes import find_returns, strip_padding
 from recshuf.formats.lines.cutting import view_records
 from recshuf.interfaces import BadRecords, Decoder
+from recshuf.records.arrays import view_bytes
 from recshuf.records.conforming import find_misfit, fit_digits, roomy_type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
     from recshuf.formats.csv.quotes import Dialect
     from recshuf.formats.lines.cutting import Bytes, Positions
+    from recshuf.interfaces import ReadOptions
 
 
 _BLANKS = " \t"
@@ -50,39 +53,62 @@ class Parsed:
     bad: BadRecords | None
 
 
+class Unparsed(Exception):  # noqa: N818 - never leaves this module
+    """A record that does not parse, by its position in a batch."""
+
+    def __init__(self, problem: str, row: int) -> None:
+        super().__init__(problem, row)
+        self.problem = problem
+        self.row = row
+
+
 @dataclass(frozen=True, slots=True)
 class CsvParser:
-    """Parses native batches.
+    """Parses records under one header.
 
     An empty field without quotes is null; with quotes, it is an empty string.
     """
 
     dialect: Dialect
     names: Sequence[str]
+    """Columns of the records."""
+    wanted: Sequence[str]
+    """Those of the table, in its order."""
 
-    def parse(self, batch: pa.RecordBatch, types: Mapping[str, pa.DataType]) -> Parsed:
-        """Return the records as a table; columns without a type get that of their values.
+    def parse(self, records: pa.LargeBinaryArray, types: Mapping[str, pa.DataType]) -> Parsed:
+        """Return records as a table; columns without a type get that of their values.
 
-        Raises `pa.ArrowInvalid` with column and row, from 1 on, if a value does not have the type of its column.
+        Raises `Unparsed` if a value does not have the type of its column.
         """
-        reasons = self._find_unreadable(*view_records(batch.column(0)))
-        wanted = np.setdiff1d(np.arange(batch.num_rows), list(reasons), assume_unique=True)
-        kept = batch.column(0).take(wanted) if reasons else batch.column(0)
+        reasons = self._find_unreadable(*view_records(records))
+        rows = np.arange(len(records))
         try:
-            table = self._read(view_records(kept)[0], types)
-        except pa.ArrowInvalid:
-            ragged = self._find_ragged(view_records(kept)[0])
+            table = self._read_rows(records, rows := self._leave_out(rows, reasons), types)
+        except Unparsed:
+            ragged = self._find_ragged(view_records(records.take(rows) if reasons else records)[0])
             if not ragged:
                 raise
-            reasons |= {int(wanted[row]): problem for row, problem in ragged.items()}
-            kept = kept.take(np.setdiff1d(np.arange(len(kept)), list(ragged), assume_unique=True))
-            table = self._read(view_records(kept)[0], types)
-        if table.num_rows + len(reasons) != batch.num_rows:
-            raise RuntimeError(f"{batch.num_rows} records were parsed as {table.num_rows}")
-        if not reasons:
-            return Parsed(table, None)
-        index = np.array(sorted(reasons), np.int64)
-        return Parsed(table, BadRecords(index, [reasons[row] for row in index.tolist()]))
+            reasons |= {int(rows[row]): problem for row, problem in ragged.items()}
+            table = self._read_rows(records, self._leave_out(rows, reasons), types)
+        if table.num_rows + len(reasons) != len(records):
+            raise RuntimeError(f"{len(records)} records were parsed as {table.num_rows}")
+        return Parsed(table, _make_bad(reasons))
+
+    def _leave_out(self, rows: Positions, reasons: Mapping[int, str]) -> Positions:
+        return np.setdiff1d(rows, list(reasons), assume_unique=True) if reasons else rows
+
+    def _read_rows(
+        self, records: pa.LargeBinaryArray, rows: Positions, types: Mapping[str, pa.DataType]
+    ) -> pa.Table:
+        kept = records if len(rows) == len(records) else records.take(rows)
+        try:
+            return self._read(view_records(kept)[0], types)
+        except pa.ArrowInvalid as error:
+            match = re.match(r"In CSV column #(\d+): (?:Row #(\d+): )?(.*)", str(error), re.DOTALL)
+            if not match:
+                raise Unparsed(str(error), 0) from error
+            problem = f"column {self.names[int(match[1])]!r}: {match[3]}"
+            raise Unparsed(problem, int(rows[int(match[2] or 1) - 1])) from error
 
     def _find_unreadable(self, data: Bytes, offsets: Positions) -> dict[int, str]:
         """Return what is wrong with records that pyarrow would not read as one row each."""
@@ -118,7 +144,9 @@ class CsvParser:
         skip: Callable[[csv.InvalidRow], str] | None = None,
     ) -> pa.Table:
         if not data.size:
-            return pa.schema([(name, types.get(name, pa.null())) for name in self.names]).empty_table()
+            return pa.schema([(name, types.get(name, pa.null())) for name in self.wanted]).empty_table()
+        if self.dialect.is_padded:
+            data = strip_padding(data, self.dialect)
         table = csv.read_csv(
             pa.BufferReader(pa.py_buffer(data)),
             csv.ReadOptions(use_threads=False, block_size=data.size + 1, column_names=list(self.names)),
@@ -130,6 +158,7 @@ class CsvParser:
                 invalid_row_handler=skip,
             ),
             csv.ConvertOptions(
+                include_columns=list(self.wanted),
                 column_types={name: _read_type(kind) for name, kind in types.items()},
                 null_values=[""],
                 strings_can_be_null=True,
@@ -138,9 +167,11 @@ class CsvParser:
                 false_values=["false", "False", "FALSE"],
             ),
         )
-        for place, name in enumerate(self.names):
+        for place, name in enumerate(self.wanted):
             if name in types and pt.is_decimal128(types[name]):
-                column = _fit_decimals(table.column(place).combine_chunks(), types[name], place)
+                column = _fit_decimals(
+                    table.column(place).combine_chunks(), types[name], self.names.index(name)
+                )
                 table = table.set_column(place, name, column)
         return table
 
@@ -162,6 +193,83 @@ def _fit_decimals(column: pa.Array, kind: pa.DataType, place: int) -> pa.Array:
         raise pa.ArrowInvalid(f"In CSV column #{place}: Row #{row}: not a {kind} ({error})") from error
 
 
+class UnitedParser:
+    """Parses native batches whose records may be under several headers, to one table.
+
+    Parameters
+    ----------
+    headers
+        Names of the columns of each header.
+    names
+        Columns of the table.
+    """
+
+    def __init__(self, dialect: Dialect, headers: Sequence[Sequence[str]], names: Sequence[str]) -> None:
+        self.names = names
+        self.dialect = dialect
+        self._parsers = [CsvParser(dialect, own, [name for name in names if name in own]) for own in headers]
+
+    def parse(self, batch: pa.RecordBatch, types: Mapping[str, pa.DataType]) -> Parsed:
+        """Return the records as a table; see `CsvParser.parse`. Columns that a header lacks are null."""
+        if len(self._parsers) == 1:
+            return self._parse_part(0, batch.column(0), types)
+        numbers = view_bytes(batch.column(1)).view("<u2")
+        reasons: dict[int, str] = {}
+        tables, places = [], [np.empty(0, np.int64)]
+        for number in np.unique(numbers).tolist():
+            rows = np.flatnonzero(numbers == number)
+            parsed = self._parse_part(number, batch.column(0).take(rows), types, rows)
+            if parsed.bad is not None:
+                reasons |= dict(zip(rows[parsed.bad.index].tolist(), parsed.bad.reasons, strict=True))
+                rows = np.delete(rows, parsed.bad.index)
+            tables.append(parsed.table)
+            places.append(rows)
+        if not tables:
+            return self._parse_part(0, batch.column(0), types)
+        table = pa.concat_tables(tables, promote_options="permissive")
+        return Parsed(table.take(np.argsort(np.concatenate(places))), _make_bad(reasons))
+
+    def find_places(self, batch: pa.RecordBatch, names: Container[str]) -> list[int] | None:
+        """Return the positions of some columns in the records of a batch; None if their headers differ."""
+        number = 0
+        if len(self._parsers) > 1:
+            numbers = np.unique(view_bytes(batch.column(1)).view("<u2"))
+            if numbers.size != 1:
+                return None
+            number = int(numbers[0])
+        return [place for place, name in enumerate(self._parsers[number].names) if name in names]
+
+    def _parse_part(
+        self,
+        number: int,
+        records: pa.LargeBinaryArray,
+        types: Mapping[str, pa.DataType],
+        rows: Positions | None = None,
+    ) -> Parsed:
+        parser = self._parsers[number]
+        own = {name: kind for name, kind in types.items() if name in parser.wanted}
+        try:
+            parsed = parser.parse(records, own)
+        except Unparsed as error:
+            raise error if rows is None else Unparsed(error.problem, int(rows[error.row])) from error
+        if len(parser.wanted) == len(self.names):
+            return parsed
+        columns = [
+            parsed.table[name]
+            if name in own or name in parser.wanted
+            else pa.chunked_array([pa.nulls(parsed.table.num_rows, types.get(name, pa.null()))])
+            for name in self.names
+        ]
+        return Parsed(pa.table(columns, names=list(self.names)), parsed.bad)
+
+
+def _make_bad(reasons: Mapping[int, str]) -> BadRecords | None:
+    if not reasons:
+        return None
+    index = np.array(sorted(reasons), np.int64)
+    return BadRecords(index, [reasons[row] for row in index.tolist()])
+
+
 class CsvDecoder(Decoder):
     """Parses records with pyarrow; types are those of all records together.
 
@@ -169,23 +277,20 @@ class CsvDecoder(Decoder):
     ----------
     inputs
         Names of the inputs.
-    names
-        Names of the columns; none if all inputs are empty, which a schema then names.
-    schema
-        Types of all columns. Default: inferred.
+    headers
+        Names of the columns of each header; none of the only one if all inputs are empty, and a schema then names them.
+    options
+        With the types of all columns, the columns wanted, and whether bad records are set aside.
     """
 
     def __init__(
-        self,
-        inputs: Sequence[str],
-        dialect: Dialect,
-        names: Sequence[str],
-        schema: pa.Schema | None,
-        *,
-        sets_bad_aside: bool,
+        self, inputs: Sequence[str], dialect: Dialect, headers: Sequence[Sequence[str]], options: ReadOptions
     ) -> None:
+        schema, sets_bad_aside = options.schema, options.sets_bad_aside
+        names = list(options.columns or dict.fromkeys(name for own in headers for name in own))
         if schema is not None and not names:
             names = schema.names
+            headers = [names]
         if schema is not None and schema.names != list(names):
             raise UsageError(
                 f"--schema: its columns are {', '.join(map(repr, schema.names))}; "
@@ -196,7 +301,7 @@ class CsvDecoder(Decoder):
         if schema is not None and sets_bad_aside:
             raise UsageError("--on-bad-record and --schema cannot be combined for csv; leave one of them out")
         self._inputs = inputs
-        self._parser = CsvParser(dialect, names)
+        self._parser = UnitedParser(dialect, headers, names)
         self._schema = schema
         self._types = {} if schema is None else dict(zip(schema.names, schema.types, strict=True))
         self._columns = [ColumnType() for _ in names]
@@ -222,8 +327,10 @@ class CsvDecoder(Decoder):
     def _observe_piece(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> BadRecords | None:
         try:
             parsed = self._parser.parse(batch, self._types)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise self._error(input_index, first_row, str(error)) from error
+        except Unparsed as error:
+            raise self._bad(input_index, first_row + error.row + 1, error.problem) from error
+        except pa.ArrowNotImplementedError as error:
+            raise self._bad(input_index, first_row + 1, str(error)) from error
         if parsed.bad is not None and not self._sets_bad_aside:
             record = first_row + int(parsed.bad.index[0]) + 1
             raise self._bad(input_index, record, parsed.bad.reasons[0])
@@ -246,18 +353,27 @@ class CsvDecoder(Decoder):
     def _observe_types(
         self, batch: pa.RecordBatch, table: pa.Table, texts: Callable[[str], pa.ChunkedArray]
     ) -> None:
-        marks = find_marks(view_records(batch.column(0))[0].tobytes())
+        data, offsets = view_records(batch.column(0))
+        marks = find_marks(data.tobytes())
         with self._lock:
             for name, column in zip(self._parser.names, self._columns, strict=True):
                 column.observe(table[name], partial(texts, name), marks)
-
-    def _error(self, input_index: int, first_row: int, message: str) -> BadRecordError:
-        """Return the error for a message of pyarrow, which counts rows from 1 in each batch."""
-        match = re.match(r"In CSV column #(\d+): (?:Row #(\d+): )?(.*)", message, re.DOTALL)
-        if not match:
-            return self._bad(input_index, first_row + 1, message)
-        name = self._parser.names[int(match[1])]
-        return self._bad(input_index, first_row + int(match[2] or 1), f"column {name!r}: {match[3]}")
+            numbers = [
+                (name, column)
+                for name, column in zip(self._parser.names, self._columns, strict=True)
+                if column.is_number
+            ]
+        if not numbers:
+            return
+        fields = self._parser.find_places(batch, {column_name for column_name, _ in numbers})
+        rows = find_codes(data, offsets, self._parser.dialect, fields)
+        if not rows.size:
+            return
+        kinds = dict.fromkeys(self._parser.names, pa.binary())
+        written = self._parser.parse(batch.take(pa.array(rows)), kinds).table
+        with self._lock:
+            for name, column in numbers:
+                column.observe_codes(written[name])
 
     def _bad(self, input_index: int, record: int, problem: str, remedy: str | None = None) -> BadRecordError:
         aside = "set bad records aside with --on-bad-record quarantine:FILE"

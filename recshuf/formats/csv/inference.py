@@ -11,7 +11,8 @@ pyarrow finds the type of a column in each batch. The types of a chain hold each
 The type of two batches is the first that holds both, so that it does not depend on how records are cut.
 A column of numbers stays text if one would be altered: in doubles a whole number from 2^53 on, one whose whole part
 changes and that has no exponent, one that is too large or too small, and spellings that pyarrow takes for numbers and
-other readers do not: ``0x10``, ``nan(5)``.
+other readers do not: ``0x10``, ``nan(5)``. So does one with a number that begins with a zero before a digit or a plus
+sign, as codes do: ``01234``, ``+49123``.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ _ODD_NUMBERS = (
     ((b"(",), r"\("),
 )
 """Bytes that batches with such spellings hold, and the pattern of the spelling: hexadecimal, any number but zero, NaN."""
+_CODE = r"^\s*(?:\+|-?0\d)"
 
 
 class ColumnType:
@@ -77,6 +79,15 @@ class ColumnType:
             self._is_plain = _are_plain(values, texts, marks)
         if self._fits_nanoseconds and pa.types.is_temporal(values.type):
             self._fits_nanoseconds = _fits_nanoseconds(values)
+
+    @property
+    def is_number(self) -> bool:
+        """Whether all values were plain numbers."""
+        return self._is_plain and self._kind in _CHAINS[0]
+
+    def observe_codes(self, texts: pa.ChunkedArray) -> None:
+        """Take into account how numbers are written, in records of `find_codes`."""
+        self._is_plain = not pc.any(pc.match_substring_regex(texts, _CODE), min_count=0).as_py()
 
     def pack(self) -> list[Any]:
         return [str(self._kind), self._fits_nanoseconds, self._fits_double, self._is_plain]

@@ -6,7 +6,8 @@ unquoted field it is an ordinary byte. Adjacent quotes form a run. Only runs of 
 - at the start of a field, a run opens a quoted field or closes the open one: it *toggles*;
 - behind any other byte, a run closes the open field or is part of an unquoted one: it *ends* quoting.
 
-So a run of the second kind tells the state without what is before it.
+So a run of the second kind tells the state without what is before it. In a padded dialect a field starts behind its
+blanks, too.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     Mask = NDArray[np.bool_]
 
-_NEWLINE, _RETURN = b"\n\r"
+_NEWLINE, _RETURN, _BLANK = b"\n\r "
 
 
 class Dialect(NamedTuple):
@@ -35,6 +36,8 @@ class Dialect(NamedTuple):
     delimiter: bytes
     quote: bytes
     """Empty where nothing is quoted."""
+    is_padded: bool = False
+    """Whether blanks may stand before a quote that opens a field."""
 
 
 class State(NamedTuple):
@@ -105,7 +108,8 @@ class QuoteScanner:
         np.equal(piece, self._quote, out=quotes)
         if not quotes.any():
             ends = find_set(mask[:0] if state.is_quoted else mask)
-            return ends, State(state.is_quoted, bool(state.is_quoted or self._starts_field[piece[-1]]))
+            toggles = state.is_quoted or self._starts_at(piece, np.array([piece.size]), state)[0]
+            return ends, State(state.is_quoted, bool(toggles))
         marks = np.flatnonzero(np.logical_or(mask[: piece.size], quotes, out=quotes))
         return self._scan_regular(piece, state, marks) or self._scan_any(piece, state, marks)
 
@@ -114,6 +118,8 @@ class QuoteScanner:
 
         Takes about half the time of `_scan_any`, and may go when that no longer matters.
         """
+        if self.dialect.is_padded:
+            return None
         is_quote = piece[marks] == self._quote
         inside = np.bitwise_xor.accumulate(is_quote.view(np.uint8)).view(np.bool_)
         if state.is_quoted:
@@ -144,12 +150,12 @@ class QuoteScanner:
     def _state_behind(
         self, piece: Bytes, state: State, runs: Positions, toggles: Mask, quoted: Mask
     ) -> State:
-        if quoted[-1] or self._starts_field[piece[-1]]:
+        if quoted[-1] or self._starts_at(piece, np.array([piece.size]), state)[0]:
             return State(bool(quoted[-1]), True)
         if piece[-1] != self._quote:
             return State(False, False)
         begin = piece.size - _count_last(piece, self._quote)
-        toggles_there = bool(self._starts_field[piece[begin - 1]]) if begin else state.toggles
+        toggles_there = bool(self._starts_at(piece, np.array([begin]), state)[0])
         if runs.size and runs[-1] == begin:
             return State(False, bool(toggles[-1] or quoted[-2]))  # behind the end of a quoted field
         return State(False, toggles_there)  # behind an empty quoted field, or an even run in an unquoted one
@@ -160,10 +166,31 @@ class QuoteScanner:
         firsts = np.flatnonzero(np.diff(quotes, prepend=-2) != 1)
         odd = np.diff(firsts, append=quotes.size) & 1 == 1
         runs = quotes[firsts[odd]]
-        toggles = self._starts_field[piece[runs - 1]]
-        if runs.size and runs[0] == 0:
-            toggles[0] = state.toggles
-        return runs, toggles
+        return runs, self._starts_at(piece, runs, state)
+
+    def _starts_at(self, piece: Bytes, places: Positions, state: State) -> Mask:
+        """Tell of ascending places whether a quote there would be at the start of a field, were it outside of quotes."""
+        before = places - 1
+        if self.dialect.is_padded:
+            solid = np.flatnonzero(piece != _BLANK)
+            before = np.append(solid, -1)[np.searchsorted(solid, places) - 1]
+        starts: Mask = self._starts_field[piece[before]]
+        starts[before < 0] = state.toggles
+        return starts
+
+
+def strip_padding(data: Bytes, dialect: Dialect) -> Bytes:
+    """Return whole records without the blanks before quotes that open fields."""
+    blanks = (
+        np.concatenate([ends for ends, _ in QuoteScanner(dialect, _BLANK).find_ends(data, 0, State())]) - 1
+    )
+    starts = np.flatnonzero(np.diff(blanks, prepend=-2) != 1)
+    begins, lengths = blanks[starts], np.diff(starts, append=blanks.size)
+    behind = data[np.minimum(begins + lengths, data.size - 1)]
+    wanted = (behind == dialect.quote[0]) & (
+        (begins == 0) | np.isin(data[begins - 1], [_NEWLINE, _RETURN, dialect.delimiter[0]])
+    )
+    return np.delete(data, blanks[np.repeat(wanted, lengths)])
 
 
 def find_returns(data: Bytes, dialect: Dialect) -> Positions:

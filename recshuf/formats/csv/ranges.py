@@ -47,7 +47,7 @@ class CsvBlockReader(BlockReader):
     def __init__(
         self, reader: ByteReader, lines: LineInput, cutter: CsvCutter, limit: RecordLimit, block_bytes: int
     ) -> None:
-        super().__init__(reader, lines.data_begin, cutter, limit, block_bytes)
+        super().__init__(reader, lines, cutter, limit, block_bytes)
         self._line = 1 + (lines.header or b"").count(b"\n")
 
     def _read_block(self) -> tuple[Bytes, int]:
@@ -56,8 +56,7 @@ class CsvBlockReader(BlockReader):
         return data, stop
 
     def _terminate(self, data: Bytes, begin: int, end: int) -> int:
-        stop = end + 1
-        data[end] = ord("\n")
+        stop = super()._terminate(data, begin, end)
         if self._cutter.find_last_end(data[begin:stop]) != stop - begin:
             raise _unclosed_error(self._limit.name, self._line + _count_lines(data[:begin]))
         return stop
@@ -73,9 +72,7 @@ class RecordRange(Fragment):
         self._max_records = max_records
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        data = self._cuts.file.read_lines(
-            self._begin, self._end, b"\n", drop_page_cache=self._cuts.cutter.options.drop_page_cache
-        )
+        data = self._cuts.file.read_lines(self._begin, self._end, self._cuts.cutter)
         ends = self._cuts.cutter.find_ends(data, 0)
         last = 0
         for batch in cut_batches(data, 0, ends, self._max_records):

@@ -43,7 +43,7 @@ class LineInput(NamedTuple):
     name: str
     compression: str
     header: bytes | None
-    """Header lines, each with its separator; None for an empty input."""
+    """Header lines, each with its separator; None for an empty input, and for a part that is to have none."""
     data_begin: int
     """Byte of the (decompressed) input at which the first record starts."""
     window_bytes: int
@@ -53,6 +53,8 @@ class LineInput(NamedTuple):
     """None for a stream."""
     stream: ByteReader | None
     """A stream at its first record; None for a file."""
+    line_end: bytes | None = None
+    """What ends its first line; None if nothing does, or it does not matter."""
 
     def open(self) -> ByteReader:
         """Return a reader that stands at the start of a file, or at the first record of a stream."""
@@ -146,7 +148,15 @@ class Census:
         summary = InputSummary(name, None, None, record_count_is_exact=False, native_bytes=None)
         stream = PrefixedReader(header.rest, reader)
         return LineInput(
-            name, compression, header.lines, header.end, reader.window_bytes, summary, None, stream
+            name,
+            compression,
+            header.lines,
+            header.end,
+            reader.window_bytes,
+            summary,
+            None,
+            stream,
+            header.line_end,
         )
 
     def _check_head(self, name: str, reader: ByteReader) -> ByteReader:
@@ -172,7 +182,15 @@ class Census:
         finally:
             reader.close()
         return LineInput(
-            file.name, compression, header.lines, header.end, reader.window_bytes, summary, file, None
+            file.name,
+            compression,
+            header.lines,
+            header.end,
+            reader.window_bytes,
+            summary,
+            file,
+            None,
+            header.line_end,
         )
 
 
@@ -231,7 +249,7 @@ class Sampler:
         """Return the number of separators, and the end of the last one."""
         count = end = 0
         for ends in self.cutter.find_ends(data, 0):
-            count += ends.size
+            count += self.cutter.count_records(data, np.concatenate([[end], ends]))
             end = int(ends[-1]) if ends.size else end
         return count, end
 

@@ -30,6 +30,9 @@ SCHEMA = pa.schema([pa.field("record", pa.large_binary(), nullable=False)])
 PIECE_BYTES = 1 << 18
 """Bytes searched at once: mask and positions stay in the processor's cache."""
 OFFSET_BYTES = 8
+CRLF = b"\r\n"
+MOST_END_BYTES = 2
+"""Bytes of a line end that a last line may lack, if its separator has one byte."""
 MARK = b"\xef\xbb\xbf"
 """The byte order mark of UTF-8. It stays at the top of a file, with the header."""
 _HEADER_PIECE_BYTES = 1 << 12
@@ -39,11 +42,13 @@ class Header(NamedTuple):
     """The header of an input, its first lines, taken from its reader."""
 
     lines: bytes | None
-    """The lines, each with its separator; None for an empty input."""
+    """The lines, each with its separator; None for an empty input, and for a part that is to have none."""
     rest: bytes
     """Bytes read after them."""
     end: int
     """Byte of the (decompressed) input at which the first record starts."""
+    line_end: bytes | None = None
+    """What ends its first line; None if nothing does, or it does not matter."""
 
 
 class Cutter:
@@ -55,6 +60,7 @@ class Cutter:
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
         self.separator = options.separator
+        self._has_taken = False
 
     @property
     def has_header(self) -> bool:
@@ -66,7 +72,8 @@ class Cutter:
         limit = RecordLimit(name, self.options.max_record_bytes, "--max-record-bytes", is_compressed)
         data = bytearray()
         view = memoryview(bytearray(_HEADER_PIECE_BYTES))
-        end, missing = 0, self.options.header_lines
+        is_part = self.options.header_in_first and self._has_taken
+        end, missing = 0, 0 if is_part else self.options.header_lines
         while missing or not data:
             at = data.find(self.separator, end) if missing else -1
             if at >= 0:
@@ -79,7 +86,8 @@ class Cutter:
             if not count:
                 return self._end_lines(name, data, end, missing)
             data += view[:count]
-        return Header(bytes(data[:end]), bytes(data[end:]), end)
+        self._has_taken = True
+        return Header(None if is_part else bytes(data[:end]), bytes(data[end:]), end)
 
     def _end_lines(self, name: str, data: bytearray, end: int, missing: int) -> Header:
         """Return the header of an input that ends within its header; the last line may lack its separator."""
@@ -88,7 +96,14 @@ class Cutter:
         if missing > 1 or len(data) == end:
             wanted = self.options.header_lines
             raise InputError(name, f"has fewer lines than its header, {wanted}", remedy="check --header")
-        return Header(bytes(data) + self.separator, b"", len(data))
+        self._has_taken = True
+        is_crlf = self.separator == b"\n" and data[:end].endswith(CRLF)
+        missing_end = CRLF.removeprefix(data[-1:]) if is_crlf else self.separator
+        return Header(bytes(data) + missing_end, b"", len(data))
+
+    def count_records(self, data: Bytes, offsets: Positions) -> int:  # noqa: ARG002 # for others
+        """Return the number of records among lines."""
+        return offsets.size - 1
 
     def find_ends(self, data: Bytes, begin: int) -> Iterator[Positions]:
         return find_ends(data, begin, self.separator)
@@ -130,6 +145,24 @@ class RecordLimit:
             place=f"byte {position} of the decompressed data" if self.is_compressed else f"byte {position}",
             remedy=f"raise {self.option}{self.hint}",
         )
+
+
+def end_line(data: Bytes, end: int, before: bytes, separator: bytes) -> int:
+    r"""Put behind byte `end` what the last line lacks of its end, and return the new end.
+
+    It is the separator, of one byte, or that of the line before, whose last bytes are `before`, if that is CRLF.
+
+    >>> data = np.frombuffer(bytearray(b"c" + bytes(MOST_END_BYTES)), np.uint8)
+    >>> end_line(data, 1, b"b\r\n", b"\n"), data.tobytes()
+    (3, b'c\r\n')
+    """
+    last = data[end - 1 : end].tobytes()
+    if last == separator:
+        return end
+    missing = CRLF if separator == b"\n" and before.endswith(CRLF) else separator
+    missing = missing.removeprefix(last) if missing == CRLF else missing
+    data[end : end + len(missing)] = np.frombuffer(missing, np.uint8)
+    return end + len(missing)
 
 
 def find_first(data: Bytes, separator: bytes, begin: int) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 import numpy as np
 
 from recshuf.errors import InputError
-from recshuf.formats.lines.cutting import cut_batches, find_first
+from recshuf.formats.lines.cutting import MOST_END_BYTES, cut_batches, end_line, find_first
 from recshuf.interfaces import Fragment
 from recshuf.storage.reading.local import open_input
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from recshuf.formats.compression.readers import ByteReader
+    from recshuf.formats.lines.census import LineInput
     from recshuf.formats.lines.cutting import Bytes, Cutter, RecordLimit
     from recshuf.interfaces import Handle, InputFile, Stamp
 
@@ -73,14 +74,22 @@ class LineFile(NamedTuple):
         finally:
             handle.close()
 
-    def read_lines(self, begin: int, end: int, separator: bytes, *, drop_page_cache: bool) -> Bytes:
-        """Return bytes ``begin`` to ``end``, with a missing last separator (one byte) of the file appended."""
-        data = np.empty(end - begin + 1, np.uint8)
-        self.read_into(data.data[:-1], begin, drop_page_cache=drop_page_cache)
-        if end < self.size or data[-2] == separator[0]:
-            return data[:-1]
-        data[-1] = separator[0]
-        return data
+    def read_lines(self, begin: int, end: int, cutter: Cutter) -> Bytes:
+        """Return bytes ``begin`` to ``end``, with what the last line of the file lacks of its end appended.
+
+        Separators have one byte.
+        """
+        size = end - begin
+        data = np.empty(size + MOST_END_BYTES, np.uint8)
+        self.read_into(data.data[:size], begin, drop_page_cache=cutter.options.drop_page_cache)
+        if end < self.size or data[size - 1] == cutter.separator[0]:
+            return data[:size]
+        last = cutter.find_last_end(data[:size])
+        before = np.empty(min(MOST_END_BYTES, begin), np.uint8)
+        if last < MOST_END_BYTES:
+            self.read_into(before.data, begin - before.size)
+        before = np.concatenate([before, data[:last]])
+        return data[: end_line(data, size, before[-MOST_END_BYTES:].tobytes(), cutter.separator)]
 
 
 class FileSource:
@@ -184,21 +193,18 @@ class BlockFragment(Fragment):
 
 
 class BlockReader:
-    """Cuts the bytes of a reader into blocks of whole records.
-
-    Parameters
-    ----------
-    position
-        Byte of the (decompressed) input at which the reader stands, the start of a record.
-    """
+    """Cuts the bytes of a reader, which stands at the first record of an input, into blocks of whole records."""
 
     def __init__(
-        self, reader: ByteReader, position: int, cutter: Cutter, limit: RecordLimit, block_bytes: int
+        self, reader: ByteReader, lines: LineInput, cutter: Cutter, limit: RecordLimit, block_bytes: int
     ) -> None:
         self._reader = reader
-        self._position = position
+        self._position = lines.data_begin
         self._cutter = cutter
         self._separator = cutter.separator
+        self._before = lines.header or b""
+        """Ends as the line before the rest does."""
+        self._end_bytes = max(MOST_END_BYTES, len(cutter.separator))
         self._limit = limit
         self._block_bytes = block_bytes
         self._rest: Bytes = np.empty(0, np.uint8)
@@ -216,7 +222,7 @@ class BlockReader:
     def _read_block(self) -> tuple[Bytes, int]:
         """Return a buffer and the end of its last whole record; the rest is kept for the next block."""
         kept = self._rest.size
-        data = np.empty(max(self._block_bytes, 2 * kept) + len(self._separator), np.uint8)
+        data = np.empty(max(self._block_bytes, 2 * kept) + self._end_bytes, np.uint8)
         data[:kept] = self._rest
         filled = self._fill(data, kept)
         stop = self._cutter.find_last_end(data[:filled])
@@ -230,17 +236,21 @@ class BlockReader:
         if self._is_ended and stop < filled:
             filled = stop = self._terminate(data, stop, filled)
         self._rest = data[stop:filled].copy()
+        self._before = data[:stop][-MOST_END_BYTES:].tobytes() or self._before
         return data, stop
 
     def _fill(self, data: Bytes, filled: int) -> int:
-        """Read until `data` has room for one separator only, and return the bytes filled."""
-        room = data.size - len(self._separator)
+        """Read until `data` has room for one line end only, and return the bytes filled."""
+        room = data.size - self._end_bytes
         count = fill(self._reader, data.data[filled:room])
         self._is_ended = filled + count < room
         return filled + count
 
     def _terminate(self, data: Bytes, begin: int, end: int) -> int:
-        """Put the separator behind a last record that lacks it, and return the new end."""
+        """Put the line end behind a last record that lacks it, and return the new end."""
+        if len(self._separator) == 1:
+            before = data[:begin][-MOST_END_BYTES:].tobytes() or self._before
+            return end_line(data, end, before, self._separator)
         stop = end + len(self._separator)
         data[end:stop] = np.frombuffer(self._separator, np.uint8)
         if find_first(data[:stop], self._separator, begin) != end:

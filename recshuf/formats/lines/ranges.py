@@ -17,7 +17,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from recshuf.formats.lines.cutting import cut_batches, find_ends, find_first, find_last_end, make_batch
+from recshuf.formats.lines.cutting import (
+    MOST_END_BYTES,
+    cut_batches,
+    end_line,
+    find_ends,
+    find_first,
+    find_last_end,
+    make_batch,
+)
 from recshuf.interfaces import Fragment, Joined
 
 if TYPE_CHECKING:
@@ -27,7 +35,6 @@ if TYPE_CHECKING:
 
     from recshuf.formats.lines.census import LineInput
     from recshuf.formats.lines.cutting import Bytes, Cutter, RecordLimit
-    from recshuf.interfaces import ReadOptions
 
 
 READ_ON_BYTES = 1 << 16
@@ -43,7 +50,7 @@ class RangeFragment(Fragment):
         lines: LineInput,
         begin: int,
         end: int,
-        options: ReadOptions,
+        cutter: Cutter,
         limit: RecordLimit,
         max_records: int,
     ) -> None:
@@ -51,20 +58,22 @@ class RangeFragment(Fragment):
         self._begin = begin
         self._end = end
         self._looks_back = begin > lines.data_begin
-        self._options = options
+        self._cutter = cutter
+        self._separator = cutter.separator
         self._limit = limit
         self._max_records = max_records
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         origin = self._begin - self._looks_back
-        data = self._read(origin, min(self._end + READ_ON_BYTES, self._file.size))
-        first = find_first(data, self._options.separator, 0) + 1 if self._looks_back else 0
+        stop = min(self._end + READ_ON_BYTES, self._file.size)
+        data = self._file.read_lines(origin, stop, self._cutter)
+        first = find_first(data, self._separator, 0) + 1 if self._looks_back else 0
         inside = self._end - origin
         if (self._looks_back and not first) or first >= inside:
             return
-        stop = find_first(data, self._options.separator, inside - 1) + 1
-        last = stop or first + find_last_end(data[first:inside], self._options.separator)
-        ends = find_ends(data[:last], first, self._options.separator)
+        stop = find_first(data, self._separator, inside - 1) + 1
+        last = stop or first + find_last_end(data[first:inside], self._separator)
+        ends = find_ends(data[:last], first, self._separator)
         for batch in cut_batches(data[:last], first, ends, self._max_records):
             self._limit.check(batch, origin)
             yield batch
@@ -72,13 +81,9 @@ class RangeFragment(Fragment):
             del data
             yield self._read_long_record(origin + last)
 
-    def _read(self, begin: int, end: int) -> Bytes:
-        drop_page_cache = self._options.drop_page_cache
-        return self._file.read_lines(begin, end, self._options.separator, drop_page_cache=drop_page_cache)
-
     def _read_long_record(self, begin: int) -> pa.RecordBatch:
         """Return a batch of the last record of the range, which extends far beyond the range."""
-        data = self._read(begin, self._find_record_end(begin))
+        data = self._file.read_lines(begin, self._find_record_end(begin), self._cutter)
         batch = make_batch(data, np.array([0, data.size], np.int64))
         self._limit.check(batch, begin)
         return batch
@@ -88,7 +93,7 @@ class RangeFragment(Fragment):
         handle = self._file.open()
         try:
             for at in range(self._end, self._file.size, _SEARCH_BYTES):
-                place = handle.read_at(at, _SEARCH_BYTES).find(self._options.separator)
+                place = handle.read_at(at, _SEARCH_BYTES).find(self._separator)
                 if place >= 0:
                     return at + place + 1
                 if at - begin > self._limit.max_bytes:
@@ -109,7 +114,7 @@ def read_files(
     Searching one file costs as much as 100 kB of lines, so the buffer of thousands of files is searched as a whole. None if there are more than `max_records`, or a record is longer than allowed or goes on behind its file.
     """
     edges = [0]
-    data = np.empty(sum(_count_bytes(lines) + 1 for lines in inputs), np.uint8)
+    data = np.empty(sum(_count_bytes(lines) + MOST_END_BYTES for lines in inputs), np.uint8)
     for lines in inputs:
         edges.append(_read_file(lines, data, edges[-1], cutter))
     pieces = [np.zeros(1, np.int64)]
@@ -134,11 +139,12 @@ def _count_bytes(lines: LineInput) -> int:
 
 
 def _read_file(lines: LineInput, data: Bytes, begin: int, cutter: Cutter) -> int:
-    """Read the records of a file into `data` from `begin` on, adding a missing last separator; return their end."""
+    """Read the records of a file into `data` from `begin` on, adding a missing last line end; return their end."""
     end = begin + _count_bytes(lines)
     drop_page_cache = cutter.options.drop_page_cache
     lines.require_file().read_into(data.data[begin:end], lines.data_begin, drop_page_cache=drop_page_cache)
-    if begin < end and data[end - 1] != cutter.separator[0]:
-        data[end] = cutter.separator[0]
-        end += 1
-    return end
+    if begin == end:
+        return end
+    last = cutter.find_last_end(data[begin:end]) if data[end - 1] != cutter.separator[0] else 0
+    before = data[begin : begin + last][-MOST_END_BYTES:].tobytes() or lines.header or b""
+    return end_line(data, end, before, cutter.separator)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from recshuf.errors import InputError, UsageError
@@ -53,7 +53,8 @@ class LineSource(Source):
         sample_bytes = min(max(_SAMPLES_BYTES // len(files), _MIN_SAMPLE_BYTES), _MAX_SAMPLE_BYTES)
         self._cutter = cutter or Cutter(options)
         census = Census(self._cutter, sample_bytes)
-        self.options = options
+        # Outputs have their header in every shard.
+        self.options = replace(options, header_in_first=False) if options.header_in_first else options
         self._streams_taken: set[int] = set()
         self._lines = census.look_at_all(files)
         self.schema = SCHEMA
@@ -113,7 +114,7 @@ class LineSource(Source):
         for begin in range(lines.data_begin, lines.file.size, block_bytes):
             end = min(begin + block_bytes, lines.file.size)
             max_records = count_batch_records(block_bytes)
-            yield RangeFragment(lines, begin, end, self.options, limit, max_records)
+            yield RangeFragment(lines, begin, end, self._cutter, limit, max_records)
 
     def _blocks(
         self, lines: LineInput, block_bytes: int, limit: RecordLimit, window_bytes: int
@@ -132,7 +133,7 @@ class LineSource(Source):
     def _open_blocks(
         self, reader: ByteReader, lines: LineInput, limit: RecordLimit, block_bytes: int
     ) -> BlockReader:
-        return BlockReader(reader, lines.data_begin, self._cutter, limit, block_bytes)
+        return BlockReader(reader, lines, self._cutter, limit, block_bytes)
 
     def reading_bytes(self, block_bytes: int) -> int:
         # A block, its rest for the next block, and the ends of its records twice: in pieces and joined.

@@ -237,9 +237,7 @@ def test_a_record_with_too_few_fields_is_named_whatever_its_bytes(tmp_path: Path
 
 def test_bad_records_are_set_aside_wherever_they_are_and_the_others_decoded(tmp_path: Path) -> None:
     rows = [b"%d,%s\n" % (row, b"x" * 90) for row in range(60_000)]  # several pieces of a batch
-    problems = {
-        1: b"\n", 3: b"1\n", 4: b"a\rb,c\n", 30_000: b"\n", 30_001: b"1,2,3\n", 30_002: b"\r\n", 59_999: b"1,\r2\n"
-    }  # fmt: skip
+    problems = {3: b"1\n", 4: b"a\rb,c\n", 30_001: b"1,2,3\n", 30_002: b"1\r\n", 59_999: b"1,\r2\n"}
     for row, record in problems.items():
         rows[row] = record
     file = give(tmp_path / "in.csv", b"".join(rows))
@@ -248,7 +246,7 @@ def test_bad_records_are_set_aside_wherever_they_are_and_the_others_decoded(tmp_
     [(batch, index, _)] = place_batches(source, 1 << 30)
     bad = decoder.observe(batch, index, 1000)
     assert bad is not None
-    counts = {3: "1 field", 30_001: "3 fields"} | dict.fromkeys((1, 30_000, 30_002), "0 fields")
+    counts = {3: "1 field", 30_001: "3 fields", 30_002: "1 field"}
     expected = [
         f"has {counts[row]}, and the first record has 2"
         if row in counts

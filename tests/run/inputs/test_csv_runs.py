@@ -112,15 +112,15 @@ def test_an_open_quote_at_the_end_is_an_error_with_its_line(tmp_path: Path, to: 
 def test_a_wrong_number_of_fields_fails_a_conversion_only(tmp_path: Path):
     (tmp_path / "in.csv").write_bytes(b"a,b\nx,y\nz\n\nu,v,w\n")
     recshuf.shuffle(tmp_path / "in.csv", tmp_path / "out.csv", seed=1, verify=True)
-    assert sorted((tmp_path / "out.csv").read_bytes().splitlines()[1:]) == [b"", b"u,v,w", b"x,y", b"z"]
+    assert sorted((tmp_path / "out.csv").read_bytes().splitlines()[1:]) == [b"u,v,w", b"x,y", b"z"]
     with pytest.raises(InputError, match=r"in\.csv: record 2: has 1 field, and the first record has 2"):
         recshuf.shuffle(tmp_path / "in.csv", tmp_path / "out.parquet")
     report = recshuf.shuffle(
         tmp_path / "in.csv", tmp_path / "out.parquet", on_bad_record=f"quarantine:{tmp_path / 'bad'}"
     )
-    assert report.quarantined == 3
+    assert report.quarantined == 2
     assert pq.read_table(tmp_path / "out.parquet").num_rows == 1
-    assert (tmp_path / "bad").read_text().count('"line":') == 3
+    assert (tmp_path / "bad").read_text().count('"line":') == 2
 
 
 @pytest.mark.slow
@@ -139,14 +139,14 @@ def test_a_bad_record_far_down_is_named_by_its_number(tmp_path: Path):
 def test_headers_that_do_not_fit_are_an_error(tmp_path: Path):
     for first, second, message in (
         (b"a,b\n1,2\n", b"a,c\n1,2\n", r"its header differs from that of \S*1.csv; "),
-        (b"a,b\r\n1,2\r\n", b"a,b\n1,2\n", r"1.csv in nothing but line ends \(CRLF\); "),
-        (b"a,b\n1,2\n", b"\xef\xbb\xbfa,b\n1,2\n", "1.csv in nothing but the byte order mark; "),
-        (b"\xef\xbb\xbf1,2\n", b"1,2\n", "1.csv in nothing but the byte order mark; "),
-        (b"\xef\xbb\xbfa,b\r\n", b"a,b\n", r"the byte order mark and line ends \(CRLF\); "),
         (b"\xef\xbb\xbfa,b\r\n", b"a,c\n", r"1.csv; "),
+        (
+            b"ann,rome\nbob,oslo\n",
+            b"cid,nice\n",
+            r"names none of its columns; give header first if only the first",
+        ),
         (b"a,b\n1,2\n", b"1,2\n", "does not begin with a header line"),
         (b"1,2\n", b"a,b\n", "begins with a header line"),
-        (b"country,2019\nx,1\n", b"", "may be a header"),
     ):
         (tmp_path / "1.csv").write_bytes(first)
         (tmp_path / "2.csv").write_bytes(second)
@@ -166,9 +166,8 @@ def test_the_header_is_what_the_option_says(tmp_path: Path, header: int | str, k
 @pytest.mark.parametrize(
     ("output", "options", "message"),
     [
-        ("out.tsv", {}, "between fields"),
         ("out.csv", {"provenance": True}, "not possible from csv to csv"),
-        ("out.parquet", {"columns": "a"}, r"for inputs of \w+ only; here: csv"),
+        ("out.parquet", {"columns": "c"}, r"^no column 'c' in the inputs; there are 'a', 'b'$"),
         ("out.parquet", {"datasets": "a"}, r"for inputs of \w+ only; here: csv"),
         *(
             ("out.csv", {"delimiter": one}, r"^delimiter takes one ASCII character that ends no line")

@@ -42,7 +42,10 @@ def texts(draw: st.DrawFn, separator: bytes) -> bytes:
 def split_records(data: bytes, separator: bytes = b"\n") -> list[bytes]:
     """Return the records of some bytes, each with its separator: the oracle."""
     *records, rest = data.split(separator)
-    return [record + separator for record in records] + ([rest + separator] if rest else [])
+    end = separator
+    if separator == b"\n" and records and records[-1].endswith(b"\r"):
+        end = b"\n" if rest.endswith(b"\r") else b"\r\n"  # as the line before
+    return [record + separator for record in records] + ([rest + end] if rest else [])
 
 
 def ends_ambiguously(data: bytes, separator: bytes) -> bool:

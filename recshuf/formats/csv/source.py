@@ -1,0 +1,209 @@
+"""CSV inputs: their common header or the union of several, their line ends, and their records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from recshuf.errors import InputError, UsageError
+from recshuf.formats.csv.cleaning import UNITED_SCHEMA, CleanFragment, Cleaning
+from recshuf.formats.csv.cutter import CsvCutter
+from recshuf.formats.csv.ranges import CsvBlockReader, RangeCuts, RecordRange
+from recshuf.formats.lines.cutting import CRLF, MARK, view_records
+from recshuf.formats.lines.source import LineLayout, LineSource, count_batch_records
+from recshuf.interfaces import Joined
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from recshuf.formats.compression.readers import ByteReader
+    from recshuf.formats.csv.quotes import Dialect
+    from recshuf.formats.lines.census import LineInput
+    from recshuf.formats.lines.cutting import RecordLimit
+    from recshuf.interfaces import Decoder, Fragment, InputFile, ReadOptions
+
+
+@dataclass(frozen=True, slots=True)
+class CsvLayout(LineLayout):
+    """Properties of CSV inputs that CSV shards keep."""
+
+    delimiter: bytes
+    headers: tuple[tuple[str, ...], ...] = ()
+    """Names of the columns, for each header of the inputs; empty where records are not told apart by them."""
+    columns: tuple[str, ...] | None = None
+    """Columns to keep, in this order; None for all."""
+    differing: tuple[str, ...] = ()
+    """An input and another one with other columns; empty if CSV can hold the records of all as they are."""
+    notes: tuple[str, ...] = ()
+    """What CSV of all inputs changes."""
+    quote: bytes = b'"'
+    is_padded: bool = False
+    above: int = 0
+    """Bytes of `header` that stand above the header record."""
+
+
+class CsvSource(LineSource):
+    """Inputs in CSV."""
+
+    def __init__(self, files: Sequence[InputFile], options: ReadOptions) -> None:
+        self.cutter = CsvCutter(options)
+        self._headers: list[tuple[str, ...]] = []
+        """Names of the columns of each header, where there are several."""
+        self._header_of: dict[bytes, int] = {}
+        """Number of a header, by the top of the input."""
+        self._differing: tuple[str, ...] = ()
+        super().__init__(files, options, self.cutter)
+        self._line_end = next((one.line_end for one in self._lines if one.line_end), b"\n")
+        header, above = self.layout.header, 0
+        if self._line_end == CRLF and header.endswith(b"\n") and not header.endswith(CRLF):
+            header = header[:-1] + CRLF  # of an input without a line end
+        if top := self.cutter.top:
+            lines_above = self.cutter.split_top(self.layout.header)[0]
+            above = len(lines_above)
+            self.options = replace(
+                self.options,
+                delimiter=top.dialect.delimiter,
+                quote=top.dialect.quote,
+                pads_quotes=top.dialect.is_padded,
+                header_lines=top.header_records,
+                skip_lines=lines_above.count(b"\n"),
+                finds_header=False,
+                finds_quote=False,
+            )
+        if len(self._headers) > 1:
+            self.schema = UNITED_SCHEMA
+        if options.columns is not None:
+            self._headers = self._headers or [tuple(self.names)]
+            _check_columns(options.columns, self._headers)
+        self.notes = tuple(self.cutter.notes)
+        self.layout = CsvLayout(
+            self.layout.separator,
+            header,
+            self.layout.compression,
+            self.dialect.delimiter,
+            tuple(self._headers),
+            options.columns,
+            self._differing,
+            self._tell_line_ends(),
+            self.dialect.quote,
+            self.dialect.is_padded,
+            above,
+        )
+
+    @property
+    def dialect(self) -> Dialect:
+        """The bytes that have a meaning."""
+        return self.cutter.scanner.dialect
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the columns of the first input that is not empty."""
+        one = next((one for one in self._lines if one.header is not None), None)
+        return [] if one is None else self.cutter.parse_names(one.name, one.header or b"")
+
+    def _common_header(self) -> bytes:
+        tops = {one.header: one.name for one in reversed(self._lines) if one.header is not None}
+        tops = dict(reversed(tops.items()))
+        if not tops:
+            return b""
+        first = next(iter(tops))
+        if len(tops) == 1:
+            return first
+        above = {self.cutter.split_top(top)[0].removeprefix(MARK).replace(CRLF, b"\n") for top in tops}
+        if len(above) > 1:
+            self.cutter.notes.append(
+                f"the lines above the header differ; CSV of all inputs gets those of {tops[first]}"
+            )
+        if self.cutter.header_records:
+            self._unite({top: tuple(self.cutter.parse_names(name, top)) for top, name in tops.items()}, tops)
+        return first
+
+    def _unite(self, names: dict[bytes, tuple[str, ...]], owners: dict[bytes, str]) -> None:
+        """Give each header of the inputs a number of the inputs, if they name other columns or in another order."""
+        first, known = next(iter(names.values())), next(iter(owners.values()))
+        for top, own in names.items():
+            if own == first:
+                continue
+            if not {*own} & {*first}:
+                raise InputError(
+                    owners[top],
+                    f"its header differs from that of {known}, and names none of its columns",
+                    remedy="give --header first if only the first input has one, --header none if none has, or shuffle "
+                    "them apart",
+                )
+            if not self._differing:
+                self._differing = (owners[top], known)
+                self.cutter.notes.append(
+                    f"{owners[top]}: its columns are not those of {known}; a conversion unites them by name, with nulls "
+                    "where an input lacks one"
+                )
+        if self._differing:
+            self._headers = list(dict.fromkeys(names.values()))
+            self._header_of = {top: self._headers.index(own) for top, own in names.items()}
+
+    def _tell_line_ends(self) -> tuple[str, ...]:
+        known = [one for one in self._lines if one.line_end]
+        other = next((one for one in known if one.line_end != self._line_end), None)
+        if other is None:
+            return ()
+        ends = ("LF", "CRLF") if self._line_end == CRLF else ("CRLF", "LF")
+        first = known[0].name
+        return (
+            f"{other.name}: its lines end in {ends[0]}, those of {first} in {ends[1]}; all get {ends[1]}",
+        )
+
+    def _make_cleaning(self, lines: LineInput) -> Cleaning:
+        cleaning = self.cutter.make_cleaning(lines.name)
+        if lines.line_end != self._line_end and (lines.line_end or self._line_end != b"\n"):
+            cleaning = replace(cleaning, line_end=self._line_end)
+        return (
+            replace(cleaning, header=self._header_of.get(lines.header or b""))
+            if self._header_of
+            else cleaning
+        )
+
+    def fragments(self, input_index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Fragment]:
+        cleaning = self._make_cleaning(self._lines[input_index])
+        found = super().fragments(input_index, block_bytes, max_record_bytes)
+        return (CleanFragment(fragment, cleaning) for fragment in found)
+
+    def read_joined(self, inputs: Sequence[int], block_bytes: int, max_record_bytes: int) -> Joined | None:
+        cleanings = [self._make_cleaning(self._lines[index]) for index in inputs]
+        if any(one.line_end is not None or one.header is not None for one in cleanings):
+            return None
+        joined = super().read_joined(inputs, block_bytes, max_record_bytes)
+        batch = joined and cleanings[0].drop(joined.batch)
+        if joined is None or batch is None or batch is joined.batch:
+            return joined
+        data, offsets = view_records(joined.batch.column(0))
+        kept = np.append(0, np.cumsum(cleanings[0].find_records(data, offsets)))
+        return Joined(batch, np.diff(kept[np.append(0, np.cumsum(joined.rows))]).tolist())
+
+    def _ranges(self, lines: LineInput, block_bytes: int, limit: RecordLimit) -> Iterator[Fragment]:
+        cuts = RangeCuts(lines, self.cutter, limit)
+        for begin, end in cuts.find(block_bytes):
+            yield RecordRange(cuts, begin, end, count_batch_records(block_bytes))
+
+    def _open_blocks(
+        self, reader: ByteReader, lines: LineInput, limit: RecordLimit, block_bytes: int
+    ) -> CsvBlockReader:
+        return CsvBlockReader(reader, lines, self.cutter, limit, block_bytes)
+
+    def decoder(self) -> Decoder:
+        from recshuf.formats.csv.decoder import CsvDecoder
+
+        return CsvDecoder(
+            [summary.name for summary in self.inputs],
+            self.dialect,
+            self._headers or [self.names],
+            self.options,
+        )
+
+
+def _check_columns(columns: Sequence[str], headers: Sequence[Sequence[str]]) -> None:
+    """Refuse columns that no input has."""
+    known = list(dict.fromkeys(name for names in headers for name in names))
+    if lacking := [name for name in columns if name not in known]:
+        raise UsageError(f"no column {lacking[0]!r} in the inputs; there are {', '.join(map(repr, known))}")

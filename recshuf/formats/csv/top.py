@@ -1,0 +1,279 @@
+"""What stands at the top of CSV: lines above the header, the delimiter, what quotes mean, and the header itself.
+
+Decided by the first records. What they leave open, or what other readers decide differently, is said in a note.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections import Counter
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+from recshuf.formats.csv.header import judge_header
+from recshuf.formats.csv.quotes import Dialect
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from recshuf.interfaces import ReadOptions
+
+
+_DELIMITERS = (b",", b"\t", b";", b"|")
+_MOST_RECORDS = 100
+_MOST_LINES_ABOVE = 50
+_MARKS = ("#", "%")
+"""How lines begin that many programs write above a table."""
+_SEPARATOR_LINE = re.compile(rb'"?sep=([^\r\n"])"?\r?(?:\n|\Z)', re.IGNORECASE)
+"""The line by which Excel is told the delimiter."""
+_CLEAR_SHARE = 0.9
+_SHOWN = 60
+
+
+class Row(NamedTuple):
+    """A record of the head."""
+
+    fields: list[str]
+    line: int
+    """Number of lines before it."""
+
+
+class Top(NamedTuple):
+    """What stands above the records of an input."""
+
+    dialect: Dialect
+    skipped: int
+    """Bytes above the header, or above the first record."""
+    header_records: int
+    first: list[str]
+    """Fields of the first record below these bytes, the header if it is one."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def width(self) -> int:
+        """Number of fields of the first record; 0 if there is none."""
+        return len(self.first)
+
+
+def examine(head: bytes, options: ReadOptions, before: Top | None, *, is_whole: bool) -> Top:
+    """Return the top of an input by its first bytes, without a byte order mark.
+
+    Parameters
+    ----------
+    before
+        That of the first input, whose dialect holds for all.
+    is_whole
+        Whether `head` is all of the input.
+    """
+    notes: list[str] = []
+    above, delimiter = _skip_given(head, options, notes)
+    body = head[above:]
+    if before is None:
+        dialect = _find_dialect(body, options.delimiter or delimiter, options, notes, is_whole=is_whole)
+    else:
+        dialect = before.dialect
+        if options.finds_quote and dialect.quote:
+            _tell_odd_quote(body, dialect, notes)
+    rows = parse_head(body, dialect)
+    if options.skip_lines is None:
+        count = _count_above(rows, is_free=options.finds_header)
+        lines = rows[count].line if count else 0
+        if any(row.fields for row in rows[:count]):
+            shown = show(body.decode("latin-1").splitlines()[0])
+            range_ = "line 1" if lines == 1 else f"lines 1 to {lines}"
+            notes.append(
+                f"{range_} ({shown}) taken for no records, but for text above them; --skip-lines 0 if not"
+            )
+        above += _find_line(body, lines)
+        rows = rows[count:]
+    records = [row.fields for row in rows if row.fields]
+    first = records[0] if records else []
+    header_records = options.header_lines
+    if options.finds_header and before is not None and first == before.first:
+        header_records = before.header_records
+    elif options.finds_header:
+        header_records, note = judge_header(records)
+        if note and before is None:
+            notes.append(note.format(show(join(first, dialect))))
+    notes += _tell_odd_lines(rows, len(first), options)
+    return Top(dialect, above, header_records, first, tuple(notes))
+
+
+def join(fields: Sequence[str], dialect: Dialect) -> str:
+    """Return the fields of a record as one line of text."""
+    text = dialect.delimiter.decode().join(fields)
+    return text.encode("latin-1").decode(errors="replace")
+
+
+def show(text: str) -> str:
+    """Return the beginning of a line, for messages."""
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
+
+
+def parse_head(head: bytes, dialect: Dialect) -> list[Row]:
+    """Return the first records; the last one, which may be cut, is left out if there are others."""
+    text = io.StringIO(head.decode("latin-1"), newline="")
+    rows = csv.reader(
+        text,
+        delimiter=dialect.delimiter.decode("latin-1"),
+        quotechar=dialect.quote.decode("latin-1") or None,
+        quoting=csv.QUOTE_MINIMAL if dialect.quote else csv.QUOTE_NONE,
+        skipinitialspace=dialect.is_padded,
+    )
+    records: list[Row] = []
+    line = 0
+    try:
+        for fields in islice(rows, _MOST_RECORDS):
+            records.append(Row(fields, line))
+            line = rows.line_num
+    except csv.Error:  # a field of this delimiter is too long, or a return ends a line
+        return records
+    return records[:-1] if 1 < len(records) < _MOST_RECORDS and not head.endswith(b"\n") else records
+
+
+def _skip_given(head: bytes, options: ReadOptions, notes: list[str]) -> tuple[int, bytes | None]:
+    """Return the bytes of the lines that options or a line of Excel pass over, and the delimiter that this line names."""
+    above, delimiter = _find_line(head, options.skip_lines or 0), None
+    if options.skip_lines is None and (match := _SEPARATOR_LINE.match(head)):
+        above, delimiter = match.end(), match[1]
+        notes.append(
+            f"line 1 ({match[0].decode('latin-1').strip()}) names the delimiter, and is no record; --skip-lines 0 if it is"
+        )
+    while options.comment and head.startswith(options.comment, above):
+        above += _find_line(head[above:], 1)
+    return above, delimiter
+
+
+def _find_line(data: bytes, count: int) -> int:
+    """Return where the line begins that has `count` lines before it; the size of the data if there are fewer."""
+    at = 0
+    for _ in range(count):
+        at = data.find(b"\n", at) + 1
+        if not at:
+            return len(data)
+    return at
+
+
+def _find_dialect(
+    body: bytes, delimiter: bytes | None, options: ReadOptions, notes: list[str], *, is_whole: bool
+) -> Dialect:
+    plain = Dialect(delimiter or detect_delimiter(body, options.quote), options.quote, options.pads_quotes)
+    if not options.finds_quote or not options.quote:
+        return plain
+    padded, bare = plain._replace(is_padded=True), plain._replace(quote=b"")
+    if re.search(_begin(plain) + b" +" + re.escape(plain.quote), body):
+        odd = _find_odd_quote(body, padded)
+        if odd is None and _share(body, padded) >= _share(body, plain):
+            notes.append("quotes behind blanks taken for quotes; --quote none if they are text")
+            return padded
+    odd = _find_odd_quote(body, plain, is_whole=is_whole)
+    if odd is None:
+        return plain
+    if _share(body, bare) >= _share(body, plain) and not _is_escaped(body, odd):
+        line = 1 + body.count(b"\n", 0, odd)
+        notes.append(f"quotes taken for text, as in line {line}; --quote '\"' if they are quotes")
+        return bare
+    _tell_odd_quote(body, plain, notes)
+    return plain
+
+
+def _begin(dialect: Dialect) -> bytes:
+    return rb"(?<![^" + re.escape(dialect.delimiter) + rb"\r\n])"
+
+
+def _find_odd_quote(body: bytes, dialect: Dialect, *, is_whole: bool = False) -> int | None:
+    """Return the place of the first quote that ends a field with text behind it, or, of all data, opens one for good.
+
+    None if quotes are as they should be.
+    """
+    quote, delimiter = re.escape(dialect.quote), re.escape(dialect.delimiter)
+    pattern = b"".join((
+        _begin(dialect), b" *" if dialect.is_padded else b"", quote,
+        b"(?:[^", quote, b"]|", quote, quote, b")*+", rb"(?:(", quote, rb")[ \t]*([^", delimiter, rb"\r\n]?)|\Z)",
+    ))  # fmt: skip
+    for match in re.finditer(pattern, body):
+        if match[2]:
+            return match.start(1)
+        if match[1] is None and is_whole:
+            return match.start()
+    return None
+
+
+def _is_escaped(body: bytes, place: int) -> bool:
+    return body[place - 1 : place] == b"\\"
+
+
+def _tell_odd_quote(body: bytes, dialect: Dialect, notes: list[str]) -> None:
+    """Note where a quote ends a field with text behind it, and yet quotes are taken for quotes."""
+    odd = _find_odd_quote(body, dialect) if dialect.quote in body else None
+    if odd is None:
+        return
+    line = 1 + body.count(b"\n", 0, odd)
+    if _is_escaped(body, odd):
+        notes.append(f"a backslash before a quote, as in line {line}, is an ordinary byte; double the quotes")
+    else:
+        notes.append(f"text behind a quoted field in line {line}; --quote none if quotes are text")
+
+
+def _share(body: bytes, dialect: Dialect) -> float:
+    """Return the part of the records that have as many fields as most."""
+    sizes = Counter(len(row.fields) for row in parse_head(body, dialect) if row.fields)
+    return max(sizes.values()) / sizes.total() if sizes else 0.0
+
+
+def detect_delimiter(head: bytes, quote: bytes) -> bytes:
+    r"""Return the delimiter that gives the most records of `head` the same number of fields; a comma if none does.
+
+    >>> detect_delimiter(b'a;b\n"x;y,z";1,5\n', b'"')
+    b';'
+    """
+
+    def judge(delimiter: bytes) -> tuple[float, int]:
+        sizes = Counter(len(row.fields) for row in parse_head(head, Dialect(delimiter, quote)) if row.fields)
+        size, count = sizes.most_common(1)[0] if sizes else (1, 0)
+        return (count / sizes.total(), size) if size > 1 else (0.0, 0)
+
+    return max(_DELIMITERS, key=judge)
+
+
+def _count_above(rows: Sequence[Row], *, is_free: bool) -> int:
+    """Return how many of the first rows are text above a table: blank lines, and, if `is_free`, comments and titles."""
+    blank = next((index for index, row in enumerate(rows) if row.fields), 0)
+    sizes = [len(row.fields) for row in rows]
+    width = max(Counter(sizes).items(), key=lambda item: (item[1], item[0]), default=(0, 0))[0]
+    if not is_free or width < 2:
+        return blank
+    count = sizes.index(width)
+    rest = [size for size in sizes[count:] if size]
+    are_marked = all(map(_is_marked, rows[:count]))
+    are_titles = are_marked or all(size < max(2, width - 1) for size in sizes[:count])
+    is_table = rest.count(width) >= _CLEAR_SHARE * len(rest) and len(rest) > (not are_marked)
+    if count > _MOST_LINES_ABOVE or not (are_titles and is_table):
+        return blank
+    plain = next((index for index, row in enumerate(rows) if index >= count and not _is_marked(row)), count)
+    is_header = judge_header([row.fields for row in rows[plain:]]) == (1, "")
+    return plain if is_header else count
+
+
+def _is_marked(row: Row) -> bool:
+    return not row.fields or row.fields[0].startswith(_MARKS)
+
+
+def _tell_odd_lines(rows: Sequence[Row], width: int, options: ReadOptions) -> list[str]:
+    """Return notes on lines that other readers may pass over, or not."""
+    notes = []
+    if any(not row.fields for row in rows):
+        notes.append(
+            "blank lines are no records"
+            if width > 1
+            else "blank lines are records of the only column, without a value"
+        )
+    marked = [row for row in rows if len(row.fields) not in (0, width) and row.fields[0].startswith(_MARKS)]
+    if marked and not options.comment and width:
+        mark = marked[0].fields[0][0]
+        notes.append(
+            f"a line that begins with {mark} taken for a record; --comment '{mark}' if it is a comment"
+        )
+    return notes

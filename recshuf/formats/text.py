@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from recshuf.errors import ConversionError, InputError, UsageError
 from recshuf.formats.compression import COMPRESSIONS
-from recshuf.formats.lines.cutting import find_ends, view_records
+from recshuf.formats.lines.cutting import Cutter, find_ends, view_records
 from recshuf.formats.lines.sink import LineTarget
 from recshuf.formats.lines.source import LineLayout, LineSource
 from recshuf.formats.values import find_invalid
@@ -20,6 +20,8 @@ from recshuf.interfaces import BadRecords, Decoder, Format, Traits
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from recshuf.formats.compression.readers import ByteReader
+    from recshuf.formats.lines.cutting import Header
     from recshuf.interfaces import InputFile, ReadOptions, StoredInputs, WriteOptions
 
 
@@ -137,8 +139,29 @@ def _encode(batch: pa.RecordBatch, separator: bytes) -> pa.LargeBinaryArray:
     return lines
 
 
+class TextCutter(Cutter):
+    """Cuts lines, and tells where the first one looks like a header that would be shuffled."""
+
+    def take_header(self, name: str, reader: ByteReader, *, is_compressed: bool) -> Header:
+        is_first = not self._has_taken
+        header = super().take_header(name, reader, is_compressed=is_compressed)
+        if is_first and self.separator == b"\n" and header.lines == b"":
+            from recshuf.formats.csv.top import find_clear_header
+
+            if (line := find_clear_header(header.rest)) is not None:
+                self.notes.append(
+                    f"{name}: line 1 ({line}) taken for a record, and looks like a header; --format csv or --header 1 if "
+                    "it is one"
+                )
+        return header
+
+
 class TextSource(LineSource):
     """Inputs of text."""
+
+    def __init__(self, files: Sequence[InputFile], options: ReadOptions) -> None:
+        # Lines that are named as text by --format are no question.
+        super().__init__(files, options, TextCutter(options) if options.refuses_foreign else None)
 
     def decoder(self) -> Decoder:
         return TextDecoder([summary.name for summary in self.inputs], self.options)

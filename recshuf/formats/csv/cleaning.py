@@ -106,7 +106,8 @@ class CleanFragment(Fragment):
         self._cleaning = cleaning
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        return (cleaned for batch in self._fragment.batches() if (cleaned := self._cleaning.apply(batch)))
+        cleaned = map(self._cleaning.apply, self._fragment.batches())
+        return (batch for batch in cleaned if batch.num_rows)
 
 
 def _set_ends(batch: pa.RecordBatch, line_end: bytes) -> pa.RecordBatch:

@@ -39,8 +39,6 @@ class CsvCutter(Cutter):
         super().__init__(options)
         self.top: Top | None = None
         """That of the first input that is not empty."""
-        self.notes: list[str] = []
-        """What was taken where inputs leave it open."""
         self._told: set[str] = set()
         self._first_name = ""
         self._above: dict[bytes, int] = {}

@@ -87,9 +87,10 @@ class Rewriter:
         if odd.size:
             record = data[offsets[odd[0]] : offsets[odd[0] + 1]].tobytes()
             shown = record[:_SHOWN_BYTES].decode(errors="replace").rstrip()
+            fields = "1 field" if counts[odd[0]] == 1 else f"{counts[odd[0]]} fields"
             raise ConversionError(
                 "",
-                f"the record {shown!r} has {counts[odd[0]]} fields, and the first one {self.width}",
+                f"the record {shown!r} has {fields}, and the first one {self.width}",
                 remedy="correct it, or leave out --columns",
             )
 

@@ -77,7 +77,7 @@ class CsvSource(LineSource):
         if options.columns is not None:
             self._headers = self._headers or [tuple(self.names)]
             _check_columns(options.columns, self._headers)
-        self.notes = tuple(self.cutter.notes)
+        self.notes = tuple(self.cutter.notes)  # with those on headers
         self.layout = CsvLayout(
             self.layout.separator,
             header,
@@ -104,8 +104,10 @@ class CsvSource(LineSource):
         return [] if one is None else self.cutter.parse_names(one.name, one.header or b"")
 
     def _common_header(self) -> bytes:
-        tops = {one.header: one.name for one in reversed(self._lines) if one.header is not None}
-        tops = dict(reversed(tops.items()))
+        tops: dict[bytes, str] = {}
+        for one in self._lines:
+            if one.header is not None:
+                tops.setdefault(one.header, one.name)
         if not tops:
             return b""
         first = next(iter(tops))

@@ -70,12 +70,15 @@ def examine(head: bytes, options: ReadOptions, before: Top | None, *, is_whole: 
     notes: list[str] = []
     above, delimiter = _skip_given(head, options, notes)
     body = head[above:]
+    plain = body
+    if options.comment:
+        plain = re.sub(rb"(?m)^" + re.escape(options.comment) + rb".*$", b"", body)
     if before is None:
-        dialect = _find_dialect(body, options.delimiter or delimiter, options, notes, is_whole=is_whole)
+        dialect = _find_dialect(plain, options.delimiter or delimiter, options, notes, is_whole=is_whole)
     else:
         dialect = before.dialect
         if options.finds_quote and dialect.quote:
-            _tell_odd_quote(body, dialect, notes)
+            _tell_odd_quote(plain, dialect, notes)
     rows = parse_head(body, dialect)
     if options.skip_lines is None:
         count = _count_above(rows, is_free=options.finds_header)
@@ -88,7 +91,10 @@ def examine(head: bytes, options: ReadOptions, before: Top | None, *, is_whole: 
             )
         above += _find_line(body, lines)
         rows = rows[count:]
-    records = [row.fields for row in rows if row.fields]
+    comment = options.comment.decode("latin-1")
+    records = [
+        row.fields for row in rows if row.fields and not (comment and row.fields[0].startswith(comment))
+    ]
     first = records[0] if records else []
     header_records = options.header_lines
     if options.finds_header and before is not None and first == before.first:
@@ -99,6 +105,18 @@ def examine(head: bytes, options: ReadOptions, before: Top | None, *, is_whole: 
             notes.append(note.format(show(join(first, dialect))))
     notes += _tell_odd_lines(rows, len(first), options)
     return Top(dialect, above, header_records, first, tuple(notes))
+
+
+def find_clear_header(head: bytes) -> str | None:
+    r"""Return the first line of text that reads like CSV under a header; None if it does not.
+
+    >>> find_clear_header(b"id;x\n1;a\n2;b\n"), find_clear_header(b"a, b\nc, d\n")
+    ('id;x', None)
+    """
+    dialect = Dialect(detect_delimiter(head, b'"'), b'"')
+    rows = [row.fields for row in parse_head(head, dialect)]
+    is_table = len(rows) > 2 and len(rows[0]) > 1 and len(set(map(len, rows))) == 1
+    return show(join(rows[0], dialect)) if is_table and judge_header(rows) == (1, "") else None
 
 
 def join(fields: Sequence[str], dialect: Dialect) -> str:

@@ -60,6 +60,8 @@ class Cutter:
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
         self.separator = options.separator
+        self.notes: list[str] = []
+        """What was taken where inputs leave it open."""
         self._has_taken = False
 
     @property

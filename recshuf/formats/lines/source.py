@@ -57,6 +57,7 @@ class LineSource(Source):
         self.options = replace(options, header_in_first=False) if options.header_in_first else options
         self._streams_taken: set[int] = set()
         self._lines = census.look_at_all(files)
+        self.notes = tuple(self._cutter.notes)
         self.schema = SCHEMA
         self.inputs = tuple(lines.summary for lines in self._lines)
         self.compression = self._lines[0].compression

@@ -1,0 +1,217 @@
+"""CSV as programs leave it: parts, unlike headers and line ends, comments and blank lines, codes, other delimiters."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import recshuf
+from recshuf.errors import ConversionError, InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+
+def write_all(folder: Path, contents: Sequence[bytes], suffix: str = ".csv") -> list[Path]:
+    paths = [folder / f"in{index}{suffix}" for index in range(len(contents))]
+    for path, content in zip(paths, contents, strict=True):
+        path.write_bytes(content)
+    return paths
+
+
+def read_lines(path: Path) -> tuple[bytes, list[bytes]]:
+    """Return the first line, and the others in order."""
+    first, *others = path.read_bytes().splitlines(keepends=True)
+    return first, sorted(others)
+
+
+def shuffle_both_ways(paths: list[Path], output: Path, **options: Any) -> bytes:
+    """Return what a shuffle writes, and check that a store of the same records gives the same."""
+    recshuf.shuffle(paths, output, seed=1, verify=True, **options)
+    made, store = output.read_bytes(), output.with_name(f"{output.name}.store")
+    recshuf.scatter(paths, store, seed=1, **options)
+    recshuf.gather(store, output, overwrite=True, verify=True)
+    assert output.read_bytes() == made
+    assert recshuf.verify(paths, output, **options)
+    return made
+
+
+BLANK = [
+    (b"id,x\n1,a\n\n2,b\n\n", [b"1,a\n", b"2,b\n"]),
+    (b"id,x\r\n1,a\r\n2,b\r\n\r\n\r\n", [b"1,a\r\n", b"2,b\r\n"]),
+    (b'id,x\n1,"a\n\nb"\n\n\n', [b"\n", b'1,"a\n', b'b"\n']),
+    (b"x\n1\n\n", [b"\n", b"1\n"]),
+]
+
+
+@pytest.mark.parametrize(("content", "records"), BLANK)
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_a_blank_line_is_no_record_unless_it_is_a_value(
+    tmp_path: Path, content: bytes, records: list[bytes], is_stream: bool
+) -> None:
+    (path,) = write_all(tmp_path, [content])
+    if is_stream:
+        recshuf.shuffle("-", tmp_path / "out.csv", seed=1, stdin=io.BytesIO(content), format="csv")
+    else:
+        shuffle_both_ways([path, path], tmp_path / "twice.csv")
+        recshuf.shuffle(path, tmp_path / "out.csv", seed=1)
+    assert read_lines(tmp_path / "out.csv")[1] == records
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".txt", ".jsonl"])
+@pytest.mark.parametrize("memory", ["64MB", "1GB"])
+def test_a_last_line_ends_as_the_one_before(tmp_path: Path, suffix: str, memory: str) -> None:
+    for content in (b"{}\r\n{}\r\n{}", b"{}\r\n{}\r\n{}\r", b"{}\n{}\r\n{}", b"{}\r\n{}\n{}"):
+        paths = write_all(tmp_path, [content], suffix)
+        out = tmp_path / f"out{suffix}"
+        recshuf.shuffle(paths[0], out, seed=1, memory=memory, overwrite=True, verify=True)
+        with_end = content.rstrip(b"\r") + (b"\n" if content.endswith(b"}\n{}") else b"\r\n")
+        assert sorted(out.read_bytes().splitlines(keepends=True)) == sorted(
+            with_end.splitlines(keepends=True)
+        )
+        recshuf.shuffle(
+            "-", tmp_path / "piped", seed=1, stdin=io.BytesIO(content), format="text", overwrite=True
+        )
+        assert sorted((tmp_path / "piped").read_bytes()) == sorted(with_end)
+
+
+def test_line_ends_and_marks_of_several_inputs_become_those_of_the_first(tmp_path: Path) -> None:
+    contents = [b"id,x\n1,a\n", b'\xef\xbb\xbfid,x\r\n2,"b\r\nc"\r\n3,d', b'"id",x\n4,e']
+    for end, order in ((b"\n", [0, 1, 2]), (b"\r\n", [1, 2, 0])):
+        folder = tmp_path / str(order[0])
+        folder.mkdir()
+        paths = write_all(folder, [contents[index] for index in order])
+        made = shuffle_both_ways(paths, folder / "out.csv")
+        header = contents[order[0]].splitlines(keepends=True)[0]
+        assert made.startswith(header)
+        records = [b"1,a", b"3,d", b"4,e", b'2,"b\r\nc"']
+        assert sorted(made) == sorted(header + end.join(records) + end)
+
+
+@pytest.mark.parametrize("to", ["jsonl", "parquet"])
+def test_a_conversion_unites_columns_by_name(tmp_path: Path, to: str) -> None:
+    paths = write_all(tmp_path, [b"id,x\n1,a\n2,b\n", b'x,y,id\n"c",0.5,3\n', b"id,x\n4,\n"])
+    shuffle_both_ways(paths, tmp_path / f"out.{to}")
+    rows = (
+        [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+        if to == "jsonl"
+        else pq.read_table(tmp_path / "out.parquet").to_pylist()
+    )
+    expected = [("a", None), ("b", None), ("c", 0.5), (None, None)]
+    wanted = [{"id": number, "x": x, "y": y} for number, (x, y) in enumerate(expected, 1)]
+    assert sorted(rows, key=lambda row: row["id"]) == wanted
+    with pytest.raises(
+        InputError, match=r"in1.csv: its header differs from that of \S+in0.csv; give to='jsonl'"
+    ):
+        recshuf.shuffle(paths, tmp_path / "out.csv")
+    with pytest.raises(InputError, match=r"in1.csv: record 1: column 'y': .*invalid value '0.5'"):
+        recshuf.shuffle(paths, tmp_path / "out2.jsonl", schema={"id": "int8", "x": "string", "y": "int8"})
+
+
+def test_bad_records_under_unlike_headers_are_set_aside(tmp_path: Path) -> None:
+    paths = write_all(tmp_path, [b"id,x\n1,a\n2\n", b"x,y,id\nc,0.5,3\nd,4\n"])
+    bad = tmp_path / "bad"
+    recshuf.shuffle(paths, tmp_path / "out.parquet", on_bad_record=f"quarantine:{bad}")
+    assert [json.loads(line)["record"] for line in bad.read_text().splitlines()] == ["2", "d,4"]
+    assert sorted(pq.read_table(tmp_path / "out.parquet")["id"].to_pylist()) == [1, 3]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".txt"])
+def test_only_the_first_part_of_a_cut_file_has_a_header(tmp_path: Path, suffix: str) -> None:
+    paths = write_all(tmp_path, [b"id,x\n1,a\n", b"2,b\n", b"", b"3,c\n"], suffix)
+    made = shuffle_both_ways(paths, tmp_path / f"out{suffix}", header="first")
+    assert made.startswith(b"id,x\n")
+    assert sorted(made.splitlines()[1:]) == [b"1,a", b"2,b", b"3,c"]
+
+
+def test_comments_are_no_records_and_those_on_top_stay_there(tmp_path: Path) -> None:
+    (path,) = write_all(tmp_path, [b'# made "by", x\nid,x\n1,a\n# not, "this\n2,"#b"\n#end'])
+    made = shuffle_both_ways([path], tmp_path / "out.csv", comment="#")
+    assert made.startswith(b'# made "by", x\nid,x\n')
+    assert sorted(made.splitlines()[2:]) == [b"1,a", b'2,"#b"']
+    shuffle_both_ways([path], tmp_path / "out.parquet", comment="#")
+    assert sorted(pq.read_table(tmp_path / "out.parquet")["x"].to_pylist()) == ["#b", "a"]
+    path.write_bytes(b'id,x\n1,a\n#,"open\n2,b"\n')
+    with pytest.raises(InputError, match="a quote in the comment '#,\"open' takes further lines into it"):
+        recshuf.shuffle(path, tmp_path / "no.csv", comment="#")
+
+
+CODES = ["01234", "+49123", "-007", "00", " 05", "007.5", "+.5", '"010"', "01e5"]
+
+
+@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("place", [0, 150_000])
+def test_a_column_with_a_zero_or_plus_before_digits_is_text(tmp_path: Path, code: str, place: int) -> None:
+    lines = ["5,0,1e-05,2020-01-02"] * (place + 1)
+    lines[place] = f"{code},0,-0.5,2020-01-02"
+    (path,) = write_all(tmp_path, ["\n".join(["code,n,f,day", *lines, ""]).encode()])
+    recshuf.shuffle(path, tmp_path / "out.parquet", seed=1, verify=True)
+    table = pq.read_table(tmp_path / "out.parquet")
+    assert table.schema.types[:3] == [pa.string(), pa.int64(), pa.float64()]
+    assert code.strip('"') in table["code"].to_pylist()
+
+
+REWRITTEN = {
+    b'id,"na,me",v\r\n1,"a,b",2\r\n2,"x\ny",3': b'id\t"na,me"\tv\r\n1\t"a,b"\t2\r\n2\t"x\ny"\t3\r\n',
+    b'id,t\n1,a\tb\n2,"c\td"\n': b'id\tt\n1\t"a\tb"\n2\t"c\td"\n',
+    b"sep=;\nid;t\n1;a\n2;b,c\n": b"sep=\t\nid\tt\n1\ta\n2\tb,c\n",
+}
+
+
+@pytest.mark.parametrize("content", REWRITTEN)
+def test_a_name_of_tabs_gets_tabs(tmp_path: Path, content: bytes) -> None:
+    made = shuffle_both_ways(write_all(tmp_path, [content]), tmp_path / "out.tsv")
+    assert sorted(made) == sorted(REWRITTEN[content])
+    assert made.split(b"\n")[0] == REWRITTEN[content].split(b"\n")[0]
+
+
+def test_a_field_that_cannot_get_quotes_is_named(tmp_path: Path) -> None:
+    (path,) = write_all(tmp_path, [b'id,t\n1,a\tb"c\n2,x\n'])
+    with pytest.raises(ConversionError, match=r"the field 'a\\tb\"c' holds '\\t', .* named .csv"):
+        recshuf.shuffle(path, tmp_path / "out.tsv")
+
+
+@pytest.mark.parametrize("output", ["out.csv", "out.tsv", "out.jsonl", "out.parquet"])
+def test_columns_are_chosen_in_their_order(tmp_path: Path, output: str) -> None:
+    (path,) = write_all(tmp_path, [b'id,"a,b",v\n1,"x,\n""y""",2\n3,,4\n'])
+    shuffle_both_ways([path], tmp_path / output, columns=["v", "a,b"])
+    if output == "out.csv":
+        assert sorted((tmp_path / output).read_bytes()) == sorted(b'v,"a,b"\n2,"x,\n""y"""\n4,\n')
+    elif output == "out.parquet":
+        assert pq.read_schema(tmp_path / output).names == ["v", "a,b"]
+    report = recshuf.verify(path, tmp_path / output)
+    assert not report
+    if output != "out.jsonl":
+        assert "if a run chose columns, give --columns" in report.differences[0]
+
+
+def test_a_record_without_a_chosen_column_is_named(tmp_path: Path) -> None:
+    (path,) = write_all(tmp_path, [b"id,t\n1,a\n2\n"])
+    with pytest.raises(ConversionError, match=r"the record '2' has 1 field, and the first one 2; correct it"):
+        recshuf.shuffle(path, tmp_path / "out.csv", columns="t")
+
+
+def test_an_output_of_chosen_columns_is_compared_by_what_it_holds(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": [1, 2], "b": [3, 4]}), tmp_path / "in.parquet")
+    recshuf.shuffle(tmp_path / "in.parquet", tmp_path / "out.csv", columns="a")
+    assert recshuf.verify(tmp_path / "in.parquet", tmp_path / "out.csv", columns="a")
+    report = recshuf.verify(tmp_path / "in.parquet", tmp_path / "out.csv")
+    assert report.differences == (
+        "schemas: field 'b' is in the inputs only; if a run chose columns, give --columns",
+    )
+
+
+@pytest.mark.parametrize(
+    "content", [b"id,x\n1,a\n\n2,b", b"# t\nid,x\n1,2\n3,4\n", b'a, b\n1, "x\ny"\n2, "z"\n']
+)
+def test_a_pipe_and_a_file_of_the_same_bytes_give_the_same(tmp_path: Path, content: bytes) -> None:
+    (path,) = write_all(tmp_path, [content])
+    recshuf.shuffle(path, tmp_path / "file.csv", seed=3)
+    recshuf.shuffle("-", tmp_path / "pipe.csv", seed=3, stdin=io.BytesIO(content))
+    assert (tmp_path / "file.csv").read_bytes() == (tmp_path / "pipe.csv").read_bytes()

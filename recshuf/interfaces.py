@@ -691,6 +691,15 @@ class Format(ABC):
         """Return the lines before the records, by the `Source.layout`, that every shard repeats."""
         return b""
 
+    def check_appended(self, kept: object, layout: object) -> None:  # noqa: B027 - by default the schema tells all
+        """Check that native records of a `Source.layout` can lie with those of another one, the `kept`, in one store.
+
+        Raises
+        ------
+        UsageError
+            When they would be decoded in another way.
+        """
+
     @abstractmethod
     def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> Source:
         """Inspect every input, at least one, and return the source that reads them all.

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from recshuf.errors import ConversionError, InputError, UsageError
 from recshuf.formats.compression import COMPRESSIONS
-from recshuf.formats.lines.cutting import Cutter, find_ends, view_records
+from recshuf.formats.lines.cutting import MARK, Cutter, find_ends, view_records
 from recshuf.formats.lines.sink import LineTarget
 from recshuf.formats.lines.source import LineLayout, LineSource
 from recshuf.formats.values import find_invalid
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 
 COLUMN = "text"
+_DELIMITERS = (",", "\t", ";", "|")
+_MOST_LINES = 100
+_FEWEST = 2
+"""Fields of a table, and lines under its names."""
 _TEXT_TYPES = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
 _LARGEST_STRING_BYTES = 2**31 - 1
 
@@ -145,15 +149,38 @@ class TextCutter(Cutter):
     def take_header(self, name: str, reader: ByteReader, *, is_compressed: bool) -> Header:
         is_first = not self._has_taken
         header = super().take_header(name, reader, is_compressed=is_compressed)
-        if is_first and self.separator == b"\n" and header.lines == b"":
-            from recshuf.formats.csv.top import find_clear_header
-
-            if (line := find_clear_header(header.rest)) is not None:
-                self.notes.append(
-                    f"{name}: line 1 ({line}) taken for a record, and looks like a header; --format csv or --header 1 if "
-                    "it is one"
-                )
+        is_free = self.separator == b"\n" and header.lines == b""
+        if is_first and is_free and (line := _find_names(header.rest)):
+            self.notes.append(
+                f"{name}: line 1 ({line}) taken for a record, and looks like a header; --format csv or --header 1 if it is "
+                "one"
+            )
         return header
+
+
+def _find_names(head: bytes) -> str | None:
+    r"""Return the first line of a table that has names over numbers; None if the lines are none.
+
+    >>> _find_names(b"id;x\n1;a\n2;b\n"), _find_names(b"a, b\nc, d\n")
+    ('id;x', None)
+    """
+    lines = [line.rstrip("\r") for line in head.removeprefix(MARK).decode("latin-1").split("\n")[:-1]]
+    for delimiter in _DELIMITERS:
+        first, *others = [line.split(delimiter) for line in lines[:_MOST_LINES]] or [[]]
+        if len(first) < _FEWEST or len(others) < _FEWEST or any(len(row) != len(first) for row in others):
+            continue
+        names = [text for text, *values in zip(first, *others, strict=True) if all(map(_is_number, values))]
+        if any(text and not _is_number(text) for text in names):
+            return lines[0]
+    return None
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 class TextSource(LineSource):

@@ -53,6 +53,13 @@ class CsvFormat(Format):
     def layout_header(self, layout: object) -> bytes:
         return layout.header if isinstance(layout, LineLayout) else b""
 
+    def check_appended(self, kept: object, layout: object) -> None:
+        if isinstance(kept, CsvLayout) and isinstance(layout, CsvLayout) and layout.form != kept.form:
+            raise UsageError(
+                "the inputs have another delimiter, other quotes or other headers than those of the store; begin a new store "
+                "for them"
+            )
+
     def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> CsvSource:
         if options.separator != b"\n":
             raise UsageError("--separator and --zero-terminated are for text; CSV records end with a newline")

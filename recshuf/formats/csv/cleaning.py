@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import InputError
+from recshuf.formats.csv.quotes import OddQuote
 from recshuf.formats.lines.cutting import SCHEMA, make_batch, view_records
 from recshuf.interfaces import Fragment
 
@@ -106,8 +107,16 @@ class CleanFragment(Fragment):
         self._cleaning = cleaning
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        cleaned = map(self._cleaning.apply, self._fragment.batches())
-        return (batch for batch in cleaned if batch.num_rows)
+        try:
+            for batch in self._fragment.batches():
+                if (cleaned := self._cleaning.apply(batch)).num_rows:
+                    yield cleaned
+        except OddQuote as odd:
+            raise InputError(
+                self._cleaning.name,
+                f"text follows the quote that ends a field of several lines: {odd.text!r}",
+                remedy="correct it, or give --quote none if quotes are text",
+            ) from None
 
 
 def _set_ends(batch: pa.RecordBatch, line_end: bytes) -> pa.RecordBatch:

@@ -177,6 +177,9 @@ class CsvCutter(Cutter):
     def find_ends(self, data: Bytes, begin: int) -> Iterator[Positions]:
         return (ends for ends, _ in self.scanner.find_ends(data, begin, State()))
 
+    def find_records(self, data: Bytes, begin: int) -> Iterator[Positions]:
+        return (ends for ends, _ in self.scanner.find_ends(data, begin, State(), is_strict=True))
+
     def find_last_end(self, data: Bytes) -> int:
         # Looks at the end first, and only if that does not tell, at everything.
         for size in _SYNC_BYTES:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     Mask = NDArray[np.bool_]
 
 _NEWLINE, _RETURN, _BLANK = b"\n\r "
+_SHOWN_BYTES = 20
 
 
 class Dialect(NamedTuple):
@@ -46,6 +47,16 @@ class State(NamedTuple):
     is_quoted: bool = False
     toggles: bool = True
     """Whether an odd run of quotes that begins here toggles."""
+    odd: int = -1
+    """Where, in the piece before, a quote ends a field of several lines, and other text follows; -1 if none does."""
+
+
+class OddQuote(Exception):  # noqa: N818 - never leaves the adapter: a fragment turns it into an InputError
+    """A quote that ends a field of several lines, with other text behind it: one before it may be no quote."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
 
 
 class QuoteScanner:
@@ -60,16 +71,21 @@ class QuoteScanner:
         self._may_precede = self._starts_field.copy()
         self._may_precede[self._quote if self._quote is not None else _NEWLINE] = True
 
-    def find_ends(self, data: Bytes, begin: int, state: State) -> Iterator[tuple[Positions, State]]:
+    def find_ends(
+        self, data: Bytes, begin: int, state: State, *, is_strict: bool = False
+    ) -> Iterator[tuple[Positions, State]]:
         """Yield the ends of the records of each piece of ``data[begin:]``, and the state behind the piece.
 
-        `state` is that at `begin`.
+        `state` is that at `begin`. If it `is_strict`, an odd quote is an `OddQuote`.
         """
         mask = np.empty(-(-PIECE_BYTES // 8) * 8, np.bool_)
         other = np.empty_like(mask)
         for at in range(begin, data.size, PIECE_BYTES):
             piece = data[at : at + PIECE_BYTES]
             ends, state = self._scan(piece, state, mask, other)
+            if is_strict and state.odd >= 0:
+                near = data[max(0, at + state.odd - _SHOWN_BYTES) : at + state.odd + _SHOWN_BYTES]
+                raise OddQuote(near.tobytes().decode(errors="replace"))
             ends += at + 1
             yield ends, state
 
@@ -132,9 +148,13 @@ class QuoteScanner:
         if not self._may_precede[piece[opening - 1]].all():
             return None
         is_quoted = bool(inside[-1])
-        inside |= is_quote
+        ends = marks[~(inside | is_quote)]
+        odd = -1
+        if ends.size + np.count_nonzero(is_quote) < marks.size:
+            closing = np.flatnonzero(is_quote[1:] & ~inside[1:] & ~is_quote[:-1]) + 1
+            odd = self._find_odd(piece, marks[closing] + 1)
         toggles = is_quoted or bool(self._may_precede[piece[-1]])
-        return marks[~inside], State(is_quoted, toggles)
+        return ends, State(is_quoted, toggles, odd)
 
     def _scan_any(self, piece: Bytes, state: State, marks: Positions) -> tuple[Positions, State]:
         newlines = marks[piece[marks] == self._end]
@@ -145,7 +165,19 @@ class QuoteScanner:
         base = np.maximum.accumulate(np.where(toggles, 0, total)) if runs.size else total
         quoted[1:] = (total - base) & 1
         counts = np.diff(np.searchsorted(newlines, runs), prepend=0, append=newlines.size)
-        return newlines[~np.repeat(quoted, counts)], self._state_behind(piece, state, runs, toggles, quoted)
+        closing = np.flatnonzero(quoted[:-1] & ~quoted[1:] & (counts[:-1] > 0))
+        behind = self._state_behind(piece, state, runs, toggles, quoted)
+        if closing.size:
+            others = np.append(np.flatnonzero(piece != self._quote), piece.size)
+            odd = self._find_odd(piece, others[np.searchsorted(others, runs[closing])])
+            behind = behind._replace(odd=odd)
+        return newlines[~np.repeat(quoted, counts)], behind
+
+    def _find_odd(self, piece: Bytes, places: Positions) -> int:
+        """Return the first of the places behind fields of several lines at which no field ends; -1 if there is none."""
+        places = places[places < piece.size]
+        odd = places[~(self._may_precede[piece[places]] | (piece[places] == _BLANK))]
+        return int(odd[0]) if odd.size else -1
 
     def _state_behind(
         self, piece: Bytes, state: State, runs: Positions, toggles: Mask, quoted: Mask

@@ -73,7 +73,7 @@ class RecordRange(Fragment):
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         data = self._cuts.file.read_lines(self._begin, self._end, self._cuts.cutter)
-        ends = self._cuts.cutter.find_ends(data, 0)
+        ends = self._cuts.cutter.find_records(data, 0)
         last = 0
         for batch in cut_batches(data, 0, ends, self._max_records):
             self._cuts.limit.check(batch, self._begin)

@@ -10,6 +10,7 @@ import numpy as np
 from recshuf.errors import InputError, UsageError
 from recshuf.formats.csv.cleaning import UNITED_SCHEMA, CleanFragment, Cleaning
 from recshuf.formats.csv.cutter import CsvCutter
+from recshuf.formats.csv.quotes import OddQuote
 from recshuf.formats.csv.ranges import CsvBlockReader, RangeCuts, RecordRange
 from recshuf.formats.lines.cutting import CRLF, MARK, view_records
 from recshuf.formats.lines.source import LineLayout, LineSource, count_batch_records
@@ -42,6 +43,11 @@ class CsvLayout(LineLayout):
     is_padded: bool = False
     above: int = 0
     """Bytes of `header` that stand above the header record."""
+
+    @property
+    def form(self) -> tuple[object, ...]:
+        """What decides how a record is decoded."""
+        return self.delimiter, self.quote, self.is_padded, self.headers, self.columns
 
 
 class CsvSource(LineSource):
@@ -175,7 +181,10 @@ class CsvSource(LineSource):
         cleanings = [self._make_cleaning(self._lines[index]) for index in inputs]
         if any(one.line_end is not None or one.header is not None for one in cleanings):
             return None
-        joined = super().read_joined(inputs, block_bytes, max_record_bytes)
+        try:
+            joined = super().read_joined(inputs, block_bytes, max_record_bytes)
+        except OddQuote:
+            return None
         batch = joined and cleanings[0].drop(joined.batch)
         if joined is None or batch is None or batch is joined.batch:
             return joined

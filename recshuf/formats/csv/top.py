@@ -107,18 +107,6 @@ def examine(head: bytes, options: ReadOptions, before: Top | None, *, is_whole: 
     return Top(dialect, above, header_records, first, tuple(notes))
 
 
-def find_clear_header(head: bytes) -> str | None:
-    r"""Return the first line of text that reads like CSV under a header; None if it does not.
-
-    >>> find_clear_header(b"id;x\n1;a\n2;b\n"), find_clear_header(b"a, b\nc, d\n")
-    ('id;x', None)
-    """
-    dialect = Dialect(detect_delimiter(head, b'"'), b'"')
-    rows = [row.fields for row in parse_head(head, dialect)]
-    is_table = len(rows) > 2 and len(rows[0]) > 1 and len(set(map(len, rows))) == 1
-    return show(join(rows[0], dialect)) if is_table and judge_header(rows) == (1, "") else None
-
-
 def join(fields: Sequence[str], dialect: Dialect) -> str:
     """Return the fields of a record as one line of text."""
     text = dialect.delimiter.decode().join(fields)

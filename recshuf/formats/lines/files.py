@@ -186,7 +186,7 @@ class BlockFragment(Fragment):
         self._max_records = max_records
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        ends = self._cutter.find_ends(self._data, 0)
+        ends = self._cutter.find_records(self._data, 0)
         for batch in cut_batches(self._data, 0, ends, self._max_records):
             self._limit.check(batch, self._position)
             yield batch

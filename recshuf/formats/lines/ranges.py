@@ -119,7 +119,7 @@ def read_files(
         edges.append(_read_file(lines, data, edges[-1], cutter))
     pieces = [np.zeros(1, np.int64)]
     count = 0
-    for ends in cutter.find_ends(data[: edges[-1]], 0):
+    for ends in cutter.find_records(data[: edges[-1]], 0):
         pieces.append(ends)
         count += ends.size
         if count > max_records:

@@ -139,3 +139,14 @@ def test_jsonl_has_neither_separator_nor_header(tmp_path: Path) -> None:
             jsonl.FORMAT.open_source([file], options)
     with pytest.raises(UsageError, match="--separator"):
         open_text(file, separator=b"")
+
+
+@pytest.mark.parametrize(
+    ("content", "shown"),
+    [(b"id,x\n1,a\n2,b\n", "id,x"), (b"\xef\xbb\xbfw\tn\r\na\t1\r\nb\t2\r\n", "w\tn"), (b"one, two\nthree, 4\n5, six\n", ""), (b"1,2\n3,4\n5,6\n", "")],
+)  # fmt: skip
+def test_a_line_that_looks_like_a_header_is_told(tmp_path: Path, content: bytes, shown: str) -> None:
+    file = give(tmp_path / "in", content)
+    notes = open_text(file, refuses_foreign=True).notes
+    assert [f"line 1 ({shown}) taken for a record" in note for note in notes] == [True] * bool(shown)
+    assert open_text(file).notes == open_text(file, refuses_foreign=True, header_lines=1).notes == ()

@@ -194,7 +194,7 @@ def make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Opti
         quarantine=quarantine,
         read=ReadOptions(
             separator=separator,
-            header_lines=1 if header == FIRST else int(header or 0),
+            header_lines=1 if header == FIRST else cast("int", header or 0),
             finds_header=header is None,
             header_in_first=header == FIRST,
             skip_lines=options["skip_lines"],

@@ -36,8 +36,8 @@ def find_codes(data: Bytes, offsets: Positions, dialect: Dialect, fields: Sequen
     fields
         Positions of the columns that matter; None for all.
     """
-    edges = _table(b" \t\r\n" + dialect.delimiter + dialect.quote)
     places = np.concatenate([np.arange(min(2, data.size)), *_find_signs(data, dialect)])
+    places = _keep_begins(data, places, dialect)
     if (
         places.size > _MANY
         and fields is not None
@@ -47,9 +47,22 @@ def find_codes(data: Bytes, offsets: Positions, dialect: Dialect, fields: Sequen
         begins = offsets[np.searchsorted(offsets, places, "right") - 1]
         before = np.where(begins > 0, counts[begins - 1], 0)
         places = places[np.isin(counts[places] - before, fields)]
-    begins = places - np.isin(data[places - 1], (_PLUS, _MINUS)) * (places > 0)
-    places = _keep_numbers(data, places[(begins == 0) | edges[data[begins - 1]]], edges)
+    places = _keep_numbers(data, places, dialect)
     return np.unique(np.searchsorted(offsets, places, "right") - 1)
+
+
+def _keep_begins(data: Bytes, places: Positions, dialect: Dialect) -> Positions:
+    """Return those of the places before which a field begins, but for a sign, a quote, and blanks."""
+    edges, blanks, signs = _edges(dialect), _table(b" \t"), _table(b"+-")
+    begins = places - (signs[data[places - 1]] & (places > 0))
+    before = data[begins - 1]
+    is_begin = edges[before] & (~blanks[before] | (begins == 1) | edges[data[begins - 2]])
+    kept: Positions = places[(begins == 0) | is_begin]
+    return kept
+
+
+def _edges(dialect: Dialect) -> Mask:
+    return _table(b" \t\r\n" + dialect.delimiter + dialect.quote)
 
 
 def _table(members: bytes) -> Mask:
@@ -87,12 +100,12 @@ def _find_signs(data: Bytes, dialect: Dialect) -> Iterator[Positions]:
             yield np.flatnonzero(mask) + (at + 2)
 
 
-def _keep_numbers(data: Bytes, places: Positions, edges: Mask) -> Positions:
+def _keep_numbers(data: Bytes, places: Positions, dialect: Dialect) -> Positions:
     """Return those of the places behind which digits and points go on to the end of a field, or to an exponent.
 
     One byte more must be there behind a zero: no digit makes it a number.
     """
-    goes_on, stops = _table(b"0123456789."), edges | _table(b"eE")
+    goes_on, stops = _table(b"0123456789."), _edges(dialect) | _table(b"eE")
     is_digit = _table(b"0123456789")
     following = data[np.minimum(places + 1, data.size - 1)]
     is_code = (data[places] == _PLUS) | ((data[places] == _ZERO) & is_digit[following])

@@ -41,6 +41,8 @@ class CsvCutter(Cutter):
         """That of the first input that is not empty."""
         self._told: set[str] = set()
         self._first_name = ""
+        self._first_lines = b""
+        """All lines above the records of that input."""
         self._above: dict[bytes, int] = {}
         """Bytes above the header, by the whole top."""
         self.scanner = QuoteScanner(Dialect(options.delimiter or b",", options.quote, options.pads_quotes))
@@ -139,6 +141,14 @@ class CsvCutter(Cutter):
         begin = len(MARK) if head.startswith(MARK) else 0
         if self.top is not None and self.options.header_in_first:
             return begin, 0
+        if self.top is not None and self._first_lines and head.startswith(self._first_lines, begin):
+            return begin + self.top.skipped, self.top.header_records
+        if head.count(b"\n") < (self.options.skip_lines or 0):
+            raise InputError(
+                name,
+                f"has {head.count(10):,} lines {'' if is_whole else 'in its first 64 KiB'}".rstrip(),
+                remedy=f"give less than --skip-lines {self.options.skip_lines}",
+            )
         top = examine(head[begin:], self.options, self.top, is_whole=is_whole)
         for note in top.notes:
             if (remedy := note.rpartition("; ")[2]) not in self._told:  # once, however many inputs
@@ -157,6 +167,8 @@ class CsvCutter(Cutter):
         return begin + top.skipped, top.header_records
 
     def _make_header(self, lines: Bytes, rest: Bytes, begin: int, line_end: bytes | None) -> Header:
+        if not self._above:
+            self._first_lines = lines.tobytes().removeprefix(MARK)
         self._above.setdefault(lines.tobytes(), begin)
         return Header(lines.tobytes(), rest.tobytes(), lines.size, line_end)
 

@@ -46,6 +46,15 @@ def judge_header(rows: Sequence[Sequence[str]]) -> tuple[int, str]:
     return (1, _TAKEN) if is_header else (0, _LEFT)
 
 
+def find_kinds(fields: Sequence[str]) -> list[str]:
+    """Return what the fields of a record are: text, number, time or flag; empty text for those without a value.
+
+    >>> find_kinds(["a", "1.5", "", "2020-01-01"])
+    ['text', 'number', '', 'time']
+    """
+    return [_kind_of(text) if text else "" for text in fields]
+
+
 def _kind_of(text: str) -> str:
     text = text.strip().lower()
     try:

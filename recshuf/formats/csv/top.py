@@ -12,7 +12,7 @@ from collections import Counter
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from recshuf.formats.csv.header import judge_header
+from recshuf.formats.csv.header import find_kinds, judge_header
 from recshuf.formats.csv.quotes import Dialect
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _DELIMITERS = (b",", b"\t", b";", b"|")
 _MOST_RECORDS = 100
+_GLANCE_BYTES = 4096
 _MOST_LINES_ABOVE = 50
 _MARKS = ("#", "%")
 """How lines begin that many programs write above a table."""
@@ -75,11 +76,13 @@ def examine(head: bytes, options: ReadOptions, before: Top | None, *, is_whole: 
         plain = re.sub(rb"(?m)^" + re.escape(options.comment) + rb".*$", b"", body)
     if before is None:
         dialect = _find_dialect(plain, options.delimiter or delimiter, options, notes, is_whole=is_whole)
+        rows = parse_head(body, dialect)
     else:
         dialect = before.dialect
-        if options.finds_quote and dialect.quote:
-            _tell_odd_quote(plain, dialect, notes)
-    rows = parse_head(body, dialect)
+        first = next((row.fields for row in parse_head(body[:_GLANCE_BYTES], dialect, 1)), [])
+        if first and options.finds_header and find_kinds(first) == find_kinds(before.first):
+            return before._replace(skipped=above, first=first, notes=tuple(notes))
+        rows = parse_head(body, dialect)
     if options.skip_lines is None:
         count = _count_above(rows, is_free=options.finds_header)
         lines = rows[count].line if count else 0
@@ -118,7 +121,7 @@ def show(text: str) -> str:
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
 
 
-def parse_head(head: bytes, dialect: Dialect) -> list[Row]:
+def parse_head(head: bytes, dialect: Dialect, most: int = _MOST_RECORDS) -> list[Row]:
     """Return the first records; the last one, which may be cut, is left out if there are others."""
     text = io.StringIO(head.decode("latin-1"), newline="")
     rows = csv.reader(
@@ -131,12 +134,12 @@ def parse_head(head: bytes, dialect: Dialect) -> list[Row]:
     records: list[Row] = []
     line = 0
     try:
-        for fields in islice(rows, _MOST_RECORDS):
+        for fields in islice(rows, most):
             records.append(Row(fields, line))
             line = rows.line_num
     except csv.Error:  # a field of this delimiter is too long, or a return ends a line
         return records
-    return records[:-1] if 1 < len(records) < _MOST_RECORDS and not head.endswith(b"\n") else records
+    return records[:-1] if 1 < len(records) < most and not head.endswith(b"\n") else records
 
 
 def _skip_given(head: bytes, options: ReadOptions, notes: list[str]) -> tuple[int, bytes | None]:
@@ -192,18 +195,20 @@ def _begin(dialect: Dialect) -> bytes:
 def _find_odd_quote(body: bytes, dialect: Dialect, *, is_whole: bool = False) -> int | None:
     """Return the place of the first quote that ends a field with text behind it, or, of all data, opens one for good.
 
-    None if quotes are as they should be.
+    None if quotes are as they should be. One that opens a field for good shows a cut file, if others do as they should.
     """
     quote, delimiter = re.escape(dialect.quote), re.escape(dialect.delimiter)
     pattern = b"".join((
         _begin(dialect), b" *" if dialect.is_padded else b"", quote,
         b"(?:[^", quote, b"]|", quote, quote, b")*+", rb"(?:(", quote, rb")[ \t]*([^", delimiter, rb"\r\n]?)|\Z)",
     ))  # fmt: skip
+    are_sound = False
     for match in re.finditer(pattern, body):
         if match[2]:
             return match.start(1)
-        if match[1] is None and is_whole:
+        if match[1] is None and is_whole and not are_sound:
             return match.start()
+        are_sound = are_sound or match[1] is not None
     return None
 
 
@@ -258,6 +263,8 @@ def _count_above(rows: Sequence[Row], *, is_free: bool) -> int:
     is_table = rest.count(width) >= _CLEAR_SHARE * len(rest) and len(rest) > (not are_marked)
     if count > _MOST_LINES_ABOVE or not (are_titles and is_table):
         return blank
+    if not _is_marked(rows[count]):
+        return count
     plain = next((index for index, row in enumerate(rows) if index >= count and not _is_marked(row)), count)
     is_header = judge_header([row.fields for row in rows[plain:]]) == (1, "")
     return plain if is_header else count

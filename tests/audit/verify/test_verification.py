@@ -224,7 +224,9 @@ def test_options_say_what_a_record_is(tmp_path: Path):
     assert recshuf.verify(tmp_path / "in.parquet", tmp_path / "out.txt", columns="a", separator="|").is_equal
     assert recshuf.verify(tmp_path / "in.parquet", tmp_path / "out.parquet", columns="a").is_equal
     report = recshuf.verify(tmp_path / "in.parquet", tmp_path / "out.parquet")
-    assert report.differences == ("schemas: field 'b' is in the inputs only",)
+    assert report.differences == (
+        "schemas: field 'b' is in the inputs only; if a run chose columns, give --columns",
+    )
 
 
 DAMAGES: dict[str, tuple[Callable[[list[bytes]], object], int, int]] = {

@@ -165,7 +165,7 @@ def test_the_names_of_the_stores_are_synced_before_they_appear_and_their_folder_
 
 
 def test_an_error_leaves_nothing(tmp_path: Path) -> None:
-    (tmp_path / "bad.csv").write_text('a,b\n1,"2\n')
+    (tmp_path / "bad.csv").write_text('a,b\n0,"1"\n1,"2\n')
     with pytest.raises(InputError):
         recshuf.scatter(tmp_path / "bad.csv", tmp_path / "split", split=SHARES)
     assert [path.name for path in tmp_path.iterdir()] == ["bad.csv"]

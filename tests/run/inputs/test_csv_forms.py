@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import recshuf
-from recshuf.errors import ConversionError, InputError
+from recshuf.errors import ConversionError, InputError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -215,3 +215,44 @@ def test_a_pipe_and_a_file_of_the_same_bytes_give_the_same(tmp_path: Path, conte
     recshuf.shuffle(path, tmp_path / "file.csv", seed=3)
     recshuf.shuffle("-", tmp_path / "pipe.csv", seed=3, stdin=io.BytesIO(content))
     assert (tmp_path / "file.csv").read_bytes() == (tmp_path / "pipe.csv").read_bytes()
+
+
+@pytest.mark.parametrize("bad", [b'"two\tx\nthree "y"\tz\n', b'"open\tx\nb\ty\n' * 2, b'a\t"x\nb\t"y\n'])
+def test_a_quote_that_joins_lines_far_down_is_an_error(tmp_path: Path, bad: bytes) -> None:
+    lines = b"".join(b"w%d\tx\n" % row for row in range(20_000))
+    (path,) = write_all(tmp_path, [b"one\tuno\n" + lines + bad + b"four\t4\n"], ".tsv")
+    for output in ("out.tsv", "out.jsonl"):
+        with pytest.raises(
+            InputError, match=r"text follows the quote that ends a field of several lines: .*quote"
+        ):
+            recshuf.shuffle(path, tmp_path / output)
+        assert recshuf.shuffle(path, tmp_path / output, quote="none").records == 20_001 + bad.count(b"\n")
+
+
+def test_a_store_takes_csv_of_its_own_form_only(tmp_path: Path) -> None:
+    first, same, other, mixed = write_all(
+        tmp_path, [b"id,x\n1,a\n", b"id,x\n2,b\n", b"id;x\n3;c\n", b"x,id\nd,4\n"]
+    )
+    recshuf.scatter([first, mixed], tmp_path / "united", seed=1)
+    recshuf.scatter(first, tmp_path / "one", seed=1)
+    for store, fitting, unfitting in (
+        ("one", [same], [other]),
+        ("united", [same, mixed], [mixed, same]),
+        ("one", [same], [same, mixed]),
+    ):
+        with recshuf.PileStore(tmp_path / store).update() as update:
+            update.append(fitting)
+        with (
+            pytest.raises(UsageError, match="another delimiter, other quotes or other headers"),
+            recshuf.PileStore(tmp_path / store).update() as update,
+        ):
+            update.append(unfitting)
+    recshuf.gather(tmp_path / "united", tmp_path / "out.jsonl")
+    rows = map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines())
+    assert sorted((row["id"], row["x"]) for row in rows) == [(1, "a"), (2, "b"), (4, "d"), (4, "d")]
+
+
+def test_notes_tell_what_was_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = write_all(tmp_path, [b"id,x\n1,a\n", b"id,x\r\n2,b\r\n"])
+    recshuf.shuffle(paths, tmp_path / "out.csv", progress=True)
+    assert "its lines end in CRLF" in capsys.readouterr().err

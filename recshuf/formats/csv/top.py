@@ -169,6 +169,13 @@ def _find_dialect(
     body: bytes, delimiter: bytes | None, options: ReadOptions, notes: list[str], *, is_whole: bool
 ) -> Dialect:
     plain = Dialect(delimiter or detect_delimiter(body, options.quote), options.quote, options.pads_quotes)
+    if delimiter == b"\t" not in body:
+        other = plain._replace(delimiter=detect_delimiter(body, options.quote))
+        rows = parse_head(body, other)
+        if len(rows) > 1 and len(rows[0].fields) > 1 and _share(body, other) == 1:
+            notes.append(
+                f"no tab in the first records; --delimiter '{other.delimiter.decode()}' if that is between fields"
+            )
     if not options.finds_quote or not options.quote:
         return plain
     padded, bare = plain._replace(is_padded=True), plain._replace(quote=b"")

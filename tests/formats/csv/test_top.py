@@ -95,6 +95,13 @@ def test_the_line_of_excel_names_the_delimiter(tmp_path: Path) -> None:
     assert source.decoder().finish().names == ["a;b", "c;d"]
 
 
+def test_a_name_of_tabs_without_any_is_told(tmp_path: Path) -> None:
+    (note,) = open_csv(tmp_path, b"id;x\n1;2\n3;4\n", "in.tsv", finds_header=False).notes
+    assert note == "in.tsv: no tab in the first records; --delimiter ';' if that is between fields"
+    for content in (b"id;x\ty\n1;2\t3\n", b"Hello, you\nOne\n", b"id\n1\n"):
+        assert not open_csv(tmp_path, content, "in.tsv", finds_header=False).notes
+
+
 @pytest.mark.parametrize("content", [b"# id,x\n1,2\n3,4\n", b"tag,n\n#a,1\n", b"x,y\n1,2,3\n4,5,6\n7,8,9\n"])
 def test_a_first_line_with_fields_is_no_title(tmp_path: Path, content: bytes) -> None:
     assert open_csv(tmp_path, content).layout.header == content[: content.index(b"\n") + 1]

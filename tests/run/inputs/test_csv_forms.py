@@ -106,6 +106,12 @@ def test_a_conversion_unites_columns_by_name(tmp_path: Path, to: str) -> None:
     expected = [("a", None), ("b", None), ("c", 0.5), (None, None)]
     wanted = [{"id": number, "x": x, "y": y} for number, (x, y) in enumerate(expected, 1)]
     assert sorted(rows, key=lambda row: row["id"]) == wanted
+    # The order is that of the same records under one header.
+    contents = [b"id,x,y\n1,a,\n2,b,\n", b'id,x,y\n3,"c",0.5\n', b"id,x,y\n4,,\n"]
+    one_header = write_all(tmp_path, contents)
+    recshuf.shuffle(one_header, tmp_path / f"same.{to}", seed=1)
+    assert (tmp_path / f"same.{to}").read_bytes() == (tmp_path / f"out.{to}").read_bytes()
+    paths = write_all(tmp_path, [b"id,x\n1,a\n2,b\n", b'x,y,id\n"c",0.5,3\n', b"id,x\n4,\n"])
     with pytest.raises(
         InputError, match=r"in1.csv: its header differs from that of \S+in0.csv; give to='jsonl'"
     ):

@@ -26,7 +26,7 @@ from recshuf.storage.reading.read_ahead import UNIT_BYTES
 from recshuf.system.units import format_size, round_up
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from recshuf.formats.parquet.claims import RangeIndex
     from recshuf.formats.parquet.file import OpenFile
@@ -229,6 +229,15 @@ class ParquetCensus:
                 field = footer.schema.field(column)
                 order = self._categories.setdefault(field.name, CategoryOrder(field.type.value_type))
                 order.add(file, footer, column, self._memory_bytes)
+
+    def describe_orders(self) -> Iterator[str]:
+        """Yield a sentence for each column whose ordered categories have contrary orders in two files."""
+        for name, order in self._categories.items():
+            if order.contrary is not None:
+                yield (
+                    f"{order.contrary}: field {name!r}: its ordered categories contradict the order of files before, "
+                    f"and these are taken in theirs"
+                )
 
     def _pick(self) -> list[int | str]:
         """Return the columns of the run, as indices in the union or as partition keys."""

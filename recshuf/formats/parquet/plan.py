@@ -8,6 +8,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -112,10 +113,12 @@ class RowCost:
 
 
 class CategoryOrder:
-    """The values of an ordered dictionary over all inputs, by first appearance."""
+    """The values of an ordered dictionary over all inputs, in an order that fits that of each; else by first appearance."""
 
     def __init__(self, value_type: pa.DataType) -> None:
         self._values = pa.array([], value_type)
+        self.contrary: str | None = None
+        """The first file whose order contradicts that of the files before."""
 
     @property
     def values(self) -> pa.Array:
@@ -128,12 +131,26 @@ class CategoryOrder:
             if rows:
                 check_pages(file, group, footer.leaves([column]), memory_bytes)
                 batch = next(file.batches([group], footer.leaves([column]), 1))
-                self._merge(batch.column(0).dictionary)
+                self._merge(batch.column(0).dictionary, footer.name)
 
-    def _merge(self, dictionary: pa.Array) -> None:
-        if not dictionary.equals(self._values):
-            chunks = [self._values, dictionary.cast(self._values.type).drop_null()]
-            self._values = pa.chunked_array(chunks).unique()
+    def _merge(self, dictionary: pa.Array, name: str) -> None:
+        if dictionary.equals(self._values):
+            return
+        import pyarrow.compute as pc  # takes long, and few files have ordered dictionaries
+
+        values = dictionary.cast(self._values.type).drop_null().unique()
+        places = pc.index_in(values, value_set=self._values)
+        ranks = places.cast(pa.float64()).fill_null(math.inf).to_numpy(zero_copy_only=False)
+        known = ranks[np.isfinite(ranks)]
+        if (np.diff(known) < 0).any():
+            self.contrary = self.contrary or name
+            ranks = np.full_like(ranks, math.inf)
+        # What is new stands before the next value that is known.
+        following = np.minimum.accumulate(ranks[::-1])[::-1] - 0.5
+        new = places.is_null().to_numpy(zero_copy_only=False)
+        keys = np.concatenate([np.arange(len(self._values)), following[new]])
+        merged = pa.concat_arrays([self._values, values.filter(pa.array(new))])
+        self._values = merged.take(pa.array(np.argsort(keys, kind="stable")))
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,7 +89,7 @@ def labels(indices: list[int | None], values: list[str]) -> pa.Array:
 
 
 def test_the_order_of_ordered_categories_survives(tmp_path: Path) -> None:
-    """Those of all row groups and files, by first appearance, also where columns move."""
+    """In an order that fits those of all row groups and files, also where columns move."""
     sizes = [["small", "medium", "large", "unused"], ["medium", "large"], ["huge", "small"]]
     columns = [labels([2, None, 0, 1], sizes[0]), labels([1, 0], sizes[1]), labels([0, None, 1], sizes[2])]
     first, second = tmp_path / "1.parquet", tmp_path / "2.parquet"
@@ -108,8 +108,20 @@ def test_the_order_of_ordered_categories_survives(tmp_path: Path) -> None:
         kind = written.schema.field("size").type
         assert kind.ordered
         assert kind == load(first).schema.field("size").type
-        assert written["size"].chunk(0).dictionary.to_pylist() == [*sizes[0], "huge"]
+        assert written["size"].chunk(0).dictionary.to_pylist() == ["huge", *sizes[0]]
         assert written["size"].to_pylist() == [value for column in columns for value in column.to_pylist()]
+
+
+def test_contrary_orders_of_categories_are_said(tmp_path: Path) -> None:
+    first = store(tmp_path / "1.parquet", {"s": labels([0, 1], ["low", "high"])})
+    for order, expected, is_contrary in (
+        (["low", "mid", "high", "top"], ["low", "mid", "high", "top"], False),
+        (["high", "mid", "low"], ["low", "high", "mid"], True),
+    ):
+        second = store(tmp_path / "2.parquet", {"s": labels([0, 1, 2], order)})
+        source = open_source(first, second)
+        assert load(shuffled(first, second))["s"].chunk(0).dictionary.to_pylist() == expected
+        assert [("2.parquet: field 's'" in note) for note in source.notes] == [True] * is_contrary
 
 
 def test_ordered_categories_too_many_for_their_index_get_a_wider_one(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from functools import partial
 class RecshufError(Exception):
     """Base class. The message is one line: what happened, where, and what to do.
 
-    Errors can be pickled, so they reach the parent of a worker process with their attributes.
+    Errors can be pickled, so they reach the parent of a worker process with their attributes. Each can be made of its
+    message alone, too: PyTorch's workers send no more than that.
     """
 
     def __str__(self) -> str:
@@ -52,8 +53,10 @@ class InputError(RecshufError, ValueError):
     """
 
     def __init__(
-        self, name: str, problem: str, *, place: str | None = None, remedy: str | None = None
+        self, name: str, problem: str | None = None, *, place: str | None = None, remedy: str | None = None
     ) -> None:
+        if problem is None:
+            name, problem = "", name
         self.name = name
         self.problem = problem
         self.place = place
@@ -63,8 +66,7 @@ class InputError(RecshufError, ValueError):
     @property
     def reason(self) -> str:
         """The message without the remedy, for a caller that knows another one."""
-        where = f"{self.name}: {self.place}" if self.place else self.name
-        return f"{where}: {self.problem}"
+        return ": ".join(part for part in (self.name, self.place, self.problem) if part)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle the arguments in place of the message."""
@@ -132,7 +134,9 @@ class ConversionError(RecshufError, TypeError):
         What the user can do, in half a sentence.
     """
 
-    def __init__(self, field: str, problem: str, *, remedy: str | None = None) -> None:
+    def __init__(self, field: str, problem: str | None = None, *, remedy: str | None = None) -> None:
+        if problem is None:
+            field, problem = "", field
         self.field = field
         self.problem = problem
         self.remedy = remedy
@@ -220,11 +224,11 @@ class DamagedSetError(PileError):
         What the user can do, in half a sentence.
     """
 
-    def __init__(self, name: str, problem: str, remedy: str) -> None:
+    def __init__(self, name: str, problem: str = "", remedy: str = "") -> None:
         self.name = name
         self.problem = problem
         self.remedy = remedy
-        super().__init__(f"{name}: {problem}; {remedy}")
+        super().__init__(f"{name}: {problem}; {remedy}" if problem else name)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle the arguments in place of the message."""

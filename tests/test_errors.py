@@ -44,6 +44,16 @@ def test_every_error_is_the_same_after_a_copy():
             assert (str(again), again.args, vars(again)) == (str(error), error.args, vars(error))
 
 
+def test_every_error_can_be_made_of_its_message():
+    """PyTorch rebuilds what a worker raised from the class and one string; what it cannot becomes a `RuntimeError`."""
+    for kind in filter(lambda one: issubclass(one, errors.RecshufError), list_classes()):
+        error = kind("Caught in a worker.\nOriginal: a.piles: is cut short; run again")
+        again = pickle.loads(pickle.dumps(error))
+        assert type(again) is kind
+        assert str(again) == str(error) == error.args[0]
+        assert getattr(error, "reason", str(error)) == str(error)
+
+
 def test_error_has_its_attributes_after_pickle():
     error = errors.InputError("a.jsonl", "is cut short", place="line 3", remedy="fetch it again")
     again = pickle.loads(pickle.dumps(error))

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, get_worker_info
 
+from recshuf import errors
 from recshuf.errors import UsageError
 from recshuf.torch import PileDataLoader, PileDataset
 from recshuf.train.loader import PileLoader
@@ -273,6 +274,30 @@ def test_workers_transform_their_own_batches_only(store: Path, tmp_path: Path, m
     dataset = PileDataset(store, 16, transform=partial(note, tmp_path))
     loader = DataLoader(dataset, batch_size=None, num_workers=2, multiprocessing_context=method)
     assert len(list(loader)) == len(list(tmp_path.iterdir())) == len(dataset)
+
+
+def fail(kind: type[Exception], arguments: tuple[str, ...], *_: Any) -> None:
+    raise kind(*arguments)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("loader", [partial(DataLoader, batch_size=None), PileDataLoader])
+@pytest.mark.parametrize(
+    ("kind", "arguments"),
+    [
+        (errors.ForbiddenInputError, ("a.jsonl", "may not be read")),
+        (errors.ConversionError, ("a.b", "has no type")),
+        (errors.DamagedSetError, ("a.piles", "is cut short", "run again")),
+        (errors.DiskFullError, ("no space left",)),
+    ],
+)
+def test_an_error_of_a_worker_keeps_its_class(
+    store: Path, loader: Any, kind: type[Exception], arguments: tuple[str, ...], method: str
+) -> None:
+    dataset = PileDataset(store, 16, transform=partial(fail, kind, arguments))
+    with pytest.raises(kind, match=str(kind(*arguments))) as caught:
+        next(iter(loader(dataset, num_workers=1, multiprocessing_context=method)))
+    assert type(caught.value) is kind
 
 
 def add_tensors(batch: dict[str, Any], _: np.ndarray) -> dict[str, Any]:

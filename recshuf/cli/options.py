@@ -132,7 +132,7 @@ def make_epoch_options(text: str, epoch: int) -> list[click.Option]:
             ["--reshuffle"], default="rotate", metavar="NAME",
             help="How later epochs differ: rotate, piles or none; see docs/training.md. Default: rotate.",
         ),
-        click.Option(["--mix"], type=int, default=1, metavar="N", help="Piles that later epochs mix. Default: 1."),
+        click.Option(["--mix"], type=int, default=1, metavar="N", help="Piles that an epoch mixes. Default: 1."),
     ]  # fmt: skip
 
 

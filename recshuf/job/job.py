@@ -32,6 +32,11 @@ class Epoch(NamedTuple):
     reshuffle: str = "rotate"
     mix: int = 1
 
+    @property
+    def is_first(self) -> bool:
+        """Whether it is that of the keys, as a shuffle writes it."""
+        return self.number == 0 and self.mix == 1
+
 
 @dataclass(frozen=True, slots=True)
 class Job:

@@ -8,8 +8,9 @@ Order version 1. All random numbers are raw 64-bit outputs of ``Philox(SeedSeque
     (5, epoch)                      two words a, b for the seeds of transforms
 
 An epoch is a sequence of groups. Slot j of a set is one of its piles, and group g is slots ``g * mix`` to
-``(g + 1) * mix`` of every set. Epoch 0 of the store's seed is that of its own keys, without random numbers. "none" is
-epoch 0 of "rotate" in every epoch; its seeds for transforms are those of the epoch.
+``(g + 1) * mix`` of every set. With ``mix=1``, epoch 0 of the store's seed is that of its own keys, without random numbers.
+With more, piles in the order of the keys would follow each other in place of being mixed. "none" is epoch 0 of "rotate" in
+every epoch; its seeds for transforms are those of the epoch.
 
 The seed that a transform gets for row r of source s is ``mix(mix((s << 42 | r) ^ a) ^ b)``; mix is the output function of
 splitmix64. It is one to one, so no two records of an epoch have the same seed.
@@ -45,6 +46,7 @@ class StoredOrder:
     """The order of the keys, and for equal keys that in which regions are packed: of a run, that of the inputs."""
 
     can_split = True
+    mix = 1
 
     def find_slots(self, set_names: Sequence[str], column_count: int) -> NDArray[np.intp]:
         """Return the column in each slot of each set, shape ``(K, C)``: the slot itself."""
@@ -64,6 +66,8 @@ class EpochOrder:
     reshuffle: str
     """One of `RESHUFFLES`."""
     store_seed: int
+    mix: int = 1
+    """Number of piles of each set in a group."""
 
     can_split = False
 
@@ -76,7 +80,7 @@ class EpochOrder:
     @property
     def is_stored(self) -> bool:
         """Whether this is the order of the store's own keys: that of `gather`."""
-        return self._drawn_epoch == 0 and self.seed == self.store_seed
+        return self._drawn_epoch == 0 and self.seed == self.store_seed and self.mix == 1
 
     @property
     def _drawn_epoch(self) -> int:

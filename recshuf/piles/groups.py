@@ -34,6 +34,11 @@ class Order(Protocol):
     can_split: bool
     """Whether it is that of the keys, so that a column can be cut into finer ranges of keys."""
 
+    @property
+    def mix(self) -> int:
+        """Number of columns of each set in a group."""
+        ...
+
     def find_slots(self, set_names: Sequence[str], column_count: int) -> NDArray[np.intp]:
         """Return the column in each slot of each set, shape ``(K, C)``. Group g is slots ``g * mix`` to ``(g + 1) * mix``."""
         ...
@@ -102,16 +107,14 @@ class Groups:
 
     Parameters
     ----------
-    mix
-        Number of columns of each set in a group.
     column_count
         How many of the first columns of records are wanted. Default: all.
     """
 
-    def __init__(self, regions: Regions, order: Order, mix: int = 1, column_count: int | None = None) -> None:
+    def __init__(self, regions: Regions, order: Order, column_count: int | None = None) -> None:
         self._regions = regions
         self._order = order
-        self._mix = mix
+        self._mix = order.mix
         self._column_count = column_count
         self._slots = order.find_slots(regions.names, regions.counts.shape[1])
         self._rows = np.arange(len(self._slots))[:, np.newaxis]
@@ -192,7 +195,7 @@ class Groups:
     def split(self, group: int, part_count: int) -> tuple[Groups, Regions]:
         """Return the groups of a group's records in as many finer ranges of keys; the caller closes their regions."""
         parts = self._regions.split(group, part_count)
-        return Groups(parts, self._order, 1, self._column_count), parts
+        return Groups(parts, self._order, self._column_count), parts
 
     def _list_cells(self, groups: Iterable[int]) -> list[tuple[int, int]]:
         """Return the cells of some groups that have records, by set and column within a group."""

@@ -152,8 +152,12 @@ def _resolve(
     if seed in (None, piles.seed):
         inputs, layout = open_stored(piles)
         return resolve_opened(job, destination, inputs, layout, progress)
-    if job.epoch.number or job.options["provenance"]:
-        option = "--provenance" if job.options["provenance"] else "--epoch"
+    given = {
+        "--provenance": job.options["provenance"],
+        "--epoch": job.epoch.number,
+        "--mix": job.epoch.mix > 1,
+    }
+    if option := next((name for name, is_given in given.items() if is_given), None):
         raise UsageError(
             f"{option} needs the keys of the store, and --seed {seed} draws new ones; leave out one of them, or give the seed of "
             f"the store, {piles.seed}"

@@ -172,10 +172,10 @@ def open_groups(run: Run) -> Groups:
     if stored is None or epoch is None:
         return Groups(FilledRegions(run.store), StoredOrder())
     column_count = None if run.job.options["provenance"] else len(run.inputs.source.schema)
-    order = EpochOrder(stored.seed, epoch.number, epoch.reshuffle, stored.seed)
+    order = EpochOrder(stored.seed, epoch.number, epoch.reshuffle, stored.seed, epoch.mix)
     if order.is_stored:
         return Groups(FilledRegions(run.store), StoredOrder(), column_count=column_count)
-    groups = Groups(stored, order, epoch.mix, column_count)
+    groups = Groups(stored, order, column_count)
     needed = int(ORDERING * groups.byte_counts.max(initial=0))
     if needed > run.job.memory_bytes:
         raise MemoryLimitError(

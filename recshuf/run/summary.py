@@ -84,7 +84,7 @@ def make_manifest(run: Run, inputs: list[FileReport], shards: list[FileReport]) 
         format=run.inputs.format,
         seed=run.seed,
         # The first epoch of a store is the order of a shuffle.
-        epoch=job.epoch if job.epoch and job.epoch.number else None,
+        epoch=job.epoch if job.epoch and not job.epoch.is_first else None,
         schema=_find_schema(run),
         counts_quarantined=job.quarantine is not None,
         notes=run.notes,

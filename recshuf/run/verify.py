@@ -66,7 +66,7 @@ def _compare_options(job: Job, manifest: Manifest) -> str | None:
     records = min(found, found if job.options["head_count"] is None else job.options["head_count"])
     cut = job.cut or Cut(shards=len(manifest.inputs))
     compression = _find_compression(manifest)
-    epoch, before = (one if one and one.number else Epoch() for one in (job.epoch, manifest.epoch))
+    epoch, before = (one if one and not one.is_first else Epoch() for one in (job.epoch, manifest.epoch))
     pairs = [
         ("seed", manifest.seed, seed),
         *zip(("epoch", "reshuffle", "mix"), before, epoch, strict=True),

@@ -49,9 +49,9 @@ def check_epochs(
     started = time.perf_counter()
     piles, _ = open_piles(path)
     try:
-        order = EpochOrder(piles.seed if seed is None else seed, epoch, reshuffle, piles.seed)
+        order = EpochOrder(piles.seed if seed is None else seed, epoch, reshuffle, piles.seed, mix)
         orders = [order, replace(order, epoch=order.epoch + 1)]
-        groups = [Groups(piles, epoch_order, mix).sizes for epoch_order in orders]
+        groups = [Groups(piles, epoch_order).sizes for epoch_order in orders]
         if len(groups[0]) > _MOST_GROUPS:
             raise UsageError(
                 f"mix={mix}: makes {len(groups[0]):,} groups, and {_MOST_GROUPS:,} can be tested; raise it"

@@ -34,7 +34,7 @@ _MOST_AHEAD = 1 << 16
 class PileLoader(EpochLoader):
     """Yields the batches of an epoch to one rank.
 
-    Every epoch is an exact, uniform shuffle of all records. Epoch 0 with the store's seed is the order of
+    Every epoch is an exact, uniform shuffle of all records. Epoch 0 with the store's seed and ``mix=1`` is the order of
     ``recshuf gather``. Iterating again without `set_epoch` yields the same epoch.
 
     An iterator holds threads and open files until it is exhausted, closed or dropped. Batches own their memory.
@@ -103,7 +103,7 @@ class PileLoader(EpochLoader):
         mix = check_number("mix", mix, MAX_PILES, least=1)
         prefetch = check_number("prefetch", prefetch, _MOST_AHEAD)
         self._sharding = Sharding(batch_size, rank, world_size, lanes, drop_last)
-        order = EpochOrder(0 if seed is None else seed, epoch, reshuffle, store_seed=0)
+        order = EpochOrder(0 if seed is None else seed, epoch, reshuffle, store_seed=0, mix=mix)
         self._output, self._transform = output, transform
         choose_block(output)
         if transform is not None and not callable(transform):
@@ -114,7 +114,7 @@ class PileLoader(EpochLoader):
         # Last, since it may have to be made from files first.
         piles, is_mine = open_piles(store)
         order = replace(order, seed=piles.seed if seed is None else order.seed, store_seed=piles.seed)
-        self._reader = BatchReader(GroupSource(piles, order, mix, prefetch), names, self._sharding)
+        self._reader = BatchReader(GroupSource(piles, order, prefetch), names, self._sharding)
         if is_mine:
             self._reader.close_at_the_end()
         super().__init__(order.epoch)
@@ -182,7 +182,7 @@ class PileLoader(EpochLoader):
             "seed": source.order.seed,
             "epoch": self.epoch,
             "reshuffle": source.order.reshuffle,
-            "mix": source.mix,
+            "mix": source.order.mix,
             "lanes": sharding.lanes,
             "batch": sharding.batch,
             "drop_last": sharding.drop_last,

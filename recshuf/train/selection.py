@@ -55,14 +55,12 @@ class GroupSource:
     """They stay open."""
     order: EpochOrder
     """That of one epoch; others differ in their number."""
-    mix: int
-    """Number of piles of a group."""
     prefetch: int
     """Number of groups that threads load ahead."""
 
     def open(self, epoch: int) -> Groups:
         """Return the groups of an epoch."""
-        return Groups(self.piles, replace(self.order, epoch=epoch), self.mix)
+        return Groups(self.piles, replace(self.order, epoch=epoch))
 
 
 class Selection:

@@ -53,7 +53,7 @@ def read_epoch(loader: PileLoader) -> str:
 def test_the_first_epoch_is_what_gather_writes(name: str, mix: int, tmp_path: Path) -> None:
     make_inputs(tmp_path, name)
     recshuf.scatter(sorted((tmp_path / name).iterdir()), tmp_path / "store", seed=5, piles=6)
-    recshuf.gather(tmp_path / "store", tmp_path / "out.parquet", to="parquet", shards=1)
+    recshuf.gather(tmp_path / "store", tmp_path / "out.parquet", to="parquet", shards=1, mix=mix)
     loader = PileLoader(tmp_path / "store", 7, output="arrow", drop_last=False, mix=mix)
     expected = show(pq.read_table(tmp_path / "out.parquet"))
     assert read_epoch(loader) == expected

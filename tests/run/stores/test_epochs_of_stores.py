@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING
 
@@ -56,9 +57,20 @@ def test_an_epoch_is_that_of_a_loader(
 
 def test_epoch_0_is_the_order_of_the_shuffle(store: Path, tmp_path: Path) -> None:
     recshuf.shuffle(store.parent / "*.parquet", tmp_path / "shuffled.parquet", seed=5)
-    for mix in (1, 5):
-        recshuf.gather(store, tmp_path / f"{mix}.parquet", mix=mix)
-        assert (tmp_path / f"{mix}.parquet").read_bytes() == (tmp_path / "shuffled.parquet").read_bytes()
+    recshuf.gather(store, tmp_path / "gathered.parquet")
+    assert (tmp_path / "gathered.parquet").read_bytes() == (tmp_path / "shuffled.parquet").read_bytes()
+
+
+def test_epoch_0_of_mixed_piles_is_another_one_and_says_so(store: Path, tmp_path: Path) -> None:
+    for mix in (1, 4):
+        recshuf.gather(store, f"{tmp_path}/mix{mix}/", mix=mix, verify=True)
+    first, mixed = (pq.read_table(tmp_path / f"mix{mix}")["id"].to_pylist() for mix in (1, 4))
+    assert sum(map(int.__eq__, first, mixed)) < 12
+    texts = [next(tmp_path.glob(f"*mix{mix}*.json")).read_text() for mix in (1, 4)]
+    assert "epoch" not in json.loads(texts[0])
+    assert [json.loads(texts[1])[name] for name in ("epoch", "mix")] == [0, 4]
+    with pytest.raises(UsageError, match=r"^mix needs the keys of the store"):
+        recshuf.gather(store, tmp_path / "b.parquet", mix=4, seed=6)
 
 
 def test_epochs_differ_and_do_not_depend_on_memory_and_workers(store: Path, tmp_path: Path) -> None:

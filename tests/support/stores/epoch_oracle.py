@@ -38,7 +38,7 @@ class Rules(NamedTuple):
 
     @property
     def is_stored(self) -> bool:
-        return self.drawn_epoch == 0 and self.seed == self.store_seed
+        return self.drawn_epoch == 0 and self.seed == self.store_seed and self.mix == 1
 
     @property
     def drawn_epoch(self) -> int:

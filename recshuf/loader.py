@@ -11,7 +11,7 @@ from recshuf.train.selection import open_piles
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from recshuf.job.options import Paths
@@ -61,16 +61,27 @@ class PileLoader(StoreLoader):
         RecshufError
             As `recshuf.scatter` does.
         """
-        # A trainer that has its store should not wait for what makes one.
-        from recshuf.api import speak_python
-        from recshuf.api.runs import cache_store
-        from recshuf.job.options import ScatterOptions
+        store, own = cache_files(inputs, cache, progress, arguments)
+        return cls(store, batch_size, **own)
 
-        of_store = ScatterOptions.__annotations__.keys() - {"columns"}
-        options = {name: value for name, value in arguments.items() if name in of_store}
-        own = {name: value for name, value in arguments.items() if name not in of_store}
-        make = partial(speak_python(cache_store), inputs, cache, progress=progress, **options)
-        return cls(_CachedStore(make), batch_size, **own)
+
+def cache_files(
+    inputs: Paths,
+    cache: str | os.PathLike[str],
+    progress: Progress | bool | None,
+    arguments: Mapping[str, Any],
+) -> tuple[Any, dict[str, Any]]:
+    """Return the store of some files, and those of the arguments that are not of it but of its loader."""
+    # A trainer that has its store should not wait for what makes one.
+    from recshuf.api import speak_python
+    from recshuf.api.runs import cache_store
+    from recshuf.job.options import ScatterOptions
+
+    of_store = ScatterOptions.__annotations__.keys() - {"columns"}
+    options = {name: value for name, value in arguments.items() if name in of_store}
+    own = {name: value for name, value in arguments.items() if name not in of_store}
+    make = partial(speak_python(cache_store), inputs, cache, progress=progress, **options)
+    return _CachedStore(make), own
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -157,3 +158,18 @@ def test_one_of_several_processes_scatters(data: Path, kills: int) -> None:
     assert len(set(map(tuple, orders))) == 1
     assert len((data.parent / "scatters").read_text().split()) == 1 + kills
     assert len(list_stores(data)) == 1
+
+
+def test_objects_show_what_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with recshuf.PileWriter(path, "a", seed=1, piles=2) as writer:
+        writer.write({"tokens": np.zeros((7, 3), np.int32)})
+        assert repr(writer) == f"PileWriter('{path}', name='a', num_records=7)"
+    assert repr(recshuf.PileStore(path)) == f"PileStore('{path}', snapshot=2, num_records=7, num_bytes=84)"
+    loader = recshuf.PileLoader(path, 2, epoch=3, mix=2, rank=1, world_size=2)
+    shown = f"PileLoader('{path}', batch_size=2, rank=1, world_size=2, epoch=3, mix=2, num_records=7)"
+    assert repr(loader) == shown
+    packed = f"PackedLoader('{path}', tokens=4, column='tokens', batch_size=2)"
+    assert repr(loader.packed(4, column="tokens")) == packed
+    mixed = recshuf.MixLoader({recshuf.PileStore(path): 2}, 2)
+    assert repr(mixed) == f"MixLoader({{'{path}': 2}}, batch_size=2, epoch=0, counts=[6])"

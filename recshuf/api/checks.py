@@ -13,7 +13,7 @@ from recshuf.errors import UsageError
 from recshuf.job.arguments import list_paths, make_job, make_plain, parse_path, split_names
 from recshuf.job.options import CheckOptions, Options, OrderOptions, Paths, VerifyOptions, refuse_unknown
 from recshuf.job.report import Progress  # noqa: TC001
-from recshuf.piles.epochs import MAX_EPOCH
+from recshuf.piles.epochs import MAX_EPOCH, Reshuffle
 from recshuf.records.keys import MAX_PILES
 from recshuf.system.memory import choose_allocators
 from recshuf.system.units import check_number
@@ -107,7 +107,7 @@ def check_loader(
     *,
     seed: int | None = None,
     epoch: int = 1,
-    reshuffle: str = "rotate",
+    reshuffle: Reshuffle = "rotate",
     mix: int = 1,
     progress: Progress | bool | None = None,
 ) -> recshuf.CheckReport:

@@ -18,7 +18,7 @@ from recshuf.job.arguments import list_paths, make_job, parse_path
 from recshuf.job.job import Epoch
 from recshuf.job.options import GatherOptions, Options, Paths, ScatterOptions, Size, refuse_unknown
 from recshuf.job.report import Progress  # noqa: TC001
-from recshuf.piles.epochs import MAX_EPOCH
+from recshuf.piles.epochs import MAX_EPOCH, Reshuffle
 from recshuf.records.keys import MAX_PILES
 from recshuf.records.split import check_shares
 from recshuf.system.memory import choose_allocators
@@ -139,7 +139,7 @@ def gather(
     output: str | os.PathLike[str],
     *,
     epoch: int = 0,
-    reshuffle: str = "rotate",
+    reshuffle: Reshuffle = "rotate",
     mix: int = 1,
     progress: Progress | bool | None = None,
     **options: Unpack[GatherOptions],

@@ -19,7 +19,7 @@ splitmix64. It is one to one, so no two records of an epoch have the same seed.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 from numpy.random import Philox, SeedSequence
@@ -36,8 +36,9 @@ if TYPE_CHECKING:
     from recshuf.piles.slices import Packed
 
 
-RESHUFFLES = ("rotate", "piles", "none")
+Reshuffle = Literal["rotate", "piles", "none"]
 """How epochs after the first differ from it."""
+RESHUFFLES = get_args(Reshuffle)
 MAX_EPOCH = 2**32 - 1
 _SLOTS_OF_SET, _RECORDS_OF_GROUP, _SLOTS, _SEEDS = 1, 2, 3, 5
 

@@ -62,3 +62,12 @@ def check_number(name: str, value: Any, most: int, least: int = 0) -> int:
     if not least <= number <= most:
         raise UsageError(f"{name}={value!r}: give an integer from {least:,} to {most:,}")
     return number
+
+
+def show_call(name: str, /, *values: object, **fields: object) -> str:
+    """Return the text of a call, for `repr`.
+
+    >>> show_call("PileStore", "store", num_records=5)
+    "PileStore('store', num_records=5)"
+    """
+    return f"{name}({', '.join([*map(repr, values), *(f'{field}={value!r}' for field, value in fields.items())])})"

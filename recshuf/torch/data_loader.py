@@ -23,7 +23,7 @@ _LATER_HAS_WORKERS = (
 _SECONDS_TO_END = 5
 
 
-class PileDataLoader:
+class PileDataLoader(DataLoader[Any]):
     """The batches of a `PileDataset`, made by worker processes and counted where the training loop receives them.
 
     `state_dict` is that of `PileLoader`: the same on every rank, and right for any number of workers and ranks. Each
@@ -35,7 +35,7 @@ class PileDataLoader:
         The dataset. Its position is also that of the loader.
     options
         Of `torch.utils.data.DataLoader`: ``num_workers``, ``prefetch_factor``, ``pin_memory``, ``persistent_workers``,
-        ``multiprocessing_context``, ``collate_fn`` (called with each batch) ...
+        ``multiprocessing_context``, ``collate_fn`` (called with each batch) ... They count when it is made.
 
     Raises
     ------
@@ -43,26 +43,32 @@ class PileDataLoader:
         When an option would change the order of batches, or `dataset` is not a `PileDataset`.
     """
 
+    dataset: PileDataset
+    # accelerate takes a loader with this mark as it is. It would divide the batches of another one a second time.
+    _is_accelerate_prepared = True
+
     def __init__(self, dataset: PileDataset, **options: Any) -> None:
         if not isinstance(dataset, PileDataset):
             raise UsageError(
                 f"PileDataLoader: {dataset!r:.200} is no dataset; give a PileDataset: PileDataset(store, batch_size)"
             )
         for name in ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last"):
-            if name in options:
+            if options.pop(name, None):
                 raise UsageError(f"{name}: PileDataset makes the batches; give it there, or leave it out")
         if not options.get("in_order", True):
             raise UsageError("in_order=False: batches would come in another order; leave it out")
-        self.dataset = dataset
+        options = {"collate_fn": _return_unchanged} | options
+        super().__init__(dataset, batch_size=None, **options)
+        # What has the method `set_epoch`. Lightning looks for it here.
+        self.__dict__["sampler"] = dataset
+        self._options = options
+        self._inner: DataLoader[Any] | None = None
         self._requests = _Requests(dataset)
-        self._in_workers = options.get("num_workers", 0) != 0
-        batches: Dataset[Any] = dataset
-        if self._in_workers:
-            batches = _RequestedBatches(dataset)
-            options["sampler"] = self._requests
-            options["worker_init_fn"] = partial(_start_worker, options.get("worker_init_fn"))
-        self._loader = DataLoader(batches, batch_size=None, **({"collate_fn": _return_unchanged} | options))
         self._move, self._state = 0, dict[str, Any]()
+
+    def __repr__(self) -> str:
+        """Return what it yields, and how many processes make it."""
+        return f"{type(self).__name__}({self.dataset!r}, num_workers={self.num_workers})"
 
     def __len__(self) -> int:
         """Return the number of batches of the epoch."""
@@ -70,15 +76,25 @@ class PileDataLoader:
 
     def __iter__(self) -> Iterator[Any]:
         """Return an iterator over the batches of the epoch, once from where `load_state_dict` or `seek` went."""
-        self._move, self._state = self.dataset.begin(self._in_workers)
+        if self._inner is None:
+            self._inner = self._make_inner()
+        self._move, self._state = self.dataset.begin(self.num_workers > 0)
         self._requests.iteration = self._move, self._state["epoch"], self._state["step"]
-        return self._count(iter(self._loader), self._move, self._state)
+        return self._count(iter(self._inner), self._move, self._state)
+
+    def _make_inner(self) -> DataLoader[Any]:
+        """Return what makes the batches: in workers, those that this process asks for."""
+        if not self.num_workers:
+            return DataLoader(self.dataset, batch_size=None, **self._options)
+        start = partial(_start_worker, self.worker_init_fn)
+        options = self._options | {"sampler": self._requests, "worker_init_fn": start}
+        return DataLoader(_RequestedBatches(self.dataset), batch_size=None, **options)
 
     def _count(self, batches: Iterator[Any], move: int, state: dict[str, Any]) -> Iterator[Any]:
         """Yield and count what workers send as long as they serve the iteration of a move."""
         sentinels = [child.sentinel for child in multiprocessing.active_children()]
         while True:
-            if self._loader.persistent_workers and move != self._move:
+            if self.persistent_workers and move != self._move:
                 raise UsageError(_LATER_HAS_WORKERS)
             try:
                 batch = next(batches)
@@ -92,11 +108,6 @@ class PileDataLoader:
             state["step"] += 1
             yield batch
             del batch  # to be freed before the next one is there
-
-    @property
-    def sampler(self) -> PileDataset:
-        """What has the method `set_epoch`. Lightning looks for it here."""
-        return self.dataset
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next iteration. Another epoch than the present one starts at its first batch.

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-from torch import distributed
 from torch.utils.data import IterableDataset, get_worker_info
 
 from recshuf.errors import UsageError
+from recshuf.loader import cache_files
+from recshuf.system.units import check_number
+from recshuf.torch.ranks import GIVEN, Ranks, find_ranks
 from recshuf.torch.workers import MOST_WORKERS, TRAINER, SharedPosition, end_with_parent, share
 from recshuf.train.loader import PileLoader
+from recshuf.train.schedule import MOST_STEPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from torch.distributed import ProcessGroup
+
+    from recshuf.job.options import Paths
+    from recshuf.job.report import Progress
+    from recshuf.piles.epochs import Reshuffle
     from recshuf.train.blocks import Transform
 
 
@@ -39,8 +47,12 @@ class PileDataset(IterableDataset[dict[str, Any]]):
     Parameters
     ----------
     rank, world_size
-        Default: those of `torch.distributed` if it is initialized when the dataset is made, else 0 and 1. Frameworks that
-        divide batches among ranks themselves need ``rank=0, world_size=1``.
+        Default: those of `group`. They are read when they are needed first: at the first iteration, or by `len`,
+        `state_dict`, `load_state_dict` or a `seek` to a step. Frameworks that divide batches among ranks themselves need
+        ``rank=0, world_size=1``.
+    group
+        The processes of `torch.distributed` that divide the records. Default: all of them if it is initialized, else those of
+        the environment variables ``RANK`` and ``WORLD_SIZE``, as torchrun sets them, else this process alone.
     store, batch_size, columns, seed, epoch, reshuffle, lanes, mix, drop_last, prefetch, transform
         See `recshuf.PileLoader`. A transform runs in the worker that makes the batch. Workers
         have no threads that load ahead: they are ahead of the training loop themselves.
@@ -48,7 +60,8 @@ class PileDataset(IterableDataset[dict[str, Any]]):
     Raises
     ------
     UsageError
-        When an argument is not valid.
+        When an argument is not valid. At an iteration: when `torch.distributed` or the environment has other ranks than were
+        given, or than it had before.
     """
 
     def __init__(
@@ -59,25 +72,29 @@ class PileDataset(IterableDataset[dict[str, Any]]):
         columns: Sequence[str] | None = None,
         seed: int | None = None,
         epoch: int = 0,
-        reshuffle: str = "rotate",
+        reshuffle: Reshuffle = "rotate",
         rank: int | None = None,
         world_size: int | None = None,
+        group: ProcessGroup | None = None,
         lanes: int = 1,
         mix: int = 1,
         drop_last: bool = True,
         prefetch: int = 1,
         transform: Transform | None = None,
     ) -> None:
-        rank, world_size = _find_rank(rank, world_size)
-        self._loader = PileLoader(
+        self._given = _join_ranks(rank, world_size, group)
+        self._group, self._ranks = group, self._given
+        # While they are not known, any number of ranks that fits the lanes stands for them.
+        here = self._given or Ranks(0, check_number("lanes", lanes, MOST_STEPS, least=1))
+        self._any_loader = PileLoader(
             store,
             batch_size,
             columns=columns,
             seed=seed,
             epoch=epoch,
             reshuffle=reshuffle,
-            rank=rank,
-            world_size=world_size,
+            rank=here.rank,
+            world_size=here.world_size,
             lanes=lanes,
             mix=mix,
             drop_last=drop_last,
@@ -86,15 +103,75 @@ class PileDataset(IterableDataset[dict[str, Any]]):
             transform=transform,
         )
         self._transform = transform
-        self._position = SharedPosition(epoch)
+        self._position, self._process = SharedPosition(epoch), os.getpid()
         # Of a worker: the step of its next batch, and the epoch and step that were loaded for its next iteration.
         self._next_step = 0
         self._resumed: tuple[int, int] | None = None
 
+    @classmethod
+    def from_files(
+        cls,
+        inputs: Paths,
+        batch_size: int,
+        *,
+        cache: str | os.PathLike[str],
+        progress: Progress | bool | None = None,
+        **arguments: Any,
+    ) -> Self:
+        """Return a data set of the records of files, whose store is made on first use; see `PileLoader.from_files`."""
+        store, own = cache_files(inputs, cache, progress, arguments)
+        return cls(store, batch_size, **own)
+
+    def __repr__(self) -> str:
+        """Return what it yields."""
+        return self._any_loader.show(type(self).__name__, with_rank=self._ranks is not None)
+
     @property
     def epoch(self) -> int:
         """Number of the epoch."""
-        return self._loader.epoch
+        return self._any_loader.epoch
+
+    @property
+    def _loader(self) -> PileLoader:
+        """The loader of this rank, which is found out at the latest now."""
+        if self._ranks is None:
+            self._check_ranks()
+        return self._any_loader
+
+    def _check_ranks(self) -> None:
+        """Find out the rank, or check that it is still the one by which the records are divided."""
+        found = find_ranks(self._group, is_needed=self._ranks is None)
+        if self._ranks is None:
+            self._ranks = found or Ranks()
+            self._any_loader.shard(self._ranks.rank, self._ranks.world_size)
+        if found is None or found.may_have(self._ranks):
+            return
+        if self._given is not None:
+            raise UsageError(
+                f"rank={self._given.rank} with world_size={self._given.world_size}: {found.told_by} has {found}; leave out "
+                "both, or give group=, the process group of torch.distributed that divides the records"
+            )
+        raise UsageError(
+            f"PileDataset: records were divided as for {self._ranks}, told by {self._ranks.told_by}, and {found.told_by} now "
+            f"has {found}; iterate, call len, state_dict, load_state_dict and seek after torch.distributed is initialized, or "
+            "give rank and world_size"
+        )
+
+    def _begin_here(self) -> PileLoader:
+        """Return the loader for an iteration of this process, or of its workers."""
+        self._check_ranks()
+        self._own_position()
+        return self._loader
+
+    def _own_position(self) -> None:
+        """Take a position of its own in a process that trains beside the one that made the dataset: each moves by itself."""
+        if self._process != os.getpid() and get_worker_info() is None:
+            self._position, self._process = self._position.copy(), os.getpid()
+
+    def __getstate__(self) -> dict[str, Any]:
+        if find_ranks(self._group, is_needed=False) is not None:
+            self._check_ranks()  # the process that gets it may be a worker, where nobody tells
+        return vars(self) | {"_group": None}
 
     def __len__(self) -> int:
         """Return the number of batches of the epoch that all workers together yield."""
@@ -102,10 +179,10 @@ class PileDataset(IterableDataset[dict[str, Any]]):
 
     def __iter__(self) -> Iterator[Any]:
         """Return an iterator over the batches of this process: all of them, or a worker's part."""
-        worker = get_worker_info()
+        worker, loader = get_worker_info(), self._begin_here()
         if worker is None:
-            self._loader.seek(*self._position.claim(os.getpid(), TRAINER))
-            return iter(self._loader)
+            loader.seek(*self._position.claim(os.getpid(), TRAINER))
+            return iter(loader)
         end_with_parent()
         if worker.num_workers > MOST_WORKERS:
             raise UsageError(f"num_workers={worker.num_workers}: give at most {MOST_WORKERS:,}")
@@ -114,7 +191,7 @@ class PileDataset(IterableDataset[dict[str, Any]]):
         epoch, step = self._position.claim(worker.seed - worker.id, worker.id, at_start)
         resumed, self._resumed = self._resumed, None
         epoch, self._next_step = resumed or (epoch, step + worker.id)
-        self._loader.set_epoch(epoch)
+        loader.set_epoch(epoch)
         batches = self.read_share(epoch, self._next_step, worker.num_workers)
         return self._count(batches, worker.num_workers)
 
@@ -150,7 +227,8 @@ class PileDataset(IterableDataset[dict[str, Any]]):
         UsageError
             When the epoch does not have so many batches.
         """
-        self._loader.seek(epoch, step)
+        (self._loader if step else self._any_loader).seek(epoch, step)
+        self._own_position()
         self._position.move(epoch, step)
 
     @property
@@ -163,9 +241,10 @@ class PileDataset(IterableDataset[dict[str, Any]]):
 
         In workers, it is not begun by `iter`, but by what is asked for.
         """
+        loader = self._begin_here()
         epoch, step, move = self._position.begin(in_workers)
-        self._loader.seek(epoch, step)
-        return move, self._loader.state_dict()
+        loader.seek(epoch, step)
+        return move, loader.state_dict()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position: see `PileLoader.state_dict`. In a worker, that of the worker's own batches.
@@ -200,6 +279,7 @@ class PileDataset(IterableDataset[dict[str, Any]]):
         state = {name: value for name, value in state.items() if name not in ("worker", "workers")}
         if worker is None:
             self._loader.load_state_dict(state)
+            self._own_position()
             self._position.move(state["epoch"], state["step"])
         else:
             # The step after the last of a worker's own may lie behind the end.
@@ -207,14 +287,14 @@ class PileDataset(IterableDataset[dict[str, Any]]):
             self._resumed = state["epoch"], state["step"]
 
 
-def _find_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
+def _join_ranks(rank: int | None, world_size: int | None, group: object) -> Ranks | None:
     if (rank is None) != (world_size is None):
         raise UsageError(f"rank={rank} with world_size={world_size}: give both, or neither")
-    if rank is not None and world_size is not None:
-        return rank, world_size
-    if distributed.is_available() and distributed.is_initialized():
-        return distributed.get_rank(), distributed.get_world_size()
-    return 0, 1
+    if rank is None or world_size is None:
+        return None
+    if group is not None:
+        raise UsageError(f"rank={rank} with group={group!r:.80}: give one of them")
+    return Ranks(rank, world_size, GIVEN)
 
 
 def _explain_worker(state: Mapping[str, Any], mine: tuple[int | None, int | None]) -> str:

@@ -20,8 +20,8 @@ from recshuf.errors import UsageError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-MOST_WORKERS = 4096
-"""Of one iteration."""
+MOST_WORKERS = 2048
+"""Of one iteration. More than 32 KB would be copied by threads of PyTorch, for which a process that was forked waits for ever."""
 TRAINER = MOST_WORKERS
 """Stands for the process that trains, where workers have numbers."""
 _NOBODY = -1
@@ -45,6 +45,14 @@ class SharedPosition:
         """The last move that each worker has claimed, and the process that trains."""
         self._process, self._begun = os.getpid(), 0
         self.move(epoch, 0)
+
+    def copy(self) -> SharedPosition:
+        """Return a position of this process, where the one that made it stood when this one was forked."""
+        epoch, step, _ = self._here
+        copied = SharedPosition(epoch)
+        copied._shared[self._MOVE] = self._here[-1]
+        copied.move(epoch, step)
+        return copied
 
     def move(self, epoch: int, step: int) -> None:
         """Let the next iteration begin at a step of an epoch."""

@@ -76,6 +76,10 @@ class BatchReader:
         self._prepare()
         self.close_at_the_end()
 
+    def shard(self, sharding: Sharding) -> None:
+        """Read the part of another rank."""
+        self._sharding, self._opened = sharding, None
+
     def count_steps(self, epoch: int) -> int:
         """Return the number of batches of an epoch, the same on every rank."""
         return self._open(epoch).schedule.steps

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     Transform = Callable[[Any, NDArray[np.uint64]], Any]
     """Gets a batch and the seeds of its records, of shape ``(n,)``, and returns what the trainer gets."""
 
-OUTPUTS = ("numpy", "arrow", "torch")
+Output = Literal["numpy", "arrow", "torch"]
 """Forms of batches."""
+OUTPUTS = get_args(Output)
 
 
 class Part(NamedTuple):

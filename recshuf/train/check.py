@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from recshuf.audit.order.check import CheckReport
     from recshuf.job.report import Progress
+    from recshuf.piles.epochs import Reshuffle
     from recshuf.piles.kept.stored import StoredPiles
 
 
@@ -74,7 +75,7 @@ def check_epochs(
 def _read_origins(piles: StoredPiles, order: EpochOrder, mix: int, progress: Progress) -> NDArray[np.uint64]:
     """Return the provenance of all records, in the order of a loader."""
     loader = PileLoader(
-        piles, _BATCH, columns=[ID], seed=order.seed, epoch=order.epoch, reshuffle=order.reshuffle, mix=mix, drop_last=False
+        piles, _BATCH, columns=[ID], seed=order.seed, epoch=order.epoch, reshuffle=cast("Reshuffle", order.reshuffle), mix=mix, drop_last=False
     )  # fmt: skip
     parts, share = [], int(piles.byte_counts.sum()) / max(1, piles.record_count)
     for batch in loader:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from recshuf.errors import UsageError
 from recshuf.piles.epochs import EpochOrder
 from recshuf.records.keys import MAX_PILES
-from recshuf.system.units import check_number
+from recshuf.system.units import check_number, show_call
 from recshuf.train.batch_reader import BatchReader
 from recshuf.train.blocks import choose_block
 from recshuf.train.columns import iterate_rows
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from recshuf.train.blocks import Transform
+    from recshuf.piles.epochs import Reshuffle
+    from recshuf.train.blocks import Output, Transform
     from recshuf.train.state import Position
 
 
@@ -90,14 +91,14 @@ class PileLoader(EpochLoader):
         columns: Sequence[str] | None = None,
         seed: int | None = None,
         epoch: int = 0,
-        reshuffle: str = "rotate",
+        reshuffle: Reshuffle = "rotate",
         rank: int = 0,
         world_size: int = 1,
         lanes: int = 1,
         mix: int = 1,
         drop_last: bool = True,
         prefetch: int = 1,
-        output: str = "numpy",
+        output: Output = "numpy",
         transform: Transform | None = None,
     ) -> None:
         mix = check_number("mix", mix, MAX_PILES, least=1)
@@ -119,6 +120,19 @@ class PileLoader(EpochLoader):
             self._reader.close_at_the_end()
         super().__init__(order.epoch)
 
+    def __repr__(self) -> str:
+        """Return what it yields."""
+        return self.show(type(self).__name__)
+
+    def show(self, name: str, *, with_rank: bool = True) -> str:
+        """Return what it yields, as the call of a class of this name."""
+        sharding, piles = self._sharding, self._reader.source.piles
+        shown: dict[str, object] = {"batch_size": sharding.batch_size}
+        if with_rank:
+            shown |= {"rank": sharding.rank, "world_size": sharding.world_size}
+        shown |= {"epoch": self.epoch, "mix": self._reader.source.order.mix, "num_records": self.num_records}
+        return show_call(name, str(piles.path), **shown)
+
     @property
     def num_records(self) -> int:
         """Number of records of the store."""
@@ -133,6 +147,17 @@ class PileLoader(EpochLoader):
     def known_columns(self) -> list[str]:
         """Names of all columns of the store."""
         return self._reader.selection.known
+
+    def shard(self, rank: int, world_size: int) -> None:
+        """Yield the batches of another rank from now on.
+
+        Raises
+        ------
+        UsageError
+            When so many ranks do not fit the lanes.
+        """
+        self._sharding = replace(self._sharding, rank=rank, world_size=world_size)
+        self._reader.shard(self._sharding)
 
     @property
     def reader(self) -> BatchReader:

@@ -24,7 +24,7 @@ from recshuf.records.arrays import take_rows, wrap_values
 from recshuf.records.batch import concat_batches
 from recshuf.records.keys import sort_by_key
 from recshuf.records.split import apportion, count_before
-from recshuf.system.units import check_number
+from recshuf.system.units import check_number, show_call
 from recshuf.train.blocks import choose_block, make_batch
 from recshuf.train.loader import PileLoader
 from recshuf.train.prefetch import close_at_exit
@@ -37,7 +37,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from recshuf.piles.epochs import Reshuffle
     from recshuf.train.batch_reader import BatchReader
+    from recshuf.train.blocks import Output
 
 
 STORE = "_store"
@@ -119,14 +121,15 @@ class MixLoader(EpochLoader):
         columns: Sequence[str] | None = None,
         seed: int | None = None,
         epoch: int = 0,
-        reshuffle: str = "rotate",
+        reshuffle: Reshuffle = "rotate",
         rank: int = 0,
         world_size: int = 1,
         mix: int = 1,
         prefetch: int = 1,
-        output: str = "numpy",
+        output: Output = "numpy",
     ) -> None:
         weights = _read_weights(weights)
+        self._weights = {_name(store): weight for store, weight in weights.items()}
         epoch = check_number("epoch", epoch, MAX_EPOCH)
         self._sharding = Sharding(batch_size, rank, world_size)
         choose_block(output)
@@ -170,6 +173,11 @@ class MixLoader(EpochLoader):
             **START,
         }
         super().__init__(epoch)
+
+    def __repr__(self) -> str:
+        """Return what it yields."""
+        shown = {"batch_size": self._sharding.batch_size, "epoch": self.epoch, "counts": self.counts}
+        return show_call(type(self).__name__, self._weights, **shown)
 
     @property
     def counts(self) -> list[int]:

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from recshuf.errors import UsageError
 from recshuf.records.arrays import wrap_values
-from recshuf.system.units import check_number
+from recshuf.system.units import check_number, show_call
 from recshuf.train.blocks import make_batch
 from recshuf.train.documents import LanePosition, find_lane
 from recshuf.train.prefetch import close_at_exit
@@ -171,6 +171,12 @@ class PackedLoader(ResumableLoader):
         self._lanes = range(first, first + share)
         self._lane_tokens = sharding.batch // sharding.lanes * tokens
         super().__init__(start["epoch"])
+
+    def __repr__(self) -> str:
+        """Return what it yields."""
+        batch, source = self._sharding.batch_size, self._source
+        shown = {"tokens": self._tokens, "column": source.column, "batch_size": batch}
+        return show_call(type(self).__name__, str(source.groups.piles.path), **shown)
 
     def _describe(self) -> dict[str, Any]:
         return self._start_state | {"tokens": self._tokens, "column": self._source.column}

@@ -113,7 +113,8 @@ class EpochLoader(ResumableLoader):
             When the epoch does not have so many batches.
         """
         epoch = check_number("epoch", epoch, MAX_EPOCH)
-        self._position = Position(epoch, check_number("step", step, self._count_steps(epoch)))
+        most = self._count_steps(epoch) if step else 0
+        self._position = Position(epoch, check_number("step", step, most))
 
     def _go(self, epoch: int, step: int) -> None:
         self.seek(epoch, step)
@@ -137,7 +138,8 @@ _REMEDIES = {
     "stores": "give the stores and weights of the state, in its order, or begin a new epoch if a store has changed since",
     "snapshot": "the store has changed since the state was saved, and older snapshots cannot be opened; make the loader "
     "with the next epoch, without the state",
-    "batch": "give a batch_size that makes batch_size x world_size the global batch of the state",
+    "batch": "give a batch_size that makes batch_size x world_size the global batch of the state; with torch.distributed, "
+    "load the state after it is initialized",
     "tokens": "call packed with the tokens of the state",
     "column": "call packed with the column of the state",
 }

@@ -15,10 +15,9 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, get_worker_info
 
-from recshuf import errors
+from recshuf import PileLoader, errors
 from recshuf.errors import UsageError
 from recshuf.torch import PileDataLoader, PileDataset
-from recshuf.train.loader import PileLoader
 from tests.support.stores.epoch_oracle import flatten
 from tests.support.stores.small_stores import batch_ids
 
@@ -220,6 +219,7 @@ def test_what_cannot_be_meant_is_refused(store: Path) -> None:
     dataset = PileDataset(store, 16)
     uses: list[tuple[Callable[[], object], str]] = [
         (lambda: PileDataLoader(dataset, batch_size=4), "batch_size: PileDataset makes the batches"),
+        (lambda: PileDataLoader(dataset, sampler=[1]), "sampler: PileDataset makes the batches"),
         (lambda: PileDataLoader(dataset, shuffle=True), "shuffle: PileDataset makes the batches"),
         (lambda: PileDataLoader(dataset, in_order=False), "in_order=False"),
         (lambda: PileDataLoader(str(store)), r"give a PileDataset: PileDataset\(store, batch_size\)"),
@@ -232,21 +232,6 @@ def test_what_cannot_be_meant_is_refused(store: Path) -> None:
     for use, message in uses:
         with pytest.raises(UsageError, match=message):
             use()
-
-
-def test_the_rank_is_that_of_torch_distributed_and_not_of_the_environment(
-    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from torch import distributed
-
-    monkeypatch.setenv("RANK", "1")
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    assert batch_ids(PileDataset(store, 16)) == expect(store)
-    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/group", rank=0, world_size=1)
-    try:
-        assert batch_ids(PileDataset(store, 16)) == expect(store)
-    finally:
-        distributed.destroy_process_group()
 
 
 def mark(batch: dict[str, Any], seeds: np.ndarray) -> dict[str, Any]:
@@ -274,6 +259,21 @@ def test_workers_transform_their_own_batches_only(store: Path, tmp_path: Path, m
     dataset = PileDataset(store, 16, transform=partial(note, tmp_path))
     loader = DataLoader(dataset, batch_size=None, num_workers=2, multiprocessing_context=method)
     assert len(list(loader)) == len(list(tmp_path.iterdir())) == len(dataset)
+
+
+def test_a_dataset_of_files_shares_the_store_of_the_loader(store: Path, tmp_path: Path) -> None:
+    files, options = store.parent / "*.parquet", {"cache": tmp_path, "seed": 7, "piles": 9}
+    dataset = PileDataset.from_files(files, 16, epoch=1, columns=["id"], **options)
+    loader = PileLoader.from_files(files, 16, epoch=1, **options)
+    assert batch_ids(PileDataLoader(dataset)) == batch_ids(loader) == expect(store, epoch=1)
+
+
+def test_what_is_shown_names_no_rank_that_is_not_known(store: Path) -> None:
+    loader = PileDataLoader(PileDataset(store, 16, lanes=4), num_workers=2)
+    shown = f"PileDataset('{store}', batch_size=16, epoch=0, mix=1, num_records=1000)"
+    assert repr(loader) == f"PileDataLoader({shown}, num_workers=2)"
+    assert len(loader)
+    assert repr(loader.dataset) == shown.replace("16,", "16, rank=0, world_size=1,")
 
 
 def fail(kind: type[Exception], arguments: tuple[str, ...], *_: Any) -> None:

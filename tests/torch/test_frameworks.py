@@ -134,10 +134,13 @@ def test_the_trainer_of_transformers_sets_the_epoch(store: Path, tmp_path: Path,
     assert model.seen == expect(store, 0, 1)
 
 
-@pytest.mark.parametrize("workers", [2, pytest.param(0, marks=pytest.mark.slow)])
-@pytest.mark.filterwarnings("ignore")
-def test_lightning_saves_the_state_and_sets_the_epoch(store: Path, tmp_path: Path, workers: int) -> None:
-    lightning = pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
+@pytest.fixture
+def lightning() -> Any:
+    return pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
+
+
+def make_module(lightning: Any, folder: Path | None = None) -> Any:
+    """Return a module that notes what it is trained with, for each rank in a file of a folder."""
 
     class Module(lightning.LightningModule):
         def __init__(self) -> None:
@@ -147,13 +150,29 @@ def test_lightning_saves_the_state_and_sets_the_epoch(store: Path, tmp_path: Pat
         def training_step(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
             return self.model(**batch)["loss"]
 
+        def on_train_end(self) -> None:
+            if folder is not None:
+                (folder / f"{self.global_rank}.json").write_text(json.dumps(self.model.seen))
+
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return torch.optim.SGD(self.parameters(), lr=0.1)
 
+    return Module()
+
+
+def make_trainer(lightning: Any, folder: Path, **options: Any) -> Any:
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
-    trainer = partial(lightning.Trainer, accelerator="cpu", default_root_dir=tmp_path, max_epochs=3, **quiet)
+    return lightning.Trainer(accelerator="cpu", default_root_dir=folder, **quiet, **options)
+
+
+@pytest.mark.parametrize("workers", [2, pytest.param(0, marks=pytest.mark.slow)])
+@pytest.mark.filterwarnings("ignore")
+def test_lightning_saves_the_state_and_sets_the_epoch(
+    store: Path, tmp_path: Path, lightning: Any, workers: int
+) -> None:
+    trainer = partial(make_trainer, lightning, tmp_path, max_epochs=3)
     steps = len(PileLoader(store, 16))
-    first, second = Module(), Module()
+    first, second = make_module(lightning), make_module(lightning)
 
     def make_loader() -> PileDataLoader:
         return PileDataLoader(PileDataset(store, 16, columns=COLUMNS), num_workers=workers)
@@ -167,3 +186,26 @@ def test_lightning_saves_the_state_and_sets_the_epoch(store: Path, tmp_path: Pat
     resumed = trainer(enable_checkpointing=False)
     resumed.fit(second, make_loader(), ckpt_path=tmp_path / "saved.ckpt", weights_only=False)
     assert second.model.seen == expect(store, 0, 1, 2)[steps + 9 :]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.filterwarnings("ignore")
+def test_lightning_overfits_some_batches(store: Path, tmp_path: Path, lightning: Any, workers: int) -> None:
+    """It makes a loader like the given one, of the class that is given."""
+    loader = PileDataLoader(PileDataset(store, 16, columns=COLUMNS, reshuffle="none"), num_workers=workers)
+    module = make_module(lightning)
+    make_trainer(lightning, tmp_path, max_epochs=2, overfit_batches=3, enable_checkpointing=False).fit(
+        module, loader
+    )
+    assert module.model.seen == expect(store, 0)[:3] * 2
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_lightning_divides_a_loader_that_was_made_before_it(
+    store: Path, tmp_path: Path, lightning: Any
+) -> None:
+    loader = PileDataLoader(PileDataset(store, 8, columns=COLUMNS), num_workers=1)
+    options = {"devices": 2, "strategy": "ddp_fork", "max_epochs": 2, "enable_checkpointing": False}
+    make_trainer(lightning, tmp_path, **options).fit(make_module(lightning, tmp_path), loader)
+    ranks = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
+    assert [first + second for first, second in zip(*ranks, strict=True)] == expect(store, 0, 1)

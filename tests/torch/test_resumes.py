@@ -31,7 +31,7 @@ def start_worker(dataset: PileDataset, number: int, workers: int, iteration: int
     """Return the iterator of a worker with its own copy of all but the shared memory."""
     mine = copy.copy(dataset)
     # Real processes would take a second for each of the thousands of iterations.
-    mine._position, mine._loader = copy.copy(dataset._position), copy.copy(dataset._loader)
+    mine._position, mine._any_loader = copy.copy(dataset._position), copy.copy(dataset._loader)
     info = {"id": number, "num_workers": workers, "seed": 1000 * iteration + number, "dataset": mine}
     torch_worker._worker_info = torch_worker.WorkerInfo(**info)
     try:

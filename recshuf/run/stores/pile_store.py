@@ -30,7 +30,7 @@ from recshuf.run.resolve import resolve_inputs
 from recshuf.run.stores.scatter_store import scatter_sets
 from recshuf.run.stores.writer import PileWriter
 from recshuf.system.paths import local_path
-from recshuf.system.units import check_number, parse_size
+from recshuf.system.units import check_number, parse_size, show_call
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -354,6 +354,11 @@ class PileStore:
         self.path = local_path(path)
         self._folder = StoreFolder(self.path)
         self._snapshot = self._open()
+
+    def __repr__(self) -> str:
+        """Return what it holds."""
+        shown = {"snapshot": self.snapshot, "num_records": self.num_records, "num_bytes": self.num_bytes}
+        return show_call(type(self).__name__, str(self.path), **shown)
 
     def _open(self) -> Snapshot:
         snapshot, lease = self._folder.open()

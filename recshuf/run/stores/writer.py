@@ -29,7 +29,7 @@ from recshuf.records.digests import Digest, InputCount, digest_records
 from recshuf.records.keys import MAX_PILES, MAX_SEED, RowRange, draw_keys, stream_of
 from recshuf.records.provenance import add_provenance, extend_schema
 from recshuf.system.paths import local_path
-from recshuf.system.units import check_number
+from recshuf.system.units import check_number, show_call
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -334,6 +334,11 @@ class PileWriter:
         self._cleanup.enter_context(own_name)
         self._process = os.getpid()
         self._is_open, self._is_sealed = True, False
+
+    def __repr__(self) -> str:
+        """Return what it has been given."""
+        shown = {"name": self._name, "num_records": self.num_records}
+        return show_call(type(self).__name__, str(self._folder.path), **shown)
 
     @property
     def num_records(self) -> int:

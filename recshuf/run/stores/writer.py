@@ -28,6 +28,7 @@ from recshuf.records.conforming import check_digits, conform
 from recshuf.records.digests import Digest, InputCount, digest_records
 from recshuf.records.keys import MAX_PILES, MAX_SEED, RowRange, draw_keys, stream_of
 from recshuf.records.provenance import add_provenance, extend_schema
+from recshuf.run.stores.array_samples import make_plain, stack, to_numpy
 from recshuf.system.paths import local_path
 from recshuf.system.units import check_number, show_call
 
@@ -93,7 +94,7 @@ def _make_table(data: Any, schema: pa.Schema | None) -> pa.Table:
     except UsageError:
         raise
     except _PROBLEMS as error:
-        raise UsageError(f"the records are no table: {error}; {_TAKEN}") from error
+        raise UsageError(f"the records are no table: {_first_line(error)}; {_TAKEN}") from error
     raise UsageError(f"{type(data).__name__} is not taken; {_TAKEN}")
 
 
@@ -144,15 +145,20 @@ def _join_columns(columns: Mapping[str, Any], schema: pa.Schema | None) -> pa.Ta
             raise
         except _PROBLEMS as error:
             raise UsageError(
-                f"column {name!r}: {error}; convert the values, or give an Arrow array"
+                f"column {name!r}: {_first_line(error)}; convert the values, or give an Arrow array"
             ) from error
     return pa.table(arrays)
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def _to_array(name: str, values: Any, field: pa.Field | None) -> pa.Array | pa.ChunkedArray:
     """Return a column as an array; `field` is that of the store, if it has one."""
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values
+    values = to_numpy(values)
     if isinstance(values, str | bytes | Mapping):
         raise UsageError(
             f"column {name!r} is one value of type {type(values).__name__}; give a list or an array of values"
@@ -187,7 +193,16 @@ def _build(name: str, values: Sequence[Any], field: pa.Field | None) -> pa.Array
     """Return values of Python as an array that gives back the same."""
     if field is not None and isinstance(field.type, pa.BaseExtensionType):
         return field.type.wrap_array(_build(name, values, field.with_type(field.type.storage_type)))
-    array = pa.array(values, None if field is None else field.type)
+    kind = None if field is None else field.type
+    try:
+        array = pa.array(values, kind)
+    except _PROBLEMS:  # arrays of several axes, and tensors
+        stacked = stack(values)
+        if stacked is not None:
+            array = _copy_array(name, stacked, field)
+            return array if kind is None else array.cast(kind)
+        values = make_plain(values)
+        array = pa.array(values, kind)
     _check_same(name, values, array, array.type)
     if field is not None:
         _check_nulls(name, array, field)
@@ -206,7 +221,7 @@ def _are_same(given: Sequence[Any], stored: list[Any], kind: pa.DataType) -> boo
     if not pt.is_nested(kind) and stored == given:
         classes = set(map(type, given))
         if pt.is_boolean(kind) or bool not in classes:
-            return not pt.is_boolean(kind) or classes <= {bool, type(None)}
+            return not pt.is_boolean(kind) or classes <= {bool, np.bool_, type(None)}
     if pt.is_nested(kind) and is_contiguous_list(kind) and len(given) == len(stored):
         return all(map(_are_same_lists, given, stored, repeat(kind.value_type)))
     return len(given) == len(stored) and all(map(_is_same, given, stored))
@@ -352,8 +367,9 @@ class PileWriter:
         ----------
         data
             A record batch, a table, a data frame or other object with Arrow's C interface, a dict of arrays (an array of
-            several axes becomes lists of a fixed size), or a list of dicts, of batches or of tables. Arrays and data
-            frames may be changed afterwards. Arrow data is not copied; memory of others under it must not change before
+            several axes becomes lists of a fixed size), or a list of dicts, of batches or of tables. Values of dicts may be
+            arrays, too: those of several axes become lists of a fixed size if all that come first have one shape. Tensors
+            count as arrays, and floats of them that NumPy lacks, as bfloat16, become float32. Arrays and data frames may be changed afterwards. Arrow data is not copied; memory of others under it must not change before
             `close`.
 
             Data with types, of Arrow, NumPy or a data frame, must have those of the store. Text, bytes and lists may be

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -200,10 +201,21 @@ def _info(store: Path, as_json: bool, verbose: bool) -> None:  # noqa: ARG001 - 
         "sources": f"{len(about['sources']):,}",
         "columns": ", ".join(f"{name}: {kind}" for name, kind in about["columns"].items()) or "none yet",
     }
+    if about["sets"]:
+        lines["meetings"] = _show_meetings(len(about["sets"]), about["piles"])
     if times:
         lines["times"] = f"{_format_time(times[0])} to {_format_time(times[-1])}"
     for name, text in lines.items():
         click.echo(one_line(f"{name:<8}  {text}"))
+
+
+def _show_meetings(sets: int, piles: int) -> str:
+    """Return how alike two epochs are, and which `mix` makes them less so."""
+    from recshuf.piles.epochs import find_meetings
+
+    mix = math.ceil(math.sqrt(piles / sets))
+    more = f", with mix={mix} {find_meetings(sets, piles, mix):.3g} times" if mix > 1 else ""
+    return f"again in the next epoch {find_meetings(sets, piles, 1):.3g} times as often as by chance{more}"
 
 
 def _format_time(seconds: float) -> str:

@@ -134,6 +134,15 @@ class EpochOrder:
         return drawn
 
 
+def find_meetings(set_count: int, pile_count: int, mix: int) -> float:
+    """Return how much more often than by chance records that shared a group share one again in the next epoch of "rotate".
+
+    >>> round(find_meetings(16, 1024, 1)), round(find_meetings(16, 1024, 8))
+    (65, 2)
+    """
+    return 1 + (pile_count / mix - 1) ** 2 / (set_count * max(1, pile_count - 1))
+
+
 def _mix(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return the output of splitmix64 for each state."""
     words = (words ^ words >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)

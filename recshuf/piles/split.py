@@ -15,6 +15,7 @@ from recshuf.records.provenance import find_ranges
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from recshuf.piles.cut import CutStore
     from recshuf.piles.footer import SetDescription
     from recshuf.piles.sealed_set import SealedSet
     from recshuf.piles.slices import Origin
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 class SplitStore:
     """Stores with the same sets, one for each part of a split, filled by many threads. Records have provenance."""
 
-    def __init__(self, parts: Sequence[Store], split: Split, input_count: int) -> None:
+    def __init__(self, parts: Sequence[Store | CutStore], split: Split, input_count: int) -> None:
         self.codec = parts[0].codec
         self.counts = [InputCounts(input_count) for _ in parts]
         """Counts of the inputs in each part."""

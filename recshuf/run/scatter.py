@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from recshuf.interfaces import BadRecords, InputFile, Source
     from recshuf.job.plan import Plan
     from recshuf.job.report import Progress
+    from recshuf.piles.cut import CutStore
     from recshuf.piles.sealed_set import SealedSet
     from recshuf.piles.split import SplitStore
     from recshuf.piles.store import Store
@@ -88,7 +89,7 @@ class Scatter:
     def __init__(
         self,
         task: ScatterTask,
-        store: Store | SplitStore,
+        store: Store | CutStore | SplitStore,
         observer: Observer | None,
         progress: Progress,
         callbacks: ScatterCallbacks = ScatterCallbacks(),

@@ -21,6 +21,7 @@ _LATER_HAS_WORKERS = (
     "persistent_workers=True: a later iterator has the workers of this one; leave it out to use both in turn"
 )
 _SECONDS_TO_END = 5
+_OF_DATASET = ("batch_size", "drop_last")
 
 
 class PileDataLoader(DataLoader[Any]):
@@ -52,9 +53,10 @@ class PileDataLoader(DataLoader[Any]):
             raise UsageError(
                 f"PileDataLoader: {dataset!r:.200} is no dataset; give a PileDataset: PileDataset(store, batch_size)"
             )
-        for name in ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last"):
+        for name in ("batch_size", "drop_last", "shuffle", "sampler", "batch_sampler"):
             if options.pop(name, None):
-                raise UsageError(f"{name}: PileDataset makes the batches; give it there, or leave it out")
+                remedy = "give it there" if name in _OF_DATASET else "leave it out, every epoch is shuffled"
+                raise UsageError(f"{name}: PileDataset makes the batches; {remedy}")
         if not options.get("in_order", True):
             raise UsageError("in_order=False: batches would come in another order; leave it out")
         options = {"collate_fn": _return_unchanged} | options

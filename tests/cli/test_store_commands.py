@@ -69,7 +69,13 @@ def test_a_complete_gather_that_is_resumed_may_have_its_report(store: Path, tmp_
 def test_info_says_what_a_store_holds(store: Path, call: Run):
     done = call("store", "info", store)
     assert done.returncode == 0
-    for word in (b"snapshot 1", b"1,000", b"jsonl", b"seed"):
+    for word in (
+        b"snapshot 1",
+        b"1,000",
+        b"jsonl",
+        b"seed",
+        b"3 times as often as by chance, with mix=2 1.12 times",
+    ):
         assert word in done.stdout
     found = json.loads(call("store", "info", store, "--json").stdout)
     assert (found["records"], found["piles"], found["seed"]) == (1000, 3, "5")

@@ -218,9 +218,15 @@ def test_batches_can_be_changed_in_the_worker(store: Path, method: str) -> None:
 def test_what_cannot_be_meant_is_refused(store: Path) -> None:
     dataset = PileDataset(store, 16)
     uses: list[tuple[Callable[[], object], str]] = [
-        (lambda: PileDataLoader(dataset, batch_size=4), "batch_size: PileDataset makes the batches"),
+        (
+            lambda: PileDataLoader(dataset, batch_size=4),
+            "batch_size: PileDataset makes the batches; give it there",
+        ),
         (lambda: PileDataLoader(dataset, sampler=[1]), "sampler: PileDataset makes the batches"),
-        (lambda: PileDataLoader(dataset, shuffle=True), "shuffle: PileDataset makes the batches"),
+        (
+            lambda: PileDataLoader(dataset, shuffle=True),
+            "shuffle: PileDataset makes the batches; leave it out",
+        ),
         (lambda: PileDataLoader(dataset, in_order=False), "in_order=False"),
         (lambda: PileDataLoader(str(store)), r"give a PileDataset: PileDataset\(store, batch_size\)"),
         (lambda: PileDataset(store, 16, rank=1), "rank=1 with world_size=None: give both, or neither"),

@@ -148,9 +148,13 @@ def _write_set(
 
 
 def _list_sources(piles: StoredPiles, members: list[int]) -> Iterator[SetSource]:
+    counts: dict[tuple[int, str], InputCount] = {}
     for base, description in (piles.descriptions[index] for index in members):
         for one in description.sources:
-            yield SetSource(base + one.index, one.name, InputCount(*one.count))
+            key = base + one.index, one.name
+            counts[key] = counts.get(key, InputCount(0, Digest())) + one.count
+    for (index, name), count in counts.items():
+        yield SetSource(index, name, count)
 
 
 def _read_piles(piles: StoredPiles, members: list[int]) -> Iterator[Records]:

@@ -11,6 +11,8 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from recshuf.errors import (
     BadRecordError,
     ConversionError,
@@ -24,12 +26,13 @@ from recshuf.formats.stored import TableForm, pack_source
 from recshuf.job.plan import Costs, Cut, sum_known
 from recshuf.job.planner import make_plan
 from recshuf.job.report import DownloadReport, FileReport, ScatterReport
-from recshuf.job.sizing import SPILLED_PILE_BYTES, count_piles
+from recshuf.job.sizing import SPILLED_PILE_BYTES, choose_set_bytes, count_piles
+from recshuf.piles.cut import CutStore
 from recshuf.piles.kept.folder import StoreFolder
 from recshuf.piles.kept.new_sets import SetNames, open_new_sets
 from recshuf.piles.kept.snapshots import Snapshot
 from recshuf.piles.layout import StorePlan
-from recshuf.records.provenance import PROVENANCE_BYTES, extend_schema
+from recshuf.records.provenance import PROVENANCE_BYTES, extend_schema, pack_provenance
 from recshuf.run.inputs import list_inputs
 from recshuf.run.open_run import open_quarantine
 from recshuf.run.resolve import find_limits, resolve_inputs
@@ -39,6 +42,7 @@ from recshuf.system.paths import real_path
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from numpy.typing import NDArray
 
     from recshuf.interfaces import BadRecords, Decoder, Source
     from recshuf.job.job import Job
@@ -46,7 +50,6 @@ if TYPE_CHECKING:
     from recshuf.job.report import Progress
     from recshuf.output.quarantine import Quarantine
     from recshuf.piles.sealed_set import SealedSet
-    from recshuf.piles.store import Store
     from recshuf.records.digests import InputCounts
     from recshuf.run.inputs import Inputs
 
@@ -234,7 +237,7 @@ def check_quarantine(job: Job, inputs: Inputs) -> None:
 
 def open_piles(
     plan: Plan, inputs: Inputs, folder: StoreFolder, name: str, cleanup: ExitStack, share: float = 1
-) -> Store:
+) -> CutStore:
     """Return the piles of new sets in a store, open until `cleanup`.
 
     Parameters
@@ -243,7 +246,13 @@ def open_piles(
         About which part of the records they get.
     """
     schema = extend_schema(inputs.source.schema)
-    return open_new_sets(folder, _plan_sets(plan, inputs, name, share), schema, cleanup, plan.spilled_bytes)
+    begins, firsts, sizes = _cut_sets(plan, inputs)
+    shares = tuple(None if size is None else size * share for size in sizes)
+    planned = StorePlan(
+        plan.pile_count, shares, resident_bytes=0, compression=plan.spill_compression, set_prefix=name
+    )
+    store = open_new_sets(folder, planned, schema, cleanup, plan.spilled_bytes)
+    return CutStore(store, begins, firsts)
 
 
 def choose_pile_count(job: Job, inputs: Inputs, share: float = 1) -> int:
@@ -261,14 +270,25 @@ def plan_scatter(job: Job, inputs: Inputs, pile_count: int) -> Plan:
     return replace(make_plan(inputs.sizes, limits, costs, Cut(shards=1)), resident_bytes=0, region_piles=1)
 
 
-def _plan_sets(plan: Plan, inputs: Inputs, name: str, share: float) -> StorePlan:
-    counts: list[list[int | None]] = [[] for _ in range(plan.set_count)]
-    for set_index, size in zip(plan.set_of_input, inputs.sizes, strict=True):
-        counts[set_index].append(size.record_count)
-    return StorePlan(
-        plan.pile_count,
-        tuple(None if count is None else count * share for count in map(sum_known, counts)),
-        resident_bytes=0,
-        compression=plan.spill_compression,
-        set_prefix=name,
-    )
+def _cut_sets(plan: Plan, inputs: Inputs) -> tuple[NDArray[np.uint64], NDArray[np.int64], list[float | None]]:
+    """Return how `CutStore` divides the planned sets, and the number of records to expect in each of its sets.
+
+    A planned set becomes as many as would be large enough: with few sets, later epochs would mix little. One of records that
+    nobody has counted stays whole.
+    """
+    sizes, least = inputs.sizes, choose_set_bytes(int(inputs.sizes.byte_counts.sum()), plan.pile_count)
+    begins, firsts, expected = list[int](), [0], list[float | None]()
+    edges = np.searchsorted(plan.set_of_input, np.arange(plan.set_count + 1)).tolist()
+    for own in map(range, edges, edges[1:]):
+        known = sum_known([sizes[index].record_count for index in own])
+        large = sum(sizes[index].byte_count or 0 for index in own) // least
+        count = 1 if plan.pile_count == 1 or not known else max(1, min(large, known))
+        rows = [sizes[index].record_count or 0 for index in own] if count > 1 else [0]
+        starts = np.cumsum([0, *rows[:-1]])
+        for part in range(count):
+            place = (known or 0) * part // count
+            member = int(np.searchsorted(starts, place, side="right")) - 1
+            begins.append(int(pack_provenance(np.int64(own[member]), place - starts[member])))
+        firsts.append(firsts[-1] + count)
+        expected += [known if known is None else known / count] * count
+    return np.array(begins, np.uint64), np.array(firsts), expected

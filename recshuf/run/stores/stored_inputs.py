@@ -64,7 +64,8 @@ def _list_sources(piles: StoredPiles, count: int) -> tuple[list[InputCount], lis
     sets = [0] * count
     for set_index, (base, description) in enumerate(piles.descriptions):
         for index, one in description.counts.items():
-            counts.put(base + index, one)
+            # A large input is in several sets.
+            counts.put(base + index, counts[base + index] + one)
             sets[base + index] = set_index
     return [counts[index] for index in range(count)], sets
 

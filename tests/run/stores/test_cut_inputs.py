@@ -1,0 +1,101 @@
+"""A large input makes several sets, by ranges of rows: the same store but for the epochs, which mix more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import recshuf
+from recshuf.run.stores import scatter_store
+from tests.support.stores.store_reader import read_sets
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROWS = 6000
+COUNTS = {"a": 10, "b": ROWS, "c": 0, "d": 30, "e": ROWS // 2, "f": 0}
+
+
+def make_inputs(folder: Path, kind: str) -> list[Path]:
+    """Write small inputs, empty ones, and some of 3 and 1.5 MB, in records of varying length."""
+    rng, paths = np.random.default_rng(5), []
+    for name, count in COUNTS.items():
+        texts = [f"{name}{row} " + "x" * int(size) for row, size in enumerate(rng.integers(0, 1000, count))]
+        paths.append(folder / f"{name}.{kind}")
+        if kind == "parquet":
+            table = pa.table({"text": pa.array(texts, pa.string()), "n": np.arange(count)})
+            pq.write_table(table, paths[-1], row_group_size=700)
+        elif kind == "jsonl":
+            paths[-1].write_text("".join(f'{{"text": "{text}"}}\n' for text in texts))
+        else:
+            paths[-1].write_text("".join(f"{text}\n" for text in texts))
+    return paths
+
+
+@pytest.mark.parametrize("kind", ["parquet", "jsonl", "txt"])
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_store_of_large_inputs_is_that_of_one_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, workers: int
+) -> None:
+    paths = make_inputs(tmp_path, kind)
+    options: dict[str, Any] = {"seed": 7, "piles": 2, "workers": workers}
+    order: dict[str, Any] = {"provenance": kind != "txt", "verify": True, "shards": 2}
+    report = recshuf.scatter(paths, tmp_path / "cut", **options)
+    monkeypatch.setattr(scatter_store, "choose_set_bytes", lambda *_: 1 << 40)
+    whole = recshuf.scatter(paths, tmp_path / "whole", **options)
+    assert report.set_count > whole.set_count + 1
+    for name in ("cut", "whole"):
+        recshuf.gather(tmp_path / name, f"{tmp_path}/{name}-out/", **order)
+    for shard in sorted((tmp_path / "whole-out").iterdir()):
+        assert shard.read_bytes() == (tmp_path / "cut-out" / shard.name).read_bytes()
+    recshuf.shuffle(paths, f"{tmp_path}/shuffled/", seed=7, **order)
+    assert [one.read_bytes() for one in sorted((tmp_path / "shuffled").iterdir())] == [
+        one.read_bytes() for one in sorted((tmp_path / "cut-out").iterdir())
+    ]
+    found = recshuf.PileStore(tmp_path / "cut")
+    assert [name.rpartition("/")[2] for name in found.sources] == [path.name for path in paths]
+    # A set holds consecutive rows: those before, in sets before.
+    rows = [
+        (one.source, one.row)
+        for name, part in sorted(read_sets(tmp_path / "cut").items())
+        for one in sorted(part, key=lambda one: (one.source, one.row))
+    ]
+    assert rows == [(source, row) for source, count in enumerate(COUNTS.values()) for row in range(count)]
+    recshuf.compact(tmp_path / "cut", sets=2)
+    recshuf.gather(tmp_path / "cut", f"{tmp_path}/compacted/", **order)
+    for shard in sorted((tmp_path / "cut-out").iterdir()):
+        assert shard.read_bytes() == (tmp_path / "compacted" / shard.name).read_bytes()
+
+
+def test_parts_of_a_split_and_slices_of_a_window_are_cut_too(tmp_path: Path) -> None:
+    paths = make_inputs(tmp_path, "parquet")
+    report = recshuf.scatter(paths, tmp_path / "parts", seed=7, piles=2, split={"train": 0.6, "val": 0.4})
+    assert [part.set_count > 2 for part in report.parts] == [True, True]
+    ids = []
+    for part in report.parts:
+        recshuf.gather(part.path, f"{part.path}.parquet", verify=True)
+        loader = recshuf.PileLoader(part.path, 64, columns=["_id"], drop_last=False, epoch=1)
+        ids += [tuple(one) for batch in loader for one in batch["_id"].tolist()]
+    assert sorted(ids) == [
+        (source, row) for source, count in enumerate(COUNTS.values()) for row in range(count)
+    ]
+    with recshuf.PileWriter(tmp_path / "store", "a", seed=1, piles=2) as writer:
+        writer.write(pq.read_table(paths[0]))
+    with recshuf.PileStore(tmp_path / "store").update() as update:
+        update.append(paths, time=5)
+    assert len(list((tmp_path / "store").rglob("append-*"))) > 2
+    with recshuf.PileStore(tmp_path / "store").update() as update:
+        update.append(paths[:1], time=6)
+        update.expire(before=6)
+    assert recshuf.PileStore(tmp_path / "store").num_records == COUNTS["a"]
+
+
+def test_a_large_input_alone_mixes_like_many(tmp_path: Path) -> None:
+    path = make_inputs(tmp_path, "parquet")[1]
+    recshuf.scatter(path, tmp_path / "store", seed=7, piles=2)
+    (meetings,) = [one for one in recshuf.check_loader(tmp_path / "store").scores if one.name == "meetings"]
+    assert meetings.expectation < 1.5

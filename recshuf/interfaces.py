@@ -366,6 +366,14 @@ class Decoder(ABC):
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the records of a native batch, in the same order, as a batch of the finished schema."""
 
+    @property
+    def null_columns(self) -> frozenset[str] | None:
+        """Names of the columns of numbers that have a null in the records observed; None if that is not known.
+
+        Others may be among them.
+        """
+        return None
+
     def state(self) -> Any:
         """Return what the records observed have shown, as JSON values; None if that does not matter for `decode`."""
         return None

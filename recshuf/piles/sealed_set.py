@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 SET_SUFFIX = ".piles"
 
@@ -22,6 +25,8 @@ class SealedSet:
     """That of the file's footer, which no other set has; see `Footer`."""
     time: float | None = None
     """Seconds since 1970, UTC; None if it has no time."""
+    nulls: tuple[str, ...] | None = None
+    """Names of the columns of numbers that have a null; None if that is not known. Others may be among them."""
     number: int = 0
     """Number in a run."""
     base: int = 0
@@ -47,7 +52,8 @@ class SealedSet:
 
     def describe(self) -> dict[str, Any]:
         """Return its entry in a snapshot, as JSON values."""
-        return {name: getattr(self, name) for name in _SNAPSHOT_FIELDS}
+        known = {} if self.nulls is None else {"nulls": self.nulls}
+        return {name: getattr(self, name) for name in _SNAPSHOT_FIELDS} | known
 
     def to_json(self) -> dict[str, Any]:
         """Return its entry in the log of a run, as JSON values."""
@@ -65,7 +71,18 @@ class SealedSet:
         """Return the set of an entry in a log or a snapshot."""
         fields = dict(entry)
         number, counts = fields.pop("set", 0), tuple(map(tuple, fields.pop("counts", ())))
-        return cls(number=number, counts=counts, **fields)
+        nulls = fields.pop("nulls", None)
+        return cls(number=number, counts=counts, nulls=None if nulls is None else tuple(nulls), **fields)
+
+
+def join_nulls(sets: Iterable[SealedSet]) -> tuple[str, ...] | None:
+    """Return the columns that have a null in any of some sets; None if that is not known of one.
+
+    >>> join_nulls([SealedSet("a", 1, 1, 1, nulls=("x",)), SealedSet("b", 1, 1, 1, nulls=())])
+    ('x',)
+    """
+    known = [one.nulls for one in sets]
+    return None if None in known else tuple(sorted({name for names in known for name in names or ()}))
 
 
 _SNAPSHOT_FIELDS = ("name", "records", "byte_count", "file_bytes", "checksum", "time")

@@ -216,6 +216,17 @@ def unknown_column(name: str, columns: Iterable[str]) -> UsageError:
     return UsageError(f"there is no column {name!r}; there are: {', '.join(columns) or 'none'}")
 
 
+def find_nulls(batch: pa.RecordBatch) -> set[str]:
+    """Return the names of the columns that have nulls, also within lists of a fixed size."""
+    return {name for name, column in zip(batch.schema.names, batch.columns, strict=True) if _has_null(column)}
+
+
+def _has_null(column: pa.Array) -> bool:
+    while not column.null_count and pt.is_fixed_size_list(column.type):
+        column = column.flatten()
+    return bool(column.null_count)
+
+
 def pack_schema(schema: pa.Schema) -> str:
     """Return a schema as text: the message of Arrow's IPC format in base64."""
     return base64.b64encode(schema.serialize()).decode()

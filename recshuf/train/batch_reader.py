@@ -98,7 +98,7 @@ class BatchReader:
 
         `prefetch` is by default that of the reader. Of `every` batches only the first is made: all groups are loaded.
         """
-        make_block: MakeBlock = choose_block(output)
+        make_block: MakeBlock = choose_block(output, self.source.piles.nulls)
         if transform is not None:
             make_block = partial(TransformedBlock, make_block=make_block, transform=transform)
         opened, absence = self._open(epoch), Absence()

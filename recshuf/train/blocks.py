@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
 
 import numpy as np
@@ -13,7 +14,7 @@ from recshuf.records.batch import concat_batches
 from recshuf.train.columns import show_column, view_values
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from numpy.typing import NDArray
 
@@ -55,11 +56,21 @@ class ArrowBlock:
 
 
 class NumpyBlock:
-    """Dictionaries from the names of columns to what `columns` tells."""
+    """Dictionaries from the names of columns to what `columns` tells.
 
-    def __init__(self, records: pa.RecordBatch) -> None:
+    Parameters
+    ----------
+    nulls
+        Names of columns that have nulls in some batch: they are Arrow arrays in all. Default: in those that have nulls.
+    """
+
+    def __init__(self, records: pa.RecordBatch, nulls: Collection[str] = ()) -> None:
         self.names: list[str] = records.schema.names
-        self.columns = [(column, self._wrap(view_values(column))) for column in records.columns]
+        self._nulls = nulls
+        self.columns = [
+            (column, None if name in nulls else self._wrap(view_values(column)))
+            for name, column in zip(self.names, records.columns, strict=True)
+        ]
         """Each in Arrow's form, and as an array where one can hold all its values, else None."""
 
     @staticmethod
@@ -67,19 +78,22 @@ class NumpyBlock:
         first, start, stop = parts[0]
         if len(parts) == 1:
             return {
-                name: first.cut_column(column, start, stop) if values is None else values[start:stop]
+                name: first.show(name, column.slice(start, stop - start))
+                if values is None
+                else values[start:stop]
                 for name, (column, values) in zip(first.names, first.columns, strict=True)
             }
         columns = zip(*[block.columns for block, _, _ in parts], strict=True)
         return {
-            name: first.join_column(parts, column) for name, column in zip(first.names, columns, strict=True)
+            name: first.join_column(name, parts, column)
+            for name, column in zip(first.names, columns, strict=True)
         }
 
-    def cut_column(self, column: pa.Array, start: int, stop: int) -> Any:
-        """Return records ``start:stop`` of a column that is no array as a whole."""
-        return self._wrap(show_column(column.slice(start, stop - start)))
+    def show(self, name: str, column: pa.Array) -> Any:
+        """Return some records of a column that is no array as a whole."""
+        return self._wrap(show_column(column, may_be_array=name not in self._nulls))
 
-    def join_column(self, parts: Sequence[Part], columns: Sequence[tuple[pa.Array, Any]]) -> Any:
+    def join_column(self, name: str, parts: Sequence[Part], columns: Sequence[tuple[pa.Array, Any]]) -> Any:
         """Return the parts of a column of several blocks."""
         arrays = [
             values[start:stop]
@@ -92,7 +106,7 @@ class NumpyBlock:
             column.slice(start, stop - start)
             for (column, _), (_, start, stop) in zip(columns, parts, strict=True)
         ]
-        return self._wrap(show_column(pa.concat_arrays(slices)))
+        return self.show(name, pa.concat_arrays(slices))
 
     def _wrap(self, column: Any) -> Any:
         """Return a column, in another form if it is an array."""
@@ -117,15 +131,15 @@ class TorchBlock(NumpyBlock):
         return self._wrap(np.concatenate([tensor.numpy() for tensor in arrays]))
 
 
-_BLOCKS: dict[str, Callable[[pa.RecordBatch], Block]] = {
+_BLOCKS: dict[str, Callable[..., Block]] = {
     "numpy": NumpyBlock,
     "arrow": ArrowBlock,
     "torch": TorchBlock,
 }
 
 
-def choose_block(output: str) -> Callable[[pa.RecordBatch], Block]:
-    """Return the class of the blocks of batches of a form."""
+def choose_block(output: str, nulls: Collection[str] | None = None) -> Callable[[pa.RecordBatch], Block]:
+    """Return what makes the blocks of batches of a form. For `nulls` see `NumpyBlock`."""
     if output not in OUTPUTS:
         raise UsageError(f"output={output!r}: give one of {', '.join(map(repr, OUTPUTS))}")
     if output == "torch":
@@ -135,12 +149,12 @@ def choose_block(output: str) -> Callable[[pa.RecordBatch], Block]:
             raise UsageError(
                 'output="torch" needs PyTorch, which is not installed; install recshuf[torch]'
             ) from error
-    return _BLOCKS[output]
+    return partial(_BLOCKS[output], nulls=nulls) if nulls and output != "arrow" else _BLOCKS[output]
 
 
-def make_batch(output: str, records: pa.RecordBatch) -> Any:
+def make_batch(output: str, records: pa.RecordBatch, nulls: Collection[str] | None = None) -> Any:
     """Return records as a batch of a form: views where the records can be written to."""
-    block = choose_block(output)(records)
+    block = choose_block(output, nulls)(records)
     return block.cut([Part(block, 0, records.num_rows)])
 
 

@@ -11,7 +11,7 @@ A column is, by its type:
     binary                          list of bytes
     all others                      Arrow array
 
-A column of numbers is an Arrow array, too, in batches where it has nulls. In lists of text, a null is None. By `_id` anybody
+A column of numbers is an Arrow array, too, if it has nulls: in all batches, if a store knows that it has some. In lists of text, a null is None. By `_id` anybody
 can check an epoch.
 """
 
@@ -89,11 +89,11 @@ class _Layout(NamedTuple):
     """Type of the numbers of the array."""
 
 
-def show_column(column: pa.Array) -> Any:
+def show_column(column: pa.Array, *, may_be_array: bool = True) -> Any:
     """Return a column in the form of the table above. See `view_values` for arrays."""
     if column.type.id in _TEXTS:
         return column.to_pylist()
-    values = view_values(column)
+    values = view_values(column) if may_be_array else None
     return column if values is None else values
 
 

@@ -148,6 +148,8 @@ class MixLoader(EpochLoader):
             raise UsageError(
                 f"columns: two columns are called {STORE!r}; give the inputs another name, or leave it out"
             )
+        known = [loader.reader.source.piles.nulls or () for loader in self._loaders]
+        self._nulls = {name for names in known for name in names}
         self._sizes = [loader.num_records for loader in self._loaders]
         for store, size in zip(weights, self._sizes, strict=True):
             if not size:
@@ -230,7 +232,7 @@ class MixLoader(EpochLoader):
         index = np.empty(size, np.intp)
         index[np.argsort(own, kind="stable")] = np.arange(size)
         records = take_rows(concat_batches(parts), index)
-        return make_batch(self._output, self._add_labels(records, own))
+        return make_batch(self._output, self._add_labels(records, own), self._nulls)
 
     def _add_labels(self, records: pa.RecordBatch, labels: NDArray[np.intp]) -> pa.RecordBatch:
         if self._columns is None or STORE not in self._columns:

@@ -306,6 +306,7 @@ class CsvDecoder(Decoder):
         self._types = {} if schema is None else dict(zip(schema.names, schema.types, strict=True))
         self._columns = [ColumnType() for _ in names]
         self._sets_bad_aside = sets_bad_aside
+        self._nulls: set[str] = set()
         self._lock = threading.Lock()
 
     @property
@@ -334,6 +335,7 @@ class CsvDecoder(Decoder):
         if parsed.bad is not None and not self._sets_bad_aside:
             record = first_row + int(parsed.bad.index[0]) + 1
             raise self._bad(input_index, record, parsed.bad.reasons[0])
+        self._nulls |= {name for name in parsed.table.column_names if parsed.table[name].null_count}
         parse = cache(lambda: self._parser.parse(batch, dict.fromkeys(self._parser.names, pa.binary())).table)
 
         def texts(name: str) -> pa.ChunkedArray:
@@ -379,6 +381,10 @@ class CsvDecoder(Decoder):
         aside = "set bad records aside with --on-bad-record quarantine:FILE"
         remedy = remedy or f"correct it, or {aside}{'' if self._schema is None else ', without --schema'}"
         return BadRecordError(self._inputs[input_index], problem, place=f"record {record}", remedy=remedy)
+
+    @property
+    def null_columns(self) -> frozenset[str]:
+        return frozenset(self._nulls)
 
     def state(self) -> Any:
         with self._lock:

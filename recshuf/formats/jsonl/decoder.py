@@ -245,6 +245,10 @@ class JsonDecoder(Decoder):
         bad_rows = sorted(errors)
         return BadRecords(np.array(bad_rows) - first_row, [errors[row].reason for row in bad_rows])
 
+    @property
+    def null_columns(self) -> frozenset[str]:
+        return self._types.valid.find_nulls(self.finish().names)
+
     def state(self) -> Any:
         return self._types.state()
 

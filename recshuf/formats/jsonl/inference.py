@@ -13,7 +13,13 @@ import pyarrow.types as pt
 
 from recshuf.errors import UsageError
 from recshuf.formats.jsonl.line_checks import MAX_DEPTH, BadRecord, Path, check_lines, too_deep_error
-from recshuf.formats.jsonl.numbers import check_floats, find_fraction, find_inexact_integer, walk_columns
+from recshuf.formats.jsonl.numbers import (
+    ValidCounts,
+    check_floats,
+    find_fraction,
+    find_inexact_integer,
+    walk_columns,
+)
 from recshuf.formats.jsonl.parser import Parser, explain_misfit, infer_schema
 
 if TYPE_CHECKING:
@@ -207,6 +213,7 @@ class GivenTypes:
 
     def __init__(self, schema: pa.Schema, *, others: str = "error") -> None:
         self.parser = Parser(schema, lenient=True, others=others)
+        self.valid = ValidCounts()
 
     def learn(self, lines: pa.Array, rows: Rows) -> None:  # noqa: ARG002 - the same for both
         """Raise `BadRecord` if lines do not fit the schema; of a single line, it names the field."""
@@ -218,6 +225,7 @@ class GivenTypes:
                 raise
             raise explain_misfit(lines, self.parser, error) from error
         check_floats(columns, lines, as_given=True)
+        self.valid.add(columns, len(lines))
 
     def state(self) -> None:
         """Return None: there is nothing to learn."""
@@ -240,6 +248,7 @@ class InferredTypes:
 
     def __init__(self, field: str | None = None) -> None:
         self._field = field
+        self.valid = ValidCounts()
         self._lock = threading.Lock()
         self._root: Shape | None = None
         self._parser = self._probe = Parser(pa.schema([]))
@@ -268,6 +277,7 @@ class InferredTypes:
                 row = find_inexact_integer(column)
                 if row is not None:
                     self._note_inexact(column.path, rows.position(row))
+        self.valid.add(columns, len(lines))
 
     def state(self) -> list[Any] | None:
         """Return the types so far, as JSON values; None before the first line."""

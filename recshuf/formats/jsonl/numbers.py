@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import sys
+import threading
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +54,33 @@ class Column:
             return None
         valid = self.values.is_valid().to_numpy(zero_copy_only=False)
         return int(self.rows(np.array([np.argmax(valid)]))[0])
+
+
+class ValidCounts:
+    """How many records have a value in each top-level field. Used by many threads."""
+
+    def __init__(self) -> None:
+        self._rows = 0
+        self._valid: Counter[str] = Counter()
+        self._holes: set[str] = set()
+        """Fields with a null below them."""
+        self._lock = threading.Lock()
+
+    def add(self, columns: Iterable[Column], rows: int) -> None:
+        """Count the columns of some records."""
+        with self._lock:
+            self._rows += rows
+            for column in columns:
+                name, nulls = column.path[0] or "", column.values.null_count
+                if len(column.path) == 1:
+                    self._valid[name] += rows - nulls
+                elif nulls:
+                    self._holes.add(name)
+
+    def find_nulls(self, names: Iterable[str]) -> frozenset[str]:
+        """Return the names of the fields that some records lack, or that hold a null."""
+        with self._lock:
+            return frozenset(name for name in names if self._valid[name] < self._rows or name in self._holes)
 
 
 def walk_columns(columns: list[pa.Array], names: list[str]) -> Iterator[Column]:

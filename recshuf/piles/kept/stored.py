@@ -13,7 +13,7 @@ from recshuf.piles.codec import choose_codec
 from recshuf.piles.groups import Regions
 from recshuf.piles.kept.folder import StoreFolder
 from recshuf.piles.pile_set import PileSet
-from recshuf.piles.sealed_set import SET_SUFFIX
+from recshuf.piles.sealed_set import SET_SUFFIX, join_nulls
 from recshuf.piles.set_folder import SetFolder, remake_store
 from recshuf.piles.slices import PackedRecords
 from recshuf.records.digests import Digest
@@ -165,6 +165,11 @@ class StoredPiles(Regions):
         sets, piles = zip(*cells, strict=True) if cells else ((), ())
         counts, byte_counts, fingerprints = self._digests[:, sets, piles]
         return Digest(int(counts.sum()), int(byte_counts.sum()), int(fingerprints.sum(dtype=np.uint64)))
+
+    @property
+    def nulls(self) -> tuple[str, ...] | None:
+        """Names of the columns of numbers that have a null; None if that is not known."""
+        return join_nulls(self.info.sets)
 
     def lengths(self, column: int) -> NDArray[np.int64]:
         """Return the sum of the lengths in a column of text, binary, lists or maps for each region, shape ``(K, M)``."""

@@ -20,7 +20,7 @@ from recshuf.piles.kept.folder import StoreFolder
 from recshuf.piles.kept.new_sets import SetNames, open_new_sets
 from recshuf.piles.kept.stored import StoredPiles
 from recshuf.piles.layout import StorePlan
-from recshuf.piles.sealed_set import SET_SUFFIX
+from recshuf.piles.sealed_set import SET_SUFFIX, join_nulls
 from recshuf.piles.set_folder import remake_store
 from recshuf.piles.slices import Origin
 from recshuf.records.arrays import count_bytes
@@ -143,8 +143,9 @@ def _write_set(
         made.complete(0, digest, SetDescription(piles.seed, sources))
         entry = made.seal_next()
         assert entry is not None  # noqa: S101 - it has records
-    times = [one.time for one in (piles.info.sets[k] for k in members) if one.time is not None]
-    return replace(entry, time=max(times, default=None))
+    sets = [piles.info.sets[index] for index in members]
+    times = [one.time for one in sets if one.time is not None]
+    return replace(entry, time=max(times, default=None), nulls=join_nulls(sets))
 
 
 def _list_sources(piles: StoredPiles, members: list[int]) -> Iterator[SetSource]:

@@ -32,6 +32,7 @@ from recshuf.piles.kept.folder import StoreFolder
 from recshuf.piles.kept.new_sets import SetNames, open_new_sets
 from recshuf.piles.kept.snapshots import Snapshot
 from recshuf.piles.layout import StorePlan
+from recshuf.records.arrays import find_nulls
 from recshuf.records.provenance import PROVENANCE_BYTES, extend_schema, pack_provenance
 from recshuf.run.inputs import list_inputs
 from recshuf.run.open_run import open_quarantine
@@ -41,6 +42,8 @@ from recshuf.storage.reading.objects import list_requests
 from recshuf.system.paths import real_path
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import pyarrow as pa
     from numpy.typing import NDArray
 
@@ -63,6 +66,7 @@ class FormObserver:
     def __init__(self, inner: Decoder | None, failed: TableForm | None = None) -> None:
         self._inner = inner
         self._failed: dict[tuple[int, int], TableForm] = {(-1, 0): failed} if failed else {}
+        self._nulls: set[str] = set()
         self._lock = threading.Lock()
 
     @property
@@ -73,6 +77,7 @@ class FormObserver:
         """Observe records; types that cannot be reconciled are no error."""
         if self._inner is None or self._failed:
             return None
+        self._nulls |= find_nulls(batch)
         try:
             return self._inner.observe(batch, input_index, first_row)
         except BadRecordError as error:
@@ -83,6 +88,13 @@ class FormObserver:
             with self._lock:
                 self._failed[input_index, first_row] = TableForm.of_error(error)
             return None
+
+    def find_nulls(self, is_table: bool) -> tuple[str, ...] | None:
+        """Return the columns with nulls; None if they are not known. `is_table`: whether native records have the columns."""
+        known = self._nulls if is_table else None
+        if not is_table and self._inner is not None and not self._failed:
+            known = self._inner.null_columns
+        return None if known is None else tuple(sorted(known))
 
     def finish_form(self, progress: Progress) -> TableForm:
         """Return the table form of all records; warn if they have none."""
@@ -225,7 +237,8 @@ def scatter_sets(
     if quarantine is not None:
         quarantine.finish()
     form = observer.finish_form(progress)
-    return ScatteredSets(tuple(sealed), store.codec.schema, counts, inputs, form, quarantine)
+    entries = note_nulls(sealed, observer, inputs)
+    return ScatteredSets(entries, store.codec.schema, counts, inputs, form, quarantine)
 
 
 def check_quarantine(job: Job, inputs: Inputs) -> None:
@@ -233,6 +246,12 @@ def check_quarantine(job: Job, inputs: Inputs) -> None:
     if job.quarantine is not None and not load_format(inputs.format).traits.is_lines:
         formats = " or ".join(list_formats(lambda traits: traits.is_lines))
         raise UsageError(f"--on-bad-record: for inputs of {formats} only; leave it out")
+
+
+def note_nulls(sets: Iterable[SealedSet], observer: FormObserver, inputs: Inputs) -> tuple[SealedSet, ...]:
+    """Return the entries of sets with the columns that have nulls in any of the inputs."""
+    nulls = observer.find_nulls(load_format(inputs.format).traits.native_is_table)
+    return tuple(replace(one, nulls=nulls) for one in sets)
 
 
 def open_piles(

@@ -29,6 +29,7 @@ from recshuf.run.stores.scatter_store import (
     choose_pile_count,
     describe_scatter,
     fill_snapshot,
+    note_nulls,
     open_piles,
     plan_scatter,
 )
@@ -188,6 +189,6 @@ def _scatter_parts(
         Scatter(task, store, observer, progress).run(inputs.files)
     table = observer.finish_form(progress)
     return [
-        ScatteredSets(tuple(sealed), store.codec.schema, counts, inputs, table)
+        ScatteredSets(note_nulls(sealed, observer, inputs), store.codec.schema, counts, inputs, table)
         for sealed, counts in zip(store.sealed, store.counts, strict=True)
     ]

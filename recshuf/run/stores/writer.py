@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Self
 
@@ -22,7 +23,7 @@ from recshuf.piles.kept.snapshots import Snapshot, describe_drift
 from recshuf.piles.layout import StorePlan
 from recshuf.piles.planes import plain_type
 from recshuf.piles.slices import Origin
-from recshuf.records.arrays import count_bytes, is_contiguous_list, is_list_view, is_variable_list
+from recshuf.records.arrays import count_bytes, find_nulls, is_contiguous_list, is_list_view, is_variable_list
 from recshuf.records.batch import Records, concat_batches
 from recshuf.records.conforming import check_digits, conform
 from recshuf.records.digests import Digest, InputCount, digest_records
@@ -343,6 +344,7 @@ class PileWriter:
         self._batches: list[pa.RecordBatch] = []
         self._held_bytes = 0
         self._rows = 0
+        self._nulls: set[str] = set()
         self._count = InputCount(0, Digest())
         self._piles: Store | None = None
         self._cleanup = ExitStack()
@@ -389,6 +391,7 @@ class PileWriter:
         if not self._is_open or self._is_sealed:
             raise UsageError(f"{self._name}: the writer is closed; nothing can be written any more")
         for batch in self._read(data):
+            self._nulls |= find_nulls(batch)
             # Sliced, because a batch may be far larger than the buffer.
             rows = max(1, batch.num_rows * self._buffer_bytes // max(1, count_bytes(batch)))
             for start in range(0, batch.num_rows, rows):
@@ -450,7 +453,7 @@ class PileWriter:
         self._piles.complete(0, self._count.digest, description)
         entry = self._piles.seal_next()
         assert entry is not None  # noqa: S101 - it has records
-        return entry, self._piles.codec.schema
+        return replace(entry, nulls=tuple(sorted(self._nulls))), self._piles.codec.schema
 
     def close(self) -> None:
         """Put the records in the store, synced to disk. Idempotent.

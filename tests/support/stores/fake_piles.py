@@ -96,6 +96,7 @@ class FakePiles(Regions):
     def sources(self) -> tuple[str, ...]:
         return tuple(f"source-{index}" for index in range(sum(map(len, self.sets.values()))))
 
+    nulls: tuple[str, ...] | None = None
     info = SimpleNamespace(origin=None)
     """Records are tables."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
@@ -91,10 +91,12 @@ class FormObserver:
 
     def find_nulls(self, is_table: bool) -> tuple[str, ...] | None:
         """Return the columns with nulls; None if they are not known. `is_table`: whether native records have the columns."""
-        known = self._nulls if is_table else None
-        if not is_table and self._inner is not None and not self._failed:
-            known = self._inner.null_columns
-        return None if known is None else tuple(sorted(known))
+        if is_table:
+            return tuple(sorted(self._nulls))
+        with suppress(InputError, ConversionError):  # which `finish_form` tells
+            if self._inner is not None and (known := self._inner.null_columns) is not None:
+                return tuple(sorted(known))
+        return None
 
     def finish_form(self, progress: Progress) -> TableForm:
         """Return the table form of all records; warn if they have none."""

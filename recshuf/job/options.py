@@ -44,7 +44,9 @@ SchemaLike = ArrowSchema | Mapping[str, object] | str | os.PathLike[str]
 _FLAG = re.compile(
     r"(?<![\w./-])(--[a-z]+(?:-[a-z]+)*|-[oz])\b"
     r"( (?:(?:(?<=--format )|(?<=--to ))(?!(?:and|if|is|or|was)\b)\w+"
-    r"|(?<=give --memory )\d+[A-Z]B|(?<=give --compression )[a-z]+\d*(?!:)|quarantine:FILE|[A-Z]{3,})\b)?"
+    r"|(?<=give --memory )\d+[A-Z]B|(?<=give --compression )[a-z]+\d*(?!:)|quarantine:FILE|[A-Z]{3,}"
+    r"|(?:(?<=--header )|(?<=--quote )|(?<=--skip-lines ))(?:\d+|none|first)|(?:(?<=--quote )|(?<=--comment )"
+    r"|(?<=--delimiter ))'[^']')(?!\w))?"
 )
 """A flag in a message, and the format, the size, the compression or the placeholder after it."""
 _COMMAND = re.compile(r"recshuf (?:check |clean |gather |scatter |store |task |verify |INPUT)")
@@ -376,6 +378,8 @@ def _to_keyword(match: re.Match[str]) -> str:
     if name in OPTIONS and OPTIONS[name].metavar is None:
         return f"{name}=True" + (match[2] or "")
     if value.isalpha() and value.isupper():
+        return f"{name}={value}"
+    if value.isdecimal() or value.startswith("'"):
         return f"{name}={value}"
     return f"{name}={value!r}" if value else name
 

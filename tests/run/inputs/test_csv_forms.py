@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import recshuf
-from recshuf.errors import ConversionError, InputError, UsageError
+from recshuf.errors import ConversionError, InputError, RecshufWarning, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -258,7 +258,20 @@ def test_a_store_takes_csv_of_its_own_form_only(tmp_path: Path) -> None:
     assert sorted((row["id"], row["x"]) for row in rows) == [(1, "a"), (2, "b"), (4, "d"), (4, "d")]
 
 
-def test_notes_tell_what_was_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    paths = write_all(tmp_path, [b"id,x\n1,a\n", b"id,x\r\n2,b\r\n"])
-    recshuf.shuffle(paths, tmp_path / "out.csv", progress=True)
-    assert "its lines end in CRLF" in capsys.readouterr().err
+TOLD = {
+    (b"ann,rome\nbob,oslo\n",): r"header taken: ann,rome; header='none' if it is a record",
+    (b"1,2\n3,4\n",): r"a record: 1,2; header=1 if it is the header",
+    (b"Report\nid,x\n1,2\n3,4\n",): r"line 1 \(Report\) taken for no records, .*; skip_lines=0 if not",
+    (b"a,b\n1,2\n# c\n3,4\n",): r"begins with # taken for a record; comment='#' if",
+    (b'a,b\n1,"x "y"\n2,z\n',): r"""quotes taken for text, as in line 2; quote='"' if they are quotes""",
+    (
+        b"id,x\n1,a\n",
+        b"id,x\r\n2,b\r\n",
+    ): r"in1.csv: its lines end in CRLF, those of \S+in0.csv in LF; all get LF",
+}
+
+
+@pytest.mark.parametrize("contents", TOLD)
+def test_python_hears_what_was_taken_and_how_to_say_otherwise(tmp_path: Path, contents: list[bytes]) -> None:
+    with pytest.warns(RecshufWarning, match=TOLD[tuple(contents)]):
+        recshuf.shuffle(write_all(tmp_path, contents), tmp_path / "out.csv")

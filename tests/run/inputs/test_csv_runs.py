@@ -143,7 +143,7 @@ def test_headers_that_do_not_fit_are_an_error(tmp_path: Path):
         (
             b"ann,rome\nbob,oslo\n",
             b"cid,nice\n",
-            r"names none of its columns; give header first if only the first",
+            r"names none of its columns; give header='first' if only the first",
         ),
         (b"a,b\n1,2\n", b"1,2\n", "does not begin with a header line"),
         (b"1,2\n", b"a,b\n", "begins with a header line"),

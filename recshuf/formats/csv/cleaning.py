@@ -115,7 +115,7 @@ class CleanFragment(Fragment):
             raise InputError(
                 self._cleaning.name,
                 f"text follows the quote that ends a field of several lines: {odd.text!r}",
-                remedy="correct it, or give --quote none if quotes are text",
+                remedy="correct it, or give --quote none if quotes are text, or --quote '\"' if they are quotes",
             ) from None
 
 

@@ -190,7 +190,8 @@ class CsvCutter(Cutter):
         return (ends for ends, _ in self.scanner.find_ends(data, begin, State()))
 
     def find_records(self, data: Bytes, begin: int) -> Iterator[Positions]:
-        return (ends for ends, _ in self.scanner.find_ends(data, begin, State(), is_strict=True))
+        found = self.scanner.find_ends(data, begin, State(), is_strict=self.options.finds_quote)
+        return (ends for ends, _ in found)
 
     def find_last_end(self, data: Bytes) -> int:
         # Looks at the end first, and only if that does not tell, at everything.

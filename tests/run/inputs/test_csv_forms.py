@@ -233,6 +233,7 @@ def test_a_quote_that_joins_lines_far_down_is_an_error(tmp_path: Path, bad: byte
         ):
             recshuf.shuffle(path, tmp_path / output)
         assert recshuf.shuffle(path, tmp_path / output, quote="none").records == 20_001 + bad.count(b"\n")
+    assert recshuf.shuffle(path, tmp_path / "joined.tsv", quote='"').records < 20_001 + bad.count(b"\n")
 
 
 def test_a_store_takes_csv_of_its_own_form_only(tmp_path: Path) -> None:

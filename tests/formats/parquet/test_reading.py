@@ -79,7 +79,7 @@ def test_a_record_that_is_too_long_is_named_with_its_row(
     text = ["x" * (5000 if index == row else 10) for index in range(count)]
     source = open_source(store(tmp_path / "in.parquet", {"t": text}, row_group_size=group_rows))
     with pytest.raises(
-        InputError, match=rf"in\.parquet: row group {row // group_rows}, row {row}: .* 1000 bytes"
+        InputError, match=rf"in\.parquet: row group {row // group_rows}, row {row}: .* 1,000 bytes"
     ) as caught:
         read_all(source, longest=1000)
     size = int(re.findall(r"a record of (\d+) bytes", str(caught.value))[0])

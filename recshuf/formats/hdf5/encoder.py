@@ -20,7 +20,7 @@ from recshuf.errors import ConversionError
 from recshuf.formats.hdf5.filters import set_compression
 from recshuf.formats.hdf5.forms import ARROW_TYPE_ATTRIBUTE, BINARY_NAME, find_stand_in
 from recshuf.formats.hdf5.template import CHUNK_BYTES, Layout, link_plist, new_image
-from recshuf.records.arrays import is_variable_list, view_bytes, view_offsets
+from recshuf.records.arrays import is_any_list, is_bytes, is_variable_list, view_bytes, view_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,6 +32,22 @@ _MOST_CHUNKS_BYTES = 8 << 20
 _VARIABLE_BYTES = 64
 """Assumed bytes of a variable-length value."""
 _DEFAULT_COMPRESSION = "gzip"
+_ELSEWHERE = "or write Parquet or JSONL"
+_ODD_PARTS = {"/": "separates groups", "\0": "ends names"}
+_WORDS: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
+    (pa.types.is_null, "a column of nothing but nulls"),
+    (pa.types.is_decimal, "decimal numbers"),
+    (pa.types.is_map, "maps"),
+    (pa.types.is_struct, "structs"),
+    (pa.types.is_dictionary, "dictionary values"),
+    (lambda kind: is_bytes(kind) and "binary" not in str(kind), "text"),
+    (is_bytes, "bytes"),
+    (pa.types.is_boolean, "booleans"),
+    (lambda kind: pa.types.is_integer(kind) or pa.types.is_floating(kind), "numbers"),
+    (pa.types.is_interval, "intervals"),
+    (pa.types.is_temporal, "times"),
+)
+"""Types that HDF5 lacks, or lacks in lists, in the words of users."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +79,9 @@ def find_encoders(fields: pa.Schema | pa.StructType, path: tuple[str, ...] = ())
     """Return the encoders of the datasets of fields, depth first."""
     encoders: list[LeafEncoder] = []
     counts = Counter(field.name for field in fields)
-    for field in fields:
+    for place, field in enumerate(fields):
         inner = (*path, field.name)
-        _check_name(inner, is_double=counts[field.name] > 1)
+        _check_name(inner, place, is_double=counts[field.name] > 1)
         kind = _plain_type(field.type)
         encoders += find_encoders(kind, inner) if pa.types.is_struct(kind) else [_find_encoder(inner, kind)]
     if path and not encoders:
@@ -73,10 +89,20 @@ def find_encoders(fields: pa.Schema | pa.StructType, path: tuple[str, ...] = ())
     return encoders
 
 
-def _check_name(path: tuple[str, ...], *, is_double: bool) -> None:
+def _check_name(path: tuple[str, ...], place: int, *, is_double: bool) -> None:
+    """Refuse the name of a column, or of a field of a struct, that no dataset can have."""
     name = path[-1]
-    if name in ("", ".", "..") or "/" in name or "\0" in name:
-        raise ConversionError(".".join(path), "is no name for an HDF5 dataset", remedy="rename the column")
+    if not name:
+        what = f"field {place + 1} of the struct" if len(path) > 1 else f"column {place + 1}"
+        remedy = f"name it in the inputs (or leave it out: to_csv(index=False) in pandas), {_ELSEWHERE}"
+        raise ConversionError(".".join(path[:-1]), f"{what} has no name, as a dataset must", remedy=remedy)
+    for part, why in _ODD_PARTS.items():
+        if part in name:
+            problem = f"the name holds {part!r}, which {why} in HDF5"
+            raise ConversionError(".".join(path), problem, remedy=f"rename it in the inputs, {_ELSEWHERE}")
+    if name in (".", ".."):
+        problem = "is no name for an HDF5 dataset, but a way to a group"
+        raise ConversionError(".".join(path), problem, remedy=f"rename it in the inputs, {_ELSEWHERE}")
     if is_double:
         raise ConversionError(".".join(path), "several columns have this name", remedy="rename them")
 
@@ -90,16 +116,17 @@ def _find_encoder(path: tuple[str, ...], kind: pa.DataType) -> LeafEncoder:
         tid = h5t.vlen_create(h5t.py_create(np.dtype(np.uint8)))
         return LeafEncoder(path, tid, _encode_binary, noted_type=BINARY_NAME, is_variable=True)
     if is_variable_list(kind):
-        item = _find_item_type(kind.value_type, field)
+        item = _find_item_type(kind.value_type, field, kind)
         convert = partial(_encode_lists, field, pa.large_list(kind.value_type), item.get_size())
         return LeafEncoder(path, h5t.vlen_create(item), convert, is_variable=True)
     stand_in = find_stand_in(kind)
     noted_type = None if stand_in is None else str(kind)
     row_shape: tuple[int, ...] = ()
+    whole = kind
     while types.is_fixed_size_list(kind):
         row_shape += (kind.list_size,)
         kind = kind.value_type
-    tid = _find_item_type(stand_in or kind, field)
+    tid = _find_item_type(stand_in or kind, field, whole)
     convert = partial(_encode_fixed, field, row_shape, tid.get_size())
     return LeafEncoder(path, tid, convert, row_shape, noted_type)
 
@@ -108,7 +135,7 @@ def _encode_text(field: str, array: pa.Array) -> pa.Array:
     data = view_bytes(rows := _encode_binary(array))
     if data.size and data.min() == 0:
         problem = "a string holds the character NUL, at which HDF5 would cut it"
-        raise ConversionError(field, problem, remedy="convert the column to binary first")
+        raise ConversionError(field, problem, remedy=f"remove it in the inputs, {_ELSEWHERE}")
     return rows
 
 
@@ -137,16 +164,28 @@ def _encode_fixed(field: str, row_shape: tuple[int, ...], item_bytes: int, array
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), row_count, [None, pa.py_buffer(raw)])
 
 
-def _find_item_type(kind: pa.DataType, field: str) -> h5t.TypeID:
+def _name_kind(kind: pa.DataType) -> str:
+    """Return a type in the words of users.
+
+    >>> _name_kind(pa.list_(pa.list_(pa.string())))
+    'lists of lists of text'
+    """
+    if is_any_list(kind):
+        return f"lists of {_name_kind(kind.value_type)}"
+    return next((words for is_kind, words in _WORDS if is_kind(kind)), f"values of type {kind}")
+
+
+def _find_item_type(kind: pa.DataType, field: str, whole: pa.DataType) -> h5t.TypeID:
+    """Return the HDF5 type of a value, or of an item in lists of type `whole`."""
     if pa.types.is_fixed_size_binary(kind) and kind.byte_width:
         opaque = h5t.create(h5t.OPAQUE, kind.byte_width)
         opaque.set_tag(b"")
         return opaque
     is_plain = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
     if not is_plain:
-        raise ConversionError(
-            field, f"HDF5 cannot hold {kind}", remedy="cast the column to another type first"
-        )
+        problem = f"HDF5 has no type for {_name_kind(whole)} ({whole})"
+        remedy = "write Parquet or JSONL, leave the column out, or change its type in the inputs"
+        raise ConversionError(field, problem, remedy=remedy)
     # Not `to_pandas_dtype`, which needs pandas in some versions.
     return h5t.py_create(pa.array([], kind).to_numpy(zero_copy_only=False).dtype, logical=True)
 
@@ -182,7 +221,7 @@ def _refuse_nulls(array: pa.Array, field: str) -> None:
         raise ConversionError(
             field,
             f"{array.null_count} of {len(array)} values are null",
-            remedy="HDF5 has no nulls: fill or drop them first",
+            remedy=f"HDF5 has no nulls: fill or drop them first, {_ELSEWHERE}",
         )
 
 

@@ -345,7 +345,9 @@ REFUSED_TYPES = (
 )
 REFUSED = [
     *(([("ok", pa.int8()), ("x", kind)], "field 'x'") for kind in REFUSED_TYPES),
-    *(([(name, pa.int8())], "no name for an HDF5 dataset") for name in ("", ".", "..", "a/b", "/", "a\0b")),
+    *(([(name, pa.int8())], "no name for an HDF5 dataset") for name in (".", "..")),
+    *(([(name, pa.int8())], "the name holds .* in HDF5; rename it") for name in ("a/b", "/", "a\0b")),
+    ([("ok", pa.int8()), ("", pa.int8())], "(column|field) 2 .*has no name, as a dataset must; name it in"),
     ([("a", pa.int8()), ("b", pa.int8()), ("a", pa.int16())], "'a': several columns"),
 ]
 
@@ -355,6 +357,32 @@ def test_what_hdf5_cannot_hold_is_refused_before_output(fields: list[tuple[str, 
     for schema, path in ((fields, said), ([("inner", pa.struct(fields))], said.replace("'", r"'inner\.", 1))):
         with pytest.raises(ConversionError, match=path):
             FORMAT.open_target(pa.schema(schema), None, WriteOptions())
+
+
+WORDS = {
+    "lists of text (list<": pa.list_(pa.string()),
+    "lists of bytes (list<": pa.list_(pa.binary()),
+    "lists of lists of numbers (": pa.list_(pa.list_(pa.int8())),
+    "lists of text (fixed_size_list<": pa.list_(pa.string(), 2),
+    "lists of times (": pa.list_(pa.timestamp("s")),
+    "lists of structs (": pa.large_list(pa.struct({"a": pa.int8()})),
+    "decimal numbers (decimal128(9, 2))": pa.decimal128(9, 2),
+    "maps (map<": pa.map_(pa.string(), pa.int8()),
+    "a column of nothing but nulls (null)": pa.null(),
+}
+
+
+def test_types_are_refused_in_words(tmp_path: Path) -> None:
+    for words, kind in WORDS.items():
+        with pytest.raises(ConversionError) as caught:
+            FORMAT.open_target(pa.schema([("x", kind)]), None, WriteOptions())
+        assert f"field 'x': HDF5 has no type for {words}" in str(caught.value)
+        assert str(caught.value).endswith(
+            "; write Parquet or JSONL, leave the column out, or change its type in the inputs"
+        )
+    (tmp_path / "in.csv").write_text(",x\n0,a\n1,b\n")
+    with pytest.raises(ConversionError, match=r"^column 1 has no name, as a dataset must; name it in the in"):
+        recshuf.shuffle(tmp_path / "in.csv", tmp_path / "out.h5")
 
 
 NULLS = {

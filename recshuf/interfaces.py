@@ -197,8 +197,8 @@ class ReadOptions:
     columns: tuple[str, ...] | None = None
     """Parquet columns to keep, in this order; None for all."""
     widens: bool = False
-    """Whether Parquet columns of integers here, and of floats or decimals there, get one type. A value that it does not
-    hold exactly is an error."""
+    """Whether columns of integers here, and of floats or decimals there, get one type. A value that it does not hold exactly
+    is an error. Also whether HDF5 that is written with the types of its inputs may get wider ones."""
     first_metadata: bool = False
     """Whether the metadata of the first input hold for others where these say something else of the same values."""
     field: str | None = None
@@ -211,7 +211,8 @@ class ReadOptions:
     memory_bytes: int | None = None
     """Memory limit of the run. None for no limit."""
     refuses_foreign: bool = False
-    """Whether text, JSONL and CSV whose bytes or names are those of other formats are an error."""
+    """Whether text, JSONL and CSV whose bytes or names are those of other formats are an error, and HDF5 whose datasets seem
+    to be no list of records."""
     sets_bad_aside: bool = False
     """Whether decoders return lines that do not parse, instead of raising an error."""
 

@@ -170,7 +170,7 @@ class InputOptions(TypedDict, total=False):
     separator: Annotated[str | bytes | None, Option("Input", "STR", r"Text: string that ends a record, with the escapes \n, \t, \r, \0, \xHH and \\. Default: \n.",
         parse=parse_separator, side="records", spoken="--separator and -z", identity=lambda job: job.read.separator.hex())]
     max_record_bytes: Annotated[Size, Option("Input", "SIZE", "Longest record accepted. A longer one is an error. Default: 1GiB.", parse=parse_size, default="1GiB")]
-    datasets: Annotated[Names | None, Option("Input", "A,B", "HDF5: datasets to read. Default: all that have a first axis.",
+    datasets: Annotated[Names | None, Option("Input", "A,B", "HDF5: datasets to read; * in a name stands for any letters. Default: all that have a first axis.",
         side="inputs", identity=lambda job: job.read.datasets and list(job.read.datasets))]
     keep_others: Annotated[bool, Option("Input", None, "HDF5 to HDF5: shuffle the datasets of the commonest length, or those of --datasets, and copy datasets of other lengths unchanged into every shard. Default: datasets of several lengths are refused.", {
             "verify": "HDF5: compare the datasets of the commonest length, or those of --datasets, by record, and others as wholes. Default: datasets of several lengths are refused.",
@@ -180,7 +180,7 @@ class InputOptions(TypedDict, total=False):
         }, default=False, identity=lambda job: job.read.keeps_others or None)]
     columns: Annotated[Names | None, Option("Input", "A,B", "Parquet, CSV: columns to keep. Default: all.",
         side="inputs", identity=lambda job: job.read.columns and list(job.read.columns))]
-    widen: Annotated[bool, Option("Input", None, "Parquet: unite integers of one input with floats of another, as float64, and integers or decimals with decimals of another scale. A value that the type does not hold exactly is an error. Default: such inputs are refused, unless the float holds all integers of the type.",
+    widen: Annotated[bool, Option("Input", None, "Parquet and HDF5: unite integers of one input with floats of another, as float64; Parquet: integers or decimals with decimals of another scale. A value that the type does not hold exactly is an error. Default: such inputs are refused, unless the float holds all integers of the type. HDF5 that is written as HDF5: unite types that differ, such as text of other lengths. Default: such inputs are refused, but output of another format has one type for all.",
         default=False, side="inputs", field="widens", identity=lambda job: job.read.widens or None)]
     schema: Annotated[SchemaLike | None, Option("Input", "FILE", "Schema file for a conversion from JSONL, CSV or text. Default: inferred types.", {
             "check picture": "Schema file for the fields of JSONL, CSV or text, if the shuffle got one. Default: inferred types.",

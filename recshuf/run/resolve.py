@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from recshuf.run.header import Header
 
 
+_MOST_NAMED = 3
 _COPIES = 3  # of the records, in files: inputs, piles and output
 
 
@@ -237,6 +238,8 @@ def _plan(
     target = _preview_target(inputs, output, decoding)
     for note in target.notes:
         progress.warn(note)
+    if decoding.converts and inputs.source.repeated:
+        progress.warn(_describe_left_out(inputs))
     costs = decoding.find_costs(inputs.source, target.sink_bytes)
     limits = find_limits(job, destination)
     plan = make_plan(inputs.sizes, limits, costs, output.cut, job.options["head_count"], piles)
@@ -246,6 +249,14 @@ def _plan(
     if _can_read_again(inputs, destination):
         decoding = decoding.infer_from_prefix(job, inputs.source)
     return Run(job, inputs, output, decoding, plan, progress, target.notes)
+
+
+def _describe_left_out(inputs: Inputs) -> str:
+    """Return a sentence about data that belongs to no record, for which another format has no place."""
+    names = list(inputs.source.repeated)
+    more = len(names) - _MOST_NAMED
+    listed = ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return f"{inputs.source.inputs[0].name}: left out are {listed}, which belong to no record; only {inputs.format} output has them"
 
 
 def _count_disk_bytes(job: Job, plan: Plan, destination: Destination | None, target: Target) -> Plan:

@@ -78,7 +78,11 @@ FITTING: dict[str, tuple[Any, str, Any]] = {
     "columns": ("id", "columns: for inputs of csv or parquet only", lambda given, _: given in ("csv", "parquet")),
     "comment": ("#", "comment: for inputs of csv only", lambda given, _: given == "csv"),
     "skip_lines": (1, "skip_lines: for inputs of csv only", lambda given, _: given == "csv"),
-    "widen": (True, "widen=True: for inputs of parquet only", lambda given, _: given == "parquet"),
+    "widen": (
+        True,
+        "widen=True: for inputs of parquet or hdf5 only",
+        lambda given, _: given in ("parquet", "hdf5"),
+    ),
     "nan_as_null": (True, "nan_as_null=True: ", lambda given, to: to == "jsonl" != given),
     "provenance": (True, "provenance=True: ", lambda given, to: to != "text" and (given, to) not in (("hdf5", "hdf5"), ("csv", "csv"))),
     "delimiter": (";", "delimiter: for records of csv only", lambda given, to: "csv" in (given, to)),

@@ -181,7 +181,7 @@ class Comparison:
 
     def compare_repeated(self) -> list[str]:
         """Return how the data differs that every file has beside its records, a sentence each."""
-        if self.output is None:
+        if self.output is None or self.inputs.record_set.format != self.output.record_set.format:
             return []
         before, after = (reader.record_set.source.repeated for reader in self.readers)
         return [

@@ -4,7 +4,8 @@ Every shard gets copies from the first input: all groups, named datatypes, scala
 their attributes and those of the datasets of the record; of a list of labels that others have longer, the longest.
 Dimension scales stay attached. If datasets are chosen by
 name, other datasets with a first axis, links, and scalars and attributes with references are left out; if none are
-chosen, objects that cannot be copied are refused. On request, datasets of other lengths than the record's are copied, too.
+chosen, objects that cannot be copied are refused, and so are datasets that seem to be no columns of a list. On request, datasets
+of other lengths than the record's are copied, too; of AnnData and pandas, without it.
 
 Datasets of a shard keep type, filters, fill value and chunk shape, with these exceptions: datasets without chunks get
 chunks, so that they can grow; chunks with more than 64 MiB of rows get fewer rows; gzip replaces filters that are not
@@ -67,7 +68,7 @@ class Hdf5Format(Format):
             "hdf5",
             (".h5", ".hdf5", ".hdf", ".he5"),
             list_compressions(),
-            read_options=frozenset({"datasets", "first_metadata"}),
+            read_options=frozenset({"datasets", "first_metadata", "widens"}),
             native_options=frozenset({"keeps_others"}),
             libraries=("h5py", "deflate"),
             adds_columns=False,

@@ -14,7 +14,14 @@ from recshuf.errors import InputError
 from recshuf.formats.hdf5.heap import SMALL_FILE_BYTES, HeapValues, check_heaps
 from recshuf.formats.hdf5.opening import content_of
 from recshuf.formats.hdf5.pipeline import Pipeline, find_pipeline
-from recshuf.formats.hdf5.types import Column, Kind, find_chunk, kind_of
+from recshuf.formats.hdf5.types import (
+    Column,
+    Kind,
+    find_chunk,
+    find_file_bytes,
+    kind_of,
+    list_references,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -133,7 +140,8 @@ class ValueGuard:
         self._name = name
         self._label = column.name
         self._file_bytes = stamp.size
-        self._item_bytes = 1 if column.kind is Kind.STRING else int(column.tid.get_super().get_size())
+        self._references = list_references(column.tid)
+        self._row_bytes = find_file_bytes(column.tid)
         self._checked = 0
         self._chunks: ChunkReader | None = None
         self._offset: int | None = None
@@ -141,18 +149,23 @@ class ValueGuard:
             return
         if find_chunk(dataset) is None:
             self._offset = dataset.get_offset()
-        elif pipeline := find_pipeline(dataset, _REFERENCE_BYTES):
+        elif pipeline := find_pipeline(dataset, self._row_bytes):
             self._chunks = ChunkReader(dataset, pipeline, keeps=True)
 
     def check(self, start: int, stop: int, limit: SizeLimit) -> None:
         """Check rows ``start:stop``."""
         for low in range(start, stop, _STEP_ROWS):
             raw = self._read(low, min(low + _STEP_ROWS, stop))
-            if raw is not None:
-                self._check_references(raw.reshape(-1, _REFERENCE_BYTES), low, limit)
+            if raw is None:
+                continue
+            rows = raw.reshape(-1, self._row_bytes)
+            for place, item_bytes in self._references:
+                self._check_references(rows[:, place : place + _REFERENCE_BYTES], item_bytes, low, limit)
 
-    def _check_references(self, references: NDArray[np.uint8], start: int, limit: SizeLimit) -> None:
-        lengths = references[:, :4].copy().view("<u4")[:, 0].astype(np.int64) * self._item_bytes
+    def _check_references(
+        self, references: NDArray[np.uint8], item_bytes: int, start: int, limit: SizeLimit
+    ) -> None:
+        lengths = references[:, :4].copy().view("<u4")[:, 0].astype(np.int64) * item_bytes
         addresses = references[:, 4:12].copy().view("<i8")[:, 0]
         indexes = references[:, 12:].copy().view("<u4")[:, 0].astype(np.int64)
         lengths[addresses == 0] = 0  # no value
@@ -182,6 +195,6 @@ class ValueGuard:
             return self._chunks.read(start, stop)
         if self._offset is None:
             return None
-        size = (stop - start) * _REFERENCE_BYTES
-        raw = self._content.read_at(self._offset + start * _REFERENCE_BYTES, size)
+        size = (stop - start) * self._row_bytes
+        raw = self._content.read_at(self._offset + start * self._row_bytes, size)
         return np.frombuffer(raw, np.uint8) if len(raw) == size else None

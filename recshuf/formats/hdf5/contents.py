@@ -7,16 +7,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import h5py
-from h5py import h5d, h5g, h5s, h5t
+from h5py import h5a, h5d, h5g, h5s, h5t
 
 from recshuf.errors import InputError
-from recshuf.formats.hdf5.opening import opened
+from recshuf.formats.hdf5.filters import refuse_unknown_filters
+from recshuf.formats.hdf5.heap import check_small_file
+from recshuf.formats.hdf5.opening import content_of, opened, read_stamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from recshuf.interfaces import InputFile
 
+MARKS = (b"encoding-type", b"pandas_type")
 _MOST_HOPS = 64
 _MOST_NAMES = 20
 _MOST_LEVELS = 128
@@ -35,6 +38,10 @@ class Contents:
     groups: list[str] = field(default_factory=list)
     arrays: list[str] = field(default_factory=list)
     """Datasets with a first axis."""
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """Shape of each array."""
+    marked: list[str] = field(default_factory=list)
+    """Groups with an attribute by which AnnData or pandas says what they hold; the empty path is the whole file."""
     scalars: list[str] = field(default_factory=list)
     """Datasets of one value without an axis."""
     nulls: list[str] = field(default_factory=list)
@@ -59,13 +66,16 @@ class Contents:
 def looking_into(input_file: InputFile) -> Iterator[Contents]:
     """Open an input, walk through it, and close it at the end; errors are as of `opened`."""
     with opened(input_file) as file:
-        yield walk_file(file, input_file.name)
+        contents = walk_file(file, input_file.name)
+        check_small_file(content_of(file), read_stamp(file).size)
+        yield contents
 
 
 def walk_file(file: h5py.File, name: str) -> Contents:
     """Return the contents of a file; `name` is its name for messages."""
     contents = Contents(file, name)
     contents.addresses[find_address(file.id)] = ""
+    _note_marks(file["/"], "", contents)
     pending = [("", path) for path in reversed(list(file))]
     while pending:
         parent, child = pending.pop()
@@ -106,13 +116,22 @@ def _visit_object(member: h5py.HLObject, path: str, contents: Contents) -> list[
     contents.addresses[address] = path
     if isinstance(member, h5py.Group):
         contents.groups.append(path)
+        _note_marks(member, path, contents)
         return list(member)
     if isinstance(member, h5py.Datatype):
         contents.types.append(path)
     else:
         spaces = {h5s.SIMPLE: contents.arrays, h5s.SCALAR: contents.scalars}
-        spaces.get(member.id.get_space().get_simple_extent_type(), contents.nulls).append(path)
+        space = member.id.get_space()
+        spaces.get(space.get_simple_extent_type(), contents.nulls).append(path)
+        if space.get_simple_extent_type() == h5s.SIMPLE:
+            contents.shapes[path] = space.get_simple_extent_dims()
     return []
+
+
+def _note_marks(group: h5py.Group, path: str, contents: Contents) -> None:
+    if any(h5a.exists(group.id, key) for key in MARKS):
+        contents.marked.append(path)
 
 
 def find_address(object_id: h5d.DatasetID | h5g.GroupID | h5t.TypeID) -> int:
@@ -164,6 +183,12 @@ def refuse_elsewhere(dataset: h5d.DatasetID, path: str, name: str) -> None:
     if is_virtual or plist.get_external_count() > 0:
         problem = f"{'virtual datasets read' if is_virtual else 'external storage reads'} other files"
         raise InputError(name, problem, place=f"dataset {path!r}", remedy="make a copy of the data")
+
+
+def check_access(dataset: h5py.Dataset, path: str, name: str) -> None:
+    """Raise `InputError` if the values of a dataset lie in other files or need a filter that is not installed."""
+    refuse_elsewhere(dataset.id, path, name)
+    refuse_unknown_filters(dataset.id.get_create_plist(), name, f"dataset {path!r}")
 
 
 def require_arrays(contents: Contents) -> None:

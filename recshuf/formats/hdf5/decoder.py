@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import InputError
+from recshuf.formats.hdf5.compound import Packer, list_leaves
 from recshuf.formats.hdf5.forms import (
     BINARY_NAME,
     BadValueError,
@@ -83,6 +84,8 @@ class RowDecoder(Decoder):
 def _find_leaf(column: Column) -> _Leaf:
     if column.kind is Kind.STRING:
         return _Leaf(pa.large_string(), True, decode_text)
+    if column.kind is Kind.COMPOUND:
+        return _find_compound(column)
     if column.kind is Kind.ARRAY and column.arrow_type == BINARY_NAME:
         return _Leaf(pa.large_binary(), False, lambda rows: rows)
     if column.kind is Kind.ARRAY:
@@ -93,6 +96,38 @@ def _find_leaf(column: Column) -> _Leaf:
     if noted is None or find_stand_in(noted) != form.arrow_type:
         noted = form.arrow_type
     return _Leaf(noted, form.can_fail, partial(_decode_fixed, form, column.row_bytes, noted))
+
+
+def _find_compound(column: Column) -> _Leaf:
+    """Return the leaf of a compound with members of variable length: a struct of the members' table forms."""
+    packer, decoders = Packer(column.tid), {}
+    for leaf in (*packer.fixed, *packer.variable):
+        name = ".".join((dotted(column.name), *leaf.path))
+        if leaf.kind is Kind.STRING:
+            decoders[leaf.path] = _Leaf(pa.large_string(), True, decode_text)
+        elif leaf.kind is Kind.ARRAY:
+            form = find_form(leaf.tid.get_super(), name)
+            decoders[leaf.path] = _Leaf(
+                pa.large_list(form.arrow_type), form.can_fail, partial(_decode_lists, form)
+            )
+        else:
+            form = find_form(leaf.tid, name)
+            decoders[leaf.path] = _Leaf(form.arrow_type, form.can_fail, form.decode)
+    tree: _Tree = {}
+    paths = [leaf.path for leaf in list_leaves(column.tid)]
+    for index, path in enumerate(paths):
+        _plant(tree, path, index)
+
+    def decode(rows: pa.Array) -> pa.Array:
+        fixed, variable = packer.split(rows)
+        leaves = (*packer.fixed, *packer.variable)
+        values = {leaf.path: part for leaf, part in zip(leaves, (*fixed, *variable), strict=True)}
+        arrays = [decoders[path].decode(values[path]) for path in paths]
+        return pa.StructArray.from_arrays(_join_leaves(tree, arrays), names=list(tree))
+
+    empty = _join_leaves(tree, [pa.array([], decoders[path].arrow_type) for path in paths])
+    kind = pa.StructArray.from_arrays(empty, names=list(tree)).type
+    return _Leaf(kind, any(each.can_fail for each in decoders.values()), decode)
 
 
 def _decode_fixed(form: Form, row_bytes: int, noted: pa.DataType, rows: pa.Array) -> pa.Array:
@@ -116,14 +151,16 @@ def _grow_tree(columns: Sequence[Column]) -> _Tree:
     """Return the groups as nested dictionaries with column indices as leaves."""
     tree: _Tree = {}
     for index, column in enumerate(columns):
-        node = tree
-        *groups, last = column.name.split("/")
-        for group in groups:
-            inner = node.setdefault(group, {})
-            assert isinstance(inner, dict)  # noqa: S101 - a dataset is no group
-            node = inner
-        node[last] = index
+        _plant(tree, column.name.split("/"), index)
     return tree
+
+
+def _plant(tree: _Tree, path: Sequence[str], index: int) -> None:
+    for name in path[:-1]:
+        inner = tree.setdefault(name, {})
+        assert isinstance(inner, dict)  # noqa: S101 - a dataset is no group
+        tree = inner
+    tree[path[-1]] = index
 
 
 def _join_leaves(tree: _Tree, leaves: Sequence[pa.Array]) -> list[pa.Array]:

@@ -113,20 +113,22 @@ class _Text(Form):
         self._padding = padding
 
     def decode(self, raw: NDArray[np.uint8]) -> pa.Array:
-        lengths = self._measure(raw)
-        offsets = np.zeros(len(raw) + 1, np.int64)
-        np.cumsum(lengths, out=offsets[1:])
-        data = raw[np.arange(self.width) < lengths[:, None]]
-        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-        return decode_text(pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(raw), buffers))
+        return decode_text(strip_texts(raw, self._padding))
 
-    def _measure(self, raw: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """Return the length of each string without its padding."""
-        if self._padding == h5t.STR_NULLTERM:
-            ends = raw == 0
-            return np.where(ends.any(axis=1), ends.argmax(axis=1), self.width)
-        filled = raw != (ord(" ") if self._padding == h5t.STR_SPACEPAD else 0)
-        return np.where(filled.any(axis=1), self.width - filled[:, ::-1].argmax(axis=1), 0)
+
+def strip_texts(raw: NDArray[np.uint8], padding: int) -> pa.LargeBinaryArray:
+    """Return the bytes of strings of a fixed length, of shape ``(n, width)``, without their padding."""
+    if padding == h5t.STR_NULLTERM:
+        ends = raw == 0
+        lengths = np.where(ends.any(axis=1), ends.argmax(axis=1), raw.shape[1])
+    else:
+        filled = raw != (ord(" ") if padding == h5t.STR_SPACEPAD else 0)
+        lengths = np.where(filled.any(axis=1), raw.shape[1] - filled[:, ::-1].argmax(axis=1), 0)
+    offsets = np.zeros(len(raw) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    data = raw[np.arange(raw.shape[1]) < lengths[:, None]]
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(raw), buffers)
 
 
 class _Opaque(Form):

@@ -2,110 +2,45 @@
 
 from __future__ import annotations
 
-import re
-import shlex
-from dataclasses import dataclass
-from math import prod
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from recshuf.errors import InputError
 from recshuf.formats.hdf5.chunk_index import check_chunks
 from recshuf.formats.hdf5.contents import (
     Contents,
+    check_access,
     find_address,
     looking_into,
-    refuse_elsewhere,
     refuse_leftovers,
     require_arrays,
     resolve_path,
 )
-from recshuf.formats.hdf5.filters import refuse_unknown_filters
 from recshuf.formats.hdf5.forms import ARROW_TYPE_ATTRIBUTE
-from recshuf.formats.hdf5.heap import check_small_file
-from recshuf.formats.hdf5.opening import content_of, find_index_root, read_stamp, reading
+from recshuf.formats.hdf5.opening import find_index_root, read_stamp, reading
+from recshuf.formats.hdf5.roles import Roles, find_commonest, find_roles
+from recshuf.formats.hdf5.signs import check_lengths, refuse_parts
 from recshuf.formats.hdf5.types import (
     Column,
     Kind,
     Storage,
     find_copy_obstacle,
+    find_file_bytes,
     find_obstacle,
+    name_type,
     read_column,
     read_storage,
 )
+from recshuf.formats.hdf5.uniting import unite_columns
 from recshuf.records.arrays import dotted, unknown_column
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     import h5py
 
-    from recshuf.interfaces import InputFile, Stamp
-
-
-_MOST_SHOWN = 3
-# PyTables keeps its indexes under such names, and more of them than the table has datasets; pandas keeps categories so.
-_HIDDEN = re.compile(r"(^|/)(_[pi]_|meta/[^/]+/meta/)")
-_OBSERVATIONS = re.compile(r"(obs|obsm|layers)/(?!.*/categories$)|(raw/)?X$")
-"""Datasets of AnnData whose rows are observations, unless they have another length."""
-
-
-def check_lengths(datasets: Mapping[str, h5py.Dataset], name: str) -> None:
-    """Raise `InputError` if datasets, by name, differ in length; it proposes those that may belong together."""
-    examples: dict[int, str] = {}
-    for path, dataset in datasets.items():
-        examples.setdefault(dataset.shape[0], f"{path} {dataset.shape}")
-    if len(examples) > 1:
-        problem = f"datasets differ in length: {shorten(list(examples.values()), len(datasets))}"
-        raise InputError(name, problem, remedy=_propose(find_commonest(datasets)))
-
-
-def find_commonest(datasets: Mapping[str, h5py.Dataset]) -> list[str]:
-    """Return the names of the datasets of the commonest length; of several such lengths, that with the most bytes.
-
-    In files of AnnData, only datasets of observations count. Datasets of one row or none, indexes of PyTables, and
-    categories of pandas count only if there are no others.
-    """
-    by_length: dict[int, list[str]] = {}
-    seen = [path for path, each in datasets.items() if each.shape[0] > 1 and not _HIDDEN.search(path)]
-    if is_anndata(datasets[next(iter(datasets))]):
-        seen = [path for path in seen if _OBSERVATIONS.match(path)]
-    for path in seen or datasets:
-        by_length.setdefault(datasets[path].shape[0], []).append(path)
-    return max(
-        by_length.values(),
-        key=lambda paths: (len(paths), sum(_count_bytes(datasets[path]) for path in paths)),
-    )
-
-
-def _count_bytes(dataset: h5py.Dataset) -> int:
-    # h5py's own count needs a type of NumPy.
-    return int(prod(dataset.shape) * dataset.id.get_type().get_size())
-
-
-def is_anndata(dataset: h5py.Dataset) -> bool:
-    """Tell whether a dataset is in a file of AnnData."""
-    return bool(dataset.file.attrs.get("encoding-type") == "anndata")
-
-
-def may_have_observations(dataset: h5py.Dataset, path: str) -> bool:
-    """Tell whether rows of a dataset may be those of the record, if they are as many: in AnnData, not those of variables."""
-    return not is_anndata(dataset) or path.startswith("obsp/") or bool(_OBSERVATIONS.match(path))
-
-
-def shorten(names: Sequence[str], count: int | None = None) -> str:
-    """Return the first names and the number of further ones, of `count` in all, for a message."""
-    shown = names[:_MOST_SHOWN]
-    rest = (len(names) if count is None else count) - len(shown)
-    return ", ".join(shown) + (f" and {rest} more" if rest else "")
-
-
-def _propose(names: list[str]) -> str:
-    shown = names[:_MOST_SHOWN]
-    remedy = "for HDF5 output, --keep-others copies those of other lengths unchanged; else name those that belong together with --datasets"
-    if any("," in name or not name.isprintable() for name in shown):
-        return remedy  # the command line cannot name them
-    example = shorten([shlex.quote(",".join(shown))], len(names) - len(shown) + 1)
-    return f"{remedy}, such as --datasets {example}"
+    from recshuf.interfaces import InputFile, ReadOptions, Stamp
 
 
 # A file may declare far more data than it stores, which shards would then hold. Refused if even zeros deflated at the
@@ -123,8 +58,11 @@ class Inventory:
     stamp: Stamp
     row_count: int
     columns: tuple[Column, ...]
+    """As native batches have them."""
     storages: tuple[Storage, ...]
     """Storage of each column."""
+    given: tuple[Column, ...]
+    """Columns as this input has them; their types may differ from those of other inputs."""
 
     @property
     def name(self) -> str:
@@ -150,32 +88,67 @@ class Inventory:
         """Estimated size of the values of all variable-length columns: the rest of the file."""
         if self.is_fixed:
             return 0
-        return max(0, self.stamp.size - sum(storage.stored_bytes for storage in self.storages))
+        pairs = zip(self.columns, self.given, strict=True)
+        fixed = sum(own.row_bytes for column, own in pairs if own.kind is Kind.FIXED is not column.kind)
+        rest = max(0, self.stamp.size - sum(storage.stored_bytes for storage in self.storages))
+        return rest + fixed * self.row_count
+
+    @property
+    def changed_bytes(self) -> int:
+        """Bytes of a record in columns whose types are changed, before and after that."""
+        pairs = zip(self.columns, self.given, strict=True)
+        return sum(
+            column.row_bytes + own.row_bytes for column, own in pairs if column.type_code != own.type_code
+        )
 
 
-def find_records(contents: Contents, datasets: tuple[str, ...] | None) -> dict[str, str]:
-    """Return the path of each dataset of the record by name: the chosen ones, or all with a first axis."""
-    if datasets is not None:
-        return {path.strip("/"): _find_chosen(contents, path) for path in datasets}
+class HoldsOthers(Exception):  # noqa: N818 # no error
+    """Attributes of a file say which datasets are of the record, and which are copied. Never reaches the user."""
+
+
+def find_records(contents: Contents, options: ReadOptions) -> dict[str, str]:
+    """Return the path of each dataset of the record by name: the chosen ones, or all with a first axis.
+
+    Raises
+    ------
+    HoldsOthers
+        When no datasets are chosen, and attributes say that some belong to no record.
+    """
+    if options.datasets is not None:
+        chosen = [_find_chosen(contents, path) for path in options.datasets]
+        return {name: path for found in chosen for name, path in found.items()}
+    roles = find_roles(contents) if options.refuses_foreign else Roles()
+    if roles.copies:
+        check_lengths(contents, {path: path for path in contents.arrays if path in roles.rows})
+        raise HoldsOthers
     refuse_leftovers(contents)
     require_arrays(contents)
+    if options.refuses_foreign:
+        lengths = {shape[0] for shape in contents.shapes.values()}
+        is_list = len(lengths) == 1
+        refuse_parts(contents, contents.arrays if is_list else find_commonest(contents, contents.arrays))
     return {path: path for path in contents.arrays}
 
 
-def _find_chosen(contents: Contents, path: str) -> str:
+def _find_chosen(contents: Contents, path: str) -> dict[str, str]:
+    """Return the path of the dataset by its name, or of those that match a pattern."""
     resolved = resolve_path(contents, path)
     array = contents.addresses.get(find_address(contents.file[resolved].id)) if resolved else None
-    if array not in contents.arrays:
+    if array in contents.arrays:
+        return {path.strip("/"): array}
+    matching = {each: each for each in contents.arrays if fnmatchcase(each, path.strip("/"))}
+    if not matching:
         problem = f"has no dataset {path!r} with a first axis"
         raise InputError(contents.name, problem, remedy=f"there are: {contents.list_datasets() or 'none'}")
-    return array
+    return matching
 
 
-def choose_datasets(input_file: InputFile, datasets: tuple[str, ...] | None, field: str) -> tuple[str, ...]:
+def choose_datasets(input_file: InputFile, options: ReadOptions, field: str) -> tuple[str, ...]:
     """Return the datasets, of the record or with a first axis, that hold a field or are part of it."""
-    if datasets is None:
+    datasets = options.datasets
+    if datasets is None or any("*" in name for name in datasets):
         with looking_into(input_file) as contents:
-            datasets = tuple(contents.arrays)
+            datasets = tuple(contents.arrays if datasets is None else find_records(contents, options))
     wanted = f"{dotted(field)}."
     paths = {name: f"{dotted(name)}." for name in datasets}
     chosen = [name for name, path in paths.items() if path.startswith(wanted) or wanted.startswith(path)]
@@ -184,10 +157,9 @@ def choose_datasets(input_file: InputFile, datasets: tuple[str, ...] | None, fie
     return tuple(chosen)
 
 
-def read_inventory(file: h5py.File, input_file: InputFile, records: dict[str, str]) -> Inventory:
+def read_inventory(contents: Contents, input_file: InputFile, records: dict[str, str]) -> Inventory:
     """Return the inventory of an open input with these datasets of the record."""
-    stamp = read_stamp(file)
-    check_small_file(content_of(file), stamp.size)
+    file, stamp = contents.file, read_stamp(contents.file)
     datasets, columns, storages = {}, [], []
     for name, path in records.items():
         with reading(input_file.name, f"dataset {path!r}"):
@@ -201,15 +173,16 @@ def read_inventory(file: h5py.File, input_file: InputFile, records: dict[str, st
             dataset = datasets[name].id
             root = find_index_root(file, dataset) if is_fixed else None
             storages.append(read_storage(dataset, path, root))
-    check_lengths(datasets, input_file.name)
+    check_lengths(contents, records)
     for column, storage in zip(columns, storages, strict=True):
         with reading(input_file.name, f"dataset {storage.path!r}"):
-            _check_column(column, storage, input_file.name)
+            _check_column(column, storage, input_file.name, is_alone=len(contents.arrays) == 1)
             if storage.index_root is None:
                 item_bytes = find_item_bytes(file, column)
                 check_chunks(datasets[column.name].id, item_bytes, storage.path, input_file.name, stamp.size)
     _check_sizes(columns, storages, input_file.name, stamp.size)
-    return Inventory(input_file, stamp, storages[0].row_count, tuple(columns), tuple(storages))
+    row_count, own = storages[0].row_count, tuple(columns)
+    return Inventory(input_file, stamp, row_count, own, tuple(storages), own)
 
 
 def read_columns(file: h5py.File, names: list[str]) -> list[Column]:
@@ -234,12 +207,6 @@ def find_scalar_obstacle(dataset: h5py.Dataset) -> str | None:
     return find_copy_obstacle(dataset.id.get_type())
 
 
-def check_access(dataset: h5py.Dataset, path: str, name: str) -> None:
-    """Raise `InputError` if the values of a dataset lie in other files or need a filter that is not installed."""
-    refuse_elsewhere(dataset.id, path, name)
-    refuse_unknown_filters(dataset.id.get_create_plist(), name, f"dataset {path!r}")
-
-
 def _read_arrow_type(dataset: h5py.Dataset) -> str | None:
     if ARROW_TYPE_ATTRIBUTE not in dataset.attrs:
         return None
@@ -247,13 +214,77 @@ def _read_arrow_type(dataset: h5py.Dataset) -> str | None:
     return noted if isinstance(noted, str) else None
 
 
-def _check_column(column: Column, storage: Storage, name: str) -> None:
+def unite_inventories(inventories: Sequence[Inventory], *, widens: bool) -> list[Inventory]:
+    """Return inventories with the same columns, in the order of the first; `InputError` if they do not hold the same datasets."""
+    first = inventories[0]
+    ordered = [first, *(_order_as(first, other) for other in inventories[1:])]
+    columns = []
+    for given in zip(*(each.given for each in ordered), strict=True):
+        united = given[0] if all(map(given[0].holds_same, given)) else unite_columns(given, widens=widens)
+        if united is None:
+            raise _type_error(ordered, given, widens=widens)
+        columns.append(united)
+    if all(column is own for column, own in zip(columns, first.given, strict=True)):
+        return ordered
+    return [replace(each, columns=tuple(columns)) for each in ordered]
+
+
+def _order_as(first: Inventory, other: Inventory) -> Inventory:
+    """Return an inventory with its columns in the order of the first; files may list the same datasets in another one."""
+    names, own = ([column.name for column in each.given] for each in (first, other))
+    for name in sorted({*names} ^ {*own}):
+        have, lack = (first, other) if name in names else (other, first)
+        problem = f"has no dataset {name!r}, but {have.name} has"
+        raise InputError(lack.name, problem, remedy="name those in all files with --datasets")
+    if own == names:
+        return other
+    places = [own.index(name) for name in names]
+    columns = tuple(other.given[place] for place in places)
+    storages = tuple(other.storages[place] for place in places)
+    return replace(other, columns=columns, given=columns, storages=storages)
+
+
+def _type_error(inventories: Sequence[Inventory], given: Sequence[Column], *, widens: bool) -> InputError:
+    """Return the error for a dataset of whose types none holds the values of all inputs."""
+    wider = None if widens else unite_columns(given, widens=True)
+    remedy = "write it with one type, or shuffle the files apart"
+    if wider is not None:
+        remedy = f"give --widen to make both {name_type(wider.tid)}, or shuffle the files apart"
+    differing = [index for index, each in enumerate(given) if not given[0].holds_same(each)]
+    clashing = (
+        index for index in differing if unite_columns([given[0], given[index]], widens=widens) is None
+    )
+    return _describe_clash(inventories, given, next(clashing, differing[0]), remedy)
+
+
+def _describe_clash(
+    inventories: Sequence[Inventory], given: Sequence[Column], index: int, remedy: str
+) -> InputError:
+    first, other = given[0], given[index]
+    problem = f"{other.name_rows()}, but {first.name_rows()} in {inventories[0].name}"
+    return InputError(inventories[index].name, problem, place=f"dataset {first.name!r}", remedy=remedy)
+
+
+def refuse_changed_types(inventories: Sequence[Inventory]) -> None:
+    """Raise `InputError` if the type of a dataset differs between inputs."""
+    first = inventories[0]
+    for place, column in enumerate(first.columns):
+        given = [each.given[place] for each in inventories]
+        differing = [index for index, each in enumerate(given) if not given[0].holds_same(each)]
+        if differing:
+            remedy = f"give --widen to make both {name_type(column.tid)}, as output of another format does"
+            raise _describe_clash(inventories, given, differing[0], remedy)
+
+
+def _check_column(column: Column, storage: Storage, name: str, *, is_alone: bool) -> None:
     place = f"dataset {storage.path!r}"
     obstacle = find_obstacle(column.tid)
     if obstacle is None and column.kind is not Kind.FIXED and column.row_shape:
         obstacle = f"holds variable-length values of shape {column.row_shape} in a row"
     if obstacle:
-        remedy = "name other datasets with --datasets"
+        remedy = (
+            "write its parts as datasets of their own" if is_alone else "name other datasets with --datasets"
+        )
         raise InputError(name, obstacle, place=place, remedy=remedy)
     if column.row_bytes > _WIDEST_ROW_BYTES:
         problem = f"a row has {column.row_bytes} bytes, and at most {_WIDEST_ROW_BYTES} are possible"
@@ -265,7 +296,7 @@ def find_item_bytes(file: h5py.File, column: Column) -> int:
     if column.kind is Kind.FIXED:
         return int(column.tid.get_size())
     address_bytes, _ = file.id.get_create_plist().get_sizes()
-    return 4 + int(address_bytes) + 4
+    return find_file_bytes(column.tid, int(address_bytes))
 
 
 def _check_sizes(columns: list[Column], storages: list[Storage], name: str, file_bytes: int) -> None:

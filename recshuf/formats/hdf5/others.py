@@ -7,24 +7,20 @@ from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING
 
-from h5py import h5t
-
 from recshuf.errors import InputError
 from recshuf.formats.hdf5.attributes import ValueHash
 from recshuf.formats.hdf5.chunk_index import check_chunks
 from recshuf.formats.hdf5.chunks import SizeLimit, ValueGuard
-from recshuf.formats.hdf5.contents import looking_into, refuse_external_links, require_arrays
-from recshuf.formats.hdf5.inventory import (
+from recshuf.formats.hdf5.contents import (
     check_access,
-    find_commonest,
-    find_item_bytes,
-    find_records,
-    find_scalar_obstacle,
-    is_anndata,
-    may_have_observations,
-    shorten,
+    looking_into,
+    refuse_external_links,
+    require_arrays,
 )
+from recshuf.formats.hdf5.inventory import find_item_bytes, find_records, find_scalar_obstacle
 from recshuf.formats.hdf5.opening import read_stamp, reading
+from recshuf.formats.hdf5.roles import find_commonest, find_roles
+from recshuf.formats.hdf5.signs import LEAVE_OUT, check_independent, refuse_parts, shorten
 from recshuf.formats.hdf5.types import Kind, describe_type, find_copy_obstacle, read_column, read_storage
 from recshuf.formats.meaning import Weight, weigh
 from recshuf.interfaces import MetadataKey
@@ -42,12 +38,10 @@ if TYPE_CHECKING:
 _SHARE = 8
 """Share of the memory limit that the values may have: the image of a shard, with copies of it, takes several times that."""
 _NO_LIMIT = 1 << 62
-_REMEDY = "name the datasets of the record with --datasets, without --keep-others"
 _INDEX = re.compile(r"((?:.*?/)?)_i_([^/]+)")
 """Path of what PyTables keeps about a table: the folder and the name of the table."""
 _LIST_OF_TEXTS = re.compile(r"(variable-length string|\|S\d+) \(\d+,\) ")
 """Beginning of the hash of a list of strings."""
-_SPARSE = ("csr_matrix", "csc_matrix")
 
 
 def choose_others(input_file: InputFile, options: ReadOptions) -> ReadOptions:
@@ -55,11 +49,15 @@ def choose_others(input_file: InputFile, options: ReadOptions) -> ReadOptions:
     with looking_into(input_file) as contents:
         refuse_external_links(contents)
         require_arrays(contents)
-        commonest = tuple(find_commonest({path: contents.file[path] for path in contents.arrays}))
-        chosen = find_records(contents, options.datasets or commonest)
-        records = tuple(dict.fromkeys(chosen.values()))
+        roles = find_roles(contents)
+        if options.datasets is None:
+            commonest = find_commonest(contents, contents.arrays)
+            if options.refuses_foreign and not roles.rows:
+                refuse_parts(contents, commonest)
+            options = replace(options, datasets=tuple(commonest))
+        records = tuple(dict.fromkeys(find_records(contents, options).values()))
         others = _list_others(contents, records)
-        _check_independent(contents, records, others)
+        check_independent(contents, records, others, roles)
     return replace(options, datasets=records, others=others)
 
 
@@ -104,10 +102,10 @@ def hash_others(input_file: InputFile, options: ReadOptions) -> dict[str, str]:
     """Return the hash of each other dataset of an input by its path."""
     most_bytes = _count_most_bytes(options)
     with looking_into(input_file) as contents:
-        others = _list_others(contents, find_records(contents, options.datasets).values())
+        others = _list_others(contents, find_records(contents, options).values())
         for path in sorted({*others} ^ {*(options.others or ())}):
             problem = f"has {'a' if path in others else 'no'} dataset {path!r}, unlike the first input"
-            raise InputError(input_file.name, problem, remedy=_REMEDY)
+            raise InputError(input_file.name, problem, remedy=LEAVE_OUT)
         hasher = _Hasher(contents.file, input_file.name, most_bytes)
         return {path: hasher.hash(path) for path in others}
 
@@ -129,7 +127,7 @@ def check_same(
             union.note(MetadataKey("dataset", (path,), ""), first[path], hashes[path], name)
             continue
         problem = f"differs from that in {first_name}, and every shard repeats only one"
-        remedy = f"{_REMEDY}, or give --first-metadata for those of the first input"
+        remedy = f"{LEAVE_OUT}, or give --first-metadata for those of the first input"
         raise InputError(name, problem, place=f"dataset {path!r}", remedy=remedy)
 
 
@@ -143,38 +141,6 @@ def _find_table(path: str) -> str | None:
     """Return the path of the table that PyTables describes at a path; None if there is none."""
     parts = _INDEX.match(path)
     return parts and parts[1] + parts[2]
-
-
-def _check_independent(contents: Contents, records: tuple[str, ...], others: tuple[str, ...]) -> None:
-    """Raise `InputError` if the rows of another dataset seem to belong to those of the record."""
-    file = contents.file
-    row_count = file[records[0]].shape[0]
-    folders = {path.rpartition("/")[0] for path in records}
-    for path in others:
-        problem = _find_tie(file[path], path, row_count, is_beside=path.rpartition("/")[0] in folders)
-        if problem:
-            raise InputError(contents.name, problem, place=f"dataset {path!r}", remedy=_REMEDY)
-    for path in contents.groups:
-        attributes = file[path].attrs
-        if attributes.get("encoding-type") in _SPARSE and row_count in attributes.get("shape", ()):
-            problem = (
-                f"is a sparse matrix with an axis of {row_count}, as the records, and cannot be shuffled"
-            )
-            raise InputError(contents.name, problem, place=f"group {path!r}", remedy=_REMEDY)
-
-
-def _find_tie(dataset: h5py.Dataset, path: str, row_count: int, *, is_beside: bool) -> str | None:
-    """Tell why the rows of a dataset seem to belong to those of the record; None if they do not."""
-    if dataset.shape is None:
-        return None
-    if dataset.shape[0] == row_count and may_have_observations(dataset, path):
-        return f"has {row_count} rows, as the records, but is not one of their datasets"
-    is_number = dataset.id.get_type().get_class() in (h5t.INTEGER, h5t.FLOAT)
-    if dataset.shape == (row_count + 1,) and is_number and not is_anndata(dataset):
-        return f"has {row_count + 1} numbers, one more than the records, as their offsets or edges would"
-    if is_beside and dataset.attrs.get("PSEUDOATOM") == b"object":
-        return "holds pickled objects, which may be rows of the records"
-    return None
 
 
 class _Hasher:
@@ -204,7 +170,7 @@ class _Hasher:
         tid = dataset.id.get_type()
         problem = find_copy_obstacle(tid)
         if problem:
-            raise InputError(self._name, problem, place=f"dataset {path!r}", remedy=_REMEDY)
+            raise InputError(self._name, problem, place=f"dataset {path!r}", remedy=LEAVE_OUT)
         column, storage = read_column(dataset.id, path), read_storage(dataset.id, path)
         self._check_size(max(prod(dataset.shape) * tid.get_size(), storage.chunk_bytes, storage.stored_bytes))
         item_bytes = find_item_bytes(self._file, column)
@@ -217,4 +183,4 @@ class _Hasher:
         """Raise `InputError` if these bytes, with all before, are too many."""
         if self._byte_count + byte_count > self._most_bytes:
             problem = f"the datasets of other lengths hold more than the {self._most_bytes} bytes that fit"
-            raise InputError(self._name, problem, remedy=f"raise --memory, or {_REMEDY}")
+            raise InputError(self._name, problem, remedy=f"raise --memory, or {LEAVE_OUT}")

@@ -13,9 +13,12 @@ from h5py import h5d, h5t
 from recshuf.errors import InputError
 from recshuf.formats.hdf5.chunk_index import ChunkChecker, RowGuard
 from recshuf.formats.hdf5.chunks import ChunkReader, SizeLimit, ValueGuard
+from recshuf.formats.hdf5.compound import Packer, join_arrays
+from recshuf.formats.hdf5.forms import BadValueError
 from recshuf.formats.hdf5.opening import check_stamp, close_file, content_of, open_file, reading
 from recshuf.formats.hdf5.pipeline import find_pipeline
 from recshuf.formats.hdf5.types import Kind, access_plist, select_rows
+from recshuf.formats.hdf5.uniting import Change
 from recshuf.interfaces import Fragment
 from recshuf.records.arrays import view_offsets
 
@@ -99,13 +102,17 @@ class _DatasetReader:
     row_guard: RowGuard | None = None
 
     def __init__(self, file: h5py.File, inventory: Inventory, index: int, *, keeps: bool) -> None:
-        column, storage = inventory.columns[index], inventory.storages[index]
+        column, storage = inventory.given[index], inventory.storages[index]
+        wanted = inventory.columns[index]
         name, stamp = inventory.name, inventory.stamp
         item_bytes = column.tid.get_size()
         plist = access_plist(storage.chunk_bytes * keeps)
         dataset = h5d.open(file.id, storage.path.encode(), plist)
         self._column = column
         self._dataset = dataset
+        self._name = name
+        self._change = None if wanted.type_code == column.type_code else Change(column, wanted)
+        self._packer = Packer(column.tid) if column.kind is Kind.COMPOUND else None
         self._inflater: ChunkReader | None = None
         if column.kind is not Kind.FIXED:
             self.value_guard = ValueGuard(file, dataset, column, name, stamp)
@@ -122,6 +129,17 @@ class _DatasetReader:
         """Return rows ``start:stop`` in native form."""
         if self.row_guard is not None:
             self.row_guard.check(start, stop)
+        rows = self._read_given(start, stop)
+        if self._change is None:
+            return rows
+        try:
+            return self._change.apply(rows)
+        except BadValueError as error:
+            place = f"row {start + error.row} of dataset {self._column.name!r}"
+            raise InputError(self._name, error.problem, place=place) from error
+
+    def _read_given(self, start: int, stop: int) -> pa.Array:
+        """Return rows ``start:stop`` with the type that this input has."""
         if self._column.kind is not Kind.FIXED:
             return self._read_variable(start, stop)
         raw, width = self._read_fixed(start, stop), self._column.native_width
@@ -138,26 +156,15 @@ class _DatasetReader:
         return raw
 
     def _read_variable(self, start: int, stop: int) -> pa.Array:
-        values = np.empty(stop - start, object)
+        values = np.zeros(stop - start, self._packer.dtype if self._packer else object)
         if stop > start:
             in_memory, in_file = select_rows(self._dataset, start, stop - start, ())
             self._dataset.read(in_memory, in_file, values, h5t.py_create(self._dataset.dtype))
         if self._column.kind is Kind.STRING:
             return pa.array(values, pa.large_binary())
-        return _join_arrays(values, self._column.tid.get_super().get_size())
-
-
-def _join_arrays(values: np.ndarray, item_bytes: int) -> pa.Array:
-    """Return the bytes of NumPy arrays."""
-    offsets = np.zeros(len(values) + 1, np.int64)
-    np.cumsum(np.fromiter(map(len, values), np.int64, len(values)) * item_bytes, out=offsets[1:])
-    # The byte order stated by h5py may be wrong, but the bytes are those of the file. Without its dtype,
-    # concatenate would swap the bytes of members.
-    data = (
-        np.concatenate(values, dtype=values[0].dtype).view(np.uint8) if offsets[-1] else np.empty(0, np.uint8)
-    )
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(values), buffers)
+        if self._packer is not None:
+            return self._packer.pack(values)
+        return join_arrays(values, self._column.tid.get_super().get_size())
 
 
 class RowFragment(Fragment):

@@ -14,11 +14,14 @@ from recshuf.formats.hdf5.chunks import SizeLimit
 from recshuf.formats.hdf5.contents import looking_into
 from recshuf.formats.hdf5.decoder import RowDecoder
 from recshuf.formats.hdf5.inventory import (
+    HoldsOthers,
     Inventory,
     check_scalars,
     choose_datasets,
     find_records,
     read_inventory,
+    refuse_changed_types,
+    unite_inventories,
 )
 from recshuf.formats.hdf5.metadata import MetadataReader
 from recshuf.formats.hdf5.others import (
@@ -30,6 +33,7 @@ from recshuf.formats.hdf5.others import (
     hash_others,
 )
 from recshuf.formats.hdf5.rows import RowFragment, RowReader
+from recshuf.formats.hdf5.signs import describe_doubt
 from recshuf.formats.hdf5.template import ImageCopier
 from recshuf.formats.metadata import MetadataUnion
 from recshuf.interfaces import Decoder, Fragment, InputSummary, Source
@@ -66,8 +70,15 @@ class Hdf5Source(Source):
             # garbage there, waits for that lock to free objects of h5py, as those of an earlier error: neither goes on.
             gc.collect()
         if options.field is not None:
-            datasets = choose_datasets(inputs[0], options.datasets, options.field)
+            datasets = choose_datasets(inputs[0], options, options.field)
             options = replace(options, datasets=datasets, keeps_others=False)
+        try:
+            self._open(inputs, options)
+        except HoldsOthers:
+            self._open(inputs, replace(options, keeps_others=True))
+
+    def _open(self, inputs: Sequence[InputFile], options: ReadOptions) -> None:
+        is_doubted = options.refuses_foreign and options.datasets is None
         union = MetadataUnion(is_lenient=options.first_metadata)
         if options.keeps_others:
             self.options = options = choose_others(inputs[0], options) if options.others is None else options
@@ -79,13 +90,22 @@ class Hdf5Source(Source):
         copies = options.others or ()
         reader = MetadataReader(copies, partial(check_whole, options)) if options.field is None else None
         rest = [_take_inventory(each, options, union, reader, index) for index, each in enumerate(ahead, 1)]
-        first, self.layout, self.metadata, taken = _open_first(inputs[0], options, rest, union, reader)
-        self.notes = tuple(filter(None, [self.metadata.differences]))
+        opened = _open_first(inputs[0], options, rest, union, reader)
+        self._inventories, self._layout, self.metadata, taken, doubt = opened
+        self.notes = tuple(filter(None, [self.metadata.differences, doubt if is_doubted else None]))
         for path, file in taken.items():
             self.repeated = {**self.repeated, path: hash_others(file, options)[path]}
-        self._inventories = [first, *rest]
+        first = self._inventories[0]
+        self._widens = options.widens
         self.schema = pa.schema([column.field for column in first.columns])
         self.inputs = tuple(_summarise(each) for each in self._inventories)
+
+    @property
+    def layout(self) -> Layout:  # type: ignore[override] # asked for by outputs of HDF5 alone
+        """The layout of shards, which have datasets of one type."""
+        if not self._widens:
+            refuse_changed_types(self._inventories)
+        return self._layout
 
     def fragments(self, input_index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Fragment]:
         """Yield the fragments of one input: as many whole chunks as fit a block."""
@@ -121,8 +141,8 @@ def _take_inventory(
 ) -> Inventory:
     """Return the inventory of an input, and add what it says to the metadata."""
     with looking_into(input_file) as contents:
-        records = find_records(contents, options.datasets)
-        inventory = read_inventory(contents.file, input_file, records)
+        records = find_records(contents, options)
+        inventory = read_inventory(contents, input_file, records)
         if reader is not None and inventory.row_count:
             union.add(index, contents.name, reader.read(contents, records), origin=input_file)
     return inventory
@@ -134,13 +154,15 @@ def _open_first(
     rest: list[Inventory],
     union: MetadataUnion,
     reader: MetadataReader | None,
-) -> tuple[Inventory, Layout, Metadata, dict[str, InputFile]]:
-    """Return the inventory of the first input, the layout and the metadata of all shards, and the copies of other inputs."""
+) -> tuple[list[Inventory], Layout, Metadata, dict[str, InputFile], str | None]:
+    """Return all inventories, layout and metadata of all shards, the copies of other inputs, and what is doubtful.
+
+    The doubt is about the datasets of the first input, unless users named them.
+    """
     with looking_into(input_file) as contents:
-        records = find_records(contents, options.datasets)
-        inventory = read_inventory(contents.file, input_file, records)
-        for other in rest:
-            _check_same(inventory, other)
+        records = find_records(contents, options)
+        first = read_inventory(contents, input_file, records)
+        inventories = unite_inventories([first, *rest], widens=options.widens)
         lenient = options.datasets is not None and not options.keeps_others
         check_scalars(contents, lenient=lenient)
         notes = describe_choice(options, input_file.name)
@@ -152,29 +174,18 @@ def _open_first(
         left_out = {*contents.arrays} - {*records.values()} if lenient else set()
         written = {key: text for key, text in metadata.values.items() if left_out.isdisjoint(key.path)}
         taken = {key: file for key, file in taken.items() if key in written}
-        row_count = inventory.row_count + sum(each.row_count for each in rest)
-        layout = ImageCopier(contents, records, row_count, lenient=lenient, replaced=taken).copy()
+        row_count = sum(each.row_count for each in inventories)
+        pairs = zip(inventories[0].columns, first.given, strict=True)
+        types = {column.name: column.tid for column, own in pairs if column is not own}
+        copier = ImageCopier(
+            contents, records, row_count, lenient=lenient, replaced=taken, changed_types=types
+        )
+        layout = copier.copy()
+        doubt = describe_doubt(contents, list(records.values()))
     wholes = {key.path[0]: file for key, file in taken.items() if not key.name}
     copies = {path: wholes[path] for path in options.others or () if path in wholes}
     layout = replace(layout, notes=notes | layout.notes)
-    return inventory, layout, metadata._replace(values=written), copies
-
-
-def _check_same(first: Inventory, other: Inventory) -> None:
-    """Raise `InputError` if two inputs do not hold the same datasets."""
-    mine = {column.name: column for column in first.columns}
-    theirs = {column.name: column for column in other.columns}
-    for name in sorted(mine.keys() ^ theirs.keys()):
-        have, lack = (first, other) if name in mine else (other, first)
-        problem = f"has no dataset {name!r}, but {have.name} has"
-        raise InputError(lack.name, problem, remedy="name those in all files with --datasets")
-    for name, column in mine.items():
-        if not column.holds_same(theirs[name]):
-            problem = (
-                f"{theirs[name].describe()} rows of shape {theirs[name].row_shape}, "
-                f"but {column.describe()} of shape {column.row_shape} in {first.name}"
-            )
-            raise InputError(other.name, problem, place=f"dataset {name!r}")
+    return inventories, layout, metadata._replace(values=written), copies, doubt
 
 
 def _summarise(inventory: Inventory) -> InputSummary:
@@ -223,7 +234,7 @@ def _find_cached(inventory: Inventory, rows: int) -> list[bool]:
 
 def _reading_bytes(inventory: Inventory, block_bytes: int) -> int:
     rows = _rows_of_fragment(inventory, block_bytes)
-    fixed = rows * inventory.fixed_bytes
+    fixed = rows * (inventory.fixed_bytes + 2 * inventory.changed_bytes)
     variable = _VARIABLE_COPIES * block_bytes if inventory.variable_bytes else 0
     chunks = [storage.chunk_bytes for storage in inventory.storages]
     kept = sum(size for size, keep in zip(chunks, _find_cached(inventory, rows), strict=True) if keep)

@@ -77,6 +77,8 @@ class ImageCopier:
     """Leave out links, and attributes that hold references."""
     compression: tuple[str, int | None] | None = None
     """Name and level of another compression."""
+    changed_types: Mapping[str, h5t.TypeID] = field(default_factory=dict)
+    """Types of datasets of the record, by name, that are not those of this file."""
     replaced: Mapping[MetadataKey, InputFile] = field(default_factory=dict)
     """Attributes and whole datasets that are taken from other files."""
     _types: dict[int, h5t.TypeID] = field(default_factory=dict)
@@ -189,7 +191,8 @@ class ImageCopier:
             set_compression(plist, *self.compression)
         else:
             self._note_filter(name, path, replaced)
-        h5d.create(target.id, name.encode(), find_type(dataset, self._types), space, plist, link_plist())
+        tid = self.changed_types.get(name) or find_type(dataset, self._types)
+        h5d.create(target.id, name.encode(), tid, space, plist, link_plist())
         self._copy_attributes(path, name, target)
 
     def _note_filter(self, name: str, path: str, replaced: str | None) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _VLEN_KIND_PLACE = 3
 """Byte of an encoded variable-length type that holds its kind: 0 for arrays, 1 for strings."""
+_ADDRESS_BYTES = 8
 _CACHE_SLOTS = 521
 _REFERENCES = "holds references, which mean nothing in another file"
 
@@ -29,6 +30,8 @@ class Kind(Enum):
     """Variable-length strings: their bytes."""
     ARRAY = "array"
     """Variable-length arrays: the bytes of their elements."""
+    COMPOUND = "compound"
+    """Compounds with members of variable length: see `compound`."""
 
 
 def find_obstacle(tid: h5t.TypeID) -> str | None:
@@ -40,6 +43,8 @@ def find_obstacle(tid: h5t.TypeID) -> str | None:
         return None
     if kind is Kind.ARRAY:
         return _find_element_obstacle(tid.get_super())
+    if kind is Kind.COMPOUND:
+        return find_copy_obstacle(tid)
     if holds_variable_length(tid):
         return "holds variable-length values inside other values"
     return None
@@ -50,7 +55,11 @@ def find_copy_obstacle(tid: h5t.TypeID) -> str | None:
     if tid.detect_class(h5t.REFERENCE):
         return _REFERENCES
     if tid.get_class() == h5t.COMPOUND and holds_variable_length(tid):
-        parts = [tid.get_member_type(index) for index in range(tid.get_nmembers())]
+        members = [tid.get_member_type(index) for index in range(tid.get_nmembers())]
+        parts = [
+            each.get_super() if each.get_class() == h5t.ARRAY and not holds_variable_length(each) else each
+            for each in members
+        ]
     elif _is_array(tid):
         parts = [tid.get_super()]
     else:
@@ -82,7 +91,45 @@ def kind_of(tid: h5t.TypeID) -> Kind:
     """Return the native form of elements of a type."""
     if _is_variable_string(tid):
         return Kind.STRING
+    if tid.get_class() == h5t.COMPOUND and holds_variable_length(tid):
+        return Kind.COMPOUND
     return Kind.ARRAY if _is_array(tid) else Kind.FIXED
+
+
+def list_members(tid: h5t.TypeID) -> list[tuple[str, h5t.TypeID]]:
+    """Return the names and types of the members of a compound."""
+    count = range(tid.get_nmembers())
+    return [(tid.get_member_name(index).decode(), tid.get_member_type(index)) for index in count]
+
+
+def find_file_bytes(tid: h5t.TypeID, address_bytes: int = _ADDRESS_BYTES) -> int:
+    """Return the size of an element in a file; of a variable-length one, that of its length, address and index."""
+    if _is_variable_string(tid) or _is_array(tid):
+        return 4 + address_bytes + 4
+    if kind_of(tid) is not Kind.COMPOUND:
+        return int(tid.get_size())
+    return int(tid.get_size()) + sum(_find_growth(member, address_bytes) for _, member in list_members(tid))
+
+
+def _find_growth(tid: h5t.TypeID, address_bytes: int) -> int:
+    return find_file_bytes(tid, address_bytes) - int(tid.get_size())
+
+
+def list_references(tid: h5t.TypeID, place: int = 0) -> list[tuple[int, int]]:
+    """Return, for each value of variable length in an element, where its reference is in a file, and the bytes of an item."""
+    if _is_variable_string(tid):
+        return [(place, 1)]
+    if _is_array(tid):
+        return [(place, int(tid.get_super().get_size()))]
+    if kind_of(tid) is not Kind.COMPOUND:
+        return []
+    found: list[tuple[int, int]] = []
+    grown = 0
+    for index in sorted(range(tid.get_nmembers()), key=tid.get_member_offset):
+        member = tid.get_member_type(index)
+        found += list_references(member, place + tid.get_member_offset(index) + grown)
+        grown += _find_growth(member, _ADDRESS_BYTES)
+    return found
 
 
 def holds_variable_length(tid: h5t.TypeID) -> bool:
@@ -131,6 +178,13 @@ def describe_type(tid: h5t.TypeID) -> str:
         return f"{type(tid).__name__.removeprefix('Type').removesuffix('ID').lower()}{8 * tid.get_size()}"
     enum = h5py.check_enum_dtype(dtype)
     return f"enum {enum}" if enum else str(dtype)
+
+
+def name_type(tid: h5t.TypeID) -> str:
+    """Return the name of a type for messages about types that differ."""
+    if isinstance(tid, h5t.TypeStringID) and not tid.is_variable_str():
+        return f"{'UTF-8' if tid.get_cset() else 'ASCII'} text of {tid.get_size()} bytes"
+    return describe_type(tid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,9 +237,14 @@ class Column:
     def describe(self) -> str:
         return describe_type(self.tid)
 
+    def name_rows(self) -> str:
+        """Return the type and shape of its rows, for messages."""
+        return f"{name_type(self.tid)}{f' rows of shape {self.row_shape}' if self.row_shape else ''}"
+
     def holds_same(self, other: Column) -> bool:
         """Tell whether the rows of both datasets are interchangeable."""
-        return self.row_shape == other.row_shape and bool(self.tid.equal(other.tid))
+        is_same = self.type_code == other.type_code or self.tid.equal(other.tid)
+        return self.row_shape == other.row_shape and bool(is_same)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,8 +268,13 @@ class Storage:
 
 def read_column(dataset: h5d.DatasetID, name: str, arrow_type: str | None = None) -> Column:
     """Return the column of a dataset with a first axis."""
-    tid = dataset.get_type().copy()
-    row_shape = tuple(dataset.shape[1:])
+    return make_column(dataset.get_type().copy(), name, tuple(dataset.shape[1:]), arrow_type)
+
+
+def make_column(
+    tid: h5t.TypeID, name: str, row_shape: tuple[int, ...], arrow_type: str | None = None
+) -> Column:
+    """Return a column of this type and shape of a row."""
     row_bytes = prod(row_shape) * tid.get_size()
     return Column(name, kind_of(tid), tid.encode(), row_shape, row_bytes, arrow_type)
 

@@ -10,15 +10,16 @@ from abc import ABC, abstractmethod
 from collections import deque
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 from h5py import h5t
 from h5py._objects import phil
 
+from recshuf.formats.hdf5.compound import Packer, list_arrays
 from recshuf.formats.hdf5.types import Column, Kind, select_rows
-from recshuf.records.arrays import view_bytes, view_offsets
+from recshuf.records.arrays import view_bytes
 from recshuf.system.page_cache import BehindFile
 from recshuf.system.threads import Pool
 
@@ -209,9 +210,14 @@ class LibraryWriter(RowWriter):
             values = view_bytes(rows)
             self._dataset.write(in_memory, in_file, values, self._dataset.get_type())
         else:
-            is_string = self._column.kind is Kind.STRING
-            values = rows.to_numpy(zero_copy_only=False) if is_string else _list_arrays(rows, self._column)
-            self._dataset.write(in_memory, in_file, values, h5t.py_create(self._dataset.dtype))
+            self._dataset.write(in_memory, in_file, self._unpack(rows), h5t.py_create(self._dataset.dtype))
+
+    def _unpack(self, rows: pa.LargeBinaryArray) -> NDArray[Any]:
+        if self._column.kind is Kind.STRING:
+            values: NDArray[Any] = rows.to_numpy(zero_copy_only=False)
+            return values
+        is_array = self._column.kind is Kind.ARRAY
+        return list_arrays(rows, self._column.tid) if is_array else Packer(self._column.tid).unpack(rows)
 
 
 class ChunkWriter(RowWriter):
@@ -322,11 +328,3 @@ class ChunkWriter(RowWriter):
 
 def _join(pieces: Sequence[pa.Array]) -> pa.Array:
     return pieces[0] if len(pieces) == 1 else pa.concat_arrays(pieces)
-
-
-def _list_arrays(rows: pa.LargeBinaryArray, column: Column) -> np.ndarray:
-    """Return an object array of NumPy arrays, which share memory with the rows."""
-    dtype = column.tid.get_super().dtype
-    offsets = view_offsets(rows)
-    parts = np.split(view_bytes(rows).view(dtype), (offsets[1:-1] - offsets[0]) // dtype.itemsize)
-    return np.fromiter(parts, object, len(rows))

@@ -172,6 +172,24 @@ def damage_length(path: Path) -> None:
     patch(path, write(path) + 16 * 70, b"\xff\xff\xff\x7f")
 
 
+MEMBERS = np.array(
+    [(row, "variable length", row / 2) for row in range(100)],
+    np.dtype([("id", "i4"), ("text", h5py.string_dtype()), ("value", "f8")], align=True),
+)
+
+
+@refused(DAMAGED_HEAP)
+def damage_member_heap(path: Path) -> None:
+    write(path, data=MEMBERS)
+    patch(path, find(path, b"GCOL") + 1024, bytes(2048))
+
+
+@refused(r"row 70 of dataset 'x': 2147483647 bytes are more than")
+def damage_member_length(path: Path) -> None:
+    """The reference has 16 bytes behind the 8 of the first member and its padding."""
+    patch(path, write(path, data=MEMBERS) + 32 * 70 + 8, b"\xff\xff\xff\x7f")
+
+
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damage_that_hdf5_would_not_survive_is_found_before(
     tmp_path: Path, child: Server, damage: Callable[[Path], None]
@@ -197,7 +215,16 @@ def enlarge(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "damage", [damage_heap, damage_heap_sizes, damage_heap_index, damage_heap_end, damage_length]
+    "damage",
+    [
+        damage_heap,
+        damage_heap_sizes,
+        damage_heap_index,
+        damage_heap_end,
+        damage_length,
+        damage_member_heap,
+        damage_member_length,
+    ],
 )
 def test_damaged_heaps_are_found_by_references_too(tmp_path: Path, damage: Callable[[Path], None]) -> None:
     damage(tmp_path / "in.h5")

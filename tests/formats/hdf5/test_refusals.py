@@ -72,7 +72,10 @@ ADDITIONS: dict[str, tuple[Add, str]] = {
     "null dataspace": (setting(lambda _: h5py.Empty("f8")), "null dataspace"),
     "scalar reference": (adding(dtype=h5py.ref_dtype), "references"),
     "reference attribute": (add_reference_attribute, "references"),
-    "nested strings": (adding(3, dtype=[("a", h5py.string_dtype())]), "variable-length values inside"),
+    "nested strings": (
+        adding(3, dtype=[("a", h5py.string_dtype(), (2,))]),
+        "arrays of variable-length values",
+    ),
     "nested arrays": (
         adding(3, dtype=h5py.vlen_dtype(h5py.vlen_dtype("i4"))),
         "variable-length values inside",
@@ -165,10 +168,10 @@ def test_datasets_that_do_not_exist_are_named_beside_those_that_do(tmp_path: Pat
     [
         ({"x": np.zeros((2, 3), "f8")}, r"no dataset 'y'"),
         ({"x": np.zeros((2, 3), "f8"), "y": [1, 2], "z": [1, 2]}, r"no dataset 'z'"),
-        ({"x": np.zeros((2, 3), "f4"), "y": [1, 2]}, r"float32 .*float64"),
+        ({"x": np.zeros((2, 3), "f4"), "y": [1, 2]}, r"float32 rows of shape .*float64"),
         ({"x": np.zeros((2, 3), ">f8"), "y": [1, 2]}, r">f8 .*float64"),
         ({"x": np.zeros((2, 4), "f8"), "y": [1, 2]}, r"\(4,\).*\(3,\)"),
-        ({"x": np.zeros((2, 3), "f8"), "y": ["a", "b"]}, r"variable-length string .*int64"),
+        ({"x": np.zeros((2, 3), "f8"), "y": ["a", "b"]}, r"variable-length string, but int64"),
     ],
 )
 def test_files_that_differ_are_both_named(tmp_path: Path, other: dict[str, object], said: str) -> None:
@@ -178,7 +181,7 @@ def test_files_that_differ_are_both_named(tmp_path: Path, other: dict[str, objec
                 file[path] = data
     for names in (("one.h5", "two.h5"), ("two.h5", "one.h5")):
         with pytest.raises(InputError, match=r"one\.h5.*two\.h5|two\.h5.*one\.h5") as caught:
-            open_source(*(tmp_path / name for name in names))
+            _ = open_source(*(tmp_path / name for name in names)).layout
         if names[0] == "one.h5":
             assert caught.match(said)
 
@@ -360,7 +363,7 @@ PROPOSALS = {
     "most bytes": ({"a": 9, "b": (2, 50), "c": 0, "d": 0}, ("b",)),
     "most bytes first": ({"a": (9, 50), "b": 2}, ("a",)),
     "names for the shell": ({"it's 1": 2, "$x": 2, "y": 3}, ("$x", "it's 1")),
-    "many": ({"a": 1, "b": 2, "c": 2, "d": 2, "e": 2, "f": 2}, ("b", "c", "d")),
+    "many": ({"a": 1, "b": 2, "c": 2, "d": 2, "e": 2, "f": 2}, ("b", "c", "d", "e", "f")),
 }
 
 
@@ -368,7 +371,6 @@ def test_the_commonest_length_is_proposed(tmp_path: Path) -> None:
     for name, (lengths, expected) in PROPOSALS.items():
         path = write(tmp_path / "in.h5", **lengths)
         assert (name, proposed(path)) == (name, expected)
-    assert refusal(path).endswith("--datasets b,c,d and 2 more")
     assert "a (1,), b (2,) and 4 more;" in refusal(path)
 
 

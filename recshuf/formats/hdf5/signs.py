@@ -1,0 +1,288 @@
+"""Signs that datasets are no columns of a list of records, or that copies beside shuffled rows would no longer fit them.
+
+A file does not say what its rows are. What looks as if shuffling would tear it is refused unless users name the datasets.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from fnmatch import fnmatchcase
+from posixpath import commonpath
+from typing import TYPE_CHECKING, NamedTuple
+
+from h5py import h5t
+
+from recshuf.errors import InputError
+from recshuf.formats.hdf5.roles import (
+    Roles,
+    find_commonest,
+    find_roles,
+    find_sparse,
+    is_hidden,
+    read_integers,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    import h5py
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from recshuf.formats.hdf5.contents import Contents
+
+
+_MOST_SHOWN = 3
+_MOST_PROPOSED = 12
+LEAVE_OUT = "name the datasets of the record with --datasets, without --keep-others"
+_NUMBER = re.compile(
+    r"[^/]+(?=\.(?:jpe?g|png|bmp|tiff?|npy|txt|wav|flac|mp3|nii|dcm)(?:/|$))"
+    r"|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+    r"|(?=[a-f]*\d)[0-9a-f]{8,}"
+    r"|\d+"
+)
+"""What tells samples apart in names: a name of a file, a UUID, a hash or a number."""
+_LEAST_SAMPLES = 3
+_STARTS = re.compile(r"offset|start|begin|ptr|first", re.IGNORECASE)
+
+
+def shorten(names: Sequence[str], count: int | None = None) -> str:
+    """Return the first names and the number of further ones, of `count` in all, for a message."""
+    shown = names[:_MOST_SHOWN]
+    rest = (len(names) if count is None else count) - len(shown)
+    return ", ".join(shown) + (f" and {rest} more" if rest else "")
+
+
+def _write_flag(names: Sequence[str]) -> str | None:
+    """Return an option that names datasets, as a shell takes it; None if that is not possible, or too long."""
+    if len(names) > _MOST_PROPOSED or any("," in name or not name.isprintable() for name in names):
+        return None
+    return f"--datasets {shlex.quote(','.join(names))}"
+
+
+def _such_as(names: Sequence[str]) -> str:
+    flag = _write_flag(names)
+    return "" if flag is None else f", such as {flag}"
+
+
+class _Family(NamedTuple):
+    """Datasets with names that differ only by a number, and values of one type."""
+
+    paths: list[str]
+    has_codes: bool
+    """Whether what differs is no plain number."""
+    is_deep: bool
+    """Whether a row holds several values, or groups have the numbers."""
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether they are so many, or named so, that they seem to be samples."""
+        return self.has_codes or len(self.paths) >= _LEAST_SAMPLES
+
+
+def refuse_parts(contents: Contents, records: Sequence[str]) -> None:
+    """Raise `InputError` if datasets that nobody has named seem to be no columns of a list of records."""
+    _refuse_sparse(contents, records, Roles())
+    named = _find_samples(contents, records, _find_families(contents))
+    # Only now the types: that takes a look at each dataset.
+    samples = _find_samples(contents, records, _divide_by_type(contents, named))
+    if samples:
+        _refuse_samples(contents, samples)
+
+
+def _find_samples(contents: Contents, records: Sequence[str], families: Sequence[_Family]) -> list[_Family]:
+    """Return the families that are samples; none if another dataset of the record shows that they are columns."""
+    samples = [family for family in families if family.is_sure]
+    members = {path for family in samples for path in family.paths}
+    counts = {len(family.paths) for family in samples if _may_have_labels(contents, family)}
+    is_all = all(path in members or contents.shapes[path][0] in counts for path in records)
+    return samples if is_all else []
+
+
+def _may_have_labels(contents: Contents, family: _Family) -> bool:
+    """Tell whether a dataset with a row for each member says nothing about the rows of the members."""
+    return len({contents.shapes[path][0] == len(family.paths) for path in family.paths}) == 1
+
+
+def _find_families(contents: Contents) -> list[_Family]:
+    by_name: dict[tuple[str, int], list[str]] = {}
+    for path, shape in contents.shapes.items():
+        if not is_hidden(path):
+            by_name.setdefault((_NUMBER.sub("#", path), len(shape)), []).append(path)
+    return [_make_family(contents, paths) for paths in by_name.values() if len(paths) > 1]
+
+
+def _divide_by_type(contents: Contents, families: Sequence[_Family]) -> list[_Family]:
+    """Return the families whose members have values of one type; text may differ in length."""
+    found = []
+    for family in families:
+        by_type: dict[tuple[int, int], list[str]] = {}
+        for path in family.paths:
+            tid = contents.file[path].id.get_type()
+            is_text = tid.get_class() == h5t.STRING
+            by_type.setdefault((tid.get_class(), 0 if is_text else tid.get_size()), []).append(path)
+        found += [_make_family(contents, paths) for paths in by_type.values() if len(paths) > 1]
+    return found
+
+
+def _make_family(contents: Contents, paths: list[str]) -> _Family:
+    columns = zip(*(_NUMBER.findall(path) for path in paths), strict=True)
+    differing = [each for column in columns if len({*column}) > 1 for each in column]
+    has_codes = any(not each.isdigit() or (each[0] == "0" and len(each) > 1) for each in differing)
+    in_groups = len({path.rpartition("/")[0] for path in paths}) > 1
+    return _Family(paths, has_codes, in_groups or len(contents.shapes[paths[0]]) > 1)
+
+
+def _refuse_samples(contents: Contents, samples: Sequence[_Family]) -> None:
+    members = {path for family in samples for path in family.paths}
+    paths = samples[0].paths
+    parts = [path.split("/") for path in paths]
+    depth = next(index for index, column in enumerate(zip(*parts, strict=True)) if len({*column}) > 1)
+    what = "dataset" if depth == len(parts[0]) - 1 else "group"
+    names = ["/".join(each[: depth + 1]) for each in parts]
+    problem = (
+        f"{what}s {shorten(names)} differ only by a number or code, as samples do that have a {what} each; a row of them is no "
+        "record, and those of all samples would be shuffled alike"
+    )
+    remedy = "write one dataset with a row for each sample"
+    firsts = [family.paths[0] for family in samples] if what == "dataset" else [names[0] + "/"]
+    patterns = [_NUMBER.sub("*", first) + "*" * first.endswith("/") for first in firsts]
+    matched = {path for path in contents.arrays if any(fnmatchcase(path, each) for each in patterns)}
+    has_one_length = len({contents.shapes[path][0] for path in members}) == 1
+    flag = _write_flag(patterns) if has_one_length and matched == members else None
+    raise InputError(contents.name, problem, remedy=f"{remedy}, or insist with {flag}" if flag else remedy)
+
+
+def describe_doubt(contents: Contents, records: Sequence[str]) -> str | None:
+    """Return a sentence about datasets that nobody has named and that may be lists of their own; None if there are none."""
+    found = _find_doubtful(records, _find_families(contents))
+    alike = next((one for family in found for one in _divide_by_type(contents, [family])), None)
+    doubtful = alike.paths if alike else _find_twins(records)
+    if not doubtful:
+        return None
+    remedy = "if they are lists of their own, name one with --datasets"
+    return f"{contents.name}: row i of {shorten(doubtful)} is taken for one record; {remedy}"
+
+
+def _find_doubtful(records: Sequence[str], families: Sequence[_Family]) -> list[_Family]:
+    members = {path for family in families for path in family.paths}
+    is_all = members.issuperset(records)
+    return [each for each in families if is_all or (each.is_sure and (each.has_codes or each.is_deep))]
+
+
+def _find_twins(records: Sequence[str]) -> list[str] | None:
+    """Return one dataset of each group, if all are in groups that hold the same names."""
+    folder = commonpath(records)
+    inside: dict[str, set[str]] = {}
+    for path in records:
+        group, _, rest = path[len(folder) :].lstrip("/").partition("/")
+        inside.setdefault(group, set()).add(rest)
+    first, *others = inside.values()
+    is_same = others and "" not in first and all(each == first for each in others)
+    return [f"{folder}/{group}/{min(first)}".lstrip("/") for group in inside] if is_same else None
+
+
+def check_lengths(contents: Contents, records: Mapping[str, str]) -> None:
+    """Raise `InputError` if datasets, paths by name, differ in length; it proposes those that may belong together."""
+    examples: dict[int, str] = {}
+    for name, path in records.items():
+        shape = contents.shapes[path]
+        examples.setdefault(shape[0], f"{name} {shape}")
+    if len(examples) <= 1:
+        return
+    problem = f"datasets differ in length: {shorten(list(examples.values()), len(records))}"
+    chosen = find_commonest(contents, records.values())
+    remedy = f"name those that belong together with --datasets{_such_as(chosen)}"
+    others = [path for path in records.values() if path not in chosen]
+    try:
+        check_independent(contents, chosen, others, find_roles(contents))
+    except InputError as error:
+        if error.place:
+            problem, remedy = f"{problem}; {error.place} {error.problem}", f"{error.remedy}{_such_as(chosen)}"
+    else:
+        remedy = f"for HDF5 output, --keep-others copies those of other lengths unchanged; else {remedy}"
+    raise InputError(contents.name, problem, remedy=remedy)
+
+
+def check_independent(
+    contents: Contents, records: Sequence[str], others: Sequence[str], roles: Roles
+) -> None:
+    """Raise `InputError` if the rows of another dataset seem to belong to those of the record."""
+    _refuse_sparse(contents, records, roles)
+    row_count = contents.shapes[records[0]][0]
+    folders = {path.rpartition("/")[0] for path in records}
+    for path in others:
+        is_beside = path.rpartition("/")[0] in folders
+        problem = _find_tie(contents.file[path], row_count, is_beside=is_beside, is_copy=path in roles.copies)
+        if problem:
+            raise InputError(contents.name, problem, place=f"dataset {path!r}", remedy=LEAVE_OUT)
+    if not roles.rows:
+        _refuse_lists(contents, records, others)
+
+
+def _find_tie(dataset: h5py.Dataset, row_count: int, *, is_beside: bool, is_copy: bool) -> str | None:
+    """Tell why the rows of a dataset seem to belong to those of the record; None if they do not."""
+    if dataset.shape is None:
+        return None
+    if dataset.shape[0] == row_count and not is_copy:
+        return f"has {row_count} rows, as the records, but is not one of their datasets"
+    is_number = dataset.id.get_type().get_class() in (h5t.INTEGER, h5t.FLOAT)
+    if dataset.shape == (row_count + 1,) and is_number and not is_copy:
+        return f"has {row_count + 1} numbers, one more than the records, as their offsets or edges would"
+    if is_beside and dataset.attrs.get("PSEUDOATOM") == b"object":
+        return "holds pickled objects, which may be rows of the records"
+    return None
+
+
+def _refuse_sparse(contents: Contents, records: Sequence[str], roles: Roles) -> None:
+    """Raise `InputError` if the records are, or are an axis of, a sparse matrix."""
+    row_count, chosen = contents.shapes[records[0]][0], {*records}
+    matrices = list(find_sparse(contents))
+    for sparse in matrices:
+        if not chosen.isdisjoint(sparse.parts):
+            problem = "is a sparse matrix, and its stored values are no records"
+        elif (row_count in sparse.axes or not sparse.axes) and not (roles.rows and sparse.is_of_variables):
+            problem = (
+                f"is a sparse matrix with an axis of {row_count}, as the records, and cannot be shuffled"
+            )
+        else:
+            continue
+        parts = {part for each in matrices for part in each.parts}
+        left = [path for path in contents.arrays if path not in parts]
+        remedy = "write it as a dense one"
+        if left and not roles.rows:
+            remedy += f", or leave it out: {LEAVE_OUT}{_such_as(find_commonest(contents, left))}"
+        raise InputError(contents.name, problem, place=f"group {sparse.path or '/'!r}", remedy=remedy)
+
+
+def _refuse_lists(contents: Contents, records: Sequence[str], others: Sequence[str]) -> None:
+    """Raise `InputError` if a dataset holds lengths or offsets of lists in another, and one of both is of the record."""
+    shapes, chosen = contents.shapes, {*records}
+    parts = {part for each in find_sparse(contents) for part in each.parts}
+    lengths = {shapes[path][0]: path for path in (*others, *records) if path in shapes}
+    for path in (path for path in (*records, *others) if path in shapes and path not in parts):
+        count = shapes[path][0]
+        longer = {length for length, other in lengths.items() if length > count and chosen & {path, other}}
+        numbers = read_integers(contents, path) if longer and count > 1 else None
+        cut = None if numbers is None else _find_cut(numbers, longer, path)
+        if cut is not None:
+            problem = f"seems to hold {cut[1]} of lists in {lengths[cut[0]]!r}, which has {cut[0]} rows: a record is one of them"
+            remedy = f"write a dataset of lists (h5py.vlen_dtype), a row for each record, or {LEAVE_OUT}"
+            raise InputError(contents.name, problem, place=f"dataset {path!r}", remedy=remedy)
+
+
+def _find_cut(numbers: NDArray[np.integer], longer: Collection[int], path: str) -> tuple[int, str] | None:
+    """Return how many rows integers cut into lists, of these numbers of rows, and what they are; None if they do not."""
+    begins, ends = (numbers[:, 0], numbers[:, 1]) if numbers.ndim > 1 else (numbers, numbers)
+    if begins.min() < 0:
+        return None
+    rises = bool((ends[1:] >= ends[:-1]).all())
+    last, total = int(ends[-1]), int(ends.sum(dtype="u8"))
+    if rises and last in longer:
+        return last, "offsets"
+    if total in longer:
+        return total, "lengths"
+    starts = rises and begins[0] == 0 and last >= len(numbers) and _STARTS.search(path)
+    above = min((length for length in longer if length > last), default=None)
+    return (above, "offsets") if starts and above is not None else None

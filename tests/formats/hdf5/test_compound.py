@@ -1,0 +1,107 @@
+"""Compounds with members of variable length: they come out as they went in, and as structs."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import h5py
+import numpy as np
+import pytest
+
+import recshuf
+from recshuf.errors import InputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TEXT, LIST = h5py.string_dtype(), h5py.vlen_dtype("<i4")
+INNER = np.dtype([("label", TEXT), ("at", "<f4", (2,))])
+KINDS = {
+    "text": np.dtype([("name", TEXT), ("v", "<f8")]),
+    "list": np.dtype([("v", "<i8"), ("list", LIST)]),
+    "with gaps": np.dtype(
+        {
+            "names": ["flag", "name", "short", "list", "last"],
+            "formats": ["?", TEXT, "<i2", LIST, "S3"],
+            "offsets": [40, 8, 4, 16, 32],
+            "itemsize": 48,
+        }
+    ),
+    "nested": np.dtype([("id", "<u2"), ("inner", INNER), ("second", TEXT)]),
+    "text alone": np.dtype([("one", TEXT), ("other", TEXT)]),
+}
+COUNT = 300
+
+
+def fill(dtype: np.dtype[Any], row: int) -> Any:
+    """Return a value that depends on the row alone; some texts and lists are empty."""
+    values: list[Any] = []
+    for name in dtype.names or ():
+        kind = dtype[name]
+        if kind.names:
+            values.append(fill(kind, row))
+        elif h5py.check_string_dtype(kind) and kind.hasobject:
+            values.append("\xe4" * (row % 4) + f" {name}" * (row % 3))
+        elif h5py.check_vlen_dtype(kind):
+            values.append(np.arange(row % 5, dtype="<i4") + row)
+        elif kind.kind == "S":
+            values.append(f"{row}".encode())
+        else:
+            values.append(np.full(kind.shape, row % 2 if kind.kind == "b" else row)[()])
+    return tuple(values)
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON has it."""
+    if isinstance(value, np.void):
+        return {name: plain(value[name]) for name in value.dtype.names}
+    if isinstance(value, bytes):
+        return value.decode()
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("options", [{}, {"chunks": (7,), "compression": "gzip", "shuffle": True}])
+def test_compounds_come_out_as_they_went_in(tmp_path: Path, name: str, options: dict[str, Any]) -> None:
+    dtype = KINDS[name]
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        rows = np.empty(COUNT, dtype)
+        for row in range(COUNT):
+            rows[row] = fill(dtype, row)
+        file.create_dataset("x", data=rows, dtype=dtype, **options)
+        file["row"] = np.arange(COUNT)
+    recshuf.shuffle(tmp_path / "in.h5", tmp_path / "out.h5", seed=1, verify=True)
+    recshuf.shuffle(tmp_path / "in.h5", tmp_path / "out.jsonl", seed=1, verify=True)
+    with h5py.File(tmp_path / "in.h5") as before, h5py.File(tmp_path / "out.h5") as after:
+        assert after["x"].id.get_type().equal(before["x"].id.get_type())
+        assert after["x"].compression == before["x"].compression
+        order = after["row"][:]
+        assert sorted(order) == list(range(COUNT)) != list(order)
+        expected = [plain(each) for each in before["x"][:][order]]
+        assert [plain(each) for each in after["x"][:]] == expected
+    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [line["x"] for line in lines] == expected
+
+
+def test_compounds_go_through_stores_and_many_small_batches(tmp_path: Path) -> None:
+    rows = np.array([(f"name {row}" * (row % 40), row) for row in range(20_000)], KINDS["text"])
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file.create_dataset("x", data=rows, chunks=(100,))
+    recshuf.scatter([tmp_path / "in.h5"], tmp_path / "store", seed=1, piles=50)
+    recshuf.gather(tmp_path / "store", tmp_path / "out.h5", verify=True)
+    with h5py.File(tmp_path / "out.h5") as file:
+        found = file["x"][:]
+    assert sorted(found["v"].tolist()) == list(range(20_000))
+    assert all(each["name"].decode() == f"name {int(each['v'])}" * (int(each["v"]) % 40) for each in found)
+    taken = next(iter(recshuf.PileLoader(tmp_path / "store", batch_size=8)))
+    assert taken["x"].to_pylist()[0].keys() == {"name", "v"}
+
+
+def test_a_member_that_is_not_utf8_is_named_by_row(tmp_path: Path) -> None:
+    rows = np.array([("good", 1), (b"b\xe4d", 2)], KINDS["text"])
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file["x"] = rows
+    recshuf.shuffle(tmp_path / "in.h5", tmp_path / "out.h5", verify=True)
+    with pytest.raises(InputError, match="row 1 of dataset 'x': the string is not UTF-8"):
+        recshuf.shuffle(tmp_path / "in.h5", tmp_path / "out.jsonl")

@@ -190,7 +190,9 @@ class CsvCutter(Cutter):
         return (ends for ends, _ in self.scanner.find_ends(data, begin, State()))
 
     def find_records(self, data: Bytes, begin: int) -> Iterator[Positions]:
-        found = self.scanner.find_ends(data, begin, State(), is_strict=self.options.finds_quote)
+        # Of bad records that are set aside, one that joins lines is one.
+        is_strict = self.options.finds_quote and not self.options.sets_bad_aside
+        found = self.scanner.find_ends(data, begin, State(), is_strict=is_strict)
         return (ends for ends, _ in found)
 
     def find_last_end(self, data: Bytes) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import UsageError
 from recshuf.formats.compression import COMPRESSIONS
+from recshuf.formats.lines.cutting import MARK, Cutter
 from recshuf.formats.lines.sink import LineTarget
 from recshuf.formats.lines.source import LineLayout, LineSource
 from recshuf.interfaces import Format, Traits
@@ -26,11 +27,19 @@ CONVERT = (
     "line as a record"
 )
 """What to do with other JSON."""
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+class JsonlCutter(Cutter):
+    """Cuts lines; blank ones at the end of an input are no records."""
+
+    drops_blank_end = True
 
 
 class JsonlSource(LineSource):
     """Inputs in JSON Lines."""
+
+    def __init__(self, files: Sequence[InputFile], options: ReadOptions) -> None:
+        super().__init__(files, options, JsonlCutter(options))
 
     def decoder(self) -> Decoder:
         return _make_decoder([summary.name for summary in self.inputs], self.options)
@@ -71,7 +80,7 @@ class JsonlFormat(Format):
 
     def recognises(self, head: bytes) -> bool:
         """Tell whether the first line that is not blank holds an object."""
-        line, newline, _ = head.removeprefix(_BYTE_ORDER_MARK).lstrip(_BLANK).partition(b"\n")
+        line, newline, _ = head.removeprefix(MARK).lstrip(_BLANK).partition(b"\n")
         if not line.startswith(b"{") or not newline:
             return line.startswith(b"{")
         try:
@@ -84,6 +93,9 @@ class JsonlFormat(Format):
     def refuse_head(self, head: bytes, *, is_whole: bool) -> str | None:
         document = _describe_document(head, is_whole=is_whole)
         return document and f"is {document}, and JSONL has one record in each line; {CONVERT}"
+
+    def layout_header(self, layout: object) -> bytes:
+        return layout.header if isinstance(layout, LineLayout) else b""
 
     def reading_schema(self, table: pa.Schema) -> pa.Schema:
         from recshuf.formats.jsonl.encoding import reading_schema
@@ -122,7 +134,7 @@ def _describe_document(head: bytes, *, is_whole: bool) -> str | None:
 
     Judged by its beginning, the `head`, which may be the whole file.
     """
-    line, _, rest = head.removeprefix(_BYTE_ORDER_MARK).lstrip(_BLANK).partition(b"\n")
+    line, _, rest = head.removeprefix(MARK).lstrip(_BLANK).partition(b"\n")
     line, following = line.rstrip(_BLANK), rest.partition(b"\n")[0]
     if line == b"{" and following.lstrip(_BLANK).startswith(b'"'):
         return "JSON objects over many lines"

@@ -14,7 +14,7 @@ import numpy as np
 from recshuf.errors import InputError
 from recshuf.formats.compression import check_suffix, open_reader, recognise_compression
 from recshuf.formats.compression.readers import HEAD_BYTES
-from recshuf.formats.lines.cutting import OFFSET_BYTES
+from recshuf.formats.lines.cutting import MARK, OFFSET_BYTES, find_content_end
 from recshuf.formats.lines.files import FileSource, LineFile, PrefixedReader, StreamSource, fill, read_stream
 from recshuf.formats.lines.foreign import FOREIGN_HEAD_BYTES, check_head, check_kind
 from recshuf.interfaces import InputSummary
@@ -125,7 +125,7 @@ class Census:
         if file.stamp is None or file.suffix.compression:
             return None
         head = read_head(file, FOREIGN_HEAD_BYTES)
-        if recognise_compression(head) != "none":
+        if recognise_compression(head) != "none" or head.startswith(MARK):
             return None
         if self._refuses_foreign:
             check_head(file.name, head, self._cutter.separator)
@@ -230,8 +230,11 @@ class Sampler:
         file = source.file
         buffer = np.empty(self.sample_bytes * (_COMPRESSED_PART if is_compressed else 1), np.uint8)
         size = filled = fill(reader, buffer.data)
+        is_whole = filled < buffer.size
+        if is_whole and self.cutter.drops_blank_end:
+            size = filled = find_content_end(buffer[:filled])
         count, end = self._count(buffer[:filled])
-        if filled < buffer.size:
+        if is_whole:
             return _summarise(file, size, count + (end < size), is_exact=True)
         if not is_compressed:
             middle = np.empty(min(self.sample_bytes, file.size // 2), np.uint8)

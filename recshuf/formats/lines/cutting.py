@@ -35,14 +35,17 @@ MOST_END_BYTES = 2
 """Bytes of a line end that a last line may lack, if its separator has one byte."""
 MARK = b"\xef\xbb\xbf"
 """The byte order mark of UTF-8. It stays at the top of a file, with the header."""
+BLANK_END_BYTES = 1 << 12
+"""Bytes at the end of an input in which blank lines are looked for: few, so that every cut finds the same ones."""
+_BLANKS = b" \t\r\n"
 _HEADER_PIECE_BYTES = 1 << 12
 
 
 class Header(NamedTuple):
-    """The header of an input, its first lines, taken from its reader."""
+    """The header of an input, its byte order mark and first lines, taken from its reader."""
 
     lines: bytes | None
-    """The lines, each with its separator; None for an empty input, and for a part that is to have none."""
+    """The mark and the lines, each with its separator; None for an empty input, and for a part that is to have none."""
     rest: bytes
     """Bytes read after them."""
     end: int
@@ -56,6 +59,8 @@ class Cutter:
 
     long_record_hint = ""
     """What may be wrong with a record that is too long, as the end of a remedy."""
+    drops_blank_end = False
+    """Whether blank lines at the end of an input are no records."""
 
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
@@ -70,13 +75,13 @@ class Cutter:
         return self.options.header_lines > 0
 
     def take_header(self, name: str, reader: ByteReader, *, is_compressed: bool) -> Header:
-        """Read the header from the start of an input, and at least one byte more if there is one."""
+        """Read the byte order mark and the header from the start of an input, and one byte more if there is one."""
         limit = RecordLimit(name, self.options.max_record_bytes, "--max-record-bytes", is_compressed)
         data = bytearray()
         view = memoryview(bytearray(_HEADER_PIECE_BYTES))
         is_part = self.options.header_in_first and self._has_taken
         end, missing = 0, 0 if is_part else self.options.header_lines
-        while missing or not data:
+        while missing or len(data) <= len(MARK):
             at = data.find(self.separator, end) if missing else -1
             if at >= 0:
                 end = at + len(self.separator)
@@ -86,15 +91,19 @@ class Cutter:
                 raise limit.exceeded(end)
             count = reader.readinto(view)
             if not count:
-                return self._end_lines(name, data, end, missing)
+                break
             data += view[:count]
+        if data in (b"", MARK):
+            return Header(None, b"", len(data))
+        if missing:
+            return self._end_lines(name, data, end, missing)
         self._has_taken = True
+        if data.startswith(MARK):
+            end = max(end, len(MARK))
         return Header(None if is_part else bytes(data[:end]), bytes(data[end:]), end)
 
     def _end_lines(self, name: str, data: bytearray, end: int, missing: int) -> Header:
         """Return the header of an input that ends within its header; the last line may lack its separator."""
-        if not data:
-            return Header(None, b"", 0)
         if missing > 1 or len(data) == end:
             wanted = self.options.header_lines
             raise InputError(name, f"has fewer lines than its header, {wanted}", remedy="check --header")
@@ -191,6 +200,19 @@ def find_last_end(data: Bytes, separator: bytes) -> int:
         if start >= 0:
             return begin + start + len(separator)
     return 0
+
+
+def find_content_end(data: Bytes) -> int:
+    r"""Return the end of the last line of some whole lines, the blank ones at the end left out.
+
+    >>> find_content_end(np.frombuffer(b"a\n\n\t\r\n", np.uint8))
+    2
+    """
+    tail = data[-BLANK_END_BYTES:].tobytes()
+    begin = data.size - len(tail) + len(tail.rstrip(_BLANKS))
+    if not begin:
+        return 0
+    return find_first(data, b"\n", begin - 1) + 1 or data.size
 
 
 def find_ends(data: Bytes, begin: int, separator: bytes) -> Iterator[Positions]:

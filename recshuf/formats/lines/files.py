@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 import numpy as np
 
 from recshuf.errors import InputError
-from recshuf.formats.lines.cutting import MOST_END_BYTES, cut_batches, end_line, find_first
+from recshuf.formats.lines.cutting import (
+    MOST_END_BYTES,
+    cut_batches,
+    end_line,
+    find_content_end,
+    find_first,
+)
 from recshuf.interfaces import Fragment
 from recshuf.storage.reading.local import open_input
 
@@ -225,19 +231,27 @@ class BlockReader:
         data = np.empty(max(self._block_bytes, 2 * kept) + self._end_bytes, np.uint8)
         data[:kept] = self._rest
         filled = self._fill(data, kept)
-        stop = self._cutter.find_last_end(data[:filled])
+        stop = self._find_stop(data[:filled])
         while not stop and not self._is_ended:
             if filled > self._limit.max_bytes:
                 raise self._limit.exceeded(self._position)
             # In place where the system can move pages, so that a long record is in memory once.
             data.resize(data.size + max(self._block_bytes, data.size // _GROWTH_PART), refcheck=False)
             filled = self._fill(data, filled)
+            stop = self._find_stop(data[:filled])
+        if self._is_ended and self._cutter.drops_blank_end:
+            filled = find_content_end(data[:filled])
             stop = self._cutter.find_last_end(data[:filled])
         if self._is_ended and stop < filled:
             filled = stop = self._terminate(data, stop, filled)
         self._rest = data[stop:filled].copy()
         self._before = data[:stop][-MOST_END_BYTES:].tobytes() or self._before
         return data, stop
+
+    def _find_stop(self, data: Bytes) -> int:
+        """Return the end of the last whole record, before blank lines that may be the end of the input."""
+        stop = self._cutter.find_last_end(data)
+        return find_content_end(data[:stop]) if self._cutter.drops_blank_end else stop
 
     def _fill(self, data: Bytes, filled: int) -> int:
         """Read until `data` has room for one line end only, and return the bytes filled."""

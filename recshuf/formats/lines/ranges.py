@@ -21,6 +21,7 @@ from recshuf.formats.lines.cutting import (
     MOST_END_BYTES,
     cut_batches,
     end_line,
+    find_content_end,
     find_ends,
     find_first,
     find_last_end,
@@ -69,6 +70,8 @@ class RangeFragment(Fragment):
         data = self._file.read_lines(origin, stop, self._cutter)
         first = find_first(data, self._separator, 0) + 1 if self._looks_back else 0
         inside = self._end - origin
+        if self._cutter.drops_blank_end and origin + data.size >= self._file.size:
+            inside = min(inside, find_content_end(data))
         if (self._looks_back and not first) or first >= inside:
             return
         stop = find_first(data, self._separator, inside - 1) + 1
@@ -143,6 +146,8 @@ def _read_file(lines: LineInput, data: Bytes, begin: int, cutter: Cutter) -> int
     end = begin + _count_bytes(lines)
     drop_page_cache = cutter.options.drop_page_cache
     lines.require_file().read_into(data.data[begin:end], lines.data_begin, drop_page_cache=drop_page_cache)
+    if cutter.drops_blank_end:
+        end = begin + find_content_end(data[begin:end])
     if begin == end:
         return end
     last = cutter.find_last_end(data[begin:end]) if data[end - 1] != cutter.separator[0] else 0

@@ -64,18 +64,24 @@ class LineSource(Source):
         self.layout = LineLayout(options.separator, self._common_header(), self._lines[0].compression)
 
     def _common_header(self) -> bytes:
+        """Return the header of all inputs; a byte order mark that only some have is for every shard."""
         headers = [(lines.name, lines.header) for lines in self._lines if lines.header is not None]
         if not headers:
             return b""
-        first, header = headers[0]
+        marked = [name for name, header in headers if header.startswith(MARK)]
+        if 0 < len(marked) < len(headers):
+            self.notes += (
+                f"{marked[0]} begins with a byte order mark, and other inputs do not: every shard gets one",
+            )
+        first, header = headers[0][0], headers[0][1].removeprefix(MARK)
         for name, other in headers[1:]:
-            if other != header:
+            if other.removeprefix(MARK) != header:
                 raise InputError(
                     name,
-                    f"its header differs from that of {first}{_tell_unseen(header, other)}",
+                    f"its header differs from that of {first}{_tell_unseen(header, other.removeprefix(MARK))}",
                     remedy="shuffle them apart, or make the headers equal",
                 )
-        return header
+        return MARK + header if marked else header
 
     def fragments(self, input_index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Fragment]:
         lines = self._lines[input_index]
@@ -151,13 +157,8 @@ def _tell_unseen(header: bytes, other: bytes) -> str:
     >>> _tell_unseen(b"a,b\n", b"a,c\n")
     ''
     """
-    places = ["the byte order mark"] if header.startswith(MARK) != other.startswith(MARK) else []
-    header, other = header.removeprefix(MARK), other.removeprefix(MARK)
-    if header.replace(b"\r\n", b"\n") != other.replace(b"\r\n", b"\n"):
-        return ""
-    if header != other:
-        places.append("line ends (CRLF)")
-    return f" in nothing but {' and '.join(places)}"
+    is_alike = header.replace(b"\r\n", b"\n") == other.replace(b"\r\n", b"\n")
+    return " in nothing but line ends (CRLF)" if is_alike else ""
 
 
 def count_batch_records(block_bytes: int) -> int:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from recshuf.interfaces import Source
 
 SEPARATORS = [b"\n", b"\0", b"\xff", b"\r\n", b"aa", b"aba", b"\n\n", b"<|end|>", b"abaab"]
-HOSTILE = b"\xef\xbb\xbf\xff\0\r\r\n\n\n\xc3\n\xe2\x80\xa8\x1a\n" + b"x" * 500 + b"\n\nx\nx\n\x00"
+HOSTILE = b"\xff\xef\xbb\xbf\0\r\r\n\n\n\xc3\n\xe2\x80\xa8\x1a\n" + b"x" * 500 + b"\n\nx\nx\n\x00"
 same_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 
 

@@ -20,6 +20,7 @@ from recshuf.formats.compression import (
     recognise_compression,
     split_suffix,
 )
+from recshuf.formats.pointers import refuse_pointer
 from recshuf.interfaces import Format
 from recshuf.storage.reading.local import open_input, read_head
 from recshuf.storage.reading.objects import look_ahead
@@ -242,6 +243,7 @@ def name_by_content(file: InputFile) -> str:
     if file.is_stream or (file.path is not None and file.path.exists() and not file.path.is_file()):
         return LAST_RESORT
     head = read_head(file, _HEAD_BYTES)
+    refuse_pointer(file.name, head)
     compression = recognise_compression(head)
     if compression != "none":
         head = decompress_head(head, compression, _HEAD_BYTES)

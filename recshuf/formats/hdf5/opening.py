@@ -19,6 +19,7 @@ from recshuf.formats.compression import explain_packed
 from recshuf.formats.hdf5 import SIGNATURE, list_places
 from recshuf.formats.hdf5.chunk_index import parse_node
 from recshuf.formats.hdf5.types import IndexRoot, find_chunk
+from recshuf.formats.pointers import POINTER_BYTES, refuse_pointer
 from recshuf.storage.reading.local import LocalHandle, opener_of
 from recshuf.storage.reading.objects import ObjectStream
 
@@ -45,7 +46,6 @@ _FAILURES = (
     SystemError,
     pa.ArrowException,
 )
-_HEAD_BYTES = 32
 _SYSTEM_ERROR = re.compile(r"file descriptor = \d+, errno = [1-9]")
 
 
@@ -205,5 +205,6 @@ def _check_signature(name: str, file: BinaryIO | ObjectStream) -> None:
         if file.read(len(SIGNATURE)) == SIGNATURE:
             return
     file.seek(0)
-    packed = explain_packed(name, file.read(_HEAD_BYTES), "HDF5")
-    raise packed or InputError(name, "is not an HDF5 file")
+    head = file.read(POINTER_BYTES)
+    refuse_pointer(name, head)
+    raise explain_packed(name, head, "HDF5") or InputError(name, "is not an HDF5 file")

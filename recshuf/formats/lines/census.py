@@ -17,6 +17,7 @@ from recshuf.formats.compression.readers import HEAD_BYTES
 from recshuf.formats.lines.cutting import MARK, OFFSET_BYTES, find_content_end
 from recshuf.formats.lines.files import FileSource, LineFile, PrefixedReader, StreamSource, fill, read_stream
 from recshuf.formats.lines.foreign import FOREIGN_HEAD_BYTES, check_head, check_kind
+from recshuf.formats.pointers import POINTER_BYTES, refuse_pointer
 from recshuf.interfaces import InputSummary
 from recshuf.storage.reading.local import open_input, read_head
 from recshuf.storage.reading.objects import look_ahead
@@ -101,7 +102,7 @@ class Census:
     def look_at(self, file: InputFile, rates: Mapping[str, Rate] = MappingProxyType({})) -> LineInput:
         """Return the facts of one input; files of the compressions in `rates` are not sampled."""
         if self._refuses_foreign:
-            check_kind(file.name, file.suffix.kind)
+            check_kind(file.name, file.suffix.kind, self._cutter.options)
         if file.is_stream:
             if file.stream is None:
                 raise InputError(file.name, "is neither a file nor a stream")
@@ -113,9 +114,11 @@ class Census:
         if (stream := handle.take_stream()) is not None:
             return self._look_at_stream(file.name, stream, owned=True)
         try:
-            head = handle.read_at(0, HEAD_BYTES)
+            head = handle.read_at(0, POINTER_BYTES)
         finally:
             handle.close()
+        if self._refuses_foreign:
+            refuse_pointer(file.name, head)
         check_suffix(file.name, file.suffix)
         compression = file.suffix.compression or recognise_compression(head)
         return self._look_at_file(LineFile(file, handle.stamp), compression, rates.get(compression))
@@ -128,7 +131,7 @@ class Census:
         if recognise_compression(head) != "none" or head.startswith(MARK):
             return None
         if self._refuses_foreign:
-            check_head(file.name, head, self._cutter.separator)
+            check_head(file.name, head, self._cutter.options)
         lines = LineFile(file, file.stamp)
         header = b"" if lines.size else None
         return LineInput(file.name, "none", header, 0, 0, rate.estimate(lines), lines, None)
@@ -165,7 +168,7 @@ class Census:
             return reader
         head = memoryview(bytearray(FOREIGN_HEAD_BYTES))
         taken = bytes(head[: fill(reader, head)])
-        check_head(name, taken, self._cutter.separator)
+        check_head(name, taken, self._cutter.options)
         return PrefixedReader(taken, reader)
 
     def _look_at_file(self, file: LineFile, compression: str, rate: Rate | None) -> LineInput:

@@ -1,12 +1,19 @@
-"""Foreign content: bytes that are no lines, told by their beginning or by the suffix of a file."""
+"""Foreign content: bytes that are no lines, or lines that are no records, told by their beginning or the suffix of a file."""
 
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from recshuf.errors import InputError
 from recshuf.formats.compression import DECOMPRESS, UNPACK, recognise_compression
+from recshuf.formats.lines.cutting import MARK
+from recshuf.formats.pointers import refuse_pointer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from recshuf.interfaces import ReadOptions
 
 FOREIGN_HEAD_BYTES = 4096
 """Bytes that `check_head` needs, if there are so many."""
@@ -14,6 +21,8 @@ _TABLE = "write its records as Parquet or JSONL"
 _ARRAY = "write it as HDF5 or Parquet"
 _ENCODE = "convert it to UTF-8"
 _LINES = "convert it to lines of UTF-8, or give -z if NULs end its records"
+_ONE_LINE = "write each of its records in one line"
+_HEADER = "give --header N for the N lines of its header"
 _EXPLICIT = "; --format text takes any bytes as lines"
 
 
@@ -76,39 +85,94 @@ _KINDS_WITH_NULS = (
     Foreign("binary data", _LINES, rb"(?=.*\x00).*[\x01-\x06\x0e-\x19\x1c-\x1f]"),
 )
 """Kinds that only the NULs among lines of text show."""
-_MAGICS, _MAGICS_WITH_NULS = (
-    [(re.compile(kind.magic, re.DOTALL), kind) for kind in kinds if kind.magic]
-    for kinds in (_KINDS, _KINDS_WITH_NULS)
+_BASES = rb"[ACGTUNRYSWKMBDHVacgtunryswkmbdhv.*-]"
+_KINDS_OF_TEXT = (
+    Foreign(
+        "FASTQ",
+        "join the four lines of each record, as paste - - - - does",
+        rb"@[!-~][^\n]*\n(?:%b*\r?\n\+|%b{200})" % (_BASES, _BASES),
+        (".fastq", ".fq"),
+    ),
+    Foreign(
+        "FASTA",
+        _ONE_LINE,
+        rb"(?:>[!-~][^\n]*\n)+(?:[A-Z*-]+|%b+)\r?(?:\n|\Z)" % _BASES,
+        (".fasta", ".fna", ".faa"),
+    ),
+    Foreign("GenBank", _ONE_LINE, rb"LOCUS {5,}", (".gbk", ".genbank")),
+    Foreign("PGN", _ONE_LINE, rb'\s*(?:%[^\n]*\n\s*)*\[[A-Z]\w* "[^\n]*"\]\s*\[[A-Z]\w* "', (".pgn",)),
+    Foreign(
+        "CoNLL",
+        r"give --separator '\n\n' where blank lines end its records",
+        rb"-DOCSTART-[ \t\r\n]|#begin document |# (?:sent_id|text|newdoc|newpar|global\.columns)\b"
+        rb"|(?:#[^\n]*\n)*1(?:-\d+)?\t[^\n]*\n(?:\d[\d.-]*\t[^\n]*\n)*\r?\n(?:#[^\n]*\n)*1[-\t]"
+        rb"|(?:\S+[ \t](?:[^\n]*[ \t])?(?:O|[BIESLUM]-\S+)\r?\n)+\r?\n\S",
+        (".conll", ".conllu", ".conllx"),
+    ),
+    Foreign("subtitles", _ONE_LINE, rb"WEBVTT[ \r\n]|\d+\r?\n\d+:\d\d:\d\d[,.]\d+ --> ", (".srt", ".vtt")),
+    Foreign("a mailbox", _ONE_LINE, rb"From \S+ [^\n]*\d{4}\r?\n[A-Z][\w-]*: ", (".mbox",)),
+    Foreign("BibTeX", _ONE_LINE, rb"\s*@[A-Za-z]+\{[^\s,]+,\s*\n", (".bib",)),
+    Foreign("XML", _ONE_LINE, rb"\s*<\?xml\s", (".xml",)),
+    Foreign("HTML", "extract its text", rb"\s*<(?i:!doctype html|html)[\s>]", (".html", ".htm")),
+    Foreign("VCF", _HEADER, rb"##fileformat=VCF"),
+    Foreign("GFF", _HEADER, rb"##gff-version"),
+    Foreign("SAM", _HEADER, rb"@(?:HD\tVN|SQ\tSN):"),
+    Foreign("a Matrix Market file", _HEADER, rb"%%MatrixMarket "),
 )
-_SUFFIXES = {suffix: kind for kind in _KINDS for suffix in kind.suffixes}
+"""Kinds of text of which a line is not a record."""
+_MAGICS, _MAGICS_WITH_NULS, _MAGICS_OF_TEXT = (
+    [(re.compile(kind.magic, re.DOTALL), kind) for kind in kinds if kind.magic]
+    for kinds in (_KINDS, _KINDS_WITH_NULS, _KINDS_OF_TEXT)
+)
+_OUTPUT_SUFFIXES = {suffix: kind for kind in _KINDS for suffix in kind.suffixes}
+_SUFFIXES = _OUTPUT_SUFFIXES | {suffix: kind for kind in _KINDS_OF_TEXT for suffix in kind.suffixes}
 
 
-def check_head(name: str, head: bytes, separator: bytes) -> None:
-    """Refuse an input whose (decompressed) beginning is that of bytes that are no lines.
+def check_head(name: str, head: bytes, options: ReadOptions) -> None:
+    """Refuse an input whose (decompressed) beginning is that of bytes that are no lines, or of lines that are no records.
 
-    NULs say nothing about records that end with another separator than a newline.
+    NULs say nothing about records that end with another separator than a newline. Such a separator, or a header, says what
+    the records are.
     """
+    refuse_pointer(name, head)
     compression = recognise_compression(head)
     if compression != "none":
         remedy = "compress it once, and name it by its compression"
         raise InputError(
             name, f"begins like {compression} data, and not like lines", remedy=remedy + _EXPLICIT
         )
-    magics = _MAGICS + (_MAGICS_WITH_NULS if separator == b"\n" else [])
-    kind = next((kind for magic, kind in magics if magic.match(head)), None)
+    magics = _MAGICS + (_MAGICS_WITH_NULS if options.separator == b"\n" else [])
+    kind = _find_kind(magics, head)
     if kind is not None:
         raise InputError(name, f"begins like {kind.what}, and not like lines", remedy=kind.remedy + _EXPLICIT)
-
-
-def check_kind(name: str, suffix: str) -> None:
-    """Refuse an input whose suffix (without that of a compression) is that of files that hold no lines."""
-    if kind := _SUFFIXES.get(suffix):
+    kind = _find_kind(_MAGICS_OF_TEXT, head.removeprefix(MARK))
+    if kind is not None and not _says_records(options):
         raise InputError(
-            name, f"is {kind.what} by its name, and holds no lines", remedy=kind.remedy + _EXPLICIT
+            name,
+            f"begins like {kind.what}, of which a line is not a record",
+            remedy=kind.remedy + _EXPLICIT,
         )
 
 
+def _find_kind(magics: Sequence[tuple[re.Pattern[bytes], Foreign]], head: bytes) -> Foreign | None:
+    return next((kind for magic, kind in magics if magic.match(head)), None)
+
+
+def check_kind(name: str, suffix: str, options: ReadOptions) -> None:
+    """Refuse an input whose suffix (without that of a compression) is that of files that hold no lines, as `check_head` does."""
+    kind, is_lines = _SUFFIXES.get(suffix), suffix not in _OUTPUT_SUFFIXES
+    if kind is None or (is_lines and _says_records(options)):
+        return
+    problem = "of which a line is not a record" if is_lines else "and holds no lines"
+    raise InputError(name, f"is {kind.what} by its name, {problem}", remedy=kind.remedy + _EXPLICIT)
+
+
+def _says_records(options: ReadOptions) -> bool:
+    """Tell whether options say what the records of text are."""
+    return options.separator != b"\n" or options.header_lines > 0
+
+
 def name_foreign(suffix: str) -> str | None:
-    """Return what files with this suffix are, with an article; None if they may hold records."""
-    kind = _SUFFIXES.get(suffix)
+    """Return what files with this suffix are, with an article; None if lines may be written to them."""
+    kind = _OUTPUT_SUFFIXES.get(suffix)
     return kind.what if kind else None

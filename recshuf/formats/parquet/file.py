@@ -15,6 +15,7 @@ from recshuf.errors import InputError, UsageError
 from recshuf.formats.compression import explain_packed
 from recshuf.formats.parquet import MAGIC, MAGIC_ENCRYPTED
 from recshuf.formats.parquet.claims import settle
+from recshuf.formats.pointers import POINTER_BYTES, refuse_pointer
 from recshuf.storage.reading.local import opener_of
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 BUFFER_BYTES = 1 << 18
 """Read buffer of each column chunk, so that memory does not depend on the chunk's size."""
-_HEAD_BYTES = 32
 _BIN_BYTES = 2 << 20
 _KEYLESS = "is encrypted, and recshuf has no keys"
 
@@ -105,7 +105,8 @@ def check_magic(name: str, stream: BinaryIO) -> int:
     if size == 0:
         raise InputError(name, "is empty (0 bytes), not a Parquet file")
     stream.seek(0)
-    head = stream.read(_HEAD_BYTES)
+    head = stream.read(POINTER_BYTES)
+    refuse_pointer(name, head)
     if head.startswith(MAGIC):
         remedy = "fetch or write the file again"
         raise InputError(name, "is cut off: a Parquet file ends with PAR1", remedy=remedy)

@@ -112,29 +112,6 @@ def _name_package(point: EntryPoint) -> str:
     return point.dist.name if point.dist else point.value
 
 
-class NameRules:
-    """Rules for file names: their suffixes, and which files of a folder are inputs: those of a format, or of any."""
-
-    def __init__(self, format_name: str | None) -> None:
-        self._format_name = format_name
-
-    @staticmethod
-    def split(name: str) -> NameSuffix:
-        return split_suffix(name)
-
-    @property
-    def wanted(self) -> str:
-        """What the inputs of a folder are, in messages."""
-        return f"{self._format_name or 'readable'} files"
-
-    def accepts(self, name: str, suffix: NameSuffix) -> bool | None:
-        """Tell whether a file of a folder is an input, by its name; None if the name does not say."""
-        format_name = _name_format(name, suffix)
-        if format_name is None:
-            return None
-        return self._format_name in (None, format_name)
-
-
 def name_by_suffix(name: str) -> str | None:
     """Return the format of a file name by its suffix, ignoring compression; None when unsure."""
     return _name_format(name, split_suffix(name))
@@ -203,15 +180,15 @@ def _check_head(file: InputFile, by_name: Format) -> None:
     """Refuse a file that is not what its suffix says."""
     if file.stamp is None:
         return
-    head, is_whole = _look_into(file, _GLANCE_BYTES)
+    head, is_whole = look_into(file, _GLANCE_BYTES)
     if head.lstrip().startswith(b"["):
-        head, is_whole = _look_into(file, _HEAD_BYTES)
+        head, is_whole = look_into(file, _HEAD_BYTES)
     problem = by_name.refuse_head(head, is_whole=is_whole)
     if problem is not None:
         raise InputError(file.name, problem)
 
 
-def _look_into(file: InputFile, size: int) -> tuple[bytes, bool]:
+def look_into(file: InputFile, size: int) -> tuple[bytes, bool]:
     """Return the (decompressed) beginning of a file, at most `size` bytes, and whether the file ends with the first line of it."""
     head = read_head(file, size)
     is_whole = file.stamp is not None and len(head) == file.stamp.size
@@ -220,11 +197,12 @@ def _look_into(file: InputFile, size: int) -> tuple[bytes, bool]:
         head = decompress_head(head, compression, size)
         return head, is_whole and len(head) < size
     if head.startswith(b"[{") and b"\n" not in head:
-        is_whole = _is_one_line(file)
+        is_whole = is_one_line(file)
     return head, is_whole
 
 
-def _is_one_line(file: InputFile) -> bool:
+def is_one_line(file: InputFile) -> bool:
+    """Tell whether a file without compression has no second line, for which it is read up to that."""
     handle = open_input(file)
     place = 0
     try:

@@ -10,7 +10,7 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from recshuf.errors import UsageError
-from recshuf.formats import NameRules
+from recshuf.formats.folders import NameRules
 from recshuf.interfaces import InputFile
 from recshuf.storage.reading.listing import InputLister, find_pattern, leave_out_output
 from recshuf.storage.reading.local_listing import name_stdin

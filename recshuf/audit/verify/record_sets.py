@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from recshuf.audit.verify.hashing import hash_rows
 from recshuf.errors import InputError, RecshufError, UsageError
-from recshuf.formats import NameRules, load_format
+from recshuf.formats import load_format
+from recshuf.formats.folders import NameRules
 from recshuf.output.manifest import Manifest, find_manifest
 from recshuf.output.objects.written import read_object_manifest
 from recshuf.piles.kept.folder import StoreFolder

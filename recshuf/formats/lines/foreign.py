@@ -172,6 +172,12 @@ def _says_records(options: ReadOptions) -> bool:
     return options.separator != b"\n" or options.header_lines > 0
 
 
+def explain_suffix(suffix: str) -> tuple[str, str] | None:
+    """Return what files with this suffix are, and what to do with them; None if they may hold records."""
+    kind = _SUFFIXES.get(suffix)
+    return kind and (kind.what, kind.remedy)
+
+
 def name_foreign(suffix: str) -> str | None:
     """Return what files with this suffix are, with an article; None if lines may be written to them."""
     kind = _OUTPUT_SUFFIXES.get(suffix)

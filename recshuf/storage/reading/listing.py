@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING
 from recshuf.errors import DirectoryInputError, InputError, MissingInputError
 from recshuf.interfaces import InputFile
 from recshuf.storage.reading import local_listing
+from recshuf.storage.reading.choosing import choose_files, find_splits, natural_key, tell_splits
 from recshuf.storage.reading.local import opener_of
 from recshuf.storage.reading.local_listing import (
     MANIFEST_SUFFIX,
     ONLY_OTHERS,
     TABLES,
-    choose_files,
     find_partitions,
     is_hidden,
-    natural_key,
     refuse_table,
 )
 from recshuf.storage.requests import compare_weakly
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from recshuf.interfaces import Stamp
-    from recshuf.storage.reading.local_listing import NameRules
+    from recshuf.storage.reading.choosing import NameRules
     from recshuf.storage.reading.objects import Stores
 
 
@@ -53,7 +52,21 @@ class InputLister:
                 files += self._list_url(pattern, Url.parse(pattern))
             else:
                 files += local_listing.expand_inputs([pattern], self._rules, self._warn)
+        self._tell_splits([file.name for file in files])
         return files
+
+    def _tell_splits(self, names: list[str]) -> None:
+        """Warn of splits of a data set that were named; those of a folder were refused."""
+        folders = [name.split("/")[:-1] for name in names]
+        columns = enumerate(zip(*folders, strict=False))
+        common = next(
+            (at for at, column in columns if len(set(column)) > 1), min(map(len, folders), default=0)
+        )
+        splits = find_splits(["/".join(name.split("/")[common:]) for name in names])
+        if splits:
+            self._warn(
+                f"the inputs are the splits {tell_splits(splits)} of a data set, and one output mixes them"
+            )
 
     def _list_url(self, pattern: str, url: Url) -> list[InputFile]:
         listed = url.scheme in _LISTED_SCHEMES
@@ -87,9 +100,12 @@ class InputLister:
     ) -> list[InputFile]:
         _refuse_tables(pattern, prefix, objects, objects)
         begin = len(str(prefix))
-        names = [name for name in objects if not _is_left_out(name[begin:])]
-        chosen = choose_files(pattern, names, self._rules, self._warn)
-        return [self._name_object(name, Url.parse(name), objects[name], root) for name, _ in chosen]
+        files = [
+            self._name_object(name, Url.parse(name), stamp, root)
+            for name, stamp in objects.items()
+            if not _is_left_out(name[begin:])
+        ]
+        return choose_files(pattern, files, self._rules, self._warn)
 
     def _list_glob(self, pattern: str, url: Url) -> list[InputFile]:
         prefix, rest = _split_glob(url)

@@ -1,4 +1,4 @@
-"""Local inputs: files, directories, globs and standard input; which files of a folder are inputs, and in what order."""
+"""Local inputs: files, directories, globs and standard input."""
 
 from __future__ import annotations
 
@@ -10,86 +10,24 @@ import sys
 from functools import lru_cache
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from recshuf.errors import InputError, UsageError
 from recshuf.interfaces import InputFile, Stamp
+from recshuf.storage.reading.choosing import choose_files, natural_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
     from recshuf.interfaces import NameSuffix
+    from recshuf.storage.reading.choosing import NameRules
 
 
 TABLES = (("_delta_log", "Delta Lake"), ("metadata/*.metadata.json", "Iceberg"), (".hoodie", "Hudi"))
 """What the folder of a table holds, as a pattern, and the name of its format."""
 ONLY_OTHERS = "matches only folders, hidden files and markers"
-_DIGITS = re.compile(r"(\d+)")
 MANIFEST_SUFFIX = ".recshuf.json"  # files of this suffix describe outputs, and are no inputs
 _PARTITION = re.compile(r"([^=/]+)=([^/]*)")
-
-
-class NameRules(Protocol):
-    """How file names are read, and which of a folder's files are inputs."""
-
-    def split(self, name: str) -> NameSuffix:
-        """Return the suffixes of a file name."""
-
-    @property
-    def wanted(self) -> str:
-        """What the inputs of a folder are, in messages."""
-
-    def accepts(self, name: str, suffix: NameSuffix) -> bool | None:
-        """Tell whether a file of a folder is an input; None if its name does not say."""
-
-
-def natural_key(path: str) -> tuple[tuple[str | int, ...], ...]:
-    """Return a sort key that puts ``file2`` before ``file10``, folder by folder.
-
-    >>> sorted(["b/1", "a10", "a9", "a/2"], key=natural_key)
-    ['a/2', 'a9', 'a10', 'b/1']
-    """
-    cut = path.rfind("/")
-    return (*_folder_key(path[:cut]), _part_key(path[cut + 1 :])) if cut >= 0 else (_part_key(path),)
-
-
-@lru_cache
-def _folder_key(folder: str) -> tuple[tuple[str | int, ...], ...]:
-    return tuple(map(_part_key, folder.split("/")))
-
-
-def _part_key(part: str) -> tuple[str | int, ...]:
-    pieces: list[str | int] = [*_DIGITS.split(part)]
-    pieces[1::2] = map(int, pieces[1::2])
-    return tuple(pieces)
-
-
-def choose_files(
-    folder: str, names: Sequence[str], rules: NameRules, warn: Callable[[str], None]
-) -> Iterator[tuple[str, NameSuffix]]:
-    """Yield the names, and their suffixes, of those files of a folder that are inputs, in natural order."""
-    paths = sorted(names, key=natural_key)
-    if not paths:
-        raise InputError(folder, "no files in this directory", remedy="check the path")
-    suffixes = [rules.split(path) for path in paths]
-    verdicts = [rules.accepts(path, suffix) for path, suffix in zip(paths, suffixes, strict=True)]
-    wanted = True if True in verdicts else None
-    others = [path for path, verdict in zip(paths, verdicts, strict=True) if verdict is not wanted]
-    more = f" and {len(others) - 3} more" if len(others) > 3 else ""
-    if len(others) == len(paths):
-        raise InputError(
-            folder,
-            f"holds no {rules.wanted}, only {', '.join(others[:3])}{more}",
-            remedy="give another --format, or name the files one by one",
-        )
-    if others:
-        warn(
-            f"{folder}: passed over {', '.join(others[:3])}{more}, of another format by name; "
-            "to read such a file, name it"
-        )
-    for path, suffix, verdict in zip(paths, suffixes, verdicts, strict=True):
-        if verdict is wanted:
-            yield path, suffix
 
 
 def refuse_table(pattern: str, kind: str, folder: str) -> InputError:
@@ -188,8 +126,8 @@ def find_pattern(patterns: Iterable[str], output: str | Path) -> str | None:
 def expand_inputs(patterns: Iterable[str], rules: NameRules, warn: Callable[[str], None]) -> list[InputFile]:
     """Expand paths, directories and globs to files, those of a directory or glob in natural order.
 
-    Folders are searched at any depth; names that begin with ``.`` or ``_`` are skipped. The inputs are the files
-    that `rules` accept, or if there are none, those whose names do not say; others are left out with a call of `warn`.
+    Folders are searched at any depth; names that begin with ``.`` or ``_`` are skipped. Which of their files are inputs,
+    `choose_files` says by `rules`.
     """
     files: list[InputFile] = []
     for pattern in patterns:
@@ -250,7 +188,7 @@ def _list_folder(folder: str, root: str, rules: NameRules, warn: Callable[[str],
     for link in circles:
         warn(f"{link}: passed over, as it leads back to a folder above it")
     top = Path(root)
-    return [_name_file(path, top, suffix) for path, suffix in choose_files(folder, paths, rules, warn)]
+    return choose_files(folder, [_name_file(path, top, rules.split(path)) for path in paths], rules, warn)
 
 
 def _refuse_tables(pattern: str, folders: Iterable[str]) -> None:

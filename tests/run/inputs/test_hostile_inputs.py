@@ -23,7 +23,8 @@ import zstandard
 
 import recshuf
 from recshuf.errors import InputError, OutputError
-from recshuf.formats import NameRules, parquet
+from recshuf.formats import parquet
+from recshuf.formats.folders import NameRules
 from recshuf.formats.lines.sink import FileOutput
 from recshuf.interfaces import WriteOptions
 from recshuf.storage.reading.local_listing import expand_inputs

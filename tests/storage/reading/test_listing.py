@@ -10,7 +10,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from recshuf.errors import InputError, MissingInputError
-from recshuf.formats import NameRules
+from recshuf.formats.folders import NameRules
 from recshuf.interfaces import Stamp
 from recshuf.storage.reading.listing import InputLister, find_pattern, leave_out_output
 from recshuf.storage.reading.objects import Stores
@@ -37,7 +37,7 @@ NAMES = (
     "other.parquet",
     "year=2023/x.txt",
     "_year=2024/month=01/x.txt",
-    "plain",
+    "LICENSE",
     "d[1].txt",
     "e[1]/1.txt",
     "e[1]/f[2]*/2.txt",

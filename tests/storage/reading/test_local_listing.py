@@ -12,16 +12,18 @@ from hypothesis import strategies as st
 
 from recshuf.errors import InputError
 from recshuf.interfaces import NameSuffix, Stamp
+from recshuf.storage.reading.choosing import Role, natural_key
 from recshuf.storage.reading.local_listing import (
     expand_inputs,
     find_pattern,
     leave_out_output,
-    natural_key,
     real_names,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from recshuf.interfaces import InputFile
 
 
 @pytest.fixture(autouse=True)
@@ -37,23 +39,26 @@ def touch(*names: str) -> None:
         Path(name).touch()
 
 
-def is_table(name: str) -> bool | None:
-    return None if name.endswith(("README.md", "part-0", "part-1")) else name.endswith(".parquet")
+def is_table(name: str) -> bool:
+    return name.endswith(".parquet")
 
 
 class Rules:
     """Takes files whose names a function accepts."""
 
-    def __init__(self, accepts: Callable[[str], bool | None]) -> None:
+    def __init__(self, accepts: Callable[[str], bool]) -> None:
         self._accepts = accepts
         self.wanted = "wanted files"
 
     def split(self, name: str) -> NameSuffix:
         return NameSuffix(name.rpartition(".")[2])
 
-    def accepts(self, name: str, suffix: NameSuffix) -> bool | None:
-        assert suffix == self.split(name)
-        return self._accepts(name)
+    def judge(self, files: list[InputFile]) -> list[Role]:
+        assert all(file.suffix == self.split(file.name) for file in files)
+        return [Role.INPUT if self._accepts(file.name) else Role.OTHER for file in files]
+
+    def explain(self, suffix: NameSuffix) -> None:
+        assert suffix
 
 
 def expand(*patterns: str, accepts=lambda name: True) -> list[str]:
@@ -120,29 +125,6 @@ def test_markers_and_hidden_files_are_passed_over():
     assert expand("d") == ["d/a.parquet"]
     assert expand("d/*") == ["d/a.parquet"]
     assert expand("d/_SUCCESS") == ["d/_SUCCESS"]
-
-
-def test_other_formats_in_a_directory_are_passed_over_aloud():
-    touch("d/a.parquet", "d/README.md", "d/b.csv")
-    heard: list[str] = []
-    found = expand_inputs(["d"], Rules(is_table), heard.append)
-    assert [file.name for file in found] == ["d/a.parquet"]
-    assert len(heard) == 1
-    assert "d/README.md" in heard[0]
-    assert "d/b.csv" in heard[0]
-    assert expand("d/b.csv", accepts=is_table) == ["d/b.csv"]
-
-
-def test_a_directory_without_telling_names_is_taken_as_it_is():
-    touch("d/part-0", "d/part-1")
-    assert expand("d", accepts=is_table) == ["d/part-0", "d/part-1"]
-
-
-def test_files_of_other_formats_are_never_taken_from_a_directory():
-    touch("d/part-0", "d/b.csv", "e/b.csv")
-    assert expand("d", accepts=is_table) == ["d/part-0"]
-    with pytest.raises(InputError, match=r"e: holds no wanted files, only e/b\.csv; give another --format"):
-        expand("e", accepts=is_table)
 
 
 def test_pattern_that_an_output_falls_in():

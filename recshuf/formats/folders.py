@@ -1,0 +1,118 @@
+"""Which files of a folder are inputs: those of a format by their suffixes, and JSON by its content."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from recshuf.formats import is_one_line, load_format, look_into, name_by_listing
+from recshuf.formats.compression import split_suffix
+from recshuf.formats.lines.foreign import explain_suffix
+from recshuf.formats.pointers import refuse_pointer
+from recshuf.storage.reading.choosing import Role
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from recshuf.interfaces import InputFile, NameSuffix
+
+
+_JSON_SUFFIX, _JSON_FORMAT = ".json", "jsonl"
+_LOOKED_INTO_BYTES = 64 << 10
+_ABOUT = re.compile(
+    r"(readme|licen[cs]e|copying|notice|citation|changelog|authors|contributors|contributing)\b.*",
+    re.IGNORECASE,
+)
+_RECIPES = re.compile(r"makefile|dockerfile|\w*sums", re.IGNORECASE)
+_DOCUMENTS = re.compile(
+    r"\.(md|markdown|rst|tex|pdf|html?|css|js|svg|py|ipynb|r|sh|ya?ml|toml|ini|cfg|conf|bib|cff|crc|md5|sha\d+|asc|sig|lock)"
+)
+"""Suffixes of what describes data, and is none."""
+_LISTED_OBJECTS = re.compile(rb"\[\s*\{")
+
+
+class NameRules:
+    """Rules for file names: their suffixes, and which files of a folder are inputs: those of a format, or of any."""
+
+    def __init__(self, format_name: str | None) -> None:
+        self._format_name = format_name
+
+    @staticmethod
+    def split(name: str) -> NameSuffix:
+        return split_suffix(name)
+
+    @property
+    def wanted(self) -> str:
+        """What the inputs of a folder are, in messages."""
+        return f"{self._format_name or 'readable'} files"
+
+    @staticmethod
+    def explain(suffix: NameSuffix) -> tuple[str, str] | None:
+        return explain_suffix(suffix.kind)
+
+    def judge(self, files: Sequence[InputFile]) -> list[Role]:
+        """Return the role of each file of a folder.
+
+        Files of the format by their suffix are inputs, and those of JSON lines if that is the format; if there are none, files
+        without a suffix are. One JSON object in a line may be a record, or describe the others: beside lines it is neither.
+        """
+        roles = [self._judge(file) for file in files]
+        given = [file for file, role in zip(files, roles, strict=True) if role is Role.INPUT]
+        parts = [file for file, role in zip(files, roles, strict=True) if role is None and not _is_json(file)]
+        others, is_alone = given or parts, Role.DATA not in roles
+        is_lines = others is parts or any(
+            _is_json(file) or name_by_listing(file) == _JSON_FORMAT for file in given
+        )
+
+        def choose(file: InputFile) -> Role:
+            if (not others and is_alone) or (others is parts and not _is_json(file)):
+                return Role.INPUT
+            return Role.DATA if not _is_empty(file) and (is_lines or not _is_json(file)) else Role.NOTHING
+
+        return [choose(file) if role is None else role for file, role in zip(files, roles, strict=True)]
+
+    def _judge(self, file: InputFile) -> Role | None:
+        """Return the role of a file, if it does not depend on others."""
+        name, kind = file.name.rpartition("/")[2], file.suffix.kind
+        if (
+            _DOCUMENTS.fullmatch(kind)
+            or (kind in ("", ".txt") and _ABOUT.fullmatch(name))
+            or _RECIPES.fullmatch(name)
+        ):
+            return Role.NOTHING
+        format_name = name_by_listing(file)
+        if format_name is not None:
+            return Role.INPUT if self._format_name in (None, format_name) else Role.OTHER
+        if _is_json(file):
+            return self._judge_json(file)
+        if kind == "" or kind[1:].isdecimal():
+            return None
+        if _is_empty(file):
+            return Role.NOTHING
+        return Role.OTHER if self._format_name and explain_suffix(kind) else Role.DATA
+
+    def _judge_json(self, file: InputFile) -> Role | None:
+        """Return the role of a file with the suffix of JSON, by its beginning."""
+        if file.stamp is None:
+            return Role.DATA
+        head, is_whole = look_into(file, _LOOKED_INTO_BYTES)
+        refuse_pointer(file.name, head)
+        if not head.strip():
+            return Role.NOTHING
+        if not load_format(_JSON_FORMAT).recognises(head):
+            is_object = head.lstrip().startswith(b"{")
+            return Role.NOTHING if is_object and not _LISTED_OBJECTS.search(head) else Role.DATA
+        _, newline, rest = head.lstrip().partition(b"\n")
+        is_long = not newline and not is_whole and file.suffix.compression is None
+        is_single = is_one_line(file) if is_long else is_whole and not rest.strip()
+        if self._format_name in (None, _JSON_FORMAT):
+            return None if is_single else Role.INPUT
+        return Role.NOTHING if is_single else Role.OTHER
+
+
+def _is_json(file: InputFile) -> bool:
+    return file.suffix.kind == _JSON_SUFFIX
+
+
+def _is_empty(file: InputFile) -> bool:
+    return file.stamp is not None and not file.stamp.size

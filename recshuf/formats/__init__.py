@@ -20,6 +20,7 @@ from recshuf.formats.compression import (
     recognise_compression,
     split_suffix,
 )
+from recshuf.formats.lines.files import StreamSource, read_stream
 from recshuf.formats.pointers import refuse_pointer
 from recshuf.interfaces import Format
 from recshuf.storage.reading.local import open_input, read_head
@@ -29,6 +30,7 @@ from recshuf.storage.reading.read_ahead import UNIT_BYTES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from importlib.metadata import EntryPoint
+    from typing import BinaryIO
 
     from recshuf.interfaces import InputFile, NameSuffix, Traits
 
@@ -220,20 +222,33 @@ def name_by_content(file: InputFile) -> str:
     """Return the format of a file by its first bytes; text for a pipe, which is not read here."""
     if file.is_stream or (file.path is not None and file.path.exists() and not file.path.is_file()):
         return LAST_RESORT
-    head = read_head(file, _HEAD_BYTES)
-    refuse_pointer(file.name, head)
+    return _name_by_head(file.name, read_head(file, _HEAD_BYTES))
+
+
+def look_into_stream(file: InputFile) -> tuple[InputFile, str | None]:
+    """Return an input like a stream, whose first bytes were read, and its format by these; None if there are none."""
+    assert file.stream is not None  # noqa: S101 # the caller knows
+    head = b""
+    while len(head) < _HEAD_BYTES and (more := read_stream(file.name, file.stream, _HEAD_BYTES - len(head))):
+        head += more
+    read = StreamSource(file.name, file.stream, head, owned=False)
+    return file._replace(stream=cast("BinaryIO", read)), _name_by_head(file.name, head) if head else None
+
+
+def _name_by_head(file_name: str, head: bytes) -> str:
+    refuse_pointer(file_name, head)
     compression = recognise_compression(head)
     if compression != "none":
         head = decompress_head(head, compression, _HEAD_BYTES)
     name = next((known.traits.name for known in _ask_in_order() if known.recognises(head)), None)
-    is_json = PurePosixPath(file.name).suffix == ".json"
+    is_json = PurePosixPath(file_name).suffix == ".json"
     if name is None or (name == LAST_RESORT and is_json):
         if is_json:
             from recshuf.formats.jsonl import CONVERT
 
-            raise InputError(file.name, "is not JSON lines", remedy=CONVERT)
+            raise InputError(file_name, "is not JSON lines", remedy=CONVERT)
         remedy = "name it with --format if it is one of them"
-        raise InputError(file.name, "is of no format that recshuf recognises", remedy=remedy)
+        raise InputError(file_name, "is of no format that recshuf recognises", remedy=remedy)
     return name
 
 

@@ -13,6 +13,7 @@ from recshuf.formats import (
     check_output,
     detect_format,
     load_format,
+    look_into_stream,
     name_by_content,
     name_by_listing,
     name_by_output,
@@ -325,20 +326,28 @@ def _find_target_name(job: Job, destination: Destination | None) -> str | None:
 
 
 def _detect_format(job: Job, files: list[InputFile], target_name: str | None) -> str:
-    """Return the format of the inputs. A stream without a known suffix has that of the output, else text."""
+    """Return the format of the inputs; a stream without a known suffix in `files` becomes one whose beginning is known."""
     are_streams = job.reads_stdin or all(
         file.stamp is None and name_by_listing(file) is None for file in files
     )
     if not are_streams:
         return detect_format(files)
-    # A file after < is detected by content. Only text, JSONL and CSV are ambiguous.
-    if files[0].stamp is not None and not load_format(found := name_by_content(files[0])).traits.is_lines:
-        return found
-    if target_name is not None and not load_format(target_name).traits.is_lines:
+    found: str | None = None
+    if files[0].stamp is not None:
+        found = name_by_content(files[0])
+    elif files[0].stream is not None:
+        files[0], found = look_into_stream(files[0])
+    target = load_format(target_name or LAST_RESORT).traits
+    if found is not None and found != LAST_RESORT:
+        is_taken = target_name is not None and target.takes_any_bytes and load_format(found).traits.is_lines
+        return target.name if is_taken else found
+    # Content does not tell text from CSV: the output does.
+    is_told = found is not None and target.content_rank is not None and not target.takes_any_bytes
+    if is_told or not target.is_lines:
         raise UsageError(
-            f"{files[0].name} into {target_name}: its lines may be text, JSON or CSV; give --format text, --format jsonl or --format csv"
+            f"{files[0].name} into {target.name}: its lines may be text, JSON or CSV; give --format text, --format jsonl or --format csv"
         )
-    return target_name or LAST_RESORT
+    return target.name
 
 
 def _open_inputs(job: Job, given: Format, files: list[InputFile], progress: Progress) -> Inputs:

@@ -13,6 +13,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import UsageError
+from tests.support.formats.format_tools import OneWayReader
 from tests.support.numbered_files import make_inputs, read_ids
 
 if TYPE_CHECKING:
@@ -105,12 +106,50 @@ def test_lines_from_a_stream_have_the_format_of_the_output(tmp_path: Path, optio
     assert read_ids(written) == read_ids(tmp_path / "expected.jsonl")
 
 
-@pytest.mark.parametrize("name", ["out.parquet", "out.h5"])
-def test_lines_of_a_stream_are_not_guessed_at_when_they_become_a_table(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["out.parquet", "out.h5", "out.jsonl"])
+def test_text_of_a_stream_is_not_guessed_at_when_it_becomes_records(tmp_path: Path, name: str) -> None:
     with pytest.raises(
         UsageError, match=r"standard input into .*; give format='text', format='jsonl' or format='csv'"
     ):
-        recshuf.shuffle("-", tmp_path / name, stdin=io.BytesIO(b'{"a": 1}\n'))
+        recshuf.shuffle("-", tmp_path / name, stdin=io.BytesIO(b"1,2\n"))
     assert list(tmp_path.iterdir()) == []
-    recshuf.shuffle("-", tmp_path / name, format="jsonl", stdin=io.BytesIO(b'{"a": 1}\n'))
+    recshuf.shuffle("-", tmp_path / name, format="text", stdin=io.BytesIO(b"1,2\n"))
     assert (tmp_path / name).exists()
+
+
+CONTENTS = {
+    "in.jsonl": b'\xef\xbb\xbf{"a": "x"}\r\n{"a": "y"}\n\n',
+    "one.jsonl": b'{"a": "x"}',
+    "in.txt": b"\xef\xbb\xbfx\n\ny\n\n",
+    "list.txt": b"[1]\n[2]\n",
+}
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
+@pytest.mark.parametrize("name", CONTENTS)
+@pytest.mark.parametrize("to", [None, ".txt", ".jsonl", ".csv", ".parquet"])
+def test_standard_input_gives_what_a_file_of_its_bytes_gives(
+    tmp_path: Path, redirect: Callable[[Path], int], name: str, to: str | None, pack: Callable[[bytes], bytes]
+) -> None:
+    (tmp_path / "in").mkdir()
+    # Any lines are text, if the output is.
+    path = tmp_path / "in" / f"{name if to != '.txt' else 'in.txt'}{'' if pack is bytes else '.gz'}"
+    path.write_bytes(pack(CONTENTS[name]))
+    redirect(path)
+    stream = OneWayReader(path.read_bytes())
+    if to is None:
+        outputs = [io.BytesIO() for _ in range(3)]
+        for output, given, stdin in zip(outputs, [path, "-", "-"], [None, None, stream], strict=True):
+            recshuf.shuffle(given, "-", seed=4, stdin=stdin, stdout=output)
+        first, *others = [output.getvalue() for output in outputs]
+    elif name.endswith(".txt") and to in (".jsonl", ".parquet", ".csv"):
+        for stdin in (None, stream):
+            if to != ".csv":  # which text may be
+                with pytest.raises(UsageError, match="may be text, JSON or CSV"):
+                    recshuf.shuffle("-", tmp_path / f"out{to}", stdin=stdin)
+        return
+    else:
+        for at, given, stdin in ((0, path, None), (1, "-", None), (2, "-", stream)):
+            recshuf.shuffle(given, tmp_path / f"{at}{to}", seed=4, stdin=stdin)
+        first, *others = [(tmp_path / f"{at}{to}").read_bytes() for at in range(3)]
+    assert others == [first, first]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import glob
 import os
+import shlex
 import shutil
 import sys
 from difflib import get_close_matches
@@ -36,6 +38,7 @@ from recshuf.cli.result_files import (
 from recshuf.cli.store_commands import gather_command, scatter_command, store_command, window_command
 from recshuf.cli.task_commands import clean_command, task_command
 from recshuf.errors import OutputError, RecshufError, UsageError
+from recshuf.storage.urls import is_url
 from recshuf.system.paths import real_path
 
 if TYPE_CHECKING:
@@ -43,6 +46,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+_SHUFFLES = ("shuffle", "shuf")
+"""What is taken for the name of the default command."""
 _LIKENESS = 0.75
 """Of two words, from 0 to 1, from which one is taken for a slip of the other."""
 
@@ -61,12 +66,17 @@ class DefaultGroup(click.Group):
         if args and args[0] in self.commands:
             return super().make_context(info_name, args, parent, **extra)
         if args and not args[0].startswith("-"):
-            self._refuse_unknown(args[0])
+            self._refuse_unknown(*args)
         self._refuse_late_command(args)
         return self.default.make_context(info_name, args, parent, **extra)
 
-    def _refuse_unknown(self, word: str) -> None:
-        """Refuse a word that is no file but nearly the name of a command."""
+    def _refuse_unknown(self, word: str, *others: str) -> None:
+        """Refuse a word that is no file but nearly the name of a command, or that of the one without a name."""
+        if word.lower() in _SHUFFLES and not os.path.lexists(word):
+            raise UsageError(
+                f"{word}: there is no such file or command; to shuffle, leave the word out: "
+                f"{shlex.join(['recshuf', *others])}"
+            )
         meant = {name: f"recshuf {name}" for name in self.commands} | {
             "help": "recshuf --help",
             "version": "recshuf --version",
@@ -185,10 +195,25 @@ def _run_demo(output: str | None, verbose: bool) -> None:  # noqa: ARG001 - `mai
 def _check_streams(inputs: tuple[str, ...], output: str | None) -> None:
     if not inputs and (sys.stdin is None or sys.stdin.isatty()):
         raise UsageError("no input; usage: recshuf [OPTIONS] INPUT... -o OUTPUT; see recshuf --help")
+    if (
+        output is None
+        and len(inputs) > 1
+        and _is_missing(inputs[-1])
+        and not any(map(_is_missing, inputs[:-1]))
+    ):
+        raise UsageError(
+            f"{inputs[-1]}: there is no such file or directory; an output comes after -o: "
+            f"{shlex.join(['recshuf', *inputs[:-1], '-o', inputs[-1]])}"
+        )
     if "-" in inputs and sys.stdin is None:
         raise UsageError("standard input is closed; name files instead")
     if output in (None, "-") and sys.stdout is None:
         raise UsageError("standard output is closed; name an output with -o")
+
+
+def _is_missing(path: str) -> bool:
+    """Tell whether a path of this machine is neither a file nor a pattern."""
+    return not (path == "-" or is_url(path) or glob.has_magic(path) or os.path.lexists(path))
 
 
 def _plan_shuffle(

@@ -195,7 +195,7 @@ class ReadOptions:
     others: tuple[str, ...] | None = None
     """Paths of those datasets, if `keeps_others`; None to find them."""
     columns: tuple[str, ...] | None = None
-    """Parquet columns to keep, in this order; None for all."""
+    """Columns to keep of Parquet, or of the table form of JSONL, in this order; None for all."""
     widens: bool = False
     """Whether columns of integers here, and of floats or decimals there, get one type. A value that it does not hold exactly
     is an error. Also whether HDF5 that is written with the types of its inputs may get wider ones."""
@@ -325,11 +325,22 @@ class BadRecords:
     """What is wrong with each, in half a sentence."""
 
 
+class Explanation(NamedTuple):
+    """What is wrong with a field of a table form, and what to do, as in a `ConversionError`."""
+
+    field: str
+    problem: str
+    remedy: str
+
+
 class Decoder(ABC):
     """Converts native batches of a source to table form, after it has observed all of them.
 
     `observe` and `decode` are called from many threads.
     """
+
+    notes: tuple[str, ...] = ()
+    """What is odd about the types that `finish` has found: a sentence each."""
 
     @property
     @abstractmethod
@@ -362,6 +373,10 @@ class Decoder(ABC):
         InputError
             When a field has types that cannot be reconciled.
         """
+
+    def explain(self, field: str) -> Explanation | None:  # noqa: ARG002 - by default the target says all
+        """Explain why a target does not hold a field of the finished schema; None if nothing is known."""
+        return None
 
     @abstractmethod
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -609,6 +624,8 @@ class Traits:
     """The same of `WriteOptions`."""
     native_options: frozenset[str] = frozenset()
     """Fields of `ReadOptions` that have an effect only if the output has this format, too."""
+    converted_options: frozenset[str] = frozenset()
+    """Those of `read_options` that have an effect only if the output has another format."""
     libraries: tuple[str, ...] = ()
     """Modules whose ``__version__`` the bytes of shards depend on. A run is resumed with the same versions only."""
     is_lines: bool = False

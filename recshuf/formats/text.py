@@ -109,7 +109,7 @@ def _check_schema(schema: pa.Schema) -> None:
         raise ConversionError(
             schema.names[0] if schema.names else "",
             f"text holds one column, not {len(schema)} ({names})",
-            remedy="choose one with --columns (Parquet, CSV) or --datasets (HDF5), or write JSONL or Parquet",
+            remedy="choose one with --columns, or --datasets (HDF5), or write JSONL or Parquet",
         )
     kind = schema.field(0).type
     value_kind = kind.value_type if pa.types.is_dictionary(kind) else kind
@@ -117,7 +117,7 @@ def _check_schema(schema: pa.Schema) -> None:
         raise ConversionError(
             schema.names[0],
             f"text holds strings or bytes, not {kind}",
-            remedy="choose another with --columns (Parquet, CSV) or --datasets (HDF5), or write JSONL",
+            remedy="choose another with --columns, or --datasets (HDF5), or write JSONL",
         )
 
 

@@ -19,6 +19,8 @@ A type is one of
 - a name with parameters: ``timestamp[UNIT]`` and ``timestamp[UNIT, tz=ZONE]``, ``time32[s|ms]``,
   ``time64[us|ns]``, ``duration[UNIT]`` (UNIT is s, ms, us or ns), ``decimal128(PRECISION, SCALE)``,
   ``decimal256(PRECISION, SCALE)``;
+- ``json``: the text of any JSON, as it is written;
+- a map, from objects with keys of their own: ``map<string, TYPE>``;
 - a list of a type: ``list<TYPE>``, ``large_list<TYPE>``, ``fixed_size_list<TYPE>[LENGTH]``;
 - an array of one type, ``[TYPE]``: the same as ``list<TYPE>``, and the only form for a list of objects;
 - an object of names and types: a struct.
@@ -61,6 +63,7 @@ _NAMED = {
     "large_binary": pa.large_binary(),
     "date32": pa.date32(),
     "date64": pa.date64(),
+    "json": pa.json_(pa.string()),
 }
 _FLOATS = {str(kind): kind for kind in (pa.float16(), pa.float32(), pa.float64())}
 """Arrow's own names, which messages show."""
@@ -84,6 +87,7 @@ _WITH_PARAMETERS: tuple[tuple[str, str, Callable[..., pa.DataType]], ...] = (
 _LISTS: tuple[tuple[str, str, Callable[..., pa.DataType]], ...] = (
     ("list<TYPE>", r"list<(.+)>", pa.list_),
     ("large_list<TYPE>", r"large_list<(.+)>", pa.large_list),
+    ("map<string, TYPE>", r"map<string, *(.+)>", lambda v: pa.map_(pa.string(), v)),
     (
         "fixed_size_list<TYPE>[LENGTH]",
         r"fixed_size_list<(.+)>\[([0-9]{1,9})\]",

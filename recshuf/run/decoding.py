@@ -49,8 +49,23 @@ def check_options(job: Job, source_name: str, target_name: str) -> None:
         raise UsageError(f"--keep-others: for {formats} only; here: {pair}; leave it out")
     if job.read.schema is not None and not is_conversion:
         raise UsageError(f"--schema: {pair} is no conversion; leave it out")
+    _check_columns(job, source, is_conversion=is_conversion)
     if job.write.nan_as_null and not is_conversion:
         raise UsageError(f"--nan-as-null: {pair} is no conversion; leave it out")
+
+
+def check_stored(job: Job, source_name: str) -> None:
+    """Refuse options that would have no effect on inputs that are kept as they are, in a store."""
+    check_sides(job, source_name, source_name)
+    _check_columns(job, load_format(source_name).traits, is_conversion=False)
+
+
+def _check_columns(job: Job, source: Traits, *, is_conversion: bool) -> None:
+    """Refuse to leave out columns of records that are kept as they are."""
+    if job.read.columns is not None and not is_conversion and "columns" in source.converted_options:
+        raise UsageError(
+            f"--columns: records of {source.name} are kept as they are, unless they are converted to another format; leave it out"
+        )
 
 
 def check_sides(job: Job, source_name: str, target_name: str) -> None:

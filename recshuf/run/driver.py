@@ -79,6 +79,8 @@ def run_job(job: Job, progress: Progress, planned: Header | None = None) -> Shuf
             if run.stage is not None:
                 run.stage.keep_only(set())
             shards = _write(run, engine, bounds)
+        for note in run.decoding.inner.notes if run.decoding.inner else ():
+            progress.warn(note)
         check_written(open_groups(run), bounds.record_count, [shard.digest for shard in shards.values()])
         reports.append(timer.report("gather", bounds.record_count, bounds.byte_count))
         verifies_late = _verifies_late(job, run.output.destination)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from recshuf.errors import MemoryLimitError, UsageError
+from recshuf.errors import ConversionError, MemoryLimitError, UsageError
 from recshuf.formats import (
     LAST_RESORT,
     check_output,
@@ -26,7 +26,7 @@ from recshuf.job.plan import Cut, Limits, Plan
 from recshuf.job.planner import make_plan, take_census
 from recshuf.output.local.destination import LocalDestination
 from recshuf.records.provenance import PROVENANCE_BYTES, extend_schema
-from recshuf.run.decoding import Decoding, check_options, check_sides, check_streams
+from recshuf.run.decoding import Decoding, check_options, check_stored, check_streams
 from recshuf.run.inputs import Inputs, list_inputs
 from recshuf.storage.reading.objects import count_read_bytes
 from recshuf.storage.urls import Url, is_url
@@ -138,7 +138,13 @@ class Run:
             table_bytes=self.decoding.count_table_bytes(source.inputs),
         )
         schema = source.schema if schema is None else schema
-        target = load_format(self.output.format).open_target(schema, layout, write)
+        try:
+            target = load_format(self.output.format).open_target(schema, layout, write)
+        except ConversionError as error:
+            explained = self.decoding.inner and self.decoding.inner.explain(error.field)
+            if not explained:
+                raise
+            raise ConversionError(explained.field, explained.problem, remedy=explained.remedy) from error
         if (needed := target.sink_bytes(1)) > self.job.memory_bytes:
             raise MemoryLimitError(
                 f"writing {len(schema):,} columns needs at least {format_size(round_up(needed))} of memory, and the limit is "
@@ -215,7 +221,7 @@ def resolve_opened(
 def resolve_inputs(job: Job, files: list[InputFile], progress: Progress) -> Inputs:
     """Open the inputs of a job without an output, which `list_inputs` returned."""
     given = load_format(job.options["format"] or _detect_format(job, files, None))
-    check_sides(job, given.traits.name, given.traits.name)
+    check_stored(job, given.traits.name)
     return _open_inputs(job, given, files, progress)
 
 

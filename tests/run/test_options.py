@@ -75,7 +75,7 @@ FITTING: dict[str, tuple[Any, str, Any]] = {
     "zero_terminated": (True, "separator and zero_terminated=True: for records", lambda given, to: "text" in (given, to)),
     "header": (1, "header: for inputs of csv or text only", lambda given, _: given in ("text", "csv")),
     "datasets": ("id", "datasets: for inputs of hdf5 only", lambda given, _: given == "hdf5"),
-    "columns": ("id", "columns: for inputs of csv or parquet only", lambda given, _: given in ("csv", "parquet")),
+    "columns": ("id", "columns: (for inputs of|records of)", lambda given, to: given in ("csv", "parquet") or (given, to != given) == ("jsonl", True)),
     "comment": ("#", "comment: for inputs of csv only", lambda given, _: given == "csv"),
     "skip_lines": (1, "skip_lines: for inputs of csv only", lambda given, _: given == "csv"),
     "widen": (

@@ -58,6 +58,7 @@ def _make_decoder(names: Sequence[str], options: ReadOptions) -> Decoder:
         options.schema,
         options.header_lines,
         field=options.field,
+        columns=options.columns,
         sets_bad_aside=options.sets_bad_aside,
     )
 
@@ -69,7 +70,8 @@ class JsonlFormat(Format):
         "jsonl",
         (".jsonl", ".ndjson", ".jsonlines"),
         COMPRESSIONS,
-        read_options=frozenset({"schema"}),
+        read_options=frozenset({"schema", "columns"}),
+        converted_options=frozenset({"columns"}),
         write_options=frozenset({"nan_as_null"}),
         libraries=("zstandard",),
         is_lines=True,

@@ -17,6 +17,7 @@ import pyarrow.types as pt
 from recshuf.errors import ConversionError
 from recshuf.formats.jsonl import base64_text
 from recshuf.formats.jsonl.line_checks import BadRecord, Path, name_path, shorten
+from recshuf.formats.jsonl.rewriting import is_json
 from recshuf.records.arrays import is_contiguous_list, view_bytes, view_offsets
 from recshuf.records.conforming import fit_digits, roomy_type
 
@@ -42,6 +43,10 @@ def _read_type(kind: pa.DataType, path: Path) -> pa.DataType:
         return pa.struct(_read_fields(kind, path))
     if is_contiguous_list(kind):
         return pa.list_(_read_type(kind.value_type, (*path, None)))
+    if pt.is_map(kind) and pt.is_string(kind.key_type):
+        return pa.list_(
+            pa.struct([("key", pa.string()), ("value", _read_type(kind.item_type, (*path, None)))])
+        )
     if any(accepts(kind) for accepts in _READ_DIRECTLY):
         return kind
     if _is_decimal(kind):
@@ -63,6 +68,8 @@ def cast_column(read: pa.Array, kind: pa.DataType, rows: int, path: Path) -> pa.
         return _cast_struct(read, kind, path)
     if is_contiguous_list(kind):
         return _cast_list(read, kind, path)
+    if pt.is_map(kind):
+        return _cast_map(read, kind, path)
     if _is_decimal(kind):
         return _cast_scalars(read, kind, path, fit_digits)
     if read.type == kind:
@@ -92,6 +99,24 @@ def _cast_list(read: pa.Array, kind: pa.DataType, path: Path) -> pa.Array:
     if pt.is_fixed_size_list(kind):
         _check_lengths(lists, kind.list_size, path)
     return lists if lists.type == kind else lists.cast(kind)
+
+
+def _cast_map(read: pa.Array, kind: pa.DataType, path: Path) -> pa.Array:
+    offsets = view_offsets(read)
+    entries = read.values.slice(0, int(offsets[-1]))
+    keys, values = (
+        entries.field(0),
+        cast_column(entries.field(1), kind.item_type, len(entries), (*path, None)),
+    )
+    check_nulls(values, kind.item_field, None, (*path, None))
+    codes = keys.dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    rows = np.repeat(np.arange(len(read)), np.diff(offsets))
+    codes = rows * (int(codes.max(initial=0)) + 1) + codes[int(offsets[0]) :]
+    if len(np.unique(codes)) < len(codes):
+        raise BadRecord("has a key twice in one object", path=path)
+    fields = [kind.key_field, kind.item_field]
+    entries = pa.StructArray.from_arrays([keys, values], fields=fields)
+    return pa.Array.from_buffers(kind, len(read), read.buffers()[:2], children=[entries])
 
 
 def _check_lengths(lists: pa.Array, size: int, path: Path) -> None:
@@ -162,6 +187,7 @@ _CASTS: tuple[tuple[Callable[[pa.DataType], bool], pa.DataType, Cast], ...] = (
     (pt.is_duration, pa.int64(), pa.Array.cast),
     (pt.is_binary, pa.string(), _cast_base64),
     (pt.is_large_binary, pa.string(), _cast_base64),
+    (is_json, pa.string(), lambda read, kind: pa.ExtensionArray.from_storage(kind, read)),
 )
 
 

@@ -32,7 +32,9 @@ from recshuf.formats.jsonl.line_checks import (
     name_path,
 )
 from recshuf.formats.jsonl.numbers import TYPE_REMEDY, check_floats, walk_columns
-from recshuf.interfaces import BadRecords, Decoder
+from recshuf.formats.jsonl.parser import pick_columns
+from recshuf.formats.jsonl.schema_text import propose_texts
+from recshuf.interfaces import BadRecords, Decoder, Explanation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -209,6 +211,8 @@ class JsonDecoder(Decoder):
         Schema of the table form; other fields are errors. Default: inferred from the records.
     field
         Path of the only field to decode.
+    columns
+        Fields to decode, in this order. Default: all.
     """
 
     def __init__(
@@ -218,10 +222,14 @@ class JsonDecoder(Decoder):
         header_lines: int,
         *,
         field: str | None = None,
+        columns: tuple[str, ...] | None = None,
         sets_bad_aside: bool = False,
     ) -> None:
         self._field = field
-        others = "error" if field is None else "ignore"
+        self._columns = columns
+        if schema is not None and columns is not None:
+            schema = pick_columns(schema, columns)
+        others = "error" if field is None and columns is None else "ignore"
         self._types = InferredTypes(field) if schema is None else GivenTypes(schema, others=others)
         self._final_parser = None if schema is None else self._narrow(self._types.parser)
         self._messages = LineMessages(names, header_lines)
@@ -265,6 +273,13 @@ class JsonDecoder(Decoder):
         """Return the schema: fields in the order of their first appearance, of type null if never filled."""
         return self._finish_parser().schema
 
+    def explain(self, field: str) -> Explanation | None:
+        proposed = propose_texts(self.finish())
+        if proposed is None or not field.startswith(proposed[0][0] or ""):
+            return None
+        path, remedy = proposed
+        return Explanation(name_path(path), "all its objects are empty, which no column holds", remedy)
+
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         parser, lines = self._finish_parser(), as_lines(batch.column(0))
         if batch.nbytes > _MAX_BATCH_BYTES:
@@ -277,10 +292,18 @@ class JsonDecoder(Decoder):
 
     def _finish_parser(self) -> Parser:
         if self._final_parser is None:
-            self._final_parser = self._narrow(self._types.parser)
+            parser = self._types.parser
+            is_prefix = self._parse is _parse_by_prefix
+            if is_prefix and self._columns is not None and not {*self._columns} <= {*parser.schema.names}:
+                raise SchemaMismatch  # other records may have the field
+            self._final_parser = self._narrow(parser)
+            if isinstance(self._types, InferredTypes) and (note := self._types.find_named_data()):
+                self.notes = (note,)
         return self._final_parser
 
     def _narrow(self, parser: Parser) -> Parser:
+        if self._columns is not None:
+            parser = parser.pick(self._columns)
         return parser if self._field is None else parser.narrow(self._field)
 
 

@@ -186,10 +186,10 @@ def _encode_strings(array: pa.Array, field: str) -> pa.Array:
         raise ConversionError(
             field, "a text is not valid UTF-8, which JSON requires", remedy="keep the column as binary"
         ) from error
-    return _concat('"', _escape(texts), '"')
+    return _concat('"', escape(texts), '"')
 
 
-def _escape(texts: pa.Array) -> pa.Array:
+def escape(texts: pa.Array) -> pa.Array:
     """Escape quotes, backslashes and control characters only."""
     data = view_bytes(texts)
     if not len(data):

@@ -12,8 +12,16 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from recshuf.errors import UsageError
-from recshuf.formats.jsonl.line_checks import MAX_DEPTH, BadRecord, Path, check_lines, too_deep_error
+from recshuf.formats.jsonl.line_checks import (
+    MAX_DEPTH,
+    BadRecord,
+    Path,
+    check_lines,
+    name_path,
+    too_deep_error,
+)
 from recshuf.formats.jsonl.numbers import (
+    BrokenFloat,
     ValidCounts,
     check_floats,
     find_fraction,
@@ -21,6 +29,7 @@ from recshuf.formats.jsonl.numbers import (
     walk_columns,
 )
 from recshuf.formats.jsonl.parser import Parser, explain_misfit, infer_schema
+from recshuf.formats.jsonl.schema_text import describe_remedy, propose_map
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,6 +39,8 @@ if TYPE_CHECKING:
 
 MAX_FIELDS = 16_384
 """Most fields that are inferred: each takes memory for every record."""
+NAMED_DATA_FIELDS = 200
+"""Names of an object within records from which on they may be data."""
 
 
 class RecordPosition(NamedTuple):
@@ -219,6 +230,7 @@ class GivenTypes:
         """Raise `BadRecord` if lines do not fit the schema; of a single line, it names the field."""
         check_lines(lines)
         try:
+            self.parser.check_grammar(lines)
             columns = list(walk_columns(self.parser.parse(lines), self.parser.schema.names))
         except BadRecord as error:
             if len(lines) > 1 or error.row is not None:
@@ -269,7 +281,11 @@ class InferredTypes:
         check_lines(lines)
         known = self._parse_as_known(lines, rows.position(0))
         columns, shape = self._infer(lines, rows) if known is None else (known, None)
-        check_floats(columns, lines, as_given=False)
+        try:
+            check_floats(columns, lines, as_given=False)
+        except BrokenFloat as error:
+            error.remedy = self._propose_floats(columns, lines, rows)
+            raise
         if shape is not None:
             self._add(shape)
         for column in columns:
@@ -278,6 +294,15 @@ class InferredTypes:
                 if row is not None:
                     self._note_inexact(column.path, rows.position(row))
         self.valid.add(columns, len(lines))
+
+    def find_named_data(self) -> str | None:
+        """Return a sentence on objects with very many different names, if there are any."""
+        with self._lock:
+            proposed = None if self._root is None else propose_map(self._root)
+        if proposed is None or proposed[1] < NAMED_DATA_FIELDS:
+            return None
+        path, count, remedy = proposed
+        return f"field {name_path(path)!r} has {count:,} different names, a column each; if they are data, {remedy}"
 
     def state(self) -> list[Any] | None:
         """Return the types so far, as JSON values; None before the first line."""
@@ -302,7 +327,7 @@ class InferredTypes:
     def _infer(self, lines: pa.Array, rows: Rows) -> tuple[list[Column], Shape | None]:
         shape = shape_of(infer_schema(lines), rows.position(0))
         if shape.count_fields() > MAX_FIELDS:
-            raise _too_many_fields()
+            raise _too_many_fields(shape)
         schema = pa.schema(shape.to_fields())
         columns = list(walk_columns(Parser(schema).parse(lines), schema.names))
         for column in columns:
@@ -313,6 +338,16 @@ class InferredTypes:
                 part.fractional = None if row is None else rows.position(row)
         return columns, shape
 
+    def _propose_floats(self, columns: list[Column], lines: pa.Array, rows: Rows) -> str:
+        """Return the remedy for NaN and infinities in lines: all fields so far, with a schema that takes them."""
+        shape = shape_of(infer_schema(lines), rows.position(0))
+        with self._lock, suppress(Conflict):
+            if self._root is not None:
+                merge_shapes(shape, Shape.unpack(self._root.pack()))
+        floats = {column.path: "float64" for column in columns if pt.is_floating(column.values.type)}
+        sense = "which takes NaN, Infinity and -Infinity; or write them as null or as strings"
+        return describe_remedy(pa.schema(shape.to_fields()), floats, sense)
+
     def _add(self, shape: Shape) -> None:
         with self._lock:
             if self._root is None:
@@ -320,7 +355,7 @@ class InferredTypes:
             else:
                 merge_shapes(self._root, shape)
             if self._root.count_fields() > MAX_FIELDS:
-                raise _too_many_fields()
+                raise _too_many_fields(self._root)
             self._parser = self._probe = Parser(pa.schema(self._root.to_fields()))
             if self._field is not None:
                 with suppress(UsageError):  # not seen yet
@@ -348,8 +383,9 @@ def find_error(types: GivenTypes | InferredTypes, lines: pa.Array) -> BadRecord 
     return None
 
 
-def _too_many_fields() -> BadRecord:
+def _too_many_fields(shape: Shape) -> BadRecord:
+    proposed = propose_map(shape)
     return BadRecord(
         f"brings the number of different fields above {MAX_FIELDS}: names seem to hold data",
-        remedy="declare the fields with --schema",
+        remedy=proposed[2] if proposed else "declare the fields with --schema",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 import threading
@@ -36,6 +37,10 @@ _OTHERS_OR_ZERO = (
 """A text, or a number that is not zero; or a zero, to one digit of its exponent, and the rest of it."""
 _NULL_REMEDY = "write it as null or as a string"
 TYPE_REMEDY = "give the field a type with --schema, such as string, uint64 or decimal128(38, 0)"
+
+
+class BrokenFloat(BadRecord):
+    """NaN, an infinity, or a number too large for its type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +101,12 @@ def _walk(path: Path, values: pa.Array, rows: Rows) -> Iterator[Column]:
     if pt.is_struct(values.type):
         for index, field in enumerate(values.type):
             yield from _walk((*path, field.name), values.field(index), rows)
-    elif is_variable_list(values.type):
+    elif is_variable_list(values.type) or pt.is_map(values.type):
         offsets = values.offsets.to_numpy()
         yield from _walk(
-            (*path, None), values.values, lambda at: rows(np.searchsorted(offsets, at, side="right") - 1)
+            (*path, None),
+            values.items if pt.is_map(values.type) else values.values,
+            lambda at: rows(np.searchsorted(offsets, at, side="right") - 1),
         )
     elif pt.is_fixed_size_list(values.type):
         size = values.type.list_size
@@ -108,6 +115,8 @@ def _walk(path: Path, values: pa.Array, rows: Rows) -> Iterator[Column]:
 
 def check_floats(columns: Sequence[Column], lines: pa.Array, *, as_given: bool) -> None:
     """Check that every float of these columns is finite, and that no integer among them lost digits.
+
+    A type that is given takes NaN and infinities that are written as such.
 
     Raises `BadRecord` for the first line where that is so, with its row and `line_errors`.
 
@@ -122,7 +131,8 @@ def check_floats(columns: Sequence[Column], lines: pa.Array, *, as_given: bool) 
     suspects = sorted((item for item in suspects if len(item[1])), key=lambda item: name_path(item[0].path))
     problems = own_errors = LineErrors()
     for column, large, values in suspects:
-        _collect_broken(column, large[~np.isfinite(values)], problems)
+        broken = large[~np.isfinite(values)]
+        _collect_broken(column, _find_overflown(column, broken, lines) if as_given else broken, problems)
     if not problems:
         own_errors = LineErrors()
         for column, large, _ in suspects:
@@ -140,10 +150,25 @@ def _find_suspects(column: Column) -> tuple[NDArray[np.int64], NDArray[np.float6
     return suspects, values[suspects]
 
 
+def _find_overflown(column: Column, broken: NDArray[np.int64], lines: pa.Array) -> NDArray[np.int64]:
+    """Return those positions of floats that are not finite in whose line a number is too large for the type."""
+    width: type[np.floating[Any]] = column.values.type.to_pandas_dtype()
+    if width is np.float64 or not len(broken):  # pyarrow refuses such numbers itself
+        return broken[:0]
+
+    def overflows(row: int) -> bool:
+        numbers = _numbers_at(json.loads(lines[row].as_py(), strict=False), column.path)
+        with np.errstate(over="ignore"):
+            return any(math.isfinite(number) and not np.isfinite(width(number)) for number in numbers)
+
+    rows = column.rows(broken)
+    return broken[np.isin(rows, [row for row in np.unique(rows).tolist() if overflows(row)])]
+
+
 def _collect_broken(column: Column, broken: NDArray[np.int64], problems: LineErrors) -> None:
     problem = f"is NaN, infinite or too large for {column.values.type}"
     for row in np.unique(column.rows(broken)).tolist() if len(broken) else ():
-        problems.setdefault(row, BadRecord(problem, remedy=_NULL_REMEDY, path=column.path, row=row))
+        problems.setdefault(row, BrokenFloat(problem, remedy=_NULL_REMEDY, path=column.path, row=row))
 
 
 def _collect_inexact(
@@ -194,7 +219,8 @@ def _numbers_at(value: Any, path: Path) -> Iterator[int | float]:
         for element in value:
             yield from _numbers_at(element, path[1:])
     elif isinstance(value, dict):
-        yield from _numbers_at(value.get(path[0]), path[1:])
+        for inner in value.values() if path[0] is None else [value.get(path[0])]:
+            yield from _numbers_at(inner, path[1:])
 
 
 def shorten_zeros(lines: pa.Array) -> pa.Array:

@@ -18,16 +18,18 @@ from recshuf.formats.jsonl.casts import (
 )
 from recshuf.formats.jsonl.line_checks import BadRecord, Path, check_lines, shorten
 from recshuf.formats.jsonl.numbers import explain_too_large, shorten_zeros
-from recshuf.records.arrays import check_path, split_path, view_bytes
+from recshuf.formats.jsonl.rewriting import list_rewrites, rewrite
+from recshuf.records.arrays import check_path, split_path, unknown_column, view_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 
 _CHANGED = re.compile(r"Column\((?P<path>.*)\) changed from (?P<kind>\w+) to (?P<other>\w+)", re.DOTALL)
 _TWICE = re.compile(r"Column\((?P<path>.*)\) was specified twice", re.DOTALL)
 _PARSE_ERROR = "JSON parse error: "
 _TOO_LARGE = f"{_PARSE_ERROR}Number too big"
+_NO_FIELDS = pa.schema([pa.field("\0", pa.null())])  # a name that no record has
 _ROW = re.compile(r" in row (\d+)$")
 _NOISE = re.compile(rf"^{_PARSE_ERROR}|\.? in row \d+$")
 
@@ -65,12 +67,24 @@ class Parser:
             explicit_schema=read_schema_for(schema), unexpected_field_behavior=others
         )
         self._text_names = text_only_names(schema) if lenient else []
+        self._rewrites = list(list_rewrites(schema))
+
+    def check_grammar(self, lines: pa.Array) -> None:
+        """Raise `BadRecord` if lines are not JSON, where the schema has values that are rewritten before they are parsed."""
+        if self._rewrites:
+            _read_table(
+                lines, pj.ParseOptions(explicit_schema=_NO_FIELDS, unexpected_field_behavior="ignore")
+            )
 
     def narrow(self, path: str) -> Parser:
         """Return a parser of the one column that holds a field."""
         check_path(path, self.schema)
         column, _ = split_path(path, self.schema.names)
         return Parser(pa.schema([self.schema.field(column)]), lenient=self._lenient, others="ignore")
+
+    def pick(self, names: Sequence[str]) -> Parser:
+        """Return a parser of the columns of these names."""
+        return Parser(pick_columns(self.schema, names), lenient=self._lenient, others="ignore")
 
     def parse(self, lines: pa.Array) -> list[pa.Array]:
         """Return a column for each field of the schema.
@@ -87,6 +101,8 @@ class Parser:
         return self._parse(quoted)
 
     def _parse(self, lines: pa.Array) -> list[pa.Array]:
+        if self._rewrites:
+            lines = rewrite(lines, self._rewrites)
         table = _read_table(lines, self._options)
         columns = []
         for field, column in zip(self.schema, table.columns, strict=True):
@@ -94,6 +110,14 @@ class Parser:
             columns.append(cast_column(read, field.type, len(lines), (field.name,)))
             check_nulls(columns[-1], field, None, (field.name,))
         return columns
+
+
+def pick_columns(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
+    """Return the fields of these names, in their order."""
+    for name in names:
+        if name not in schema.names:
+            raise unknown_column(name, schema.names)
+    return pa.schema([schema.field(name) for name in names])
 
 
 def _count_fields(kind: pa.DataType) -> int:

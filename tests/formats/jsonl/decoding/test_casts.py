@@ -109,7 +109,7 @@ MISFITS = [
     (b'{"price":1.255}', "price"),
     (b'{"price":"x"}', "price"),
     (b'{"pair":[1]}', "pair"),
-    (b'{"pair":[1,NaN]}', "pair[]"),
+    (b'{"pair":[1,-1e39]}', "pair[]"),
     (b'{"pair":[1,2,3]}', "pair"),
     (b'{"when":"2020-01-01T00:00:00"}', "when"),
     (b'{"when":1577836800}', "when"),

@@ -1,0 +1,231 @@
+"""Types ``json`` and ``map`` of a schema hold any values and any names, NaN is taken by floats of a schema, and messages propose all that."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import recshuf
+from recshuf.errors import ConversionError, InputError, RecshufError
+from recshuf.formats.jsonl import inference
+from recshuf.formats.jsonl.decoder import JsonDecoder
+from recshuf.job.schema_file import parse_schema
+from tests.support.effort import examples
+from tests.support.formats.json_decoding import batch_of, decode, failure
+from tests.support.small_runs import infer_from_few
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SCHEMA = parse_schema(
+    {
+        "id": "int64",
+        "any": "json",
+        "map": "map<string, json>",
+        "deep": [{"any": ["json"], "map": "map<string, map<string, float64>>"}],
+        'str"in\\g': "json",
+    },
+    "test",
+)
+TEXTS = st.text(st.sampled_from('a"\\{}[],:é\n \u2028'), max_size=5)
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-99, 99)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=6,
+)
+MAPS = st.none() | st.dictionaries(TEXTS, VALUES, max_size=3)
+FLOATS = st.none() | st.dictionaries(TEXTS, st.floats(allow_nan=False, allow_infinity=False), max_size=2)
+DEEP = st.none() | st.fixed_dictionaries(
+    {},
+    optional={
+        "map": st.none() | st.dictionaries(TEXTS, FLOATS, max_size=2),
+        "any": st.lists(VALUES, max_size=3),
+    },
+)
+RECORDS = st.fixed_dictionaries(
+    {},
+    optional={
+        "id": st.integers(0, 9),
+        "any": VALUES,
+        "map": MAPS,
+        "deep": st.lists(DEEP, max_size=2),
+        'str"in\\g': VALUES,
+    },
+)
+
+
+@st.composite
+def spelled_lines(draw: st.DrawFn) -> tuple[dict[str, Any], bytes]:
+    """Return a record, and a line of it with some spaces and escapes."""
+    record = draw(RECORDS)
+    separators = draw(st.sampled_from([(",", ":"), (", ", ": "), (" ,\t", "  :\r")]))
+    text = json.dumps(record, ensure_ascii=draw(st.booleans()), separators=separators)
+    if draw(st.booleans()):
+        text = text.replace('"any"', '"\\u0061ny"', 1)
+    return record, f"{draw(st.sampled_from(['', ' ']))}{text}{draw(st.sampled_from(['', ' ']))}".encode()
+
+
+def to_any(value: Any) -> Any:
+    return value if value is None else json.loads(value)
+
+
+def to_record(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a record by the values of a row, with nulls for missing fields."""
+    deep = row["deep"] and [
+        one
+        and {
+            "any": one["any"] and [*map(to_any, one["any"])],
+            "map": one["map"] and {key: inner and dict(inner) for key, inner in one["map"]},
+        }
+        for one in row["deep"]
+    ]
+    maps = row["map"] and {key: to_any(value) for key, value in row["map"]}
+    return row | {"any": to_any(row["any"]), "map": maps, "deep": deep, 'str"in\\g': to_any(row['str"in\\g'])}
+
+
+def fill(record: dict[str, Any]) -> dict[str, Any]:
+    """Return a record with nulls for missing fields; empty lists and objects are as false as nulls."""
+    whole = {name: record.get(name) for name in SCHEMA.names}
+    deep = [
+        one if one is None else {"any": one.get("any"), "map": one.get("map")} for one in whole["deep"] or []
+    ]
+    return whole | {"deep": None if whole["deep"] is None else deep}
+
+
+def blur(value: Any) -> Any:
+    """Return a value of a map or list that the table has as null or empty, as empty."""
+    if isinstance(value, dict):
+        return {name: blur(inner) for name, inner in value.items()} or None
+    return [blur(inner) for inner in value] or None if isinstance(value, list) else value
+
+
+@settings(max_examples=examples(400), deadline=None)
+@given(st.lists(spelled_lines(), min_size=1, max_size=6))
+def test_any_json_is_found_in_any_spelling(drawn: list[tuple[dict[str, Any], bytes]]) -> None:
+    table = decode([line for _, line in drawn], SCHEMA)
+    table.validate(full=True)
+    for row, (record, _) in zip(table.to_pylist(), drawn, strict=True):
+        assert blur(to_record(row)) == blur(fill(record))
+
+
+def test_the_text_is_as_it_was_written() -> None:
+    lines = [b'{"any": [1.50, "\\u0041", {"b" :null}]}', b'{"any":"x"}', b'{"any":7}', b'{"any":null}', b"{}"]
+    assert decode(lines, SCHEMA)["any"].to_pylist() == [
+        '[1.50, "\\u0041", {"b" :null}]',
+        '"x"',
+        "7",
+        None,
+        None,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "place"),
+    [
+        (b'{"any":{"a":01}}', "line 2"),
+        (b'{"any":{"a":[1,}}', "line 2"),
+        (b'{"any":"x}', "line 2"),
+        (b'{"map":{"a":1,"a":2}}', "line 2, field 'map'"),
+        (b'{"map":[1]}', "line 2, field 'map"),
+        (b'{"deep":[{"map":{"a":{"b":"x"}}}]}', "line 2, field 'deep"),
+        (b'{"deep":[{"map":{"a":{"b":9007199254740993}}}]}', "line 2, field 'deep[].map[][]'"),
+        (b'{"any":1,"any":2}', "line 2"),
+        (b'{"other":1}', "line 2, field 'other'"),
+    ],
+)
+def test_what_is_no_json_or_no_map_is_named(line: bytes, place: str) -> None:
+    good = b'{"any":{"a":"{"},"map":{"b":[1]}}'
+    assert str(failure([good, line, good], SCHEMA).place).startswith(place)
+
+
+KINDS = {".parquet": {"a", "b"}, ".h5": {"b"}}
+
+
+@pytest.mark.parametrize("suffix", KINDS)
+def test_runs_keep_them(tmp_path: Path, suffix: str) -> None:
+    """Through a store too; HDF5 has no maps."""
+    lines = [json.dumps({"a": {f"k{row}": row}, "b": {"c": [row] * (row % 3)}}) for row in range(500)]
+    (tmp_path / "in.jsonl").write_text("\n".join(lines))
+    schema = {"a": "map<string, int32>", "b": "json"} if suffix == ".parquet" else {"a": "json", "b": "json"}
+    options = {"schema": schema, "seed": 3}
+    recshuf.shuffle(tmp_path / "in.jsonl", tmp_path / f"a{suffix}", **options, verify=True)
+    recshuf.scatter(tmp_path / "in.jsonl", tmp_path / "store", **options)
+    recshuf.gather(tmp_path / "store", tmp_path / f"b{suffix}", verify=True)
+    if suffix == ".parquet":
+        first, second = (pq.read_table(tmp_path / f"{name}.parquet") for name in "ab")
+        assert second.equals(first)
+        rows = [{"a": dict(row["a"]), "b": json.loads(row["b"])} for row in first.to_pylist()]
+        assert sorted(map(json.dumps, rows)) == sorted(lines)
+
+
+def read_schema_of(error: RecshufError) -> dict[str, object]:
+    """Return the schema file that the remedy of an error shows."""
+    found = re.search(r"schema=FILE with (\{.*\}), which|--schema FILE with (\{.*\}), which", str(error))
+    assert found is not None, str(error)
+    return json.loads(found[1] or found[2])
+
+
+PROPOSED = {
+    "empty objects": ['{"id":1,"e":{}}', '{"id":2,"l":[{"f":{}}],"e":null}'],
+    "NaN": ['{"x":1,"n":null}', '{"y":[{"x":NaN}],"x":2.5}', '{"x":-Infinity}'],
+    "names that are data": [json.dumps({"id": row, "m": [{f"k{row}": row / 2}]}) for row in range(300)],
+    "names of several types": [
+        json.dumps({"m": {f"k{row}": [row, "x", True][row % 3]}}) for row in range(300)
+    ],
+}
+
+
+@pytest.mark.parametrize("case", PROPOSED)
+@pytest.mark.parametrize("by_prefix", [True, False])
+def test_the_message_shows_a_schema_that_works(
+    tmp_path: Path, case: str, by_prefix: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inference, "MAX_FIELDS", 250)
+    if by_prefix:
+        infer_from_few(monkeypatch)
+    inputs = [tmp_path / "0.jsonl", tmp_path / "1.jsonl"]
+    for path in inputs:
+        path.write_text("\n".join(PROPOSED[case]))
+    with pytest.raises((InputError, ConversionError), match="give schema=FILE with") as caught:
+        recshuf.shuffle(inputs, tmp_path / "out.parquet")
+    schema = read_schema_of(caught.value)
+    report = recshuf.shuffle(inputs, tmp_path / "out.parquet", schema=schema, verify=True)
+    assert report.records == 2 * len(PROPOSED[case])
+
+
+def test_names_that_may_be_data_are_told() -> None:
+    decoder = JsonDecoder(["in.jsonl"], None, 0)
+    decoder.observe(batch_of([json.dumps({"a": {"m": {f"k{row}": 1}}}).encode() for row in range(250)]), 0, 0)
+    decoder.finish()
+    (note,) = decoder.notes
+    assert note.startswith("field 'a.m' has 250 different names")
+    assert '{"a":{"m":"map<string, int64>"}}' in note
+    wide = JsonDecoder(["in.jsonl"], None, 0)
+    wide.observe(batch_of([json.dumps({f"k{column}": 1 for column in range(400)}).encode()] * 3), 0, 0)
+    wide.finish()
+    assert not wide.notes
+
+
+@pytest.mark.parametrize("kind", [pa.float16(), pa.float32(), pa.float64()])
+def test_floats_of_a_schema_take_what_python_writes(kind: pa.DataType) -> None:
+    schema = pa.schema([("x", kind), ("l", pa.list_(pa.struct([("y", kind)])))])
+    values = [math.nan, math.inf, -math.inf, 1.5, None]
+    lines = [json.dumps({"x": value, "l": [{"y": value}] * 2}).encode() for value in values]
+    table = decode(lines, schema)
+    for row, value in zip(table.to_pylist(), values, strict=True):
+        assert repr(row) == repr({"x": value, "l": [{"y": value}] * 2})
+    for large in ("1e999", "1e300", "-1e39", "1e6")[: {64: 1, 32: 3, 16: 4}[kind.bit_width]]:
+        for text in (f'{{"x":{large}}}', f'{{"l":[{{"y":NaN}},{{"y":{large}}}]}}'):
+            assert failure([b'{"x":NaN}', text.encode()], schema).place.startswith("line 2")

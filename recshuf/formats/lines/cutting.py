@@ -157,9 +157,13 @@ class RecordLimit:
         return InputError(
             self.name,
             f"the record that starts here is longer than {self.max_bytes:,} bytes",
-            place=f"byte {position} of the decompressed data" if self.is_compressed else f"byte {position}",
+            place=self.name_place(position),
             remedy=f"raise {self.option}{self.hint}",
         )
+
+    def name_place(self, position: int) -> str:
+        """Return a byte as messages show it."""
+        return f"byte {position} of the decompressed data" if self.is_compressed else f"byte {position}"
 
 
 def end_line(data: Bytes, end: int, before: bytes, separator: bytes) -> int:

@@ -271,7 +271,7 @@ class BlockReader:
             raise InputError(
                 self._limit.name,
                 "the last record has no separator, and would end earlier with one appended: its end is part of a separator",
-                place=f"byte {self._position + begin}",
+                place=self._limit.name_place(self._position + begin),
                 remedy="append the separator to the file",
             )
         return stop

@@ -172,6 +172,9 @@ def test_a_last_record_that_its_separator_would_cut_elsewhere_is_refused(tmp_pat
     file = give(tmp_path / "in.txt", b"1aa2a")
     with pytest.raises(InputError, match=r"in.txt: byte 3: .*append the separator"):
         read(file, separator=b"aa")
+    packed = give(tmp_path / "in.txt.gz", gzip.compress(b"1aa2a" * 999))
+    with pytest.raises(InputError, match=r"in.txt.gz: byte \d+ of the decompressed data: .*append"):
+        read(packed, separator=b"aa")
     assert read(give(tmp_path / "in.txt", b"1aa2aa"), separator=b"aa") == [b"1aa", b"2aa"]
 
 

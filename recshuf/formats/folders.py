@@ -23,7 +23,8 @@ _ABOUT = re.compile(
     r"(readme|licen[cs]e|copying|notice|citation|changelog|authors|contributors|contributing)\b.*",
     re.IGNORECASE,
 )
-_RECIPES = re.compile(r"makefile|dockerfile|\w*sums", re.IGNORECASE)
+_RECIPES = re.compile(r"makefile|dockerfile|\w*sums|snapshot-\d+\.json|.*\.piles", re.IGNORECASE)
+"""Names of files that make or check data, and of those of a pile store."""
 _DOCUMENTS = re.compile(
     r"\.(md|markdown|rst|tex|pdf|html?|css|js|svg|py|ipynb|r|sh|ya?ml|toml|ini|cfg|conf|bib|cff|crc|md5|sha\d+|asc|sig|lock)"
 )

@@ -249,11 +249,10 @@ def _find_pattern(folder: str, wanted: Sequence[str], names: Sequence[str], word
 
 
 def _matches(name: str, pattern: str) -> bool:
-    """Tell whether a pattern for files of one folder, or with ``**/`` of it and all below, has a match in a file."""
-    base, _, stem = pattern.rpartition("/")
-    folder, _, last = name.rpartition("/")
-    is_deep = base.endswith("/**")
-    if is_deep:
-        base = base.removesuffix("/**")
-    is_there = fnmatchcase(folder, base) or (is_deep and fnmatchcase(folder, f"{base}/*"))
-    return is_there and fnmatchcase(last, stem)
+    """Tell whether a pattern gives a file: by its name, or by that of a folder that it is in, whose files are listed."""
+    if "/**/" in pattern:
+        base, _, stem = pattern.partition("/**/")
+        return fnmatchcase(name, f"{base}/*") and fnmatchcase(name.rpartition("/")[2], stem)
+    parts = pattern.split("/")
+    names = name.split("/")[: len(parts)]
+    return len(names) == len(parts) and all(map(fnmatchcase, names, parts))

@@ -67,6 +67,7 @@ CHOSEN: dict[str, tuple[Files, str | None, list[str]]] = {
     "JSON that describes": ({"a.jsonl": ONE, "dataset_info.json": DOCUMENT, "e.json": b""}, None, ["a.jsonl"]),
     "about a table": ({"a.parquet": b"x", "dataset_infos.json": ONE, "info.json": DOCUMENT}, None, ["a.parquet"]),
     "parts": ({"part-0": ONE, "part-1": ONE, "data.0": ONE}, "jsonl", ["data.0", "part-0", "part-1"]),
+    "a pile store": ({"a.json": LINES, "s/sets/0.piles": b"x", "s/snapshot-000001.json": ARRAY}, None, ["a.json"]),
     "no data": (
         {"a.csv": b"a\n", "NOTICE.txt": b"x", "make.py": b"x", "SHA256SUMS": b"x", "done": b"", "x.bak": b""},
         None,
@@ -89,6 +90,7 @@ LEFT_OUT: dict[str, tuple[Files, str | None, str]] = {
     "another suffix": ({"d/a.csv": b"a\n", "d/b.dat": b"a\n"}, None, "b.dat"),
     "another suffix, by format": ({"a.jsonl": ONE, "b.dat": ONE}, "jsonl", "b.dat"),
     "no suffix": ({"d/a.txt": ONE, "e/f/a.txt": ONE, "e/part-0": ONE}, None, "part-0"),
+    "in a folder beside": ({"a.jsonl": ONE, "b/c.dat": ONE}, None, "c.dat"),
     "another kind": ({"a.parquet": b"x", "b.npy": b"x"}, None, "b.npy"),
 }
 

@@ -74,14 +74,9 @@ class NameRules:
 
     def _judge(self, file: InputFile) -> Role | None:
         """Return the role of a file, if it does not depend on others."""
-        name, kind = file.name.rpartition("/")[2], file.suffix.kind
-        if (
-            _DOCUMENTS.fullmatch(kind)
-            or (kind in ("", ".txt") and _ABOUT.fullmatch(name))
-            or _RECIPES.fullmatch(name)
-        ):
+        kind, format_name = file.suffix.kind, name_by_listing(file)
+        if (format_name is None or kind == ".txt") and _describes(file.name.rpartition("/")[2], kind):
             return Role.NOTHING
-        format_name = name_by_listing(file)
         if format_name is not None:
             return Role.INPUT if self._format_name in (None, format_name) else Role.OTHER
         if _is_json(file):
@@ -109,6 +104,12 @@ class NameRules:
         if self._format_name in (None, _JSON_FORMAT):
             return None if is_single else Role.INPUT
         return Role.NOTHING if is_single else Role.OTHER
+
+
+def _describes(name: str, kind: str) -> bool:
+    """Tell whether a file describes data and is none, by its name and its suffix."""
+    is_about = kind in ("", ".txt") and _ABOUT.fullmatch(name)
+    return bool(is_about or _DOCUMENTS.fullmatch(kind) or _RECIPES.fullmatch(name))
 
 
 def _is_json(file: InputFile) -> bool:

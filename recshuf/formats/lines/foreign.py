@@ -11,7 +11,7 @@ from recshuf.formats.lines.cutting import MARK
 from recshuf.formats.pointers import refuse_pointer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
 
     from recshuf.interfaces import ReadOptions
 
@@ -21,6 +21,7 @@ _TABLE = "write its records as Parquet or JSONL"
 _ARRAY = "write it as HDF5 or Parquet"
 _ENCODE = "convert it to UTF-8"
 _LINES = "convert it to lines of UTF-8, or give -z if NULs end its records"
+_PARAGRAPHS = r"give --separator '\n\n' where blank lines end its records"
 _ONE_LINE = "write each of its records in one line"
 _HEADER = "give --header N for the N lines of its header"
 _EXPLICIT = "; --format text takes any bytes as lines"
@@ -103,10 +104,8 @@ _KINDS_OF_TEXT = (
     Foreign("PGN", _ONE_LINE, rb'\s*(?:%[^\n]*\n\s*)*\[[A-Z]\w* "[^\n]*"\]\s*\[[A-Z]\w* "', (".pgn",)),
     Foreign(
         "CoNLL",
-        r"give --separator '\n\n' where blank lines end its records",
-        rb"-DOCSTART-[ \t\r\n]|#begin document |# (?:sent_id|text|newdoc|newpar|global\.columns)\b"
-        rb"|(?:#[^\n]*\n)*1(?:-\d+)?\t[^\n]*\n(?:\d[\d.-]*\t[^\n]*\n)*\r?\n(?:#[^\n]*\n)*1[-\t]"
-        rb"|(?:\S+[ \t](?:[^\n]*[ \t])?(?:O|[BIESLUM]-\S+)\r?\n)+\r?\n\S",
+        _PARAGRAPHS,
+        rb"-DOCSTART-[ \t\r\n]|#begin document |# (?:sent_id|text|newdoc|newpar|global\.columns)\b",
         (".conll", ".conllu", ".conllx"),
     ),
     Foreign("subtitles", _ONE_LINE, rb"WEBVTT[ \r\n]|\d+\r?\n\d+:\d\d:\d\d[,.]\d+ --> ", (".srt", ".vtt")),
@@ -120,10 +119,33 @@ _KINDS_OF_TEXT = (
     Foreign("a Matrix Market file", _HEADER, rb"%%MatrixMarket "),
 )
 """Kinds of text of which a line is not a record."""
-_MAGICS, _MAGICS_WITH_NULS, _MAGICS_OF_TEXT = (
-    [(re.compile(kind.magic, re.DOTALL), kind) for kind in kinds if kind.magic]
-    for kinds in (_KINDS, _KINDS_WITH_NULS, _KINDS_OF_TEXT)
+_KINDS_OF_PARAGRAPHS = (
+    Foreign(
+        "CoNLL",
+        _PARAGRAPHS,
+        rb"(?:#[^\n]*\n)*1(?:-\d+)?\t[^\n]*\n(?:\d[\d.-]*\t[^\n]*\n)*\r?\n(?:#[^\n]*\n)*1[-\t]"
+        rb"|(?:\S+[ \t](?:[^\n]*[ \t])?(?:O|[BIESLUM]-\S+)\r?\n)+\r?\n\S",
+    ),
 )
+"""Those that blank lines among others show."""
+
+
+class _Kinds:
+    """Kinds that are told by the first bytes, all of them at once."""
+
+    def __init__(self, kinds: Iterable[Foreign]) -> None:
+        self._magics = [(re.compile(kind.magic, re.DOTALL), kind) for kind in kinds if kind.magic]
+        self._any = re.compile(b"|".join(b"(?:%b)" % magic.pattern for magic, _ in self._magics), re.DOTALL)
+
+    def find(self, head: bytes) -> Foreign | None:
+        """Return the first kind of this beginning; None if it is of none."""
+        if not self._any.match(head):
+            return None
+        return next(kind for magic, kind in self._magics if magic.match(head))
+
+
+_BINARY, _WITH_NULS = _Kinds(_KINDS), _Kinds(_KINDS_WITH_NULS)
+_OF_TEXT, _OF_PARAGRAPHS = _Kinds(_KINDS_OF_TEXT), _Kinds(_KINDS_OF_PARAGRAPHS)
 _OUTPUT_SUFFIXES = {suffix: kind for kind in _KINDS for suffix in kind.suffixes}
 _SUFFIXES = _OUTPUT_SUFFIXES | {suffix: kind for kind in _KINDS_OF_TEXT for suffix in kind.suffixes}
 
@@ -141,21 +163,21 @@ def check_head(name: str, head: bytes, options: ReadOptions) -> None:
         raise InputError(
             name, f"begins like {compression} data, and not like lines", remedy=remedy + _EXPLICIT
         )
-    magics = _MAGICS + (_MAGICS_WITH_NULS if options.separator == b"\n" else [])
-    kind = _find_kind(magics, head)
+    kind = _BINARY.find(head)
+    if kind is None and options.separator == b"\n" and b"\0" in head:
+        kind = _WITH_NULS.find(head)
     if kind is not None:
         raise InputError(name, f"begins like {kind.what}, and not like lines", remedy=kind.remedy + _EXPLICIT)
-    kind = _find_kind(_MAGICS_OF_TEXT, head.removeprefix(MARK))
-    if kind is not None and not _says_records(options):
+    if _says_records(options):
+        return
+    text = head.removeprefix(MARK)
+    kind = _OF_TEXT.find(text)
+    if kind is None and (b"\n\n" in text or b"\n\r\n" in text):
+        kind = _OF_PARAGRAPHS.find(text)
+    if kind is not None:
         raise InputError(
-            name,
-            f"begins like {kind.what}, of which a line is not a record",
-            remedy=kind.remedy + _EXPLICIT,
+            name, f"begins like {kind.what}, of which a line is not a record", remedy=kind.remedy + _EXPLICIT
         )
-
-
-def _find_kind(magics: Sequence[tuple[re.Pattern[bytes], Foreign]], head: bytes) -> Foreign | None:
-    return next((kind for magic, kind in magics if magic.match(head)), None)
 
 
 def check_kind(name: str, suffix: str, options: ReadOptions) -> None:

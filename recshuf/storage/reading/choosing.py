@@ -32,6 +32,7 @@ _SPLITS = {
     for word in words
 }
 """Words in the names of files and folders, and the split of a data set that each stands for."""
+_ANY_SPLIT = re.compile("train|val|dev|test", re.IGNORECASE)
 _WORD = re.compile(r"[^\W\d_]+")
 _NUMBERED = re.compile(r"(.+)-\d{3,}-of-\d{3,}\b")
 """Name of one of several files of a split, as data sets of Hugging Face have them."""
@@ -170,6 +171,8 @@ def find_splits(names: Sequence[str]) -> dict[str, list[int]]:
     >>> find_splits(["data/a_train.csv", "data/b_test.csv"]), find_splits(["a_test.csv", "a_train.csv"])
     ({}, {'test': [0], 'train': [1]})
     """
+    if not _ANY_SPLIT.search("\n".join(names)):
+        return {}
     by_rest: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     words: dict[str, str] = {}
     others = []

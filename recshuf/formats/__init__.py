@@ -225,21 +225,29 @@ def name_by_content(file: InputFile) -> str:
     return _name_by_head(file.name, read_head(file, _HEAD_BYTES))
 
 
-def look_into_stream(file: InputFile) -> tuple[InputFile, str | None]:
-    """Return an input like a stream, whose first bytes were read, and its format by these; None if there are none."""
-    assert file.stream is not None  # noqa: S101 # the caller knows
-    head = b""
-    while len(head) < _HEAD_BYTES and (more := read_stream(file.name, file.stream, _HEAD_BYTES - len(head))):
-        head += more
-    read = StreamSource(file.name, file.stream, head, owned=False)
-    return file._replace(stream=cast("BinaryIO", read)), _name_by_head(file.name, head) if head else None
+def look_into_stdin(file: InputFile) -> tuple[InputFile, str | None]:
+    """Return standard input, whose first bytes may have been read, and its format by these; None if they do not tell."""
+    if file.stream is None:
+        head = read_head(file, _HEAD_BYTES)
+    else:
+        head = b""
+        while len(head) < _HEAD_BYTES and (
+            more := read_stream(file.name, file.stream, _HEAD_BYTES - len(head))
+        ):
+            head += more
+        read = StreamSource(file.name, file.stream, head, owned=False)
+        file = file._replace(stream=cast("BinaryIO", read))
+    return file, _name_by_head(file.name, head) if _unpack_head(head) else None
+
+
+def _unpack_head(head: bytes) -> bytes:
+    compression = recognise_compression(head)
+    return head if compression == "none" else decompress_head(head, compression, _HEAD_BYTES)
 
 
 def _name_by_head(file_name: str, head: bytes) -> str:
     refuse_pointer(file_name, head)
-    compression = recognise_compression(head)
-    if compression != "none":
-        head = decompress_head(head, compression, _HEAD_BYTES)
+    head = _unpack_head(head)
     name = next((known.traits.name for known in _ask_in_order() if known.recognises(head)), None)
     is_json = PurePosixPath(file_name).suffix == ".json"
     if name is None or (name == LAST_RESORT and is_json):

@@ -13,8 +13,7 @@ from recshuf.formats import (
     check_output,
     detect_format,
     load_format,
-    look_into_stream,
-    name_by_content,
+    look_into_stdin,
     name_by_listing,
     name_by_output,
     suffix_compression,
@@ -339,10 +338,8 @@ def _detect_format(job: Job, files: list[InputFile], target_name: str | None) ->
     if not are_streams:
         return detect_format(files)
     found: str | None = None
-    if files[0].stamp is not None:
-        found = name_by_content(files[0])
-    elif files[0].stream is not None:
-        files[0], found = look_into_stream(files[0])
+    if files[0].stamp is not None or files[0].stream is not None:
+        files[0], found = look_into_stdin(files[0])
     target = load_format(target_name or LAST_RESORT).traits
     if found is not None and found != LAST_RESORT:
         is_taken = target_name is not None and target.takes_any_bytes and load_format(found).traits.is_lines

@@ -135,7 +135,9 @@ def test_it_is_refused_from_files_and_streams_but_not_as_text(tmp_path: Path, nu
         recshuf.shuffle(path, out)
     stream = OneWayReader(PACKS[number % 2](content))
     with pytest.raises(InputError, match=f"standard input: {problem}"):
-        recshuf.shuffle("-", out, stdin=stream, **({"format": "jsonl"} if number % 4 < 2 or what == "HDF5" else {}))
+        recshuf.shuffle(
+            "-", out, stdin=stream, **({"format": "jsonl"} if number % 4 < 2 or what == "HDF5" else {})
+        )
     assert [one.name for one in tmp_path.iterdir()] == [name]
     recshuf.shuffle(path, out, format="text", verify=True)
     assert sorted(out.read_bytes()) == sorted(content + b"\n" * (content[-1:] != b"\n"))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recshuf.formats import is_one_line, load_format, look_into, name_by_listing
@@ -33,10 +35,17 @@ _LISTED_OBJECTS = re.compile(rb"\[\s*\{")
 
 
 class NameRules:
-    """Rules for file names: their suffixes, and which files of a folder are inputs: those of a format, or of any."""
+    """Rules for file names: their suffixes, and which files of a folder are inputs: those of a format, or of any.
 
-    def __init__(self, format_name: str | None) -> None:
+    Parameters
+    ----------
+    schema
+        What was given as ``--schema``: if it is a file, that is no input.
+    """
+
+    def __init__(self, format_name: str | None, schema: object = None) -> None:
         self._format_name = format_name
+        self._schema = Path(schema) if isinstance(schema, str | os.PathLike) else None
 
     @staticmethod
     def split(name: str) -> NameSuffix:
@@ -74,7 +83,9 @@ class NameRules:
 
     def _judge(self, file: InputFile) -> Role | None:
         """Return the role of a file, if it does not depend on others."""
-        kind, format_name = file.suffix.kind, name_by_listing(file)
+        schema, kind, format_name = self._schema, file.suffix.kind, name_by_listing(file)
+        if schema and file.path and schema.name == file.path.name and schema.resolve() == file.path.resolve():
+            return Role.NOTHING
         if (format_name is None or kind == ".txt") and _describes(file.name.rpartition("/")[2], kind):
             return Role.NOTHING
         if format_name is not None:

@@ -56,7 +56,9 @@ def list_inputs(job: Job, destination: Destination | None, progress: Progress) -
     for name in job.inputs:
         _refuse_store(name)
     stores = Stores(job.storage, job.memory_bytes, job.workers, progress.warn)
-    files = InputLister(NameRules(job.options["format"]), progress.warn, stores).list_all(job.inputs)
+    files = InputLister(
+        NameRules(job.options["format"], job.options["schema"]), progress.warn, stores
+    ).list_all(job.inputs)
     _refuse_own_output(job, files)
     _hint_at_directory(destination, files, progress)
     output = _name_output(destination)

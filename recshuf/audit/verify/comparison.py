@@ -262,7 +262,7 @@ def open_comparison(
 
 def _open_inputs(job: Job, stores: Stores, progress: Progress, output: str | None = None) -> RecordSet:
     """Open the inputs of a job, without an output that lies among them."""
-    files = list_files(job.inputs, job.options["format"], stores, progress)
+    files = list_files(job.inputs, job.options["format"], stores, progress, job.options["schema"])
     if output is not None:
         files = leave_out_output(files, job.inputs, output)
         if not files:

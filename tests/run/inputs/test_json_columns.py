@@ -63,3 +63,13 @@ def test_columns_of_records_that_stay_lines_are_refused(tmp_path: Path, lines: P
         recshuf.scatter(lines, tmp_path / "store", columns="id")
     with pytest.raises(UsageError, match="there is no column 'no'; there are: text, id"):
         recshuf.shuffle(lines, tmp_path / "o.parquet", columns="no", schema={"text": "string", "id": "int64"})
+
+
+def test_a_schema_file_in_the_folder_of_the_inputs_is_no_input(tmp_path: Path, lines: Path) -> None:
+    (tmp_path / "in").mkdir()
+    lines.rename(tmp_path / "in" / "a.jsonl")
+    schema = tmp_path / "in" / "schema.json"
+    schema.write_text('{"text": "string", "id": "int64", "more": "json"}')
+    report = recshuf.shuffle(tmp_path / "in", tmp_path / "out.parquet", schema=schema, verify=True)
+    assert report.records == len(ROWS)
+    assert recshuf.verify(tmp_path / "in", tmp_path / "out.parquet", schema=str(schema)).is_equal

@@ -20,7 +20,6 @@ from recshuf.formats.compression import (
     recognise_compression,
     split_suffix,
 )
-from recshuf.formats.lines.files import StreamSource, read_stream
 from recshuf.formats.pointers import refuse_pointer
 from recshuf.interfaces import Format
 from recshuf.storage.reading.local import open_input, read_head
@@ -227,6 +226,8 @@ def name_by_content(file: InputFile) -> str:
 
 def look_into_stdin(file: InputFile) -> tuple[InputFile, str | None]:
     """Return standard input, whose first bytes may have been read, and its format by these; None if they do not tell."""
+    from recshuf.formats.lines.files import StreamSource, read_stream  # plans do without pyarrow
+
     if file.stream is None:
         head = read_head(file, _HEAD_BYTES)
     else:

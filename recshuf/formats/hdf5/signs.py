@@ -157,8 +157,8 @@ def _refuse_samples(contents: Contents, samples: Sequence[_Family]) -> None:
 def describe_doubt(contents: Contents, records: Sequence[str]) -> str | None:
     """Return a sentence about datasets that nobody has named and that may be lists of their own; None if there are none."""
     found = _find_doubtful(records, _find_families(contents))
-    alike = next((one for family in found for one in _divide_by_type(contents, [family])), None)
-    doubtful = alike.paths if alike else _find_twins(records)
+    alike = _find_doubtful(records, _divide_by_type(contents, found))
+    doubtful = alike[0].paths if alike else _find_twins(records)
     if not doubtful:
         return None
     remedy = "if they are lists of their own, name one with --datasets"

@@ -122,6 +122,7 @@ def list_names(file: h5py.File) -> list[str]:
 COLUMNS: dict[str, tuple[dict[str, Any], str | None]] = {
     "with numbers": (many("x{}", 4, 9) | {"y": np.arange(9)}, None),
     "of weather": ({"t2m": np.arange(9), "u10": np.arange(9), "v10": np.arange(9)}, None),
+    "of types": ({"x1": np.arange(9), "x2": np.ones(9), "x3": np.ones(9, "i8"), "x4": np.ones(9, "?")}, None),
     "two": (many("x{}", 2, 9), "row i of x0, x1 is taken for one record"),
     "of cameras": (
         many("camera{}/rgb", 3, 9, 2) | {"state": np.arange(9)},

@@ -380,7 +380,7 @@ def test_types_are_refused_in_words(tmp_path: Path) -> None:
         assert str(caught.value).endswith(
             "; write Parquet or JSONL, leave the column out, or change its type in the inputs"
         )
-    (tmp_path / "in.csv").write_text(",x\n0,a\n1,b\n")
+    (tmp_path / "in.csv").write_text(",name,size\n0,a,1.5\n1,b,2.5\n")
     with pytest.raises(ConversionError, match=r"^column 1 has no name, as a dataset must; name it in the in"):
         recshuf.shuffle(tmp_path / "in.csv", tmp_path / "out.h5")
 

@@ -178,7 +178,7 @@ class InputOptions(TypedDict, total=False):
             "scatter": "HDF5: scatter the datasets of the commonest length, or those of --datasets, and keep the others for gather, which copies them into every HDF5 shard. Default: datasets of several lengths are refused.",
             "window": "HDF5: append the datasets of the commonest length, or those of --datasets. Default: datasets of several lengths are refused.",
         }, default=False, identity=lambda job: job.read.keeps_others or None)]
-    columns: Annotated[Names | None, Option("Input", "A,B", "Parquet, CSV: columns to keep. Default: all.",
+    columns: Annotated[Names | None, Option("Input", "A,B", "Parquet, CSV, JSONL: columns to keep. Default: all.",
         side="inputs", identity=lambda job: job.read.columns and list(job.read.columns))]
     widen: Annotated[bool, Option("Input", None, "Parquet and HDF5: unite integers of one input with floats of another, as float64; Parquet: integers or decimals with decimals of another scale. A value that the type does not hold exactly is an error. Default: such inputs are refused, unless the float holds all integers of the type. HDF5 that is written as HDF5: unite types that differ, such as text of other lengths. Default: such inputs are refused, but output of another format has one type for all.",
         default=False, side="inputs", field="widens", identity=lambda job: job.read.widens or None)]

@@ -149,7 +149,7 @@ class TextCutter(Cutter):
     def take_header(self, name: str, reader: ByteReader, *, is_compressed: bool) -> Header:
         is_first = not self._has_taken
         header = super().take_header(name, reader, is_compressed=is_compressed)
-        is_free = self.separator == b"\n" and header.lines == b""
+        is_free = self.separator == b"\n" and header.lines in (b"", MARK)
         if is_first and is_free and (line := _find_names(header.rest)):
             self.notes.append(
                 f"{name}: line 1 ({line}) taken for a record, and looks like a header; --format csv or --header 1 if it is "

@@ -46,7 +46,7 @@ _FLAG = re.compile(
     r"( (?:(?:(?<=--format )|(?<=--to ))(?!(?:and|if|is|or|was)\b)\w+"
     r"|(?<=give --memory )\d+[A-Z]B|(?<=give --compression )[a-z]+\d*(?!:)|quarantine:FILE|[A-Z]{3,}"
     r"|(?:(?<=--header )|(?<=--quote )|(?<=--skip-lines ))(?:\d+|none|first)|(?:(?<=--quote )|(?<=--comment )"
-    r"|(?<=--delimiter ))'[^']')(?!\w))?"
+    r"|(?<=--delimiter ))'[^']')(?!\w|\.\d))?"
 )
 """A flag in a message, and the format, the size, the compression or the placeholder after it."""
 _COMMAND = re.compile(r"recshuf (?:check |clean |gather |scatter |store |task |verify |INPUT)")

@@ -181,7 +181,7 @@ def test_a_foreign_format_is_found_by_name_suffix_and_content(tmp_path: Path, ar
     subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": path}, capture_output=True)
     assert len(read_rows(output)) == ROWS
     assert list_names() == (*OWN_FORMATS, "arrow")
-    with pytest.raises(UsageError, match=r"columns: for inputs of csv or parquet only; here: arrow"):
+    with pytest.raises(UsageError, match=r"columns: for inputs of jsonl or csv or parquet only; here: arrow"):
         recshuf.shuffle(sources[0], output, columns="id", overwrite=True)
 
 

@@ -71,7 +71,8 @@ class RangeFragment(Fragment):
         first = find_first(data, self._separator, 0) + 1 if self._looks_back else 0
         inside = self._end - origin
         if self._cutter.drops_blank_end and origin + data.size >= self._file.size:
-            inside = min(inside, find_content_end(data))
+            # Without the line end that the last line may have got.
+            inside = min(inside, find_content_end(data[: self._file.size - origin]))
         if (self._looks_back and not first) or first >= inside:
             return
         stop = find_first(data, self._separator, inside - 1) + 1

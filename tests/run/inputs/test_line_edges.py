@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import recshuf
@@ -39,6 +39,7 @@ def find_records(data: bytes) -> list[bytes]:
 
 
 @settings(same_folder, max_examples=examples(200))
+@example(parts=[b"\n" * BLANK_END_BYTES, b" "], mark=b"", block_bytes=1 << 20)
 @given(
     parts=st.lists(
         st.sampled_from(

@@ -7,12 +7,14 @@ import gzip
 import io
 import os
 import sys
+from itertools import product
 from typing import TYPE_CHECKING
 
 import pytest
 
 import recshuf
 from recshuf.errors import UsageError
+from tests.support.effort import some
 from tests.support.formats.format_tools import OneWayReader
 from tests.support.numbered_files import make_inputs, read_ids
 
@@ -125,9 +127,10 @@ CONTENTS = {
 }
 
 
-@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
-@pytest.mark.parametrize("name", CONTENTS)
-@pytest.mark.parametrize("to", [None, ".txt", ".jsonl", ".csv", ".parquet"])
+@pytest.mark.parametrize(
+    ("to", "name", "pack"),
+    [*some(product([None, ".txt", ".jsonl", ".csv", ".parquet"], CONTENTS, [bytes, gzip.compress]), 3)],
+)
 def test_standard_input_gives_what_a_file_of_its_bytes_gives(
     tmp_path: Path, redirect: Callable[[Path], int], name: str, to: str | None, pack: Callable[[bytes], bytes]
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any
 
 import h5py
@@ -13,6 +13,7 @@ from h5py import h5d, h5s, h5t
 
 import recshuf
 from recshuf.errors import InputError
+from tests.support.effort import some
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -100,8 +101,7 @@ CASES: dict[str, tuple[list[Any], str, list[Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize(("name", "order"), [*some(product(CASES, [1, -1]), 3)])
 def test_types_that_differ_become_one_that_holds_all(tmp_path: Path, name: str, order: int) -> None:
     inputs, kind, expected = CASES[name]
     given = [write(tmp_path / f"{index}.h5", each) for index, each in enumerate(inputs)][::order]

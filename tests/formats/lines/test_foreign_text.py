@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gzip
 import io
+from itertools import product
 from typing import TYPE_CHECKING
 
 import pytest
 
 import recshuf
 from recshuf.errors import InputError
+from tests.support.effort import some
 from tests.support.formats.format_tools import OneWayReader
 
 if TYPE_CHECKING:
@@ -41,8 +43,9 @@ LINES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("what", KINDS)
-@pytest.mark.parametrize("name", ["in", "in.txt", "in.csv", "in.txt.gz"])
+@pytest.mark.parametrize(
+    ("what", "name"), [*some(product(KINDS, ["in", "in.txt", "in.csv", "in.txt.gz"]), 3)]
+)
 def test_text_whose_lines_are_no_records_is_refused(tmp_path: Path, what: str, name: str) -> None:
     content, out = KINDS[what], tmp_path / "out.txt"
     path = tmp_path / name
@@ -89,13 +92,11 @@ def test_a_name_is_enough_and_may_be_that_of_an_output(tmp_path: Path, suffix: s
     assert recshuf.shuffle(path, tmp_path / f"out{suffix}", format="text").records == 2
 
 
+SUFFIXES = ["", ".jsonl", ".csv", ".txt", ".json", ".parquet", ".h5", ".jsonl.gz", ".csv.zst", ".xyz"]
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize 12345\n" % (b"4d" * 32)
 
 
-@pytest.mark.parametrize(
-    "suffix", ["", ".jsonl", ".csv", ".txt", ".json", ".parquet", ".h5", ".jsonl.gz", ".csv.zst", ".xyz"]
-)
-@pytest.mark.parametrize("is_named", [True, False])
+@pytest.mark.parametrize(("suffix", "is_named"), [*some(product(SUFFIXES, [True, False]), 3)])
 def test_a_pointer_is_refused_in_place_of_any_file(
     tmp_path: Path, suffix: str, is_named: bool, call: Run
 ) -> None:

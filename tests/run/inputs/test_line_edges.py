@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+from itertools import product
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
@@ -15,7 +16,7 @@ import recshuf
 from recshuf.formats.jsonl import FORMAT
 from recshuf.formats.lines.cutting import BLANK_END_BYTES
 from recshuf.interfaces import ReadOptions, SupportsJoining
-from tests.support.effort import examples
+from tests.support.effort import examples, some
 from tests.support.formats.format_tools import read_input
 from tests.support.formats.line_tools import give, records_in, same_folder, split_records
 from tests.support.output_trees import list_shards
@@ -76,9 +77,19 @@ def read_at_once(inputs: list[Path], folder: Path, **options: object) -> None:
     recshuf.shuffle(inputs, folder / "out/", seed=4, verify=True, **options)
 
 
-@pytest.mark.parametrize("marked", [[0], [1], [2], [0, 1, 2]])
-@pytest.mark.parametrize("suffix", [".jsonl", ".txt", ".csv", ".jsonl.gz"])
-@pytest.mark.parametrize("run", [read_at_once, read_by_scatter])
+@pytest.mark.parametrize(
+    ("marked", "suffix", "run"),
+    [
+        *some(
+            product(
+                [[0], [1], [2], [0, 1, 2]],
+                [".jsonl", ".txt", ".csv", ".jsonl.gz"],
+                [read_at_once, read_by_scatter],
+            ),
+            3,
+        )
+    ],
+)
 def test_a_byte_order_mark_stays_on_top_of_every_shard(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],

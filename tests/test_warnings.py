@@ -38,6 +38,15 @@ def test_python_hears_warnings_at_the_calling_line(inputs: Path, tmp_path: Path)
     assert f"warning: {report.warnings[0]}" in repr(report)
 
 
+def test_an_update_of_a_store_is_heard_in_python(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("ann,rome\nbob,oslo\n")
+    taken = "header taken: ann,rome; header='none' if it is a record"
+    with pytest.warns(RecshufWarning, match=taken):
+        recshuf.scatter(tmp_path / "a.csv", tmp_path / "store")
+    with pytest.warns(RecshufWarning, match=taken), recshuf.PileStore(tmp_path / "store").update() as update:
+        update.append([tmp_path / "a.csv"])
+
+
 def test_a_filter_can_make_a_warning_an_error(inputs: Path, tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", RecshufWarning)

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import sys
-import warnings
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from recshuf.errors import RecshufError, RecshufWarning, UsageError
+from recshuf.errors import RecshufError, UsageError
 from recshuf.job.options import to_keywords
-from recshuf.job.report import Progress, SilentProgress
+from recshuf.job.report import Progress, PythonWarnings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from types import FrameType
 
 
 P = ParamSpec("P")
@@ -67,21 +64,6 @@ class Listener:
         return replace(report, warnings=tuple(self._warnings))
 
 
-class _PythonWarnings(SilentProgress):
-    """Progress that issues warnings of Python only."""
-
-    def warn(self, message: str) -> None:
-        """Issue a `RecshufWarning` that names the line outside of recshuf which is running."""
-        frame, level = sys._getframe(), 1  # noqa: SLF001 - as `warnings` does
-        while frame.f_back is not None and _is_own(frame):
-            frame, level = frame.f_back, level + 1
-        warnings.warn(message, RecshufWarning, stacklevel=level)
-
-
-def _is_own(frame: FrameType) -> bool:
-    return str(frame.f_globals.get("__name__")).partition(".")[0] == "recshuf"
-
-
 @contextmanager
 def listen(progress: Progress | bool | None) -> Iterator[Listener]:
     """Yield a listener, by default one that issues warnings only, and stop it at the end."""
@@ -91,7 +73,7 @@ def listen(progress: Progress | bool | None) -> Iterator[Listener]:
 
         listener = open_terminal()
     elif progress is None or progress is False:
-        listener = _PythonWarnings()
+        listener = PythonWarnings()
     elif isinstance(progress, Progress):
         listener = progress
     else:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
 from abc import abstractmethod
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from recshuf.errors import RecshufWarning
 from recshuf.job.plan import Plan  # noqa: TC001 - for typing.get_type_hints
 from recshuf.system.units import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from types import FrameType
 
     from recshuf.storage.requests import Requests
 
@@ -39,6 +43,24 @@ class SilentProgress:
     def advance(self, records: int, byte_count: int) -> None: ...
     def warn(self, message: str) -> None: ...
     def stop(self) -> None: ...
+
+
+class PythonWarnings(SilentProgress):
+    """Progress that issues warnings of Python only, in the words that a function makes of them."""
+
+    def __init__(self, words: Callable[[str], str] = str) -> None:
+        self._words = words
+
+    def warn(self, message: str) -> None:
+        """Issue a `RecshufWarning` that names the line outside of recshuf which is running."""
+        frame, level = sys._getframe(), 1  # noqa: SLF001 - as `warnings` does
+        while frame.f_back is not None and _is_own(frame):
+            frame, level = frame.f_back, level + 1
+        warnings.warn(self._words(message), RecshufWarning, stacklevel=level)
+
+
+def _is_own(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__")).partition(".")[0] == "recshuf"
 
 
 _OPTIONAL = ("uploads", "downloads")

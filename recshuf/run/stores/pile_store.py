@@ -18,8 +18,8 @@ from recshuf.formats import load_format
 from recshuf.formats.metadata import check_appended
 from recshuf.formats.stored import StoredSource, read_metadata, read_table_schema
 from recshuf.job.arguments import make_job
-from recshuf.job.options import ScatterOptions, refuse_unknown
-from recshuf.job.report import SilentProgress
+from recshuf.job.options import ScatterOptions, refuse_unknown, to_keywords
+from recshuf.job.report import PythonWarnings
 from recshuf.piles.kept.folder import StoreFolder
 from recshuf.piles.kept.new_sets import SetNames
 from recshuf.piles.kept.stored import StoredPiles
@@ -427,7 +427,7 @@ class PileStore:
             When records cannot be read or written, or do not fit the store.
         """
         with ExitStack() as cleanup:
-            update = StoreUpdate(self._folder, self._open(), progress or SilentProgress(), cleanup)
+            update = StoreUpdate(self._folder, self._open(), progress or PythonWarnings(to_keywords), cleanup)
             cleanup.callback(update.end)
             yield update
             self._snapshot = update.commit()

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 SEED = 7
+MARK = b"\xef\xbb\xbf"
 OPTIONS = {"seed": SEED, "memory": "200MB", "workers": 2, "piles": 3}
 
 
@@ -84,10 +85,11 @@ def test_every_json_file_passes_through_a_compressed_output(corpora: Path, tmp_p
     lines = Counter()
     paths = list_files(corpora / "json", ".json")
     for path in paths:
-        lines.update(split_lines(path.read_bytes()))
+        lines.update(split_lines(path.read_bytes().removeprefix(MARK)))
     output = tmp_path / f"out.txt{suffix}"
     recshuf.shuffle(paths, output, format="text", **OPTIONS)
-    assert Counter(split_lines(decompress_file(output))) == lines
+    # A byte order mark is on top, and no part of a record.
+    assert Counter(split_lines(decompress_file(output).removeprefix(MARK))) == lines
 
 
 def test_every_zstd_file_passes_or_is_refused(corpora: Path, tmp_path: Path):

@@ -65,11 +65,14 @@ def split_lines(content: bytes) -> list[bytes]:
 
 
 def check_lines(path: Path, output: Path) -> None:
-    lines = split_lines(decompress_file(path))
+    content = decompress_file(path)
+    lines = split_lines(content.removeprefix(MARK))
     report = shuffle_one(path, output, format="text")
     assert not isinstance(report, RecshufError), report
     assert report.records == len(lines)
-    assert split_lines(decompress_file(output)) == [lines[place] for place in order_of(len(lines))]
+    found = decompress_file(output)
+    assert found.startswith(MARK) == content.startswith(MARK)
+    assert split_lines(found.removeprefix(MARK)) == [lines[place] for place in order_of(len(lines))]
 
 
 @pytest.mark.parametrize("name", ["json", "jsonl", "text"])

@@ -60,11 +60,15 @@ if TYPE_CHECKING:
 class FormObserver:
     """An `Observer`: a decoder sees all records, until some show that together they have no table form.
 
-    A record that has none by itself is an error, or is set aside if the decoder does that.
+    A record that has none by itself is an error, or is set aside if the decoder does that. Then it must see all records, so
+    that types that cannot be reconciled are an error, too.
     """
 
-    def __init__(self, inner: Decoder | None, failed: TableForm | None = None) -> None:
+    def __init__(
+        self, inner: Decoder | None, failed: TableForm | None = None, *, sets_bad_aside: bool = False
+    ) -> None:
         self._inner = inner
+        self._sets_bad_aside = sets_bad_aside
         self._failed: dict[tuple[int, int], TableForm] = {(-1, 0): failed} if failed else {}
         self._nulls: set[str] = set()
         self._lock = threading.Lock()
@@ -85,6 +89,8 @@ class FormObserver:
                 raise
             raise BadRecordError(error.name, error.problem, place=error.place, remedy=_ASIDE) from error
         except (InputError, ConversionError) as error:
+            if self._sets_bad_aside:
+                raise
             with self._lock:
                 self._failed[input_index, first_row] = TableForm.of_error(error)
             return None
@@ -115,10 +121,10 @@ class FormObserver:
             return TableForm.of_error(error)
 
 
-def choose_observer(source: Source) -> FormObserver:
+def choose_observer(source: Source, *, sets_bad_aside: bool = False) -> FormObserver:
     """Return the observer of a source's records."""
     try:
-        return FormObserver(source.decoder())
+        return FormObserver(source.decoder(), sets_bad_aside=sets_bad_aside)
     except ConversionError as error:
         return FormObserver(None, TableForm.of_error(error))
 
@@ -226,7 +232,7 @@ def scatter_sets(
     """
     check_quarantine(job, inputs)
     plan = plan_scatter(job, inputs, snapshot.pile_count)
-    observer = choose_observer(inputs.source)
+    observer = choose_observer(inputs.source, sets_bad_aside=job.quarantine is not None)
     sealed: list[SealedSet] = []
     beside = Path() if job.quarantine is None else real_path(job.quarantine).parent
     quarantine = open_quarantine(job, inputs, folder.path, beside, secrets.token_hex(8), cleanup)

@@ -90,3 +90,14 @@ def test_records_that_together_have_no_table_form_are_said_at_the_scatter(tmp_pa
         recshuf.scatter(source, tmp_path / "store")
     recshuf.gather(tmp_path / "store", tmp_path / "out.jsonl")
     assert sorted((tmp_path / "out.jsonl").read_text()) == sorted(source.read_text())
+
+
+def test_types_that_conflict_hide_no_bad_line(tmp_path: Path) -> None:
+    """Behind a conflict nothing would be looked at, and set aside."""
+    first, second = tmp_path / "0.jsonl", tmp_path / "1.jsonl"
+    first.write_text('{"a": 1}\n{"a": "x"}\n')
+    second.write_text('{"a": 1}\n{\n')
+    aside = f"quarantine:{tmp_path / 'bad'}"
+    with pytest.raises(InputError, match="line 2, field 'a': holds a string"):
+        recshuf.scatter([first, second], tmp_path / "store", workers=1, on_bad_record=aside)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0.jsonl", "1.jsonl"]

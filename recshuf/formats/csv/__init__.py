@@ -8,9 +8,6 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import InputError, UsageError
 from recshuf.formats.compression import COMPRESSIONS
-from recshuf.formats.csv.quotes import Dialect
-from recshuf.formats.csv.rewriting import Rewriter
-from recshuf.formats.csv.source import CsvLayout, CsvSource
 from recshuf.formats.lines.sink import LineTarget
 from recshuf.formats.lines.source import LineLayout
 from recshuf.interfaces import Format, Traits
@@ -20,6 +17,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from recshuf.formats.csv.source import CsvLayout, CsvSource
     from recshuf.interfaces import Decoder, InputFile, ReadOptions, StoredInputs, WriteOptions
 
 
@@ -27,9 +25,8 @@ _TAB_SUFFIX = ".tsv"
 
 
 class CsvFormat(Format):
-    """CSV, and TSV."""
+    """CSV, and TSV; the modules that read it are imported when a file is opened, since every run asks for the traits."""
 
-    layout_types = (CsvLayout,)
     traits = Traits(
         "csv",
         (".csv", _TAB_SUFFIX),
@@ -53,7 +50,15 @@ class CsvFormat(Format):
     def layout_header(self, layout: object) -> bytes:
         return layout.header if isinstance(layout, LineLayout) else b""
 
+    @property
+    def layout_types(self) -> tuple[type, ...]:  # type: ignore[override] # imports the reader
+        from recshuf.formats.csv.source import CsvLayout
+
+        return (CsvLayout,)
+
     def check_appended(self, kept: object, layout: object) -> None:
+        from recshuf.formats.csv.source import CsvLayout
+
         if isinstance(kept, CsvLayout) and isinstance(layout, CsvLayout) and layout.form != kept.form:
             raise UsageError(
                 "the inputs have another delimiter, other quotes or other headers than those of the store; begin a new store "
@@ -61,6 +66,8 @@ class CsvFormat(Format):
             )
 
     def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> CsvSource:
+        from recshuf.formats.csv.source import CsvSource
+
         if options.separator != b"\n":
             raise UsageError("--separator and --zero-terminated are for text; CSV records end with a newline")
         if options.delimiter is None and inputs[0].suffix.kind == _TAB_SUFFIX:
@@ -68,6 +75,8 @@ class CsvFormat(Format):
         return CsvSource(inputs, options)
 
     def open_target(self, schema: pa.Schema, layout: object | None, options: WriteOptions) -> LineTarget:
+        from recshuf.formats.csv.source import CsvLayout
+
         if isinstance(layout, CsvLayout):
             if layout.differing:
                 name, other = layout.differing
@@ -88,6 +97,9 @@ class CsvFormat(Format):
 
     def _open_native(self, layout: CsvLayout, options: WriteOptions) -> LineTarget:
         """Return the target of native records, which keep their bytes unless columns or a delimiter are asked for."""
+        from recshuf.formats.csv.quotes import Dialect
+        from recshuf.formats.csv.rewriting import Rewriter
+
         delimiter, notes = options.delimiter or layout.delimiter, list(layout.notes)
         encode = None
         if delimiter != layout.delimiter or layout.columns is not None:
@@ -109,6 +121,8 @@ class CsvFormat(Format):
 
     def restore_decoder(self, stored: StoredInputs) -> Decoder:
         from recshuf.formats.csv.decoder import CsvDecoder
+        from recshuf.formats.csv.quotes import Dialect
+        from recshuf.formats.csv.source import CsvLayout
 
         options, schema = stored.options, stored.options.schema
         dialect = Dialect(options.delimiter or b",", options.quote, options.pads_quotes)

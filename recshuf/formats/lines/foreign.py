@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from recshuf.errors import InputError
@@ -131,17 +132,20 @@ _KINDS_OF_PARAGRAPHS = (
 
 
 class _Kinds:
-    """Kinds that are told by the first bytes, all of them at once."""
+    """Kinds that are told by the first bytes, all of them at once; compiled when the first are looked at."""
 
     def __init__(self, kinds: Iterable[Foreign]) -> None:
-        self._magics = [(re.compile(kind.magic, re.DOTALL), kind) for kind in kinds if kind.magic]
-        self._any = re.compile(b"|".join(b"(?:%b)" % magic.pattern for magic, _ in self._magics), re.DOTALL)
+        self._kinds = [(kind.magic, kind) for kind in kinds if kind.magic]
+
+    @cached_property
+    def _any(self) -> re.Pattern[bytes]:
+        return re.compile(b"|".join(b"(?:%b)" % magic for magic, _ in self._kinds), re.DOTALL)
 
     def find(self, head: bytes) -> Foreign | None:
         """Return the first kind of this beginning; None if it is of none."""
         if not self._any.match(head):
             return None
-        return next(kind for magic, kind in self._magics if magic.match(head))
+        return next(kind for magic, kind in self._kinds if re.match(magic, head, re.DOTALL))
 
 
 _BINARY, _WITH_NULS = _Kinds(_KINDS), _Kinds(_KINDS_WITH_NULS)

@@ -40,6 +40,7 @@ OWN_FORMATS = {
     "text": "recshuf.formats.text:FORMAT",
     "parquet": "recshuf.formats.parquet:FORMAT",
     "hdf5": "recshuf.formats.hdf5:FORMAT",
+    "arrow": "recshuf.formats.arrow:FORMAT",
 }
 """Module and name of each format of recshuf, as in pyproject.toml."""
 LAST_RESORT = "text"

@@ -86,7 +86,7 @@ class ParquetSink(Sink):
         self._assembly = Assembly(stream, plan.annotations)
         self._first_rows = FirstRows() if plan.row_group_rows is None else None
         self._dictionaries = plan.dictionaries or []
-        self._buffer = _RowBuffer(schema, plan.row_group_rows or FirstRows.rows)
+        self._buffer = RowBuffer(schema, plan.row_group_rows or FirstRows.rows)
         self._decimals = {place for place, kind in enumerate(plan.native.types) if has_decimals(kind)}
         self._is_open = True
 
@@ -197,7 +197,7 @@ class ParquetSink(Sink):
         return array
 
 
-class _RowBuffer:
+class RowBuffer:
     """Collects record batches and hands out tables of exactly `rows` rows, however the batches were cut.
 
     Batches are kept by reference until their rows are handed out, and tables consist of their slices. Only

@@ -1,0 +1,356 @@
+"""Arrow files as a source: pyarrow reads record batches one after the other, and threads check and cut them."""
+
+from __future__ import annotations
+
+from contextlib import closing, contextmanager, suppress
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+
+from recshuf.errors import InputError, UsageError
+from recshuf.formats.arrow import MAGIC, MAGIC_FEATHER
+from recshuf.formats.arrow.sink import MOST_BATCH_BYTES, ArrowLayout
+from recshuf.formats.parquet.claims import settle, settle_copies
+from recshuf.formats.parquet.types import child_fields, dense_schema, dense_type
+from recshuf.formats.parquet.union import SchemaUnion, columns_of
+from recshuf.interfaces import Decoder, Fragment, InputSummary, Source, TableDecoder
+from recshuf.records.arrays import count_bytes, split_path
+from recshuf.records.conforming import conform
+from recshuf.storage.reading.local import opener_of, read_head
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from recshuf.formats.parquet.claims import RangeIndex
+    from recshuf.interfaces import InputFile, ReadOptions
+
+
+_INDEX_TYPES = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
+_CODECS = {b"\x04\x22\x4d\x18": "lz4", b"\x28\xb5\x2f\xfd": "zstd"}
+_REMEDY = "fetch or write the file again"
+
+
+class _File(NamedTuple):
+    """What is known of one input before its records are read."""
+
+    file: InputFile
+    is_file: bool
+    """Whether it is in the file format."""
+    schema: pa.Schema
+    """Declared, without claims on counts; with the index of pandas last, if it is a range that says more than the row."""
+    range_index: RangeIndex | None
+    rows: int
+    """Exact in the file format; else estimated by the first batch."""
+    batch_rows: int
+    """Rows of the longest batch that was seen; 0 if it is the only one."""
+    batch_bytes: int
+    """Bytes of that batch, decoded."""
+    row_bytes: float
+    codec: str
+    dictionaries: dict[int, list[pa.Array]]
+    """All dictionaries of each column of a dictionary type."""
+
+
+class ArrowSource(Source):
+    """All Arrow inputs of a run, under one schema.
+
+    The native form is the declared schema with dictionaries and views made dense; the declared types come back in shards
+    of the same format. Of the options `columns`, `widens`, `field` and `max_record_bytes` apply.
+    """
+
+    def __init__(self, inputs: Sequence[InputFile], options: ReadOptions) -> None:
+        self._name_limit = options.name_limit
+        self._files = [_look_into(file) for file in inputs]
+        union = SchemaUnion(widens=options.widens)
+        for file in self._files:
+            union.add(file.schema, file.file.name)
+        picks = _pick(union.schema, options)
+        chosen = pa.schema([union.schema.field(pick) for pick in picks])
+        declared = settle_copies(union.schema.metadata, self._files[0].schema, chosen)
+        self._columns = []
+        for file in self._files:
+            places = columns_of(union.schema, file.schema, file.file.name, [])
+            self._columns.append([places[pick] for pick in picks])
+        declared, dictionaries, self.notes = self._unite_dictionaries(declared)
+        self.schema = dense_schema(declared)
+        self.inputs = tuple(
+            InputSummary(
+                file.file.name,
+                file.file.stamp.size if file.file.stamp else None,
+                file.rows,
+                file.is_file,
+                int(file.rows * file.row_bytes),
+            )
+            for file in self._files
+        )
+        self.layout = self._choose_layout(declared, dictionaries)
+
+    def fragments(self, input_index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Fragment]:
+        """Yield the parts of each record batch that fit a block, as the file declares them."""
+        file, columns, first_row = self._files[input_index], self._columns[input_index], 0
+        limit = max_record_bytes, f"raise {self._name_limit(max_record_bytes)}"
+        with _explained(file.file.name, lambda: f"row {first_row}"):
+            for batch in _read_batches(file.file, is_file=file.is_file):
+                rows = max(1, int(min(block_bytes, max_record_bytes) / max(1, file.row_bytes)))
+                for start in range(0, batch.num_rows, rows):
+                    part = batch.slice(start, rows)
+                    yield ArrowFragment(
+                        file, part, first_row + start, self.schema, columns, block_bytes, limit
+                    )
+                first_row += batch.num_rows
+
+    def reading_bytes(self, block_bytes: int) -> int:
+        """Return the memory of the longest batch seen, which its parts keep, as stored and decoded, and of a block."""
+        return 2 * block_bytes + 2 * max(file.batch_bytes for file in self._files)
+
+    def decoder(self) -> Decoder:
+        return TableDecoder(self.schema)
+
+    def _choose_layout(self, declared: pa.Schema, dictionaries: dict[int, pa.Array]) -> ArrowLayout:
+        first = self._files[0]
+        row_bytes = max(1.0, max(file.row_bytes for file in self._files))
+        rows = min(max(file.batch_rows for file in self._files), int(MOST_BATCH_BYTES / row_bytes) or 1)
+        return ArrowLayout(declared, first.is_file, first.codec, rows, int(rows * row_bytes), dictionaries)
+
+    def _unite_dictionaries(
+        self, declared: pa.Schema
+    ) -> tuple[pa.Schema, dict[int, pa.Array], tuple[str, ...]]:
+        """Return the declared schema with index types that fit, all values of each dictionary, and what is lost."""
+        values: dict[int, pa.Array] = {}
+        lost = []
+        for index, column in enumerate(declared):
+            kind, dense = column.type, dense_type(column.type)
+            if pa.types.is_dictionary(kind):
+                places = [columns[index] for columns in self._columns]
+                known = [
+                    conform(each, dense)
+                    for file, place in zip(self._files, places, strict=True)
+                    for each in file.dictionaries.get(-1 if place is None else place, [])
+                ]
+                values[index] = pa.chunked_array(known, dense).unique().drop_null()
+                declared = declared.set(index, column.with_type(_fit_index(kind, dense, len(values[index]))))
+            elif _has_dictionary(kind):
+                declared = declared.set(index, column.with_type(dense))
+                lost.append(repr(column.name))
+        note = f"{', '.join(lost)}: dictionaries inside of nested values are written as plain values"
+        return declared, values, (note,) if lost else ()
+
+
+class ArrowFragment(Fragment):
+    """Consecutive rows of a record batch."""
+
+    def __init__(
+        self,
+        file: _File,
+        stored: pa.RecordBatch,
+        first_row: int,
+        schema: pa.Schema,
+        columns: Sequence[int | None],
+        block_bytes: int,
+        limit: tuple[int, str],
+    ) -> None:
+        self.record_count: int = stored.num_rows
+        self._file, self._stored, self._first_row = file, stored, first_row
+        self._schema, self._columns = schema, columns
+        self._block_bytes, self._limit = block_bytes, limit
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        with _explained(self._file.file.name, lambda: f"row {self._first_row}"):
+            self._stored.validate(full=True)
+            native = self._conform()
+        yield from self._cut(native, self._first_row)
+
+    def _conform(self) -> pa.RecordBatch:
+        """Return the columns read as a batch of the native schema."""
+        count, index = self._stored.num_rows, self._file.range_index
+        arrays = []
+        for field, column in zip(self._schema, self._columns, strict=True):
+            if column is None:
+                arrays.append(pa.nulls(count, field.type))
+            elif column == self._stored.num_columns and index is not None:
+                arrays.append(conform(index.values(self._first_row, count), field.type))
+            else:
+                arrays.append(conform(self._stored.column(column), field.type))
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _cut(self, batch: pa.RecordBatch, first_row: int) -> Iterator[pa.RecordBatch]:
+        """Yield a batch in slices that fit a block, at least one record each."""
+        size, (most, remedy) = count_bytes(batch), self._limit
+        if size > min(self._block_bytes, most) and batch.num_rows > 1:
+            half = batch.num_rows // 2
+            yield from self._cut(batch.slice(0, half), first_row)
+            yield from self._cut(batch.slice(half), first_row + half)
+            return
+        if size > most:
+            problem = f"a record of {size} bytes is longer than the {most} bytes allowed"
+            raise InputError(self._file.file.name, problem, place=f"row {first_row}", remedy=remedy)
+        yield batch
+
+
+def _look_into(file: InputFile) -> _File:
+    """Return what is known of an input: of the file format all but its values, of a stream its first batch.
+
+    A stream with dictionaries is read to its end, as they may change in it.
+    """
+    is_file = _is_file_format(file)
+    with _explained(file.name, lambda: "schema"):
+        schema = _read_schema(file, is_file=is_file)
+        _check_types(schema, file.name)
+        columns = [place for place, kind in enumerate(schema.types) if pa.types.is_dictionary(kind)]
+    rows, count, longest = 0, 0, 0
+    dictionaries: dict[int, list[pa.Array]] = {column: [] for column in columns}
+    first: pa.RecordBatch | None = None
+    with _explained(file.name, lambda: f"row {rows}"):
+        first = next(_read_batches(file, is_file=is_file), None)
+        if is_file or columns:
+            only = columns or [_find_narrow(schema)]
+            for batch in _read_batches(file, is_file=is_file, columns=only):
+                rows, count, longest = rows + batch.num_rows, count + 1, max(longest, batch.num_rows)
+                for place, column in enumerate(columns):
+                    found = batch.column(place if is_file else column).dictionary
+                    known = dictionaries[column]
+                    if not known or (found is not known[-1] and not found.equals(known[-1])):
+                        found.validate(full=True)
+                        known.append(found)
+    size = 0 if first is None else count_bytes(first)
+    first_rows = 0 if first is None else first.num_rows
+    if first is not None and not (is_file or columns):
+        stored = max(1, first.get_total_buffer_size())
+        whole = file.stamp.size if file.stamp else stored
+        rows, longest, count = (
+            max(first_rows, int(first_rows * whole / stored)),
+            first_rows,
+            1 + (whole > 2 * stored),
+        )
+    row_bytes = size / max(1, first_rows)
+    schema, range_index = settle(schema, rows)
+    if range_index is not None:
+        schema = schema.append(pa.field(range_index.name, pa.int64()))
+    return _File(
+        file, is_file, schema, range_index, rows, longest if count > 1 else 0, int(longest * row_bytes), row_bytes,
+        _find_codec(file, is_file=is_file), dictionaries,
+    )  # fmt: skip
+
+
+def _is_file_format(file: InputFile) -> bool:
+    """Tell whether a file is in the file format, else in that of streams; one of neither is refused."""
+    head = read_head(file, 8)
+    if head.startswith(MAGIC_FEATHER):
+        remedy = "read it with pyarrow.feather.read_table, and write it again"
+        raise InputError(file.name, "is Feather version 1, which is another format", remedy=remedy)
+    if not head:
+        raise InputError(file.name, "is empty (0 bytes), not an Arrow file")
+    return head.startswith(MAGIC)
+
+
+@contextmanager
+def _opened(file: InputFile) -> Iterator[pa.NativeFile]:
+    raw = opener_of(file).open_raw()
+    with closing(raw), pa.PythonFile(raw, "r") as opened:
+        yield opened
+
+
+def _read_schema(file: InputFile, *, is_file: bool) -> pa.Schema:
+    with _opened(file) as opened, (pa.ipc.open_file if is_file else pa.ipc.open_stream)(opened) as reader:
+        return reader.schema
+
+
+def _read_batches(
+    file: InputFile, *, is_file: bool, columns: list[int] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the record batches of a file; in the file format, with these columns alone."""
+    options = pa.ipc.IpcReadOptions(included_fields=columns) if columns and is_file else None
+    with _opened(file) as opened:
+        if not is_file:
+            with pa.ipc.open_stream(opened) as stream:
+                yield from stream
+            return
+        with pa.ipc.open_file(opened, options=options) as reader:
+            for index in range(reader.num_record_batches):
+                yield reader.get_batch(index)
+
+
+def _find_codec(file: InputFile, *, is_file: bool) -> str:
+    """Return the compression of the first buffers, by the magic behind their length, since pyarrow does not tell it."""
+    with _opened(file) as opened:
+        opened.seek(8 if is_file else 0)
+        with suppress(pa.ArrowException):
+            for message in pa.ipc.MessageReader.open_stream(opened):
+                if message.type == "record batch" and message.body is not None:
+                    head = message.body.slice(0, min(message.body.size, 12)).to_pybytes()
+                    return _CODECS.get(head[8:12], "none")
+    return "none"
+
+
+def _pick(schema: pa.Schema, options: ReadOptions) -> list[int]:
+    """Return the places of the wanted columns."""
+    names = schema.names
+    picks = list(range(len(names)))
+    if options.columns is not None:
+        unknown = next((name for name in options.columns if name not in names), None)
+        if unknown is not None:
+            near = ", ".join(map(repr, get_close_matches(unknown, names) or names[:20]))
+            raise UsageError(f"no column {unknown!r} in the inputs; there are {near or 'none'}")
+        picks = [place for name in options.columns for place in schema.get_all_field_indices(name)]
+    if options.field is not None:
+        wanted, _ = split_path(options.field, [names[pick] for pick in picks])
+        picks = [pick for pick in picks if names[pick] == wanted]
+    return picks
+
+
+def _fit_index(kind: pa.DictionaryType, value: pa.DataType, count: int) -> pa.DictionaryType:
+    """Return a dictionary type whose indices hold so many values."""
+    index = kind.index_type
+    if count > 1 << (index.bit_width - pa.types.is_signed_integer(index)):
+        index = next(each for each in _INDEX_TYPES if count <= 1 << (each.bit_width - 1))
+    return pa.dictionary(index, value, ordered=kind.ordered)
+
+
+def _has_dictionary(kind: pa.DataType) -> bool:
+    is_one = bool(pa.types.is_dictionary(kind))
+    return is_one or any(_has_dictionary(child.type) for child in child_fields(kind))
+
+
+def _find_narrow(schema: pa.Schema) -> int:
+    """Return the column that is read fastest, to count rows."""
+    widths = [_width(kind) for kind in schema.types]
+    return widths.index(min(widths)) if widths else 0
+
+
+def _width(kind: pa.DataType) -> int:
+    try:
+        return int(kind.bit_width)
+    except ValueError:
+        return 1 << 30
+
+
+def _check_types(schema: pa.Schema, name: str) -> None:
+    for field in schema:
+        if (odd := _find_odd(field.type)) is not None:
+            remedy = "leave it out with --columns, or write the file with another type"
+            raise InputError(
+                name,
+                f"holds type {odd}, which is not shuffled",
+                place=f"column {field.name!r}",
+                remedy=remedy,
+            )
+
+
+def _find_odd(kind: pa.DataType) -> pa.DataType | None:
+    """Return a type whose values cannot be taken one by one, at any depth; None if there is none."""
+    if pa.types.is_union(kind) or pa.types.is_run_end_encoded(kind):
+        return kind
+    return next(filter(None, (_find_odd(child.type) for child in child_fields(kind))), None)
+
+
+@contextmanager
+def _explained(name: str, place: Callable[[], str]) -> Iterator[None]:
+    """Turn what Arrow says of a bad file into an `InputError` that names it."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (MemoryError, pa.ArrowException, OSError, ValueError, TypeError, KeyError, IndexError) as error:
+        text = " ".join(str(error).split())[:300]
+        raise InputError(name, f"cannot be read as Arrow: {text}", place=place(), remedy=_REMEDY) from error

@@ -22,9 +22,9 @@ import recshuf
 from recshuf.errors import InputError, UsageError
 from recshuf.formats import OWN_FORMATS, list_names
 from recshuf.interfaces import InputFile, Traits, open_input
-from tests.support.formats.foreign_arrow import FORMAT, ArrowFormat
+from tests.support.formats.foreign_rows import END, FORMAT, MAGIC, RowsFormat
 from tests.support.formats.format_suite import FormatSuite
-from tests.support.other_packages import ARROW, forget_formats, install, use
+from tests.support.other_packages import ROWS_FORMAT, forget_formats, install, use
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -40,9 +40,12 @@ def make_table(first: int = 0, rows: int = ROWS, tag: str = "tag") -> pa.Table:
     )
 
 
-def write_arrow(path: Path, table: pa.Table) -> Path:
-    with path.open("wb") as file, pa.ipc.new_file(file, table.schema) as writer:
-        writer.write_table(table, max_chunksize=700)
+def write_foreign(path: Path, table: pa.Table) -> Path:
+    with path.open("wb") as file:
+        file.write(MAGIC)
+        with pa.ipc.new_stream(file, table.schema) as writer:
+            writer.write_table(table, max_chunksize=700)
+        file.write(END)
     return path
 
 
@@ -51,14 +54,14 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
         return pq.read_table(path).to_pylist()
     if path.suffix == ".jsonl":
         return [json.loads(line) for line in path.read_bytes().splitlines()]
-    with pa.ipc.open_file(pa.py_buffer(path.read_bytes())) as reader:
+    with pa.ipc.open_stream(pa.py_buffer(path.read_bytes()[len(MAGIC) :])) as reader:
         return reader.read_all().to_pylist()
 
 
 @pytest.fixture
-def arrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Return the folder of a package that is installed and reads and writes Arrow files."""
-    folder = install(tmp_path / "site", "recshuf-arrow", arrow=ARROW)
+def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Return the folder of a package that is installed and reads and writes files of rows."""
+    folder = install(tmp_path / "site", "recshuf-rows", rows=ROWS_FORMAT)
     use(folder, monkeypatch)
     yield folder
     monkeypatch.undo()
@@ -77,16 +80,16 @@ def other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     forget_formats()
 
 
-class Clash(ArrowFormat):
+class Clash(RowsFormat):
     """A format with the suffix of another one."""
 
     traits = Traits("clash", (".x", ".pq"))
 
 
-class Twin(ArrowFormat):
+class Twin(RowsFormat):
     """A second format with the suffixes of the first."""
 
-    traits = Traits("twin", (".arrow",))
+    traits = Traits("twin", (".rows",))
 
 
 CLASH, TWIN, NOTHING = Clash(), Twin(), object()
@@ -100,7 +103,7 @@ class TestForeignFormat(FormatSuite):
 
     def make_inputs(self, folder: Path, row_counts: Sequence[int]) -> list[InputFile]:
         paths = [
-            write_arrow(folder / f"{k}.arrow", make_table(0, count, f"input {k}"))
+            write_foreign(folder / f"{k}.rows", make_table(0, count, f"input {k}"))
             for k, count in enumerate(row_counts)
         ]
         return [InputFile(name=str(path), path=path) for path in paths]
@@ -113,7 +116,7 @@ class TestForeignFormat(FormatSuite):
 
 
 def test_a_foreign_format_imports_only_the_public_interface():
-    tree = ast.parse((ROOT / "tests/support/formats/foreign_arrow.py").read_text())
+    tree = ast.parse((ROOT / "tests/support/formats/foreign_rows.py").read_text())
     modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert {name for name in modules if name.startswith("recshuf")} == {
         "recshuf.errors",
@@ -122,14 +125,14 @@ def test_a_foreign_format_imports_only_the_public_interface():
 
 
 @pytest.mark.parametrize(
-    ("given", "to"), [("arrow", "arrow"), ("arrow", "parquet"), ("arrow", "jsonl"), ("parquet", "arrow"), ("jsonl", "arrow")]
+    ("given", "to"), [("rows", "rows"), ("rows", "parquet"), ("rows", "jsonl"), ("parquet", "rows"), ("jsonl", "rows")]
 )  # fmt: skip
 @pytest.mark.parametrize("provenance", [False, True])
 def test_a_foreign_format_is_shuffled_converted_and_verified(
-    tmp_path: Path, arrow: Path, given: str, to: str, provenance: bool
+    tmp_path: Path, foreign: Path, given: str, to: str, provenance: bool
 ):
-    source, output = write_arrow(tmp_path / "0.arrow", make_table()), tmp_path / f"out.{to}"
-    if given != "arrow":
+    source, output = write_foreign(tmp_path / "0.rows", make_table()), tmp_path / f"out.{to}"
+    if given != "rows":
         plain = tmp_path / f"in.{given}"
         recshuf.shuffle(source, plain, seed=1)
         source = plain
@@ -140,77 +143,79 @@ def test_a_foreign_format_is_shuffled_converted_and_verified(
     if provenance:
         inputs = read_rows(source)
         assert all(inputs[row["source_row"]]["id"] == row["id"] for row in read_rows(output))
-    if to == "arrow":
-        with pa.ipc.open_file(pa.py_buffer(output.read_bytes())) as reader:
+    if to == "rows":
+        with pa.ipc.open_stream(pa.py_buffer(output.read_bytes()[len(MAGIC) :])) as reader:
             assert not any(map(pa.types.is_dictionary, reader.schema.types))
             assert given != to or provenance or reader.schema.equals(SCHEMA, check_metadata=True)
     report = recshuf.verify(source, output, provenance=provenance)
     assert report
-    assert not recshuf.verify(write_arrow(tmp_path / "1.arrow", make_table(1)), output, provenance=provenance)
+    assert not recshuf.verify(
+        write_foreign(tmp_path / "1.rows", make_table(1)), output, provenance=provenance
+    )
 
 
-def test_a_foreign_format_fills_stores_and_is_written_from_them(tmp_path: Path, arrow: Path):
-    source, store = write_arrow(tmp_path / "in.arrow", make_table()), tmp_path / "store"
+def test_a_foreign_format_fills_stores_and_is_written_from_them(tmp_path: Path, foreign: Path):
+    source, store = write_foreign(tmp_path / "in.rows", make_table()), tmp_path / "store"
     recshuf.scatter(source, store, seed=1)
     with recshuf.PileStore(store).update() as update:
-        update.append([write_arrow(tmp_path / "more.arrow", make_table(ROWS))])
+        update.append([write_foreign(tmp_path / "more.rows", make_table(ROWS))])
     with recshuf.PileWriter(store, "program") as writer:
         writer.write(make_table(2 * ROWS))
-    for name in ("out.arrow", "out.parquet"):
+    for name in ("out.rows", "out.parquet"):
         recshuf.gather(store, tmp_path / name, verify=True)
         assert sorted(row["id"] for row in read_rows(tmp_path / name)) == list(range(3 * ROWS))
     with recshuf.PileWriter(tmp_path / "tables", "program") as writer:
         writer.write(make_table().replace_schema_metadata())
     with recshuf.PileStore(tmp_path / "tables").update() as update:
-        update.append([write_arrow(tmp_path / "plain.arrow", make_table(ROWS).replace_schema_metadata())])
+        update.append([write_foreign(tmp_path / "plain.rows", make_table(ROWS).replace_schema_metadata())])
     assert recshuf.PileStore(tmp_path / "tables").num_records == 2 * ROWS
 
 
-def test_a_foreign_format_is_found_by_name_suffix_and_content(tmp_path: Path, arrow: Path):
+def test_a_foreign_format_is_found_by_name_suffix_and_content(tmp_path: Path, foreign: Path):
     sources = [
-        write_arrow(tmp_path / name, make_table())
-        for name in ("by suffix.feather", "by content", "by name.bin")
+        write_foreign(tmp_path / name, make_table())
+        for name in ("by suffix.rws", "by content", "by name.bin")
     ]
     output = tmp_path / "out.bin"
     for source in sources[:2]:
         recshuf.shuffle(source, output, seed=1, overwrite=True)
         assert len(read_rows(output)) == ROWS
-    options = ["--format", "arrow", "--to", "arrow", "--overwrite"]
+    options = ["--format", "rows", "--to", "rows", "--overwrite"]
     command = [sys.executable, "-m", "recshuf", *options, sources[2], "-o", output]
-    path = os.pathsep.join([str(arrow), os.environ.get("PYTHONPATH", ""), str(ROOT)])
+    path = os.pathsep.join([str(foreign), os.environ.get("PYTHONPATH", ""), str(ROOT)])
     subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": path}, capture_output=True)
     assert len(read_rows(output)) == ROWS
-    assert list_names() == (*OWN_FORMATS, "arrow")
-    with pytest.raises(UsageError, match=r"columns: for inputs of jsonl or csv or parquet only; here: arrow"):
+    assert list_names() == (*OWN_FORMATS, "rows")
+    with pytest.raises(UsageError, match=r"columns: for inputs of .*parquet.* only; here: rows"):
         recshuf.shuffle(sources[0], output, columns="id", overwrite=True)
 
 
 def test_without_the_package_its_files_are_foreign(tmp_path: Path):
-    source = write_arrow(tmp_path / "in.arrow", make_table())
-    with pytest.raises(InputError, match="is an Arrow file by its name"):
+    source = write_foreign(tmp_path / "in.rows", make_table())
+    with pytest.raises(InputError, match="begins like binary data"):
         recshuf.shuffle(source, tmp_path / "out.parquet")
     with pytest.raises(
-        UsageError, match=r"there is no format 'arrow'; choose one of jsonl, csv, text, parquet, hdf5$"
+        UsageError, match=r"there is no format 'rows'; choose one of jsonl, csv, text, parquet, hdf5, arrow$"
     ):
-        recshuf.shuffle(source, tmp_path / "out.parquet", format="arrow")
+        recshuf.shuffle(source, tmp_path / "out.parquet", format="rows")
 
 
 @pytest.mark.parametrize(
     ("entries", "problem"),
     [
-        ({"parquet": ARROW}, "the format 'parquet' of the package other has the name of one of recshuf"),
+        ({"parquet": ROWS_FORMAT}, "the format 'parquet' of the package other has the name of one of recshuf"),
         ({"clash": f"{HERE}:CLASH"}, "the format 'clash' of the package other has the suffix .pq of parquet"),
-        ({"feather": ARROW}, "the format 'feather' of the package other calls itself 'arrow'"),
+        ({"other": ROWS_FORMAT}, "the format 'other' of the package other calls itself 'rows'"),
         ({"clash": f"{HERE}:NOTHING"}, "the format 'clash' of the package other is no instance of recshuf.interfaces.Format"),
         ({"gone": "no_such_module:FORMAT"}, "the format 'gone' of the package other cannot be imported: No module named"),
-        ({"arrow": ARROW, "twin": f"{HERE}:TWIN"}, "the formats arrow and twin have the suffix .arrow"),
+        ({"rows": ROWS_FORMAT, "twin": f"{HERE}:TWIN"}, "the formats rows and twin have the suffix .rows"),
     ],
 )  # fmt: skip
 def test_packages_that_are_not_possible_are_refused_in_a_line(
     tmp_path: Path, other: Any, entries: dict[str, str], problem: str
 ):
     other(**entries)
-    source = write_arrow(tmp_path / "in.arrow", make_table())
+    source = write_foreign(tmp_path / "in.rows", make_table())
     with pytest.raises(UsageError) as caught:
         recshuf.shuffle(source, tmp_path / "out.jsonl")
     assert str(caught.value).startswith(problem)
@@ -220,12 +225,12 @@ def test_packages_that_are_not_possible_are_refused_in_a_line(
 
 
 def test_two_packages_of_one_name_are_refused(tmp_path: Path, other: Any):
-    other("first", arrow=ARROW)
-    other("second", arrow=ARROW)
+    other("first", rows=ROWS_FORMAT)
+    other("second", rows=ROWS_FORMAT)
     with pytest.raises(
         UsageError, match=r"of the package (first|second) has the name of one of (first|second); mend"
     ):
-        recshuf.shuffle(write_arrow(tmp_path / "in.arrow", make_table()), tmp_path / "out.jsonl")
+        recshuf.shuffle(write_foreign(tmp_path / "in.rows", make_table()), tmp_path / "out.jsonl")
 
 
 def test_packages_are_looked_up_only_when_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

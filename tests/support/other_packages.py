@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-ARROW = "tests.support.formats.foreign_arrow:FORMAT"
+ROWS_FORMAT = "tests.support.formats.foreign_rows:FORMAT"
 
 
 def install(folder: Path, package: str, **entries: str) -> Path:

@@ -1,4 +1,4 @@
-"""A format of another package: Arrow files. It imports nothing of recshuf but its public interface.
+"""A format of another package: streams of Arrow between two marks. It imports nothing of recshuf but its public interface.
 
 Files are read as wholes, which real ones would be too large for.
 """
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
     from recshuf.interfaces import InputFile, ReadOptions, StoredInputs, WriteOptions
 
-_MAGIC = b"ARROW1\0\0"
+MAGIC, END = b"ROWSFILE", b"ROWS END"
 _BATCH_ROWS = 1000
 
 
 @dataclass(frozen=True)
-class ArrowLayout:
+class RowsLayout:
     """What shards keep of their inputs."""
 
     metadata: dict[bytes, bytes]
@@ -50,7 +50,7 @@ class Limits:
     option: str
 
 
-class ArrowFragment(Fragment):
+class RowsFragment(Fragment):
     """A batch of a file, cut until each part fits a block."""
 
     def __init__(self, name: str, batch: pa.RecordBatch, limits: Limits) -> None:
@@ -74,7 +74,7 @@ class ArrowFragment(Fragment):
             raise InputError(self._name, problem, remedy=f"raise {limits.option}")
 
 
-class ArrowSource(Source):
+class RowsSource(Source):
     """Files of one schema."""
 
     def __init__(self, files: Sequence[InputFile], options: ReadOptions) -> None:
@@ -92,14 +92,14 @@ class ArrowSource(Source):
             rows = sum(batch.num_rows for batch in batches)
             summaries.append(InputSummary(file.name, size, rows, True, native_bytes))
         self.inputs = tuple(summaries)
-        self.layout = ArrowLayout(dict(self.schema.metadata or {}))
+        self.layout = RowsLayout(dict(self.schema.metadata or {}))
 
     def fragments(self, input_index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Fragment]:
         record_bytes = min(max_record_bytes, self._record_bytes)
         limits = Limits(block_bytes, record_bytes, self._name_limit(max_record_bytes))
         file = self._files[input_index]
         for batch in _read(file)[1]:
-            yield ArrowFragment(file.name, batch, limits)
+            yield RowsFragment(file.name, batch, limits)
 
     def reading_bytes(self, block_bytes: int) -> int:
         return block_bytes + max(summary.file_bytes or 0 for summary in self.inputs)
@@ -113,23 +113,27 @@ def _read(file: InputFile) -> tuple[pa.Schema, list[pa.RecordBatch], int]:
     handle = open_input(file)
     try:
         if handle.take_stream() is not None:
-            raise InputError(file.name, "is a stream, and an Arrow file is read from its end")
+            raise InputError(file.name, "is a stream, and a file of rows is read from its end")
         size = handle.stamp.size
-        with pa.ipc.open_file(pa.py_buffer(handle.read_at(0, size))) as reader:
-            return reader.schema, [reader.get_batch(k) for k in range(reader.num_record_batches)], size
+        content = handle.read_at(0, size)
+        if not content.startswith(MAGIC) or not content.endswith(END):
+            raise InputError(file.name, "is no file of rows, or cut off")
+        with pa.ipc.open_stream(pa.py_buffer(content[len(MAGIC) :])) as reader:
+            return reader.schema, list(reader), size
     except pa.ArrowException as error:
-        raise InputError(file.name, f"is no Arrow file: {error}") from error
+        raise InputError(file.name, f"is no file of rows: {error}") from error
     finally:
         handle.close()
 
 
-class ArrowSink(Sink):
+class RowsSink(Sink):
     """A file of batches of equally many rows."""
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self._file = path.open("xb")
         self._schema = schema
-        self._writer = pa.ipc.new_file(self._file, schema)
+        self._file.write(MAGIC)
+        self._writer = pa.ipc.new_stream(self._file, schema)
         self._waiting: list[pa.RecordBatch] = []
         self._written = 0
 
@@ -156,16 +160,17 @@ class ArrowSink(Sink):
         if not self._file.closed:
             self._flush(1)
             self._writer.close()
+            self._file.write(END)
             self._file.close()
 
     def abort(self) -> None:
         self._file.close()
 
 
-class ArrowTarget(Target):
+class RowsTarget(Target):
     """Shards of one schema."""
 
-    suffix = ".arrow"
+    suffix = ".rows"
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
@@ -174,34 +179,32 @@ class ArrowTarget(Target):
         return 4 << 20
 
     def open(self, path: Path, threads: int) -> Sink:
-        return ArrowSink(path, self._schema)
+        return RowsSink(path, self._schema)
 
 
-class ArrowFormat(Format):
-    """Arrow's IPC format of files."""
+class RowsFormat(Format):
+    """A stream of Arrow between two marks."""
 
     traits = Traits(
-        "arrow",
-        (".arrow", ".feather"),
+        "rows",
+        (".rows", ".rws"),
         libraries=("pyarrow",),
         native_is_table=True,
         content_rank=10,
     )
-    layout_types = (ArrowLayout,)
+    layout_types = (RowsLayout,)
 
     def recognises(self, head: bytes) -> bool:
-        return head.startswith(_MAGIC)
+        return head.startswith(MAGIC)
 
     def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> Source:
-        return ArrowSource(inputs, options)
+        return RowsSource(inputs, options)
 
     def open_target(self, schema: pa.Schema, layout: object | None, options: WriteOptions) -> Target:
-        return ArrowTarget(
-            schema.with_metadata(layout.metadata) if isinstance(layout, ArrowLayout) else schema
-        )
+        return RowsTarget(schema.with_metadata(layout.metadata) if isinstance(layout, RowsLayout) else schema)
 
     def restore_decoder(self, stored: StoredInputs) -> Decoder:
         return TableDecoder(stored.schema)
 
 
-FORMAT = ArrowFormat()
+FORMAT = RowsFormat()

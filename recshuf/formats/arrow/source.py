@@ -66,6 +66,7 @@ class ArrowSource(Source):
         for file in self._files:
             union.add(file.schema, file.file.name)
         picks = _pick(union.schema, options)
+        _check_types([union.schema.field(pick) for pick in picks], self._files[0].file.name)
         chosen = pa.schema([union.schema.field(pick) for pick in picks])
         declared = settle_copies(union.schema.metadata, self._files[0].schema, chosen)
         self._columns = []
@@ -196,7 +197,6 @@ def _look_into(file: InputFile) -> _File:
     is_file = _is_file_format(file)
     with _explained(file.name, lambda: "schema"):
         schema = _read_schema(file, is_file=is_file)
-        _check_types(schema, file.name)
         columns = [place for place, kind in enumerate(schema.types) if pa.types.is_dictionary(kind)]
     rows, count, longest = 0, 0, 0
     dictionaries: dict[int, list[pa.Array]] = {column: [] for column in columns}
@@ -213,7 +213,7 @@ def _look_into(file: InputFile) -> _File:
                     if not known or (found is not known[-1] and not found.equals(known[-1])):
                         found.validate(full=True)
                         known.append(found)
-    size = 0 if first is None else count_bytes(first)
+        size = 0 if first is None else _count_dense(first)
     first_rows = 0 if first is None else first.num_rows
     if first is not None and not (is_file or columns):
         stored = max(1, first.get_total_buffer_size())
@@ -231,6 +231,13 @@ def _look_into(file: InputFile) -> _File:
         file, is_file, schema, range_index, rows, longest if count > 1 else 0, int(longest * row_bytes), row_bytes,
         _find_codec(file, is_file=is_file), dictionaries,
     )  # fmt: skip
+
+
+def _count_dense(batch: pa.RecordBatch) -> int:
+    """Return the bytes of a batch in native form, without columns that cannot be shuffled."""
+    columns = [column for column in batch.columns if _find_odd(column.type) is None]
+    dense = [conform(column, dense_type(column.type)) for column in columns]
+    return count_bytes(pa.RecordBatch.from_arrays(dense, [""] * len(dense))) if dense else 0
 
 
 def _is_file_format(file: InputFile) -> bool:
@@ -275,7 +282,7 @@ def _find_codec(file: InputFile, *, is_file: bool) -> str:
     """Return the compression of the first buffers, by the magic behind their length, since pyarrow does not tell it."""
     with _opened(file) as opened:
         opened.seek(8 if is_file else 0)
-        with suppress(pa.ArrowException):
+        with suppress(pa.ArrowException, OSError):  # of what is damaged, reading tells
             for message in pa.ipc.MessageReader.open_stream(opened):
                 if message.type == "record batch" and message.body is not None:
                     head = message.body.slice(0, min(message.body.size, 12)).to_pybytes()
@@ -325,8 +332,8 @@ def _width(kind: pa.DataType) -> int:
         return 1 << 30
 
 
-def _check_types(schema: pa.Schema, name: str) -> None:
-    for field in schema:
+def _check_types(fields: Sequence[pa.Field], name: str) -> None:
+    for field in fields:
         if (odd := _find_odd(field.type)) is not None:
             remedy = "leave it out with --columns, or write the file with another type"
             raise InputError(

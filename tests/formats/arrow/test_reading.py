@@ -1,0 +1,203 @@
+"""Arrow files as tools write them: dictionaries that change, damage, odd types, several inputs, and what reads the output."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.parquet as pq
+import pytest
+
+import recshuf
+from recshuf.errors import InputError, RecshufWarning, UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROWS = 3000
+
+
+def make_table(first: int = 0, rows: int = ROWS) -> pa.Table:
+    numbers = range(first, first + rows)
+    return pa.table({"id": numbers, "text": [f"row {n}" for n in numbers], "half": [n / 2 for n in numbers]})
+
+
+def write(path: Path, table: pa.Table, *, stream: bool = False, chunk: int = 700, **options: object) -> Path:
+    make = pa.ipc.new_stream if stream else pa.ipc.new_file
+    with make(path, table.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
+        writer.write_table(table, max_chunksize=chunk)
+    return path
+
+
+def read(path: Path) -> pa.Table:
+    content = pa.py_buffer(path.read_bytes())
+    is_file = content[:6].to_pybytes() == b"ARROW1"
+    with (pa.ipc.open_file if is_file else pa.ipc.open_stream)(content) as reader:
+        table = reader.read_all()
+    table.validate(full=True)
+    return table
+
+
+def read_ids(path: Path) -> list[int]:
+    return read(path)["id"].to_pylist()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_order_is_that_of_the_same_rows_in_parquet(tmp_path: Path, stream: bool) -> None:
+    table = make_table()
+    write(tmp_path / "in.arrow", table, stream=stream)
+    pq.write_table(table, tmp_path / "in.parquet")
+    recshuf.shuffle(tmp_path / "in.arrow", tmp_path / "out.arrow", seed=4, verify=True)
+    recshuf.shuffle(tmp_path / "in.parquet", tmp_path / "out.parquet", seed=4)
+    assert read(tmp_path / "out.arrow").equals(pq.read_table(tmp_path / "out.parquet"))
+    assert ((tmp_path / "out.arrow").read_bytes()[:6] == b"ARROW1") == (not stream)
+
+
+@pytest.mark.parametrize("compression", ["zstd", "lz4", None])
+def test_compression_and_rows_of_batches_are_kept(tmp_path: Path, compression: str | None) -> None:
+    source = write(tmp_path / "in.arrow", make_table(), compression=compression)
+    recshuf.shuffle(source, tmp_path / "out.arrow")
+    plain = write(tmp_path / "plain.arrow", make_table()).stat().st_size
+    assert ((tmp_path / "out.arrow").stat().st_size < 0.7 * plain) == (compression is not None)
+    assert [len(chunk) for chunk in read(tmp_path / "out.arrow")["id"].chunks] == [700, 700, 700, 700, 200]
+
+
+def test_compression_can_be_chosen(tmp_path: Path) -> None:
+    source = write(tmp_path / "in.arrow", make_table())
+    recshuf.shuffle(source, tmp_path / "out.arrow", compression="zstd:9")
+    assert (tmp_path / "out.arrow").stat().st_size < source.stat().st_size / 2
+    with pytest.raises(
+        UsageError, match="compression gzip is not possible for arrow; choose one of none, zstd, lz4"
+    ):
+        recshuf.shuffle(source, tmp_path / "other.arrow", compression="gzip")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_dictionaries_of_all_batches_and_inputs_are_one(tmp_path: Path, stream: bool) -> None:
+    """In a stream a dictionary may replace another one; indices get room for all values."""
+    sources, expected = [], []
+    for number in range(3):
+        values = [[f"{number} {chunk} {value % 100}" for value in range(200)] for chunk in range(2)]
+        chunks = [
+            pa.array(part).dictionary_encode().cast(pa.dictionary(pa.int8(), pa.string())) for part in values
+        ]
+        if not stream:
+            chunks = pa.chunked_array(chunks[:1]).chunks
+        table = pa.table({"label": pa.chunked_array(chunks)})
+        expected += table["label"].to_pylist()
+        sources.append(write(tmp_path / f"{number}.arrow", table, stream=stream, chunk=200))
+    recshuf.shuffle(sources, tmp_path / "out.arrow", verify=True)
+    table = read(tmp_path / "out.arrow")
+    assert sorted(table["label"].to_pylist()) == sorted(expected)
+    assert table.schema.field("label").type.index_type == pa.int16()
+    pyarrow.feather.read_table(tmp_path / "out.arrow") if not stream else None
+
+
+def test_order_of_categories_is_kept(tmp_path: Path) -> None:
+    kind = pa.dictionary(pa.int8(), pa.string(), ordered=True)
+    labels = pa.DictionaryArray.from_arrays(
+        pa.array([2, 0, 1, None] * 50, pa.int8()), ["low", "mid", "high"], ordered=True
+    )
+    source = write(tmp_path / "in.feather", pa.table({"level": labels}))
+    recshuf.shuffle(source, tmp_path / "out.feather")
+    found = read(tmp_path / "out.feather")["level"].combine_chunks()
+    assert (found.type, found.dictionary.to_pylist(), found.null_count) == (kind, ["low", "mid", "high"], 50)
+
+
+def test_nested_dictionaries_become_values_with_a_warning(tmp_path: Path) -> None:
+    labels = pa.ListArray.from_arrays([0, 2, 3], pa.array(["a", "b", "a"]).dictionary_encode())
+    source = write(tmp_path / "in.arrow", pa.table({"labels": labels}))
+    with pytest.warns(
+        RecshufWarning, match="'labels': dictionaries inside of nested values are written as plain"
+    ):
+        recshuf.shuffle(source, tmp_path / "out.arrow", seed=1)
+    assert sorted(read(tmp_path / "out.arrow")["labels"].to_pylist()) == [["a"], ["a", "b"]]
+
+
+def test_schemas_are_united_and_metadata_kept(tmp_path: Path) -> None:
+    first = pa.table({"id": pa.array([1, 2], pa.int32())}, metadata={"by": "hand"})
+    second = pa.table({"more": ["x"], "id": pa.array([3], pa.int64())})
+    sources = [write(tmp_path / "0.arrow", first), write(tmp_path / "1.arrow", second, stream=True)]
+    recshuf.shuffle(sources, tmp_path / "out.arrow")
+    table = read(tmp_path / "out.arrow")
+    assert sorted(table.select(["id", "more"]).to_pylist(), key=str) == [
+        {"id": 1, "more": None}, {"id": 2, "more": None}, {"id": 3, "more": "x"},
+    ]  # fmt: skip
+    assert table.schema.metadata[b"by"] == b"hand"
+
+
+def test_columns_are_chosen_and_unknown_ones_named(tmp_path: Path) -> None:
+    source = write(tmp_path / "in.arrow", make_table())
+    recshuf.shuffle(source, tmp_path / "out.arrow", columns="half,id")
+    assert read(tmp_path / "out.arrow").column_names == ["half", "id"]
+    with pytest.raises(UsageError, match="no column 'haf' in the inputs; there are 'half'"):
+        recshuf.shuffle(source, tmp_path / "other.arrow", columns="haf")
+
+
+def test_an_index_of_pandas_that_says_more_than_the_row_becomes_a_column(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"a": range(10)}, index=pandas.RangeIndex(5, 25, 2, name="at"))
+    source = write(tmp_path / "in.arrow", pa.Table.from_pandas(frame), chunk=3)
+    recshuf.shuffle(source, tmp_path / "out.arrow", seed=1)
+    found = read(tmp_path / "out.arrow").to_pandas()
+    assert found.index.name == "at"
+    assert sorted(zip(found.index, found["a"], strict=True)) == [(5 + 2 * n, n) for n in range(10)]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("compression", [None, "lz4"])
+def test_damage_is_an_error_or_changes_values_alone(
+    tmp_path: Path, stream: bool, compression: str | None
+) -> None:
+    """Arrow has no checksums; no flip ends the process, loses a row, or is an error without the file's name."""
+    source = write(
+        tmp_path / "in.arrow", make_table(rows=400), stream=stream, chunk=100, compression=compression
+    )
+    sound, random = source.read_bytes(), np.random.default_rng(5)
+    for place in random.integers(0, len(sound), 60).tolist():
+        source.write_bytes(sound[:place] + bytes([sound[place] ^ (1 << place % 8)]) + sound[place + 1 :])
+        try:
+            report = recshuf.shuffle(source, tmp_path / "out.arrow", overwrite=True, format="arrow")
+        except InputError as error:
+            assert str(source) in str(error)
+        else:
+            assert report.records == 400
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_cut_file_is_named(tmp_path: Path, stream: bool) -> None:
+    source = write(tmp_path / "in.arrow", make_table(), stream=stream)
+    sound = source.read_bytes()
+    for size in (1, 7, 100, len(sound) // 2, len(sound) - 9):
+        source.write_bytes(sound[:size])
+        with pytest.raises(InputError, match=r"in\.arrow"):
+            recshuf.shuffle(source, tmp_path / "out.arrow", format="arrow")
+
+
+def test_what_is_no_arrow_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "old.feather").write_bytes(b"FEA1" + bytes(100))
+    (tmp_path / "none.arrow").write_bytes(b"")
+    for name, said in (("old.feather", "is Feather version 1"), ("none.arrow", "is empty")):
+        with pytest.raises(InputError, match=f"{name}: {said}"):
+            recshuf.shuffle(tmp_path / name, tmp_path / "out.parquet")
+    union = pa.UnionArray.from_dense(
+        pa.array([0, 0], pa.int8()), pa.array([0, 1], pa.int32()), [pa.array([1, 2])]
+    )
+    source = write(tmp_path / "odd.arrow", pa.table({"a": [1, 2], "u": union}))
+    with pytest.raises(
+        InputError, match=r"odd\.arrow: column 'u': holds type .*union.*; leave it out with columns"
+    ):
+        recshuf.shuffle(source, tmp_path / "out.arrow")
+    recshuf.shuffle(source, tmp_path / "out.arrow", columns="a")
+
+
+def test_a_store_of_arrow_files_is_loaded_and_gathered(tmp_path: Path) -> None:
+    source = write(tmp_path / "in.arrow", make_table(), compression="zstd")
+    recshuf.scatter(source, tmp_path / "store", seed=6)
+    recshuf.gather(tmp_path / "store", tmp_path / "gathered.arrow")
+    recshuf.shuffle(source, tmp_path / "shuffled.arrow", seed=6)
+    assert (tmp_path / "gathered.arrow").read_bytes() == (tmp_path / "shuffled.arrow").read_bytes()
+    batch = next(iter(recshuf.PileLoader(tmp_path / "store", ROWS)))
+    assert batch["id"].tolist() == read_ids(tmp_path / "shuffled.arrow")

@@ -201,6 +201,12 @@ class ReadOptions:
     is an error. Also whether HDF5 that is written with the types of its inputs may get wider ones."""
     first_metadata: bool = False
     """Whether the metadata of the first input hold for others where these say something else of the same values."""
+    record_bytes: int | None = None
+    """Bytes of a binary record; None if `dtype` tells."""
+    header_bytes: int = 0
+    """Bytes before the first binary record."""
+    dtype: str | None = None
+    """Type of the numbers in a binary record, and its axes: ``uint16[2048]``; None if it is only bytes."""
     field: str | None = None
     """Path of the only wanted field of the table form: ``a``, ``a.b``, ``a/b``; None for all. Sources may leave out
     other fields."""

@@ -41,6 +41,8 @@ OWN_FORMATS = {
     "parquet": "recshuf.formats.parquet:FORMAT",
     "hdf5": "recshuf.formats.hdf5:FORMAT",
     "arrow": "recshuf.formats.arrow:FORMAT",
+    "npy": "recshuf.formats.arrays:NPY",
+    "binary": "recshuf.formats.arrays:BINARY",
 }
 """Module and name of each format of recshuf, as in pyproject.toml."""
 LAST_RESORT = "text"

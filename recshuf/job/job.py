@@ -81,6 +81,8 @@ class Job:
                 f"--spill-compression {self.options['spill_compression']} is not possible; choose one of "
                 f"{', '.join(SPILL_COMPRESSIONS)}"
             )
+        _check("--record-bytes", self.read.record_bytes, 1, 1 << 40)
+        _check("--header-bytes", self.read.header_bytes, 0, 1 << 24)
         if not self.read.separator:
             raise UsageError("--separator is empty; give at least one byte")
         if self.read.delimiter is not None and self.read.delimiter == self.read.quote:

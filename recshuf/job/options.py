@@ -182,6 +182,12 @@ class InputOptions(TypedDict, total=False):
         side="inputs", identity=lambda job: job.read.columns and list(job.read.columns))]
     widen: Annotated[bool, Option("Input", None, "Parquet and HDF5: unite integers of one input with floats of another, as float64; Parquet: integers or decimals with decimals of another scale. A value that the type does not hold exactly is an error. Default: such inputs are refused, unless the float holds all integers of the type. HDF5 that is written as HDF5: unite types that differ, such as text of other lengths. Default: such inputs are refused, but output of another format has one type for all.",
         default=False, side="inputs", field="widens", identity=lambda job: job.read.widens or None)]
+    record_bytes: Annotated[int | None, Option("Input", "N", "Binary: bytes of a record. Default: those of --dtype.",
+        parse=int, side="inputs", identity=lambda job: job.read.record_bytes)]
+    header_bytes: Annotated[int, Option("Input", "N", "Binary: bytes before the first record of each input, written once at the top of each shard. Default: 0.",
+        {"*": "Binary: bytes before the first record of each file. Default: 0."}, default=0, parse=int, side="inputs", identity=lambda job: job.read.header_bytes or None)]
+    dtype: Annotated[str | None, Option("Input", "TYPE", "Binary: type of the numbers in a record and its axes, such as uint16[2048], for a conversion. Default: a record is only bytes.",
+        side="inputs", identity=lambda job: job.read.dtype)]
     schema: Annotated[SchemaLike | None, Option("Input", "FILE", "Schema file for a conversion from JSONL, CSV or text. Default: inferred types.", {
             "check picture": "Schema file for the fields of JSONL, CSV or text, if the shuffle got one. Default: inferred types.",
             "scatter": "Schema file for the fields of JSONL, CSV or text. Default: inferred types.",

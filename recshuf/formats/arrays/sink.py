@@ -1,0 +1,157 @@
+"""Shards of records of a fixed number of bytes, behind a header that NumPy reads or that the inputs have."""
+
+from __future__ import annotations
+
+import os
+import struct
+from ast import literal_eval
+from contextlib import suppress
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from recshuf.errors import ConversionError
+from recshuf.formats.arrays import MAGIC
+from recshuf.interfaces import Sink, Target
+from recshuf.system.page_cache import BehindFile
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+_ALIGNMENT = 64
+_MOST_ROWS_DIGITS = 19
+COLUMN = "value"
+
+
+@dataclass(frozen=True, slots=True)
+class FixedLayout:
+    """How records are stored."""
+
+    is_npy: bool
+    row_bytes: int
+    descr: str
+    """What NumPy calls `descr` in the header, as Python; empty if a record is only bytes."""
+    shape: tuple[int, ...]
+    """Axes of a record."""
+    header: bytes
+    """What stands before the records of every shard; empty for NumPy, which counts them there."""
+
+    @property
+    def dtype(self) -> np.dtype[Any] | None:
+        """Type of the items of a record; None if it is only bytes."""
+        return read_descr(self.descr) if self.descr else None
+
+
+def read_descr(descr: str) -> np.dtype[Any]:
+    """Return the type that a header describes; raise `ValueError` if it describes none."""
+    return np.lib.format.descr_to_dtype(literal_eval(descr))
+
+
+def find_layout(schema: pa.Schema, *, is_npy: bool) -> FixedLayout:
+    """Return the layout for tables: of one column of numbers, of lists of as many numbers each, or of as many bytes each."""
+    if len(schema) != 1:
+        problem = f"an array holds one column, and there are {len(schema)}"
+        raise ConversionError("", problem, remedy="choose one with --columns, or choose --to hdf5")
+    kind, shape = schema.field(0).type, list[int]()
+    if pa.types.is_fixed_size_binary(kind) and not is_npy:
+        return FixedLayout(False, kind.byte_width, "", (), b"")
+    while pa.types.is_fixed_size_list(kind):
+        shape.append(kind.list_size)
+        kind = kind.value_type
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        remedy = "choose --to hdf5 or --to parquet"
+        raise ConversionError(schema.field(0).name, f"an array does not hold type {kind}", remedy=remedy)
+    dtype = np.dtype(kind.to_pandas_dtype())
+    return FixedLayout(is_npy, dtype.itemsize * prod(shape), repr(dtype.str), tuple(shape), b"")
+
+
+def make_header(layout: FixedLayout, rows: int) -> bytes:
+    """Return a header of NumPy for so many rows, which has the same length for any number.
+
+    https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
+    """
+    if not layout.is_npy:
+        return layout.header
+    shape = ", ".join(map(str, (rows, *layout.shape))) + ("," if not layout.shape else "")
+    text = f"{{'descr': {layout.descr}, 'fortran_order': False, 'shape': ({shape}), }}".encode()
+    length = len(text) - len(str(rows)) + _MOST_ROWS_DIGITS + 1
+    is_short = length + len(MAGIC) + 4 + _ALIGNMENT < 1 << 16
+    prefix = len(MAGIC) + (4 if is_short else 6)
+    whole = -(-(prefix + length) // _ALIGNMENT) * _ALIGNMENT
+    version = b"\1\0" if is_short else b"\2\0" if text.isascii() else b"\3\0"
+    count = struct.pack("<H" if is_short else "<I", whole - prefix)
+    return MAGIC + version + count + text.ljust(whole - prefix - 1) + b"\n"
+
+
+class FixedTarget(Target):
+    """Shards of one layout."""
+
+    def __init__(self, schema: pa.Schema, layout: FixedLayout) -> None:
+        self.suffix = ".npy" if layout.is_npy else ".bin"
+        self._layout = layout
+        self._is_table = not pa.types.is_fixed_size_binary(schema.field(0).type)
+
+    def sink_bytes(self, threads: int) -> int:  # noqa: ARG002 - one thread writes
+        return 1 << 20
+
+    def open(self, path: Path, threads: int) -> Sink:  # noqa: ARG002 - as above
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        return FixedSink(BehindFile(os.open(path, flags, 0o666), "wb"), self._layout, encodes=self._is_table)
+
+
+class FixedSink(Sink):
+    """One file of fixed records being written."""
+
+    def __init__(self, file: BehindFile, layout: FixedLayout, *, encodes: bool) -> None:
+        self._file, self._layout, self._encodes = file, layout, encodes
+        self._count = 0
+        self._write(memoryview(make_header(layout, 0)))
+
+    @property
+    def record_count(self) -> int:
+        return self._count
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        array = _flatten(batch) if self._encodes else batch.column(0)
+        self._write(_view(array))
+        self._count += batch.num_rows
+
+    def _write(self, view: memoryview) -> None:
+        while view:
+            view = view[self._file.write(view) :]
+
+    def close(self) -> None:
+        if self._file.closed:
+            return
+        try:
+            if self._layout.is_npy:
+                self._file.seek(0)
+                self._write(memoryview(make_header(self._layout, self._count)))
+        finally:
+            self._file.close()
+
+    def abort(self) -> None:
+        with suppress(OSError):
+            self._file.close()
+
+
+def _flatten(batch: pa.RecordBatch) -> pa.Array:
+    """Return the numbers of a column of lists, one after the other."""
+    array, name = batch.column(0), batch.schema.names[0]
+    while True:
+        if array.null_count:
+            raise ConversionError(name, "an array holds no nulls", remedy="choose --to parquet or --to hdf5")
+        if not pa.types.is_fixed_size_list(array.type):
+            return array
+        array = array.flatten()
+
+
+def _view(array: pa.Array) -> memoryview:
+    """Return the bytes of an array of fixed-size values without nulls."""
+    width = array.type.bit_width // 8
+    buffer = array.buffers()[1]
+    return memoryview(buffer or b"").cast("B")[array.offset * width : (array.offset + len(array)) * width]

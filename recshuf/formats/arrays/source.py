@@ -1,0 +1,290 @@
+"""Files of fixed records as a source: any range of rows can be read at once."""
+
+from __future__ import annotations
+
+import operator
+import re
+from ast import literal_eval
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from recshuf.errors import InputError, UsageError
+from recshuf.formats.arrays import MAGIC
+from recshuf.formats.arrays.decoder import FixedDecoder
+from recshuf.formats.arrays.sink import COLUMN, FixedLayout, read_descr
+from recshuf.interfaces import Decoder, Fragment, InputSummary, Source, open_input
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from recshuf.interfaces import Handle, InputFile, ReadOptions
+
+
+_HEAD_BYTES = 64 << 10
+_MOST_HEADER_BYTES = 16 << 20
+_DAMAGED = "fetch or write the file again"
+
+
+class _File(NamedTuple):
+    """One input."""
+
+    file: InputFile
+    start: int
+    """Where the records begin."""
+    rows: int
+    layout: FixedLayout
+    by_columns: bool = False
+    """Whether items lie column by column, in Fortran's order; `shape` is that of a record."""
+
+
+class FixedSource(Source):
+    """All inputs of a run. The native form is one column of the bytes of a record.
+
+    Of the options `record_bytes`, `header_bytes`, `dtype` and `max_record_bytes` apply.
+    """
+
+    def __init__(self, inputs: Sequence[InputFile], options: ReadOptions, *, is_npy: bool) -> None:
+        open_file = _open_npy if is_npy else _open_binary
+        self._files = [open_file(file, options) for file in inputs]
+        first = self._files[0]
+        for file in self._files:
+            _check_same(first, file)
+        self.layout: FixedLayout = first.layout
+        size = self.layout.row_bytes
+        self._name_limit = options.name_limit
+        self.schema = pa.schema([pa.field(COLUMN, pa.binary(size))])
+        self.inputs = tuple(
+            InputSummary(
+                file.file.name,
+                file.file.stamp.size if file.file.stamp else None,
+                file.rows,
+                True,
+                file.rows * size,
+            )
+            for file in self._files
+        )
+        self.notes = _find_notes(self._files)
+
+    def fragments(self, input_index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Fragment]:
+        file, size = self._files[input_index], self.layout.row_bytes
+        if file.rows and size > max_record_bytes:
+            raise InputError(
+                file.file.name,
+                f"a record of {size} bytes is longer than the {max_record_bytes} bytes allowed",
+                place="row 0",
+                remedy=f"raise {self._name_limit(max_record_bytes)}",
+            )
+        rows = max(1, min(block_bytes, max_record_bytes) // size)
+        for first in range(0, file.rows, rows):
+            yield FixedFragment(file, first, min(rows, file.rows - first), self.schema)
+
+    def skips_fragments(self, input_index: int) -> bool:  # noqa: ARG002 # all inputs are alike
+        return True
+
+    def reading_bytes(self, block_bytes: int) -> int:
+        copies = 2 if any(file.by_columns for file in self._files) else 1
+        return copies * max(block_bytes, self.layout.row_bytes)
+
+    def decoder(self) -> Decoder:
+        return FixedDecoder(self.layout)
+
+
+class FixedFragment(Fragment):
+    """Consecutive rows."""
+
+    def __init__(self, file: _File, first: int, count: int, schema: pa.Schema) -> None:
+        self._file, self._first, self._schema = file, first, schema
+        self.record_count: int = count
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        count, size = self.record_count or 0, self._file.layout.row_bytes
+        handle = open_input(self._file.file)
+        try:
+            if self._file.by_columns:
+                content = self._read_columns(handle, count)
+            else:
+                content = np.empty(count * size, np.uint8)
+                self._read(handle, self._file.start + self._first * size, content)
+        finally:
+            handle.close()
+        buffers = [None, pa.py_buffer(content)]
+        column = pa.FixedSizeBinaryArray.from_buffers(pa.binary(size), count, buffers)
+        yield pa.RecordBatch.from_arrays([column], schema=self._schema)
+
+    def _read_columns(self, handle: Handle, count: int) -> NDArray[np.uint8]:
+        """Return rows of an array in Fortran's order: items of all rows lie side by side, the first axis of a record next."""
+        layout = self._file.layout
+        items = prod(layout.shape)
+        width = layout.row_bytes // items
+        columns = np.empty((items, count * width), np.uint8)
+        for column in range(items):
+            place = (column * self._file.rows + self._first) * width
+            self._read(handle, self._file.start + place, columns[column])
+        by_row = columns.reshape(*reversed(layout.shape), count, width)
+        axes = [len(layout.shape), *reversed(range(len(layout.shape))), len(layout.shape) + 1]
+        return np.ascontiguousarray(by_row.transpose(axes)).reshape(-1)
+
+    def _read(self, handle: Handle, offset: int, into: NDArray[np.uint8]) -> None:
+        view = memoryview(into)  # type: ignore[arg-type] # a buffer, which NumPy does not declare
+        while view:
+            got = handle.readinto_at(offset, view)
+            if not got:
+                row = f"row {self._first}"
+                raise InputError(
+                    self._file.file.name, "ends before its last record", place=row, remedy=_DAMAGED
+                )
+            offset, view = offset + got, view[got:]
+
+
+def _open_npy(file: InputFile, options: ReadOptions) -> _File:  # noqa: ARG001 - none applies
+    """Return a file of NumPy, once its header is read."""
+    handle = open_input(file)
+    try:
+        size, head = handle.stamp.size, handle.read_at(0, _HEAD_BYTES)
+        if not head.startswith(MAGIC):
+            problem = "has no header of NumPy" if head else "is empty (0 bytes), not an array of NumPy"
+            remedy = (
+                "a dump of numbers alone is read with --format binary and --record-bytes N" if head else None
+            )
+            raise InputError(file.name, problem, remedy=remedy)
+        length = int.from_bytes(head[8:10] if head[6:7] == b"\1" else head[8:12], "little")
+        if length > len(head) - 12:
+            head = handle.read_at(0, min(length + 12, _MOST_HEADER_BYTES))
+    finally:
+        handle.close()
+    dtype, shape, by_columns, start = _parse_header(file.name, head)
+    if not shape:
+        raise InputError(
+            file.name, "holds a single value, and no records along an axis", remedy="leave it out"
+        )
+    rows, axes = shape[0], shape[1:]
+    items = prod(axes)
+    row_bytes = dtype.itemsize * items
+    if not row_bytes:
+        raise InputError(file.name, f"its records of shape {axes} have no bytes", remedy="leave it out")
+    if size - start != rows * row_bytes:
+        problem = (
+            f"holds {size - start:,} bytes behind its header, and {rows:,} records take {rows * row_bytes:,}"
+        )
+        raise InputError(file.name, problem, remedy=_DAMAGED)
+    descr = repr(np.lib.format.dtype_to_descr(dtype))
+    layout = FixedLayout(True, row_bytes, descr, tuple(axes), b"")
+    return _File(file, start, rows, layout, by_columns=by_columns and items > 1)
+
+
+def _parse_header(name: str, head: bytes) -> tuple[np.dtype[Any], tuple[int, ...], bool, int]:
+    """Return type, shape, whether the order is that of Fortran, and where the values begin."""
+    try:
+        major = head[6]
+        start = 10 if major == 1 else 12
+        end = start + int.from_bytes(head[8:start], "little")
+        text = head[start:end].decode("utf-8" if major == 3 else "latin-1")
+        # Python 2 wrote its long numbers so.
+        fields = literal_eval(re.sub(r"(\d)L\b", r"\1", text).strip())
+        shape, dtype = (
+            tuple(map(operator.index, fields["shape"])),
+            np.lib.format.descr_to_dtype(fields["descr"]),
+        )
+        if major > 3 or end > len(head) or min(shape, default=0) < 0:
+            raise ValueError(f"version {major}, shape {shape}, {end} bytes")
+    except (ValueError, SyntaxError, TypeError, KeyError, IndexError, RecursionError, MemoryError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(name, f"has a header that is damaged: {reason}", remedy=_DAMAGED) from error
+    if dtype.hasobject:
+        remedy = "write its values with a type of NumPy, or as Parquet"
+        raise InputError(
+            name, "holds Python objects, which only pickle reads and could run any code", remedy=remedy
+        )
+    return dtype, shape, bool(fields.get("fortran_order")), end
+
+
+def _open_binary(file: InputFile, options: ReadOptions) -> _File:
+    """Return a file of binary records."""
+    dtype, shape = parse_dtype(options.dtype)
+    size = options.record_bytes or (0 if dtype is None else dtype.itemsize * prod(shape))
+    if not size:
+        raise UsageError(
+            "binary records: give the bytes of a record with --record-bytes N, or their type with --dtype uint16[2048]"
+        )
+    if dtype is not None and dtype.itemsize * prod(shape) != size:
+        raise UsageError(
+            f"--dtype {options.dtype}: a record takes {dtype.itemsize * prod(shape):,} bytes, and --record-bytes says {size:,}"
+        )
+    handle = open_input(file)
+    try:
+        whole, header = handle.stamp.size, handle.read_at(0, options.header_bytes)
+    finally:
+        handle.close()
+    rows, rest = divmod(whole - len(header), size)
+    if len(header) < options.header_bytes or rest:
+        behind = f" behind a header of {options.header_bytes:,}" if options.header_bytes else ""
+        problem = f"{whole - len(header):,} bytes{behind} are no whole number of records of {size:,}"
+        raise InputError(file.name, problem, remedy="check --record-bytes and --header-bytes")
+    descr = "" if dtype is None else repr(dtype.str)
+    return _File(file, len(header), rows, FixedLayout(False, size, descr, shape, header))
+
+
+def parse_dtype(text: str | None) -> tuple[np.dtype[Any] | None, tuple[int, ...]]:
+    """Return the type of an item and the axes of a record.
+
+    >>> parse_dtype("uint16[2048]"), parse_dtype(">f4[3,224]")
+    ((dtype('uint16'), (2048,)), (dtype('>f4'), (3, 224)))
+    """
+    if text is None:
+        return None, ()
+    name, _, axes = text.partition("[")
+    try:
+        dtype = np.dtype(name)
+        shape = tuple(int(axis) for axis in axes.removesuffix("]").split(",")) if axes else ()
+    except (TypeError, ValueError):
+        dtype, shape = np.dtype("O"), ()
+    if dtype.kind not in "iufb" or any(axis < 1 for axis in shape) or (axes and not axes.endswith("]")):
+        raise UsageError(
+            f"--dtype {text}: is no type of numbers; give one such as uint16, float32[3,224,224] or >i4[8]"
+        )
+    return dtype, shape
+
+
+def _check_same(first: _File, file: _File) -> None:
+    """Refuse an input whose records are not those of the first one."""
+    ours, theirs = first.layout, file.layout
+    if ours.is_npy and (ours.descr, ours.shape) != (theirs.descr, theirs.shape):
+        raise InputError(
+            file.file.name,
+            f"holds records of {_describe(theirs)}, and {first.file.name} of {_describe(ours)}",
+            remedy="shuffle them apart, or convert one of them",
+        )
+    if ours.header != theirs.header and _count_places(first) == _count_places(file) == []:
+        problem = f"its header differs from that of {first.file.name}, and shards have one"
+        raise InputError(file.file.name, problem, remedy="shuffle the files apart")
+
+
+def _describe(layout: FixedLayout) -> str:
+    axes = "".join(f"[{axis}]" for axis in layout.shape)
+    return f"{read_descr(layout.descr)}{axes}"
+
+
+def _count_places(file: _File) -> list[int]:
+    """Return where the header holds a whole number of 4 or 8 bytes that counts records, items or bytes of the file."""
+    header, size = file.layout.header, file.rows * file.layout.row_bytes
+    counts = {count for count in (file.rows, *(size // width for width in (1, 2, 4, 8))) if count > 255}
+    return [
+        place
+        for place in range(0, len(header) - 3, 4)
+        if int.from_bytes(header[place : place + 4], "little") in counts
+    ]
+
+
+def _find_notes(files: Sequence[_File]) -> tuple[str, ...]:
+    """Return what is to be known of the headers of shards."""
+    file = files[0]
+    places = _count_places(file)
+    if not places:
+        return ()
+    place = f"{file.file.name}: its header seems to count the records (byte {places[0]})"
+    return (f"{place}; every shard gets the header as it is, so correct the count there",)

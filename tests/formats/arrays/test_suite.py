@@ -1,0 +1,76 @@
+"""The adapters of fixed records keep the promises of every format."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from recshuf.formats.arrays import BINARY, NPY
+from recshuf.interfaces import InputFile, ReadOptions, Stamp
+from tests.support.formats.format_suite import FormatSuite
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+
+
+def list_input(path: Path) -> InputFile:
+    return InputFile(name=str(path), path=path, stamp=Stamp.of(path.stat()))
+
+
+class TestNpy(FormatSuite):
+    format = NPY
+    dtype: Any = ">f4"
+    order = "C"
+
+    def make_inputs(self, folder: Path, row_counts: Sequence[int]) -> list[InputFile]:
+        inputs = []
+        for index, count in enumerate(row_counts):
+            path = folder / f"input {index}.npy"
+            values = np.arange(6 * count).reshape(count, 2, 3) * 4 + index
+            np.save(path, np.asarray(values.astype(self.dtype), order=self.order))
+            inputs.append(list_input(path))
+        return inputs
+
+    def read_back(self, path: Path) -> list[bytes]:
+        array = np.load(path, mmap_mode="r")
+        assert (array.dtype.newbyteorder("="), array.shape[1:]) == (
+            np.dtype(self.dtype).newbyteorder("="),
+            (2, 3),
+        )
+        return [row.tobytes() for row in array.astype(self.dtype)]
+
+    def records_of(self, batch: pa.RecordBatch) -> list[bytes]:
+        return batch.column(0).to_pylist()
+
+    def meaning_of(self, record: bytes) -> list[float]:
+        return np.frombuffer(record, self.dtype).tolist()
+
+
+class TestFortran(TestNpy):
+    dtype = "i8"
+    order = "F"
+
+
+class TestBinary(FormatSuite):
+    format = BINARY
+    read_options = ReadOptions(record_bytes=12)
+
+    def make_inputs(self, folder: Path, row_counts: Sequence[int]) -> list[InputFile]:
+        inputs = []
+        for index, count in enumerate(row_counts):
+            path = folder / f"input {index}.bin"
+            path.write_bytes(b"".join(b"%02d%010d" % (index, row) for row in range(count)))
+            inputs.append(list_input(path))
+        return inputs
+
+    def read_back(self, path: Path) -> list[bytes]:
+        content = path.read_bytes()
+        assert len(content) % 12 == 0
+        return [content[place : place + 12] for place in range(0, len(content), 12)]
+
+    def records_of(self, batch: pa.RecordBatch) -> list[bytes]:
+        return batch.column(0).to_pylist()

@@ -404,7 +404,10 @@ def _preview_target(inputs: Inputs, output: Output, decoding: Decoding) -> Targe
     schema = source.schema if decoder is None else decoder.schema
     if schema is not None:
         return target.open_target(schema, None if decoding.converts else source.layout, write)
-    return target.open_target(pa.schema([("value", pa.string())]), None, write)
+    try:
+        return target.open_target(pa.schema([("value", pa.string())]), None, write)
+    except ConversionError:  # a format of numbers alone
+        return target.open_target(pa.schema([("value", pa.int64())]), None, write)
 
 
 def _can_read_again(inputs: Inputs, destination: Destination | None) -> bool:

@@ -79,7 +79,7 @@ def make_header(layout: FixedLayout, rows: int) -> bytes:
     shape = ", ".join(map(str, (rows, *layout.shape))) + ("," if not layout.shape else "")
     text = f"{{'descr': {layout.descr}, 'fortran_order': False, 'shape': ({shape}), }}".encode()
     length = len(text) - len(str(rows)) + _MOST_ROWS_DIGITS + 1
-    is_short = length + len(MAGIC) + 4 + _ALIGNMENT < 1 << 16
+    is_short = text.isascii() and length + len(MAGIC) + 4 + _ALIGNMENT < 1 << 16
     prefix = len(MAGIC) + (4 if is_short else 6)
     whole = -(-(prefix + length) // _ALIGNMENT) * _ALIGNMENT
     version = b"\1\0" if is_short else b"\2\0" if text.isascii() else b"\3\0"

@@ -149,7 +149,9 @@ def _open_npy(file: InputFile, options: ReadOptions) -> _File:  # noqa: ARG001 -
         if not head.startswith(MAGIC):
             problem = "has no header of NumPy" if head else "is empty (0 bytes), not an array of NumPy"
             remedy = (
-                "a dump of numbers alone is read with --format binary and --record-bytes N" if head else None
+                "a dump of numbers alone is read with --format binary and --record-bytes BYTES"
+                if head
+                else None
             )
             raise InputError(file.name, problem, remedy=remedy)
         length = int.from_bytes(head[8:10] if head[6:7] == b"\1" else head[8:12], "little")
@@ -209,7 +211,7 @@ def _open_binary(file: InputFile, options: ReadOptions) -> _File:
     size = options.record_bytes or (0 if dtype is None else dtype.itemsize * prod(shape))
     if not size:
         raise UsageError(
-            "binary records: give the bytes of a record with --record-bytes N, or their type with --dtype uint16[2048]"
+            "binary records: give the bytes of a record with --record-bytes BYTES, or their type with --dtype uint16[2048]"
         )
     if dtype is not None and dtype.itemsize * prod(shape) != size:
         raise UsageError(

@@ -178,9 +178,9 @@ class InputOptions(TypedDict, total=False):
             "scatter": "HDF5: scatter the datasets of the commonest length, or those of --datasets, and keep the others for gather, which copies them into every HDF5 shard. Default: datasets of several lengths are refused.",
             "window": "HDF5: append the datasets of the commonest length, or those of --datasets. Default: datasets of several lengths are refused.",
         }, default=False, identity=lambda job: job.read.keeps_others or None)]
-    columns: Annotated[Names | None, Option("Input", "A,B", "Parquet, CSV, JSONL: columns to keep. Default: all.",
+    columns: Annotated[Names | None, Option("Input", "A,B", "Parquet, Arrow, CSV, JSONL: columns to keep. Default: all.",
         side="inputs", identity=lambda job: job.read.columns and list(job.read.columns))]
-    widen: Annotated[bool, Option("Input", None, "Parquet and HDF5: unite integers of one input with floats of another, as float64; Parquet: integers or decimals with decimals of another scale. A value that the type does not hold exactly is an error. Default: such inputs are refused, unless the float holds all integers of the type. HDF5 that is written as HDF5: unite types that differ, such as text of other lengths. Default: such inputs are refused, but output of another format has one type for all.",
+    widen: Annotated[bool, Option("Input", None, "Parquet, Arrow and HDF5: unite integers of one input with floats of another, as float64; Parquet: integers or decimals with decimals of another scale. A value that the type does not hold exactly is an error. Default: such inputs are refused, unless the float holds all integers of the type. HDF5 that is written as HDF5: unite types that differ, such as text of other lengths. Default: such inputs are refused, but output of another format has one type for all.",
         default=False, side="inputs", field="widens", identity=lambda job: job.read.widens or None)]
     record_bytes: Annotated[int | None, Option("Input", "N", "Binary: bytes of a record. Default: those of --dtype.",
         parse=int, side="inputs", identity=lambda job: job.read.record_bytes)]
@@ -272,9 +272,9 @@ class Options(CheckOptions, total=False):
     streams of an input or output ``"-"``, by default those of the process.
     """
 
-    first_metadata: Annotated[bool, Option("Input", None, "HDF5, Parquet: of attributes and keys in which the inputs differ, take those of the first, also where these decide what values mean. Default: such inputs are refused.", {
+    first_metadata: Annotated[bool, Option("Input", None, "HDF5, Parquet, Arrow: of attributes and keys in which the inputs differ, take those of the first, also where these decide what values mean. Default: such inputs are refused.", {
             "verify": "HDF5, Parquet: expect the attributes and keys of the first input, where the inputs differ. Default: inputs that differ in what values mean are refused.",
-            "window": "HDF5, Parquet: of attributes and keys in which the inputs differ from the store, take those of the store, also where these decide what values mean. Default: such inputs are refused.",
+            "window": "HDF5, Parquet, Arrow: of attributes and keys in which the inputs differ from the store, take those of the store, also where these decide what values mean. Default: such inputs are refused.",
         }, default=False, side="inputs", identity=lambda job: job.read.first_metadata or None)]
     compression: Annotated[str | None, Option("Output", "NAME[:LEVEL]", "Output compression: none, zstd, gzip, bz2, xz, lz4 or snappy. Default: from the suffix of OUTPUT, else that of the inputs.")]
     shards: Annotated[int | None, Option("Output", "N", "Number of shards; their record counts differ by at most one. Default: one per input file, in a directory.",

@@ -174,9 +174,9 @@ def test_a_foreign_format_fills_stores_and_is_written_from_them(tmp_path: Path, 
 def test_a_foreign_format_is_found_by_name_suffix_and_content(tmp_path: Path, foreign: Path):
     sources = [
         write_foreign(tmp_path / name, make_table())
-        for name in ("by suffix.rws", "by content", "by name.bin")
+        for name in ("by suffix.rws", "by content", "by name.dat")
     ]
-    output = tmp_path / "out.bin"
+    output = tmp_path / "out.dat"
     for source in sources[:2]:
         recshuf.shuffle(source, output, seed=1, overwrite=True)
         assert len(read_rows(output)) == ROWS
@@ -195,7 +195,8 @@ def test_without_the_package_its_files_are_foreign(tmp_path: Path):
     with pytest.raises(InputError, match="begins like binary data"):
         recshuf.shuffle(source, tmp_path / "out.parquet")
     with pytest.raises(
-        UsageError, match=r"there is no format 'rows'; choose one of jsonl, csv, text, parquet, hdf5, arrow$"
+        UsageError,
+        match=r"there is no format 'rows'; choose one of jsonl, csv, text, parquet, hdf5, arrow, npy, binary$",
     ):
         recshuf.shuffle(source, tmp_path / "out.parquet", format="rows")
 

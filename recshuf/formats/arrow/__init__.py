@@ -27,7 +27,7 @@ class ArrowFormat(Format):
         "arrow",
         (".arrow", ".feather", ".ipc", ".arrows"),
         ("none", "zstd", "lz4"),
-        read_options=frozenset({"columns", "widens"}),
+        read_options=frozenset({"columns", "widens", "first_metadata"}),
         libraries=("pyarrow",),
         native_is_table=True,
         content_rank=2,

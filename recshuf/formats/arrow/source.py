@@ -11,7 +11,10 @@ import pyarrow as pa
 from recshuf.errors import InputError, UsageError
 from recshuf.formats.arrow import MAGIC, MAGIC_FEATHER
 from recshuf.formats.arrow.sink import MOST_BATCH_BYTES, ArrowLayout
+from recshuf.formats.metadata import MetadataUnion
 from recshuf.formats.parquet.claims import settle, settle_copies
+from recshuf.formats.parquet.dictionaries import fit_index
+from recshuf.formats.parquet.metadata import adopt, read_metadata
 from recshuf.formats.parquet.types import child_fields, dense_schema, dense_type
 from recshuf.formats.parquet.union import SchemaUnion, columns_of
 from recshuf.interfaces import Decoder, Fragment, InputSummary, Source, TableDecoder
@@ -23,10 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from recshuf.formats.parquet.claims import RangeIndex
-    from recshuf.interfaces import InputFile, ReadOptions
+    from recshuf.interfaces import InputFile, Metadata, ReadOptions
 
 
-_INDEX_TYPES = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 _CODECS = {b"\x04\x22\x4d\x18": "lz4", b"\x28\xb5\x2f\xfd": "zstd"}
 _REMEDY = "fetch or write the file again"
 
@@ -56,7 +58,7 @@ class ArrowSource(Source):
     """All Arrow inputs of a run, under one schema.
 
     The native form is the declared schema with dictionaries and views made dense; the declared types come back in shards
-    of the same format. Of the options `columns`, `widens`, `field` and `max_record_bytes` apply.
+    of the same format. Of the options `columns`, `widens`, `first_metadata`, `field` and `max_record_bytes` apply.
     """
 
     def __init__(self, inputs: Sequence[InputFile], options: ReadOptions) -> None:
@@ -66,14 +68,18 @@ class ArrowSource(Source):
         for file in self._files:
             union.add(file.schema, file.file.name)
         picks = _pick(union.schema, options)
-        _check_types([union.schema.field(pick) for pick in picks], self._files[0].file.name)
+        names = {union.schema.names[pick] for pick in picks}
+        for file in self._files:
+            _check_types([field for field in file.schema if field.name in names], file.file.name)
         chosen = pa.schema([union.schema.field(pick) for pick in picks])
         declared = settle_copies(union.schema.metadata, self._files[0].schema, chosen)
         self._columns = []
         for file in self._files:
             places = columns_of(union.schema, file.schema, file.file.name, [])
             self._columns.append([places[pick] for pick in picks])
-        declared, dictionaries, self.notes = self._unite_dictionaries(declared)
+        declared, dictionaries, lost = self._unite_dictionaries(declared)
+        declared, self.metadata = self._unite_metadata(declared, options)
+        self.notes = (*filter(None, [self.metadata.differences]), *lost)
         self.schema = dense_schema(declared)
         self.inputs = tuple(
             InputSummary(
@@ -108,6 +114,17 @@ class ArrowSource(Source):
     def decoder(self) -> Decoder:
         return TableDecoder(self.schema)
 
+    def _unite_metadata(self, declared: pa.Schema, options: ReadOptions) -> tuple[pa.Schema, Metadata]:
+        """Return the declared schema with what inputs say of the records and the first one does not, and all that is said."""
+        union = MetadataUnion(is_lenient=options.first_metadata)
+        for index, file in enumerate(self._files):
+            if options.field is None and (file.rows or not index):
+                said = read_metadata(file.schema, options.columns)
+                columns = frozenset(file.schema.names)
+                union.add(index, file.file.name, said, columns=columns, origin=file.schema)
+        metadata, taken = union.merge()
+        return adopt(declared, taken), metadata
+
     def _choose_layout(self, declared: pa.Schema, dictionaries: dict[int, pa.Array]) -> ArrowLayout:
         first = self._files[0]
         row_bytes = max(1.0, max(file.row_bytes for file in self._files))
@@ -130,7 +147,12 @@ class ArrowSource(Source):
                     for each in file.dictionaries.get(-1 if place is None else place, [])
                 ]
                 values[index] = pa.chunked_array(known, dense).unique().drop_null()
-                declared = declared.set(index, column.with_type(_fit_index(kind, dense, len(values[index]))))
+                declared = declared.set(
+                    index,
+                    column.with_type(
+                        fit_index(pa.dictionary(kind.index_type, dense, kind.ordered), len(values[index]))
+                    ),
+                )
             elif _has_dictionary(kind):
                 declared = declared.set(index, column.with_type(dense))
                 lost.append(repr(column.name))
@@ -304,14 +326,6 @@ def _pick(schema: pa.Schema, options: ReadOptions) -> list[int]:
         wanted, _ = split_path(options.field, [names[pick] for pick in picks])
         picks = [pick for pick in picks if names[pick] == wanted]
     return picks
-
-
-def _fit_index(kind: pa.DictionaryType, value: pa.DataType, count: int) -> pa.DictionaryType:
-    """Return a dictionary type whose indices hold so many values."""
-    index = kind.index_type
-    if count > 1 << (index.bit_width - pa.types.is_signed_integer(index)):
-        index = next(each for each in _INDEX_TYPES if count <= 1 << (each.bit_width - 1))
-    return pa.dictionary(index, value, ordered=kind.ordered)
 
 
 def _has_dictionary(kind: pa.DataType) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -91,7 +92,7 @@ def test_dictionaries_of_all_batches_and_inputs_are_one(tmp_path: Path, stream: 
     recshuf.shuffle(sources, tmp_path / "out.arrow", verify=True)
     table = read(tmp_path / "out.arrow")
     assert sorted(table["label"].to_pylist()) == sorted(expected)
-    assert table.schema.field("label").type.index_type == pa.int16()
+    assert table.schema.field("label").type.index_type == pa.int32()
     pyarrow.feather.read_table(tmp_path / "out.arrow") if not stream else None
 
 
@@ -201,3 +202,15 @@ def test_a_store_of_arrow_files_is_loaded_and_gathered(tmp_path: Path) -> None:
     assert (tmp_path / "gathered.arrow").read_bytes() == (tmp_path / "shuffled.arrow").read_bytes()
     batch = next(iter(recshuf.PileLoader(tmp_path / "store", ROWS)))
     assert batch["id"].tolist() == read_ids(tmp_path / "shuffled.arrow")
+
+
+def test_labels_that_mean_something_else_are_refused(tmp_path: Path) -> None:
+    sources = []
+    for number, names in enumerate((["cat", "dog"], ["dog", "cat"])):
+        features = {"info": {"features": {"label": {"names": names, "_type": "ClassLabel"}}}}
+        table = pa.table({"label": [0, 1]}, metadata={"huggingface": json.dumps(features)})
+        sources.append(write(tmp_path / f"{number}.arrow", table, stream=True))
+    with pytest.raises(InputError, match=r"1\.arrow: .*label.*dog.*cat.*first_metadata=True"):
+        recshuf.shuffle(sources, tmp_path / "out.arrow")
+    recshuf.shuffle(sources, tmp_path / "out.arrow", first_metadata=True)
+    assert b"cat" in read(tmp_path / "out.arrow").schema.metadata[b"huggingface"]

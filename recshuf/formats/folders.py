@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 
 _JSON_SUFFIX, _JSON_FORMAT = ".json", "jsonl"
+_SAVED_SUFFIX = ".arrow"
 _LOOKED_INTO_BYTES = 64 << 10
 _ABOUT = re.compile(
     r"(readme|licen[cs]e|copying|notice|citation|changelog|authors|contributors|contributing)\b.*",
@@ -27,6 +28,8 @@ _ABOUT = re.compile(
 )
 _RECIPES = re.compile(r"makefile|dockerfile|\w*sums|snapshot-\d+\.json|.*\.piles", re.IGNORECASE)
 """Names of files that make or check data, and of those of a pile store."""
+_OF_SAVED_SETS = re.compile(r"(state|dataset_info|dataset_dict)\.json")
+"""Names of what describes the Arrow files of a data set that was saved to disk."""
 _DOCUMENTS = re.compile(
     r"\.(md|markdown|rst|tex|pdf|html?|css|js|svg|py|ipynb|r|sh|ya?ml|toml|ini|cfg|conf|bib|cff|crc|md5|sha\d+|asc|sig|lock)"
 )
@@ -67,6 +70,10 @@ class NameRules:
         without a suffix are. One JSON object in a line may be a record, or describe the others: beside lines it is neither.
         """
         roles = [self._judge(file) for file in files]
+        if any(file.suffix.kind == _SAVED_SUFFIX for file in files):
+            for index, file in enumerate(files):
+                if _OF_SAVED_SETS.fullmatch(file.name.rpartition("/")[2]):
+                    roles[index] = Role.NOTHING
         given = [file for file, role in zip(files, roles, strict=True) if role is Role.INPUT]
         parts = [file for file, role in zip(files, roles, strict=True) if role is None and not _is_json(file)]
         others, is_alone = given or parts, Role.DATA not in roles

@@ -186,7 +186,7 @@ class InputOptions(TypedDict, total=False):
         parse=int, side="inputs", identity=lambda job: job.read.record_bytes)]
     header_bytes: Annotated[int, Option("Input", "N", "Binary: bytes before the first record of each input, written once at the top of each shard. Default: 0.",
         {"*": "Binary: bytes before the first record of each file. Default: 0."}, default=0, parse=int, side="inputs", identity=lambda job: job.read.header_bytes or None)]
-    dtype: Annotated[str | None, Option("Input", "TYPE", "Binary: type of the numbers in a record and its axes, such as uint16[2048], for a conversion. Default: a record is only bytes.",
+    dtype: Annotated[str | None, Option("Input", "TYPE", "Binary: type of the numbers in a record and its axes, such as uint16[2048]; other formats get lists of them. Default: a record is only bytes.",
         side="inputs", identity=lambda job: job.read.dtype)]
     schema: Annotated[SchemaLike | None, Option("Input", "FILE", "Schema file for a conversion from JSONL, CSV or text. Default: inferred types.", {
             "check picture": "Schema file for the fields of JSONL, CSV or text, if the shuffle got one. Default: inferred types.",
@@ -273,7 +273,7 @@ class Options(CheckOptions, total=False):
     """
 
     first_metadata: Annotated[bool, Option("Input", None, "HDF5, Parquet, Arrow: of attributes and keys in which the inputs differ, take those of the first, also where these decide what values mean. Default: such inputs are refused.", {
-            "verify": "HDF5, Parquet: expect the attributes and keys of the first input, where the inputs differ. Default: inputs that differ in what values mean are refused.",
+            "verify": "HDF5, Parquet, Arrow: expect the attributes and keys of the first input, where the inputs differ. Default: inputs that differ in what values mean are refused.",
             "window": "HDF5, Parquet, Arrow: of attributes and keys in which the inputs differ from the store, take those of the store, also where these decide what values mean. Default: such inputs are refused.",
         }, default=False, side="inputs", identity=lambda job: job.read.first_metadata or None)]
     compression: Annotated[str | None, Option("Output", "NAME[:LEVEL]", "Output compression: none, zstd, gzip, bz2, xz, lz4 or snappy. Default: from the suffix of OUTPUT, else that of the inputs.")]

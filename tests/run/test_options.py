@@ -80,7 +80,7 @@ FITTING: dict[str, tuple[Any, str, Any]] = {
     "skip_lines": (1, "skip_lines: for inputs of csv only", lambda given, _: given == "csv"),
     "widen": (
         True,
-        "widen=True: for inputs of parquet or hdf5 only",
+        "widen=True: for inputs of parquet or hdf5 or arrow only",
         lambda given, _: given in ("parquet", "hdf5"),
     ),
     "nan_as_null": (True, "nan_as_null=True: ", lambda given, to: to == "jsonl" != given),

@@ -67,7 +67,6 @@ class BinaryFormat(_FixedFormat):
         read_options=frozenset({"record_bytes", "header_bytes", "dtype"}),
         has_columns=False,
         adds_columns=False,
-        takes_any_bytes=False,
     )
 
 

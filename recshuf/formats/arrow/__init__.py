@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 
 MAGIC = b"ARROW1"
+_PADDED_MAGIC = b"ARROW1\0\0"
 MAGIC_FEATHER = b"FEA1"
 _MARK = b"\xff\xff\xff\xff"
 """Begins every message, with its length behind it, so also a file in the stream format."""
@@ -35,7 +36,7 @@ class ArrowFormat(Format):
 
     def recognises(self, head: bytes) -> bool:
         length = int.from_bytes(head[4:8], "little")
-        return head.startswith((MAGIC, MAGIC_FEATHER)) or (
+        return head.startswith(_PADDED_MAGIC) or (
             head[:4] == _MARK and 0 < length < 1 << 31 and length % 8 == 0
         )
 

@@ -26,6 +26,7 @@ _PARAGRAPHS = r"give --separator '\n\n' where blank lines end its records"
 _ONE_LINE = "write each of its records in one line"
 _HEADER = "give --header N for the N lines of its header"
 _EXPLICIT = "; --format text takes any bytes as lines"
+_AS_ARROW = "give it as a file, with --format arrow"
 
 
 class Foreign(NamedTuple):
@@ -42,7 +43,7 @@ class Foreign(NamedTuple):
 _KINDS = (
     Foreign("Parquet", "give it as a file, with --format parquet", rb"PAR1|PARE.{3}\x00"),
     Foreign("HDF5", "give it as a file, with --format hdf5", rb"\x89HDF\r\n\x1a\n"),
-    Foreign("a NumPy array", _ARRAY, rb"\x93NUMPY", (".npy",)),
+    Foreign("a NumPy array", "give it as a file, with --format npy", rb"\x93NUMPY"),
     Foreign("an archive of NumPy arrays", _ARRAY, None, (".npz",)),
     Foreign("a PyTorch file", _ARRAY, None, (".pt", ".pth")),
     Foreign("a safetensors file", _ARRAY, rb".{3}\x00{5}\{\"", (".safetensors",)),
@@ -50,8 +51,8 @@ _KINDS = (
     Foreign("netCDF", _ARRAY, rb"CDF[\x01\x02\x05]"),
     Foreign("a GGUF file", _ARRAY, rb"GGUF[\x01-\x09]\x00", (".gguf",)),
     Foreign("a Python pickle", _TABLE, rb"\x80[\x02-\x05]", (".pkl", ".pickle", ".joblib")),
-    Foreign("an Arrow file", _TABLE, rb"ARROW1\x00\x00", (".arrow", ".feather", ".ipc")),
-    Foreign("an Arrow stream", _TABLE, rb"\xff{4}[\x00-\xff]{2}[\x00-\x0f]\x00", (".arrows",)),
+    Foreign("an Arrow file", _AS_ARROW, rb"ARROW1\x00\x00"),
+    Foreign("an Arrow stream", _AS_ARROW, rb"\xff{4}[\x00-\xff]{2}[\x00-\x0f]\x00"),
     Foreign("a Feather file of version 1", _TABLE, rb"FEA1\x00\x00"),
     Foreign("Avro", _TABLE, rb"Obj\x01", (".avro",)),
     Foreign("ORC", _TABLE, rb"ORC.{0,12}\x00", (".orc",)),

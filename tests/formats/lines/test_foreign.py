@@ -93,6 +93,10 @@ WRITERS: dict[str, Callable[[Path], object]] = {
 }
 
 
+KNOWN = ("Parquet", "HDF5", "NumPy array", "Arrow file", "Arrow stream")
+"""Kinds that are read under other names."""
+
+
 def _frame(record: int) -> bytes:
     """Return a record of TFRecord; its checksums are wrong, and have no bytes of binary data."""
     return struct.pack("<Q4s", 5, b"abcd") + b"line%d" % record + b"efgh"
@@ -127,7 +131,7 @@ PACKS: list[Callable[[bytes], bytes]] = [bytes, gzip.compress]
 
 @pytest.mark.parametrize(("number", "what"), [*enumerate(WRITERS)], ids=[*WRITERS])
 def test_it_is_refused_from_files_and_streams_but_not_as_text(tmp_path: Path, number: int, what: str) -> None:
-    name = ("in.txt", "in.jsonl", "in")[number % 3 if what not in ("Parquet", "HDF5") else 0]
+    name = ("in.txt", "in.jsonl", "in")[number % 3 if what not in KNOWN else 0]
     path, out, problem = tmp_path / name, tmp_path / "out.txt", rf"begins like .*{what}.*, and not like lines"
     WRITERS[what](path)
     content = path.read_bytes()
@@ -136,7 +140,7 @@ def test_it_is_refused_from_files_and_streams_but_not_as_text(tmp_path: Path, nu
     stream = OneWayReader(PACKS[number % 2](content))
     with pytest.raises(InputError, match=f"standard input: {problem}"):
         recshuf.shuffle(
-            "-", out, stdin=stream, **({"format": "jsonl"} if number % 4 < 2 or what == "HDF5" else {})
+            "-", out, stdin=stream, **({"format": "jsonl"} if number % 4 < 2 or what in KNOWN else {})
         )
     assert [one.name for one in tmp_path.iterdir()] == [name]
     recshuf.shuffle(path, out, format="text", verify=True)
@@ -222,7 +226,7 @@ def test_it_is_refused_from_a_named_pipe_which_is_closed(tmp_path: Path) -> None
 
 
 def test_a_name_alone_is_enough(tmp_path: Path) -> None:
-    for suffix in (".npy", ".npz", ".tar", ".arrow", ".tfrecord", ".pkl", ".xlsx", ".zip", ".br"):
+    for suffix in (".npz", ".tar", ".avro", ".tfrecord", ".pkl", ".xlsx", ".zip", ".br"):
         path = tmp_path / f"in{suffix}"
         path.write_bytes(b"some bytes\n")
         with pytest.raises(InputError, match=rf"in{suffix}.*(holds no lines|is not supported); "):

@@ -147,9 +147,9 @@ def test_an_output_that_contradicts_itself_is_refused(tmp_path: Path) -> None:
         ("x.jsonl", {"compression": "xz:3"}, "compression xz contradicts the suffix, which says none"),
         ("b.jsonl", {"to": "parquet"}, r"suffix \.jsonl contradicts to='parquet'"),
         ("b.parquet", {"to": "jsonl"}, r"suffix \.parquet contradicts to='jsonl'"),
-        ("a.arrow", {}, "an Arrow file is not written; choose a suffix of"),
-        ("a.arrow", {"to": "parquet"}, "an Arrow file is not written"),
-        ("a.npy", {}, "a NumPy array is not written"),
+        ("a.avro", {}, "Avro is not written; choose a suffix of"),
+        ("a.avro", {"to": "parquet"}, "Avro is not written"),
+        ("a.tar", {}, "a tar archive is not written"),
         ("a.jsonl.br", {}, r"brotli is not written; choose one of \.zst, \.gz, \.bz2, \.xz, \.lz4"),
         ("a.zip", {}, "zip is not written"),
         (

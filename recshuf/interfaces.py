@@ -17,7 +17,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, Protocol, Self, runtime_checkable
 
 if TYPE_CHECKING:
     import os
@@ -163,6 +163,28 @@ class InputFile(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class FormatOption:
+    """An option that a format declares, for the command line and for Python. Formats that share one declare it alike."""
+
+    name: str
+    """Its name in Python: ``line_width``. The flag is ``--line-width``. No option of recshuf has it."""
+    help: str
+    """What it means, and its default, in a sentence each. The name of the format is put before it."""
+    metavar: str | None = None
+    """Name of its value in ``--help``; None for a flag, which is False or True."""
+    parse: Callable[[str], Any] = str
+    """Returns the value of a text; a `ValueError` says what is wrong with it. Numbers that Python gives become texts first."""
+    default: Any = None
+    side: Literal["inputs", "output", "records"] = "inputs"
+    """What must be of a format that declares it; ``records`` means inputs or output."""
+
+    def of(self, options: ReadOptions | WriteOptions) -> Any:
+        """Return its value; the default if it is not given."""
+        default = False if self.metavar is None else self.default
+        return dict(options.own).get(self.name, default)
+
+
+@dataclass(frozen=True, slots=True)
 class ReadOptions:
     """How inputs are read. Each format uses its own part."""
 
@@ -221,6 +243,8 @@ class ReadOptions:
     to be no list of records."""
     sets_bad_aside: bool = False
     """Whether decoders return lines that do not parse, instead of raising an error."""
+    own: tuple[tuple[str, Any], ...] = ()
+    """Names and values of those given that formats declare; see `FormatOption.of`."""
 
     def name_limit(self, max_record_bytes: int) -> str:
         """Return the option that raises the limit on records that `Source.fragments` was given."""
@@ -245,6 +269,8 @@ class WriteOptions:
     """Drop written data from the page cache, because it cannot hold all files of the run."""
     table_bytes: int | None = None
     """Most memory of all records in table form, as far as `Decoder.table_bytes` knows."""
+    own: tuple[tuple[str, Any], ...] = ()
+    """As those of `ReadOptions`."""
 
 
 class MetadataKey(NamedTuple):
@@ -632,6 +658,8 @@ class Traits:
     """Fields of `ReadOptions` that have an effect only if the output has this format, too."""
     converted_options: frozenset[str] = frozenset()
     """Those of `read_options` that have an effect only if the output has another format."""
+    options: tuple[FormatOption, ...] = ()
+    """Options of its own."""
     libraries: tuple[str, ...] = ()
     """Modules whose ``__version__`` the bytes of shards depend on. A run is resumed with the same versions only."""
     is_lines: bool = False

@@ -206,10 +206,14 @@ class OrderJobs(NamedTuple):
     def of(cls, data: Paths, options: OrderOptions) -> OrderJobs:
         """Parse the arguments."""
         refuse_unknown(options, OrderOptions)
-        options = cast("OrderOptions", make_plain(options, OrderOptions))
+        own = {name: value for name, value in options.items() if name not in OrderOptions.__annotations__}
+        known = {name: value for name, value in options.items() if name not in own}
+        options = cast("OrderOptions", make_plain(known, OrderOptions))
         against = list_paths("against", options.get("against") or ())
         provenance, column = options.get("provenance", False), options.get("column")
-        shared = {name: value for name, value in options.items() if name in CheckOptions.__annotations__}
+        shared = own | {
+            name: value for name, value in options.items() if name in CheckOptions.__annotations__
+        }
         if column is None and not against and not provenance:
             column = _find_column(options)
         id_column = options.get("id_column")

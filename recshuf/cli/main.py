@@ -181,7 +181,10 @@ def _explain_kind(error: BaseException, verbose: bool | None) -> int:
             say(f"error: {_describe_os_error(error)}")
         case _:
             hint = "; run again with -v for the traceback" if verbose is False else ""
-            say(f"internal error: {type(error).__name__}: {error} ({_find_origin(error)}){hint}")
+            from recshuf.formats import find_culprit
+
+            what = f"{culprit} has failed" if (culprit := find_culprit(error)) else "internal error"
+            say(f"{what}: {type(error).__name__}: {error} ({_find_origin(error)}){hint}")
     return FAILED
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from click.shell_completion import CompletionItem
 
+    from recshuf.interfaces import FormatOption, Traits
     from recshuf.job.report import Progress
 
 
@@ -176,6 +178,10 @@ class Wording(NamedTuple):
     """Its headings by those of the declarations, where they differ."""
 
 
+def _declares(option: FormatOption, traits: Traits) -> bool:
+    return option in traits.options
+
+
 class GroupedCommand(click.Command):
     """A command whose help groups its options.
 
@@ -195,6 +201,8 @@ class GroupedCommand(click.Command):
         own: dict[str, list[click.Option]],
     ) -> None:
         self._wording = wording
+        self._own: list[click.Option] = []
+        self._problem = ""
         general = own.pop("General", [])
         self.headings = own
         for option_name, option in options_of(wording.shared).items():
@@ -206,6 +214,38 @@ class GroupedCommand(click.Command):
         super().__init__(
             name, WIDE_HELP_SETTINGS, callback, [inputs, *options], help=wording.description, hidden=not name
         )
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the parameters, those that formats declare among them if a word may be one of them."""
+        return [*super().get_params(ctx), *self._own]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the command line; what formats declare is looked up only if it has a word that is not known."""
+        known = {flag for param in self.params for flag in param.opts}
+        unknown = {word.partition("=")[0] for word in args if word.startswith("--")} - {*known, "--"}
+        helps = {*HELP_SETTINGS["help_option_names"]} & {*args}
+        self._own, self._problem = [], ""
+        try:
+            self._own = self.list_own() if unknown or helps else []
+        except UsageError as error:
+            if not helps:
+                raise
+            self._problem = str(error)
+        return super().parse_args(ctx, args)
+
+    def list_own(self) -> list[click.Option]:
+        """Return the options that formats declare, for inputs or an output of this command."""
+        from recshuf.formats import list_formats
+        from recshuf.job.options import list_own
+
+        names, options = {*options_of(self._wording.shared)}, []
+        for name, option in list_own().items():
+            sides = {"inputs": {"format"}, "output": {"to"}}.get(option.side, {"format", "to"})
+            if sides & names:
+                owners = ", ".join(list_formats(partial(_declares, option)))
+                declared = Option("", option.metavar, f"{owners}: {option.help}")
+                options.append(make_option(name, option=declared))
+        return options
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """Return the words of the usage line."""
@@ -219,6 +259,13 @@ class GroupedCommand(click.Command):
                 own.append(help_option.get_help_record(ctx))
             with formatter.section(heading):
                 formatter.write_dl([record for record in own if record])
+        if self._own or self._problem:
+            with formatter.section("Formats"):
+                if self._problem:
+                    formatter.write_text(self._problem)
+                else:
+                    own = [option.get_help_record(ctx) for option in self._own]
+                    formatter.write_dl([record for record in own if record])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as above
         """Write the examples."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import cache
 from importlib import import_module
 from pathlib import PurePosixPath
+from traceback import walk_tb
 from typing import TYPE_CHECKING, cast
 
 from recshuf.errors import InputError, UsageError
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
     from typing import BinaryIO
 
-    from recshuf.interfaces import InputFile, NameSuffix, Traits
+    from recshuf.interfaces import FormatOption, InputFile, NameSuffix, Traits
 
 
 OWN_FORMATS = {
@@ -61,6 +62,21 @@ def list_names() -> tuple[str, ...]:
 def list_formats(test: Callable[[Traits], object]) -> list[str]:
     """Return the names of the formats whose traits pass a test."""
     return [name for name in list_names() if test(load_format(name).traits)]
+
+
+def list_options() -> dict[str, FormatOption]:
+    """Return the options that formats declare, by name."""
+    options: dict[str, FormatOption] = {}
+    owners: dict[str, str] = {}
+    for name in list_names():
+        for option in load_format(name).traits.options:
+            if options.setdefault(option.name, option) != option:
+                raise UsageError(
+                    f"{explain_owner(name)} declares the option {option.name} in another way than "
+                    f"{explain_owner(owners[option.name])}; mend or remove one of them"
+                )
+            owners.setdefault(option.name, name)
+    return options
 
 
 @cache
@@ -114,6 +130,50 @@ def _refuse_other(point: EntryPoint, problem: str) -> UsageError:
 
 def _name_package(point: EntryPoint) -> str:
     return point.dist.name if point.dist else point.value
+
+
+def find_package(name: str) -> tuple[str, str] | None:
+    """Return name and version of the package that a format is from; None for one of recshuf's own."""
+    if name in OWN_FORMATS:
+        return None
+    point = _list_others()[name]
+    return _name_package(point), point.dist.version if point.dist else ""
+
+
+def find_packages(names: Iterable[str]) -> dict[str, str]:
+    """Return the versions of the packages that formats of these names are from, by package; none for recshuf's own."""
+    return dict(filter(None, map(find_package, names)))
+
+
+def find_versions(names: Iterable[str]) -> dict[str, str]:
+    """Return the versions of the libraries that decide the bytes of formats, by module."""
+    owners = {library: name for name in names for library in load_format(name).traits.libraries}
+    return {library: _find_version(library, owners[library]) for library in sorted(owners)}
+
+
+def _find_version(library: str, format_name: str) -> str:
+    """Return the version of a library that a format names."""
+    try:
+        return str(import_module(library).__version__)
+    except (ImportError, AttributeError) as error:
+        raise UsageError(
+            f"{explain_owner(format_name)} needs the library {library}: {error}; install it"
+        ) from error
+
+
+def explain_owner(name: str) -> str:
+    """Return a format in words, with its package if that is another one."""
+    package = find_package(name)
+    return f"the format {name!r}" + (f" of the package {' '.join(package)}" if package else "")
+
+
+def find_culprit(error: BaseException) -> str | None:
+    """Return the format of another package, in words, in whose code an error was raised; None if that was none."""
+    modules = {point.module.partition(".")[0]: name for name, point in _list_others().items()}
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    tops = [str(frame.f_globals.get("__name__", "")).partition(".")[0] for frame in reversed(frames)]
+    top = next((top for top in tops if top in modules or top == "recshuf"), "")
+    return explain_owner(modules[top]) if top in modules else None
 
 
 def name_by_suffix(name: str) -> str | None:

@@ -18,7 +18,16 @@ from recshuf.formats import load_format
 from recshuf.formats.compression import check_level
 from recshuf.interfaces import ReadOptions, WriteOptions
 from recshuf.job.job import SMALLEST_MEMORY, Job
-from recshuf.job.options import FIRST, OPTIONS, ArrowSchema, Options, parse_header, refuse_unknown
+from recshuf.job.options import (
+    FIRST,
+    OPTIONS,
+    ArrowSchema,
+    Options,
+    find_own,
+    parse_header,
+    parse_own,
+    refuse_unknown,
+)
 from recshuf.job.plan import Cut
 from recshuf.storage.settings import StorageOptions, parse_storage_options
 from recshuf.storage.urls import Url, is_url, refuse_unknown_scheme
@@ -169,7 +178,9 @@ def make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Opti
     if not paths:
         raise UsageError('no inputs; give at least one path, or "-" for standard input')
     defaults = {name: option.default for name, option in OPTIONS.items()}
-    options = cast("Options", defaults | make_plain(options, Options))
+    texts, own = _parse_own(options)
+    known = {name: value for name, value in options.items() if name in Options.__annotations__}
+    options = cast("Options", defaults | make_plain(known, Options) | texts)
     compression, level = _parse_compression(options["compression"])
     separator = _choose_separator(options)
     options["separator"] = None if separator == b"\n" else separator
@@ -215,6 +226,7 @@ def make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Opti
             memory_bytes=memory_bytes,
             refuses_foreign=not _takes_any_bytes(options["format"]),
             sets_bad_aside=quarantine is not None,
+            own=own,
         ),
         write=WriteOptions(
             compression,
@@ -222,8 +234,22 @@ def make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Opti
             separator,
             delimiter=_parse_byte("--delimiter", options["delimiter"]),
             nan_as_null=options["nan_as_null"],
+            own=own,
         ),
     )
+
+
+def _parse_own(options: Options) -> tuple[dict[str, str | bool], tuple[tuple[str, object], ...]]:
+    """Return those of some options that formats declare, and that are no defaults, as texts and as values."""
+    texts: dict[str, str | bool] = {}
+    values: list[tuple[str, object]] = []
+    given = {name: value for name, value in options.items() if value is not None}
+    for name, option in find_own(given.keys() - Options.__annotations__.keys()).items():
+        text, value = parse_own(option, given[name])
+        if value not in (option.default, False):
+            texts[name] = text
+            values.append((name, value))
+    return texts, tuple(values)
 
 
 def _takes_any_bytes(format_name: str | None) -> bool:

@@ -7,10 +7,14 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
-from typing import Annotated, Any, BinaryIO, Literal, NamedTuple, Protocol, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal, NamedTuple, Protocol, TypedDict
 
 from recshuf.errors import UnknownOptionError, UsageError
 from recshuf.system.units import parse_size
+
+if TYPE_CHECKING:
+    from recshuf.interfaces import FormatOption
+    from recshuf.job.job import Job
 
 LOCAL = "local"
 """The engine that is this process."""
@@ -57,6 +61,11 @@ _ODD_NAMES = {
     "--field": "column",
     "--storage-option": "storage_options",
 }
+_RESERVED = {
+    *("inputs", "output", "store", "report", "html", "json", "plan", "quiet", "verbose", "version", "help"),
+    *("split", "epoch", "reshuffle", "mix", "loaders", "time", "expire_before", "append"),
+}
+"""Names of options of single commands."""
 _ESCAPES = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"0": b"\0", b"\\": b"\\"}
 
 
@@ -353,9 +362,46 @@ def flag_of(name: str) -> str:
     return flags[-1] if flags else f"--{name.replace('_', '-')}"
 
 
-def describe_options(job: object) -> dict[str, object]:
+def describe_options(job: "Job") -> dict[str, object]:
     """Return the options that the output of a job depends on, by flag, as JSON values."""
-    return {flag_of(name): option.identity(job) for name, option in OPTIONS.items() if option.identity}
+    given: Mapping[str, object] = {**job.options}
+    own = {flag_of(name): given[name] for name, _ in job.read.own}
+    return {flag_of(name): option.identity(job) for name, option in OPTIONS.items() if option.identity} | own
+
+
+def list_own() -> "dict[str, FormatOption]":
+    """Return the options that formats declare, by name."""
+    from recshuf.formats import explain_owner, list_formats, list_options  # most runs need none
+
+    own = list_options()
+    if taken := sorted(own.keys() & {*_RESERVED, *Options.__annotations__, *OrderOptions.__annotations__}):
+        owner = explain_owner(list_formats(lambda traits: own[taken[0]] in traits.options)[0])
+        raise UsageError(f"{owner} declares the option {taken[0]}, which recshuf has; mend or remove it")
+    return own
+
+
+def find_own(names: Iterable[str]) -> "dict[str, FormatOption]":
+    """Return those of some options that formats declare, by name."""
+    wanted = {*names} - OPTIONS.keys()
+    own = list_own() if wanted else {}
+    return {name: own[name] for name in sorted(wanted & own.keys())}
+
+
+def parse_own(option: "FormatOption", value: object) -> tuple[str | bool, object]:
+    """Return the value of an option that a format declares, as it is compared and as the format gets it."""
+    flag = flag_of(option.name)
+    if option.metavar is None:
+        if not isinstance(value, bool):
+            raise UsageError(f"{flag}: give True or False; here: {type(value).__name__}")
+        return value, value
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise UsageError(f"{flag}: give text or a number; here: {type(value).__name__}")
+    text = str(value)
+    try:
+        return text, option.parse(text)
+    except ValueError as error:
+        problem = "it is no whole number" if option.parse is int else error
+        raise UsageError(f"{flag} {text!r} is not possible: {problem}") from None
 
 
 def to_keywords(message: str) -> str:
@@ -393,6 +439,7 @@ def _to_keyword(match: re.Match[str]) -> str:
 def refuse_unknown(options: Mapping[str, object], kind: type) -> None:
     """Raise an `UnknownOptionError` for a name that is not in an option class."""
     unknown = sorted(set(options) - kind.__annotations__.keys())
+    unknown = [name for name in unknown if name not in find_own(unknown)]
     if unknown:
         near = get_close_matches(unknown[0], kind.__annotations__, 1)
         remedy = f"did you mean {near[0]}?" if near else f"see help(recshuf.{kind.__name__})"

@@ -7,7 +7,7 @@ import json
 import os
 import re
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -23,7 +23,7 @@ from recshuf.system.paths import real_path, shorten_name
 from recshuf.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
 
@@ -178,6 +178,8 @@ class Manifest:
     """Whether to write the number of quarantined records of each input."""
     notes: tuple[str, ...] = ()
     """What differs from the inputs, besides the order."""
+    packages: Mapping[str, str] = field(default_factory=dict)
+    """Versions of the packages, by name, that the formats are from, if not from recshuf."""
     written: WrittenShards | None = None
     """The shards, if they do not lie in a local folder."""
 
@@ -253,6 +255,7 @@ class Manifest:
             content |= {"epoch": number, "reshuffle": reshuffle, "mix": mix}
         content |= {"provenance": list(self.added)} if self.added else {}
         content |= {"notes": list(self.notes)} if self.notes else {}
+        content |= {"packages": dict(self.packages)} if self.packages else {}
         return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
     def find_present(self) -> list[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from recshuf.errors import UsageError
 from recshuf.formats import list_formats, load_format
 from recshuf.interfaces import FieldAdder, SupportsPrefixInference
-from recshuf.job.options import OPTIONS, flag_of
+from recshuf.job.options import OPTIONS, find_own, flag_of
 from recshuf.job.plan import Costs, sum_known
 from recshuf.records.keys import KEY_BYTES
 from recshuf.records.provenance import (
@@ -79,6 +79,20 @@ def check_sides(job: Job, source_name: str, target_name: str) -> None:
                 flags = option.spoken or flag_of(option_name)
                 formats = " or ".join(list_formats(partial(_takes, side, field)))
                 raise UsageError(f"{flags}: for {side} of {formats} only; here: {name}")
+    for name, _ in job.read.own:
+        _check_own(name, source, target)
+
+
+def _check_own(name: str, source: Traits, target: Traits) -> None:
+    """Refuse an option that a format declares, if it is neither read nor written."""
+    option = find_own([name])[name]
+    read, written = option.side != "output", option.side != "inputs"
+    if not (read and option in source.options) and not (written and option in target.options):
+        formats = " or ".join(list_formats(lambda traits: option in traits.options))
+        shown = {"inputs": source.name, "output": target.name}.get(
+            option.side, f"{source.name} to {target.name}"
+        )
+        raise UsageError(f"{flag_of(name)}: for {option.side} of {formats} only; here: {shown}")
 
 
 def _list_fields(side: str, source: Traits, target: Traits) -> frozenset[str]:

@@ -6,11 +6,10 @@ import json
 import os
 import secrets
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recshuf.formats import load_format
+from recshuf.formats import find_packages, find_versions
 from recshuf.formats.stored import pack
 from recshuf.interfaces import Stamp
 from recshuf.job.options import LOCAL, describe_options
@@ -65,18 +64,18 @@ def _describe_job(run: Run) -> Entry:
     } | describe_options(job)
     if job.epoch is not None:
         options |= {"--epoch": job.epoch.number, "--reshuffle": job.epoch.reshuffle, "--mix": job.epoch.mix}
-    formats = [load_format(name).traits for name in (run.inputs.format, run.output.format)]
-    names = {name for traits in formats for name in traits.libraries}
+    formats = (run.inputs.format, run.output.format)
+    packages = find_packages(formats)
     return {
         "recshuf": __version__,
         "order": ORDER_VERSION,
-        "libraries": {name: import_module(name).__version__ for name in sorted(names)},
+        "libraries": find_versions(formats),
         "options": options,
         "inputs": [_describe_input(file) for file in run.inputs.files],
         "pile_count": run.plan.pile_count,
         "region_piles": run.plan.region_piles,
         "set_of_input": list(run.plan.set_of_input),
-    }
+    } | ({"packages": packages} if packages else {})
 
 
 def _describe_input(file: InputFile) -> list[object]:

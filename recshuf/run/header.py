@@ -155,7 +155,7 @@ class Header:
 
     def check(self, now: Header) -> None:
         """Refuse a run that differs from this one in what the output depends on; the first difference is named."""
-        before, after = {**self.job, **self.job["libraries"]}, {**now.job, **now.job["libraries"]}
+        before, after = self.job, now.job
         for name, word in (("order", "version of the order"), ("recshuf", "version of recshuf")):
             self._compare(word, before[name], after[name])
         # Other formats need other libraries, and have other defaults.
@@ -163,8 +163,9 @@ class Header:
             {*before["options"], *after["options"]}, key=lambda name: (name not in _FORMATS, name)
         ):
             self._compare_option(option, before["options"].get(option), after["options"].get(option))
-        for name in now.job["libraries"]:
-            self._compare(f"version of {name}", before.get(name), after[name])
+        for kind, word in (("libraries", "version of"), ("packages", "version of the package")):
+            for name, version in after.get(kind, {}).items():
+                self._compare(f"{word} {name}", before.get(kind, {}).get(name), version)
         self._compare(
             "list of inputs", [name for name, *_ in before["inputs"]], [name for name, *_ in after["inputs"]]
         )

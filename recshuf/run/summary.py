@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recshuf.errors import ConversionError
+from recshuf.formats import find_packages
 from recshuf.job.report import DownloadReport, FileReport, ShuffleReport
 from recshuf.output.manifest import Manifest
 from recshuf.records.keys import ORDER_VERSION
@@ -88,6 +89,7 @@ def make_manifest(run: Run, inputs: list[FileReport], shards: list[FileReport]) 
         schema=_find_schema(run),
         counts_quarantined=job.quarantine is not None,
         notes=run.notes,
+        packages=find_packages((run.inputs.format, run.output.format)),
     )
 
 

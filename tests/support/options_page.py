@@ -45,7 +45,9 @@ def explain(path: str, command: click.Command, shared: set[tuple[str, str]]) -> 
     context = click.Context(command, info_name=path)
     usage = " ".join(command.collect_usage_pieces(context))
     lines = [f"## {path}", "", command.get_short_help_str(200), "", f"`{path} {usage}`", ""]
-    groups = command.headings if isinstance(command, GroupedCommand) else {"": list_options(command)}
+    groups = {"": list_options(command)}
+    if isinstance(command, GroupedCommand):
+        groups = {**command.headings, "Formats": command.list_own()}
     for heading, options in groups.items():
         own = [describe(option) for option in options if describe(option) not in shared]
         if own:

@@ -1,0 +1,184 @@
+"""Options that formats declare: from the command line and Python to the format, into journals, plans and stores, and refused elsewhere."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+import recshuf
+from recshuf.api import runs
+from recshuf.errors import UsageError
+from recshuf.interfaces import FormatOption, Source, Target, Traits
+from tests.support.formats.foreign_arrow import FORMAT, ArrowFormat
+from tests.support.other_packages import forget_formats, install, use
+from tests.support.processes.killed_runs import read_journal, run_and_die
+from tests.support.small_runs import spill
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.conftest import Run
+
+SKIP = FormatOption("skip_rows", "Rows to skip. Default: 0.", "N", int, 0)
+MARK = FormatOption("mark", "What shards say. Default: nothing.", "TEXT", side="output")
+LOUD = FormatOption("is_loud", "Say what is read.", side="records")
+
+
+class Marked(ArrowFormat):
+    """Arrow files with options."""
+
+    traits = replace(FORMAT.traits, name="marked", suffixes=(".marked",), options=(SKIP, MARK, LOUD))
+
+    def open_source(self, inputs: Any, options: Any) -> Source:
+        source = super().open_source(inputs, options)
+        if LOUD.of(options):
+            source.notes = (f"skips {SKIP.of(options)}",)
+        return source
+
+    def open_target(self, schema: pa.Schema, layout: object, options: Any) -> Target:
+        assert isinstance(MARK.of(options), str | None)
+        return super().open_target(schema.with_metadata({"mark": MARK.of(options) or "none"}), None, options)
+
+
+class Odd(ArrowFormat):
+    """It declares an option of another format in its own way."""
+
+    traits = replace(FORMAT.traits, name="odd", suffixes=(".odd",), options=(replace(SKIP, help="Other."),))
+
+
+class Taker(ArrowFormat):
+    """It declares an option of recshuf."""
+
+    traits = Traits("taker", (".taker",), options=(FormatOption("seed", "Mine.", "N"),))
+
+
+MARKED, ODD, TAKER = Marked(), Odd(), Taker()
+HERE = "tests.formats.test_own_options"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Return the folder of an installed package, which declares the options."""
+    folder = install(tmp_path / "site", "recshuf-marked", marked=f"{HERE}:MARKED")
+    use(folder, monkeypatch)
+    yield folder
+    monkeypatch.undo()
+    forget_formats()
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> list[Path]:
+    (tmp_path / "in").mkdir()
+    paths = [tmp_path / "in" / f"{k}.marked" for k in range(3)]
+    for path in paths:
+        table = pa.table({"id": range(400)})
+        with path.open("wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+            writer.write_table(table)
+    return paths
+
+
+def read_mark(path: Path) -> str:
+    with pa.ipc.open_file(pa.py_buffer(path.read_bytes())) as reader:
+        return reader.schema.metadata[b"mark"].decode()
+
+
+def test_the_command_and_python_give_them_to_the_format(tmp_path: Path, inputs: list[Path], call: Run):
+    out = tmp_path / "out.marked"
+    done = call(*inputs, "-o", out, "--is-loud", "--skip-rows=3", "--mark", "here", "--seed", 1)
+    assert (done.returncode, read_mark(out)) == (0, "here")
+    assert "skips 3" in done.stderr.decode()
+    with pytest.warns(recshuf.errors.RecshufWarning, match="skips 3"):
+        report = recshuf.shuffle(inputs, out, is_loud=True, skip_rows=3, seed=1, overwrite=True)
+    assert (report.warnings, read_mark(out)) == (("skips 3",), "none")
+    shown = call("--help").stdout.decode()
+    assert "Formats:\n" in shown
+    assert "--skip-rows N  marked: Rows to skip. Default: 0." in shown
+    assert "--mark" not in call("scatter", "--help").stdout.decode()
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"skip_rows": "x"}, "skip_rows 'x' is not possible: it is no whole number"),
+        ({"skip_rows": None, "is_loud": "yes"}, "is_loud: give True or False; here: str"),
+        ({"mark": ["a"]}, "mark: give text or a number; here: list"),
+        ({"skip_row": 1}, "unknown option 'skip_row'"),
+    ],
+)
+def test_values_that_are_not_possible_are_named(inputs: list[Path], options: dict[str, Any], problem: str):
+    with pytest.raises(UsageError, match=problem):
+        recshuf.plan(inputs, "out.marked", **options)
+
+
+def test_other_formats_refuse_them_by_name(tmp_path: Path, inputs: list[Path]):
+    (tmp_path / "in.jsonl").write_text('{"a": 1}\n')
+    with pytest.raises(UsageError, match=r"^skip_rows: for inputs of marked only; here: jsonl$"):
+        recshuf.plan(tmp_path / "in.jsonl", tmp_path / "out.marked", skip_rows=1)
+    with pytest.raises(UsageError, match=r"^mark: for output of marked only; here: jsonl$"):
+        recshuf.plan(inputs, tmp_path / "out.jsonl", mark="a")
+    with pytest.raises(UsageError, match=r"^is_loud: for records of marked only; here: jsonl to parquet$"):
+        recshuf.plan(tmp_path / "in.jsonl", tmp_path / "out.parquet", is_loud=True)
+    recshuf.plan(tmp_path / "in.jsonl", tmp_path / "out.marked", skip_rows=0, is_loud=True)
+
+
+@pytest.mark.parametrize("name", ["odd", "taker"])
+def test_packages_that_contradict_others_are_named_and_the_help_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Run, name: str
+):
+    use(install(tmp_path / "more", "other", **{name: f"{HERE}:{name.upper()}"}), monkeypatch)
+    problem = {
+        "odd": "the format 'odd' of the package other 1.0 declares the option skip_rows in another way than "
+        "the format 'marked' of the package recshuf-marked 1.0",
+        "taker": "the format 'taker' of the package other 1.0 declares the option seed, which recshuf has",
+    }[name]
+    with pytest.raises(UsageError, match=problem):
+        recshuf.plan("in.marked", "out.marked", skip_rows=1)
+    shown = call("--help")
+    assert shown.returncode == 0
+    assert problem in " ".join(shown.stdout.decode().split())
+
+
+def test_a_run_that_died_is_continued_with_the_same_ones_and_the_same_package(
+    tmp_path: Path, inputs: list[Path], monkeypatch: pytest.MonkeyPatch, folder: Path
+):
+    spill(monkeypatch)
+    out, options = tmp_path / "out", {"mark": "a", "seed": 1, "workers": 1}
+    run_and_die(1, inputs, out, **options)
+    job = read_journal(out)[0]["job"]
+    assert (job["options"]["--mark"], job["packages"]) == ("a", {"recshuf-marked": "1.0"})
+    for other in ({"mark": "b"}, {"mark": None}, {"skip_rows": 1}):
+        with pytest.raises(UsageError, match=f"the {next(iter(other))} was .* in the unfinished run"):
+            recshuf.shuffle(inputs, f"{out}/", resume=True, **options | other)
+    for metadata in folder.glob("*.dist-info/METADATA"):
+        metadata.write_text(metadata.read_text().replace("1.0", "1.1"))
+    forget_formats()
+    with pytest.raises(
+        UsageError, match=r"the version of the package recshuf-marked was 1\.0 .* and is 1\.1"
+    ):
+        recshuf.shuffle(inputs, f"{out}/", resume=True, **options)
+    for metadata in folder.glob("*.dist-info/METADATA"):
+        metadata.write_text(metadata.read_text().replace("1.1", "1.0"))
+    forget_formats()
+    recshuf.shuffle(inputs, f"{out}/", resume=True, **options)
+    assert {read_mark(path) for path in out.iterdir()} == {"a"}
+    assert json.loads((tmp_path / ".out.recshuf.json").read_text())["packages"] == {"recshuf-marked": "1.0"}
+
+
+def test_tasks_stores_and_comparisons_take_them(tmp_path: Path, inputs: list[Path]):
+    _, values = runs.plan_tasks(inputs, f"{tmp_path}/out/", engine="tasks", mark="a", seed=1)
+    assert values["job"]["options"]["--mark"] == "a"
+    for stage in ("scatter", "gather", "commit"):
+        for number in runs.list_tasks(values, stage):
+            runs.run_task(values, number)
+    assert {read_mark(path) for path in (tmp_path / "out").iterdir()} == {"a"}
+    with pytest.warns(recshuf.errors.RecshufWarning, match="skips 2"):
+        recshuf.scatter(inputs, tmp_path / "store", is_loud=True, skip_rows=2)
+    recshuf.gather(tmp_path / "store", tmp_path / "one.marked", mark="b", verify=True)
+    assert read_mark(tmp_path / "one.marked") == "b"
+    assert recshuf.verify(inputs, tmp_path / "one.marked", is_loud=True, skip_rows=2)
+    assert recshuf.check(tmp_path / "one.marked", column="id", skip_rows=2)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 
     from click.shell_completion import CompletionItem
 
-    from recshuf.interfaces import FormatOption, Traits
     from recshuf.job.report import Progress
 
 
@@ -178,10 +176,6 @@ class Wording(NamedTuple):
     """Its headings by those of the declarations, where they differ."""
 
 
-def _declares(option: FormatOption, traits: Traits) -> bool:
-    return option in traits.options
-
-
 class GroupedCommand(click.Command):
     """A command whose help groups its options.
 
@@ -235,15 +229,13 @@ class GroupedCommand(click.Command):
 
     def list_own(self) -> list[click.Option]:
         """Return the options that formats declare, for inputs or an output of this command."""
-        from recshuf.formats import list_formats
         from recshuf.job.options import list_own
 
         names, options = {*options_of(self._wording.shared)}, []
-        for name, option in list_own().items():
+        for name, (option, owners) in list_own().items():
             sides = {"inputs": {"format"}, "output": {"to"}}.get(option.side, {"format", "to"})
             if sides & names:
-                owners = ", ".join(list_formats(partial(_declares, option)))
-                declared = Option("", option.metavar, f"{owners}: {option.help}")
+                declared = Option("", option.metavar, f"{', '.join(owners)}: {option.help}")
                 options.append(make_option(name, option=declared))
         return options
 

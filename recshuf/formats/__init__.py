@@ -10,7 +10,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import PurePosixPath
 from traceback import walk_tb
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from recshuf.errors import InputError, UsageError
 from recshuf.formats.compression import (
@@ -48,6 +48,8 @@ OWN_FORMATS = {
 """Module and name of each format of recshuf, as in pyproject.toml."""
 LAST_RESORT = "text"
 """The format of bytes of which nothing is known."""
+_WITH_OPTIONS: tuple[str, ...] = ()
+"""Those that declare options. Help asks them, so their modules import no library."""
 _GROUP = "recshuf.formats"
 _HEAD_BYTES = 64 << 10
 _GLANCE_BYTES = 4 << 10
@@ -64,18 +66,26 @@ def list_formats(test: Callable[[Traits], object]) -> list[str]:
     return [name for name in list_names() if test(load_format(name).traits)]
 
 
-def list_options() -> dict[str, FormatOption]:
+class DeclaredOption(NamedTuple):
+    """An option of formats."""
+
+    option: FormatOption
+    owners: list[str]
+    """Names of the formats that declare it."""
+
+
+def list_options() -> dict[str, DeclaredOption]:
     """Return the options that formats declare, by name."""
-    options: dict[str, FormatOption] = {}
-    owners: dict[str, str] = {}
-    for name in list_names():
+    options: dict[str, DeclaredOption] = {}
+    for name in (*_WITH_OPTIONS, *_list_others()):
         for option in load_format(name).traits.options:
-            if options.setdefault(option.name, option) != option:
+            known = options.setdefault(option.name, DeclaredOption(option, []))
+            if known.option != option:
                 raise UsageError(
                     f"{explain_owner(name)} declares the option {option.name} in another way than "
-                    f"{explain_owner(owners[option.name])}; mend or remove one of them"
+                    f"{explain_owner(known.owners[0])}; mend or remove one of them"
                 )
-            owners.setdefault(option.name, name)
+            known.owners.append(name)
     return options
 
 

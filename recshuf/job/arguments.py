@@ -244,7 +244,7 @@ def _parse_own(options: Options) -> tuple[dict[str, str | bool], tuple[tuple[str
     texts: dict[str, str | bool] = {}
     values: list[tuple[str, object]] = []
     given = {name: value for name, value in options.items() if value is not None}
-    for name, option in find_own(given.keys() - Options.__annotations__.keys()).items():
+    for name, (option, _) in find_own(given.keys() - Options.__annotations__.keys()).items():
         text, value = parse_own(option, given[name])
         if value not in (option.default, False):
             texts[name] = text

@@ -13,6 +13,7 @@ from recshuf.errors import UnknownOptionError, UsageError
 from recshuf.system.units import parse_size
 
 if TYPE_CHECKING:
+    from recshuf.formats import DeclaredOption
     from recshuf.interfaces import FormatOption
     from recshuf.job.job import Job
 
@@ -369,18 +370,18 @@ def describe_options(job: "Job") -> dict[str, object]:
     return {flag_of(name): option.identity(job) for name, option in OPTIONS.items() if option.identity} | own
 
 
-def list_own() -> "dict[str, FormatOption]":
+def list_own() -> "dict[str, DeclaredOption]":
     """Return the options that formats declare, by name."""
-    from recshuf.formats import explain_owner, list_formats, list_options  # most runs need none
+    from recshuf.formats import explain_owner, list_options  # most runs need none
 
     own = list_options()
     if taken := sorted(own.keys() & {*_RESERVED, *Options.__annotations__, *OrderOptions.__annotations__}):
-        owner = explain_owner(list_formats(lambda traits: own[taken[0]] in traits.options)[0])
+        owner = explain_owner(own[taken[0]].owners[0])
         raise UsageError(f"{owner} declares the option {taken[0]}, which recshuf has; mend or remove it")
     return own
 
 
-def find_own(names: Iterable[str]) -> "dict[str, FormatOption]":
+def find_own(names: Iterable[str]) -> "dict[str, DeclaredOption]":
     """Return those of some options that formats declare, by name."""
     wanted = {*names} - OPTIONS.keys()
     own = list_own() if wanted else {}

@@ -85,14 +85,13 @@ def check_sides(job: Job, source_name: str, target_name: str) -> None:
 
 def _check_own(name: str, source: Traits, target: Traits) -> None:
     """Refuse an option that a format declares, if it is neither read nor written."""
-    option = find_own([name])[name]
+    option, owners = find_own([name])[name]
     read, written = option.side != "output", option.side != "inputs"
     if not (read and option in source.options) and not (written and option in target.options):
-        formats = " or ".join(list_formats(lambda traits: option in traits.options))
         shown = {"inputs": source.name, "output": target.name}.get(
             option.side, f"{source.name} to {target.name}"
         )
-        raise UsageError(f"{flag_of(name)}: for {option.side} of {formats} only; here: {shown}")
+        raise UsageError(f"{flag_of(name)}: for {option.side} of {' or '.join(owners)} only; here: {shown}")
 
 
 def _list_fields(side: str, source: Traits, target: Traits) -> frozenset[str]:

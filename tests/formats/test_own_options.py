@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import recshuf
+from recshuf import formats
 from recshuf.api import runs
 from recshuf.errors import UsageError
 from recshuf.interfaces import FormatOption, Source, Target, Traits
@@ -182,3 +183,8 @@ def test_tasks_stores_and_comparisons_take_them(tmp_path: Path, inputs: list[Pat
     assert read_mark(tmp_path / "one.marked") == "b"
     assert recshuf.verify(inputs, tmp_path / "one.marked", is_loud=True, skip_rows=2)
     assert recshuf.check(tmp_path / "one.marked", column="id", skip_rows=2)
+
+
+def test_help_asks_all_formats_that_declare_options():
+    names = [name for name in formats.OWN_FORMATS if formats.load_format(name).traits.options]
+    assert names == [*formats._WITH_OPTIONS]

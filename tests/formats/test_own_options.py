@@ -7,14 +7,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import recshuf
 from recshuf import formats
 from recshuf.api import runs
 from recshuf.errors import UsageError
+from recshuf.formats.parquet import FORMAT, ParquetFormat
 from recshuf.interfaces import FormatOption, Source, Target, Traits
-from tests.support.formats.foreign_arrow import FORMAT, ArrowFormat
 from tests.support.other_packages import forget_formats, install, use
 from tests.support.processes.killed_runs import read_journal, run_and_die
 from tests.support.small_runs import spill
@@ -30,8 +31,8 @@ MARK = FormatOption("mark", "What shards say. Default: nothing.", "TEXT", side="
 LOUD = FormatOption("is_loud", "Say what is read.", side="records")
 
 
-class Marked(ArrowFormat):
-    """Arrow files with options."""
+class Marked(ParquetFormat):
+    """Parquet with options."""
 
     traits = replace(FORMAT.traits, name="marked", suffixes=(".marked",), options=(SKIP, MARK, LOUD))
 
@@ -41,23 +42,25 @@ class Marked(ArrowFormat):
             source.notes = (f"skips {SKIP.of(options)}",)
         return source
 
-    def open_target(self, schema: pa.Schema, layout: object, options: Any) -> Target:
-        assert isinstance(MARK.of(options), str | None)
-        return super().open_target(schema.with_metadata({"mark": MARK.of(options) or "none"}), None, options)
+    def open_target(self, schema: pa.Schema, layout: Any, options: Any) -> Target:
+        SEEN.append(MARK.of(options))
+        return super().open_target(schema, layout, options)
 
 
-class Odd(ArrowFormat):
+class Odd(ParquetFormat):
     """It declares an option of another format in its own way."""
 
     traits = replace(FORMAT.traits, name="odd", suffixes=(".odd",), options=(replace(SKIP, help="Other."),))
 
 
-class Taker(ArrowFormat):
+class Taker(ParquetFormat):
     """It declares an option of recshuf."""
 
     traits = Traits("taker", (".taker",), options=(FormatOption("seed", "Mine.", "N"),))
 
 
+SEEN: list[str | None] = []
+"""The marks that targets got."""
 MARKED, ODD, TAKER = Marked(), Odd(), Taker()
 HERE = "tests.formats.test_own_options"
 
@@ -67,6 +70,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Return the folder of an installed package, which declares the options."""
     folder = install(tmp_path / "site", "recshuf-marked", marked=f"{HERE}:MARKED")
     use(folder, monkeypatch)
+    SEEN.clear()
     yield folder
     monkeypatch.undo()
     forget_formats()
@@ -76,26 +80,19 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def inputs(tmp_path: Path) -> list[Path]:
     (tmp_path / "in").mkdir()
     paths = [tmp_path / "in" / f"{k}.marked" for k in range(3)]
-    for path in paths:
-        table = pa.table({"id": range(400)})
-        with path.open("wb") as file, pa.ipc.new_file(file, table.schema) as writer:
-            writer.write_table(table)
+    for number, path in enumerate(paths):
+        pq.write_table(pa.table({"id": range(400 * number, 400 * number + 400)}), path)
     return paths
-
-
-def read_mark(path: Path) -> str:
-    with pa.ipc.open_file(pa.py_buffer(path.read_bytes())) as reader:
-        return reader.schema.metadata[b"mark"].decode()
 
 
 def test_the_command_and_python_give_them_to_the_format(tmp_path: Path, inputs: list[Path], call: Run):
     out = tmp_path / "out.marked"
     done = call(*inputs, "-o", out, "--is-loud", "--skip-rows=3", "--mark", "here", "--seed", 1)
-    assert (done.returncode, read_mark(out)) == (0, "here")
+    assert (done.returncode, SEEN[-1]) == (0, "here")
     assert "skips 3" in done.stderr.decode()
     with pytest.warns(recshuf.errors.RecshufWarning, match="skips 3"):
         report = recshuf.shuffle(inputs, out, is_loud=True, skip_rows=3, seed=1, overwrite=True)
-    assert (report.warnings, read_mark(out)) == (("skips 3",), "none")
+    assert (report.warnings, SEEN[-1]) == (("skips 3",), None)
     shown = call("--help").stdout.decode()
     assert "Formats:\n" in shown
     assert "--skip-rows N  marked: Rows to skip. Default: 0." in shown
@@ -166,7 +163,7 @@ def test_a_run_that_died_is_continued_with_the_same_ones_and_the_same_package(
         metadata.write_text(metadata.read_text().replace("1.1", "1.0"))
     forget_formats()
     recshuf.shuffle(inputs, f"{out}/", resume=True, **options)
-    assert {read_mark(path) for path in out.iterdir()} == {"a"}
+    assert SEEN[-1] == "a"
     assert json.loads((tmp_path / ".out.recshuf.json").read_text())["packages"] == {"recshuf-marked": "1.0"}
 
 
@@ -176,11 +173,11 @@ def test_tasks_stores_and_comparisons_take_them(tmp_path: Path, inputs: list[Pat
     for stage in ("scatter", "gather", "commit"):
         for number in runs.list_tasks(values, stage):
             runs.run_task(values, number)
-    assert {read_mark(path) for path in (tmp_path / "out").iterdir()} == {"a"}
+    assert {*SEEN} == {"a"}
     with pytest.warns(recshuf.errors.RecshufWarning, match="skips 2"):
         recshuf.scatter(inputs, tmp_path / "store", is_loud=True, skip_rows=2)
     recshuf.gather(tmp_path / "store", tmp_path / "one.marked", mark="b", verify=True)
-    assert read_mark(tmp_path / "one.marked") == "b"
+    assert SEEN[-1] == "b"
     assert recshuf.verify(inputs, tmp_path / "one.marked", is_loud=True, skip_rows=2)
     assert recshuf.check(tmp_path / "one.marked", column="id", skip_rows=2)
 

@@ -1,0 +1,165 @@
+"""What every format promises to whole runs: shuffles, conversions, comparisons, stores, loaders, resumed runs."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import recshuf
+from recshuf.errors import InputError
+from recshuf.formats import load_format
+from recshuf.interfaces import Format, InputFile, ReadOptions, WriteOptions
+from recshuf.testing.tools import make_folder, path_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
+
+
+class Samples(ABC):
+    """What the tests of a format need to know of it."""
+
+    format: Format
+    """The adapter's module-level format."""
+    read_options = ReadOptions()
+    write_options = WriteOptions()
+    reads_streams = False
+    """Whether standard input can be of this format."""
+    row_counts: Sequence[int] = (300, 1, 70)
+    """Records of the inputs of most tests."""
+    run_options: Mapping[str, Any] = {}
+    """Options of `recshuf.shuffle` that its inputs need."""
+    converts = True
+    """Whether its records have a table form, and are written from that."""
+    bulk_rows = 30_000
+    """Records of the input of the tests that must exceed buffers inside a sink."""
+
+    @abstractmethod
+    def make_inputs(self, folder: Path, row_counts: Sequence[int]) -> list[InputFile]:
+        """Write one file for each count, around the code under test; every record differs from all others."""
+
+    @abstractmethod
+    def read_back(self, path: Path) -> list[Any]:
+        """Return the records of a file in order, around the code under test; raise if it is damaged."""
+
+    @abstractmethod
+    def records_of(self, batch: pa.RecordBatch) -> list[Any]:
+        """Return the records of a native batch, in the terms of `read_back`."""
+
+    def meaning_of(self, record: Any) -> Any:
+        """Return what must survive a conversion to table form and back; the record itself by default."""
+        return record
+
+
+class _Heard:
+    """A `recshuf.Progress` that calls a function once, when records of a pass have been handled."""
+
+    def __init__(self, pass_name: str, act: Callable[[], object]) -> None:
+        self._wanted, self._act = pass_name, act
+        self._is_done, self._name = False, ""
+
+    def start(self, name: str, record_total: int | None, byte_total: int | None) -> None:
+        self._name = name
+
+    def advance(self, records: int, byte_count: int) -> None:
+        if self._name == self._wanted and not self._is_done:
+            self._is_done = True
+            self._act()
+
+    def warn(self, message: str) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+
+class RunSuite(Samples):
+    """The tests of whole runs."""
+
+    @pytest.fixture
+    def paths(self, tmp_path: Path) -> list[Path]:
+        return [path_of(file) for file in self.make_inputs(make_folder(tmp_path / "in"), self.row_counts)]
+
+    def shuffle(self, paths: Sequence[Path], output: Path, **options: Any) -> list[Path]:
+        """Return the files of a shuffle into a folder, or into a file if its name has a suffix."""
+        name = str(output) if output.suffix else f"{output}/"
+        recshuf.shuffle(paths, name, **{"seed": 1, **self.run_options, **options})
+        return sorted(output.iterdir()) if output.is_dir() else [output]
+
+    def count_records(self, paths: Iterable[Path]) -> Counter[str]:
+        return Counter(repr(self.meaning_of(record)) for path in paths for record in self.read_back(path))
+
+    def test_the_format_is_found(self) -> None:
+        assert load_format(self.format.traits.name) is self.format
+
+    def test_a_shuffle_has_every_record_in_the_order_of_its_seed(
+        self, paths: list[Path], tmp_path: Path
+    ) -> None:
+        shards = self.shuffle(paths, tmp_path / "out", shards=2, verify=True)
+        assert len(shards) == 2
+        assert self.count_records(shards) == self.count_records(paths)
+        again = self.shuffle(paths, tmp_path / "again", shards=2, workers=3)
+        assert [path.read_bytes() for path in again] == [path.read_bytes() for path in shards]
+        in_order = [record for path in paths for record in self.read_back(path)]
+        assert [record for path in shards for record in self.read_back(path)] != in_order
+        assert not recshuf.verify(paths[:1], tmp_path / "out", **self.run_options)
+
+    def test_a_conversion_and_back_has_every_record(self, paths: list[Path], tmp_path: Path) -> None:
+        if not self.converts:
+            return
+        tables = self.shuffle(paths, tmp_path / "tables", to="parquet", shards=2, verify=True)
+        recshuf.shuffle(tables, f"{tmp_path}/back/", seed=2, to=self.format.traits.name, verify=True)
+        assert self.count_records((tmp_path / "back").iterdir()) == self.count_records(paths)
+
+    def test_provenance_says_where_each_record_was(self, paths: list[Path], tmp_path: Path) -> None:
+        if self.format.traits.adds_columns and self.format.traits.has_columns:
+            self.shuffle(paths, tmp_path / "native", provenance=True, verify=True)
+        if not self.converts:
+            return
+        (output,) = self.shuffle(paths, tmp_path / "out.parquet", provenance=True)
+        table = pq.read_table(output)
+        found = zip(table["source_file"].to_pylist(), table["source_row"].to_pylist(), strict=True)
+        counted = [(str(path), count) for path, count in zip(paths, self.row_counts, strict=True)]
+        assert sorted(found) == sorted((name, row) for name, count in counted for row in range(count))
+
+    def test_a_store_is_appended_to_gathered_and_loaded(self, paths: list[Path], tmp_path: Path) -> None:
+        store = tmp_path / "store"
+        recshuf.scatter(paths, store, seed=1, **self.run_options)
+        recshuf.gather(store, f"{tmp_path}/gathered/", verify=True)
+        shuffled = self.shuffle(paths, tmp_path / "shuffled")
+        gathered = sorted((tmp_path / "gathered").iterdir())
+        assert [path.read_bytes() for path in gathered] == [path.read_bytes() for path in shuffled]
+        more = [path_of(file) for file in self.make_inputs(make_folder(tmp_path / "more"), [20])]
+        with recshuf.PileStore(store).update() as update:
+            update.append(more, **self.run_options)
+        recshuf.gather(store, f"{tmp_path}/all/")
+        assert self.count_records((tmp_path / "all").iterdir()) == self.count_records([*paths, *more])
+        if self.converts:
+            loader = recshuf.PileLoader(store, 50, output="arrow", drop_last=False)
+            assert sum(batch.num_rows for batch in loader) == sum(self.row_counts) + 20
+
+    def test_an_input_that_changes_is_named(self, paths: list[Path], tmp_path: Path) -> None:
+        def change() -> None:
+            content = paths[0].read_bytes()
+            paths[0].unlink()
+            paths[0].write_bytes(content + b"\n")
+
+        with pytest.raises(InputError, match="changed") as caught:
+            self.shuffle(paths, tmp_path / "out", workers=1, progress=_Heard("scatter", change))
+        assert str(paths[0]) in str(caught.value)
+        assert not (tmp_path / "out").exists()
+
+    def test_a_run_that_was_stopped_is_continued(self, paths: list[Path], tmp_path: Path) -> None:
+        def stop() -> None:
+            raise KeyboardInterrupt
+
+        whole = self.shuffle(paths, tmp_path / "whole", shards=2)
+        with pytest.raises(KeyboardInterrupt):
+            self.shuffle(paths, tmp_path / "out", shards=2, workers=1, progress=_Heard("gather", stop))
+        done = self.shuffle(paths, tmp_path / "out", shards=2, resume=True)
+        assert [path.read_bytes() for path in done] == [path.read_bytes() for path in whole]

@@ -1,0 +1,150 @@
+"""Tools of the conformance suite: reading sources, cutting batches, looking around the code under test."""
+
+from __future__ import annotations
+
+import io
+import itertools
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import pyarrow as pa
+
+from recshuf.interfaces import Stamp
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import BinaryIO
+
+    from recshuf.interfaces import InputFile, Source
+
+MANY_BYTES = 1 << 20
+LONGEST = 1 << 30
+
+
+def make_folder(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
+def path_of(file: InputFile) -> Path:
+    assert file.path is not None
+    return file.path
+
+
+def read_input(
+    source: Source, index: int, block_bytes: int, *, max_record_bytes: int = LONGEST
+) -> list[pa.RecordBatch]:
+    """Return all batches of an input in order; the fragments are read after the iterator has ended."""
+    fragments = list(source.fragments(index, block_bytes, max_record_bytes))
+    return [batch for fragment in fragments for batch in fragment.batches()]
+
+
+def place_batches(source: Source, block_bytes: int) -> list[tuple[pa.RecordBatch, int, int]]:
+    """Return all batches of all inputs, each with its input and first row."""
+    placed = []
+    for index in range(len(source.inputs)):
+        first_row = 0
+        for batch in read_input(source, index, block_bytes):
+            placed.append((batch, index, first_row))
+            first_row += batch.num_rows
+    return placed
+
+
+def merge_batches(source: Source, batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    merged = pa.Table.from_batches(batches, schema=source.schema).combine_chunks().to_batches()
+    return merged[0] if merged else pa.RecordBatch.from_pylist([], schema=source.schema)
+
+
+def cut_batch(batch: pa.RecordBatch, pieces: int, seed: int) -> list[pa.RecordBatch]:
+    """Return the batch as that many slices, some of them perhaps empty."""
+    inner = np.sort(
+        np.random.default_rng(seed).integers(0, batch.num_rows, pieces - 1, endpoint=True)
+    ).tolist()
+    edges = [0, *inner, batch.num_rows]
+    return [batch.slice(start, end - start) for start, end in itertools.pairwise(edges)]
+
+
+def find_open_files(folder: Path) -> list[Path]:
+    """Return the files under a folder that this process holds open."""
+    links = []
+    for link in Path("/proc/self/fd").iterdir():
+        try:
+            links.append(link.readlink())
+        except FileNotFoundError:  # the descriptor of this very listing
+            continue
+    return [path for path in links if path.is_relative_to(folder)]
+
+
+class OneWayReader(io.RawIOBase):
+    """Bytes as a pipe gives them: little at a time, no seeking, no file number."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = memoryview(content)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count = min(len(buffer), len(self._content), 997)
+        buffer[:count] = self._content[:count]
+        self._content = self._content[count:]
+        return count
+
+
+class OneWayWriter(io.RawIOBase):
+    """Collects what is written; cannot seek and has no file number."""
+
+    def __init__(self) -> None:
+        self.content = b""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self.content += bytes(data)
+        return len(data)
+
+
+class MemoryObject:
+    """The bytes of an object of a bucket; an `Opener`."""
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+
+    def open(self) -> MemoryHandle:
+        return MemoryHandle(self.content)
+
+    def open_raw(self) -> io.RawIOBase:
+        return cast("io.RawIOBase", io.BytesIO(self.content))
+
+    def find_stamp(self) -> Stamp:
+        return Stamp(len(self.content), 1)
+
+
+class MemoryHandle:
+    """An object that is open; a `Handle`."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+        self.stamp = Stamp(len(content), 1)
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        return self._content[offset : offset + size]
+
+    def readinto_at(self, offset: int, view: memoryview) -> int:
+        part = self._content[offset : offset + view.nbytes]
+        view.cast("B")[: len(part)] = part
+        return len(part)
+
+    def expect(self, ranges: Sequence[tuple[int, int]]) -> None:
+        pass
+
+    def drop_pages(self, offset: int, size: int) -> None:
+        pass
+
+    def take_stream(self) -> BinaryIO | None:
+        return None
+
+    def close(self) -> None:
+        pass

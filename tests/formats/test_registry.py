@@ -101,6 +101,10 @@ class TestForeignFormat(FormatSuite):
 
     format = FORMAT
 
+    @pytest.fixture(autouse=True)
+    def installed(self, foreign: Path) -> None:
+        """Its package is there."""
+
     def make_inputs(self, folder: Path, row_counts: Sequence[int]) -> list[InputFile]:
         paths = [
             write_foreign(folder / f"{k}.rows", make_table(0, count, f"input {k}"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,6 +59,7 @@ class TestFortran(TestNpy):
 class TestBinary(FormatSuite):
     format = BINARY
     read_options = ReadOptions(record_bytes=12)
+    run_options = MappingProxyType({"format": "binary", "record_bytes": 12})
 
     def make_inputs(self, folder: Path, row_counts: Sequence[int]) -> list[InputFile]:
         inputs = []

@@ -120,7 +120,7 @@ def _read(file: InputFile) -> tuple[pa.Schema, list[pa.RecordBatch], int]:
             raise InputError(file.name, "is no file of rows, or cut off")
         with pa.ipc.open_stream(pa.py_buffer(content[len(MAGIC) :])) as reader:
             return reader.schema, list(reader), size
-    except pa.ArrowException as error:
+    except (pa.ArrowException, OSError) as error:
         raise InputError(file.name, f"is no file of rows: {error}") from error
     finally:
         handle.close()

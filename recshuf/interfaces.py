@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+_MANY_BATCHES = 1024
+
+
 class Stamp(NamedTuple):
     """Size, time and inode of a file, or size, time and ETag of an object, by which a change is noticed."""
 
@@ -184,6 +187,17 @@ class FormatOption:
         return dict(options.own).get(self.name, default)
 
 
+class BatchLimits(NamedTuple):
+    """What native batches may hold."""
+
+    block_bytes: int
+    """Size limit of a batch; only a longer single record exceeds it."""
+    record_bytes: int
+    """The longest record that is accepted."""
+    remedy: str
+    """What to do about a longer one."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
     """How inputs are read. Each format uses its own part."""
@@ -245,6 +259,11 @@ class ReadOptions:
     """Whether decoders return lines that do not parse, instead of raising an error."""
     own: tuple[tuple[str, Any], ...] = ()
     """Names and values of those given that formats declare; see `FormatOption.of`."""
+
+    def limit(self, block_bytes: int, max_record_bytes: int) -> BatchLimits:
+        """Return the limits on batches, given the arguments of `Source.fragments`."""
+        record_bytes = min(max_record_bytes, self.max_record_bytes)
+        return BatchLimits(block_bytes, record_bytes, f"raise {self.name_limit(max_record_bytes)}")
 
     def name_limit(self, max_record_bytes: int) -> str:
         """Return the option that raises the limit on records that `Source.fragments` was given."""
@@ -544,9 +563,9 @@ class Source(ABC):
         """
         return False
 
-    @abstractmethod
     def reading_bytes(self, block_bytes: int) -> int:
-        """Return the most memory that reading one fragment takes, with the yielded batch."""
+        """Return the most memory that reading one fragment takes, with the yielded batch. Default: three blocks."""
+        return 3 * block_bytes
 
     @abstractmethod
     def decoder(self) -> Decoder:
@@ -614,9 +633,9 @@ class Target(ABC):
     notes: tuple[str, ...] = ()
     """What differs from the inputs, besides the order, and users should know: a sentence each."""
 
-    @abstractmethod
-    def sink_bytes(self, threads: int) -> int:
-        """Return the most memory that an open sink takes, without the batch it is given."""
+    def sink_bytes(self, threads: int) -> int:  # noqa: ARG002 - for others
+        """Return the most memory that an open sink takes, without the batch it is given. Default: 32 MiB."""
+        return 32 << 20
 
     @abstractmethod
     def open(self, path: Path, threads: int) -> Sink:
@@ -815,6 +834,117 @@ class TableDecoder(Decoder):
         return batch
 
 
+class RowFragment(Fragment):
+    """Consecutive rows of an input, which one call reads.
+
+    Parameters
+    ----------
+    file_name
+        As messages name the input.
+    first_row
+        Number of its first row in the input, for messages.
+    read
+        Returns its records, as a table or a batch of the native schema; called in any thread, perhaps more than once.
+    limits
+        What `ReadOptions.limit` returned.
+    """
+
+    def __init__(
+        self,
+        file_name: str,
+        first_row: int,
+        record_count: int,
+        read: Callable[[], pa.Table | pa.RecordBatch],
+        limits: BatchLimits,
+    ) -> None:
+        self.record_count = record_count
+        self._file_name, self._first_row, self._read, self._limits = file_name, first_row, read, limits
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the records in batches that fit the limits."""
+        import pyarrow as pa
+
+        records, first_row = self._read(), self._first_row
+        for batch in records.to_batches() if isinstance(records, pa.Table) else [records]:
+            yield from cut_batch(batch, self._file_name, first_row, self._limits)
+            first_row += batch.num_rows
+
+
+def cut_batch(
+    batch: pa.RecordBatch, file_name: str, first_row: int, limits: BatchLimits
+) -> Iterator[pa.RecordBatch]:
+    """Yield a batch in slices that fit a block, at least one record each.
+
+    Raises
+    ------
+    InputError
+        When a record is longer than the limit.
+    """
+    from recshuf.errors import InputError
+
+    size = batch.nbytes
+    if size > min(limits.block_bytes, limits.record_bytes) and batch.num_rows > 1:
+        half = batch.num_rows // 2
+        yield from cut_batch(batch.slice(0, half), file_name, first_row, limits)
+        yield from cut_batch(batch.slice(half), file_name, first_row + half, limits)
+    elif size > limits.record_bytes:
+        problem = f"a record of {size} bytes is longer than the {limits.record_bytes} bytes allowed"
+        raise InputError(file_name, problem, place=f"row {first_row}", remedy=limits.remedy)
+    else:
+        yield batch
+
+
+class RowBuffer:
+    """Collects record batches and hands out tables of exactly `rows` rows, however the batches were cut.
+
+    Batches are kept by reference until their rows are handed out, and tables consist of their slices. Only
+    very many small batches are copied, into one.
+    """
+
+    def __init__(self, schema: pa.Schema, rows: int) -> None:
+        self._schema = schema
+        self._rows = rows
+        self._older: list[pa.RecordBatch] = []
+        self._latest: list[pa.RecordBatch] = []
+        self._held_rows = 0
+
+    def add(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
+        """Append a batch and yield each table that is full; exhaust the iterator, or rows are missing."""
+        start = 0
+        while self._held_rows + batch.num_rows - start >= self._rows:
+            count = self._rows - self._held_rows
+            self._append(batch.slice(start, count))
+            start += count
+            yield self.rest()
+        self._append(batch.slice(start))
+
+    def rest(self) -> pa.Table:
+        """Hand out and drop the rows held, fewer than `rows` or none."""
+        import pyarrow as pa
+
+        table = pa.Table.from_batches(self._older + self._latest, schema=self._schema)
+        self._older, self._latest, self._held_rows = [], [], 0
+        return table
+
+    def take_back(self, table: pa.Table, rows: int) -> None:
+        """Take back the table handed out last, and wait for `rows` rows, at least as many as it has."""
+        self._rows = rows
+        for batch in table.to_batches():
+            self._append(batch)
+
+    def _append(self, batch: pa.RecordBatch) -> None:
+        if not batch.num_rows:
+            return
+        self._latest.append(batch)
+        self._held_rows += batch.num_rows
+        if len(self._latest) >= _MANY_BATCHES:
+            import pyarrow as pa
+
+            merged = pa.Table.from_batches(self._latest, schema=self._schema).combine_chunks()
+            self._older += merged.to_batches()
+            self._latest = []
+
+
 def open_input(file: InputFile) -> Handle:
     """Return a file, an object or a stream, open; of a stream only `Handle.take_stream` reads.
 
@@ -826,3 +956,22 @@ def open_input(file: InputFile) -> Handle:
     from recshuf.storage.reading import local
 
     return local.open_input(file)
+
+
+def open_raw(file: InputFile) -> RawIOBase:
+    """Return a file or an object, open, as an unbuffered file for libraries, which can seek.
+
+    Raises
+    ------
+    InputError
+        When it cannot be opened, or is a stream.
+    """
+    from recshuf.errors import InputError
+    from recshuf.storage.reading import local
+
+    if file.is_stream:
+        raise InputError(file.name, "is a stream, which cannot seek", remedy="give a file")
+    try:
+        return local.opener_of(file).open_raw()
+    except OSError as error:
+        raise InputError.of_system(error, file.name) from error

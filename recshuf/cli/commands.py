@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from recshuf.cli.audit_commands import check_command, picture_command, verify_command
+from recshuf.cli.format_command import formats_command
 from recshuf.cli.options import (
     HELP_SETTINGS,
     check_loudness,
@@ -267,5 +268,6 @@ for _command in (
     window_command,
     store_command,
     clean_command,
+    formats_command,
 ):
     commands.add_command(_command)

@@ -286,6 +286,7 @@ Other commands, each with --help; docs/options.md has the options of all:
   recshuf task PLAN.json NUMBER            run one task of a plan, on any machine
   recshuf clean URL                        list or remove what dead runs left in an object store
   recshuf gallery -o DIR                   draw the orders of other shufflers
+  recshuf formats                          list the formats, with their options
   recshuf demo                             try it on generated data
 
 Examples:

@@ -187,7 +187,7 @@ class InputOptions(TypedDict, total=False):
             "check picture": "HDF5: the records are the datasets of the commonest length, or those of --datasets. Default: datasets of several lengths are refused.",
             "scatter": "HDF5: scatter the datasets of the commonest length, or those of --datasets, and keep the others for gather, which copies them into every HDF5 shard. Default: datasets of several lengths are refused.",
             "window": "HDF5: append the datasets of the commonest length, or those of --datasets. Default: datasets of several lengths are refused.",
-        }, default=False, identity=lambda job: job.read.keeps_others or None)]
+        }, default=False, field="keeps_others", identity=lambda job: job.read.keeps_others or None)]
     columns: Annotated[Names | None, Option("Input", "A,B", "Parquet, Arrow, CSV, JSONL: columns to keep. Default: all.",
         side="inputs", identity=lambda job: job.read.columns and list(job.read.columns))]
     widen: Annotated[bool, Option("Input", None, "Parquet, Arrow and HDF5: unite integers of one input with floats of another, as float64; Parquet: integers or decimals with decimals of another scale. A value that the type does not hold exactly is an error. Default: such inputs are refused, unless the float holds all integers of the type. HDF5 that is written as HDF5: unite types that differ, such as text of other lengths. Default: such inputs are refused, but output of another format has one type for all.",

@@ -29,6 +29,8 @@ from tests.support.other_packages import ROWS_FORMAT, forget_formats, install, u
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from tests.conftest import Run
+
 ROOT = Path(__file__).parents[2]
 ROWS = 2500
 SCHEMA = pa.schema([("id", pa.int64()), ("tag", pa.string())], metadata={"made by": "the tests"})
@@ -267,6 +269,37 @@ def test_traits_import_no_library_of_a_format():
     assert done.stdout == "set()\n"
 
 
+class Faulty(RowsFormat):
+    """A format with a fault."""
+
+    traits = Traits("faulty", (".faulty",), libraries=("no_such_library",))
+    fault = True
+
+    def open_source(self, inputs: Any, options: Any) -> Any:
+        return super().open_source(inputs, options) if not self.fault else [].pop()
+
+
+FAULTY = Faulty()
+
+
+def test_a_fault_of_a_package_is_said_with_its_name(
+    tmp_path: Path, other: Any, call: Run, monkeypatch: pytest.MonkeyPatch
+):
+    other(faulty=f"{HERE}:FAULTY")
+    source = write_foreign(tmp_path / "in.faulty", make_table())
+    done = call(source, "-o", tmp_path / "out.jsonl")
+    who = "recshuf: the format 'faulty' of the package other 1.0"
+    assert done.stderr.decode().startswith(
+        f"{who} has failed: IndexError: pop from empty list (test_registry.py"
+    )
+    monkeypatch.setattr(Faulty, "fault", False)
+    done = call(source, "-o", tmp_path / "out.jsonl")
+    assert (
+        "the format 'faulty' of the package other 1.0 needs the library no_such_library"
+        in done.stderr.decode()
+    )
+
+
 def test_every_kind_of_input_is_opened_alike(tmp_path: Path):
     (tmp_path / "file").write_bytes(b"content")
     handle = open_input(InputFile("file", tmp_path / "file"))
@@ -284,7 +317,11 @@ def test_every_kind_of_input_is_opened_alike(tmp_path: Path):
         handle.read_at(0, 1)
 
 
-FORMAT_WORD = re.compile(r"\b(?:jsonl|csv|parquet|hdf5)\b|^text$")
+PLAIN_WORDS = {"text", "arrow", "binary"}
+"""Names that are words with other meanings, too: only texts of one alone are looked at."""
+FORMAT_WORD = re.compile(
+    rf"\b(?:{'|'.join(OWN_FORMATS.keys() - PLAIN_WORDS)})\b|^(?:{'|'.join(PLAIN_WORDS)})$"
+)
 WORDS = {
     "audit/reports/html.py": 1,  # text of an element
     "cli/audit_commands.py": 3,  # examples
@@ -293,10 +330,14 @@ WORDS = {
     "cli/store_commands.py": 1,  # an example
     "job/arguments.py": 1,  # what a str is called
     "job/options.py": 1,  # the list of formats
+    "job/schema_file.py": 1,  # a type
     "output/local/stage.py": 2,  # journal.jsonl
     "run/decoding.py": 3,  # advice
     "run/resolve.py": 1,  # advice
     "run/scatter_pass.py": 1,  # a file of quarantined lines
+    "testing/runs.py": 3,  # what formats are converted to, and a form of batches
+    "train/blocks.py": 3,  # a form of batches
+    "train/mixing.py": 2,  # the same
 }
 """Texts with the name of a format in help, advice and names of files, by module."""
 

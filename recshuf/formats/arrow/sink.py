@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, BinaryIO
 import pyarrow as pa
 
 from recshuf.errors import ConversionError
-from recshuf.formats.parquet.sink import RowBuffer
 from recshuf.formats.parquet.types import dense_schema
-from recshuf.interfaces import Sink, Target
+from recshuf.interfaces import RowBuffer, Sink, Target
 from recshuf.records.conforming import conform
 from recshuf.system.page_cache import BehindFile
 

@@ -14,7 +14,7 @@ from recshuf.errors import ConversionError
 from recshuf.formats.parquet.assembly import Assembly, encode_group
 from recshuf.formats.parquet.plan import SINK_FACTOR, FirstRows
 from recshuf.formats.parquet.types import leaf_types
-from recshuf.interfaces import Sink, Target, WriteOptions
+from recshuf.interfaces import RowBuffer, Sink, Target, WriteOptions
 from recshuf.records.conforming import check_digits, conform, has_decimals
 from recshuf.system.page_cache import BehindFile
 from recshuf.system.threads import Pool
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from recshuf.formats.parquet.plan import WritePlan
 
 
-_MANY_BATCHES = 1024
 _FILE_BUFFER_BYTES = 1 << 20
 _COLUMN_BYTES = 28 << 10
 """Memory of each Parquet column until it is written: 8,000 to 50,000 columns took 28 to 30 KB each, read and written."""
@@ -195,53 +194,6 @@ class ParquetSink(Sink):
                 field.name, f"Parquet cannot hold a value: {error}", remedy=remedy
             ) from error
         return array
-
-
-class RowBuffer:
-    """Collects record batches and hands out tables of exactly `rows` rows, however the batches were cut.
-
-    Batches are kept by reference until their rows are handed out, and tables consist of their slices. Only
-    very many small batches are copied, into one.
-    """
-
-    def __init__(self, schema: pa.Schema, rows: int) -> None:
-        self._schema = schema
-        self._rows = rows
-        self._older: list[pa.RecordBatch] = []
-        self._latest: list[pa.RecordBatch] = []
-        self._held_rows = 0
-
-    def add(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
-        """Append a batch and yield each table that is full; exhaust the iterator, or rows are missing."""
-        start = 0
-        while self._held_rows + batch.num_rows - start >= self._rows:
-            count = self._rows - self._held_rows
-            self._append(batch.slice(start, count))
-            start += count
-            yield self.rest()
-        self._append(batch.slice(start))
-
-    def rest(self) -> pa.Table:
-        """Hand out and drop the rows held, fewer than `rows` or none."""
-        table = pa.Table.from_batches(self._older + self._latest, schema=self._schema)
-        self._older, self._latest, self._held_rows = [], [], 0
-        return table
-
-    def take_back(self, table: pa.Table, rows: int) -> None:
-        """Take back the table handed out last, and wait for `rows` rows, at least as many as it has."""
-        self._rows = rows
-        for batch in table.to_batches():
-            self._append(batch)
-
-    def _append(self, batch: pa.RecordBatch) -> None:
-        if not batch.num_rows:
-            return
-        self._latest.append(batch)
-        self._held_rows += batch.num_rows
-        if len(self._latest) >= _MANY_BATCHES:
-            merged = pa.Table.from_batches(self._latest, schema=self._schema).combine_chunks()
-            self._older += merged.to_batches()
-            self._latest = []
 
 
 @contextmanager

@@ -6,6 +6,7 @@ Files are read as wholes, which real ones would be too large for.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -16,6 +17,8 @@ from recshuf.interfaces import (
     Format,
     Fragment,
     InputSummary,
+    RowBuffer,
+    RowFragment,
     Sink,
     Source,
     TableDecoder,
@@ -41,46 +44,12 @@ class RowsLayout:
     metadata: dict[bytes, bytes]
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Limits on batches and records, in bytes."""
-
-    block_bytes: int
-    record_bytes: int
-    option: str
-
-
-class RowsFragment(Fragment):
-    """A batch of a file, cut until each part fits a block."""
-
-    def __init__(self, name: str, batch: pa.RecordBatch, limits: Limits) -> None:
-        self._name = name
-        self._batch = batch
-        self._limits = limits
-        self.record_count = batch.num_rows
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        yield from self._cut(self._batch)
-
-    def _cut(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        limits, half = self._limits, batch.num_rows // 2
-        if half and batch.nbytes > min(limits.block_bytes, limits.record_bytes):
-            yield from self._cut(batch.slice(0, half))
-            yield from self._cut(batch.slice(half))
-        elif half or batch.nbytes <= limits.record_bytes:
-            yield batch
-        else:
-            problem = f"a record has {batch.nbytes:,} bytes, and the limit is {limits.record_bytes:,}"
-            raise InputError(self._name, problem, remedy=f"raise {limits.option}")
-
-
 class RowsSource(Source):
     """Files of one schema."""
 
     def __init__(self, files: Sequence[InputFile], options: ReadOptions) -> None:
         self._files = tuple(files)
-        self._name_limit = options.name_limit
-        self._record_bytes = options.max_record_bytes
+        self._limit = options.limit
         summaries = []
         for number, file in enumerate(files):
             schema, batches, size = _read(file)
@@ -95,11 +64,16 @@ class RowsSource(Source):
         self.layout = RowsLayout(dict(self.schema.metadata or {}))
 
     def fragments(self, input_index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Fragment]:
-        record_bytes = min(max_record_bytes, self._record_bytes)
-        limits = Limits(block_bytes, record_bytes, self._name_limit(max_record_bytes))
-        file = self._files[input_index]
+        file, first_row = self._files[input_index], 0
         for batch in _read(file)[1]:
-            yield RowsFragment(file.name, batch, limits)
+            yield RowFragment(
+                file.name,
+                first_row,
+                batch.num_rows,
+                partial(batch.slice, 0),
+                self._limit(block_bytes, max_record_bytes),
+            )
+            first_row += batch.num_rows
 
     def reading_bytes(self, block_bytes: int) -> int:
         return block_bytes + max(summary.file_bytes or 0 for summary in self.inputs)
@@ -134,7 +108,7 @@ class RowsSink(Sink):
         self._schema = schema
         self._file.write(MAGIC)
         self._writer = pa.ipc.new_stream(self._file, schema)
-        self._waiting: list[pa.RecordBatch] = []
+        self._buffer = RowBuffer(schema, _BATCH_ROWS)
         self._written = 0
 
     @property
@@ -142,23 +116,17 @@ class RowsSink(Sink):
         return self._written
 
     def write(self, batch: pa.RecordBatch) -> None:
-        self._waiting.append(batch.replace_schema_metadata(self._schema.metadata))
-        if sum(part.num_rows for part in self._waiting) >= _BATCH_ROWS:
-            self._flush(_BATCH_ROWS)
+        for table in self._buffer.add(batch.replace_schema_metadata(self._schema.metadata)):
+            self._write(table)
 
-    def _flush(self, least_rows: int) -> None:
-        table = pa.Table.from_batches(self._waiting, self._schema).combine_chunks()
-        place = 0
-        while table.num_rows - place >= least_rows:
-            self._writer.write_table(table.slice(place, _BATCH_ROWS))
-            place = min(place + _BATCH_ROWS, table.num_rows)
-            least_rows = max(least_rows, 1)
-        self._written += place
-        self._waiting = table.slice(place).to_batches()
+    def _write(self, table: pa.Table) -> None:
+        # Copied, because of a slice the writer pads texts in another way.
+        self._writer.write_table(table.take(pa.array(range(table.num_rows), pa.int64())))
+        self._written += table.num_rows
 
     def close(self) -> None:
         if not self._file.closed:
-            self._flush(1)
+            self._write(self._buffer.rest())
             self._writer.close()
             self._file.write(END)
             self._file.close()

@@ -34,6 +34,7 @@ from tests.support.objects.azure_buckets import (  # noqa: E402
 )
 from tests.support.objects.gcs_buckets import GcsTestBucket, serve_gcs  # noqa: E402
 from tests.support.objects.object_server import CREDENTIALS, Bucket, FaultProxy, ObjectServer  # noqa: E402
+from tests.support.objects.s3_server import S3Server  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -124,11 +125,9 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def object_server() -> Iterator[ObjectServer]:
+def s3_server() -> S3Server:
     """Return a server that speaks the protocol of S3."""
-    server = ObjectServer()
-    yield server
-    server.close()
+    return S3Server()
 
 
 @pytest.fixture
@@ -137,31 +136,16 @@ def bucket(s3_bucket: Bucket) -> Bucket:
     return s3_bucket
 
 
-@pytest.fixture(scope="session")
-def s3_client(object_server: ObjectServer) -> Iterator[Any]:
-    """Return a client of boto3 for this server, without a proxy."""
-    import boto3
-
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in CREDENTIALS.items():
-            patch.setenv(name, value)
-        client = boto3.client("s3", endpoint_url=object_server.url)
-    yield client
-    client.close()
-
-
 @pytest.fixture
-def s3_bucket(
-    object_server: ObjectServer, s3_client: Any, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Bucket]:
+def s3_bucket(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
     """Return a new bucket; the environment has its endpoint, which is a proxy, and credentials."""
     for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)
-    proxy = FaultProxy(object_server.port)
+    proxy = FaultProxy(s3_server.answer)
     monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
     name = f"test-{uuid.uuid4()}"
-    s3_client.create_bucket(Bucket=name)
-    yield Bucket(name, proxy, s3_client)
+    s3_server.store.create_bucket(name, CREDENTIALS["AWS_DEFAULT_REGION"])
+    yield Bucket(name, proxy, s3_server)
     proxy.close()
 
 
@@ -178,7 +162,7 @@ def gcs_bucket(gcs_server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> Ite
     """Return a new bucket; the environment has its endpoint, which is a proxy."""
     import requests
 
-    proxy = FaultProxy(gcs_server.port)
+    proxy = FaultProxy(gcs_server.answer)
     monkeypatch.setenv("GOOGLE_BASE_URL", proxy.url)
     monkeypatch.setenv("GOOGLE_SKIP_SIGNATURE", "true")
     with requests.Session() as session:
@@ -203,7 +187,7 @@ def azure_bucket(azure_server: ObjectServer, monkeypatch: pytest.MonkeyPatch) ->
     """Return a new container; the environment has its endpoint, which is a proxy, and the key."""
     from azure.storage.blob import ContainerClient
 
-    proxy = FaultProxy(azure_server.port)
+    proxy = FaultProxy(azure_server.answer)
     monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", f"{proxy.url}/{ACCOUNT}")
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", ACCOUNT)
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", ACCOUNT_KEY)

@@ -49,13 +49,23 @@ KINDS = {
     "file, piles elsewhere": Kind("hdf5", "out.h5", {"temp_dir": "piles"}),
 }
 
+FAST_KINDS = {
+    "shards, sample",
+    "shards, in new folders",
+    "shards, bad records",
+    "file, replaced",
+    "file, piles elsewhere",
+}
+
 
 def pick(files: dict[str, bytes], output: str) -> dict[str, bytes]:
     """Return those files that belong to an output, without its manifest."""
     return {path: content for path, content in files.items() if path == output or path.startswith(output)}
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in FAST_KINDS else pytest.mark.slow) for name in KINDS]
+)
 def test_a_run_that_dies_before_any_change_is_continued_to_the_same_bytes(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ):
@@ -81,7 +91,7 @@ def test_a_run_that_dies_before_any_change_is_continued_to_the_same_bytes(
 
     before, whole = read_files(folder), read_whole(folder, run)
     deaths = 0
-    for step in die_everywhere(run, folder, every=1 if TRIES_ALL else 6):
+    for step in die_everywhere(run, folder, every=1 if TRIES_ALL else 7):
         left = read_files(folder)
         assert pick(left, kind.output) in (pick(before, kind.output), pick(whole, kind.output)), step
         assert left.get("bad.jsonl") in (before.get("bad.jsonl"), whole.get("bad.jsonl")), step

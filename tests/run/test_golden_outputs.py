@@ -283,7 +283,7 @@ STORED = [
 @pytest.mark.parametrize(
     ("name", "packing"),
     [
-        pytest.param(name, PACKINGS[k % 2], marks=pytest.mark.slow if k % 3 else ())
+        pytest.param(name, PACKINGS[k % 2], marks=pytest.mark.slow if k % 6 else ())
         for k, name in enumerate(STORED)
     ],
 )

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import recshuf
 from recshuf.records.keys import draw_keys
-from tests.support.effort import examples
+from tests.support.effort import TRIES_ALL, examples
 from tests.support.numbered_files import FORMATS, SUFFIXES, make_inputs, order_of, read_ids
 from tests.support.order_statistics import battery, permutation_chi_square
 from tests.support.output_trees import list_shards
@@ -135,8 +135,8 @@ def test_equal_keys_are_ordered_by_input_and_row(tmp_path: Path, way: str, monke
     """Also those of small inputs, which are read together."""
     change_plans(monkeypatch, block_bytes=200, **WAYS[way])
     for name, counts, forged in (
-        ("large", (90, 30, 0, 41), ((0, 0), (1, 0), (3, 20), (2, 62))),
-        ("small", [*(k % 5 for k in range(50)), 90], ((0, 0), (2, 0))),
+        ("large", (90, 30, 0, 41), ((0, 0), (3, 20), (2, 62)) if TRIES_ALL else ((0, 0), (3, 20))),
+        ("small", [*(k % 5 for k in range(50)), 90], ((2, 0),)),
     ):
         (tmp_path / name).mkdir()
         inputs = write_rows(tmp_path / name, counts)
@@ -149,7 +149,7 @@ def test_equal_keys_are_ordered_by_input_and_row(tmp_path: Path, way: str, monke
 
 
 @pytest.mark.parametrize(
-    "way", ["in memory", "evicted midway", "on disk", "shared regions", "on disk, split"]
+    "way", ["evicted midway", "shared regions", "on disk, split"]
 )
 def test_a_sample_of_any_size_is_the_first_records(tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch):
     """Sizes around the ends of piles, where a pile is wanted or not; and among equal keys."""
@@ -212,7 +212,7 @@ def write_bulk(folder: Path, name: str, count: int = 150_000) -> Path:
     ("name", "to", "options"),
     [
         ("jsonl", "jsonl", {"shards": 3, "provenance": True}),
-        ("jsonl", "parquet", {}),
+        pytest.param("jsonl", "parquet", {}, marks=pytest.mark.slow),
         pytest.param("csv", "csv", {"shards": 2}, marks=pytest.mark.slow),
         pytest.param("parquet", "parquet", {"shards": 2, "provenance": True}, marks=pytest.mark.slow),
         pytest.param("hdf5", "hdf5", {}, marks=pytest.mark.slow),
@@ -240,7 +240,8 @@ def test_piles_on_disk_and_of_two_levels_give_the_bytes_of_those_in_memory(
 # Chance
 
 
-@pytest.mark.parametrize(("seed", "way"), [(0, "evicted midway"), (2**128 - 1, "on disk, split")])
+@pytest.mark.parametrize(("seed", "way"),
+    [(0, "evicted midway"), pytest.param(2**128 - 1, "on disk, split", marks=pytest.mark.slow)],)
 def test_a_large_shuffle_passes_the_battery(
     tmp_path: Path, seed: int, way: str, monkeypatch: pytest.MonkeyPatch
 ):

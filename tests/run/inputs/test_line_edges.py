@@ -39,7 +39,7 @@ def find_records(data: bytes) -> list[bytes]:
     return records
 
 
-@settings(same_folder, max_examples=examples(200))
+@settings(same_folder, max_examples=examples(80))
 @example(parts=[b"\n" * BLANK_END_BYTES, b" "], mark=b"", block_bytes=1 << 20)
 @given(
     parts=st.lists(

@@ -99,9 +99,7 @@ def test_an_object_of_another_run_is_not_taken_for_ones_own(bucket: Bucket, outp
     """Runs note themselves with what they put in place, by which they know it again."""
 
     def replace() -> None:
-        bucket.client.put_object(
-            Bucket=bucket.name, Key=SHARD, Body=b"precious", Metadata={"recshuf-upload": "of another run"}
-        )
+        bucket.put(SHARD, b"precious", {"x-amz-meta-recshuf-upload": "of another run"})
 
     bucket.proxy.call(bucket.requests["claim"], replace)
     with pytest.raises(OutputError, match=f"{SHARD}: {FOREIGN}"):

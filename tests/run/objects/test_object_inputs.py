@@ -274,7 +274,7 @@ def test_public_objects_need_no_credentials(
 ):
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
-    s3_bucket.client.put_object(Bucket=s3_bucket.name, Key="in.txt", Body=b"a\n", ACL="public-read")
+    s3_bucket.put("in.txt", b"a\n", {"x-amz-acl": "public-read"})
     with pytest.raises(UsageError, match="there are no credentials; set AWS_ACCESS_KEY_ID"):
         read(s3_bucket, tmp_path)
     assert read(s3_bucket, tmp_path, storage_options={"skip_signature": "true"}).records == 1

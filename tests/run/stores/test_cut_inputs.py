@@ -36,8 +36,14 @@ def make_inputs(folder: Path, kind: str) -> list[Path]:
     return paths
 
 
-@pytest.mark.parametrize("kind", ["parquet", "jsonl", "txt"])
-@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize(
+    ("kind", "workers"),
+    [
+        ("parquet", 3),
+        ("jsonl", 1),
+        *(pytest.param(*one, marks=pytest.mark.slow) for one in (("txt", 1), ("txt", 3))),
+    ],
+)
 def test_a_store_of_large_inputs_is_that_of_one_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, workers: int
 ) -> None:

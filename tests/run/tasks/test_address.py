@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from recshuf.job.options import ENGINES
+from tests.support.numbered_files import make_inputs
 from tests.support.processes.task_runs import ThreadEngine, shuffle
 
 if TYPE_CHECKING:
@@ -48,8 +49,8 @@ class ChildEngine(ThreadEngine):
 
 
 def test_a_process_that_is_handed_a_task_chooses_the_allocators_of_its_run(
-    tmp_path: Path, inputs: list[Path], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setitem(ENGINES, "children", f"{__name__}:ChildEngine")
-    shuffle(inputs[:1], tmp_path / "out", engine="children", shards=1)
+    shuffle(make_inputs(tmp_path / "few", "jsonl", [9]), tmp_path / "out", engine="children", shards=1)
     assert ChildEngine.backends == {run_child(_CHOOSE).decode().strip()}

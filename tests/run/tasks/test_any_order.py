@@ -20,7 +20,7 @@ from tests.support.small_runs import read_files
 if TYPE_CHECKING:
     from pathlib import Path
 
-COUNTS = (150, 0, 100)
+COUNTS = (110, 0, 60)
 FIXED: dict[str, Any] = {"seed": 5, "workers": 1, "piles": 32, "memory": "300MB"}
 KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "shards": ("text", "out/", {"shards": 3}),
@@ -99,7 +99,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     "kind",
     [
         kind
-        if kind in ("sample", "bad records", "file, converted")
+        if kind in ("sample", "bad records")
         else pytest.param(kind, marks=pytest.mark.slow)
         for kind in KINDS
     ],
@@ -121,7 +121,9 @@ def test_tasks_in_any_order_and_each_twice_at_once_write_the_bytes_of_one_proces
     assert read_files(plan.folder) == plan.whole
 
 
-@pytest.mark.parametrize("kind", ["file, converted", "replaced", "bad records"])
+@pytest.mark.parametrize(
+    "kind", ["file, converted", "bad records", pytest.param("replaced", marks=pytest.mark.slow)]
+)
 def test_tasks_that_die_before_any_change_run_again(tmp_path: Path, kind: str):
     plan = Plan(tmp_path, kind)
     deaths = 0
@@ -132,7 +134,7 @@ def test_tasks_that_die_before_any_change_run_again(tmp_path: Path, kind: str):
     assert deaths > 2
 
 
-@pytest.mark.parametrize("kind", ["file, verified", "bad records"])
+@pytest.mark.parametrize("kind", ["bad records", pytest.param("file, verified", marks=pytest.mark.slow)])
 def test_a_commit_that_dies_before_any_change_is_completed_by_whatever_comes_next(tmp_path: Path, kind: str):
     plan = Plan(tmp_path, kind)
     plan.do_before_the_commit()

@@ -47,7 +47,7 @@ def public(bucket: Bucket) -> Bucket:
 
 
 def put(bucket: Bucket, key: str, content: bytes) -> None:
-    bucket.client.put_object(Bucket=bucket.name, Key=key, Body=content, ACL="public-read")
+    bucket.put(key, content, {"x-amz-acl": "public-read"})
 
 
 def url_of(bucket: Bucket, key: str = "in.txt") -> str:

@@ -1,4 +1,4 @@
-"""A server that speaks the protocol of S3, in a child, and a proxy in front of it that injects faults."""
+"""Servers of object stores in children, and a proxy in front of a server that injects faults."""
 
 from __future__ import annotations
 
@@ -8,14 +8,19 @@ import re
 import socket
 import socketserver
 import subprocess
-import sys
 import threading
 from contextlib import closing, nullcontext, suppress
 from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from tests.support.objects.s3_server import S3Server
+
+    Answer = Callable[[str, str, Mapping[str, str], bytes], tuple[int, str, Sequence[tuple[str, str]], bytes]]
+    """Answers method, path, headers and body of a request with status, reason, headers and body."""
 
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "test",
@@ -53,14 +58,14 @@ class ObjectServer:
     Parameters
     ----------
     command
-        Returns the command that serves a port. Default: moto's server, which speaks the protocol of S3.
+        Returns the command that serves a port.
     """
 
-    def __init__(self, command: Callable[[int], Sequence[str]] | None = None) -> None:
+    def __init__(self, command: Callable[[int], Sequence[str]]) -> None:
         for _ in range(_ATTEMPTS):
             self.port = find_port()
             self._child = subprocess.Popen(
-                (command or _serve_s3)(self.port),
+                command(self.port),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 env=os.environ | CREDENTIALS,
@@ -89,9 +94,14 @@ class ObjectServer:
         self._child.terminate()
         self._child.wait()
 
-
-def _serve_s3(port: int) -> Sequence[str]:
-    return [sys.executable, "-m", "tests.support.objects.s3_server", str(port)]
+    def answer(
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes
+    ) -> tuple[int, str, list[tuple[str, str]], bytes]:
+        """Return status, reason, headers and body of the answer to a request."""
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=_SECONDS)) as onward:
+            onward.request(method, path, body, dict(headers))
+            reply = onward.getresponse()
+            return reply.status, reply.reason, reply.getheaders(), reply.read()
 
 
 class Bucket(NamedTuple):
@@ -99,8 +109,8 @@ class Bucket(NamedTuple):
 
     name: str
     proxy: FaultProxy
-    client: Any
-    """Client of boto3, without the proxy."""
+    server: S3Server
+    """The server, without the proxy."""
     lists_uploads: bool = True
     refusal: tuple[int, str, str] = (400, "ExpiredToken", "the credentials have expired")
     """Status and code of an answer that is final, and the message."""
@@ -112,41 +122,42 @@ class Bucket(NamedTuple):
         return f"s3://{self.name}"
 
     def list_keys(self, prefix: str = "") -> list[str]:
-        pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=self.name, Prefix=prefix)
-        return [one["Key"] for page in pages for one in page.get("Contents", ())]
+        return sorted(key for key in self.server.store.get_bucket(self.name).keys if key.startswith(prefix))
 
     def list_uploads(self) -> list[str]:
-        pages = self.client.get_paginator("list_multipart_uploads").paginate(Bucket=self.name)
-        return [one["Key"] for page in pages for one in page.get("Uploads", ())]
+        return sorted(upload.key_name for upload in self._uploads.values())
 
     def read(self, key: str) -> bytes:
-        with closing(self.client.get_object(Bucket=self.name, Key=key)["Body"]) as body:
-            return bytes(body.read())
+        return bytes(self.server.store.get_object(self.name, key).value)
 
-    def put(self, key: str, body: bytes) -> None:
-        self.client.put_object(Bucket=self.name, Key=key, Body=body)
+    def put(self, key: str, body: bytes, headers: Mapping[str, str] | None = None) -> None:
+        self._ask("PUT", quote(key), headers, body)
 
     def delete(self, key: str) -> None:
-        self.client.delete_object(Bucket=self.name, Key=key)
+        self.server.store.delete_object(self.name, key)
 
     def begin_upload(self, key: str) -> None:
-        self.client.create_multipart_upload(Bucket=self.name, Key=key)
+        self._ask("POST", f"{quote(key)}?uploads")
 
     def abort_one(self) -> None:
         """Abort an open upload."""
-        name = self._find_upload()
-        self.client.abort_multipart_upload(**name)
+        upload = next(iter(self._uploads.values()))
+        self.server.store.abort_multipart_upload(self.name, upload.id)
         # moto answers 500
-        request = f"(POST|PUT) .*{re.escape(name['Key'])}.*uploadId={re.escape(name['UploadId'])}"
+        request = f"(POST|PUT) .*{re.escape(upload.key_name)}.*uploadId={re.escape(upload.id)}"
         self.proxy.answer(request, 404, "NoSuchUpload", times=10**6)
 
     def damage_one(self) -> None:
         """Replace a part of an open upload."""
-        self.client.upload_part(**self._find_upload(), PartNumber=1, Body=b"other")
+        next(iter(self._uploads.values())).set_part(1, b"other")
 
-    def _find_upload(self) -> dict[str, str]:
-        upload = self.client.list_multipart_uploads(Bucket=self.name)["Uploads"][0]
-        return {"Bucket": self.name, "Key": upload["Key"], "UploadId": upload["UploadId"]}
+    def _ask(self, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes = b"") -> None:
+        signed = {"Authorization": "test"} | dict(headers or {})
+        assert self.server.answer(method, f"/{self.name}/{path}", signed, body)[0] == 200
+
+    @property
+    def _uploads(self) -> Mapping[str, Any]:
+        return self.server.store.get_bucket(self.name).multiparts
 
     def read_all(self, prefix: str = "") -> dict[str, bytes]:
         return {key: self.read(key) for key in self.list_keys(prefix)}
@@ -166,9 +177,10 @@ class Fault(NamedTuple):
 class FaultProxy:
     """A proxy to a server: counts requests, and answers some of them otherwise."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, answer: Answer) -> None:
         self.requests: list[str] = []
         """Method, path and ``Content-Range`` of every request."""
+        self.pass_on = answer
         self._faults: list[Fault] = []
         self._lock = threading.Lock()
         self._is_closed = threading.Event()
@@ -179,7 +191,7 @@ class FaultProxy:
         class Handler(ProxiedRequest):
             pass
 
-        Handler.proxy, Handler.target_port = proxy, port
+        Handler.proxy = proxy
         self._server = _Server(("127.0.0.1", 0), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
         self._thread.start()
@@ -267,7 +279,6 @@ class ProxiedRequest(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     wbufsize = 1 << 16
     proxy: FaultProxy
-    target_port: int
 
     def _handle(self) -> None:
         span = self.headers.get("Content-Range")
@@ -323,22 +334,17 @@ class ProxiedRequest(BaseHTTPRequestHandler):
         is_conditional = self.command in ("PUT", "POST") and {"If-None-Match", "If-Match"} & set(
             map(str.title, headers)
         )
-        with (
-            self.proxy.turn if is_conditional else nullcontext(),
-            closing(http.client.HTTPConnection("127.0.0.1", self.target_port, timeout=_SECONDS)) as onward,
-        ):
-            onward.request(self.command, path, body, headers)
-            reply = onward.getresponse()
-            content = reply.read()
+        with self.proxy.turn if is_conditional else nullcontext():
+            status, reason, given, content = self.proxy.pass_on(self.command, path, headers, body)
         if loses_reply:
             return self.drop()
-        self.send_response_only(reply.status, reply.reason)
-        for name, value in reply.headers.items():
+        self.send_response_only(status, reason)
+        for name, value in given:
             if name.lower() not in ("connection", "transfer-encoding", "content-length"):
                 self.send_header(name, value)
-        length = reply.headers.get("Content-Length") if self.command == "HEAD" else None
+        length = next((value for name, value in given if name.lower() == "content-length"), None)
         half = content[: len(content) // 2]
-        self.send_header("Content-Length", length or str(len(half if cuts == "stated" else content)))
+        self.send_header("Content-Length", (self.command == "HEAD" and length) or str(len(half if cuts == "stated" else content)))
         self.end_headers()
         self.wfile.write(half if cuts else content)
         self.wfile.flush()

@@ -1,28 +1,75 @@
-"""moto's server, which speaks the protocol of S3, with short listings, and ``If-Match`` where uploads are completed.
+"""moto's S3 in this process, with short listings, and ``If-Match`` where uploads are completed.
 
 What it does anew for each request is left out.
-
-Run as a program: ``python -m tests.support.objects.s3_server PORT``.
 """
 
 from __future__ import annotations
 
-import logging
-import os
+import io
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote_to_bytes
 
-from moto import backends, server
-from moto.s3.exceptions import MissingKey, PreconditionFailed
-from moto.s3.responses import S3Response
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 PAGE_KEYS = 100
 
 
-def complete(
+class S3Server:
+    """Answers requests as S3 would; `store` is what it keeps, for tests to look into and to change."""
+
+    def __init__(self) -> None:
+        from moto import settings
+        from moto.moto_server.werkzeug_app import create_backend_app
+        from moto.s3.models import s3_backends
+        from moto.s3.responses import S3Response
+
+        if S3Response._key_response_post is not _complete:
+            _POSTS.append(S3Response._key_response_post)
+            S3Response._key_response_post = _complete
+        settings.get_s3_default_max_keys = lambda: PAGE_KEYS
+        self._app = create_backend_app("s3")
+        self.store = s3_backends["123456789012"]["aws"]
+
+    def answer(
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes
+    ) -> tuple[int, str, list[tuple[str, str]], bytes]:
+        """Return status, reason, headers and body of the answer to a request."""
+        said: list[Any] = []
+        raw, _, query = path.partition("?")
+        fields = {f"HTTP_{name.upper().replace('-', '_')}": value for name, value in headers.items()}
+        environment = fields | {
+            "REQUEST_METHOD": method,
+            "SCRIPT_NAME": "",
+            "PATH_INFO": unquote_to_bytes(raw).decode("latin1"),
+            "QUERY_STRING": query,
+            "REQUEST_URI": path,
+            "RAW_URI": path,
+            "SERVER_NAME": "127.0.0.1",
+            "SERVER_PORT": "80",
+            "SERVER_PROTOCOL": "HTTP/1.1",
+            "CONTENT_LENGTH": str(len(body)),
+            "CONTENT_TYPE": headers.get("Content-Type", ""),
+            "wsgi.url_scheme": "http",
+            "wsgi.input": io.BytesIO(body),
+            "wsgi.errors": sys.stderr,
+        }
+        content = b"".join(self._app(environment, lambda *given: said.append(given)))
+        status, _, reason = said[0][0].partition(" ")
+        return int(status), reason, said[0][1], content
+
+
+_POSTS: list[Any] = []
+"""What answered before."""
+
+
+def _complete(
     response: Any, request: Any, body: bytes, bucket_name: str, query: dict[str, Any], key_name: str
 ) -> Any:
     """Answer a request about an upload; an upload that was completed already is completed."""
+    from moto.s3.exceptions import MissingKey, PreconditionFailed
+
     expected, uploads = response.headers.get("If-Match"), query.get("uploadId")
     if expected and uploads:
         found = response.backend.get_object(bucket_name, key_name)
@@ -31,21 +78,4 @@ def complete(
         is_done = found.multipart and found.multipart.id == uploads[0]
         if not is_done and found.etag.strip('"') != expected.strip('"'):
             raise PreconditionFailed("If-Match")
-    return post(response, request, body, bucket_name, query, key_name)
-
-
-post = S3Response._key_response_post
-
-
-def serve(port: int) -> None:
-    os.environ["MOTO_S3_DEFAULT_MAX_KEYS"] = str(PAGE_KEYS)
-    # It would look through its own folder each time.
-    names = tuple(backends.list_of_moto_modules())
-    backends.list_of_moto_modules = lambda: names
-    S3Response._key_response_post = complete
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server.main(["-H", "127.0.0.1", "-p", str(port)])
-
-
-if __name__ == "__main__":
-    serve(int(sys.argv[1]))
+    return _POSTS[0](response, request, body, bucket_name, query, key_name)

@@ -24,7 +24,7 @@ if str(PROJECT) not in sys.path:
 
 pytest.register_assert_rewrite("tests.support")
 
-from tests.support.effort import TRIES_ALL  # noqa: E402
+from tests.support.effort import TRIES_ALL, examples  # noqa: E402
 from tests.support.objects.azure_buckets import (  # noqa: E402
     ACCOUNT,
     ACCOUNT_KEY,
@@ -56,7 +56,9 @@ if not TRIES_ALL:
     os.fsync = _sync_devices
 
 # A slow machine is no failure; and CI tries the same examples each time.
-hypothesis.settings.register_profile("recshuf", deadline=None, derandomize="CI" in os.environ)
+hypothesis.settings.register_profile(
+    "recshuf", max_examples=examples(200), deadline=None, derandomize="CI" in os.environ
+)
 hypothesis.settings.load_profile("recshuf")
 
 

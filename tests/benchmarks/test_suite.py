@@ -28,6 +28,8 @@ from benchmarks.suite import Settings, run_case
 
 SIZE = 1_000_000
 
+pytestmark = pytest.mark.slow
+
 
 def name_shell(name: str, script: str, **options: Any) -> Contender:
     return Contender(name, ("sh", "-c", script, name, "{given}", "{output}"), **options)
@@ -109,7 +111,6 @@ def test_a_rival_that_does_not_do_the_job_is_a_line_that_says_so(
     assert not list(folder.glob("work-*"))
 
 
-@pytest.mark.slow
 def test_recshuf_itself_must_be_right(folder: Path) -> None:
     report = run_fakes(folder, name_shell(OURSELVES, "echo >$2"), name_shell("other", 'cp "$1" "$2"'))
     assert find_contender(report, OURSELVES)["problem"].startswith("wrong output")
@@ -155,7 +156,6 @@ def test_rounds_alternate_and_ratios_are_those_of_the_medians(folder: Path) -> N
 # What is measured
 
 
-@pytest.mark.slow
 def test_the_peak_is_the_commands_own_and_bytes_are_counted(tmp_path: Path) -> None:
     ballast = b"x" * 200_000_000
     script = "import sys; sys.stdout.write('x' * 50_000_000)"
@@ -172,7 +172,6 @@ def test_the_peak_is_the_commands_own_and_bytes_are_counted(tmp_path: Path) -> N
     assert 50_000_000 <= copied.read_bytes < 51_000_000
 
 
-@pytest.mark.slow
 def test_children_are_counted_and_ended(tmp_path: Path) -> None:
     script = "import os, subprocess as s; print(s.Popen(['sleep', '600'], start_new_session=True).pid)"
     with pytest.raises(LimitError):
@@ -220,7 +219,6 @@ def test_the_digest_of_a_table_knows_no_types_but_every_value(tmp_path: Path) ->
 # The program
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("modules_are_called")
 def test_every_case_runs_and_is_saved(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -263,7 +261,6 @@ def test_sizes_keep_the_ratio_of_data_to_memory() -> None:
     assert all(step.case.memory == step.size // DATA_TO_MEMORY for step in steps)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("modules_are_called")
 def test_growth_over_cores_runs_and_is_saved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--part", "cores", "--size", str(SIZE), "--rounds", "1", "--out", str(tmp_path / "out")]

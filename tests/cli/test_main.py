@@ -81,12 +81,17 @@ class TestErrors:
         [
             ("lines.txt", "standard output"),
             ("lines.txt -o new.txt --plan --report -", "standard output"),
-            ("--help", "standard output"),
             ("verify lines.txt lines.txt --report /dev/full", "/dev/full"),
-            ("check lines.txt --column text", "standard output"),
             *(
                 pytest.param(line, "standard output", marks=pytest.mark.slow)
-                for line in ("lines.txt --plan", "store --help", "--version", "verify lines.txt lines.txt")
+                for line in (
+                    "--help",
+                    "lines.txt --plan",
+                    "store --help",
+                    "--version",
+                    "check lines.txt --column text",
+                    "verify lines.txt lines.txt",
+                )
             ),
         ],
     )

@@ -33,7 +33,12 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 class TestSignals:
     @pytest.mark.parametrize(
-        ("number", "output"), [(signal.SIGINT, "out.txt"), (signal.SIGTERM, "out/"), (signal.SIGHUP, "-")]
+        ("number", "output"),
+        [
+            (signal.SIGTERM, "out/"),
+            (signal.SIGHUP, "-"),
+            pytest.param(signal.SIGINT, "out.txt", marks=pytest.mark.slow),
+        ],
     )
     def test_running_job_leaves_nothing(self, tmp_path: Path, number: signal.Signals, output: str) -> None:
         """Records come until some are spilled; then the input stays open, so that the job cannot end by itself."""

@@ -130,7 +130,9 @@ def test_tasks_that_a_machine_can_run_at_once_share_its_memory(
     assert shared < alone / 2
 
 
-@pytest.mark.parametrize("stage", ["scatter", "gather", "commit"])
+@pytest.mark.parametrize(
+    "stage", ["gather", *(pytest.param(one, marks=pytest.mark.slow) for one in ("scatter", "commit"))]
+)
 def test_a_task_that_comes_too_early_says_what_is_missing(tasks: Tasks, stage: str):
     inputs = tasks.plan()
     ready = STAGES[: STAGES.index(stage)]
@@ -168,7 +170,9 @@ def test_a_commit_waits_for_the_end_of_other_tasks(tasks: Tasks):
     tasks.run(last)
 
 
-@pytest.mark.parametrize("harm", HARMS)
+@pytest.mark.parametrize(
+    "harm", [pytest.param(one, marks=() if one == "flipped" else pytest.mark.slow) for one in HARMS]
+)
 def test_a_commit_without_a_shard_names_the_task_to_run_again(tasks: Tasks, harm: str):
     inputs = tasks.plan()
     tasks.run_stages(*STAGES[:3])
@@ -217,7 +221,7 @@ def test_an_input_that_changes_between_tasks_is_named_by_each_that_reads_it(task
     [
         ("text", "text"),
         pytest.param("csv", "parquet", marks=pytest.mark.slow),
-        ("parquet", "hdf5"),
+        pytest.param("parquet", "hdf5", marks=pytest.mark.slow),
         pytest.param("hdf5", "jsonl", marks=pytest.mark.slow),
     ],
 )

@@ -65,7 +65,7 @@ class TestProgress:
         ("compression", "message"),
         [
             ("", "the output is compressed (gzip); redirect it, or give --compression none"),
-            ("--to jsonl --compression none", '"text":"line 999"'),
+            pytest.param("--to jsonl --compression none", '"text":"line 999"', marks=pytest.mark.slow),
         ],
     )
     def test_compressed_records_are_not_shown(self, compression: str, message: str, tmp_path: Path) -> None:
@@ -75,6 +75,7 @@ class TestProgress:
         assert message in shown
         assert ("standard output is a terminal" in shown) == ("none" not in compression)
 
+    @pytest.mark.slow
     def test_compressed_records_are_not_shown_by_the_name_of_the_terminal(self, lines: Path) -> None:
         output = ("-o", "/dev/stdout", "--overwrite")
         shown = self.run_on_terminal(lines, *output, "--compression", "gzip", has_stdout=True)

@@ -116,7 +116,7 @@ def test_little_csv_needs_little_memory_for_parquet(tmp_path: Path, columns: int
 
 
 @pytest.mark.parametrize(
-    ("suffix", "columns", "memory"), [(".parquet", 6000, "200MB"), (".h5", 2500, "64MB")]
+    ("suffix", "columns", "memory"), [(".parquet", 1500, "200MB"), (".h5", 1500, "64MB")]
 )
 def test_columns_found_while_reading_are_refused_if_they_need_more_memory(
     tmp_path: Path, suffix: str, columns: int, memory: str

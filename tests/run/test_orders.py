@@ -148,9 +148,7 @@ def test_equal_keys_are_ordered_by_input_and_row(tmp_path: Path, way: str, monke
             assert read_rows(list_shards(output)) == sort_places(counts, SEED, draw), (name, bits)
 
 
-@pytest.mark.parametrize(
-    "way", ["evicted midway", "shared regions", "on disk, split"]
-)
+@pytest.mark.parametrize("way", ["evicted midway", "shared regions", "on disk, split"])
 def test_a_sample_of_any_size_is_the_first_records(tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch):
     """Sizes around the ends of piles, where a pile is wanted or not; and among equal keys."""
     counts = [70, 20]
@@ -240,8 +238,10 @@ def test_piles_on_disk_and_of_two_levels_give_the_bytes_of_those_in_memory(
 # Chance
 
 
-@pytest.mark.parametrize(("seed", "way"),
-    [(0, "evicted midway"), pytest.param(2**128 - 1, "on disk, split", marks=pytest.mark.slow)],)
+@pytest.mark.parametrize(
+    ("seed", "way"),
+    [(0, "evicted midway"), pytest.param(2**128 - 1, "on disk, split", marks=pytest.mark.slow)],
+)
 def test_a_large_shuffle_passes_the_battery(
     tmp_path: Path, seed: int, way: str, monkeypatch: pytest.MonkeyPatch
 ):

@@ -66,9 +66,8 @@ def try_in_child(memory_bytes: int, **environment: str) -> list[str]:
 @pytest.mark.skipif(
     "jemalloc" not in pa.supported_memory_backends(), reason="Arrow was built without jemalloc"
 )
-@pytest.mark.parametrize(
-    ("memory_bytes", "is_kept"), [(10**5, False), pytest.param(10**12, True, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("memory_bytes", "is_kept"), [(10**5, False), (10**12, True)])
 def test_freed_memory_is_kept_the_longer_the_larger_the_limit(memory_bytes: int, is_kept: bool):
     assert try_in_child(memory_bytes) == ["jemalloc", str(is_kept)]
 

@@ -48,7 +48,10 @@ def attack_once(kind: str, folder: Path, choice: Choice, capfd: pytest.CaptureFi
     assert all(tally.is_clean for tally in tallies), format_table(tallies)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=() if kind in ("kills", "order") else pytest.mark.slow) for kind in KINDS],
+)
 def test_one_attack_of_each_kind_does_not_succeed(
     kind: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -74,6 +77,7 @@ def attack(library: Path, folder: Path, code: str) -> subprocess.CompletedProces
     return subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True)
 
 
+@pytest.mark.slow
 @needs_compiler
 class TestFaults:
     def test_the_chosen_call_fails_and_no_other(self, library: Path, tmp_path: Path) -> None:
@@ -148,6 +152,7 @@ def server() -> Iterator[Server]:
         yield server
 
 
+@pytest.mark.slow
 class TestServer:
     def test_a_run_ends_as_the_command_line_does(self, server: Server, tmp_path: Path) -> None:
         right = server.run(Request(("--version",)))
@@ -156,7 +161,6 @@ class TestServer:
         assert right.text.startswith("recshuf ")
         assert is_clean(wrong.text)
 
-    @pytest.mark.slow
     def test_small_jobs_go_out_of_core_where_they_should(self, server: Server, tmp_path: Path) -> None:
         for number, recipe in enumerate(SMALL):
             stage = Stage(tmp_path / f"stage-{number}", recipe)

@@ -151,7 +151,9 @@ def test_comments_are_no_records_and_those_on_top_stay_there(tmp_path: Path) -> 
 CODES = ["01234", "+49123", "-007", "00", " 05", "007.5", "+.5", '"010"', "01e5"]
 
 
-@pytest.mark.parametrize(("code", "place"), [*((code, 0) for code in CODES), ("01234", 150_000), ("+.5", 150_000)])
+@pytest.mark.parametrize(
+    ("code", "place"), [*((code, 0) for code in CODES), ("01234", 150_000), ("+.5", 150_000)]
+)
 def test_a_column_with_a_zero_or_plus_before_digits_is_text(tmp_path: Path, code: str, place: int) -> None:
     lines = ["5,0,1e-05,2020-01-02"] * (place + 1)
     lines[place] = f"{code},0,-0.5,2020-01-02"

@@ -150,7 +150,6 @@ def test_bad_lines_are_set_aside(tmp_path: Path, bucket: AnyBucket):
 # Visibility
 
 
-@in_each_store
 def test_nothing_is_visible_before_the_commit_and_the_manifest_comes_last(bucket: AnyBucket, output: Output):
     output.put_old()
     old, seen = read_visible(bucket), []
@@ -246,7 +245,7 @@ def test_faults_of_the_store_are_overcome(bucket: AnyBucket, output: Output, fau
 
 @pytest.mark.parametrize(
     "request_name",
-    ["journal", "part", "manifest", *(pytest.param(one, marks=slow) for one in ("run", "begin", "complete"))],
+    ["part", "manifest", *(pytest.param(one, marks=slow) for one in ("journal", "run", "begin", "complete"))],
 )
 def test_a_run_that_fails_leaves_nothing_or_what_resume_completes(
     bucket: AnyBucket, output: Output, scratch: Path, request_name: str

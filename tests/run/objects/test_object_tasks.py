@@ -97,7 +97,6 @@ def die_in(
             shuffle(inputs, output, *given, **options)
 
 
-@in_each_store
 @pytest.mark.parametrize(
     ("name", "place"),
     [
@@ -179,6 +178,7 @@ def test_what_a_dead_run_left_is_cleaned(inputs: list[Path], bucket: AnyBucket, 
     assert list_place(place) == []
 
 
+@slow
 @pytest.mark.parametrize("bucket", ["s3_bucket"], indirect=True)
 @PLACES
 def test_commands_write_the_same_objects(

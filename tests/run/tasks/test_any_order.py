@@ -98,9 +98,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "kind",
     [
-        kind
-        if kind in ("sample", "bad records")
-        else pytest.param(kind, marks=pytest.mark.slow)
+        kind if kind in ("sample", "bad records") else pytest.param(kind, marks=pytest.mark.slow)
         for kind in KINDS
     ],
 )

@@ -39,7 +39,7 @@ def test_the_commit_that_comes_second_is_told_only_to_wait(
     tmp_path: Path, s3_bucket: Bucket, call: Run, moment: str
 ):
     """The other one takes over when it begins to continue a third one, or to put the output in place."""
-    inputs = make_inputs(tmp_path / "in", "text", (60, 40))
+    inputs = make_inputs(tmp_path / "in", "text", (30, 20))
     run = SavedPlan(inputs, f"{s3_bucket.url}/data/out/", temp_dir=f"{s3_bucket.url}/tmp", **OPTIONS)
     (tmp_path / "plan.json").write_text(json.dumps({"run": run.run}))
     run.do_before_the_commit()

@@ -30,7 +30,6 @@ def replace_by_folder(path: Path) -> None:
 
 
 HARMS: dict[str, Callable[[Path], object]] = OF_FILES | {
-    "emptied": lambda path: path.write_bytes(b""),
     "longer": lambda path: path.write_bytes(path.read_bytes() + b"{}\n"),
     "folder": replace_by_folder,
 }
@@ -84,7 +83,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     divide_small(monkeypatch, block_bytes=2200, region_bytes=150)
 
 
-@pytest.mark.parametrize("harm", ["cut", "folder"])
+@pytest.mark.parametrize("harm", ["cut", pytest.param("folder", marks=pytest.mark.slow)])
 def test_the_commit_names_the_task_that_has_lost_bad_records(tmp_path: Path, harm: str):
     run = BadRun(tmp_path)
     run.do_before_the_commit()
@@ -102,7 +101,7 @@ def test_the_commit_names_the_task_that_has_lost_bad_records(tmp_path: Path, har
     run.check()
 
 
-@pytest.mark.parametrize("harm", ["flipped", "longer"])
+@pytest.mark.parametrize("harm", ["flipped", pytest.param("longer", marks=pytest.mark.slow)])
 def test_a_task_that_has_lost_bad_records_is_not_done(tmp_path: Path, harm: str):
     run = BadRun(tmp_path)
     run.do_before_the_commit()
@@ -112,7 +111,7 @@ def test_a_task_that_has_lost_bad_records_is_not_done(tmp_path: Path, harm: str)
     run.check()
 
 
-@pytest.mark.parametrize(("harm", "with_sets"), [("deleted", False), ("emptied", False), ("cut", True)])
+@pytest.mark.parametrize(("harm", "with_sets"), [("deleted", False), ("cut", True)])
 def test_an_engine_writes_lost_bad_records_again(tmp_path: Path, harm: str, with_sets: bool):
     run = BadRun(tmp_path)
     run.do_before_the_commit()

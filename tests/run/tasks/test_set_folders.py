@@ -31,7 +31,11 @@ def run(folder: Path, inputs: list[Path], bucket: AnyBucket, **options: Any) -> 
 
 @pytest.mark.parametrize(
     ("request_name", "status", "code"),
-    [("part", 404, "NoSuchUpload"), ("complete", 404, "NoSuchUpload"), ("complete", 412, "conditionNotMet")],
+    [
+        ("part", 404, "NoSuchUpload"),
+        pytest.param("complete", 404, "NoSuchUpload", marks=pytest.mark.slow),
+        pytest.param("complete", 412, "conditionNotMet", marks=pytest.mark.slow),
+    ],
 )
 @pytest.mark.parametrize("bucket", ["s3_bucket"], indirect=True)
 def test_a_lost_upload_is_an_error_also_if_it_cannot_be_aborted(

@@ -151,7 +151,9 @@ class Bucket(NamedTuple):
         """Replace a part of an open upload."""
         next(iter(self._uploads.values())).set_part(1, b"other")
 
-    def _ask(self, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes = b"") -> None:
+    def _ask(
+        self, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes = b""
+    ) -> None:
         signed = {"Authorization": "test"} | dict(headers or {})
         assert self.server.answer(method, f"/{self.name}/{path}", signed, body)[0] == 200
 
@@ -344,7 +346,10 @@ class ProxiedRequest(BaseHTTPRequestHandler):
                 self.send_header(name, value)
         length = next((value for name, value in given if name.lower() == "content-length"), None)
         half = content[: len(content) // 2]
-        self.send_header("Content-Length", (self.command == "HEAD" and length) or str(len(half if cuts == "stated" else content)))
+        self.send_header(
+            "Content-Length",
+            (self.command == "HEAD" and length) or str(len(half if cuts == "stated" else content)),
+        )
         self.end_headers()
         self.wfile.write(half if cuts else content)
         self.wfile.flush()

@@ -139,7 +139,7 @@ def bucket(s3_bucket: Bucket) -> Bucket:
 
 
 @pytest.fixture
-def s3_bucket(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+def s3_bucket(s3_server: S3Server, no_pauses: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
     """Return a new bucket; the environment has its endpoint, which is a proxy, and credentials."""
     for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)

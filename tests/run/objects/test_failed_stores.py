@@ -25,7 +25,7 @@ EXPIRED = (400, "ExpiredToken")
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_pauses: None) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a folder of files, larger than what a run looks into before it begins, of each of which a set is spilled."""
     whole = resolve.make_plan
 

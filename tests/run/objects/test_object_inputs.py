@@ -235,7 +235,7 @@ def test_an_object_that_changes_is_an_error(tmp_path: Path, large: AnyBucket, nu
     ],
 )
 def test_what_the_store_refuses_is_an_error_that_names_the_url(
-    tmp_path: Path, s3_bucket: Bucket, no_pauses: None, status: int, code: str, said: str
+    tmp_path: Path, s3_bucket: Bucket, status: int, code: str, said: str
 ):
     s3_bucket.put("in.txt", b"a\n")
     for request in (GETS, "HEAD .*", ""):
@@ -261,7 +261,7 @@ def test_a_missing_bucket_is_named(tmp_path: Path, s3_bucket: Bucket):
         read(s3_bucket, tmp_path)
 
 
-def test_a_server_that_does_not_answer_is_named(tmp_path: Path, s3_bucket: Bucket, no_pauses: None):
+def test_a_server_that_does_not_answer_is_named(tmp_path: Path, s3_bucket: Bucket):
     said = r"the store cannot be reached: .*, after 8 attempts; check endpoint_url and the network"
     waits = r"the store cannot be reached: .*, after 2 attempts; waits, and tries again up to 8 times$"
     with pytest.raises(InputError, match=said), pytest.warns(RecshufWarning, match=waits) as heard:

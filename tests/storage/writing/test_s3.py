@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from tests.support.objects.object_server import Bucket, ProxiedRequest
 
 
-pytestmark = pytest.mark.usefixtures("no_pauses")
-
 
 @pytest.fixture
 def store(bucket: Bucket) -> S3Bucket:

@@ -75,6 +75,7 @@ def test_a_picture_of_two_samples_of_long_values_stays_within_the_limit(tmp_path
     assert peak <= 256 * MB + BASE
 
 
+@pytest.mark.slow
 def test_a_search_for_records_that_differ_stays_within_the_limit(tables: list[Path]):
     assert measure_peak("verify", *tables) <= MEMORY + BASE
 

@@ -67,7 +67,7 @@ FILLINGS = st.builds(
 )
 
 
-@settings(max_examples=examples(400))
+@settings(max_examples=examples(160))
 @given(plan=PLANS, filling=FILLINGS, split=st.lists(st.sampled_from([0, 0, 2, 3, 11]), max_size=2))
 def test_everything_comes_back_in_the_order_of_keys_inputs_and_rows(
     tmp_path_factory: pytest.TempPathFactory, plan: dict[str, Any], filling: Filling, split: list[int]
@@ -81,7 +81,7 @@ def test_everything_comes_back_in_the_order_of_keys_inputs_and_rows(
         assert read(store, split=tuple(split)) == filling.sorted()
 
 
-@settings(max_examples=examples(400))
+@settings(max_examples=examples(160))
 @given(plan=PLANS, filling=FILLINGS, data=st.data())
 def test_a_sample_has_the_records_of_the_smallest_keys(
     tmp_path_factory: pytest.TempPathFactory, plan: dict[str, Any], filling: Filling, data: st.DataObject
@@ -97,7 +97,7 @@ def test_a_sample_has_the_records_of_the_smallest_keys(
         assert read(store, wanted)[:wanted] == expected[:wanted]
 
 
-@settings(max_examples=examples(400))
+@settings(max_examples=examples(160))
 @given(plan=PLANS, filling=FILLINGS, data=st.data())
 def test_a_run_that_goes_on_from_sealed_sets_has_what_an_undisturbed_one_has(
     tmp_path_factory: pytest.TempPathFactory, plan: dict[str, Any], filling: Filling, data: st.DataObject

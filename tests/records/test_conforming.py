@@ -128,7 +128,7 @@ def _to_value(scalar: pa.Scalar) -> object:
     return scalar.as_py()
 
 
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(160), deadline=None)
 @given(array=st.integers(0, 6).flatmap(arrays))
 def test_values_stand_in_place_of_dictionaries(array: pa.Array) -> None:
     kind = plain_type(array.type)

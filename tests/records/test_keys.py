@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from recshuf.records.keys import (
@@ -20,6 +20,7 @@ from recshuf.records.keys import (
     sort_by_key,
     sort_by_pile,
 )
+from tests.support.effort import examples
 from tests.support.order_statistics import battery, permutation_chi_square
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def test_golden_keys() -> None:
     } == GOLDEN_KEYS
 
 
+@settings(max_examples=examples(100))
 @given(
     SEEDS,
     st.lists(
@@ -74,6 +76,7 @@ def test_keys_of_late_rows() -> None:
     assert np.array_equal(draw_keys(7, [(0, row, 9)])[4:], draw_keys(7, [(0, row + 4, 5)]))
 
 
+@settings(max_examples=examples(100))
 @given(KEYS, st.integers(1, MAX_PILES))
 @example(np.array([0, 2**64 - 1], np.uint64), MAX_PILES)
 def test_piles_are_ranges_of_keys(keys: NDArray[np.uint64], pile_count: int) -> None:
@@ -84,6 +87,7 @@ def test_piles_are_ranges_of_keys(keys: NDArray[np.uint64], pile_count: int) -> 
     assert np.all(np.diff(piles[np.argsort(keys)].astype(int)) >= 0)
 
 
+@settings(max_examples=examples(100))
 @given(KEYS, st.lists(st.integers(1, MAX_PILES), min_size=2, max_size=5))
 def test_a_pile_splits_into_ranges_of_its_own_keys(keys: NDArray[np.uint64], pile_counts: list[int]) -> None:
     key_range = KeyRange()
@@ -105,6 +109,7 @@ def test_a_pile_splits_into_ranges_of_its_own_keys(keys: NDArray[np.uint64], pil
         key_range = part
 
 
+@settings(max_examples=examples(100))
 @given(st.integers(1, MAX_PILES), st.data())
 def test_the_first_and_the_last_key_of_a_pile_are_in_its_range(pile_count: int, data: st.DataObject) -> None:
     pile = data.draw(st.integers(0, pile_count - 1))
@@ -116,6 +121,7 @@ def test_the_first_and_the_last_key_of_a_pile_are_in_its_range(pile_count: int, 
     assert int(find_piles(keys, 1000, part).max()) < 1000
 
 
+@settings(max_examples=examples(100))
 @given(st.lists(st.integers(0, 9), max_size=60), st.integers(10, 70))
 def test_grouping_by_pile_keeps_the_order_inside(piles: list[int], pile_count: int) -> None:
     index, bounds = sort_by_pile(np.array(piles, np.uint16), pile_count)
@@ -124,6 +130,7 @@ def test_grouping_by_pile_keeps_the_order_inside(piles: list[int], pile_count: i
     assert bounds.shape == (pile_count + 1,)
 
 
+@settings(max_examples=examples(100))
 @given(KEYS)
 def test_sorting_keeps_ties_in_place(keys: NDArray[np.uint64]) -> None:
     assert sort_by_key(keys).tolist() == sorted(range(keys.size), key=lambda row: int(keys[row]))

@@ -26,6 +26,7 @@ def list_parts(seed: int, counts: list[int], sizes: list[int]) -> list[list[int]
     return parts
 
 
+@settings(max_examples=examples(100))
 @given(
     seed=st.integers(0, 2**128 - 1),
     counts=st.lists(st.integers(0, 40), min_size=1, max_size=4),
@@ -62,6 +63,7 @@ def test_equal_keys_are_ordered_by_input_and_row(monkeypatch: pytest.MonkeyPatch
 # Shares: exact in sum, at the end, and never falling
 
 
+@settings(max_examples=examples(100))
 @given(st.integers(0, 10**12), st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=6))
 def test_shares_are_exact(total: int, weights: list[float]) -> None:
     counts = apportion(total, weights)
@@ -70,6 +72,7 @@ def test_shares_are_exact(total: int, weights: list[float]) -> None:
         assert abs(count - total * weight / sum(weights)) <= 1 + 1e-9 * total
 
 
+@settings(max_examples=examples(100))
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=5))
 def test_the_counts_of_a_mix_never_fall_and_end_exactly(counts: list[int]) -> None:
     before = [count_before(done, counts) for done in range(sum(counts) + 1)]

@@ -88,7 +88,7 @@ def is_short(store: FakePiles, batches: dict[str, Any]) -> bool:
     return len(store.records()) < batches["batch"]
 
 
-@settings(max_examples=examples(200))
+@settings(max_examples=examples(120))
 @given(stores(), settings_of_order(), settings_of_batches(), st.integers(0, 3), st.data())
 def test_every_rank_gets_the_batches_of_the_oracle(
     store: FakePiles, order: dict[str, Any], batches: dict[str, Any], prefetch: int, data: st.DataObject
@@ -101,7 +101,7 @@ def test_every_rank_gets_the_batches_of_the_oracle(
         assert ids_of(loader) == [step[rank] for step in expected]
 
 
-@settings(max_examples=examples(200))
+@settings(max_examples=examples(120))
 @given(
     stores(), settings_of_order(), settings_of_batches(), st.lists(STEPS, min_size=4, max_size=4), st.data()
 )

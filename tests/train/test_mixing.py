@@ -52,7 +52,7 @@ def show(batch: dict[str, Any]) -> list[tuple[int, int, int]]:
 SIZES = st.lists(st.integers(1, 30), min_size=1, max_size=3)
 
 
-@settings(max_examples=examples(120))
+@settings(max_examples=examples(80))
 @given(SIZES, st.data())
 def test_an_epoch_has_exact_counts_and_each_store_its_own_epochs(
     sizes: list[int], data: st.DataObject
@@ -80,7 +80,7 @@ def test_an_epoch_has_exact_counts_and_each_store_its_own_epochs(
         assert mine == expected[: len(mine)]
 
 
-@settings(max_examples=examples(100))
+@settings(max_examples=examples(80))
 @given(SIZES, st.lists(st.tuples(st.sampled_from([1, 2, 3, 6]), st.integers(0, 4)), min_size=3, max_size=3))
 def test_chains_of_resumes_on_other_numbers_of_ranks_yield_the_epoch(
     sizes: list[int], runs: list[tuple[int, int]]

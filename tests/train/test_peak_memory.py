@@ -64,7 +64,7 @@ def make_store(path: Path, sets: int, width: int) -> Path:
     return path
 
 
-DEFAULT = [("text", "numpy", 4), ("tokens", "arrow", 1)]
+DEFAULT = [("tokens", "arrow", 1)]
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,12 @@ from recshuf.piles.groups import Groups
 from recshuf.records.provenance import find_origins
 from recshuf.train.loader import PileLoader
 from recshuf.train.schedule import Schedule, Sharding
+from tests.support.effort import TRIES_ALL
 from tests.support.order_statistics import permutation_chi_square
 from tests.support.stores.fake_piles import FakePiles
 
-SEEDS = 24 * 40
+SEEDS = 24 * (40 if TRIES_ALL else 15)
+STORES = 48 if TRIES_ALL else 20
 PAGE = Path(__file__).parents[2] / "docs" / "training.md"
 
 
@@ -70,14 +72,20 @@ def count_meetings(store: FakePiles, epoch: int, reshuffle: str, mix: int) -> fl
     return float((table * (table - 1)).sum() / (len(batches) * 8 * 7) / shares)
 
 
-@pytest.mark.parametrize("epoch", [0, 1])
-@pytest.mark.parametrize(("reshuffle", "mix"), [("rotate", 1), ("rotate", 2), ("rotate", 4), ("piles", 4)])
+@pytest.mark.parametrize(
+    ("reshuffle", "mix", "epoch"),
+    [
+        pytest.param(*one, epoch, marks=() if epoch == number % 2 else pytest.mark.slow)
+        for number, one in enumerate([("rotate", 1), ("rotate", 4), ("piles", 4), ("rotate", 2)])
+        for epoch in (0, 1)
+    ],
+)
 def test_batches_meet_again_as_often_as_the_page_says(reshuffle: str, mix: int, epoch: int) -> None:
     """Also those of epoch 0, which is in the order of the keys with one pile alone."""
     (formula,) = re.findall(rf'^\| `"{reshuffle}"` .* \| (1 \+ .*) \|$', PAGE.read_text(), re.MULTILINE)
     formula = formula.replace("^", "**").replace("K (", "K * (")
     expected = eval(formula, {"M": 16, "K": 4, "m": mix})
-    stores = [FakePiles({name: [512] for name in "abcd"}, 16, seed=seed) for seed in range(48)]
+    stores = [FakePiles({name: [512] for name in "abcd"}, 16, seed=seed) for seed in range(STORES)]
     found = [count_meetings(store, epoch, reshuffle, mix) for store in stores]
     assert abs(np.mean(found) - expected) < 4 * np.std(found) / len(found) ** 0.5
-    assert np.std(found) / len(found) ** 0.5 < 0.03 * expected
+    assert np.std(found) / len(found) ** 0.5 < 0.05 * expected

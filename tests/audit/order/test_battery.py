@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -25,6 +25,7 @@ from recshuf.audit.order.statistics import (
 )
 from recshuf.errors import UsageError
 from tests.support import flawed_orders as flawed
+from tests.support.effort import examples
 from tests.support.order_statistics import (
     battery,
     chi_square_upper,
@@ -71,8 +72,9 @@ def test_six_deviations_on_either_side_are_the_limit(z: float, is_flagged: bool)
 @pytest.mark.parametrize(
     ("shuffle", "n", "seeds"),
     [
-        (uniform, 1_000, 200),
-        (shuffle_in_two_passes, 10_000, 40),
+        (uniform, 1_000, 80),
+        (shuffle_in_two_passes, 10_000, 20),
+        pytest.param(uniform, 1_000, 200, marks=pytest.mark.slow),
         pytest.param(uniform, 10_000, 100, marks=pytest.mark.slow),
         pytest.param(uniform, 100_000, 10, marks=pytest.mark.slow),
     ],
@@ -90,12 +92,13 @@ def test_uniform_orders_stay_small(shuffle: Callable[[int, int], Order], n: int,
 def test_small_and_single_files_raise_no_alarm() -> None:
     cases = [([2000], 0), ([1000, 0, 1000], 2), ([1900, 100], 0), ([1] * 2000, 0), ([2] * 1000, 1)]
     cases += [([1] * 100 + [1900], 2), ([1] * 20 + [1980], 0), ([1, 299, 700, 1000], 2)]
-    for (sizes, file_tests), seed in product(cases, range(20)):
+    for (sizes, file_tests), seed in product(cases, range(6)):
         scores = battery(uniform(2000, seed), sizes)
         assert len(scores) == 14 + file_tests
         assert max(map(abs, scores.values())) < LIMIT
 
 
+@settings(max_examples=examples(100))
 @given(hnp.arrays(np.int64, st.integers(1, 30), elements=st.integers(0, 5000)))
 def test_pools_keep_large_files_and_leave_none_small(sizes: Order) -> None:
     sizes[0] += 1000
@@ -115,7 +118,8 @@ def test_few_records_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "sizes", [[50, 50], [5, 20, 75], pytest.param([40, 30, 20, 5, 5], marks=pytest.mark.slow)]
+    "sizes",
+    [[5, 20, 75], *(pytest.param(one, marks=pytest.mark.slow) for one in ([50, 50], [40, 30, 20, 5, 5]))],
 )
 def test_mean_and_deviation_are_those_of_many_draws(sizes: list[int]) -> None:
     """Also for uneven margins, for which the usual deviation of chi-square is far off."""

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import recshuf
@@ -21,6 +21,7 @@ from recshuf.audit.order.matching import BottomKSample, SampledRecords, match_re
 from recshuf.audit.order.sampling import find_value, order_by_value, rank_densely
 from recshuf.audit.order.shufflers import METHODS
 from recshuf.errors import InputError, MemoryLimitError, UsageError
+from tests.support.effort import examples
 from tests.support.flawed_orders import move_along_one_cycle
 from tests.support.small_runs import Listener
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from tests.conftest import Run
 
-COUNT = 20_000
+COUNT = 8_000
 
 
 def make_table(numbers: NDArray[np.int64]) -> pa.Table:
@@ -85,6 +86,7 @@ def draw_sample(files: Sequence[Sequence[int]], most: int, batch: int = 3) -> Bo
 numbers = st.lists(st.integers(0, 30), max_size=30)
 
 
+@settings(max_examples=examples(100))
 @given(st.lists(numbers, min_size=1, max_size=3), st.integers(1, 40))
 def test_a_sample_keeps_all_of_equal_records_or_none(files: list[list[int]], most: int) -> None:
     sample = draw_sample(files, most)
@@ -104,6 +106,7 @@ def test_a_sample_keeps_all_of_equal_records_or_none(files: list[list[int]], mos
         assert taken.values.to_pylist() == [values[index].as_py() for index in kept]
 
 
+@settings(max_examples=examples(100))
 @given(
     st.lists(numbers, min_size=1, max_size=3), numbers, st.sampled_from([8, 1000]), st.sampled_from([8, 1000])
 )
@@ -167,6 +170,7 @@ def test_records_that_are_added_while_others_raise_the_level_do_not_count_twice(
 # Values
 
 
+@settings(max_examples=examples(100))
 @given(st.lists(st.none() | st.sampled_from(["a", "b", "é", ""]), min_size=1))
 def test_orders_by_value_are_those_of_the_sorted_values(values: list[str | None]) -> None:
     found = order_by_value(pa.array(values, pa.string()), np.random.default_rng(0))
@@ -294,14 +298,14 @@ def test_missing_and_extra_records_are_told(tmp_path: Path, inputs: Path) -> Non
 def test_large_data_are_sampled(
     tmp_path: Path, inputs: Path, call: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recshuf.audit.order.matching.MOST_SAMPLED", 5000)  # instead of a million
+    monkeypatch.setattr("recshuf.audit.order.matching.MOST_SAMPLED", 2500)  # instead of a million
     output = write_parquet(tmp_path / "out.parquet", METHODS["one buffer"].shuffle(COUNT, 3))
     for report in (recshuf.check(output, against=inputs), recshuf.check(output, column="id")):
-        assert 2000 < report.tested <= 5000
+        assert 1000 < report.tested <= 2500
         assert report.tested == pytest.approx(COUNT * report.share, rel=0.1)
         assert not report.is_uniform
     done = call("check", output, "--column", "id")
-    assert f"sampled: {report.tested:,} of 20,000 records were tested\n" in done.stdout.decode()
+    assert f"sampled: {report.tested:,} of 8,000 records were tested\n" in done.stdout.decode()
     recshuf.shuffle(inputs, tmp_path / "own.parquet", seed=1)
     assert recshuf.check(tmp_path / "own.parquet", against=inputs).is_uniform
 
@@ -325,8 +329,8 @@ def test_of_long_values_as_many_are_tested_as_fit_the_memory(tmp_path: Path) -> 
         pq.write_table(pa.table({"text": text}), tmp_path / "in.parquet", row_group_size=200)
         return tmp_path / "in.parquet"
 
-    report = recshuf.check(write(40_000, 1000), column="text", memory="64MB")
-    assert 1000 <= report.tested <= 16_000
+    report = recshuf.check(write(10_000, 4000), column="text", memory="64MB")
+    assert 1000 <= report.tested <= 4_000
     assert not report.is_uniform
     with pytest.raises(MemoryLimitError, match=r"2,000 values .* only \d+ .* 64 MB.*memory"):
         recshuf.check(write(2_000, 50_000), column="text", memory="64MB")
@@ -381,7 +385,7 @@ def test_the_command_tells_by_its_exit_code(tmp_path: Path, inputs: Path, call: 
     bad = call("check", *paths, "--column", "label")
     assert bad.returncode == 3
     assert b"label-windows: Labels come in clumps" in bad.stdout
-    assert b"20,000 of 20,000 records have equal values, which were told apart at random" in bad.stdout
+    assert b"8,000 of 8,000 records have equal values, which were told apart at random" in bad.stdout
     assert b"2 paths are not in a uniformly random order" in bad.stdout.splitlines()[-1]
     quiet = call("check", "-q", inputs, "--field", "label")
     assert (quiet.returncode, quiet.stdout, quiet.stderr) == (3, b"", b"")

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import recshuf
@@ -28,6 +28,7 @@ from recshuf.audit.reports.picture import (
     trace_curve,
 )
 from recshuf.errors import UsageError
+from tests.support.effort import examples
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -108,6 +109,7 @@ def test_a_record_has_its_colour_at_its_position_on_the_curve(position):
     assert count_pixels(pixels, LABEL_COLOURS[0]) == SIDE * SIDE - 1
 
 
+@settings(max_examples=examples(100))
 @given(st.integers(1, 300))
 def test_every_one_of_few_records_is_shown_in_its_order(record_count):
     values = np.linspace(0, 1, record_count)
@@ -128,6 +130,7 @@ def test_a_side_that_is_no_power_of_two_is_refused():
             paint_panel(make_panel([0]), PETS, side)
 
 
+@settings(max_examples=examples(100))
 @given(st.integers(0, 10**12), st.integers(0, 5))
 def test_samples_hold_one_record_of_each_stretch(record_count, level):
     side = 1 << level

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recshuf.audit.verify.hashing import hash_rows
 from recshuf.audit.verify.word_hashing import HashKey
 from recshuf.errors import ConversionError
+from tests.support.effort import examples
 from tests.support.formats.format_tools import cut_batch
 
 KEY = HashKey(7)
@@ -73,6 +74,7 @@ def columns(draw: st.DrawFn) -> pa.Array:
     return pa.array(draw(st.lists(st.one_of(st.none(), values), min_size=1, max_size=12)), kind)
 
 
+@settings(max_examples=examples(200))
 @given(columns(), st.integers(1, 5), st.integers(0, 99), st.booleans())
 def test_hashes_are_equal_exactly_where_values_are_whatever_the_cuts(
     array: pa.Array, pieces: int, seed: int, is_converted: bool

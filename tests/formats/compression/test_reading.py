@@ -12,10 +12,11 @@ from contextlib import suppress
 import lz4.frame
 import pytest
 import zstandard
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recshuf.errors import InputError
+from tests.support.effort import examples
 from tests.support.formats.compressed_bytes import TEXT, drain, flip_bits, open_data, read_all
 
 
@@ -39,6 +40,7 @@ SKIPPABLE["lz4"] = SKIPPABLE["zstd"]
 kinds = pytest.mark.parametrize("kind", COMPRESS)
 
 
+@settings(max_examples=examples(100))
 @given(
     kind=st.sampled_from([*COMPRESS]),
     parts=st.lists(st.none() | st.binary(max_size=2000), max_size=6),

@@ -46,11 +46,11 @@ def test_a_quote_that_is_open_at_the_end_is_named_by_its_line(tmp_path: Path, na
 
 
 CONTENTS = {
-    "no quotes": [b"%d,plain text without any\n" % row for row in range(40_000)],
-    "quotes": [b'%d,"a ""%d"""\n' % (row, row) if row % 3 else b'%d,"\n\n"\n' % row for row in range(60_000)],
-    "rare quotes": [b'%d,"\n,"\n' % row if row % 9000 == 7 else b"%d,x\n" % row for row in range(90_000)],
-    "quotes in plain fields": [b'%d,5" tall\n' % row for row in range(60_000)],
-    "a long field, then no quotes": [b'1,"%s"\n' % (b"2,3\n" * 400_000), *[b"4,5\n"] * 250_000],
+    "no quotes": [b"%d,plain text without any\n" % row for row in range(20_000)],
+    "quotes": [b'%d,"a ""%d"""\n' % (row, row) if row % 3 else b'%d,"\n\n"\n' % row for row in range(30_000)],
+    "rare quotes": [b'%d,"\n,"\n' % row if row % 9000 == 7 else b"%d,x\n" % row for row in range(40_000)],
+    "quotes in plain fields": [b'%d,5" tall\n' % row for row in range(30_000)],
+    "a long field, then no quotes": [b'1,"%s"\n' % (b"2,3\n" * 400_000), *[b"4,5\n"] * 100_000],
     "long fields": [b"1,2\n", b'3,"%s"\n' % (b'x""\n,' * 400_000), b'4,"\n"\n', b"5,%s\n" % bytes(1 << 20), b"6,7\n"],
 }  # fmt: skip
 
@@ -60,7 +60,7 @@ def test_files_are_cut_between_records_only(tmp_path: Path, what: str) -> None:
     content = b"a,b\n" + b"".join(CONTENTS[what])
     for name, data in (("in.csv", content), ("in.csv.gz", gzip.compress(content, 1))):
         source = FORMAT.open_source([give(tmp_path / name, data)], ReadOptions(finds_header=True))
-        for block_bytes in (40_000, 300_000, 2 << 20):
+        for block_bytes in (40_000, 2 << 20):
             assert records_in(read_input(source, 0, block_bytes)) == CONTENTS[what]
 
 
@@ -118,7 +118,7 @@ def test_the_record_that_the_head_cuts_is_not_looked_at(tmp_path: Path) -> None:
 def test_the_delimiter_found_cuts_records_and_is_kept(tmp_path: Path) -> None:
     """A quote opens a field behind the delimiter only; a record is cut in the middle of the head."""
     for delimiter in (b",", b"\t", b";", b"|"):
-        records = [b'%d,"a\n%d"\n' % (row, row) for row in range(9000)]
+        records = [b'%d,"a\n%d"\n' % (row, row) for row in range(6000)]
         content = b"".join([b"id,t\n", *records]).replace(b",", delimiter)
         source = open_csv(tmp_path, content, finds_header=True)
         assert source.decoder().finish().names == ["id", "t"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.csv as pc
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import recshuf
@@ -17,6 +17,7 @@ from recshuf.errors import ConversionError, InputError
 from recshuf.formats.csv import FORMAT
 from recshuf.formats.csv.encoding import encode_records
 from recshuf.interfaces import ReadOptions
+from tests.support.effort import examples
 from tests.support.formats.decimal_tools import KINDS as DECIMAL_KINDS
 from tests.support.formats.decimal_tools import make_decimals
 from tests.support.formats.format_tools import place_batches
@@ -81,6 +82,7 @@ def read_back(text: bytes, kind: pa.DataType) -> pa.Array:
     return table["x"].combine_chunks()
 
 
+@settings(max_examples=examples(100))
 @given(st.sampled_from(KINDS).flatmap(lambda kind: st.tuples(st.just(kind), st.none() | ticks_of(kind))))
 def test_times_read_back_or_are_refused(made: tuple[pa.DataType, int | None]) -> None:
     kind, ticks = made
@@ -149,6 +151,7 @@ ROWS = st.tuples(
 )
 
 
+@settings(max_examples=examples(100))
 @given(st.lists(ROWS, min_size=1, max_size=5), st.sampled_from([b",", b"\t", b";"]), st.booleans())
 def test_rows_are_records_that_python_reads(
     rows: list[tuple[Any, ...]], delimiter: bytes, is_cut: bool

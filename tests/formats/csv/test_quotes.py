@@ -47,7 +47,7 @@ def scan(data: bytes) -> tuple[list[int], State]:
     return [end for ends, _ in pieces for end in ends.tolist()], pieces[-1][1] if pieces else State()
 
 
-@settings(max_examples=examples(2000))
+@settings(max_examples=examples(800))
 @given(nasty)
 def test_records_end_where_an_automaton_says(text: str) -> None:
     ends, inside = walk(text.encode())
@@ -71,7 +71,7 @@ def test_other_dialects_cut_records_alike() -> None:
     assert sum(part.size for part, _ in unquoted) == text.count("\n")
 
 
-@settings(max_examples=examples(2000))
+@settings(max_examples=examples(800))
 @given(nasty, nasty)
 def test_a_sync_is_outside_of_quotes_whatever_comes_before(before: str, text: str) -> None:
     data = text.encode()
@@ -81,7 +81,7 @@ def test_a_sync_is_outside_of_quotes_whatever_comes_before(before: str, text: st
         assert not walk(before.encode() + data)[1][len(before.encode()) + sync]
 
 
-@settings(max_examples=examples(1000))
+@settings(max_examples=examples(400))
 @given(nasty)
 def test_the_last_end_is_that_of_the_automaton(text: str) -> None:
     cutter = CsvCutter(ReadOptions(delimiter=b","))

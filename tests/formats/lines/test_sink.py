@@ -45,7 +45,7 @@ def to_batches(*contents: bytes) -> list[pa.RecordBatch]:
     return [pa.record_batch([pa.array([one], pa.large_binary())], schema=SCHEMA) for one in contents]
 
 
-@settings(same_folder, max_examples=examples(200))
+@settings(same_folder, max_examples=examples(100))
 @given(
     records=st.lists(st.binary(max_size=50) | st.just(b"x" * (1 << 18)), max_size=30),
     compression=st.sampled_from(COMPRESSIONS),

@@ -68,7 +68,7 @@ def compare(source: Source, joined: Joined | None, alone: list[pa.Table]) -> Non
 
 
 @settings(
-    max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(80), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
     counts=st.lists(st.integers(0, 50), min_size=1, max_size=8),
@@ -210,7 +210,7 @@ def test_row_groups_that_are_read_together_hold_the_same(tmp_path: Path, seed: i
     """Those without lists; of others, each by itself into one batch."""
     rng = np.random.default_rng(seed)
     for number, (name, kind) in enumerate(KINDS.items()):
-        column = draw_column(rng, kind, 150)
+        column = draw_column(rng, kind, 80)
         [path] = store(
             tmp_path,
             pa.table({"a": column}),

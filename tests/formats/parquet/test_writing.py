@@ -234,7 +234,7 @@ def test_options_that_do_not_fit_are_refused() -> None:
 def test_a_full_disk_is_an_oserror_and_nothing_follows(tmp_path: Path) -> None:
     table = pa.table({"a": np.random.default_rng(1).random(100_000)})
     old = resource.getrlimit(resource.RLIMIT_FSIZE)
-    for limit in (0, 3, 1000, 300_000):
+    for limit in (0, 1000, 300_000):
         path = tmp_path / f"{limit}.parquet"
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, old[1]))
         try:

@@ -75,7 +75,7 @@ def write_sets(store: Path, sizes: list[int], **options: Any) -> None:
                 writer.write(make_table(range(start, min(start + 7, size))).slice(1))
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(
     sizes=st.lists(st.integers(2, 40), min_size=1, max_size=3), buffer_bytes=st.sampled_from([300, 1 << 20])
 )

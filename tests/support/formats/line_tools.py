@@ -12,6 +12,7 @@ from recshuf.formats import text
 from recshuf.formats.compression import recognise_compression, split_suffix
 from recshuf.formats.lines import cutting
 from recshuf.interfaces import InputFile, ReadOptions, Stamp
+from tests.support.effort import examples
 from tests.support.formats.format_tools import decompress_file, read_input
 
 if TYPE_CHECKING:
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 
 SEPARATORS = [b"\n", b"\0", b"\xff", b"\r\n", b"aa", b"aba", b"\n\n", b"<|end|>", b"abaab"]
 HOSTILE = b"\xff\xef\xbb\xbf\0\r\r\n\n\n\xc3\n\xe2\x80\xa8\x1a\n" + b"x" * 500 + b"\n\nx\nx\n\x00"
-same_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+same_folder = settings(
+    max_examples=examples(100), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
 
 
 @st.composite

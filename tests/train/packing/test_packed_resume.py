@@ -59,14 +59,14 @@ def save(ranks: list[PackedLoader]) -> Any:
     return json.loads(text)
 
 
-@settings(max_examples=examples(100))
+@settings(max_examples=examples(80))
 @given(
     order=ORDERS,
-    lanes=st.sampled_from([1, 2, 3, 4, 6]),
+    lanes=st.sampled_from([1, 2, 3, 6]),
     tokens=st.integers(1, 5),
     column=st.sampled_from(sorted(TOKENS_OF)),
     is_counted=st.booleans(),
-    taken=st.lists(st.integers(0, 10), min_size=4, max_size=4),
+    taken=st.lists(st.integers(0, 8), min_size=4, max_size=4),
     data=st.data(),
 )
 def test_chains_of_resumes_yield_the_stream_of_the_oracle(
@@ -78,8 +78,8 @@ def test_chains_of_resumes_yield_the_stream_of_the_oracle(
     taken: list[int],
     data: st.DataObject,
 ) -> None:
-    store, batch = make_store(piles=12), 12
-    worlds = [world for world in (1, 2, 3, 4, 6, 12) if not (lanes if lanes > 1 else batch) % world]
+    store, batch = make_store(sizes=(15, 20, 12), piles=12), 6
+    worlds = [world for world in (1, 2, 3, 6) if not (lanes if lanes > 1 else batch) % world]
     delivered: list[Any] = []
     state: Any = None
     with nullcontext() if is_counted else uncounted():

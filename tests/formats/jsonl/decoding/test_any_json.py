@@ -111,7 +111,7 @@ def blur(value: Any) -> Any:
     return [blur(inner) for inner in value] or None if isinstance(value, list) else value
 
 
-@settings(max_examples=examples(400), deadline=None)
+@settings(max_examples=examples(160), deadline=None)
 @given(st.lists(spelled_lines(), min_size=1, max_size=6))
 def test_any_json_is_found_in_any_spelling(drawn: list[tuple[dict[str, Any], bytes]]) -> None:
     table = decode([line for _, line in drawn], SCHEMA)

@@ -36,6 +36,7 @@ def is_held(number: int, bits: int) -> bool:
         return float(WIDTHS[bits](number)) == number
 
 
+@settings(max_examples=examples(100))
 @given(
     st.sampled_from(sorted(WIDTHS)),
     st.sampled_from(sorted(FORMS)),
@@ -87,7 +88,7 @@ def test_a_name_may_be_spelled_with_escapes() -> None:
 NUMBERS = st.from_regex(r"-?(0|[1-9][0-9]{0,2})(\.[0-9]{1,3})?([eE][+-]?[0-9]{1,3})?", fullmatch=True)
 
 
-@settings(max_examples=examples(200))
+@settings(max_examples=examples(100))
 @given(st.lists(st.tuples(st.sampled_from(["0e", "0.0E+", "-0e"]), NUMBERS, st.text()), min_size=1))
 def test_zeros_with_any_exponent_are_zeros(rows: list[tuple[str, str, str]]) -> None:
     """Beside other numbers, and texts that look like zeros."""
@@ -111,6 +112,7 @@ DECIMAL_FORMS = {
 }
 
 
+@settings(max_examples=examples(100))
 @given(
     st.sampled_from([*DECIMAL_FORMS]),
     st.sampled_from([*DECIMAL_KINDS, pa.decimal256(38, 37), pa.decimal256(60, 10)]),

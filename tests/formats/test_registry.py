@@ -6,7 +6,6 @@ import ast
 import importlib.metadata
 import io
 import json
-import os
 import re
 import subprocess
 import sys
@@ -183,7 +182,7 @@ def test_a_foreign_format_fills_stores_and_is_written_from_them(tmp_path: Path, 
     assert recshuf.PileStore(tmp_path / "tables").num_records == 2 * ROWS
 
 
-def test_a_foreign_format_is_found_by_name_suffix_and_content(tmp_path: Path, foreign: Path):
+def test_a_foreign_format_is_found_by_name_suffix_and_content(tmp_path: Path, foreign: Path, call: Run):
     sources = [
         write_foreign(tmp_path / name, make_table())
         for name in ("by suffix.rws", "by content", "by name.dat")
@@ -193,9 +192,7 @@ def test_a_foreign_format_is_found_by_name_suffix_and_content(tmp_path: Path, fo
         recshuf.shuffle(source, output, seed=1, overwrite=True)
         assert len(read_rows(output)) == ROWS
     options = ["--format", "rows", "--to", "rows", "--overwrite"]
-    command = [sys.executable, "-m", "recshuf", *options, sources[2], "-o", output]
-    path = os.pathsep.join([str(foreign), os.environ.get("PYTHONPATH", ""), str(ROOT)])
-    subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": path}, capture_output=True)
+    assert call(*options, sources[2], "-o", output).returncode == 0
     assert len(read_rows(output)) == ROWS
     assert list_names() == (*OWN_FORMATS, "rows")
     with pytest.raises(UsageError, match=r"columns: for inputs of .*parquet.* only; here: rows"):
@@ -360,7 +357,10 @@ def test_nothing_outside_of_the_formats_names_one():
 
 def find_format_words(path: Path) -> list[str]:
     """Return the texts of a module that hold the name of a format, but for docstrings."""
-    nodes = list(ast.walk(ast.parse(path.read_text())))
+    source = path.read_text()
+    if not re.search("jsonl|csv|parquet|hdf5|[\"']text[\"']", source):
+        return []  # most modules need no parsing
+    nodes = list(ast.walk(ast.parse(source)))
     docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
     texts = [node.value for node in nodes if isinstance(node, ast.Constant) and id(node) not in docstrings]
     return [text for text in texts if isinstance(text, str) and FORMAT_WORD.search(text)]

@@ -458,6 +458,7 @@ def test_a_scratch_folder_that_cannot_be_made_names_the_option(tmp_path: Path) -
 COUNTS = st.lists(st.integers(0, 9), min_size=1, max_size=40)
 
 
+@settings(max_examples=examples(100))
 @given(numbers=COUNTS, region_piles=st.integers(1, 50), data=st.data())
 def test_a_layout_is_that_of_a_list_cut_into_parts(
     numbers: list[int], region_piles: int, data: st.DataObject
@@ -478,6 +479,7 @@ def test_a_layout_is_that_of_a_list_cut_into_parts(
     assert layout.round_up(stop) == sum(map(len, parts[: layout.find(range(stop)).stop]))
 
 
+@settings(max_examples=examples(100))
 @given(numbers=COUNTS, region_piles=st.integers(1, 50), data=st.data())
 def test_grouped_records_are_cut_at_the_ends_of_regions(
     numbers: list[int], region_piles: int, data: st.DataObject

@@ -210,6 +210,7 @@ def test_values_under_nulls_do_not_count() -> None:
         check_digits(maps.slice(1, 1))
 
 
+@settings(max_examples=examples(100))
 @given(st.data(), st.sampled_from(KINDS))
 def test_text_is_read_as_the_decimals_that_fit(data: st.DataObject, kind: pa.DataType) -> None:
     integers = st.integers(-(10 ** min(kind.precision, 38)), 10 ** min(kind.precision, 38))

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recshuf.errors import UsageError
 from recshuf.train.blocks import Part, choose_block
 from recshuf.train.columns import ID_TYPE, iterate_rows
 from recshuf.train.loader import PileLoader
+from tests.support.effort import examples
 from tests.support.record_batches import OTHER, values_of
 from tests.support.stores.fake_piles import FakePiles
 
@@ -144,6 +145,7 @@ def test_a_batch_without_nulls_of_a_column_with_some_is_an_array() -> None:
 SHAPES = st.sampled_from([shape for shape in OTHER if len(OTHER[shape])])
 
 
+@settings(max_examples=examples(100))
 @given(
     shape=SHAPES,
     output=st.sampled_from(["numpy", "arrow"]),
@@ -163,6 +165,7 @@ def test_no_value_changes(shape: str, output: str, start: int, stop: int) -> Non
         assert part.to_pylist() == (values if isinstance(values, list) else values.to_pylist())
 
 
+@settings(max_examples=examples(100))
 @given(
     shape=SHAPES,
     output=st.sampled_from(["numpy", "arrow"]),

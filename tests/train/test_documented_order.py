@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import recshuf
+from tests.support.effort import examples
 from tests.support.stores.epoch_oracle import (
     Record,
     Rules,
@@ -73,6 +74,7 @@ def read_groups(store: Path, seed: int | None, **rules: Any) -> list[list[tuple[
     return [[one.id for one in group] for group in group_records(records, names, piles, Rules(**rules))]
 
 
+@settings(max_examples=examples(100))
 @given(st.integers(0, 2**128 - 1), st.lists(st.integers(0, 2**40), max_size=7))
 def test_random_numbers_are_those_of_the_page(page: dict[str, Any], seed: int, numbers: list[int]) -> None:
     assert list(islice(page["draw"](seed, *numbers), 9)) == raw(seed, *numbers, count=9)
@@ -83,6 +85,7 @@ def test_the_first_number_is_that_of_the_page(page: dict[str, Any]) -> None:
     assert next(page["draw"](7, 0)) == int(shown, 16)
 
 
+@settings(max_examples=examples(100))
 @given(st.integers(0, 60), st.lists(st.integers(0, 20), min_size=1, max_size=4))
 def test_counts_in_a_mix_are_those_of_the_page(page: dict[str, Any], done: int, counts: list[int]) -> None:
     done = min(done, sum(counts))

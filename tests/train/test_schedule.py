@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from recshuf.errors import UsageError
 from recshuf.train.schedule import Schedule, Sharding
+from tests.support.effort import examples
 from tests.support.stores.epoch_oracle import cut_batches
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ def take_rows(schedule: Schedule, first_step: int = 0) -> list[list[tuple[int, i
     return batches
 
 
+@settings(max_examples=examples(100))
 @given(SIZES, shardings(), st.data())
 def test_ranks_take_what_the_oracle_cuts(
     sizes: list[int], ranks: list[Sharding], data: st.DataObject
@@ -73,6 +75,7 @@ def test_ranks_take_what_the_oracle_cuts(
         assert take_rows(schedule, first) == [step[sharding.rank] for step in expected[first:]]
 
 
+@settings(max_examples=examples(100))
 @given(SIZES, shardings())
 def test_lanes_that_leave_no_batch_of_enough_records_are_named(
     sizes: list[int], ranks: list[Sharding]

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recshuf.errors import UsageError
 from recshuf.piles.epochs import EpochOrder
 from recshuf.train.loader import PileLoader
+from tests.support.effort import examples
 from tests.support.stores.fake_piles import FakePiles
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def find_seeds(loader: PileLoader) -> dict[tuple[int, int], int]:
     return found
 
 
+@settings(max_examples=examples(100))
 @given(
     st.integers(0, 3),
     st.sampled_from(["rotate", "piles", "none"]),

@@ -190,7 +190,7 @@ def batches(draw: st.DrawFn) -> tuple[pa.RecordBatch, list[list[Any]]]:
     return whole.slice(start, stop - start if stop > start else 0), [column[start:stop] for column in columns]
 
 
-@settings(max_examples=examples(400), deadline=None)
+@settings(max_examples=examples(240), deadline=None)
 @given(batches())
 def test_lines_say_what_the_columns_hold(made: tuple[pa.RecordBatch, list[list[Any]]]) -> None:
     batch, columns = made
@@ -276,7 +276,7 @@ def test_text_that_is_not_utf8_is_refused() -> None:
         assert caught.value.field == "x.y"
 
 
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(st.binary(max_size=9), max_size=8))
 def test_base64_there_and_back(values: list[bytes]) -> None:
     lengths = np.array([len(value) for value in values], np.int64)
@@ -288,7 +288,7 @@ def test_base64_there_and_back(values: list[bytes]) -> None:
     assert np.array_equal(decoded[1], lengths)
 
 
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(160), deadline=None)
 @given(st.lists(st.text("AQg+/=-_\n", max_size=8).map(str.encode), min_size=1, max_size=3))
 def test_base64_takes_only_what_it_would_write(texts: list[bytes]) -> None:
     lengths = np.array([len(text) for text in texts], np.int64)

@@ -36,7 +36,7 @@ def to_batch(lines: list[bytes]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array(lines, pa.large_binary())], schema=SCHEMA)
 
 
-@settings(max_examples=examples(200))
+@settings(max_examples=examples(100))
 @given(
     st.lists(st.tuples(st.dictionaries(texts, values, max_size=3), space, space, space), min_size=1),
     st.booleans(),

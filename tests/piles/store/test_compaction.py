@@ -36,7 +36,7 @@ ROWS = {"id": range(20)}
 
 @settings(max_examples=examples(80))
 @given(
-    slices=st.lists(st.tuples(st.none() | st.integers(-3, 6), st.integers(1, 4)), min_size=1, max_size=7),
+    slices=st.lists(st.tuples(st.none() | st.integers(-3, 6), st.integers(1, 4)), min_size=1, max_size=6),
     most=st.integers(1, 4),
     limit=st.integers(-3, 7),
 )

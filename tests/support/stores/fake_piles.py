@@ -100,11 +100,11 @@ class FakePiles(Regions):
     info = SimpleNamespace(origin=None)
     """Records are tables."""
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         return self.make(0, 0).schema
 
-    @property
+    @cached_property
     def pile_schema(self) -> pa.Schema:
         return extend_schema(self.schema)
 

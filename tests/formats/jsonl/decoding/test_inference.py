@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from recshuf.errors import InputError
 from recshuf.formats.jsonl import inference
 from recshuf.formats.jsonl.decoder import JsonDecoder
-from tests.support.effort import examples
+from tests.support.effort import examples, some
 from tests.support.formats.json_decoding import batch_of, decode, decode_with, failure, observe_spans
 from tests.support.formats.json_records import ANY_RECORDS, RECORDS_OF_ONE_TYPE
 
@@ -100,7 +100,8 @@ def test_integers_never_lose_digits(exact: bool) -> None:
     forms = [b'{"a":%s}', b'{"a":[{"b": %s }]}', b'{"i":9007199254740993,"a":[[],[1,%s]]}']
     cuts = ([(0, 3)], [(0, 1), (1, 3)], [(1, 3), (0, 1)])
     ways = [observe_spans, merge_all]
-    for text, form, backwards, spans, observe in product(texts[exact], forms, [False, True], cuts, ways):
+    cases = product(texts[exact], forms, [False, True], cuts, ways)
+    for text, form, backwards, spans, observe in some(cases, 5):
         lines = [form % b"0.5", b"{}", form % text][:: -1 if backwards else 1]
         decoder = JsonDecoder(["in.jsonl"], None, 0)
         if exact:
@@ -132,7 +133,7 @@ def test_too_many_different_names_are_an_error(monkeypatch: pytest.MonkeyPatch) 
 # Several decoders, each of some records
 
 
-@settings(max_examples=examples(200))
+@settings(max_examples=examples(120))
 @given(RECORDS_OF_ONE_TYPE | ANY_RECORDS, st.data())
 def test_decoders_of_some_records_merge_to_the_one_of_all(
     records: list[dict[str, Any]], data: st.DataObject

@@ -7,6 +7,7 @@ import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +28,8 @@ from recshuf.piles.slices import PREFIX_BYTES, Origin
 from recshuf.piles.store import Store
 from recshuf.records.batch import Records
 from recshuf.records.digests import Digest
+from recshuf.records.keys import RowRange
+from recshuf.records.provenance import add_provenance, extend_schema
 from tests.support.effort import examples
 from tests.support.filled_piles import (
     INPUTS,
@@ -304,6 +307,28 @@ def test_a_set_of_other_columns_or_piles_is_not_adopted(make: Make, scratch: Set
         with pytest.raises(PileError, match="other columns or piles"):
             one.adopt(entry_of(0))
         one.close()
+
+
+def test_sources_of_adopted_sets_are_counted_on(scratch: SetFolder) -> None:
+    """As sets of a store, each of which counts its own from 0; equal keys are in the order of all, in finer piles, too."""
+    plan = StorePlan(8, (None, None), 0, set_prefix="set")
+    store, later = (Store(plan, FlatCodec(extend_schema(SCHEMA)), scratch) for _ in range(2))
+    keys = Filling([200], distinct=3).batches[0].keys
+    batches = []
+    for number, name in enumerate((b"last %d", b"first %d")):
+        batch = Batch(Origin(0, 0), keys, [name % row for row in range(200)])
+        records = pa.record_batch([pa.array(batch.rows, pa.large_binary())], schema=SCHEMA)
+        store.add(number, batch.origin, Records(keys, add_provenance(records, [RowRange(0, 0, 200)])))
+        store.complete(number, store.digests_of(number).sum(), describe(0))
+        batches.append(replace(batch, origin=Origin(1 - number, 0)))
+    assert seal_all(store) == {0, 1}
+    for number in range(2):
+        later.adopt(replace(entry_of(number), base=1 - number))
+    filled = Filling([])
+    filled.batches = batches
+    assert read(later) == read(later, split=(3,)) == filled.sorted()
+    store.close()
+    later.close()
 
 
 # Disks that are full, short writes, flipped bits

@@ -62,6 +62,15 @@ def test_a_seed_is_that_of_source_and_row(
     assert len(found) == 75
 
 
+def test_seeds_are_new_in_each_epoch_and_with_each_seed() -> None:
+    options: dict[str, Any] = {"columns": ["_id"], "drop_last": False, "transform": keep}
+    found = [
+        set(find_seeds(PileLoader(STORE, 5, seed=seed, epoch=epoch, **options)).values())
+        for seed, epoch in ((8, 0), (8, 1), (9, 0))
+    ]
+    assert len(set.union(*found)) == 3 * 75
+
+
 def test_what_the_transform_returns_is_yielded_and_resumes() -> None:
     def fold(batch: Any, seeds: NDArray[np.uint64]) -> tuple[list[int], int]:
         assert batch.schema.names == ["id"]

@@ -66,7 +66,7 @@ def save(ranks: list[PackedLoader]) -> Any:
     tokens=st.integers(1, 5),
     column=st.sampled_from(sorted(TOKENS_OF)),
     is_counted=st.booleans(),
-    taken=st.lists(st.integers(0, 8), min_size=4, max_size=4),
+    taken=st.lists(st.integers(0, 8), min_size=3, max_size=3),
     data=st.data(),
 )
 def test_chains_of_resumes_yield_the_stream_of_the_oracle(

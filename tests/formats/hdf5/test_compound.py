@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import h5py
@@ -11,6 +12,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import InputError
+from tests.support.effort import some
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,8 +63,10 @@ def plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
 
 
-@pytest.mark.parametrize("name", KINDS)
-@pytest.mark.parametrize("options", [{}, {"chunks": (7,), "compression": "gzip", "shuffle": True}])
+STORAGES: list[dict[str, Any]] = [{}, {"chunks": (7,), "compression": "gzip", "shuffle": True}]
+
+
+@pytest.mark.parametrize(("options", "name"), [*some(product(STORAGES, KINDS), 2)])
 def test_compounds_come_out_as_they_went_in(tmp_path: Path, name: str, options: dict[str, Any]) -> None:
     dtype = KINDS[name]
     with h5py.File(tmp_path / "in.h5", "w") as file:

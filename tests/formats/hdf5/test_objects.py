@@ -211,9 +211,13 @@ def read_object(path: Path) -> None:
     read_all(open_object(FileStore(path)), 1 << 16)
 
 
-@pytest.mark.parametrize(("chunk_rows", "number"), [(16, 0), (16, -1), (2, 500)])
 @pytest.mark.parametrize(
-    ("field", "value"), [(slice(0, 4), b"\x11\0\0\0"), (slice(32, 40), bytes(5) + b"\1\0\0")]
+    ("chunk_rows", "number", "field", "value"),
+    [
+        (16, 0, slice(0, 4), b"\x11\0\0\0"),
+        (16, -1, slice(32, 40), bytes(5) + b"\1\0\0"),
+        (2, 500, slice(0, 4), b"\x11\0\0\0"),
+    ],
 )
 def test_a_damaged_entry_is_refused_as_in_a_local_file(
     tmp_path: Path, chunk_rows: int, number: int, field: slice, value: bytes

@@ -56,7 +56,7 @@ def test_text_whose_lines_are_no_records_is_refused(tmp_path: Path, what: str, n
     with pytest.raises(InputError, match=f"standard input: {problem}"):
         recshuf.shuffle("-", out, stdin=OneWayReader(MARK + content))
     assert not out.exists()
-    recshuf.shuffle(path, out, format="text", verify=True)
+    recshuf.shuffle(path, out, format="text")
     assert sorted(out.read_bytes().splitlines()) == sorted(content.splitlines())
 
 

@@ -30,13 +30,13 @@ class Samples(ABC):
     write_options = WriteOptions()
     reads_streams = False
     """Whether standard input can be of this format."""
-    row_counts: Sequence[int] = (300, 1, 70)
+    row_counts: Sequence[int] = (150, 1, 40)
     """Records of the inputs of most tests."""
     run_options: Mapping[str, Any] = {}
     """Options of `recshuf.shuffle` that its inputs need."""
     converts = True
     """Whether its records have a table form, and are written from that."""
-    bulk_rows = 30_000
+    bulk_rows = 12_000
     """Records of the input of the tests that must exceed buffers inside a sink."""
 
     @abstractmethod

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from tests.support.objects.object_server import Bucket, ProxiedRequest
 
 
-
 @pytest.fixture
 def store(bucket: Bucket) -> S3Bucket:
     return S3Bucket(bucket.name, StorageOptions())

@@ -683,6 +683,8 @@ class Traits:
     """Modules whose ``__version__`` the bytes of shards depend on. A run is resumed with the same versions only."""
     is_lines: bool = False
     """Whether it is lines of bytes, which pipes can carry and which compression wraps as a whole."""
+    has_streams: bool = False
+    """Whether it is read from standard input and written to standard output, as lines always are."""
     spans_lines: bool = False
     """Whether a record may hold newlines, so that messages count records and not lines."""
     written_header_lines: int = 0

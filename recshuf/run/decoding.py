@@ -116,7 +116,8 @@ def check_streams(job: Job, source_name: str, target_name: str, *, to_stream: bo
             "give a file or directory with -o",
         ),
     ):
-        if streams and not load_format(name).traits.is_lines:
+        traits = load_format(name).traits
+        if streams and not (traits.is_lines or traits.has_streams):
             raise UsageError(f"{name} cannot be {what}, which cannot seek; {remedy}")
 
 

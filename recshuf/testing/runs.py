@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import io
 from abc import ABC, abstractmethod
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,7 +15,7 @@ import recshuf
 from recshuf.errors import InputError
 from recshuf.formats import load_format
 from recshuf.interfaces import Format, InputFile, ReadOptions, WriteOptions
-from recshuf.testing.tools import make_folder, path_of
+from recshuf.testing.tools import OneWayWriter, make_folder, path_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -143,6 +144,17 @@ class RunSuite(Samples):
         if self.converts:
             loader = recshuf.PileLoader(store, 50, output="arrow", drop_last=False)
             assert sum(batch.num_rows for batch in loader) == sum(self.row_counts) + 20
+
+    def test_standard_input_and_output_hold_what_files_do(self, paths: list[Path], tmp_path: Path) -> None:
+        traits = self.format.traits
+        if not (traits.is_lines or traits.has_streams):
+            return
+        stdin, stdout = io.BytesIO(paths[0].read_bytes()), OneWayWriter()
+        options = {"format": traits.name, "seed": 1, **self.run_options}
+        recshuf.shuffle("-", "-", stdin=stdin, stdout=cast("BinaryIO", stdout), **options)
+        output = tmp_path / paths[0].name
+        output.write_bytes(stdout.content)
+        assert self.count_records([output]) == self.count_records(paths[:1])
 
     def test_an_input_that_changes_is_named(self, paths: list[Path], tmp_path: Path) -> None:
         def change() -> None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from recshuf.errors import ConversionError
-from recshuf.formats import load_format
+from recshuf.errors import ConversionError, UsageError
+from recshuf.formats import find_package, list_names, load_format
 from recshuf.interfaces import InputSummary, Metadata, MetadataKey, ReadOptions, Source, StoredInputs
 from recshuf.records.arrays import pack_schema, unpack_schema
 
@@ -49,14 +49,32 @@ class TableForm:
 def pack_source(source: Source, format_name: str, options: ReadOptions, table: TableForm) -> dict[str, Any]:
     """Return what a store keeps of its inputs, as JSON values."""
     kept = source.options or options
-    return {
-        "format": format_name,
-        "compression": source.compression,
-        "file_bytes": [summary.file_bytes for summary in source.inputs],
-        "options": pack(replace(kept, schema=table.schema, memory_bytes=None, drop_page_cache=False)),
-        "layout": pack(source.layout),
-        "problem": table.problem,
-    } | _pack_beside(source)
+    return (
+        {
+            "format": format_name,
+            "compression": source.compression,
+            "file_bytes": [summary.file_bytes for summary in source.inputs],
+            "options": pack(replace(kept, schema=table.schema, memory_bytes=None, drop_page_cache=False)),
+            "layout": pack(source.layout),
+            "problem": table.problem,
+        }
+        | _pack_beside(source)
+        | _pack_package(format_name)
+    )
+
+
+def _pack_package(format_name: str) -> dict[str, Any]:
+    package = find_package(format_name)
+    return {} if package is None else {"package": " ".join(package)}
+
+
+def _check_package(origin: dict[str, Any]) -> None:
+    """Refuse records of a format whose package is not installed."""
+    name = origin["format"]
+    if "package" in origin and name not in list_names():
+        raise UsageError(
+            f"the records of this store are of the format {name!r} of the package {origin['package']}; install it"
+        )
 
 
 def _pack_beside(source: Source) -> dict[str, Any]:
@@ -146,6 +164,7 @@ class StoredSource(Source):
         self._kept_layout = None if origin is None else origin["layout"]
         self._has_grown = origin is not None and len(inputs) > len(origin["file_bytes"])
         if origin is not None:
+            _check_package(origin)
             self.compression = origin["compression"]
             self.options = unpack(origin["options"], (ReadOptions,))
             self._problem = origin["problem"]

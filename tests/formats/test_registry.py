@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import recshuf
+from recshuf import formats
 from recshuf.errors import InputError, UsageError
 from recshuf.formats import OWN_FORMATS, list_names
 from recshuf.interfaces import InputFile, Traits, open_input
@@ -165,7 +166,9 @@ def test_a_foreign_format_is_shuffled_converted_and_verified(
     )
 
 
-def test_a_foreign_format_fills_stores_and_is_written_from_them(tmp_path: Path, foreign: Path):
+def test_a_foreign_format_fills_stores_and_is_written_from_them(
+    tmp_path: Path, foreign: Path, monkeypatch: pytest.MonkeyPatch
+):
     source, store = write_foreign(tmp_path / "in.rows", make_table()), tmp_path / "store"
     recshuf.scatter(source, store, seed=1)
     with recshuf.PileStore(store).update() as update:
@@ -175,6 +178,14 @@ def test_a_foreign_format_fills_stores_and_is_written_from_them(tmp_path: Path, 
     for name in ("out.rows", "out.parquet"):
         recshuf.gather(store, tmp_path / name, verify=True)
         assert sorted(row["id"] for row in read_rows(tmp_path / name)) == list(range(3 * ROWS))
+    with monkeypatch.context() as patch:
+        patch.setattr(formats, "_list_others", dict)
+        with pytest.raises(
+            UsageError, match=r"of the format 'rows' of the package recshuf-rows 1\.0; install it"
+        ):
+            recshuf.gather(store, tmp_path / "gone.parquet")
+        with pytest.raises(UsageError, match="install it"):
+            recshuf.PileLoader(store, 1)
     with recshuf.PileWriter(tmp_path / "tables", "program") as writer:
         writer.write(make_table().replace_schema_metadata())
     with recshuf.PileStore(tmp_path / "tables").update() as update:

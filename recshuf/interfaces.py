@@ -141,6 +141,51 @@ class Opener(Protocol):
         ...
 
 
+class Table(Protocol):
+    """Records that the caller of a Python function holds, or a reader of them."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of its batches, but for metadata."""
+        ...
+
+    @property
+    def row_count(self) -> int | None:
+        """Number of records; None if only reading tells."""
+        ...
+
+    @property
+    def byte_count(self) -> int | None:
+        """Bytes of its records, about; None if only reading tells."""
+        ...
+
+    @property
+    def is_once(self) -> bool:
+        """Whether it can be read once only, as standard input."""
+        ...
+
+    def head(self, row_count: int) -> Sequence[pa.RecordBatch]:
+        """Return its first batches, with at least so many rows if there are as many; they are read again as the others."""
+        ...
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield its records in order; called again only if they can be read again."""
+        ...
+
+
+class TableName(str):
+    """The name of a table among paths, with the table, and the object of the caller that it is."""
+
+    table: Table
+    held: object
+
+    def __new__(cls, name: str, table: Table, held: object) -> Self:
+        """Return the name of a table."""
+        own = super().__new__(cls, name)
+        own.table, own.held = table, held
+        return own
+
+
 class InputFile(NamedTuple):
     """One input, before it is opened."""
 
@@ -158,11 +203,13 @@ class InputFile(NamedTuple):
     """Suffixes of the name."""
     opener: Opener | None = None
     """Opens an object; None for a file or a stream."""
+    table: Table | None = None
+    """What is read in place of a file; None for all others."""
 
     @property
     def is_stream(self) -> bool:
         """Whether it has no places: it is standard input."""
-        return self.path is None and self.opener is None
+        return self.path is None and self.opener is None and self.table is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -697,6 +744,8 @@ class Traits:
     """Whether native records can get columns: by a `FieldAdder`, or because they are tables."""
     native_is_table: bool = False
     """Whether native batches are tables: any table of Arrow is a native batch."""
+    takes_tables: bool = False
+    """Whether tables that a caller holds are shuffled as if they had been read from files of it; see `Format.layout_of_tables`."""
     keeps_dictionaries: bool = False
     """Whether dictionary columns are written as such."""
     takes_any_bytes: bool = False
@@ -705,6 +754,29 @@ class Traits:
     """Whether `Format.refuse_head` is to see the beginning of every file that has a suffix of this format."""
     content_rank: int | None = None
     """Order in which formats are asked what content is, the lowest first; None: it is never told by content."""
+
+
+class SupportsSchema(Protocol):
+    """A layout that says the schema."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The declared schema, dictionaries and views included."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class HeldTables:
+    """Tables that a caller holds, and all their records together."""
+
+    schema: pa.Schema
+    """Declared schema, united with that of the files among them."""
+    dictionaries: Mapping[int, pa.Array]
+    """Values of its columns of dictionary types."""
+    head: pa.Table
+    """First rows of the tables, with dense types."""
+    row_count: int
+    """Number of rows, as far as it is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -763,6 +835,18 @@ class Format(ABC):
     def reading_schema(self, table: pa.Schema) -> pa.Schema | None:  # noqa: ARG002 - by default files say their types
         """Return `ReadOptions.schema` to read shards with that were written from tables; None if the files say their types."""
         return None
+
+    def layout_of_tables(self, tables: HeldTables, kept: object | None) -> SupportsSchema:
+        """Return the `Source.layout` of tables that a caller holds, for `Traits.takes_tables`; it has a `schema`, the declared one.
+
+        Parameters
+        ----------
+        tables
+            What is known of them.
+        kept
+            The layout of files of this format among them; None if there are none.
+        """
+        raise NotImplementedError
 
     def grow_layout(self, layout: object) -> object:
         """Return a `Source.layout` that suits records of further inputs, too, which were not there when it was made."""

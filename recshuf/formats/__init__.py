@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
     from typing import BinaryIO
 
-    from recshuf.interfaces import FormatOption, InputFile, NameSuffix, Traits
+    from recshuf.interfaces import FormatOption, InputFile, NameSuffix, ReadOptions, Source, Traits
 
 
 OWN_FORMATS = {
@@ -46,6 +46,10 @@ OWN_FORMATS = {
     "binary": "recshuf.formats.arrays:BINARY",
 }
 """Module and name of each format of recshuf, as in pyproject.toml."""
+TABLES = "arrow"
+"""The format of tables in memory, which knows their types best."""
+_OF_TABLES = "parquet"
+"""The format that tables are of, where neither files among them nor the output says one."""
 LAST_RESORT = "text"
 """The format of bytes of which nothing is known."""
 _WITH_OPTIONS: tuple[str, ...] = ()
@@ -186,6 +190,40 @@ def find_culprit(error: BaseException) -> str | None:
     return explain_owner(modules[top]) if top in modules else None
 
 
+def open_source(name: str, inputs: Sequence[InputFile], options: ReadOptions) -> Source:
+    """Return the source of inputs of a format, which may be tables that a caller holds; see `Format.open_source`."""
+    known = load_format(name)
+    if name == TABLES or all(file.table is None for file in inputs):
+        return known.open_source(inputs, options)
+    from recshuf.formats.tables import TableSource
+
+    return TableSource(known, inputs, options)
+
+
+def name_of_tables(inputs: Sequence[InputFile], given: str | None, to: str | None) -> str | None:
+    """Return the format of inputs of which some are tables that a caller holds; None if none is.
+
+    Parameters
+    ----------
+    given, to
+        Formats of inputs and output, as far as they are asked for.
+    """
+    table = next((file for file in inputs if file.table is not None), None)
+    if table is None:
+        return None
+    files = [file for file in inputs if file.table is None]
+    if files:
+        given = given or detect_format(files)
+    elif given is None:
+        given = to if to is not None and load_format(to).traits.takes_tables else _OF_TABLES
+    if not load_format(given).traits.takes_tables:
+        names = " or ".join(list_formats(lambda traits: traits.takes_tables))
+        problem = f"is a table, and {files[0].name} is {given}" if files else f"is a table, and no {given}"
+        remedy = f"read that as a table, too, or write both as {names}" if files else "leave out --format"
+        raise InputError(table.name, problem, remedy=remedy)
+    return given
+
+
 def name_by_suffix(name: str) -> str | None:
     """Return the format of a file name by its suffix, ignoring compression; None when unsure."""
     return _name_format(name, split_suffix(name))
@@ -219,6 +257,8 @@ def name_by_listing(file: InputFile) -> str | None:
 
 def detect_format(inputs: Sequence[InputFile]) -> str:
     """Return the name of the common format of all inputs, by suffix, else by content."""
+    if of_tables := name_of_tables(inputs, None, None):
+        return of_tables
     first: tuple[str, str] | None = None
     listed = [name_by_listing(file) for file in inputs]
     ahead = look_ahead(

@@ -16,7 +16,8 @@ import numpy as np
 from recshuf.errors import UsageError
 from recshuf.formats import load_format
 from recshuf.formats.compression import check_level
-from recshuf.interfaces import ReadOptions, WriteOptions
+from recshuf.formats.objects import name_table
+from recshuf.interfaces import ReadOptions, TableName, WriteOptions
 from recshuf.job.job import SMALLEST_MEMORY, Job
 from recshuf.job.options import (
     FIRST,
@@ -38,7 +39,7 @@ from recshuf.system.units import parse_size
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from recshuf.job.options import Names, Paths, SchemaLike, Size
+    from recshuf.job.options import Inputs, Names, Paths, SchemaLike, Size
 
 
 def make_plain(options: Mapping[str, object], kind: type) -> dict[str, Any]:
@@ -133,6 +134,25 @@ _KINDS: Mapping[Any, tuple[str, Callable[[object], object]]] = {
 }
 """What to call each kind of value, and what returns such a value as a plain one, or NotImplemented."""
 _TAKEN = "only paths are taken, each str or os.PathLike"
+_TAKEN_INPUTS = f"{_TAKEN}, and tables, each with __arrow_c_stream__"
+
+
+def parse_inputs(inputs: Inputs) -> list[str]:
+    """Return the inputs, one by one: paths, and tables as `TableName`.
+
+    Raises
+    ------
+    UsageError
+        Also when a reader is given twice.
+    """
+    table = name_table(inputs, 0)
+    if table is not None:
+        return [table]
+    listed = list_paths("inputs", cast("Paths", inputs))
+    readers = [id(name.held) for name in listed if isinstance(name, TableName) and name.table.is_once]
+    if len(readers) > len(set(readers)):
+        raise UsageError("inputs: a reader is given twice, and it can be read once; read it into a table")
+    return listed
 
 
 def list_paths(what: str, paths: Paths) -> list[str]:
@@ -144,10 +164,17 @@ def list_paths(what: str, paths: Paths) -> list[str]:
         paths = [paths]
     is_data = any(hasattr(paths, name) for name in ("read", "columns", "column_names"))
     if is_data or isinstance(paths, bytes | Mapping) or not isinstance(paths, Iterable):
-        raise UsageError(f"{what}: {_TAKEN}; here: {describe_type(paths)}")
+        raise UsageError(f"{what}: {_say_taken(what)}; here: {describe_type(paths)}")
     if isinstance(paths, set | frozenset):
         raise UsageError(f"{what}: a set has no order, and the result depends on it; give a list")
-    return [_parse_place(what, path) for path in paths]
+    return [
+        (what == "inputs" and name_table(path, place)) or _parse_place(what, path)
+        for place, path in enumerate(paths)
+    ]
+
+
+def _say_taken(what: str) -> str:
+    return _TAKEN_INPUTS if what == "inputs" else _TAKEN
 
 
 def _parse_place(what: str, path: object) -> str:
@@ -163,7 +190,7 @@ def parse_path(what: str, path: object) -> str:
     """Return a path as text; refuse anything else."""
     name = os.fspath(path) if isinstance(path, str | os.PathLike) else path
     if not isinstance(name, str):
-        raise UsageError(f"{what}: {_TAKEN}; here: {describe_type(name)}")
+        raise UsageError(f"{what}: {_say_taken(what)}; here: {describe_type(name)}")
     if not name:
         raise UsageError(f"{what}: a path is empty; give one")
     check_name(path)
@@ -171,10 +198,10 @@ def parse_path(what: str, path: object) -> str:
     return name
 
 
-def make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Options) -> Job:
+def make_job(inputs: Inputs, output: str | os.PathLike[str] | None, options: Options) -> Job:
     """Parse arguments into a job; an unknown option is a `TypeError`."""
     refuse_unknown(options, Options)
-    paths = list_paths("inputs", inputs)
+    paths = parse_inputs(inputs)
     if not paths:
         raise UsageError('no inputs; give at least one path, or "-" for standard input')
     defaults = {name: option.default for name, option in OPTIONS.items()}

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from recshuf.errors import UsageError
+from recshuf.interfaces import TableName
 from recshuf.job.options import LOCAL, OPTIONS, check_engine
 from recshuf.piles.layout import SPILL_COMPRESSIONS
 from recshuf.records.keys import MAX_PILES, MAX_SEED
@@ -43,7 +44,7 @@ class Job:
     """A shuffle, a comparison or a check to run. Options out of range, or that contradict each other, are a `UsageError`."""
 
     inputs: tuple[str, ...]
-    """Files, directories, globs; ``-`` means standard input."""
+    """Files, directories, globs; ``-`` means standard input; each `TableName` is a table that the caller holds."""
     output: str | None
     """File or directory; ``-`` or None means standard output."""
     options: Options
@@ -62,6 +63,9 @@ class Job:
     storage: StorageOptions
     epoch: Epoch | None = None
     """The only input is a pile store, and this its order; None if records are read from files."""
+
+    streams: bool = False
+    """Whether the caller gets the output as batches."""
 
     def __post_init__(self) -> None:
         _check("--seed", self.options["seed"], 0, MAX_SEED)
@@ -89,6 +93,7 @@ class Job:
             raise UsageError(
                 f"--delimiter and --quote are both {self.read.quote.decode()!r}; give another one of them, or --quote none"
             )
+        self._check_tables()
         if self.options["resume"] and (self.reads_stdin or self.writes_stdout):
             raise UsageError(
                 "--resume: a run can be continued between files only, not from standard input or to standard output"
@@ -103,6 +108,30 @@ class Job:
         self._check_temp_url()
         if "-" in self.inputs and len(self.inputs) > 1:
             raise UsageError("standard input (-) cannot be mixed with other inputs; give it alone")
+
+    def _check_tables(self) -> None:
+        """Refuse what needs inputs that stay as they are for another process, or for a second reading."""
+        table = next((name for name in self.inputs if isinstance(name, TableName)), None)
+        if table is None:
+            return
+        if "-" in self.inputs:
+            raise UsageError("standard input (-) cannot be mixed with other inputs; give it alone")
+        if self.options["resume"]:
+            raise UsageError(
+                f"--resume: {table} is held by this program, and nothing tells whether it is the one of the run that died; "
+                "write it to a file first"
+            )
+        if self.uses_tasks:
+            option = "--temp-dir at a URL" if self.options["engine"] == LOCAL else "--engine"
+            raise UsageError(f"{option}: other processes cannot read {table}, which this program holds; write it to a file")
+        if self.options["verify"]:
+            self.require_rereading("--verify")
+
+    def require_rereading(self, what: str) -> None:
+        """Refuse inputs that are read once, for an option or a function that reads them again."""
+        once = next((name for name in self.inputs if isinstance(name, TableName) and name.table.is_once), None)
+        if once is not None:
+            raise UsageError(f"{what}: reads inputs again, and {once} can be read once; read it into a table, or write it to a file")
 
     def _check_engine(self) -> None:
         engine, address = self.options["engine"], self.options["ray_address"]
@@ -145,6 +174,11 @@ class Job:
         return self.options["engine"] != LOCAL or self.temp_url is not None
 
     @property
+    def holds_tables(self) -> bool:
+        """Tell whether some inputs are tables that the caller holds."""
+        return any(isinstance(name, TableName) for name in self.inputs)
+
+    @property
     def reads_stdin(self) -> bool:
         """Tell whether the only input is standard input."""
         return self.inputs == ("-",)
@@ -152,7 +186,7 @@ class Job:
     @property
     def writes_stdout(self) -> bool:
         """Tell whether the output goes to standard output."""
-        return self.output in (None, "-")
+        return self.output in (None, "-") and not self.streams
 
 
 def _check_memory(memory_bytes: int, given: object) -> None:

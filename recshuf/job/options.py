@@ -40,7 +40,16 @@ class ArrowSchema(Protocol):
         """Return a capsule with the schema."""
 
 
+class ArrowTable(Protocol):
+    """Records of a library with Arrow's C interface: a table, a data frame, a reader, a relation."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Return a capsule with a stream of record batches."""
+
+
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+Inputs = Paths | ArrowTable | Iterable[str | os.PathLike[str] | ArrowTable]
+"""Paths, or records that the caller holds; also data sets of pyarrow and of Hugging Face."""
 Names = str | Iterable[str]
 Size = int | float | str
 """Bytes, or text such as ``300MB``."""

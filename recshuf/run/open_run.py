@@ -270,7 +270,8 @@ def open_run(run: Run, stage: Stage | None, before: Header | None, cleanup: Exit
         secrets.token_hex(8) if stage is None else stage.name,
         cleanup,
     )
-    keeps_sets = stage is not None and stage.keeps_files and not job.reads_stdin and stored is None
+    can_resume = not (job.reads_stdin or job.holds_tables) and stored is None
+    keeps_sets = stage is not None and stage.keeps_files and can_resume
     store = make_store(run, folder, keeps_sets=keeps_sets)
     cleanup.callback(store.close)
     run = replace(run, header=header, results=results, stream=stream, quarantine=quarantine, store=store)
@@ -283,6 +284,8 @@ def open_run(run: Run, stage: Stage | None, before: Header | None, cleanup: Exit
 
 def _open_stream(run: Run, cleanup: ExitStack) -> BinaryIO | None:
     destination, stdout = run.output.destination, run.job.options.get("stdout")
+    if run.job.streams:
+        return None
     if destination is not None:
         if not destination.is_stream:
             return None

@@ -16,6 +16,8 @@ from recshuf.formats import (
     look_into_stdin,
     name_by_listing,
     name_by_output,
+    name_of_tables,
+    open_source,
     suffix_compression,
     suffix_delimiter,
 )
@@ -165,7 +167,7 @@ def find_destination(job: Job) -> Destination | None:
     destination: Destination | None = None
     if is_url(job.output or ""):
         return _find_object_destination(job)
-    if not job.writes_stdout:
+    if not (job.writes_stdout or job.streams):
         destination = LocalDestination.of(job.output or "", wants_shards=job.cut is not None)
     if job.cut is not None and (destination is None or destination.is_stream):
         raise UsageError("shards cannot go to standard output or a device; give a directory with -o")
@@ -219,7 +221,8 @@ def resolve_opened(
 
 def resolve_inputs(job: Job, files: list[InputFile], progress: Progress) -> Inputs:
     """Open the inputs of a job without an output, which `list_inputs` returned."""
-    given = load_format(job.options["format"] or _detect_format(job, files, None))
+    of_tables = name_of_tables(files, job.options["format"], None)
+    given = load_format(of_tables or job.options["format"] or _detect_format(job, files, None))
     check_stored(job, given.traits.name)
     return _open_inputs(job, given, files, progress)
 
@@ -227,7 +230,10 @@ def resolve_inputs(job: Job, files: list[InputFile], progress: Progress) -> Inpu
 def _check(job: Job, destination: Destination | None, given: Format, to: Format) -> None:
     check_options(job, given.traits.name, to.traits.name)
     check_streams(
-        job, given.traits.name, to.traits.name, to_stream=destination is None or destination.is_stream
+        job,
+        given.traits.name,
+        to.traits.name,
+        to_stream=not job.streams and (destination is None or destination.is_stream),
     )
 
 
@@ -318,7 +324,8 @@ def _choose_formats(
 ) -> tuple[Format, Format]:
     """Return the formats of inputs and output."""
     to = _find_target_name(job, destination)
-    given = job.options["format"] or _detect_format(job, files, to)
+    of_tables = name_of_tables(files, job.options["format"], to)
+    given = of_tables or job.options["format"] or _detect_format(job, files, to)
     return load_format(given), load_format(to or given)
 
 
@@ -355,7 +362,7 @@ def _detect_format(job: Job, files: list[InputFile], target_name: str | None) ->
 
 def _open_inputs(job: Job, given: Format, files: list[InputFile], progress: Progress) -> Inputs:
     drop_page_cache = _COPIES * sum(file.stamp.size for file in files if file.stamp) > available_bytes()
-    source = given.open_source(files, replace(job.read, drop_page_cache=drop_page_cache))
+    source = open_source(given.traits.name, files, replace(job.read, drop_page_cache=drop_page_cache))
     for note in source.notes:
         progress.warn(note)
     sizes = take_census(source.inputs, PROVENANCE_BYTES if job.options["provenance"] else 0)

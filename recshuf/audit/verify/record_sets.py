@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from recshuf.audit.verify.hashing import hash_rows
 from recshuf.errors import InputError, RecshufError, UsageError
-from recshuf.formats import load_format
+from recshuf.formats import load_format, open_source
 from recshuf.formats.folders import NameRules
 from recshuf.output.manifest import Manifest, find_manifest
 from recshuf.output.objects.written import read_object_manifest
@@ -180,7 +180,7 @@ def list_files(
             )
     files = InputLister(NameRules(name, schema), progress.warn, stores).list_all(patterns)
     for file in files:
-        if file.stamp is None:  # a pipe or a device, which opening might block
+        if file.stamp is None and file.table is None:  # a pipe or a device, which opening might block
             raise UsageError(
                 f"{file.name}: verify reads files, some of them twice, and this is none; give a file"
             )
@@ -189,7 +189,7 @@ def list_files(
 
 def open_record_set(name: str, files: list[InputFile], format_name: str, read: ReadOptions) -> RecordSet:
     """Return the record set of some files, without a decoder."""
-    return RecordSet(name, format_name, load_format(format_name).open_source(files, read), files)
+    return RecordSet(name, format_name, open_source(format_name, files, read), files)
 
 
 def options_of_inputs(read: ReadOptions, format_name: str) -> ReadOptions:

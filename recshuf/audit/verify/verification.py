@@ -132,6 +132,7 @@ def verify_job(job: Job, progress: Progress, inputs: RecordSet | None = None) ->
     started = time.perf_counter()
     if job.output is None or not job.inputs or "-" in (*job.inputs, job.output):
         raise UsageError("verify reads its files more than once; name files as inputs and output, and no -")
+    job.require_rereading("verify")
     manifest = read_manifest(job, job.output)
     comparison = open_comparison(job, job.output, manifest, progress, inputs)
     metadata = None if inputs else comparison.inputs.record_set.source.metadata

@@ -31,6 +31,7 @@ class ArrowFormat(Format):
         read_options=frozenset({"columns", "widens", "first_metadata"}),
         libraries=("pyarrow",),
         native_is_table=True,
+        takes_tables=True,
         content_rank=2,
     )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from recshuf.errors import InputError, UsageError
+from recshuf.errors import InputError, RecshufError, UsageError
 from recshuf.formats.arrow import MAGIC, MAGIC_FEATHER
 from recshuf.formats.arrow.sink import MOST_BATCH_BYTES, ArrowLayout
 from recshuf.formats.metadata import MetadataUnion
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from recshuf.formats.parquet.claims import RangeIndex
-    from recshuf.interfaces import InputFile, Metadata, ReadOptions
+    from recshuf.interfaces import InputFile, Metadata, ReadOptions, Table
 
 
 _CODECS = {b"\x04\x22\x4d\x18": "lz4", b"\x28\xb5\x2f\xfd": "zstd"}
@@ -73,6 +73,7 @@ class ArrowSource(Source):
             _check_types([field for field in file.schema if field.name in names], file.file.name)
         chosen = pa.schema([union.schema.field(pick) for pick in picks])
         declared = settle_copies(union.schema.metadata, self._files[0].schema, chosen)
+        self.schemas = [file.schema for file in self._files]
         self._columns = []
         for file in self._files:
             places = columns_of(union.schema, file.schema, file.file.name, [])
@@ -81,31 +82,32 @@ class ArrowSource(Source):
         declared, self.metadata = self._unite_metadata(declared, options)
         self.notes = (*filter(None, [self.metadata.differences]), *lost)
         self.schema = dense_schema(declared)
-        self.inputs = tuple(
-            InputSummary(
-                file.file.name,
-                file.file.stamp.size if file.file.stamp else None,
-                file.rows,
-                file.is_file,
-                int(file.rows * file.row_bytes),
-            )
-            for file in self._files
-        )
+        self.inputs = tuple(map(_summarise, self._files))
         self.layout = self._choose_layout(declared, dictionaries)
 
     def fragments(self, input_index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Fragment]:
         """Yield the parts of each record batch that fit a block, as the file declares them."""
         file, columns, first_row = self._files[input_index], self._columns[input_index], 0
         limit = max_record_bytes, f"raise {self._name_limit(max_record_bytes)}"
-        with _explained(file.file.name, lambda: f"row {first_row}"):
+        with _explained(file.file, lambda: f"row {first_row}"):
             for batch in _read_batches(file.file, is_file=file.is_file):
-                rows = max(1, int(min(block_bytes, max_record_bytes) / max(1, file.row_bytes)))
+                size = file.row_bytes or batch.nbytes / max(1, batch.num_rows)
+                rows = max(1, int(min(block_bytes, max_record_bytes) / max(1, size)))
                 for start in range(0, batch.num_rows, rows):
                     part = batch.slice(start, rows)
                     yield ArrowFragment(
                         file, part, first_row + start, self.schema, columns, block_bytes, limit
                     )
                 first_row += batch.num_rows
+
+    def find_head(self, input_index: int, row_count: int) -> pa.Table:
+        """Return the first rows of a table that a caller holds, up to so many, in the native schema."""
+        file, columns, batches = self._files[input_index], self._columns[input_index], list[pa.RecordBatch]()
+        with _explained(file.file, lambda: "row 0"):
+            for batch in file.file.table.head(row_count) if file.file.table else ():
+                first_row = sum(each.num_rows for each in batches)
+                batches.append(_conform(batch, first_row, file, self.schema, columns))
+        return pa.Table.from_batches(batches, self.schema).slice(0, row_count)
 
     def reading_bytes(self, block_bytes: int) -> int:
         """Return the memory of the longest batch seen, which its parts keep, as stored and decoded, and of a block."""
@@ -126,7 +128,7 @@ class ArrowSource(Source):
         return adopt(declared, taken), metadata
 
     def _choose_layout(self, declared: pa.Schema, dictionaries: dict[int, pa.Array]) -> ArrowLayout:
-        first = self._files[0]
+        first = next((file for file in self._files if file.file.table is None), self._files[0])
         row_bytes = max(1.0, max(file.row_bytes for file in self._files))
         rows = min(max(file.batch_rows for file in self._files), int(MOST_BATCH_BYTES / row_bytes) or 1)
         return ArrowLayout(declared, first.is_file, first.codec, rows, int(rows * row_bytes), dictionaries)
@@ -179,23 +181,11 @@ class ArrowFragment(Fragment):
         self._block_bytes, self._limit = block_bytes, limit
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        with _explained(self._file.file.name, lambda: f"row {self._first_row}"):
-            self._stored.validate(full=True)
-            native = self._conform()
+        with _explained(self._file.file, lambda: f"row {self._first_row}"):
+            # What a caller holds is no file, whose bytes anybody may have written.
+            self._stored.validate(full=self._file.file.table is None)
+            native = _conform(self._stored, self._first_row, self._file, self._schema, self._columns)
         yield from self._cut(native, self._first_row)
-
-    def _conform(self) -> pa.RecordBatch:
-        """Return the columns read as a batch of the native schema."""
-        count, index = self._stored.num_rows, self._file.range_index
-        arrays = []
-        for field, column in zip(self._schema, self._columns, strict=True):
-            if column is None:
-                arrays.append(pa.nulls(count, field.type))
-            elif column == self._stored.num_columns and index is not None:
-                arrays.append(conform(index.values(self._first_row, count), field.type))
-            else:
-                arrays.append(conform(self._stored.column(column), field.type))
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _cut(self, batch: pa.RecordBatch, first_row: int) -> Iterator[pa.RecordBatch]:
         """Yield a batch in slices that fit a block, at least one record each."""
@@ -211,19 +201,37 @@ class ArrowFragment(Fragment):
         yield batch
 
 
+def _conform(
+    stored: pa.RecordBatch, first_row: int, file: _File, schema: pa.Schema, columns: Sequence[int | None]
+) -> pa.RecordBatch:
+    """Return columns read as a batch of the native schema."""
+    count, index = stored.num_rows, file.range_index
+    arrays = []
+    for field, column in zip(schema, columns, strict=True):
+        if column is None:
+            arrays.append(pa.nulls(count, field.type))
+        elif column == stored.num_columns and index is not None:
+            arrays.append(conform(index.values(first_row, count), field.type))
+        else:
+            arrays.append(conform(stored.column(column), field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
 def _look_into(file: InputFile) -> _File:
     """Return what is known of an input: of the file format all but its values, of a stream its first batch.
 
     A stream with dictionaries is read to its end, as they may change in it.
     """
+    if file.table is not None:
+        return _look_into_table(file, file.table)
     is_file = _is_file_format(file)
-    with _explained(file.name, lambda: "schema"):
+    with _explained(file, lambda: "schema"):
         schema = _read_schema(file, is_file=is_file)
         columns = [place for place, kind in enumerate(schema.types) if pa.types.is_dictionary(kind)]
     rows, count, longest = 0, 0, 0
     dictionaries: dict[int, list[pa.Array]] = {column: [] for column in columns}
     first: pa.RecordBatch | None = None
-    with _explained(file.name, lambda: f"row {rows}"):
+    with _explained(file, lambda: f"row {rows}"):
         first = next(_read_batches(file, is_file=is_file), None)
         if is_file or columns:
             only = columns or [_find_narrow(schema)]
@@ -262,6 +270,51 @@ def _count_dense(batch: pa.RecordBatch) -> int:
     return count_bytes(pa.RecordBatch.from_arrays(dense, [""] * len(dense))) if dense else 0
 
 
+def _look_into_table(file: InputFile, table: Table) -> _File:
+    """Return what is known of a table that a caller holds; of one that is read once, its schema."""
+    schema, dictionaries = table.schema, dict[int, list[pa.Array]]()
+    if table.is_once:
+        # Its dictionaries are known when it has been read, and shards say their types before that.
+        fields = [field.with_type(dense_type(field.type)) for field in schema]
+        schema = pa.schema(fields, schema.metadata)
+    rows, row_bytes, longest = table.row_count or 0, 0.0, 0
+    columns = [place for place, kind in enumerate(schema.types) if pa.types.is_dictionary(kind)]
+    with _explained(file, lambda: f"row {rows}"):
+        for batch in () if table.is_once else table.batches():
+            if not row_bytes:
+                row_bytes, longest = batch.nbytes / max(1, batch.num_rows), batch.num_rows
+            for column in columns:
+                _note_dictionary(dictionaries.setdefault(column, []), batch.column(column).dictionary)
+            if row_bytes and not columns:
+                break
+    if table.byte_count is not None and rows:
+        row_bytes, longest = max(1.0, table.byte_count / rows), 0
+    if not len(schema) and rows:
+        raise InputError(file.name, f"has {rows} rows but no columns, so there is nothing to shuffle")
+    schema, range_index = settle(schema, rows)
+    if range_index is not None:
+        schema = schema.append(pa.field(range_index.name, pa.int64()))
+    size = int(longest * row_bytes)
+    return _File(file, True, schema, range_index, rows, 0, size, row_bytes, "none", dictionaries)
+
+
+def _note_dictionary(known: list[pa.Array], found: pa.Array) -> None:
+    if not known or (found is not known[-1] and not found.equals(known[-1])):
+        known.append(found)
+
+
+def _summarise(file: _File) -> InputSummary:
+    name, table = file.file.name, file.file.table
+    size = int(file.rows * file.row_bytes)
+    if table is None:
+        return InputSummary(
+            name, file.file.stamp.size if file.file.stamp else None, file.rows, file.is_file, size
+        )
+    if table.row_count is None:
+        return InputSummary(name, None, None, False, None)
+    return InputSummary(name, table.byte_count or size, file.rows, True, size)
+
+
 def _is_file_format(file: InputFile) -> bool:
     """Tell whether a file is in the file format, else in that of streams; one of neither is refused."""
     head = read_head(file, 8)
@@ -289,6 +342,9 @@ def _read_batches(
     file: InputFile, *, is_file: bool, columns: list[int] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Yield the record batches of a file; in the file format, with these columns alone."""
+    if file.table is not None:
+        yield from file.table.batches()
+        return
     options = pa.ipc.IpcReadOptions(included_fields=columns) if columns and is_file else None
     with _opened(file) as opened:
         if not is_file:
@@ -366,12 +422,15 @@ def _find_odd(kind: pa.DataType) -> pa.DataType | None:
 
 
 @contextmanager
-def _explained(name: str, place: Callable[[], str]) -> Iterator[None]:
+def _explained(file: InputFile, place: Callable[[], str]) -> Iterator[None]:
     """Turn what Arrow says of a bad file into an `InputError` that names it."""
     try:
         yield
-    except InputError:
+    except RecshufError:
         raise
     except (MemoryError, pa.ArrowException, OSError, ValueError, TypeError, KeyError, IndexError) as error:
         text = " ".join(str(error).split())[:300]
-        raise InputError(name, f"cannot be read as Arrow: {text}", place=place(), remedy=_REMEDY) from error
+        problem, remedy = f"cannot be read as Arrow: {text}", _REMEDY
+        if file.table is not None:
+            problem, remedy = f"cannot be read: {text}", ""
+        raise InputError(file.name, problem, place=place(), remedy=remedy) from error

@@ -11,7 +11,17 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from recshuf.interfaces import Decoder, InputFile, ReadOptions, Source, StoredInputs, Target, WriteOptions
+    from recshuf.interfaces import (
+        Decoder,
+        HeldTables,
+        InputFile,
+        ReadOptions,
+        Source,
+        StoredInputs,
+        SupportsSchema,
+        Target,
+        WriteOptions,
+    )
 
 
 MAGIC = b"PAR1"
@@ -29,6 +39,7 @@ class ParquetFormat(Format):
         libraries=("pyarrow",),
         reads_partitions=True,
         native_is_table=True,
+        takes_tables=True,
         keeps_dictionaries=True,
         content_rank=0,
     )
@@ -49,6 +60,11 @@ class ParquetFormat(Format):
         if layout is not None and not isinstance(layout, ParquetLayout):
             raise TypeError(f"not a layout of Parquet inputs: {type(layout).__name__}")
         return ParquetTarget(schema, make_plan(schema, layout, options), options)
+
+    def layout_of_tables(self, tables: HeldTables, kept: object | None) -> SupportsSchema:
+        from recshuf.formats.parquet.tables import make_layout
+
+        return make_layout(tables, kept)
 
     def grow_layout(self, layout: object) -> object:
         from recshuf.formats.parquet.plan import ParquetLayout, grow_layout

@@ -99,6 +99,12 @@ class ParquetCensus:
             for f, size in zip(self.footers, self._native_bytes, strict=True)
         )
 
+    def schemas(self) -> list[pa.Schema]:
+        """Return the declared schema of each input."""
+        added = self.partitions.fields
+        owns = [footer.declared.record_schema for footer in self.footers]
+        return [pa.schema([*own, *added], own.metadata) for own in owns] if added else owns
+
     def layout(self) -> ParquetLayout:
         native_bytes = sum(summary.native_bytes or 0 for summary in self.summaries())
         total = sum(footer.row_count for footer in self.footers)

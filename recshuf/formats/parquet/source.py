@@ -50,6 +50,7 @@ class ParquetSource(Source):
         self._name_limit = options.name_limit
         self._census = ParquetCensus(inputs, options)
         self.schema = dense_schema(self._census.declared)
+        self.schemas = self._census.schemas()
         self.inputs = self._census.summaries()
         self._open_bytes = self._census.find_open_bytes()
         self.layout = self._census.layout()

@@ -70,7 +70,8 @@ def scatter_split(job: Job, path: Path, shares: Mapping[str, Fraction], progress
     files = list_inputs(job, None, progress)
     if job.quarantine is not None:
         raise UsageError("--split and --on-bad-record quarantine: exclude each other; leave one of them out")
-    if any(file.stamp is None for file in files):
+    job.require_rereading("--split")
+    if any(file.stamp is None and file.table is None for file in files):
         raise UsageError("split reads its inputs twice, and a stream is read once; give files")
     inputs = resolve_inputs(job, files, progress)
     seed = secrets.randbits(128) if job.options["seed"] is None else job.options["seed"]

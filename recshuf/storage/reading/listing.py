@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recshuf.errors import DirectoryInputError, InputError, MissingInputError
-from recshuf.interfaces import InputFile
+from recshuf.interfaces import InputFile, TableName
 from recshuf.storage.reading import local_listing
 from recshuf.storage.reading.choosing import choose_files, find_splits, natural_key, tell_splits
 from recshuf.storage.reading.local import opener_of
@@ -48,7 +48,9 @@ class InputLister:
         """Expand paths, directories, globs and URLs, with the rules of `local_listing.expand_inputs`."""
         files: list[InputFile] = []
         for pattern in patterns:
-            if is_url(pattern):
+            if isinstance(pattern, TableName):
+                files.append(InputFile(str(pattern), None, table=pattern.table))
+            elif is_url(pattern):
                 files += self._list_url(pattern, Url.parse(pattern))
             else:
                 files += local_listing.expand_inputs([pattern], self._rules, self._warn)

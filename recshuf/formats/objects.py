@@ -1,0 +1,215 @@
+"""Tables that the caller of a Python function holds: which objects are inputs, and how their batches are read."""
+
+from __future__ import annotations
+
+import os
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from recshuf.errors import InputError, UsageError
+from recshuf.interfaces import TableName
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+
+_FRAMES = ("pandas", "polars", "modin", "cudf")
+"""Packages whose frames are in memory; of other objects with a stream, only one with a number of rows is known to be."""
+_ROWS = 1 << 14
+"""Rows of a batch, where they are asked for by number."""
+_COUNTED = ("parquet", "arrow", "ipc", "feather")
+"""Suffixes of formats whose files tell how many rows they have."""
+
+
+def name_table(value: object, place: int) -> TableName | None:
+    """Return a table as an input, with a name for messages and the manifest; None if the value is none, but perhaps a path.
+
+    Parameters
+    ----------
+    place
+        Its position among the inputs.
+
+    Raises
+    ------
+    UsageError
+        When it holds records in a form that is not read.
+    InputError
+        When its values have no type in Arrow.
+    """
+    if isinstance(value, TableName):
+        return value
+    if isinstance(value, str | bytes | os.PathLike):
+        return None
+    package, kind = type(value).__module__.partition(".")[0], type(value).__name__
+    if package == "polars" and kind == "LazyFrame":
+        raise UsageError("inputs: polars.LazyFrame is a plan, and holds no records; collect() it")
+    if package == "datasets" and isinstance(value, Mapping):
+        raise UsageError(f"inputs: datasets.{kind} is a dict of splits; give one, such as {_first_split(value)}")
+    if isinstance(value, Mapping):
+        remedy = "pyarrow.table(...) makes one of columns, pyarrow.Table.from_pylist([...]) one of records"
+        raise UsageError(f"inputs: a dict is no table; {remedy}")
+    table = _open_table(value, package, place)
+    if table is None:
+        return None
+    word = "reader" if isinstance(table, _Reader) else "table" if isinstance(table, _MemoryTable) else "dataset"
+    return TableName(f"<{word} {place}>", table, value)
+
+
+def _open_table(value: Any, package: str, place: int) -> _Table | None:
+    if package == "datasets" and hasattr(value, "with_format"):
+        return _HuggingFace(value, f"<dataset {place}>")
+    if (arrow_dataset := sys.modules.get("pyarrow.dataset")) and isinstance(value, arrow_dataset.Dataset):
+        return _ArrowDataset(value)
+    if not hasattr(value, "__arrow_c_stream__") and not _is_batch(value):
+        return None
+    shown = f"inputs: {package}.{type(value).__name__} is one column, and no table"
+    if package in _FRAMES and not hasattr(value, "columns"):
+        raise UsageError(f"{shown}; give to_frame() of it")
+    if package in _FRAMES or hasattr(value, "num_rows"):
+        return _load_table(value, f"<table {place}>")
+    return _open_reader(value, shown)
+
+
+def _first_split(splits: Mapping[Any, object]) -> str:
+    return f"[{next(iter(splits), 'train')!r}]"
+
+
+def _is_batch(value: object) -> bool:
+    arrow = sys.modules.get("pyarrow")
+    return arrow is not None and isinstance(value, arrow.RecordBatch)
+
+
+def _load_table(value: Any, name: str) -> _MemoryTable:
+    import pyarrow as pa
+
+    try:
+        is_batch = isinstance(value, pa.RecordBatch)
+        return _MemoryTable(pa.Table.from_batches([value]) if is_batch else pa.table(value))
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        text = " ".join(str(error).split())[:300]
+        remedy = "give each column values of one type"
+        raise InputError(name, f"has no form in Arrow: {text}", remedy=remedy) from error
+
+
+def _open_reader(value: Any, shown: str) -> _Reader:
+    import pyarrow as pa
+
+    if isinstance(value, pa.RecordBatchReader):
+        return _Reader(value)
+    try:
+        return _Reader(pa.RecordBatchReader.from_stream(value))
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise UsageError(f"{shown}; pyarrow.table({{'NAME': ...}}) makes one of it") from error
+
+
+class _Table(ABC):
+    """A `Table`. Batches that were looked at are kept, if they are read once."""
+
+    row_count: int | None = None
+    byte_count: int | None = None
+    schema: pa.Schema
+
+    def __init__(self, *, is_once: bool) -> None:
+        self.is_once = is_once
+        self._ahead: list[pa.RecordBatch] = []
+        self._rest: Iterator[pa.RecordBatch] | None = None
+
+    @abstractmethod
+    def _open(self) -> Iterator[pa.RecordBatch]:
+        """Yield all batches; called once if it is read once."""
+
+    def head(self, row_count: int) -> list[pa.RecordBatch]:
+        if not self.is_once:
+            return _take(self._open(), row_count, [])
+        self._rest = self._rest or self._open()
+        return list(_take(self._rest, row_count, self._ahead))
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        if not self.is_once:
+            yield from self._open()
+            return
+        while self._ahead:
+            yield self._ahead.pop(0)
+        yield from self._rest or self._open()
+
+
+def _take(
+    batches: Iterator[pa.RecordBatch], row_count: int, taken: list[pa.RecordBatch]
+) -> list[pa.RecordBatch]:
+    """Add batches to those taken until they have so many rows."""
+    rows = sum(batch.num_rows for batch in taken)
+    while rows < row_count and (batch := next(batches, None)) is not None:
+        taken.append(batch)
+        rows += batch.num_rows
+    return taken
+
+
+class _MemoryTable(_Table):
+    """A table in memory."""
+
+    def __init__(self, table: pa.Table) -> None:
+        super().__init__(is_once=False)
+        self._table = table
+        self.schema = table.schema
+        self.row_count, self.byte_count = table.num_rows, table.nbytes
+
+    def _open(self) -> Iterator[pa.RecordBatch]:
+        yield from self._table.to_batches()
+
+
+class _Reader(_Table):
+    """A reader of batches."""
+
+    def __init__(self, reader: pa.RecordBatchReader) -> None:
+        super().__init__(is_once=True)
+        self._reader = reader
+        self.schema = reader.schema
+
+    def _open(self) -> Iterator[pa.RecordBatch]:
+        yield from self._reader
+
+
+class _ArrowDataset(_Table):
+    """A data set of pyarrow. Its files are read in order, and again if need be."""
+
+    def __init__(self, dataset: Any) -> None:
+        super().__init__(is_once=False)
+        self._dataset = dataset
+        self.schema = dataset.schema
+        suffix = getattr(getattr(dataset, "format", None), "default_extname", _COUNTED[0])
+        self.row_count = dataset.count_rows() if suffix in _COUNTED else None
+
+    def _open(self) -> Iterator[pa.RecordBatch]:
+        # By default, it reads ahead up to 16 batches in each of 4 files, which no plan of memory knows.
+        scanner = self._dataset.scanner(batch_size=_ROWS, batch_readahead=2, fragment_readahead=1)
+        yield from scanner.to_reader()
+
+
+class _HuggingFace(_Table):
+    """A data set of Hugging Face: its rows in the order of its indices, all columns, as stored.
+
+    One that can only be iterated may differ each time, so it is read once.
+    """
+
+    def __init__(self, dataset: Any, name: str) -> None:
+        super().__init__(is_once=not hasattr(dataset, "__len__"))
+        self._dataset = dataset.with_format("arrow")
+        self.row_count = None if self.is_once else len(dataset)
+        features = dataset.features
+        if features is None and not self.head(1):
+            raise InputError(name, "has no records and no features", remedy="give it features")
+        self.schema = self._ahead[0].schema if features is None else features.arrow_schema
+
+    def _open(self) -> Iterator[pa.RecordBatch]:
+        for table in self._dataset.iter(batch_size=_ROWS):
+            for batch in table.to_batches():
+                yield self._order(batch)
+
+    def _order(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return a batch with the columns of the schema in its order, if it is known."""
+        names = getattr(self, "schema", batch.schema).names
+        return batch if batch.schema.names == names else batch.select(names)

@@ -21,6 +21,7 @@ __all__ = [
     "ScatterOptions",
     "ScatterReport",
     "ShuffleReport",
+    "StreamOptions",
     "VerifyOptions",
     "VerifyReport",
     "__version__",
@@ -33,14 +34,17 @@ __all__ = [
     "plan",
     "scatter",
     "shuffle",
+    "stream",
     "verify",
     "window",
 ]
 
 if TYPE_CHECKING:
+    from pyarrow import RecordBatchReader as RecordBatchReader
+
     from recshuf import errors
     from recshuf.api.checks import check, check_loader, picture, verify
-    from recshuf.api.runs import compact, gather, plan, scatter, shuffle, window
+    from recshuf.api.runs import compact, gather, plan, scatter, shuffle, stream, window
     from recshuf.audit.order.check import CheckReport
     from recshuf.audit.verify.verification import VerifyReport
     from recshuf.job.options import (
@@ -49,6 +53,7 @@ if TYPE_CHECKING:
         Options,
         OrderOptions,
         ScatterOptions,
+        StreamOptions,
         VerifyOptions,
     )
     from recshuf.job.plan import Plan
@@ -59,12 +64,14 @@ if TYPE_CHECKING:
     from recshuf.train.mixing import MixLoader
 
 _NAMES = {
+    "pyarrow": ("RecordBatchReader",),  # what `stream` returns
     "recshuf.api.checks": ("check", "check_loader", "picture", "verify"),
-    "recshuf.api.runs": ("compact", "gather", "plan", "scatter", "shuffle", "window"),
+    "recshuf.api.runs": ("compact", "gather", "plan", "scatter", "shuffle", "stream", "window"),
     "recshuf.audit.order.check": ("CheckReport",),
     "recshuf.audit.verify.verification": ("VerifyReport",),
     "recshuf.job.options": (
-        "CheckOptions", "GatherOptions", "Options", "OrderOptions", "ScatterOptions", "VerifyOptions",
+        "CheckOptions", "GatherOptions", "Options", "OrderOptions", "ScatterOptions", "StreamOptions",
+        "VerifyOptions",
     ),
     "recshuf.job.plan": ("Plan",),
     "recshuf.job.report": ("Progress", "ScatterReport", "ShuffleReport"),

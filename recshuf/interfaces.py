@@ -706,6 +706,18 @@ class SupportsStream(Protocol):
         ...
 
 
+@runtime_checkable
+class SupportsBatches(Protocol):
+    """A target whose records a caller can also get as record batches, in place of a file."""
+
+    declared: pa.Schema
+    """Schema of these batches."""
+
+    def encode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return a batch of the target's schema as one of the declared schema. Called in one thread at a time."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Traits:
     """What a format is and can do, known before a library of it is imported."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 Report = TypeVar("Report", bound=Any)
 """A dataclass with `warnings`."""
 _words: ContextVar[Callable[[str], str]] = ContextVar("words", default=str)
@@ -43,6 +44,15 @@ def speak_python(function: Callable[P, R]) -> Callable[P, R]:
 
     call.__module__ = "recshuf"  # where pickle finds it
     return call
+
+
+def speak_batches(batches: Iterator[T]) -> Iterator[T]:
+    """Yield batches; errors name arguments, as those of `speak_python` do."""
+    try:
+        yield from batches
+    except RecshufError as error:
+        error.args = (to_keywords(str(error)),)
+        raise
 
 
 class Listener:

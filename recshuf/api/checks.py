@@ -11,7 +11,15 @@ import recshuf  # noqa: TC001
 from recshuf.api import listen
 from recshuf.errors import UsageError
 from recshuf.job.arguments import list_paths, make_job, make_plain, parse_path, split_names
-from recshuf.job.options import CheckOptions, Options, OrderOptions, Paths, VerifyOptions, refuse_unknown
+from recshuf.job.options import (
+    CheckOptions,
+    Inputs,
+    Options,
+    OrderOptions,
+    Paths,
+    VerifyOptions,
+    refuse_unknown,
+)
 from recshuf.job.report import Progress  # noqa: TC001
 from recshuf.piles.epochs import MAX_EPOCH, Reshuffle
 from recshuf.records.keys import MAX_PILES
@@ -23,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def verify(
-    inputs: Paths,
+    inputs: Inputs,
     output: str | os.PathLike[str],
     *,
     progress: Progress | bool | None = None,
@@ -59,7 +67,7 @@ def verify(
 
 def write_run(
     done: recshuf.ShuffleReport,
-    inputs: Paths,
+    inputs: Inputs,
     output: str | os.PathLike[str] | None = None,
     *,
     progress: Progress | bool | None = None,

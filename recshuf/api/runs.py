@@ -5,18 +5,28 @@ from __future__ import annotations
 import os  # noqa: TC003 - `typing.get_type_hints` needs it, as it does the names below
 import sys
 from collections.abc import Mapping  # noqa: TC003 - for typing.get_type_hints
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import datetime  # noqa: TC003 - for typing.get_type_hints
 from pathlib import Path
 from typing import Any, Unpack, cast
 
 import recshuf  # noqa: TC001
-from recshuf.api import listen
+from recshuf.api import listen, speak_batches
 from recshuf.errors import UsageError
+from recshuf.formats import TABLES
 from recshuf.job.arguments import list_paths, make_job, parse_path
 from recshuf.job.job import Epoch
-from recshuf.job.options import GatherOptions, Options, Paths, ScatterOptions, Size, refuse_unknown
+from recshuf.job.options import (
+    GatherOptions,
+    Inputs,
+    Options,
+    Paths,
+    ScatterOptions,
+    Size,
+    StreamOptions,
+    refuse_unknown,
+)
 from recshuf.job.report import Progress  # noqa: TC001
 from recshuf.piles.epochs import MAX_EPOCH, Reshuffle
 from recshuf.records.keys import MAX_PILES
@@ -26,7 +36,7 @@ from recshuf.system.units import check_number
 
 
 def shuffle(
-    inputs: Paths,
+    inputs: Inputs,
     output: str | os.PathLike[str] | None = None,
     *,
     progress: Progress | bool | None = None,
@@ -37,7 +47,9 @@ def shuffle(
     Parameters
     ----------
     inputs
-        Files, directories (searched at any depth) and globs; ``"-"`` means standard input.
+        Files, directories (searched at any depth) and globs; ``"-"`` means standard input. Also tables that the program
+        holds, alone or in a list: of pyarrow, pandas, polars, DuckDB and Hugging Face, and what else has
+        ``__arrow_c_stream__``. They are shuffled as if they were Parquet files. A reader can be read once, as standard input.
     output
         A directory of shards if it ends in ``/``, is an existing directory, or an option asks for shards; else
         one file. ``"-"`` means standard output. It must be given: None, the default, is a `UsageError`.
@@ -79,8 +91,52 @@ def shuffle(
         return listener.sign(run_job(job, listener))
 
 
+def stream(
+    inputs: Inputs,
+    *,
+    progress: Progress | bool | None = None,
+    **options: Unpack[StreamOptions],
+) -> recshuf.RecordBatchReader:
+    """Return a reader of the records of all inputs in a uniformly random order: that of `shuffle` with the same seed.
+
+    The inputs are read before this returns. Their records wait in memory, or, beyond the limit, in files without a name, until
+    the reader loads them one part after the other. It frees both at its end and when it is deleted; its `close`, a method of
+    pyarrow, does nothing. The process needs no other cleanup.
+
+    Parameters
+    ----------
+    inputs
+        As for `shuffle`.
+    progress
+        As for `shuffle`.
+    **options
+        See `recshuf.StreamOptions`.
+
+    Raises what `shuffle` does, and so does reading; what the inputs are to blame for is raised by this function.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> reader = stream(pa.table({"a": range(5)}), seed=1)
+    >>> reader.read_all()["a"].to_pylist()
+    [0, 4, 2, 3, 1]
+    """
+    refuse_unknown(options, StreamOptions)
+    job = replace(make_job(inputs, None, cast("Options", options | {"to": TABLES})), streams=True)
+    job.require_local_scratch()
+    choose_allocators(job.memory_bytes)
+    import pyarrow
+
+    from recshuf.run.driver import RecordStream
+
+    with ExitStack() as cleanup:
+        listener = cleanup.enter_context(listen(progress))
+        records = RecordStream(job, listener, cleanup.pop_all())
+    return pyarrow.RecordBatchReader.from_batches(records.schema, speak_batches(records))
+
+
 def scatter(
-    inputs: Paths,
+    inputs: Inputs,
     store: str | os.PathLike[str],
     *,
     split: Mapping[str, float | str] | None = None,
@@ -118,7 +174,7 @@ def scatter(
 
 
 def cache_store(
-    inputs: Paths,
+    inputs: Inputs,
     cache: str | os.PathLike[str],
     *,
     progress: Progress | bool | None = None,
@@ -251,7 +307,7 @@ def compact(
 
 
 def plan(
-    inputs: Paths,
+    inputs: Inputs,
     output: str | os.PathLike[str] | None = None,
     *,
     progress: Progress | bool | None = None,
@@ -268,7 +324,7 @@ def plan(
 
 
 def plan_tasks(
-    inputs: Paths,
+    inputs: Inputs,
     output: str | os.PathLike[str] | None = None,
     *,
     progress: Progress | bool | None = None,

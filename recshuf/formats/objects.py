@@ -48,14 +48,18 @@ def name_table(value: object, place: int) -> TableName | None:
     if package == "polars" and kind == "LazyFrame":
         raise UsageError("inputs: polars.LazyFrame is a plan, and holds no records; collect() it")
     if package == "datasets" and isinstance(value, Mapping):
-        raise UsageError(f"inputs: datasets.{kind} is a dict of splits; give one, such as {_first_split(value)}")
+        raise UsageError(
+            f"inputs: datasets.{kind} is a dict of splits; give one, such as {_first_split(value)}"
+        )
     if isinstance(value, Mapping):
         remedy = "pyarrow.table(...) makes one of columns, pyarrow.Table.from_pylist([...]) one of records"
         raise UsageError(f"inputs: a dict is no table; {remedy}")
     table = _open_table(value, package, place)
     if table is None:
         return None
-    word = "reader" if isinstance(table, _Reader) else "table" if isinstance(table, _MemoryTable) else "dataset"
+    word = (
+        "reader" if isinstance(table, _Reader) else "table" if isinstance(table, _MemoryTable) else "dataset"
+    )
     return TableName(f"<{word} {place}>", table, value)
 
 

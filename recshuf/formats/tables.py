@@ -35,7 +35,9 @@ class TableSource(Source):
     """
 
     def __init__(self, known: Format, inputs: Sequence[InputFile], options: ReadOptions) -> None:
-        kinds = [[index for index, file in enumerate(inputs) if bool(file.table) is held] for held in (True, False)]
+        kinds = [
+            [index for index, file in enumerate(inputs) if bool(file.table) is held] for held in (True, False)
+        ]
         # Columns that only some inputs have are chosen from those of all.
         own = replace(options, columns=None) if kinds[1] else options
         formats = (load_format(TABLES), known)

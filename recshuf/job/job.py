@@ -123,15 +123,21 @@ class Job:
             )
         if self.uses_tasks:
             option = "--temp-dir at a URL" if self.options["engine"] == LOCAL else "--engine"
-            raise UsageError(f"{option}: other processes cannot read {table}, which this program holds; write it to a file")
+            raise UsageError(
+                f"{option}: other processes cannot read {table}, which this program holds; write it to a file"
+            )
         if self.options["verify"]:
             self.require_rereading("--verify")
 
     def require_rereading(self, what: str) -> None:
         """Refuse inputs that are read once, for an option or a function that reads them again."""
-        once = next((name for name in self.inputs if isinstance(name, TableName) and name.table.is_once), None)
+        once = next(
+            (name for name in self.inputs if isinstance(name, TableName) and name.table.is_once), None
+        )
         if once is not None:
-            raise UsageError(f"{what}: reads inputs again, and {once} can be read once; read it into a table, or write it to a file")
+            raise UsageError(
+                f"{what}: reads inputs again, and {once} can be read once; read it into a table, or write it to a file"
+            )
 
     def _check_engine(self) -> None:
         engine, address = self.options["engine"], self.options["ray_address"]

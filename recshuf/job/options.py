@@ -240,6 +240,21 @@ class ScatterOptions(InputOptions, total=False):
     overwrite: bool
 
 
+class StreamOptions(InputOptions, total=False):
+    """Options of `stream`; see `Options` for their forms."""
+
+    first_metadata: bool
+    seed: int | None
+    head_count: int | None
+    piles: int | None
+    spill_compression: str
+    on_bad_record: str
+    overwrite: bool
+    provenance: bool
+    temp_dir: str | os.PathLike[str] | None
+    no_space_check: bool
+
+
 class GatherOptions(TypedDict, total=False):
     """Options of `gather`; see `Options` for their forms."""
 
@@ -472,5 +487,6 @@ for _kind, _command in (
     (OrderOptions, "check"),
     (ScatterOptions, "scatter"),
     (GatherOptions, "gather"),
+    (StreamOptions, "stream"),
 ):
     _add_texts(_kind, _command)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+import weakref
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from recshuf.errors import AlreadyCompleteError, ConversionError, PileError, SchemaMismatch, UsageError
 from recshuf.job.report import FileReport, PassReport
@@ -18,11 +19,13 @@ from recshuf.run.open_run import begin_output, find_header, open_run
 from recshuf.run.resolve import find_destination, resolve_job, resolve_opened
 from recshuf.run.scatter_pass import count_spilled, find_counts, observe, take_set
 from recshuf.run.set_folders import check_sets
-from recshuf.run.shards import cut_shards, learn, open_groups
+from recshuf.run.shards import cut_shards, iterate_records, learn, open_groups
 from recshuf.run.summary import describe_inputs, make_manifest, make_report
 from recshuf.system.memory import resident_bytes
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from recshuf.job.job import Job
     from recshuf.job.plan import Plan
     from recshuf.job.report import Progress, ShuffleReport
@@ -104,6 +107,36 @@ def run_job(job: Job, progress: Progress, planned: Header | None = None) -> Shuf
         seconds=time.perf_counter() - started,
         base_bytes=base_bytes,
     )
+
+
+class RecordStream:
+    """The records of a job in order, as an iterator of batches: the second pass, done when they are asked for.
+
+    What the run holds, in memory and on disk, is freed at the end, by an error, or when this is deleted.
+    """
+
+    def __init__(self, job: Job, progress: Progress, cleanup: ExitStack) -> None:
+        with cleanup:
+            run = _begin(job, progress, cleanup, None)
+            _fill(run, _choose_map(run, cleanup))
+            bounds = _cut(run, find_counts(run))
+            self.schema, self._batches = iterate_records(run, bounds)
+            for note in run.decoding.inner.notes if run.decoding.inner else ():
+                progress.warn(note)
+            progress.start("gather", bounds.record_count, bounds.byte_count)
+            # Threads that load records end before what they read is closed.
+            cleanup.callback(self._batches.close)
+            self._close = weakref.finalize(self, cleanup.pop_all().close)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        try:
+            return next(self._batches)
+        except BaseException:
+            self._close()
+            raise
 
 
 def _begin(job: Job, progress: Progress, cleanup: ExitStack, planned: Header | None) -> Run:

@@ -25,7 +25,7 @@ from recshuf.records.digests import Digest, sum_digests
 from recshuf.system.threads import Pool, run_threads
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -127,8 +127,18 @@ class GatherTask:
     """Consecutive piles are ordered together up to this size."""
 
 
+class _NoShards:
+    """The destination of records that are not written."""
+
+    def open(self, shard: int) -> Sink:
+        raise RuntimeError(f"shard {shard} is not written")
+
+    def finish(self, shard: int, digest: Digest) -> None:
+        pass
+
+
 class Gather:
-    """Writes all shards from the groups of an order.
+    """Writes all shards from the groups of an order, or yields the records of the only one.
 
     Locks: `_giants` comes before those of the store, of sinks and of `Shards`, which are taken while it is held.
     """
@@ -137,13 +147,13 @@ class Gather:
         self,
         task: GatherTask,
         groups: Groups,
-        shards: Shards,
+        shards: Shards | None,
         decoder: Decoder | None,
         progress: Progress,
     ) -> None:
         self._plan, self._bounds, self._joined_bytes = task.plan, task.bounds, task.joined_bytes
         self._groups = groups
-        self._shards = shards
+        self._shards: Shards = shards or _NoShards()
         self._decoder = decoder
         self._progress = progress
         self._finished = task.finished
@@ -159,6 +169,18 @@ class Gather:
             writes = [partial(self._write_shards, one, loaders) for one in tasks]
             run_threads("write", writes, self._plan.shard_writers, self._stopped.set)
         return self._written
+
+    def iterate(self) -> Generator[pa.RecordBatch]:
+        """Yield the records of the only shard in place of writing it, ordering some ahead; threads end with the iterator."""
+        wanted, digest = self._bounds[-1], Digest()
+        with Pool(self._plan.gather_workers, "order") as loaders:
+            for chunk in self._order(self._bounds, loaders):
+                digest += chunk.digest
+                self._progress.advance(chunk.batch.num_rows, count_bytes(chunk.batch))
+                yield chunk.batch
+        if digest.records != wanted:
+            raise _miscounted(0, digest.records, "given", wanted)
+        check_written(self._groups, wanted, [digest])
 
     def _write_shards(self, shards: range, loaders: Pool) -> None:
         chunks = self._order(self._bounds[shards.start : shards.stop + 1], loaders)
@@ -181,10 +203,7 @@ class Gather:
         wanted = self._bounds[shard + 1] - self._bounds[shard]
         for count, what in ((digest.records, "given"), (sink.record_count, "written")):
             if count != wanted:
-                raise CheckError(
-                    f"gather: shard {shard}: {count:,} records {what}, {wanted:,} planned; run again, and report "
-                    "this as a fault"
-                )
+                raise _miscounted(shard, count, what, wanted)
         self._written[shard] = digest
         self._shards.finish(shard, digest)
 
@@ -220,6 +239,12 @@ class Gather:
             for future in ahead:
                 future.cancel()
             wait(ahead)
+
+
+def _miscounted(shard: int, count: int, what: str, wanted: int) -> CheckError:
+    return CheckError(
+        f"gather: shard {shard}: {count:,} records {what}, {wanted:,} planned; run again, and report this as a fault"
+    )
 
 
 def check_written(groups: Groups, wanted: int, shards: Iterable[Digest]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import pairwise
 from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import xxhash
 
 from recshuf.errors import DamagedSetError, MemoryLimitError, OutputError, PileError, RecshufError, UsageError
-from recshuf.interfaces import SupportsStream
+from recshuf.interfaces import SupportsBatches, SupportsStream
 from recshuf.job.plan import shard_bounds
 from recshuf.job.planner import ORDERING
 from recshuf.output.entries import FinishedShard, find_sets, find_shards, read_entries
@@ -25,7 +25,7 @@ from recshuf.system.paths import write_error
 from recshuf.system.units import format_size, round_up
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
     from contextlib import ExitStack
     from pathlib import Path
     from typing import BinaryIO
@@ -164,6 +164,22 @@ def write_shards(
     task = GatherTask(run.plan, bounds.edges, others)
     with _open_shards(run, place, target, bounds.largest_bytes, on_kept) as shards:
         return Gather(task, groups, shards, run.decoder, run.progress).run()
+
+
+def iterate_records(run: Run, bounds: Bounds) -> tuple[pa.Schema, Generator[pa.RecordBatch]]:
+    """Return the schema of the records of a run, and its only shard as batches, loaded when they are asked for."""
+    target = run.open_target()
+    if not isinstance(target, SupportsBatches):
+        raise TypeError(f"{run.output.format} is no format of batches")
+    task = GatherTask(run.plan, bounds.edges)
+    gather = Gather(task, open_groups(run), None, run.decoder, run.progress)
+    return target.declared, _encode(run, target, gather)
+
+
+def _encode(run: Run, target: SupportsBatches, gather: Gather) -> Generator[pa.RecordBatch]:
+    with name_output(run, None), closing(gather.iterate()) as batches:
+        for batch in batches:
+            yield target.encode(batch)
 
 
 def open_groups(run: Run) -> Groups:

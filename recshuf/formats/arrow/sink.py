@@ -17,6 +17,7 @@ from recshuf.records.conforming import conform
 from recshuf.system.page_cache import BehindFile
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from recshuf.interfaces import WriteOptions
@@ -57,7 +58,7 @@ class ArrowTarget(Target):
     def __init__(self, schema: pa.Schema, layout: ArrowLayout | None, options: WriteOptions) -> None:
         self._layout = layout or ArrowLayout(dense_schema(schema), True, "none", 0, BATCH_BYTES)
         added = list(schema)[len(self._layout.schema) :]
-        self._declared = pa.schema([*self._layout.schema, *added], self._layout.schema.metadata)
+        self.declared = pa.schema([*self._layout.schema, *added], self._layout.schema.metadata)
         self._native = schema
         self._codec = options.compression or self._layout.compression
         self._level = options.compression_level
@@ -79,15 +80,30 @@ class ArrowTarget(Target):
     def _open(self, stream: BinaryIO, threads: int, *, closes: bool) -> Sink:
         options = self._make_options(use_threads=threads > 1)
         make = pa.ipc.new_file if self._layout.is_file else pa.ipc.new_stream
-        writer = make(pa.PythonFile(_Counted(stream), "w"), self._declared, options=options)
-        return ArrowSink(stream, writer, self._native, self._declared, self._layout, closes=closes)
+        writer = make(pa.PythonFile(_Counted(stream), "w"), self.declared, options=options)
+        return ArrowSink(stream, writer, self._native, self.encode, self._layout.batch_rows, closes=closes)
+
+    def encode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return a batch with the declared types."""
+        columns = [self._encode(column, index) for index, column in enumerate(batch.columns)]
+        return pa.RecordBatch.from_arrays(columns, schema=self.declared)
+
+    def _encode(self, array: pa.Array, index: int) -> pa.Array:
+        kind, dictionaries = self.declared.field(index).type, self._layout.dictionaries
+        if index not in dictionaries:
+            return conform(array, kind)
+        import pyarrow.compute as pc
+
+        values = dictionaries[index]
+        indices = pc.index_in(array, value_set=values, skip_nulls=True).cast(kind.index_type)
+        return pa.DictionaryArray.from_arrays(indices, values, ordered=kind.ordered)
 
     def _make_options(self, *, use_threads: bool = False) -> pa.ipc.IpcWriteOptions:
         codec = None if self._codec == "none" else pa.Codec(_name_codec(self._codec), self._level)
         return pa.ipc.IpcWriteOptions(compression=codec, use_threads=use_threads)
 
     def _check_types(self) -> None:
-        for column in self._declared:
+        for column in self.declared:
             try:
                 schema = pa.schema([column])
                 with pa.ipc.new_stream(pa.BufferOutputStream(), schema) as writer:
@@ -131,15 +147,15 @@ class ArrowSink(Sink):
         stream: BinaryIO,
         writer: pa.ipc.RecordBatchStreamWriter,
         native: pa.Schema,
-        declared: pa.Schema,
-        layout: ArrowLayout,
+        encode: Callable[[pa.RecordBatch], pa.RecordBatch],
+        batch_rows: int,
         *,
         closes: bool,
     ) -> None:
         self._stream, self._writer, self._closes = stream, writer, closes
-        self._declared, self._dictionaries = declared, layout.dictionaries
-        self._learns = not layout.batch_rows
-        self._buffer = RowBuffer(native, layout.batch_rows or _FIRST_ROWS)
+        self._native, self._encode = native, encode
+        self._learns = not batch_rows
+        self._buffer = RowBuffer(native, batch_rows or _FIRST_ROWS)
         self._count = 0
         self._is_open = True
 
@@ -180,19 +196,9 @@ class ArrowSink(Sink):
                 self._stream.flush()
 
     def _write(self, table: pa.Table) -> None:
-        columns = [self._encode(column.combine_chunks(), index) for index, column in enumerate(table.columns)]
-        self._writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=self._declared))
+        columns = [column.combine_chunks() for column in table.columns]
+        self._writer.write_batch(self._encode(pa.RecordBatch.from_arrays(columns, schema=self._native)))
         self._count += table.num_rows
-
-    def _encode(self, array: pa.Array, index: int) -> pa.Array:
-        kind = self._declared.field(index).type
-        if index not in self._dictionaries:
-            return conform(array, kind)
-        import pyarrow.compute as pc
-
-        values = self._dictionaries[index]
-        indices = pc.index_in(array, value_set=values, skip_nulls=True).cast(kind.index_type)
-        return pa.DictionaryArray.from_arrays(indices, values, ordered=kind.ordered)
 
 
 def _choose_rows(table: pa.Table) -> int:

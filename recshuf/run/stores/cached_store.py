@@ -46,7 +46,9 @@ def find_or_scatter(job: Job, cache: Path, progress: Progress) -> Path:
     if job.reads_stdin:
         raise UsageError("standard input cannot be read again to find its store; name files")
     if job.holds_tables:
-        raise UsageError("the store of tables cannot be found again, as they have no time; scatter them, and open that store")
+        raise UsageError(
+            "the store of tables cannot be found again, as they have no time; scatter them, and open that store"
+        )
     path = cache / _name_store(job, progress)
     if not _is_made(path):
         _make(job, path, progress)

@@ -6,6 +6,7 @@ import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import InputError, UsageError
@@ -75,7 +76,7 @@ def _open_table(value: Any, package: str, place: int) -> _Table | None:
         raise UsageError(f"{shown}; give to_frame() of it")
     if package in _FRAMES or hasattr(value, "num_rows"):
         return _load_table(value, f"<table {place}>")
-    return _open_reader(value, shown)
+    return _Reader(value, shown)
 
 
 def _first_split(splits: Mapping[Any, object]) -> str:
@@ -99,28 +100,24 @@ def _load_table(value: Any, name: str) -> _MemoryTable:
         raise InputError(name, f"has no form in Arrow: {text}", remedy=remedy) from error
 
 
-def _open_reader(value: Any, shown: str) -> _Reader:
-    import pyarrow as pa
-
-    if isinstance(value, pa.RecordBatchReader):
-        return _Reader(value)
-    try:
-        return _Reader(pa.RecordBatchReader.from_stream(value))
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise UsageError(f"{shown}; pyarrow.table({{'NAME': ...}}) makes one of it") from error
-
-
 class _Table(ABC):
     """A `Table`. Batches that were looked at are kept, if they are read once."""
 
-    row_count: int | None = None
     byte_count: int | None = None
-    schema: pa.Schema
 
     def __init__(self, *, is_once: bool) -> None:
         self.is_once = is_once
         self._ahead: list[pa.RecordBatch] = []
         self._rest: Iterator[pa.RecordBatch] | None = None
+
+    @property
+    @abstractmethod
+    def schema(self) -> pa.Schema:
+        """See `Table`."""
+
+    @property
+    def row_count(self) -> int | None:
+        return None
 
     @abstractmethod
     def _open(self) -> Iterator[pa.RecordBatch]:
@@ -158,23 +155,51 @@ class _MemoryTable(_Table):
     def __init__(self, table: pa.Table) -> None:
         super().__init__(is_once=False)
         self._table = table
-        self.schema = table.schema
-        self.row_count, self.byte_count = table.num_rows, table.nbytes
+        self.byte_count = table.nbytes
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._table.schema
+
+    @property
+    def row_count(self) -> int:
+        return int(self._table.num_rows)
 
     def _open(self) -> Iterator[pa.RecordBatch]:
         yield from self._table.to_batches()
 
 
 class _Reader(_Table):
-    """A reader of batches."""
+    """What gives a stream of batches, opened when the first is asked for: until then, its owner may still use it.
 
-    def __init__(self, reader: pa.RecordBatchReader) -> None:
+    Parameters
+    ----------
+    problem
+        What to say of one without columns by name.
+    """
+
+    def __init__(self, value: Any, problem: str) -> None:
         super().__init__(is_once=True)
-        self._reader = reader
-        self.schema = reader.schema
+        self._value, self._problem = value, problem
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._opened.schema
+
+    @cached_property
+    def _opened(self) -> pa.RecordBatchReader:
+        import pyarrow as pa
+
+        if isinstance(self._value, pa.RecordBatchReader):
+            return self._value
+        try:
+            return pa.RecordBatchReader.from_stream(self._value)
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            remedy = "pyarrow.table({'NAME': ...}) makes one of it"
+            raise UsageError(f"{self._problem}; {remedy}") from error
 
     def _open(self) -> Iterator[pa.RecordBatch]:
-        yield from self._reader
+        yield from self._opened
 
 
 class _ArrowDataset(_Table):
@@ -183,9 +208,15 @@ class _ArrowDataset(_Table):
     def __init__(self, dataset: Any) -> None:
         super().__init__(is_once=False)
         self._dataset = dataset
-        self.schema = dataset.schema
-        suffix = getattr(getattr(dataset, "format", None), "default_extname", _COUNTED[0])
-        self.row_count = dataset.count_rows() if suffix in _COUNTED else None
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._dataset.schema
+
+    @cached_property
+    def row_count(self) -> int | None:
+        suffix = getattr(getattr(self._dataset, "format", None), "default_extname", _COUNTED[0])
+        return int(self._dataset.count_rows()) if suffix in _COUNTED else None
 
     def _open(self) -> Iterator[pa.RecordBatch]:
         # By default, it reads ahead up to 16 batches in each of 4 files, which no plan of memory knows.
@@ -201,19 +232,26 @@ class _HuggingFace(_Table):
 
     def __init__(self, dataset: Any, name: str) -> None:
         super().__init__(is_once=not hasattr(dataset, "__len__"))
-        self._dataset = dataset.with_format("arrow")
-        self.row_count = None if self.is_once else len(dataset)
-        features = dataset.features
-        if features is None and not self.head(1):
-            raise InputError(name, "has no records and no features", remedy="give it features")
-        self.schema = self._ahead[0].schema if features is None else features.arrow_schema
+        self._dataset, self._name = dataset.with_format("arrow"), name
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        if self._dataset.features is not None:
+            return self._dataset.features.arrow_schema
+        if not (first := self.head(1)):
+            raise InputError(self._name, "has no records and no features", remedy="give it features")
+        return first[0].schema
+
+    @property
+    def row_count(self) -> int | None:
+        return None if self.is_once else len(self._dataset)
 
     def _open(self) -> Iterator[pa.RecordBatch]:
         for table in self._dataset.iter(batch_size=_ROWS):
-            for batch in table.to_batches():
-                yield self._order(batch)
+            yield from table.to_batches()
 
-    def _order(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a batch with the columns of the schema in its order, if it is known."""
-        names = getattr(self, "schema", batch.schema).names
-        return batch if batch.schema.names == names else batch.select(names)
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        # A dictionary of each batch has its own order of columns.
+        names = self.schema.names
+        for batch in super().batches():
+            yield batch if batch.schema.names == names else batch.select(names)

@@ -80,7 +80,7 @@ class ArrowSource(Source):
             self._columns.append([places[pick] for pick in picks])
         declared, dictionaries, lost = self._unite_dictionaries(declared)
         declared, self.metadata = self._unite_metadata(declared, options)
-        self.notes = (*filter(None, [self.metadata.differences]), *lost)
+        self.notes = tuple(filter(None, [self.metadata.differences, *lost, *map(_tell_plain, self._files)]))
         self.schema = dense_schema(declared)
         self.inputs = tuple(map(_summarise, self._files))
         self.layout = self._choose_layout(declared, dictionaries)
@@ -296,6 +296,16 @@ def _look_into_table(file: InputFile, table: Table) -> _File:
         schema = schema.append(pa.field(range_index.name, pa.int64()))
     size = int(longest * row_bytes)
     return _File(file, True, schema, range_index, rows, 0, size, row_bytes, "none", dictionaries)
+
+
+def _tell_plain(file: _File) -> str:
+    """Return a sentence about what is lost of a table that is read once; empty if nothing is."""
+    table, picked = file.file.table, []
+    if table is not None and table.is_once:
+        picked = [repr(field.name) for field in table.schema if _has_dictionary(field.type)]
+    if not picked:
+        return ""
+    return f"{file.file.name}: {', '.join(picked)}: dictionaries of what is read once are written as plain values"
 
 
 def _note_dictionary(known: list[pa.Array], found: pa.Array) -> None:

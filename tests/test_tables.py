@@ -1,0 +1,276 @@
+"""Tables that a program holds, as inputs: shuffled as the same rows in a Parquet file are."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as pads
+import pyarrow.parquet as pq
+import pytest
+
+import recshuf
+from recshuf.errors import InputError, UsageError
+from recshuf.output.manifest import find_manifest
+from tests.support.small_runs import Listener
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+def make_table(count: int = 700, first: int = 0) -> pa.Table:
+    """Return rows of many types, in chunks that have a dictionary each."""
+    numbers = np.arange(first, first + count)
+    chunks = [
+        pa.table(
+            {
+                "id": part,
+                "half": part / 2,
+                "word": [None if number % 5 == 0 else f"w{number}" for number in part],
+                "kind": pa.array([f"k{number % 7}" for number in part]).dictionary_encode(),
+                "list": [[number] * (number % 3) for number in part],
+                "pair": [{"a": number, "b": [str(number)]} for number in part],
+                "time": pa.array(part, pa.timestamp("s")),
+                "view": pa.array([f"{number}" for number in part], pa.string_view()),
+            }
+        )
+        for part in np.array_split(numbers, 3)
+    ]
+    return pa.concat_tables(chunks)
+
+
+SMALL = pa.table({"id": range(500), "word": [f"w{number}" for number in range(500)]})
+
+
+def _import(name: str, make: Callable[[Any], object]) -> object:
+    return make(pytest.importorskip(name))
+
+
+HOLDERS: dict[str, Callable[[pa.Table], object]] = {
+    "table": lambda table: table,
+    "batch": lambda table: table.combine_chunks().to_batches()[0],
+    "dataset": lambda table: pads.dataset(table.to_batches(max_chunksize=90)),
+    "reader": lambda table: table.to_reader(max_chunksize=90),
+    "pandas": lambda table: _import("pandas", lambda _: table.to_pandas()),
+    "polars": lambda table: _import("polars", lambda polars: polars.from_arrow(table)),
+    "duckdb": lambda table: _import("duckdb", lambda duckdb: duckdb.from_arrow(table)),
+    "datasets": lambda table: _import("datasets", lambda datasets: datasets.Dataset(table)),
+    "iterable": lambda table: _import(
+        "datasets", lambda datasets: datasets.Dataset(table).to_iterable_dataset()
+    ),
+}
+ONCE = ("reader", "duckdb", "iterable")
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    return pq.read_table(path).to_pylist()
+
+
+@pytest.mark.parametrize("holder", HOLDERS)
+def test_the_order_is_that_of_the_same_rows_in_a_file(tmp_path: Path, holder: str):
+    pq.write_table(SMALL, tmp_path / "in.parquet")
+    recshuf.shuffle(tmp_path / "in.parquet", tmp_path / "a.parquet", seed=7)
+    report = recshuf.shuffle(HOLDERS[holder](SMALL), tmp_path / "b.parquet", seed=7)
+    assert rows_of(tmp_path / "a.parquet") == rows_of(tmp_path / "b.parquet")
+    word = "reader" if holder in ("reader", "duckdb") else "table"
+    word = "dataset" if holder in ("dataset", "datasets", "iterable") else word
+    assert [one.name for one in report.inputs] == [f"<{word} 0>"]
+    if holder not in ONCE:
+        assert recshuf.verify(HOLDERS[holder](SMALL), tmp_path / "b.parquet").is_equal
+
+
+@pytest.mark.parametrize("count", [700, 0])
+def test_the_bytes_are_those_of_the_file_that_pyarrow_writes(tmp_path: Path, count: int):
+    table = make_table()[:count].append_column(
+        "date", pa.array([datetime.date(2026, 1, 1)] * count, pa.date64())
+    )
+    pq.write_table(table, tmp_path / "in.parquet")
+    table = pa.table(table.columns, schema=pq.read_schema(tmp_path / "in.parquet")) if count else table
+    for name, inputs in (("a", tmp_path / "in.parquet"), ("b", table)):
+        recshuf.shuffle(inputs, tmp_path / f"{name}.parquet", seed=7)
+    if count:
+        assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
+    assert pq.read_table(tmp_path / "a.parquet").equals(pq.read_table(tmp_path / "b.parquet"))
+
+
+@pytest.mark.parametrize("to", ["parquet", "arrow", "jsonl"])
+def test_tables_lie_among_files_and_are_united_with_them(tmp_path: Path, to: str):
+    paths = [tmp_path / f"{number}.parquet" for number in range(3)]
+    tables = [
+        make_table(50),
+        make_table(60, 50).drop_columns("half").append_column("more", pa.array(range(60))),
+        make_table(40, 110),
+    ]
+    for path, table in zip(paths, tables, strict=True):
+        pq.write_table(table, path)
+    whole = {"seed": 3, "provenance": True, "to": to}
+    recshuf.shuffle(paths, f"{tmp_path}/a/", **whole)
+    report = recshuf.shuffle([paths[0], tables[1], str(paths[2])], f"{tmp_path}/b/", **whole, verify=True)
+    assert [one.name for one in report.inputs] == [str(paths[0]), "<table 1>", str(paths[2])]
+    found = [read_shards(tmp_path / name, to) for name in "ab"]
+    for row in found[0]:
+        row["source_file"] = row["source_file"].replace(str(paths[1]), "<table 1>")
+    assert found[0] == found[1]
+    assert len(found[0]) == 150
+    assert "<table 1>" in find_manifest(tmp_path / "b").read_text()
+
+
+def read_shards(folder: Path, to: str) -> list[dict[str, Any]]:
+    rows = []
+    for path in sorted(folder.glob("*")):
+        if to == "jsonl":
+            rows += [json.loads(line) for line in path.read_text().splitlines()]
+        elif to == "arrow":
+            rows += pa.ipc.open_file(path).read_all().to_pylist()
+        else:
+            rows += rows_of(path)
+    return rows
+
+
+def test_what_others_have_no_place_for_stays_in_arrow_files(tmp_path: Path):
+    table = make_table().replace_schema_metadata({"pandas": "{}", "own": "x"})
+    recshuf.shuffle(table, tmp_path / "out.arrow", seed=1)
+    written = pa.ipc.open_file(tmp_path / "out.arrow").read_all()
+    assert written.schema.equals(table.schema, check_metadata=True)
+    assert sorted(written["id"].to_pylist()) == table["id"].to_pylist()
+    assert written.to_pylist()[3] == table.slice(written["id"][3].as_py(), 1).to_pylist()[0]
+
+
+def test_a_store_of_tables_is_that_of_their_file(tmp_path: Path):
+    pq.write_table(SMALL, tmp_path / "in.parquet")
+    for name, inputs in (("a", tmp_path / "in.parquet"), ("b", SMALL)):
+        recshuf.scatter(inputs, tmp_path / name, seed=4)
+        recshuf.gather(tmp_path / name, tmp_path / f"{name}.parquet")
+    assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
+    with pytest.raises(UsageError, match="cannot be found again"):
+        recshuf.PileLoader.from_files(SMALL, 4, cache=tmp_path / "cache")
+
+
+def test_a_changed_table_does_not_verify(tmp_path: Path):
+    values = np.arange(300)
+    table = pa.table({"a": values})  # without a copy
+    recshuf.shuffle(table, tmp_path / "out.parquet", seed=1, verify=True)
+    values[7] = -1
+    assert not recshuf.verify(table, tmp_path / "out.parquet").is_equal
+
+
+def test_a_table_given_twice_counts_twice(tmp_path: Path):
+    assert recshuf.shuffle([SMALL, SMALL], tmp_path / "out.parquet").records == 1000
+    assert sorted(pq.read_table(tmp_path / "out.parquet")["id"].to_pylist()) == sorted([*range(500)] * 2)
+
+
+@pytest.mark.parametrize("holder", ONCE)
+def test_what_is_read_once_is_refused_where_it_is_read_again(tmp_path: Path, holder: str):
+    whole = {"output": tmp_path / "out.parquet"}
+    held = HOLDERS[holder](SMALL)
+    for options, named in (
+        ({"verify": True}, "verify=True"),
+        ({"resume": True}, "resume=True"),
+        ({"engine": "ray"}, "engine"),
+    ):
+        with pytest.raises(UsageError, match=rf"{named}.*<(reader|dataset) 0>"):
+            recshuf.shuffle(held, **whole, **options)
+    with pytest.raises(UsageError, match=r"given twice"):
+        recshuf.shuffle([held, held], **whole)
+    with pytest.raises(UsageError, match=r"verify: .*<(reader|dataset) 0> can be read once"):
+        recshuf.verify(held, tmp_path)
+    with pytest.raises(UsageError, match=r"split: .*read once"):
+        recshuf.scatter(held, tmp_path / "store", split={"a": 0.5, "b": 0.5})
+    # Nothing of it has been read.
+    assert recshuf.shuffle(held, **whole).records == 500
+
+
+def test_what_is_no_table_is_refused_with_a_remedy(tmp_path: Path):
+    refused: list[tuple[object, str]] = [
+        ({"a": [1]}, r"pyarrow.table\(\.\.\.\)"),
+        ([{"a": 1}], r"from_pylist"),
+        (pa.chunked_array([[1]]), r"one column"),
+        ([SMALL, 7], r"only paths are taken, .*and tables.*; here: int"),
+    ]
+    pandas = pytest.importorskip("pandas")
+    polars = pytest.importorskip("polars")
+    refused += [
+        (polars.LazyFrame({"a": [1]}), r"collect\(\) it"),
+        (polars.Series([1]), r"to_frame\(\)"),
+        (pandas.Series([1]), r"to_frame\(\)"),
+    ]
+    for inputs, remedy in refused:
+        with pytest.raises(UsageError, match=f"inputs: .*{remedy}"):
+            recshuf.shuffle(inputs, tmp_path / "out.parquet")
+    with pytest.raises(InputError, match=r"<table 0>: has no form in Arrow: .*; give each column"):
+        recshuf.shuffle(pandas.DataFrame({"a": [1, "x", b"y"]}), tmp_path / "out.parquet")
+    (tmp_path / "in.jsonl").write_text('{"id": 1}\n')
+    with pytest.raises(InputError, match=r"<table 1>: is a table, and .*in.jsonl is jsonl"):
+        recshuf.shuffle([tmp_path / "in.jsonl", SMALL], tmp_path / "out.parquet")
+    with pytest.raises(InputError, match=r"is a table, and no text; leave out format"):
+        recshuf.shuffle(SMALL, tmp_path / "out.txt", format="text")
+    rows = pa.RecordBatch.from_struct_array(pa.array([{}] * 3, pa.struct([])))
+    with pytest.raises(InputError, match=r"3 rows but no columns"):
+        recshuf.shuffle(rows, tmp_path / "out.parquet")
+    with pytest.raises(
+        InputError, match=r"<table 1>: .*field 'id': type string does not fit type int64 in <table 0>"
+    ):
+        recshuf.shuffle([SMALL, pa.table({"id": ["x"]})], tmp_path / "out.parquet")
+    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
+
+
+def test_errors_of_a_reader_name_it_and_keep_their_class(tmp_path: Path):
+    def fail(error: Exception) -> pa.RecordBatchReader:
+        def read():
+            yield SMALL.to_batches()[0]
+            raise error
+
+        return pa.RecordBatchReader.from_batches(SMALL.schema, read())
+
+    class OwnError(Exception):
+        pass
+
+    with pytest.raises(InputError, match=r"<reader 0>: row 500: cannot be read: out of luck"):
+        recshuf.shuffle(fail(ValueError("out of luck")), tmp_path / "out.arrow")
+    with pytest.raises(OwnError, match="mine"):
+        recshuf.shuffle(fail(OwnError("mine")), tmp_path / "out.arrow")
+    assert not list(tmp_path.iterdir())
+
+
+def test_dictionaries_of_a_reader_become_values(tmp_path: Path):
+    listener = Listener()
+    recshuf.shuffle(make_table().to_reader(), tmp_path / "out.arrow", seed=1, progress=listener)
+    written = pa.ipc.open_file(tmp_path / "out.arrow").read_all()
+    assert written.schema.field("kind").type == pa.string()
+    assert any("kind" in warning for warning in listener.warnings)
+    assert {row["id"]: row["kind"] for row in written.to_pylist()} == {
+        number: f"k{number % 7}" for number in range(700)
+    }
+
+
+def test_the_indices_and_features_of_hugging_face_are_kept(tmp_path: Path):
+    datasets = pytest.importorskip("datasets")
+    features = datasets.Features(
+        {"id": datasets.Value("int32"), "label": datasets.ClassLabel(names=["no", "yes"])}
+    )
+    whole = datasets.Dataset.from_dict(
+        {"id": range(90), "label": [k % 2 for k in range(90)]}, features=features
+    )
+    chosen = whole.shuffle(seed=1).select(range(40)).with_format("numpy", columns=["label"])
+    recshuf.shuffle(chosen, tmp_path / "out.parquet", seed=2, verify=True)
+    written = pq.read_table(tmp_path / "out.parquet")
+    assert sorted(written["id"].to_pylist()) == sorted(chosen.with_format(None)["id"])
+    assert datasets.Features.from_arrow_schema(written.schema) == features
+    with pytest.raises(UsageError, match=r"dict of splits; give one, such as \['train'\]"):
+        recshuf.shuffle(datasets.DatasetDict({"train": whole}), tmp_path / "x.parquet")
+
+
+def test_the_index_of_pandas_is_kept(tmp_path: Path):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(
+        {"a": pandas.Categorical(["x", "y"] * 20)}, index=pandas.Index(range(10, 50), name="row")
+    )
+    frame.to_parquet(tmp_path / "in.parquet")
+    for name, inputs in (("a", tmp_path / "in.parquet"), ("b", frame)):
+        recshuf.shuffle(inputs, tmp_path / f"{name}.parquet", seed=2)
+    pandas.testing.assert_frame_equal(*(pandas.read_parquet(tmp_path / f"{name}.parquet") for name in "ab"))
+    assert sorted(pandas.read_parquet(tmp_path / "b.parquet").index) == [*range(10, 50)]

@@ -1,0 +1,193 @@
+"""`recshuf.stream`: the shuffled records as a reader of batches, and what it holds until its end."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as pads
+import pyarrow.parquet as pq
+import pytest
+
+import recshuf
+from recshuf.errors import DamagedSetError, InputError, UnknownOptionError, UsageError
+from tests.support.numbered_files import make_inputs
+from tests.support.small_runs import Listener, spill
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+TABLE = pa.table({"id": range(2000), "word": [f"w{number}" for number in range(2000)]})
+
+
+def list_spilled(folder: Path) -> list[Path]:
+    """Return the files without a name that this process has open in a folder, as names that open them."""
+    links = [Path("/proc/self/fd", name) for name in os.listdir("/proc/self/fd")]
+    return [link for link in links if link.is_symlink() and str(link.readlink()).startswith(f"{folder}/")]
+
+
+def count_threads() -> int:
+    return sum(thread.name.startswith("recshuf") for thread in threading.enumerate())
+
+
+@pytest.fixture
+def spilled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., pa.RecordBatchReader]:
+    """Return what streams a table whose records all go to disk, in many batches."""
+    spill(monkeypatch, pile_count=16, region_piles=1, pile_bytes=4000)
+    (tmp_path / "tmp").mkdir()
+    return partial(recshuf.stream, TABLE, seed=3, temp_dir=tmp_path / "tmp")
+
+
+@pytest.mark.parametrize("name", ["text", "jsonl", "csv", "parquet", "hdf5"])
+def test_the_order_is_that_of_the_files_that_shuffle_writes(tmp_path: Path, name: str):
+    paths = make_inputs(tmp_path / "in", name, [300, 20, 0, 150])
+    options: dict[str, Any] = {"seed": 5, "provenance": True, "head_count": 400}
+    recshuf.shuffle(paths, tmp_path / "out.arrow", **options)
+    written = pa.ipc.open_file(tmp_path / "out.arrow").read_all()
+    reader = recshuf.stream(paths, **options)
+    assert type(reader) is pa.RecordBatchReader
+    streamed = reader.read_all()
+    assert streamed.to_pylist() == written.to_pylist()
+    assert len(streamed) == 400
+    assert streamed.schema.names[-2:] == ["source_file", "source_row"]
+
+
+def test_tables_keep_their_types_and_metadata():
+    kinds = pa.array(["b", None, "a"] * 100).dictionary_encode()
+    table = pa.table(
+        {"kind": kinds, "view": pa.array(["x"] * 300, pa.string_view())}
+    ).replace_schema_metadata({"own": "y"})
+    streamed = recshuf.stream([table, table], seed=1).read_all()
+    assert streamed.schema.equals(table.schema, check_metadata=True)
+    assert sorted(map(str, streamed["kind"].to_pylist())) == sorted(map(str, table["kind"].to_pylist() * 2))
+
+
+@pytest.mark.parametrize("table", [TABLE[:0], pa.table({}), TABLE[:1]])
+def test_few_records_and_none(table: pa.Table):
+    assert recshuf.stream(table).read_all().equals(table)
+
+
+def test_records_are_loaded_when_they_are_asked_for(spilled):
+    calls: list[int] = []
+    listener = Listener(lambda: calls.append(1))
+    reader = spilled(progress=listener)
+    before = len(calls)
+    assert listener.passes == ["scatter", "gather"]
+    reader.read_next_batch()
+    assert len(calls) == before + 1
+    assert 0 < reader.read_all().num_rows < 2000
+    assert len(calls) > before + 5
+
+
+@pytest.mark.parametrize("read", [0, 1, 3, None])
+def test_nothing_is_left_of_a_reader_that_is_dropped(spilled, tmp_path: Path, read: int | None):
+    reader = spilled()
+    assert list_spilled(tmp_path / "tmp")
+    batches = (
+        [reader.read_next_batch() for _ in range(read)]
+        if read is not None
+        else reader.read_all().to_batches()
+    )
+    if read is not None:
+        del reader
+    assert not list_spilled(tmp_path / "tmp")
+    assert not count_threads()
+    assert not list((tmp_path / "tmp").iterdir())
+    # What was read stays.
+    assert sum(batch.num_rows for batch in batches) == len(
+        {row["id"] for batch in batches for row in batch.to_pylist()}
+    )
+
+
+def test_nothing_is_left_of_a_reader_in_a_cycle(spilled, tmp_path: Path):
+    cycle: list[object] = [spilled()]
+    cycle.append(cycle)
+    del cycle
+    gc.collect()
+    assert not list_spilled(tmp_path / "tmp")
+
+
+def test_an_error_of_the_second_pass_keeps_its_class_and_frees_all(spilled, tmp_path: Path):
+    reader = spilled()
+    (file,) = list_spilled(tmp_path / "tmp")
+    os.truncate(file, 100)
+    with pytest.raises(DamagedSetError, match="before the end of a region"):
+        reader.read_all()
+    assert not list_spilled(tmp_path / "tmp")
+    assert not count_threads()
+
+
+def test_an_error_of_the_inputs_is_raised_at_once_and_frees_all(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    spill(monkeypatch)
+    (tmp_path / "in.jsonl").write_text('{"a": 1}\n' * 100 + "{\n")
+    (tmp_path / "tmp").mkdir()
+    with pytest.raises(InputError, match="line 101"):
+        recshuf.stream(tmp_path / "in.jsonl", temp_dir=tmp_path / "tmp")
+    assert not list_spilled(tmp_path / "tmp")
+
+
+def test_the_end_of_the_process_leaves_nothing(tmp_path: Path):
+    pq.write_table(
+        pa.table({"a": np.arange(1_500_000), "b": ["x" * 40] * 1_500_000}), tmp_path / "in.parquet"
+    )
+    (tmp_path / "tmp").mkdir()
+    code = (
+        "import recshuf, sys; reader = recshuf.stream(sys.argv[1], memory='64MB', temp_dir=sys.argv[2]); "
+        "print(reader.read_next_batch().num_rows > 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-c", code, tmp_path / "in.parquet", tmp_path / "tmp"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=200,
+    )
+    assert (done.stdout, done.stderr) == ("True\n", "")
+    assert not list((tmp_path / "tmp").iterdir())
+
+
+def test_options_of_files_are_refused(tmp_path: Path):
+    for name, value in (
+        ("shards", 2),
+        ("resume", True),
+        ("verify", True),
+        ("to", "jsonl"),
+        ("compression", "zstd"),
+    ):
+        with pytest.raises(UnknownOptionError, match=f"unknown option '{name}'"):
+            recshuf.stream(TABLE, **{name: value})
+    with pytest.raises(UsageError, match="temp_dir"):
+        recshuf.stream(TABLE, temp_dir="s3://bucket/tmp")
+    with pytest.raises(UsageError, match=r"^memory .* out of range"):
+        recshuf.stream(TABLE, memory=5)
+    with pytest.raises(UsageError, match="no inputs"):
+        recshuf.stream([])
+
+
+def test_a_stream_is_an_input(tmp_path: Path):
+    recshuf.shuffle(recshuf.stream(TABLE, seed=1), tmp_path / "out.parquet", seed=2)
+    assert sorted(pq.read_table(tmp_path / "out.parquet")["id"].to_pylist()) == [*range(2000)]
+
+
+def test_others_read_it(tmp_path: Path):
+    expected = recshuf.stream(TABLE, seed=1).read_all()
+    pads.write_dataset(recshuf.stream(TABLE, seed=1), tmp_path / "out", format="parquet")
+    assert pads.dataset(tmp_path / "out").to_table()["id"].equals(expected["id"])
+    polars = pytest.importorskip("polars")
+    assert polars.from_arrow(recshuf.stream(TABLE, seed=1))["id"].to_list() == expected["id"].to_pylist()
+    duckdb = pytest.importorskip("duckdb")
+    reader = recshuf.stream(TABLE, seed=1)  # noqa: F841 - DuckDB finds it by its name
+    assert duckdb.sql("select id from reader").fetchall() == [(one,) for one in expected["id"].to_pylist()]
+    pytest.importorskip("pandas")
+    assert recshuf.stream(TABLE, seed=1).read_pandas()["id"].tolist() == expected["id"].to_pylist()

@@ -196,12 +196,13 @@ def test_what_is_no_table_is_refused_with_a_remedy(tmp_path: Path):
     refused += [
         (polars.LazyFrame({"a": [1]}), r"collect\(\) it"),
         (polars.Series([1]), r"to_frame\(\)"),
+        (polars.DataFrame({"a": [object()]}, schema={"a": polars.Object}), r"cast or drop it"),
         (pandas.Series([1]), r"to_frame\(\)"),
     ]
     for inputs, remedy in refused:
         with pytest.raises(UsageError, match=f"inputs: .*{remedy}"):
             recshuf.shuffle(inputs, tmp_path / "out.parquet")
-    with pytest.raises(InputError, match=r"<table 0>: has no form in Arrow: .*; give each column"):
+    with pytest.raises(InputError, match=r"<table 0>: has no form in Arrow: .*column a.*; give each column"):
         recshuf.shuffle(pandas.DataFrame({"a": [1, "x", b"y"]}), tmp_path / "out.parquet")
     (tmp_path / "in.jsonl").write_text('{"id": 1}\n')
     with pytest.raises(InputError, match=r"<table 1>: is a table, and .*in.jsonl is jsonl"):
@@ -267,7 +268,11 @@ def test_the_indices_and_features_of_hugging_face_are_kept(tmp_path: Path):
 def test_the_index_of_pandas_is_kept(tmp_path: Path):
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(
-        {"a": pandas.Categorical(["x", "y"] * 20)}, index=pandas.Index(range(10, 50), name="row")
+        {
+            "a": pandas.Categorical(["x", "y"] * 20),
+            "b": pandas.Categorical(["lo", "hi"] * 20, ["lo", "mid", "hi"], ordered=True),
+        },
+        index=pandas.Index(range(10, 50), name="row"),
     )
     frame.to_parquet(tmp_path / "in.parquet")
     for name, inputs in (("a", tmp_path / "in.parquet"), ("b", frame)):

@@ -74,6 +74,11 @@ def _open_table(value: Any, package: str, place: int) -> _Table | None:
     shown = f"inputs: {package}.{type(value).__name__} is one column, and no table"
     if package in _FRAMES and not hasattr(value, "columns"):
         raise UsageError(f"{shown}; give to_frame() of it")
+    if package == "polars" and "Object" in map(str, value.dtypes):
+        # What polars exports of them are addresses.
+        raise UsageError(
+            "inputs: a polars.DataFrame with a column of type Object has no form in Arrow; cast or drop it"
+        )
     if package in _FRAMES or hasattr(value, "num_rows"):
         return _load_table(value, f"<table {place}>")
     return _Reader(value, shown)
@@ -96,7 +101,7 @@ def _load_table(value: Any, name: str) -> _MemoryTable:
         return _MemoryTable(pa.Table.from_batches([value]) if is_batch else pa.table(value))
     except (pa.ArrowException, TypeError, ValueError) as error:
         text = " ".join(str(error).split())[:300]
-        remedy = "give each column values of one type"
+        remedy = "give each column a name of its own, and values of one type"
         raise InputError(name, f"has no form in Arrow: {text}", remedy=remedy) from error
 
 
@@ -215,13 +220,23 @@ class _ArrowDataset(_Table):
 
     @cached_property
     def row_count(self) -> int | None:
-        suffix = getattr(getattr(self._dataset, "format", None), "default_extname", _COUNTED[0])
-        return int(self._dataset.count_rows()) if suffix in _COUNTED else None
+        return int(self._dataset.count_rows()) if self._suffix in ("", *_COUNTED) else None
+
+    @property
+    def _suffix(self) -> str:
+        """Suffix of the format of its files; empty if it has none."""
+        return getattr(getattr(self._dataset, "format", None), "default_extname", "")
 
     def _open(self) -> Iterator[pa.RecordBatch]:
-        # By default, it reads ahead up to 16 batches in each of 4 files, which no plan of memory knows.
-        scanner = self._dataset.scanner(batch_size=_ROWS, batch_readahead=2, fragment_readahead=1)
-        yield from scanner.to_reader()
+        # By default, it reads ahead up to 16 batches in each of 4 files, and whole row groups, which no plan of memory knows.
+        options: dict[str, Any] = {"batch_size": _ROWS, "batch_readahead": 1, "fragment_readahead": 1}
+        if self._suffix == _COUNTED[0]:
+            from pyarrow.dataset import ParquetFragmentScanOptions
+
+            options["fragment_scan_options"] = ParquetFragmentScanOptions(
+                use_buffered_stream=True, pre_buffer=False
+            )
+        yield from self._dataset.scanner(**options).to_reader()
 
 
 class _HuggingFace(_Table):

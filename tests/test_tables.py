@@ -14,6 +14,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import InputError, UsageError
+from recshuf.formats.objects import name_table
 from recshuf.output.manifest import find_manifest
 from tests.support.small_runs import Listener
 
@@ -230,11 +231,22 @@ def test_errors_of_a_reader_name_it_and_keep_their_class(tmp_path: Path):
     class OwnError(Exception):
         pass
 
-    with pytest.raises(InputError, match=r"<reader 0>: row 500: cannot be read: out of luck"):
+    with pytest.raises(InputError, match=r"<reader 0>: row 0 or later: cannot be read: out of luck"):
         recshuf.shuffle(fail(ValueError("out of luck")), tmp_path / "out.arrow")
     with pytest.raises(OwnError, match="mine"):
         recshuf.shuffle(fail(OwnError("mine")), tmp_path / "out.arrow")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("is_once", [True, False])
+def test_many_small_batches_are_read_together(is_once: bool):
+    table = pa.Table.from_batches([SMALL.slice(row, 1).to_batches()[0] for row in range(500)])
+    named = name_table(table.to_reader() if is_once else table, 0)
+    assert named is not None
+    assert len(named.table.head(100)) == 100
+    batches = [*named.table.batches()]
+    assert len(batches) == 1
+    assert pa.Table.from_batches(batches).equals(SMALL)
 
 
 def test_dictionaries_of_a_reader_become_values(tmp_path: Path):

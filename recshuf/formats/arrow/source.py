@@ -89,7 +89,8 @@ class ArrowSource(Source):
         """Yield the parts of each record batch that fit a block, as the file declares them."""
         file, columns, first_row = self._files[input_index], self._columns[input_index], 0
         limit = max_record_bytes, f"raise {self._name_limit(max_record_bytes)}"
-        with _explained(file.file, lambda: f"row {first_row}"):
+        later = " or later" if file.file.table else ""
+        with _explained(file.file, lambda: f"row {first_row}{later}"):
             for batch in _read_batches(file.file, is_file=file.is_file):
                 size = file.row_bytes or batch.nbytes / max(1, batch.num_rows)
                 rows = max(1, int(min(block_bytes, max_record_bytes) / max(1, size)))

@@ -20,7 +20,7 @@ from tests.support.small_runs import read_files
 if TYPE_CHECKING:
     from pathlib import Path
 
-COUNTS = (110, 0, 60)
+COUNTS = (150, 0, 100)
 FIXED: dict[str, Any] = {"seed": 5, "workers": 1, "piles": 32, "memory": "300MB"}
 KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "shards": ("text", "out/", {"shards": 3}),

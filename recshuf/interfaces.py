@@ -282,6 +282,8 @@ class ReadOptions:
     widens: bool = False
     """Whether columns of integers here, and of floats or decimals there, get one type. A value that it does not hold exactly
     is an error. Also whether HDF5 that is written with the types of its inputs may get wider ones."""
+    renames_keys: bool = False
+    """Whether WebDataset output gives each record a key of its own, so that those of the inputs do not count."""
     first_metadata: bool = False
     """Whether the metadata of the first input hold for others where these say something else of the same values."""
     record_bytes: int | None = None
@@ -680,6 +682,9 @@ class Target(ABC):
     notes: tuple[str, ...] = ()
     """What differs from the inputs, besides the order, and users should know: a sentence each."""
 
+    sees_all: bool = False
+    """Whether it must see the records of all shards: one process writes them, all of them anew on a resume."""
+
     def sink_bytes(self, threads: int) -> int:  # noqa: ARG002 - for others
         """Return the most memory that an open sink takes, without the batch it is given. Default: 32 MiB."""
         return 32 << 20
@@ -694,6 +699,15 @@ class Target(ABC):
         ------
         OSError
             When the file exists or cannot be created.
+        """
+
+    def check_shards(self) -> None:  # noqa: B027 # by default any records lie together
+        """Check all records that its sinks, which are closed, have written.
+
+        Raises
+        ------
+        ConversionError
+            When they cannot lie together in the shards of a run.
         """
 
 
@@ -744,6 +758,8 @@ class Traits:
     """Whether it is lines of bytes, which pipes can carry and which compression wraps as a whole."""
     has_streams: bool = False
     """Whether it is read from standard input and written to standard output, as lines always are."""
+    is_wrapped: bool = False
+    """Whether compression wraps it as a whole, though it is no lines."""
     spans_lines: bool = False
     """Whether a record may hold newlines, so that messages count records and not lines."""
     written_header_lines: int = 0

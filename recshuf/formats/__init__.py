@@ -44,6 +44,7 @@ OWN_FORMATS = {
     "arrow": "recshuf.formats.arrow:FORMAT",
     "npy": "recshuf.formats.arrays:NPY",
     "binary": "recshuf.formats.arrays:BINARY",
+    "webdataset": "recshuf.formats.webdataset:FORMAT",
 }
 """Module and name of each format of recshuf, as in pyproject.toml."""
 TABLES = "arrow"
@@ -397,7 +398,8 @@ def suffix_compression(name: str, traits: Traits) -> str | None:
     suffix = split_suffix(name)
     if suffix.compression is not None:
         return suffix.compression
-    return "none" if traits.is_lines and suffix.kind in traits.suffixes else None
+    is_wrapped = traits.is_lines or traits.is_wrapped
+    return "none" if is_wrapped and suffix.kind in traits.suffixes else None
 
 
 def name_by_output(name: str) -> str | None:
@@ -438,7 +440,7 @@ def check_output(name: str, traits: Traits, compression: str | None) -> None:
 def _refuse_packed(name: str, traits: Traits) -> None:
     """Refuse an output file whose suffix says that it is compressed as a whole, if its format compresses inside."""
     compression = split_suffix(name).compression
-    if compression is None or traits.is_lines:
+    if compression is None or traits.is_lines or traits.is_wrapped:
         return
     remedy = (
         f"give --compression {compression}"

@@ -245,6 +245,7 @@ def make_job(inputs: Inputs, output: str | os.PathLike[str] | None, options: Opt
             keeps_others=options["keep_others"],
             columns=split_names("--columns", options["columns"]),
             widens=options["widen"],
+            renames_keys=options["rename_keys"],
             first_metadata=options["first_metadata"],
             record_bytes=options["record_bytes"],
             header_bytes=options["header_bytes"],

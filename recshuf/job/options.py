@@ -63,7 +63,7 @@ _FLAG = re.compile(
     r"|(?<=--delimiter ))'[^']')(?!\w|\.\d))?"
 )
 """A flag in a message, and the format, the size, the compression or the placeholder after it."""
-_COMMAND = re.compile(r"recshuf (?:check |clean |gather |scatter |store |task |verify |INPUT)")
+_COMMAND = re.compile(r"recshuf (?:check |clean |gather |scatter |store |task |verify |INPUT)|GNU tar ")
 _ODD_NAMES = {
     "-o": "output",
     "-z": "zero_terminated",
@@ -292,6 +292,7 @@ class VerifyOptions(CheckOptions, total=False):
     """Options of `verify`: give those that `shuffle` got; see `Options` for their forms."""
 
     first_metadata: bool
+    rename_keys: bool
     head_count: int | None
     provenance: bool
     nan_as_null: bool
@@ -310,6 +311,9 @@ class Options(CheckOptions, total=False):
             "verify": "HDF5, Parquet, Arrow: expect the attributes and keys of the first input, where the inputs differ. Default: inputs that differ in what values mean are refused.",
             "window": "HDF5, Parquet, Arrow: of attributes and keys in which the inputs differ from the store, take those of the store, also where these decide what values mean. Default: such inputs are refused.",
         }, default=False, side="inputs", identity=lambda job: job.read.first_metadata or None)]
+    rename_keys: Annotated[bool, Option("Output", None, "WebDataset to WebDataset: give each record a key of its own, by its shard and place, so that keys of the inputs may be the same. Default: a key that occurs twice is an error.",
+        {"verify": "WebDataset: OUTPUT was written with --rename-keys; compare the records without their keys. Default: keys are compared, too."},
+        default=False, identity=lambda job: job.read.renames_keys or None)]
     compression: Annotated[str | None, Option("Output", "NAME[:LEVEL]", "Output compression: none, zstd, gzip, bz2, xz, lz4 or snappy. Default: from the suffix of OUTPUT, else that of the inputs.")]
     shards: Annotated[int | None, Option("Output", "N", "Number of shards; their record counts differ by at most one. Default: one per input file, in a directory.",
         {"gather": "Number of shards. Default: one per input of the store, in a directory."}, parse=int)]
@@ -437,10 +441,12 @@ def to_keywords(message: str) -> str:
     >>> to_keywords("give --memory 300MB")
     "give memory='300MB'"
 
-    A command at the end stays.
+    A command at the end stays, of recshuf or of tar.
 
     >>> to_keywords("give --resume, or remove it with recshuf clean s3://b/out/ --yes")
     'give resume=True, or remove it with recshuf clean s3://b/out/ --yes'
+    >>> to_keywords("give --rename-keys, or write it again with GNU tar --sort=name")
+    'give rename_keys=True, or write it again with GNU tar --sort=name'
     >>> to_keywords("no such pile store; make one with recshuf scatter INPUT... -o s/a")
     'no such pile store; make one with recshuf scatter INPUT... -o s/a'
     """

@@ -43,15 +43,20 @@ def check_options(job: Job, source_name: str, target_name: str) -> None:
         raise UsageError(f"--provenance: {target_name} has no columns; give --to parquet or --to jsonl")
     if job.options["provenance"] and not (is_conversion or source.adds_columns):
         raise UsageError(f"--provenance: not possible from {pair}; give --to parquet")
-    if job.read.keeps_others and (is_conversion or "keeps_others" not in source.native_options):
-        names = list_formats(lambda traits: "keeps_others" in traits.native_options)
-        formats = " or ".join(f"{name} to {name}" for name in names)
-        raise UsageError(f"--keep-others: for {formats} only; here: {pair}; leave it out")
+    for field, flag in (("keeps_others", "--keep-others"), ("renames_keys", "--rename-keys")):
+        if getattr(job.read, field) and (is_conversion or field not in source.native_options):
+            names = list_formats(partial(_takes_natively, field))
+            formats = " or ".join(f"{name} to {name}" for name in names)
+            raise UsageError(f"{flag}: for {formats} only; here: {pair}; leave it out")
     if job.read.schema is not None and not is_conversion:
         raise UsageError(f"--schema: {pair} is no conversion; leave it out")
     _check_columns(job, source, is_conversion=is_conversion)
     if job.write.nan_as_null and not is_conversion:
         raise UsageError(f"--nan-as-null: {pair} is no conversion; leave it out")
+
+
+def _takes_natively(field: str, traits: Traits) -> bool:
+    return field in traits.native_options
 
 
 def check_stored(job: Job, source_name: str) -> None:

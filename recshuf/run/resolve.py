@@ -248,6 +248,11 @@ def _plan(
     decoding = _choose_decoding(job, inputs, to.traits.name)
     output = _choose_output(job, destination, inputs, to)
     target = _preview_target(inputs, output, decoding)
+    if job.uses_tasks and target.sees_all:
+        raise UsageError(
+            f"--engine {job.options['engine']}: no task sees the keys of all records of {to.traits.name}; give --engine local or "
+            "--rename-keys"
+        )
     for note in target.notes:
         progress.warn(note)
     if decoding.converts and inputs.source.repeated:

@@ -163,7 +163,9 @@ def write_shards(
     others = set(range(bounds.shard_count)) - set(numbers)
     task = GatherTask(run.plan, bounds.edges, others)
     with _open_shards(run, place, target, bounds.largest_bytes, on_kept) as shards:
-        return Gather(task, groups, shards, run.decoder, run.progress).run()
+        digests = Gather(task, groups, shards, run.decoder, run.progress).run()
+        target.check_shards()
+        return digests
 
 
 def iterate_records(run: Run, bounds: Bounds) -> tuple[pa.Schema, Generator[pa.RecordBatch]]:
@@ -224,7 +226,11 @@ def find_unchanged(run: Run, bounds: Bounds) -> dict[int, FinishedShard]:
     stage = run.stage
     if stage is None or not stage.log.entries:
         return {}
-    suffix = run.open_target().suffix
+    target = run.open_target()
+    if target.sees_all and not stage.is_committed:
+        stage.keep_only(set())
+        return {}
+    suffix = target.suffix
     names = [stage.path_of(shard, suffix).name for shard in range(bounds.shard_count)]
     # A later record required the schema; shards of another one are written again.
     schema = sum_schema(run.find_table_schema())

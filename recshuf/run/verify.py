@@ -87,7 +87,7 @@ def _compare_options(job: Job, manifest: Manifest) -> str | None:
 def _find_compression(manifest: Manifest) -> str | None:
     """Return the compression that the names of the shards tell; None if they do not."""
     traits = load_format(manifest.to).traits
-    is_named = traits.is_lines and manifest.shards
+    is_named = (traits.is_lines or traits.is_wrapped) and manifest.shards
     return suffix_compression(manifest.shards[0].name, traits) if is_named else None
 
 

@@ -62,7 +62,12 @@ _KINDS = (
     Foreign("a spreadsheet", _TABLE, None, (".xls", ".xlsx", ".ods")),
     Foreign("an R file", _TABLE, rb"RD[AX][23]\n[XAB]\n", (".rds", ".rdata", ".rda")),
     Foreign("MessagePack", _TABLE, None, (".msgpack",)),
-    Foreign("a tar archive", UNPACK, rb".{257}ustar(?:\x00|  \x00)", (".tar", ".tgz", ".tbz2", ".txz")),
+    Foreign(
+        "a tar archive",
+        "give it as a file, with --format webdataset if its files are records; else unpack it",
+        rb".{257}ustar(?:\x00|  \x00)",
+        (".tgz", ".tbz2", ".txz"),
+    ),
     Foreign("a zip archive", UNPACK, rb"PK(?:\x03\x04|\x05\x06|\x07\x08)", (".zip",)),
     Foreign("a 7z archive", UNPACK, rb"7z\xbc\xaf\x27\x1c", (".7z",)),
     Foreign("a rar archive", UNPACK, rb"Rar!\x1a\x07", (".rar",)),

@@ -1,0 +1,65 @@
+"""WebDataset: tar archives in which the members of one key, one after the other, are a record."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from recshuf.formats.compression import COMPRESSIONS
+from recshuf.interfaces import Format, Traits
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from recshuf.interfaces import Decoder, InputFile, ReadOptions, Source, StoredInputs, Target, WriteOptions
+
+
+_MAGIC, _MAGIC_AT = b"ustar", 257
+
+
+class TarFormat(Format):
+    """Tar archives of WebDataset."""
+
+    traits = Traits(
+        "webdataset",
+        (".tar",),
+        COMPRESSIONS,
+        read_options=frozenset({"renames_keys"}),
+        native_options=frozenset({"renames_keys"}),
+        libraries=("zstandard",),
+        is_wrapped=True,
+        has_columns=False,
+        adds_columns=False,
+        content_rank=4,
+    )
+
+    @property
+    def layout_types(self) -> tuple[type, ...]:  # type: ignore[override] # imports the library
+        from recshuf.formats.webdataset.source import TarLayout
+
+        return (TarLayout,)
+
+    def recognises(self, head: bytes) -> bool:
+        return head[_MAGIC_AT:].startswith(_MAGIC)
+
+    def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> Source:
+        from recshuf.formats.webdataset.source import TarSource
+
+        return TarSource(inputs, options)
+
+    def open_target(self, schema: pa.Schema, layout: object | None, options: WriteOptions) -> Target:
+        from recshuf.formats.webdataset.sink import TarTarget
+        from recshuf.formats.webdataset.source import TarLayout
+
+        if layout is not None and not isinstance(layout, TarLayout):
+            raise TypeError(f"not a layout of tar archives: {type(layout).__name__}")
+        return TarTarget(schema, layout, options)
+
+    def restore_decoder(self, stored: StoredInputs) -> Decoder:
+        from recshuf.formats.webdataset.table import TarDecoder
+
+        return TarDecoder(stored.names, stored.options.schema)
+
+
+FORMAT = TarFormat()

@@ -1,0 +1,265 @@
+"""Archives as people have them: names, headers, what belongs to no record, keys that come twice, damage, conversions."""
+
+from __future__ import annotations
+
+import gzip
+import subprocess
+import tarfile
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import recshuf
+from recshuf.errors import ConversionError, InputError, RecshufWarning, UsageError
+from recshuf.formats.webdataset import keys
+from tests.formats.webdataset.tar_tools import list_members, make_tar, read_samples, read_tar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.formats.webdataset.tar_tools import Sample
+
+END = bytes(1024)
+FORMATS = {"gnu": tarfile.GNU_FORMAT, "ustar": tarfile.USTAR_FORMAT, "pax": tarfile.PAX_FORMAT}
+PAIR = [("a.jpg", b"1"), ("a.txt", b"2")]
+
+
+def shuffle(tmp_path: Path, content: bytes, output: str = "out.tar", **options: Any) -> list[Sample]:
+    (tmp_path / "in.tar").write_bytes(content)
+    recshuf.shuffle(tmp_path / "in.tar", tmp_path / output, seed=3, verify=True, **options)
+    return read_tar(tmp_path / output) if output.endswith(".tar") else []
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_members_are_kept_byte_for_byte_in_a_new_order(tmp_path: Path, name: str) -> None:
+    tag = "x" * 60 + "/" + "y" * 60 + "/" if name != "gnu" else "z" * 150
+    content = make_tar(list_members(0, 200, tag), FORMATS[name], mtime=1.5e9 + (name == "pax") / 4)
+    found = shuffle(tmp_path, content)
+    assert found != read_samples(content)
+    assert sorted(found) == read_samples(content)
+    output = (tmp_path / "out.tar").read_bytes()
+    assert len(output) % 10240 == 0
+    # Records have their headers, too: those of long names, and of pax.
+    sizes = [len(one.rstrip(bytes(1))) for one in (output, content)]
+    assert abs(sizes[0] - sizes[1]) < 512 * 3
+    assert sorted(output[at : at + 512] for at in range(0, len(output), 512)) == sorted(
+        content[at : at + 512] for at in range(0, len(content), 512)
+    )
+
+
+def test_readers_of_others_see_the_same_samples(tmp_path: Path) -> None:
+    webdataset = pytest.importorskip("webdataset")
+    for number in range(2):
+        (tmp_path / f"{number}.tar").write_bytes(make_tar(list_members(100 * number, 100)))
+    recshuf.shuffle(f"{tmp_path}/*.tar", f"{tmp_path}/out/", shards=3)
+    found, given = (
+        sorted(
+            (sample["__key__"], sample.get("txt"), sample["img.jpg"])
+            for path in sorted(folder.glob("*.tar"))
+            for sample in webdataset.WebDataset(str(path), shardshuffle=False)
+        )
+        for folder in (tmp_path / "out", tmp_path)
+    )
+    assert found == given
+    assert len(found) == 200
+
+
+def test_what_readers_leave_out_stays_with_its_neighbour(tmp_path: Path) -> None:
+    lone = [("__meta__/info.json", b"{}"), ("README", b"read"), ("d/.hidden.txt", b"x")]
+    members = list_members(0, 4)
+    content = make_tar([lone[0], *members[:2], lone[1], *members[2:], lone[2]])
+    folder = tarfile.TarInfo("d.x/")
+    folder.type = tarfile.DIRTYPE
+    content = folder.tobuf(tarfile.GNU_FORMAT) + content
+    with pytest.warns(RecshufWarning, match="'__meta__/info.json' is of no record"):
+        found = shuffle(tmp_path, content)
+    assert sorted(found) == read_samples(make_tar(members))
+    with tarfile.open(tmp_path / "out.tar") as archive:
+        names = archive.getnames()
+    assert sorted(names) == sorted(["d.x", *(name for name, _ in [*lone, *members])])
+
+
+@pytest.mark.parametrize(
+    ("change", "count"),
+    [
+        (lambda content: content.rstrip(b"\0") + bytes(-len(content.rstrip(b"\0")) % 512), 100),
+        (lambda content: content + bytes(100_000), 100),
+        (lambda content: content[:-700], 100),
+        (lambda content: content + make_tar(list_members(500, 9)), 109),
+        (lambda content: gzip.compress(content[:40960]) + gzip.compress(content[40960:]), 100),
+    ],
+)
+def test_ends_of_archives(tmp_path: Path, change: Callable[[bytes], bytes], count: int) -> None:
+    """An end may be missing, long, cut, or in the middle; compression is told by content."""
+    assert len(shuffle(tmp_path, change(make_tar(list_members(0, 100))), compression="none")) == count
+
+
+def edit(content: bytes, at: int, new: bytes, *, sums: bool = True) -> bytes:
+    """Return an archive with other bytes in its first header."""
+    head = bytearray(content[:512])
+    head[at : at + len(new)] = new
+    if sums:
+        head[148:156] = b" " * 8
+        head[148:156] = b"%06o\0 " % sum(head)
+    return bytes(head) + content[512:]
+
+
+def make_odd(kind: bytes, **fields: Any) -> bytes:
+    return make_tar([("a.jpg", b"")], type=kind, linkname="b.jpg", **fields)
+
+
+SPARSE = make_tar(PAIR, tarfile.PAX_FORMAT, pax_headers={"GNU.sparse.name": "a.jpg", "GNU.sparse.major": "1"})
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", r"in\.tar: is empty"),
+        (b"no archive" * 100, "byte 0: is no header of a tar archive"),
+        (make_tar(PAIR)[:1025], "byte 1024: is truncated"),
+        (make_tar([("a.jpg", bytes(5000))])[:3000], "byte 0: is truncated"),
+        (edit(make_tar(PAIR), 10, b"x", sums=False), "byte 0: is no header"),
+        (edit(make_tar(PAIR), 124, b"77777777777\0"), "byte 0: the record that starts here is longer than"),
+        (edit(make_tar(PAIR), 124, b"\x80" + b"\x7f" * 11), "byte 0: the record that starts here is longer than"),
+        (edit(make_tar(PAIR), 124, b"\xff" * 12), "byte 0: is no header"),
+        (edit(make_tar(PAIR), 124, b"-0000000100\0"), "byte 0: is no header"),
+        (edit(make_tar(PAIR), 156, b"Z"), r"'a\.jpg' is of type b'Z', which is no file"),
+        (make_odd(tarfile.SYMTYPE), "symbolic link; write it again with GNU tar --dereference"),
+        (make_odd(tarfile.LNKTYPE), "hard link; write it again with GNU tar --hard-dereference"),
+        (make_odd(tarfile.FIFOTYPE), "which is no file"),
+        (SPARSE, "sparse file; write it again with GNU tar without --sparse"),
+        (make_tar([*PAIR, ("A.jpg", b""), ("A.JPG", b"")]), "byte 2560: the record 'A' has the suffix 'jpg' twice"),
+        (make_tar([("README", b"only")]), "byte 0: holds only members that readers leave out"),
+        (b"".join(tarfile.TarInfo.create_pax_global_header({"comment": "x"}) for _ in "1") + make_tar(PAIR), "global header of pax"),
+        (make_tar([("a" * 120 + ".jpg", b"1")])[:1024] + END, "byte 1024: is no header"),
+        (edit(make_tar([("é" * 90 + ".jpg", b"")], tarfile.PAX_FORMAT), 124, b"00000000003\0"), "header of pax that is damaged"),
+        (edit(make_tar([("é" * 90 + ".jpg", b"")], tarfile.PAX_FORMAT), 124, b"77777777777\0"), "header of a name of 8,589,934,591 bytes"),
+        (make_tar(PAIR, tarfile.PAX_FORMAT, pax_headers={"size": "9" * 5000}), "header of pax that is damaged"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named_with_its_place(tmp_path: Path, content: bytes, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        shuffle(tmp_path, content, format="webdataset")
+    assert [path.name for path in tmp_path.iterdir()] == ["in.tar"]
+
+
+@pytest.mark.parametrize("run_keys", [keys.RUN_KEYS, 7])
+def test_a_key_that_occurs_twice_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_keys: int
+) -> None:
+    """Keys that do not fit in memory are compared in a file."""
+    monkeypatch.setattr(keys, "RUN_KEYS", run_keys)
+    members = [member for member in list_members(0, 60) if member[0].endswith("JPG")]
+    shuffle(tmp_path, make_tar(members))
+    torn = make_tar([*members, ("d.x/000050.cls", b"5")])
+    for output in ("torn.tar", "torn.parquet"):
+        with pytest.raises(
+            InputError, match=r"byte \d+: the key 'd.x/000050' comes again.*GNU tar --sort=name"
+        ):
+            shuffle(tmp_path, torn, output)
+    (tmp_path / "more.tar").write_bytes(make_tar([("d.x/000050.Img.JPG", b"6"), *list_members(100, 30)]))
+    shuffle(tmp_path, make_tar(members), "both.parquet")  # rows of a table may share a key
+    with pytest.raises(ConversionError, match=r"key.* is that of several .*; give rename_keys=True"):
+        recshuf.shuffle([tmp_path / "in.tar", tmp_path / "more.tar"], tmp_path / "twice.tar")
+    with pytest.raises(ConversionError, match=r"is that of several records"):
+        recshuf.shuffle([tmp_path / "in.tar", tmp_path / "more.tar"], f"{tmp_path}/twice/", shards=5)
+    assert not (tmp_path / "twice.tar").exists()
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_keys_are_made_anew(tmp_path: Path, name: str) -> None:
+    tag = "é" * 80 if name != "ustar" else "e" * 80 + "/"
+    twice = make_tar([*list_members(0, 50, tag), *list_members(0, 50, tag)], FORMATS[name])
+    for part in (1, 2):
+        (tmp_path / f"{part}.tar").write_bytes(twice)
+    inputs = f"{tmp_path}/[12].tar"
+    recshuf.shuffle(inputs, f"{tmp_path}/out/", shards=3, seed=1, rename_keys=True, verify=True)
+    found = [sample for path in sorted((tmp_path / "out").glob("*.tar")) for sample in read_tar(path)]
+    assert len({sample.key for sample in found}) == 200
+    assert found[0].key == "/shard-00000_000000000"
+    given = read_samples(twice)
+    assert sorted(sample.members for sample in found) == sorted(4 * [s.members for s in given][:50])
+    assert recshuf.verify(inputs, tmp_path / "out", rename_keys=True)
+    assert not recshuf.verify(f"{tmp_path}/1.tar", tmp_path / "out", rename_keys=True)
+    with pytest.raises(UsageError, match="rename_keys=True: for webdataset to webdataset only"):
+        recshuf.shuffle(inputs, tmp_path / "out.parquet", rename_keys=True)
+
+
+def test_stores_are_gathered_and_tasks_need_new_keys(tmp_path: Path) -> None:
+    for part in (1, 2):
+        (tmp_path / f"{part}.tar").write_bytes(make_tar(list_members(0, 20)))
+    recshuf.scatter(tmp_path / "1.tar", tmp_path / "store", seed=1)
+    recshuf.gather(tmp_path / "store", tmp_path / "one.tar", verify=True)
+    assert sorted(read_tar(tmp_path / "one.tar")) == read_tar(tmp_path / "1.tar")
+    with recshuf.PileStore(tmp_path / "store").update() as update:
+        update.append([tmp_path / "2.tar"])
+    with pytest.raises(ConversionError, match="is that of several records"):
+        recshuf.gather(tmp_path / "store", tmp_path / "two.tar")
+    with pytest.raises(
+        UsageError,
+        match=r"engine tasks: no task sees the keys of all records of webdataset; .*rename_keys=True",
+    ):
+        recshuf.plan(tmp_path / "1.tar", f"{tmp_path}/out/", engine="tasks")
+
+
+def test_a_table_has_a_column_for_each_suffix_and_comes_back(tmp_path: Path) -> None:
+    content = make_tar(list_members(0, 60))
+    shuffle(tmp_path, content, "out.parquet")
+    table = pq.read_table(tmp_path / "out.parquet").sort_by("__key__")
+    assert table.column_names == ["__key__", "img.jpg", "txt"]
+    samples = read_samples(content)
+    assert table["__key__"].to_pylist() == [sample.key for sample in samples]
+    assert table["txt"].to_pylist() == [{m[0]: m[3] for m in one.members}.get("txt") for one in samples]
+    recshuf.shuffle(tmp_path / "out.parquet", tmp_path / "back.tar", verify=True)
+    back = [(one.key, [(m[0], m[3]) for m in one.members]) for one in sorted(read_tar(tmp_path / "back.tar"))]
+    assert back == [(one.key, [(m[0].lower(), m[3]) for m in one.members]) for one in samples]
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"key": ["a"], "txt": ["x"]}, "webdataset needs a column __key__"),
+        ({"__key__": ["a"], "cls": [5]}, "'cls': members of webdataset hold bytes or text, not int64"),
+        ({"__key__": ["a"], "Txt": ["x"]}, "'Txt': is no suffix that readers see"),
+        ({"__key__": ["a.b"], "txt": ["x"]}, r"'a\.b' is no key that readers see"),
+        ({"__key__": ["__a__"], "txt": ["x"]}, "'__a__' is no key that readers see"),
+        ({"__key__": pa.array([None], pa.string()), "txt": ["x"]}, "is no key that readers see"),
+        ({"__key__": ["a"], "txt": pa.array([None], pa.string())}, "'a' has no members"),
+        ({"__key__": ["a", "b", "a"], "txt": ["x"] * 3}, "'a' is that of several .*; give each record a __key__ of its own"),
+    ],
+)  # fmt: skip
+def test_tables_that_are_no_records_are_refused(tmp_path: Path, columns: dict[str, Any], said: str) -> None:
+    if "'__a__'" in said:
+        columns = {"__key__": ["__a__/x", "__b__/"], "txt": ["x"] * 2}
+        said = "'__a__/x' is no key|'__b__/' is no key"
+    pq.write_table(pa.table(columns), tmp_path / "in.parquet")
+    with pytest.raises(ConversionError, match=said):
+        recshuf.shuffle(tmp_path / "in.parquet", tmp_path / "out.tar")
+
+
+def test_a_suffix_of_an_output_says_its_compression(tmp_path: Path) -> None:
+    content = make_tar(list_members(0, 30))
+    shuffle(tmp_path, content, "out.tar.zst")
+    assert sorted(read_tar(tmp_path / "out.tar.zst")) == read_samples(content)
+    recshuf.shuffle(tmp_path / "out.tar.zst", f"{tmp_path}/out/")
+    assert [path.name for path in (tmp_path / "out").glob("shard*")] == ["shard-00000.tar.zst"]
+    with pytest.raises(UsageError, match="provenance=True: webdataset has no columns"):
+        shuffle(tmp_path, content, provenance=True)
+
+
+def test_what_is_easily_mistaken_is_said(tmp_path: Path) -> None:
+    (tmp_path / "in.tar.idx").write_bytes(b"x")
+    with pytest.warns(RecshufWarning) as said:
+        shuffle(tmp_path, make_tar([("train.jsonl", b'{"a": 1}\n')]))
+    assert "'train.jsonl' is one record; unpack the archive" in str(said[0].message)
+    assert "energon prepare FOLDER" in str(said[1].message)
+
+
+def test_tar_itself_reads_and_lists_the_output(tmp_path: Path) -> None:
+    shuffle(tmp_path, make_tar(list_members(0, 30), tarfile.PAX_FORMAT))
+    run = subprocess.run(["tar", "-tf", tmp_path / "out.tar"], check=True, capture_output=True, text=True)
+    assert sorted(run.stdout.split()) == [name for name, _ in list_members(0, 30)]
+    assert run.stderr == ""

@@ -417,7 +417,8 @@ def _preview_target(inputs: Inputs, output: Output, decoding: Decoding) -> Targe
     if schema is not None:
         return target.open_target(schema, None if decoding.converts else source.layout, write)
     try:
-        return target.open_target(pa.schema([("value", pa.string())]), None, write)
+        # Any format takes a column of this name, and one needs it.
+        return target.open_target(pa.schema([("__key__", pa.string())]), None, write)
     except ConversionError:  # a format of numbers alone
         return target.open_target(pa.schema([("value", pa.int64())]), None, write)
 

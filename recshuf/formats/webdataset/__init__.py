@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from recshuf.interfaces import Decoder, InputFile, ReadOptions, Source, StoredInputs, Target, WriteOptions
 
 
-_MAGIC, _MAGIC_AT = b"ustar", 257
+_MAGICS, _MAGIC_AT = (b"ustar\0", b"ustar  \0"), 257
 
 
 class TarFormat(Format):
@@ -41,7 +41,7 @@ class TarFormat(Format):
         return (TarLayout,)
 
     def recognises(self, head: bytes) -> bool:
-        return head[_MAGIC_AT:].startswith(_MAGIC)
+        return head[_MAGIC_AT:].startswith(_MAGICS)
 
     def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> Source:
         from recshuf.formats.webdataset.source import TarSource

@@ -218,6 +218,13 @@ def test_a_table_has_a_column_for_each_suffix_and_comes_back(tmp_path: Path) -> 
     assert back == [(one.key, [(m[0].lower(), m[3]) for m in one.members]) for one in samples]
 
 
+def test_lines_of_keys_and_texts_become_archives(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"__key__": "d/a", "txt": "one"}\n{"__key__": "b", "json": "{}"}\n')
+    recshuf.shuffle(tmp_path / "in.jsonl", tmp_path / "out.tar.gz", verify=True)
+    found = sorted((sample.key, sample.members[0][::3]) for sample in read_tar(tmp_path / "out.tar.gz"))
+    assert found == [("/b", ("json", b"{}")), ("d/a", ("txt", b"one"))]
+
+
 @pytest.mark.parametrize(
     ("columns", "said"),
     [

@@ -149,7 +149,7 @@ def test_an_output_that_contradicts_itself_is_refused(tmp_path: Path) -> None:
         ("b.parquet", {"to": "jsonl"}, r"suffix \.parquet contradicts to='jsonl'"),
         ("a.avro", {}, "Avro is not written; choose a suffix of"),
         ("a.avro", {"to": "parquet"}, "Avro is not written"),
-        ("a.tar", {}, "a tar archive is not written"),
+        ("a.tgz", {}, "a tar archive is not written"),
         ("a.jsonl.br", {}, r"brotli is not written; choose one of \.zst, \.gz, \.bz2, \.xz, \.lz4"),
         ("a.zip", {}, "zip is not written"),
         (

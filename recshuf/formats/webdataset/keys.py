@@ -13,6 +13,8 @@ from typing import IO, TYPE_CHECKING
 import numpy as np
 import xxhash
 
+from recshuf.errors import OutputError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
 RUN_KEYS = 1 << 17
 HASH_BYTES = 16
-KEYS_BYTES = 4 * RUN_KEYS * HASH_BYTES
+KEYS_BYTES = 6 * RUN_KEYS * HASH_BYTES
 """Memory of a run, and of sorting it."""
 _EDGES = np.arange(1, 256, dtype=np.uint64) << np.uint64(56)
 
@@ -41,7 +43,7 @@ class KeySet:
         self._lock = threading.Lock()
         self._held: list[bytes] = []
         self._file: IO[bytes] | None = None
-        self._edges: list[list[int]] = []
+        self._edges: list[NDArray[np.int64]] = []
         """Where each range of each run begins in the file, in hashes."""
 
     def add(self, hashes: Iterable[bytes]) -> bytes | None:
@@ -74,11 +76,19 @@ class KeySet:
         run, twice = _sort(keys)
         if len(run) < RUN_KEYS and self._file is None:
             return twice
-        self._file = self._file or tempfile.TemporaryFile(dir=self.folder)  # noqa: SIM115 - `close` does
         start = self._edges[-1][-1] if self._edges else 0
-        inner = np.searchsorted(run[:, 0], _EDGES).tolist()
-        self._edges.append([start + edge for edge in (0, *inner, len(run))])
-        self._file.write(run.tobytes())
+        self._edges.append(start + np.concatenate([[0], np.searchsorted(run[:, 0], _EDGES), [len(run)]]))
+        try:
+            self._file = self._file or tempfile.TemporaryFile(dir=self.folder)  # noqa: SIM115 - `close` does
+            self._file.write(run.tobytes())
+            self._file.flush()
+        except OSError as error:
+            problem = (
+                f"{self.folder or tempfile.gettempdir()}: keys cannot be compared in a file: {error.strerror}"
+            )
+            raise OutputError(
+                f"{problem}; make room there" + ("" if self.folder else ", or set TMPDIR")
+            ) from error
         return twice
 
     def _merge(self, number: int) -> bytes | None:
@@ -86,8 +96,9 @@ class KeySet:
         assert self._file is not None  # noqa: S101 - there are runs
         pieces = []
         for edges in self._edges:
-            self._file.seek(edges[number] * HASH_BYTES)
-            pieces.append(self._file.read((edges[number + 1] - edges[number]) * HASH_BYTES))
+            begin, end = (HASH_BYTES * edges[number : number + 2]).tolist()
+            self._file.seek(begin)
+            pieces.append(self._file.read(end - begin))
         return _sort(np.frombuffer(b"".join(pieces), np.uint64).reshape(-1, 2))[1]
 
 

@@ -105,7 +105,7 @@ class TarSource(Source):
             for block in RecordCutter(one.file.name, reader, block_bytes, limit, remedy).cut():
                 if not options.renames_keys:
                     _check_once(one, keys.add(block.hashes))
-                yield TarFragment(block, renames=options.renames_keys)
+                yield TarFragment(one.file.name, block, renames=options.renames_keys)
             _check_once(one, keys.finish())
         finally:
             reader.close()
@@ -124,17 +124,24 @@ class TarSource(Source):
 class TarFragment(Fragment):
     """The records of a block."""
 
-    def __init__(self, block: Block, *, renames: bool) -> None:
-        self._block, self._renames = block, renames
+    def __init__(self, name: str, block: Block, *, renames: bool) -> None:
+        self._name, self._block, self._renames = name, block, renames
         self.record_count: int = len(block.hashes)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         buffers = [None, pa.py_buffer(np.array(self._block.edges)), pa.py_buffer(self._block.data)]
         column = pa.Array.from_buffers(pa.large_binary(), self.record_count, buffers)
         if self._renames:
-            renamed = [rename(record, _PLACEHOLDER) for record in list_records(column)]
-            column = pa.array(renamed, pa.large_binary())
+            column = pa.array(self._rename(column), pa.large_binary())
         yield pa.RecordBatch.from_arrays([column], schema=SCHEMA)
+
+    def _rename(self, column: pa.LargeBinaryArray) -> Iterator[bytes]:
+        for begin, record in zip(self._block.edges, list_records(column), strict=False):
+            try:
+                yield rename(record, _PLACEHOLDER)
+            except ArchiveError as error:
+                place = f"byte {self._block.position + begin + error.at}"
+                raise InputError(self._name, error.problem, place=place, remedy=error.remedy) from error
 
 
 def _check_once(one: TarInput, twice: bytes | None) -> None:

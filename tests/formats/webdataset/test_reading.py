@@ -166,7 +166,12 @@ def test_a_key_that_occurs_twice_is_refused(
         recshuf.shuffle([tmp_path / "in.tar", tmp_path / "more.tar"], tmp_path / "twice.tar")
     with pytest.raises(ConversionError, match=r"is that of several records"):
         recshuf.shuffle([tmp_path / "in.tar", tmp_path / "more.tar"], f"{tmp_path}/twice/", shards=5)
+    with pytest.raises(ConversionError, match=r"is that of several records"):
+        recshuf.shuffle(
+            [tmp_path / "in.tar", tmp_path / "more.tar"], f"{tmp_path}/twice/", shards=5, resume=True
+        )
     assert not (tmp_path / "twice.tar").exists()
+    assert not list((tmp_path / "twice").glob("*.tar"))
 
 
 @pytest.mark.parametrize("name", FORMATS)

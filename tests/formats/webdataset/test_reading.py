@@ -14,6 +14,8 @@ import pytest
 import recshuf
 from recshuf.errors import ConversionError, InputError, RecshufWarning, UsageError
 from recshuf.formats.webdataset import keys
+from recshuf.formats.webdataset.sink import TarTarget
+from recshuf.run import driver
 from tests.formats.webdataset.tar_tools import list_members, make_tar, read_samples, read_tar
 
 if TYPE_CHECKING:
@@ -68,8 +70,8 @@ def test_readers_of_others_see_the_same_samples(tmp_path: Path) -> None:
 
 
 def test_what_readers_leave_out_stays_with_its_neighbour(tmp_path: Path) -> None:
-    lone = [("__meta__/info.json", b"{}"), ("README", b"read"), ("d/.hidden.txt", b"x")]
-    members = list_members(0, 4)
+    lone = [("__meta__/info.json", b"{}"), ("README", b"read"), (".hidden.txt", b"x")]
+    members = list_members(0, 20)
     content = make_tar([lone[0], *members[:2], lone[1], *members[2:], lone[2]])
     folder = tarfile.TarInfo("d.x/")
     folder.type = tarfile.DIRTYPE
@@ -166,12 +168,26 @@ def test_a_key_that_occurs_twice_is_refused(
         recshuf.shuffle([tmp_path / "in.tar", tmp_path / "more.tar"], tmp_path / "twice.tar")
     with pytest.raises(ConversionError, match=r"is that of several records"):
         recshuf.shuffle([tmp_path / "in.tar", tmp_path / "more.tar"], f"{tmp_path}/twice/", shards=5)
-    with pytest.raises(ConversionError, match=r"is that of several records"):
-        recshuf.shuffle(
-            [tmp_path / "in.tar", tmp_path / "more.tar"], f"{tmp_path}/twice/", shards=5, resume=True
-        )
     assert not (tmp_path / "twice.tar").exists()
-    assert not list((tmp_path / "twice").glob("*.tar"))
+
+
+def test_a_run_that_goes_on_compares_the_keys_of_finished_shards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for part in (1, 2):
+        (tmp_path / f"{part}.tar").write_bytes(make_tar(list_members(0, 20)))
+
+    def die(*_: object) -> None:
+        raise InterruptedError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TarTarget, "check_shards", lambda _: None)
+        patch.setattr(driver, "_commit", die)
+        with pytest.raises(InterruptedError):
+            recshuf.shuffle(f"{tmp_path}/?.tar", f"{tmp_path}/out/", shards=5)
+    with pytest.raises(ConversionError, match=r"is that of several records"):
+        recshuf.shuffle(f"{tmp_path}/?.tar", f"{tmp_path}/out/", shards=5, resume=True)
+    assert not list((tmp_path / "out").glob("*.tar"))
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -681,7 +681,6 @@ class Target(ABC):
     """File name suffix of a shard, with its leading dot: ``.jsonl.zst``."""
     notes: tuple[str, ...] = ()
     """What differs from the inputs, besides the order, and users should know: a sentence each."""
-
     sees_all: bool = False
     """Whether it must see the records of all shards: one process writes them, all of them anew on a resume."""
 

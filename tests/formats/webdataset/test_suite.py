@@ -43,7 +43,7 @@ class TestWebDataset(FormatSuite):
         inputs = []
         for index, count in enumerate(row_counts):
             path = folder / f"input {index}{self.suffix}"
-            content = make_tar(list_members(10_000 * index, count, self.tag), self.kind)
+            content = make_tar(list_members(10_000 * index, count, folder.name + self.tag), self.kind)
             path.write_bytes(COMPRESS[self.compression](content))
             stamp, suffix = Stamp.of(path.stat()), split_suffix(path.name)
             inputs.append(InputFile(name=str(path), path=path, stamp=stamp, suffix=suffix))

@@ -52,6 +52,7 @@ def test_members_are_kept_byte_for_byte_in_a_new_order(tmp_path: Path, name: str
     )
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # webdataset closes no file
 def test_readers_of_others_see_the_same_samples(tmp_path: Path) -> None:
     webdataset = pytest.importorskip("webdataset")
     for number in range(2):

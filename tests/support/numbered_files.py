@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import tarfile
 from typing import TYPE_CHECKING
 
 import h5py
@@ -61,12 +62,19 @@ def write_hdf5(path: Path, first: int, count: int) -> None:
         file.create_dataset("image", data=image, chunks=(64, 5), maxshape=(None, 5))
 
 
+def write_tar(path: Path, first: int, count: int) -> None:
+    with tarfile.open(path, "w") as archive:
+        for number in range(first, first + count):
+            archive.addfile(tarfile.TarInfo(f"{number}.id"))
+
+
 WRITERS: dict[str, Callable[[Path, int, int], None]] = {
     "text": write_lines,
     "jsonl": write_lines,
     "csv": write_csv,
     "parquet": write_parquet,
     "hdf5": write_hdf5,
+    "tar": write_tar,
 }
 
 
@@ -98,7 +106,7 @@ def make_inputs(folder: Path, name: str, counts: Sequence[int]) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     paths, first = [], 0
     for index, count in enumerate(counts):
-        paths.append(folder / f"input{index}{SUFFIXES[name]}")
+        paths.append(folder / f"input{index}{SUFFIXES.get(name, f'.{name}')}")
         WRITERS[name](paths[-1], first, count)
         first += count
     return paths

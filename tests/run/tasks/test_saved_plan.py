@@ -313,6 +313,7 @@ EACH_OPTION: dict[str, tuple[str, dict[str, Any]]] = {
     "columns": ("parquet", {"columns": ("id",)}),
     "widen": ("parquet", {"widen": True}),
     "first_metadata": ("parquet", {"first_metadata": True}),
+    "rename_keys": ("tar", {"rename_keys": True}),
     "skip_lines": ("csv", {"skip_lines": 0}),
     "comment": ("csv", {"comment": "#"}),
     "schema": ("jsonl", {"to": "parquet", "schema": pa.schema({"id": pa.int32(), "pad": pa.string()})}),

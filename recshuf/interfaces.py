@@ -15,7 +15,7 @@ A package adds a format by an entry point of the group ``recshuf.formats`` that 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, Protocol, Self, runtime_checkable
 
@@ -251,6 +251,10 @@ class ReadOptions:
 
     separator: bytes = b"\n"
     """Bytes that end a text record."""
+    record_lines: int | None = None
+    """Number of lines of a text record; None if something else ends it."""
+    record_start: bytes = b""
+    """Bytes with which the first line of a text record begins, and no other; empty if something else ends it."""
     header_lines: int = 0
     """Number of header lines of each text input, or header records of each CSV input."""
     finds_header: bool = False
@@ -318,6 +322,15 @@ class ReadOptions:
         """Return the option that raises the limit on records that `Source.fragments` was given."""
         return "--memory" if max_record_bytes < self.max_record_bytes else "--max-record-bytes"
 
+    @property
+    def has_several_lines(self) -> bool:
+        """Whether a text record may have several lines, though newlines end these."""
+        return self.record_lines is not None or self.record_start != b""
+
+    def without_text_records(self) -> ReadOptions:
+        """Return the options of a format whose records are not those of text."""
+        return replace(self, separator=b"\n", record_lines=None, record_start=b"")
+
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
@@ -329,6 +342,10 @@ class WriteOptions:
     """None for the default of the library."""
     separator: bytes = b"\n"
     """Bytes that end a text record."""
+    record_lines: int | None = None
+    """As in `ReadOptions`."""
+    record_start: bytes = b""
+    """As in `ReadOptions`."""
     delimiter: bytes | None = None
     """Byte between CSV fields; None for that of the inputs, else a comma."""
     nan_as_null: bool = False
@@ -761,6 +778,8 @@ class Traits:
     """Whether compression wraps it as a whole, though it is no lines."""
     spans_lines: bool = False
     """Whether a record may hold newlines, so that messages count records and not lines."""
+    is_framed: bool = False
+    """Whether its native records end with themselves, and not with a separator."""
     written_header_lines: int = 0
     """Header records of a shard that is written from tables."""
     reads_partitions: bool = False
@@ -775,6 +794,12 @@ class Traits:
     """Whether tables that a caller holds are shuffled as if they had been read from files of it; see `Format.layout_of_tables`."""
     keeps_dictionaries: bool = False
     """Whether dictionary columns are written as such."""
+    shares_suffixes: bool = False
+    """Whether its suffixes are those of lines, too, so that content tells what is of this format."""
+    default_target: str | None = None
+    """The format of outputs, if neither an option nor a suffix says it; None for this format."""
+    native_targets: tuple[str, ...] = ()
+    """Other formats that write its native records as they are."""
     takes_any_bytes: bool = False
     """Whether any file is of it, if it is named."""
     checks_heads: bool = False

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
-from pathlib import PurePosixPath
 from traceback import walk_tb
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -37,8 +36,10 @@ if TYPE_CHECKING:
 
 OWN_FORMATS = {
     "jsonl": "recshuf.formats.jsonl:FORMAT",
+    "json": "recshuf.formats.jsonl.array:FORMAT",
     "csv": "recshuf.formats.csv:FORMAT",
     "text": "recshuf.formats.text:FORMAT",
+    "tfrecord": "recshuf.formats.tfrecord:FORMAT",
     "parquet": "recshuf.formats.parquet:FORMAT",
     "hdf5": "recshuf.formats.hdf5:FORMAT",
     "arrow": "recshuf.formats.arrow:FORMAT",
@@ -241,6 +242,8 @@ def _find_format(kind: str) -> str | None:
     if not kind:
         return None
     own = next((name for name in OWN_FORMATS if kind in load_format(name).traits.suffixes), None)
+    if own is not None and load_format(own).traits.shares_suffixes:
+        return None
     if own is not None:
         return own
     others = [name for name in _list_others() if kind in load_format(name).traits.suffixes]
@@ -364,12 +367,14 @@ def _name_by_head(file_name: str, head: bytes) -> str:
     refuse_pointer(file_name, head)
     head = _unpack_head(head)
     name = next((known.traits.name for known in _ask_in_order() if known.recognises(head)), None)
-    is_json = PurePosixPath(file_name).suffix == ".json"
-    if name is None or (name == LAST_RESORT and is_json):
-        if is_json:
-            from recshuf.formats.jsonl import CONVERT
+    shared = _find_shared(split_suffix(file_name).kind)
+    if name in (None, LAST_RESORT) and shared is not None:
+        if load_format(shared).recognises(head):
+            return shared
+        from recshuf.formats.jsonl.documents import refuse_other
 
-            raise InputError(file_name, "is not JSON lines", remedy=CONVERT)
+        raise refuse_other(file_name, head)
+    if name is None:
         remedy = "name it with --format if it is one of them"
         raise InputError(file_name, "is of no format that recshuf recognises", remedy=remedy)
     return name
@@ -388,6 +393,28 @@ def _rank(names: Iterable[str]) -> list[Format]:
     return sorted(formats, key=lambda known: known.traits.content_rank or 0)
 
 
+def _find_shared(kind: str) -> str | None:
+    """Return the format that shares a suffix with lines; None if there is none."""
+    traits = (load_format(name).traits for name in OWN_FORMATS)
+    return next((one.name for one in traits if one.shares_suffixes and kind in one.suffixes), None)
+
+
+def name_by_inputs(output: str, given: str) -> str:
+    """Return the format of an output that neither an option nor a suffix tells, given that of its inputs.
+
+    A suffix that lines have, too, says nothing where the inputs are lines that content tells.
+    """
+    traits = load_format(given).traits
+    is_told = not (traits.is_lines and traits.content_rank is not None)
+    shared = _find_shared(split_suffix(output).kind) if is_told else None
+    return shared or traits.default_target or given
+
+
+def keeps_records(given: str, to: str) -> bool:
+    """Tell whether records of one format are written in another one, or the same, as they are."""
+    return given == to or to in load_format(given).traits.native_targets
+
+
 def suffix_delimiter(name: str) -> bytes | None:
     """Return the byte between fields that the suffix of an output file promises; None if it promises none."""
     return b"\t" if split_suffix(name).kind == ".tsv" else None
@@ -398,8 +425,16 @@ def suffix_compression(name: str, traits: Traits) -> str | None:
     suffix = split_suffix(name)
     if suffix.compression is not None:
         return suffix.compression
-    is_wrapped = traits.is_lines or traits.is_wrapped
-    return "none" if is_wrapped and suffix.kind in traits.suffixes else None
+    if traits.takes_any_bytes and suffix.kind:
+        from recshuf.formats.lines.foreign import is_kind_of_text
+
+        if is_kind_of_text(suffix.kind):
+            return "none"
+    # Frames are often compressed under a name that does not say so, and their readers are told.
+    is_plain = (
+        (traits.is_lines or traits.is_wrapped) and not traits.is_framed and suffix.kind in traits.suffixes
+    )
+    return "none" if is_plain else None
 
 
 def name_by_output(name: str) -> str | None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from recshuf.interfaces import InputFile, NameSuffix
 
 
-_JSON_SUFFIX, _JSON_FORMAT = ".json", "jsonl"
+_JSON_SUFFIX, _JSON_FORMAT, _ARRAY_FORMAT = ".json", "jsonl", "json"
 _SAVED_SUFFIX = ".arrow"
 _LOOKED_INTO_BYTES = 64 << 10
 _ABOUT = re.compile(
@@ -66,10 +66,14 @@ class NameRules:
     def judge(self, files: Sequence[InputFile]) -> list[Role]:
         """Return the role of each file of a folder.
 
-        Files of the format by their suffix are inputs, and those of JSON lines if that is the format; if there are none, files
+        JSON arrays are inputs if nothing else is, and files of the format by their suffix are inputs, and those of JSON lines if that is the format; if there are none, files
         without a suffix are. One JSON object in a line may be a record, or describe the others: beside lines it is neither.
         """
         roles = [self._judge(file) for file in files]
+        if Role.INPUT not in roles and self._format_name in (None, _ARRAY_FORMAT):
+            for index, (file, role) in enumerate(zip(files, roles, strict=True)):
+                if role is Role.DATA and self._is_array(file):
+                    roles[index] = Role.INPUT
         if any(file.suffix.kind == _SAVED_SUFFIX for file in files):
             for index, file in enumerate(files):
                 if _OF_SAVED_SETS.fullmatch(file.name.rpartition("/")[2]):
@@ -104,6 +108,11 @@ class NameRules:
         if _is_empty(file):
             return Role.NOTHING
         return Role.OTHER if self._format_name and explain_suffix(kind) else Role.DATA
+
+    def _is_array(self, file: InputFile) -> bool:
+        if not _is_json(file) or file.stamp is None:
+            return False
+        return load_format(_ARRAY_FORMAT).recognises(look_into(file, _LOOKED_INTO_BYTES)[0])
 
     def _judge_json(self, file: InputFile) -> Role | None:
         """Return the role of a file with the suffix of JSON, by its beginning."""

@@ -11,18 +11,21 @@ import pyarrow.compute as pc
 
 from recshuf.errors import ConversionError, InputError, UsageError
 from recshuf.formats.compression import COMPRESSIONS
-from recshuf.formats.lines.cutting import MARK, Cutter, find_ends, view_records
+from recshuf.formats.lines.cutting import MARK, Cutter, view_records
+from recshuf.formats.lines.files import BlockReader
+from recshuf.formats.lines.several import SeveralBlockReader, SeveralCutter, open_cutter
 from recshuf.formats.lines.sink import LineTarget
 from recshuf.formats.lines.source import LineLayout, LineSource
 from recshuf.formats.values import find_invalid
-from recshuf.interfaces import BadRecords, Decoder, Format, Traits
+from recshuf.interfaces import BadRecords, Decoder, Format, ReadOptions, Traits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from recshuf.formats.compression.readers import ByteReader
-    from recshuf.formats.lines.cutting import Header
-    from recshuf.interfaces import InputFile, ReadOptions, StoredInputs, WriteOptions
+    from recshuf.formats.lines.census import LineInput
+    from recshuf.formats.lines.cutting import Header, RecordLimit
+    from recshuf.interfaces import InputFile, StoredInputs, WriteOptions
 
 
 COLUMN = "text"
@@ -41,6 +44,7 @@ class TextDecoder(Decoder):
         self._names = names
         self._separator = options.separator
         self._header_lines = options.header_lines
+        self._has_several_lines = options.has_several_lines
         schema = options.schema
         if schema is None:
             is_short = options.max_record_bytes <= _LARGEST_STRING_BYTES
@@ -81,10 +85,11 @@ class TextDecoder(Decoder):
             return None
         if self._sets_bad_aside:
             return BadRecords(bad, ["is not UTF-8"] * len(bad))
+        row = first_row + int(bad[0])
         raise InputError(
             self._names[input_index],
             "is not UTF-8",
-            place=f"line {first_row + int(bad[0]) + self._header_lines + 1}",
+            place=f"record {row + 1}" if self._has_several_lines else f"line {row + self._header_lines + 1}",
             remedy='give --schema with {"text": "binary"} to keep it as bytes',
         )
 
@@ -121,8 +126,8 @@ def _check_schema(schema: pa.Schema) -> None:
         )
 
 
-def _encode(batch: pa.RecordBatch, separator: bytes) -> pa.LargeBinaryArray:
-    """Return the values of a table of one column as lines, each followed by the separator."""
+def _encode(batch: pa.RecordBatch, cutter: Cutter) -> pa.LargeBinaryArray:
+    """Return the values of a table of one column as records that a cutter finds again, each with the separator at its end."""
     name, column = batch.schema.names[0], batch.column(0)
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
@@ -130,14 +135,20 @@ def _encode(batch: pa.RecordBatch, separator: bytes) -> pa.LargeBinaryArray:
         raise ConversionError(name, "text cannot hold nulls", remedy="write JSONL or Parquet")
     if column.type != pa.large_binary():
         column = column.cast(pa.large_binary())
-    end, nothing = (pa.scalar(part, pa.large_binary()) for part in (separator, b""))
+    end, nothing = (pa.scalar(part, pa.large_binary()) for part in (cutter.separator, b""))
     lines = pc.binary_join_element_wise(column, nothing, end)
     data, offsets = view_records(lines)
-    ends = np.concatenate([np.zeros(1, np.int64), *find_ends(data, 0, separator)])
-    if not np.array_equal(ends, offsets):
+    ends = np.concatenate([np.zeros(1, np.int64), *cutter.find_records(data, 0)])
+    if not np.array_equal(ends, offsets) or not cutter.begins_record(data):
+        if isinstance(cutter, SeveralCutter):
+            raise ConversionError(
+                name,
+                f"a value is no record, which {cutter.form}",
+                remedy="give another option, or write JSONL",
+            )
         raise ConversionError(
             name,
-            f"a value holds the separator {separator!r} and would become several records",
+            f"a value holds the separator {cutter.separator!r} and would become several records",
             remedy="choose another with --separator, or write JSONL",
         )
     return lines
@@ -187,8 +198,15 @@ class TextSource(LineSource):
     """Inputs of text."""
 
     def __init__(self, files: Sequence[InputFile], options: ReadOptions) -> None:
-        # Lines that are named as text by --format are no question.
-        super().__init__(files, options, TextCutter(options) if options.refuses_foreign else None)
+        # Lines that are named as text by --format are no question, and neither are records that an option describes.
+        is_open = options.refuses_foreign and not options.has_several_lines
+        super().__init__(files, options, TextCutter(options) if is_open else open_cutter(options))
+
+    def _open_blocks(
+        self, reader: ByteReader, lines: LineInput, limit: RecordLimit, block_bytes: int
+    ) -> BlockReader:
+        kind = SeveralBlockReader if self.options.has_several_lines else BlockReader
+        return kind(reader, lines, self._cutter, limit, block_bytes)
 
     def decoder(self) -> Decoder:
         return TextDecoder([summary.name for summary in self.inputs], self.options)
@@ -201,8 +219,8 @@ class TextFormat(Format):
         "text",
         (".txt", ".text", ".log", ".lines"),
         COMPRESSIONS,
-        read_options=frozenset({"separator", "header_lines", "schema"}),
-        write_options=frozenset({"separator"}),
+        read_options=frozenset({"separator", "record_lines", "record_start", "header_lines", "schema"}),
+        write_options=frozenset({"separator", "record_lines", "record_start"}),
         libraries=("zstandard",),
         is_lines=True,
         has_columns=False,
@@ -229,7 +247,12 @@ class TextFormat(Format):
         if isinstance(layout, LineLayout):
             return LineTarget(suffix, layout, options, None)
         _check_schema(schema)
-        return LineTarget(suffix, None, options, partial(_encode, separator=options.separator))
+        cutter = open_cutter(
+            ReadOptions(
+                options.separator, record_lines=options.record_lines, record_start=options.record_start
+            )
+        )
+        return LineTarget(suffix, None, options, partial(_encode, cutter=cutter))
 
     def restore_decoder(self, stored: StoredInputs) -> Decoder:
         return TextDecoder(stored.names, stored.options)

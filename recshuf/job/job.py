@@ -87,6 +87,14 @@ class Job:
             )
         _check("--record-bytes", self.read.record_bytes, 1, 1 << 40)
         _check("--header-bytes", self.read.header_bytes, 0, 1 << 24)
+        _check("--record-lines", self.read.record_lines, 1, None)
+        named = {
+            "--record-lines": self.read.record_lines is not None,
+            "--record-start": self.read.record_start != b"",
+            "--separator (or -z)": self.read.separator != b"\n",
+        }
+        if len(given := [flag for flag, is_given in named.items() if is_given]) > 1:
+            raise UsageError(f"{given[0]} and {given[1]} contradict each other; give one of them")
         if not self.read.separator:
             raise UsageError("--separator is empty; give at least one byte")
         if self.read.delimiter is not None and self.read.delimiter == self.read.quote:

@@ -58,6 +58,7 @@ SchemaLike = ArrowSchema | Mapping[str, object] | str | os.PathLike[str]
 _FLAG = re.compile(
     r"(?<![\w./-])(--[a-z]+(?:-[a-z]+)*|-[oz])\b"
     r"( (?:(?:(?<=--format )|(?<=--to ))(?!(?:and|if|is|or|was)\b)\w+"
+    r"|(?:(?<=--record-start )|(?<=--separator ))'[^']+'|(?<=--record-lines )\d+"
     r"|(?<=give --memory )\d+[A-Z]B|(?<=give --compression )[a-z]+\d*(?!:)|quarantine:FILE|[A-Z]{3,}"
     r"|(?:(?<=--header )|(?<=--quote )|(?<=--skip-lines ))(?:\d+|none|first)|(?:(?<=--quote )|(?<=--comment )"
     r"|(?<=--delimiter ))'[^']')(?!\w|\.\d))?"
@@ -169,7 +170,7 @@ def parse_separator(text: str) -> bytes:
 class InputOptions(TypedDict, total=False):
     """Options of all functions that read inputs."""
 
-    format: Annotated[str | None, Option("Input", "NAME", "Format of the inputs: jsonl, csv, text, parquet, hdf5, arrow, npy, binary, webdataset. Default: from suffix, else from content.",
+    format: Annotated[str | None, Option("Input", "NAME", "Format of the inputs: jsonl, json, csv, text, tfrecord, parquet, hdf5, arrow, npy, binary, webdataset. Default: from suffix, else from content.",
         {"check picture": "Format of DATA, or with --against of the INPUTs. Default: from suffix, else from content."}, is_format=True)]
     header: Annotated[int | str | None, Option("Input", "N", "Text, CSV: number of header lines of each input, written once at the top of each shard; auto, none, or first: one, in the first input only. Default: auto, which is 0 for text; for CSV, 0 or 1 as its first records tell.",
         {"*": "Text, CSV: number of header lines of each file, which are no records; auto, none, or first: one, in the first file only. Default: auto, which is 0 for text; for CSV, 0 or 1 as its first records tell."},
@@ -188,6 +189,10 @@ class InputOptions(TypedDict, total=False):
     zero_terminated: Annotated[bool, Option("Input", None, "Text: records end in a NUL byte.", default=False, flags=("-z", "--zero-terminated"))]
     separator: Annotated[str | bytes | None, Option("Input", "STR", r"Text: string that ends a record, with the escapes \n, \t, \r, \0, \xHH and \\. Default: \n.",
         parse=parse_separator, side="records", spoken="--separator and -z", identity=lambda job: job.read.separator.hex())]
+    record_lines: Annotated[int | None, Option("Input", "N", "Text: a record is N lines, such as the 4 of FASTQ. Default: one line.",
+        parse=int, side="records", identity=lambda job: job.read.record_lines)]
+    record_start: Annotated[str | bytes | None, Option("Input", "TEXT", "Text: a record is a line that begins with TEXT and all lines up to the next one, such as > for FASTA; the escapes are those of --separator. Default: every line is one.",
+        parse=parse_separator, side="records", identity=lambda job: job.read.record_start.hex() or None)]
     max_record_bytes: Annotated[Size, Option("Input", "SIZE", "Longest record accepted. A longer one is an error. Default: 1GiB.", parse=parse_size, default="1GiB")]
     datasets: Annotated[Names | None, Option("Input", "A,B", "HDF5: datasets to read; * in a name stands for any letters. Default: all that have a first axis.",
         side="inputs", identity=lambda job: job.read.datasets and list(job.read.datasets))]

@@ -52,7 +52,7 @@ def encode_records(
     ending_bytes
         Length of the separator at the end of each record; it is left out.
     """
-    texts = pc.binary_slice(records, 0, -ending_bytes)
+    texts = pc.binary_slice(records, 0, -ending_bytes or None)
     for start, stop in _cut(texts):
         piece = texts.slice(start, stop - start)
         yield int(lines[start]), _encode(name, lines[start:stop], reasons[start:stop], piece)

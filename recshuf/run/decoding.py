@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from recshuf.errors import UsageError
-from recshuf.formats import list_formats, load_format
+from recshuf.formats import keeps_records, list_formats, load_format
 from recshuf.interfaces import FieldAdder, SupportsPrefixInference
 from recshuf.job.options import OPTIONS, find_own, flag_of
 from recshuf.job.plan import Costs, sum_known
@@ -34,7 +34,7 @@ def check_options(job: Job, source_name: str, target_name: str) -> None:
     """Refuse options that would have no effect."""
     check_sides(job, source_name, target_name)
     source, target = (load_format(name).traits for name in (source_name, target_name))
-    is_conversion, pair = source_name != target_name, f"{source_name} to {target_name}"
+    is_conversion, pair = not keeps_records(source_name, target_name), f"{source_name} to {target_name}"
     if job.quarantine is not None and not (is_conversion and source.is_lines):
         *names, last = list_formats(lambda traits: traits.is_lines)
         formats = f"{', '.join(names)} or {last}"
@@ -148,7 +148,7 @@ class Decoding:
     @classmethod
     def choose(cls, inputs: Inputs, to: str, *, provenance: bool) -> Decoding:
         """Return how records of inputs are decoded for the format `to`."""
-        source, converts = inputs.source, inputs.format != to
+        source, converts = inputs.source, not keeps_records(inputs.format, to)
         inner = source.decoder() if converts else _choose_field_adder(source) if provenance else None
         if inner is None or not provenance:
             return cls(converts, inner, inner)

@@ -14,6 +14,7 @@ from recshuf.formats import (
     detect_format,
     load_format,
     look_into_stdin,
+    name_by_inputs,
     name_by_listing,
     name_by_output,
     name_of_tables,
@@ -214,7 +215,7 @@ def resolve_opened(
     progress: Progress,
 ) -> Run:
     """Plan a job whose inputs are open, or whose records are in a pile store."""
-    to = load_format(_find_target_name(job, destination) or inputs.format)
+    to = load_format(_find_target_name(job, destination) or _follow(destination, inputs.format))
     _check(job, destination, load_format(inputs.format), to)
     return _plan(job, destination, inputs, to, progress, piles)
 
@@ -331,7 +332,13 @@ def _choose_formats(
     to = _find_target_name(job, destination)
     of_tables = name_of_tables(files, job.options["format"], to)
     given = of_tables or job.options["format"] or _detect_format(job, files, to)
-    return load_format(given), load_format(to or given)
+    return load_format(given), load_format(to or _follow(destination, given))
+
+
+def _follow(destination: Destination | None, given: str) -> str:
+    """Return the format of an output that follows that of the inputs."""
+    is_file = destination is not None and not destination.is_directory
+    return name_by_inputs(destination.name if destination is not None and is_file else "", given)
 
 
 def _find_target_name(job: Job, destination: Destination | None) -> str | None:

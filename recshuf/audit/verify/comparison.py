@@ -18,7 +18,7 @@ from recshuf.audit.verify.record_sets import (
 from recshuf.audit.verify.type_classes import find_difference, find_exact_difference
 from recshuf.audit.verify.word_hashing import HashKey
 from recshuf.errors import InputError, UsageError
-from recshuf.formats import detect_format, list_formats, load_format, suffix_delimiter
+from recshuf.formats import detect_format, keeps_records, list_formats, load_format, suffix_delimiter
 from recshuf.formats.metadata import compare_written
 from recshuf.job.plan import Limits, sum_known
 from recshuf.job.sizing import halve_blocks, plan_reading
@@ -219,7 +219,7 @@ def open_comparison(
     source, key = inputs.source, HashKey()
     files = _list_output(path, manifest, job.options["to"], stores, progress)
     to = job.options["to"] or (manifest.to if manifest else None) or detect_format(files)
-    is_same, nan_as_null = to == inputs.format, job.options["nan_as_null"]
+    is_same, nan_as_null = keeps_records(inputs.format, to), job.options["nan_as_null"]
     # What was found in the inputs holds for an output of their format, which may show too few records to find it.
     read = (source.options if is_same else None) or job.read
     delimiter = suffix_delimiter(files[0].name) if files and is_same and read.delimiter else None

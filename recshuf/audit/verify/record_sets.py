@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from recshuf.audit.verify.hashing import hash_rows
 from recshuf.errors import InputError, RecshufError, UsageError
-from recshuf.formats import load_format, open_source
+from recshuf.formats import keeps_records, load_format, open_source
 from recshuf.formats.folders import NameRules
 from recshuf.output.manifest import Manifest, find_manifest
 from recshuf.output.objects.written import read_object_manifest
@@ -195,17 +195,16 @@ def open_record_set(name: str, files: list[InputFile], format_name: str, read: R
 def options_of_inputs(read: ReadOptions, format_name: str) -> ReadOptions:
     """Return the read options of the inputs; a separator concerns few formats."""
     takes_separator = "separator" in load_format(format_name).traits.read_options
-    return read if takes_separator else replace(read, separator=b"\n")
+    return read if takes_separator else read.without_text_records()
 
 
 def options_of_output(read: ReadOptions, format_name: str, to: str, schema: pa.Schema | None) -> ReadOptions:
     """Return the read options of an output by those of its inputs, which have a schema if they are read as tables."""
-    is_same, written = format_name == to, load_format(to)
+    is_same, written = keeps_records(format_name, to), load_format(to)
     # A short shard does not show which datasets are of the record.
     keeps_others = is_same and read.keeps_others
     return replace(
-        read,
-        separator=read.separator if "separator" in written.traits.read_options else b"\n",
+        options_of_inputs(read, to),
         header_lines=read.header_lines if is_same else written.traits.written_header_lines,
         finds_header=is_same and read.finds_header,
         header_in_first=False,

@@ -58,14 +58,23 @@ _LEVELS = {
 _DEFAULT_LEVELS = {"zstd": 3, "gzip": 6, "bz2": 9, "xz": 6, "lz4": 0}
 
 
+_NUMBER = re.compile(r"-\d+-of-\d+$")
+"""Of a shard, behind its suffix."""
+
+
 def find_suffix(name: str) -> str:
     """Return the suffix of a file name in small letters, as `pathlib` finds it; empty where there is none.
 
+    The number of a shard behind it is no part of it.
+
+    >>> find_suffix("train.tfrecord-00000-of-00010")
+    '.tfrecord'
     >>> find_suffix("a.d/b.TXT"), find_suffix("a.d/b"), find_suffix(".txt"), find_suffix("b.")
     ('.txt', '', '', '')
     """
     base = name.rstrip("/").rpartition("/")[2]
     dot = base.rfind(".")
+    base = _NUMBER.sub("", base, count=1) if dot < base.rfind("-of-") else base
     return base[dot:].lower() if 0 < dot < len(base) - 1 else ""
 
 

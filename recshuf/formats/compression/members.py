@@ -29,8 +29,8 @@ _MEMORY_ERROR = "Memory usage limit exceeded"
 class _Inflate:
     """`zlib.decompressobj` with the methods of the other decompressors."""
 
-    def __init__(self) -> None:
-        self._member = zlib.decompressobj(_GZIP_BITS)
+    def __init__(self, window_bits: int = _GZIP_BITS) -> None:
+        self._member = zlib.decompressobj(window_bits)
 
     @property
     def eof(self) -> bool:
@@ -90,6 +90,7 @@ def _open_xz(memory_bytes: int) -> lzma.LZMADecompressor:
 _LZ4_MAGICS = (b"\x04\x22\x4d\x18", *(bytes([first]) + b"\x2a\x4d\x18" for first in range(0x50, 0x60)))
 MEMBER_KINDS = {
     "gzip": MemberKind("gzip", (b"\x1f\x8b",), lambda _: _Inflate()),
+    "zlib": MemberKind("zlib", (b"\x78",), lambda _: _Inflate(zlib.MAX_WBITS)),
     # 4 bytes for each of 900,000 bytes of a block, and tables.
     "bz2": MemberKind("bz2", (b"BZh",), lambda _: bz2.BZ2Decompressor(), 4 << 20),
     "xz": MemberKind("xz", (b"\xfd7zXZ\x00",), _open_xz, find_window=_find_xz_window),

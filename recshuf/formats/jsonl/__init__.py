@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import UsageError
 from recshuf.formats.compression import COMPRESSIONS
-from recshuf.formats.lines.cutting import MARK, Cutter
+from recshuf.formats.jsonl.documents import describe_document
+from recshuf.formats.lines.cutting import MARK, SCHEMA, Cutter
 from recshuf.formats.lines.sink import LineTarget
 from recshuf.formats.lines.source import LineLayout, LineSource
 from recshuf.interfaces import Format, Traits
@@ -18,15 +19,11 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from recshuf.formats.lines.sink import Encode
     from recshuf.interfaces import Decoder, FieldAdder, InputFile, ReadOptions, StoredInputs, WriteOptions
 
 
 _BLANK = b" \t\r\n"
-CONVERT = (
-    "convert it, for example with jq -c '.[]' (an array) or jq -c . (objects), or give --format jsonl to take each "
-    "line as a record"
-)
-"""What to do with other JSON."""
 
 
 class JsonlCutter(Cutter):
@@ -38,11 +35,13 @@ class JsonlCutter(Cutter):
 class JsonlSource(LineSource):
     """Inputs in JSON Lines."""
 
+    cutter_type: type[Cutter] = JsonlCutter
+
     def __init__(self, files: Sequence[InputFile], options: ReadOptions) -> None:
-        super().__init__(files, options, JsonlCutter(options))
+        super().__init__(files, options, self.cutter_type(options))
 
     def decoder(self) -> Decoder:
-        return _make_decoder([summary.name for summary in self.inputs], self.options)
+        return make_decoder([summary.name for summary in self.inputs], self.options)
 
     def field_adder(self, names: Sequence[str]) -> FieldAdder:
         from recshuf.formats.jsonl.splicing import JsonFieldAdder
@@ -50,7 +49,8 @@ class JsonlSource(LineSource):
         return JsonFieldAdder([summary.name for summary in self.inputs], names)
 
 
-def _make_decoder(names: Sequence[str], options: ReadOptions) -> Decoder:
+def make_decoder(names: Sequence[str], options: ReadOptions, unit: str = "line") -> Decoder:
+    """Return a decoder of lines, which messages call by the name of a unit of the inputs."""
     from recshuf.formats.jsonl.decoder import JsonDecoder
 
     return JsonDecoder(
@@ -60,7 +60,26 @@ def _make_decoder(names: Sequence[str], options: ReadOptions) -> Decoder:
         field=options.field,
         columns=options.columns,
         sets_bad_aside=options.sets_bad_aside,
+        unit=unit,
     )
+
+
+def check_options(options: ReadOptions, whose: str) -> None:
+    """Refuse options of text."""
+    if options.separator != b"\n":
+        raise UsageError(f"--separator and --zero-terminated are for text; {whose} their own ends of records")
+    if options.header_lines:
+        raise UsageError(f"--header is for text; {whose} no header lines")
+
+
+def find_encoding(schema: pa.Schema, options: WriteOptions) -> Encode | None:
+    """Return what makes lines of batches of a schema; None if they are lines."""
+    if schema == SCHEMA:
+        return None
+    from recshuf.formats.jsonl.encoding import check_schema, encode_lines
+
+    check_schema(schema)
+    return partial(encode_lines, nan_as_null=options.nan_as_null)
 
 
 class JsonlFormat(Format):
@@ -93,8 +112,7 @@ class JsonlFormat(Format):
             return False
 
     def refuse_head(self, head: bytes, *, is_whole: bool) -> str | None:
-        document = _describe_document(head, is_whole=is_whole)
-        return document and f"is {document}, and JSONL has one record in each line; {CONVERT}"
+        return describe_document(head, is_whole=is_whole)
 
     def layout_header(self, layout: object) -> bytes:
         return layout.header if isinstance(layout, LineLayout) else b""
@@ -105,49 +123,22 @@ class JsonlFormat(Format):
         return reading_schema(table)
 
     def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> JsonlSource:
-        if options.separator != b"\n":
-            raise UsageError(
-                "--separator and --zero-terminated are for text; JSONL records end with a newline"
-            )
-        if options.header_lines:
-            raise UsageError("--header is for text; JSONL has no header lines")
+        check_options(options, "JSONL records have")
         return JsonlSource(inputs, options)
 
     def open_target(self, schema: pa.Schema, layout: object | None, options: WriteOptions) -> LineTarget:
         suffix = self.traits.suffixes[0]
         if isinstance(layout, LineLayout):
             return LineTarget(suffix, layout, options, None)
-        from recshuf.formats.jsonl.encoding import check_schema, encode_lines
-
-        check_schema(schema)
-        return LineTarget(suffix, None, options, partial(encode_lines, nan_as_null=options.nan_as_null))
+        return LineTarget(suffix, None, options, find_encoding(schema, options))
 
     def restore_decoder(self, stored: StoredInputs) -> Decoder:
-        return _make_decoder(stored.names, stored.options)
+        return make_decoder(stored.names, stored.options)
 
     def restore_field_adder(self, stored: StoredInputs, names: Sequence[str]) -> FieldAdder:
         from recshuf.formats.jsonl.splicing import JsonFieldAdder
 
         return JsonFieldAdder(stored.names, names, checks_late=True)
-
-
-def _describe_document(head: bytes, *, is_whole: bool) -> str | None:
-    """Return what a file that is named JSON Lines holds in place of them; None if nothing speaks against them.
-
-    Judged by its beginning, the `head`, which may be the whole file.
-    """
-    line, _, rest = head.removeprefix(MARK).lstrip(_BLANK).partition(b"\n")
-    line, following = line.rstrip(_BLANK), rest.partition(b"\n")[0]
-    if line == b"{" and following.lstrip(_BLANK).startswith(b'"'):
-        return "JSON objects over many lines"
-    if not line.startswith(b"["):
-        return None
-    if line in (b"[", b"[{") or line.endswith(b","):  # no JSON value ends so
-        return "a JSON array over many lines"
-    # An array of other values is one record of those who write tuples in lines.
-    if is_whole and line[1:].lstrip(_BLANK).startswith(b"{") and not rest.strip(_BLANK):
-        return "one JSON array"
-    return None
 
 
 FORMAT = JsonlFormat()

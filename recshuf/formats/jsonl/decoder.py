@@ -58,9 +58,10 @@ _DIGITS = {"integer": "an integer that float64 cannot hold exactly", "float": "a
 class LineMessages:
     """Makes an `InputError` of what is wrong at a position, naming input, line and field."""
 
-    def __init__(self, names: Sequence[str], header_lines: int) -> None:
+    def __init__(self, names: Sequence[str], header_lines: int, unit: str) -> None:
         self._names = names
         self._header_lines = header_lines
+        self._unit = unit
 
     def record_error(self, error: BadRecord, position: RecordPosition) -> InputError:
         """Return the error for a record that is bad by itself."""
@@ -91,13 +92,13 @@ class LineMessages:
     def _describe(self, earlier: list[tuple[RecordPosition, str]], late: RecordPosition) -> str:
         """Return what the earlier record holds, and its place; that of a float like ``1.0`` is not known."""
         if not earlier:
-            return f"{_DIGITS['float']} in another line"
+            return f"{_DIGITS['float']} in another {self._unit}"
         ((early, kind),) = earlier
         name = "" if early.input_index == late.input_index else f" of {self._names[early.input_index]}"
         return f"{kind} in {self._line(early)}{name}"
 
     def _line(self, position: RecordPosition) -> str:
-        return f"line {position.row + self._header_lines + 1}"
+        return f"{self._unit} {position.row + self._header_lines + 1}"
 
 
 class _Observer:
@@ -213,6 +214,8 @@ class JsonDecoder(Decoder):
         Path of the only field to decode.
     columns
         Fields to decode, in this order. Default: all.
+    unit
+        What a record is in the inputs, for messages.
     """
 
     def __init__(
@@ -224,6 +227,7 @@ class JsonDecoder(Decoder):
         field: str | None = None,
         columns: tuple[str, ...] | None = None,
         sets_bad_aside: bool = False,
+        unit: str = "line",
     ) -> None:
         self._field = field
         self._columns = columns
@@ -232,7 +236,7 @@ class JsonDecoder(Decoder):
         others = "error" if field is None and columns is None else "ignore"
         self._types = InferredTypes(field) if schema is None else GivenTypes(schema, others=others)
         self._final_parser = None if schema is None else self._narrow(self._types.parser)
-        self._messages = LineMessages(names, header_lines)
+        self._messages = LineMessages(names, header_lines, unit)
         self._observer = (_BadLineFilter if sets_bad_aside else _Observer)(self._types, self._messages)
         self._parse = _parse_observed
 

@@ -120,7 +120,7 @@ class Census:
         if self._refuses_foreign:
             refuse_pointer(file.name, head)
         check_suffix(file.name, file.suffix)
-        compression = file.suffix.compression or recognise_compression(head)
+        compression = file.suffix.compression or self._cutter.recognise_compression(head)
         return self._look_at_file(LineFile(file, handle.stamp), compression, rates.get(compression))
 
     def _judge_by_size(self, file: InputFile, rate: Rate) -> LineInput | None:
@@ -140,7 +140,7 @@ class Census:
         head = b""
         while len(head) < HEAD_BYTES and (more := read_stream(name, raw, HEAD_BYTES - len(head))):
             head += more
-        compression = recognise_compression(head)
+        compression = self._cutter.recognise_compression(head)
         reader = open_reader(name, StreamSource(name, raw, head, owned=owned), compression)
         try:
             reader = self._check_head(name, reader)
@@ -238,7 +238,9 @@ class Sampler:
             size = filled = find_content_end(buffer[:filled])
         count, end = self._count(buffer[:filled])
         if is_whole:
-            return _summarise(file, size, count + (end < size), is_exact=True)
+            return _summarise(file, size, count + self.cutter.is_record(buffer[end:size]), is_exact=True)
+        if not is_compressed and not self.cutter.counts_anywhere:
+            return _scale(file, file.size - data_begin, size, count)
         if not is_compressed:
             middle = np.empty(min(self.sample_bytes, file.size // 2), np.uint8)
             file.read_into(middle.data, file.size // 2)

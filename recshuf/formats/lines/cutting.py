@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import InputError
+from recshuf.formats.compression import recognise_compression
 from recshuf.records.arrays import view_bytes, view_offsets
 
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ class Cutter:
 
     long_record_hint = ""
     """What may be wrong with a record that is too long, as the end of a remedy."""
+    counts_anywhere = True
+    """Whether the middle of an input shows how many records it has."""
     drops_blank_end = False
     """Whether blank lines at the end of an input are no records."""
 
@@ -69,10 +72,24 @@ class Cutter:
         """What was taken where inputs leave it open."""
         self._has_taken = False
 
+    def recognise_compression(self, head: bytes) -> str:
+        """Return the compression of an input that begins with these bytes."""
+        return recognise_compression(head)
+
     @property
     def has_header(self) -> bool:
         """Whether an input must be opened to find its first record."""
         return self.options.header_lines > 0
+
+    @property
+    def has_places(self) -> bool:
+        """Whether a record begins behind every separator, of one byte, wherever one looks."""
+        return len(self.separator) == 1
+
+    @property
+    def end_bytes(self) -> int:
+        """Most bytes that the last record of an input may lack of its end."""
+        return max(MOST_END_BYTES, len(self.separator))
 
     def take_header(self, name: str, reader: ByteReader, *, is_compressed: bool) -> Header:
         """Read the byte order mark and the header from the start of an input, and one byte more if there is one."""
@@ -122,6 +139,14 @@ class Cutter:
     def find_records(self, data: Bytes, begin: int) -> Iterator[Positions]:
         """Yield the ends of records that are read, as `find_ends` does, where they are no guess."""
         return self.find_ends(data, begin)
+
+    def is_record(self, rest: Bytes) -> bool:
+        """Tell whether what follows the last end of an input is one more record."""
+        return rest.size > 0
+
+    def begins_record(self, data: Bytes) -> bool:  # noqa: ARG002 # any bytes do
+        """Tell whether the first line of `data` may be that of a record."""
+        return True
 
     def find_last_end(self, data: Bytes) -> int:
         return find_last_end(data, self.separator)

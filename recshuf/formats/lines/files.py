@@ -210,7 +210,7 @@ class BlockReader:
         self._separator = cutter.separator
         self._before = lines.header or b""
         """Ends as the line before the rest does."""
-        self._end_bytes = max(MOST_END_BYTES, len(cutter.separator))
+        self._end_bytes = cutter.end_bytes
         self._limit = limit
         self._block_bytes = block_bytes
         self._rest: Bytes = np.empty(0, np.uint8)
@@ -245,7 +245,7 @@ class BlockReader:
         if self._is_ended and stop < filled:
             filled = stop = self._terminate(data, stop, filled)
         self._rest = data[stop:filled].copy()
-        self._before = data[:stop][-MOST_END_BYTES:].tobytes() or self._before
+        self._before = data[:stop][-self._end_bytes :].tobytes() or self._before
         return data, stop
 
     def _find_stop(self, data: Bytes) -> int:

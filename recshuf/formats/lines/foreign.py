@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from recshuf.errors import InputError
 from recshuf.formats.compression import DECOMPRESS, UNPACK, recognise_compression
-from recshuf.formats.lines.cutting import MARK
+from recshuf.formats.lines.cutting import CRLF, MARK
 from recshuf.formats.pointers import refuse_pointer
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ _KINDS = (
     Foreign("ORC", _TABLE, rb"ORC.{0,12}\x00", (".orc",)),
     Foreign("an SQLite database", _TABLE, rb"SQLite format 3\x00", (".sqlite", ".sqlite3", ".db3")),
     Foreign("a DuckDB database", _TABLE, rb".{8}DUCK.\x00{7}", (".duckdb",)),
-    Foreign("TFRecord", _TABLE, rb"[^\x00].{3}\x00{4}", (".tfrecord", ".tfrecords")),
+    Foreign("TFRecord", "read it with --format tfrecord", rb"[^\x00].{3}\x00{4}"),
     Foreign("a spreadsheet", _TABLE, None, (".xls", ".xlsx", ".ods")),
     Foreign("an R file", _TABLE, rb"RD[AX][23]\n[XAB]\n", (".rds", ".rdata", ".rda")),
     Foreign("MessagePack", _TABLE, None, (".msgpack",)),
@@ -97,18 +97,23 @@ _BASES = rb"[ACGTUNRYSWKMBDHVacgtunryswkmbdhv.*-]"
 _KINDS_OF_TEXT = (
     Foreign(
         "FASTQ",
-        "join the four lines of each record, as paste - - - - does",
+        "give --record-lines 4",
         rb"@[!-~][^\n]*\n(?:%b*\r?\n\+|%b{200})" % (_BASES, _BASES),
         (".fastq", ".fq"),
     ),
     Foreign(
         "FASTA",
-        _ONE_LINE,
+        "give --record-start '>'",
         rb"(?:>[!-~][^\n]*\n)+(?:[A-Z*-]+|%b+)\r?(?:\n|\Z)" % _BASES,
         (".fasta", ".fna", ".faa"),
     ),
-    Foreign("GenBank", _ONE_LINE, rb"LOCUS {5,}", (".gbk", ".genbank")),
-    Foreign("PGN", _ONE_LINE, rb'\s*(?:%[^\n]*\n\s*)*\[[A-Z]\w* "[^\n]*"\]\s*\[[A-Z]\w* "', (".pgn",)),
+    Foreign("GenBank", "give --record-start 'LOCUS '", rb"LOCUS {5,}", (".gbk", ".genbank")),
+    Foreign(
+        "PGN",
+        "give --record-start '[Event '",
+        rb'\s*(?:%[^\n]*\n\s*)*\[[A-Z]\w* "[^\n]*"\]\s*\[[A-Z]\w* "',
+        (".pgn",),
+    ),
     Foreign(
         "CoNLL",
         _PARAGRAPHS,
@@ -116,8 +121,10 @@ _KINDS_OF_TEXT = (
         (".conll", ".conllu", ".conllx"),
     ),
     Foreign("subtitles", _ONE_LINE, rb"WEBVTT[ \r\n]|\d+\r?\n\d+:\d\d:\d\d[,.]\d+ --> ", (".srt", ".vtt")),
-    Foreign("a mailbox", _ONE_LINE, rb"From \S+ [^\n]*\d{4}\r?\n[A-Z][\w-]*: ", (".mbox",)),
-    Foreign("BibTeX", _ONE_LINE, rb"\s*@[A-Za-z]+\{[^\s,]+,\s*\n", (".bib",)),
+    Foreign(
+        "a mailbox", "give --record-start 'From '", rb"From \S+ [^\n]*\d{4}\r?\n[A-Z][\w-]*: ", (".mbox",)
+    ),
+    Foreign("BibTeX", "give --record-start '@'", rb"\s*@[A-Za-z]+\{[^\s,]+,\s*\n", (".bib",)),
     Foreign("XML", _ONE_LINE, rb"\s*<\?xml\s", (".xml",)),
     Foreign("HTML", "extract its text", rb"\s*<(?i:!doctype html|html)[\s>]", (".html", ".htm")),
     Foreign("VCF", _HEADER, rb"##fileformat=VCF"),
@@ -186,7 +193,9 @@ def check_head(name: str, head: bytes, options: ReadOptions) -> None:
         kind = _OF_PARAGRAPHS.find(text)
     if kind is not None:
         raise InputError(
-            name, f"begins like {kind.what}, of which a line is not a record", remedy=kind.remedy + _EXPLICIT
+            name,
+            f"begins like {kind.what}, of which a line is not a record",
+            remedy=(kind.remedy.replace(r"\n", r"\r\n") if CRLF in text else kind.remedy) + _EXPLICIT,
         )
 
 
@@ -201,13 +210,18 @@ def check_kind(name: str, suffix: str, options: ReadOptions) -> None:
 
 def _says_records(options: ReadOptions) -> bool:
     """Tell whether options say what the records of text are."""
-    return options.separator != b"\n" or options.header_lines > 0
+    return options.separator != b"\n" or options.header_lines > 0 or options.has_several_lines
 
 
 def explain_suffix(suffix: str) -> tuple[str, str] | None:
     """Return what files with this suffix are, and what to do with them; None if they may hold records."""
     kind = _SUFFIXES.get(suffix)
     return kind and (kind.what, kind.remedy)
+
+
+def is_kind_of_text(suffix: str) -> bool:
+    """Tell whether files with this suffix are text of which a line is not a record."""
+    return suffix in _SUFFIXES and suffix not in _OUTPUT_SUFFIXES
 
 
 def name_foreign(suffix: str) -> str | None:

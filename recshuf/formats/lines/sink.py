@@ -201,6 +201,7 @@ class LineSink(Sink):
         if not self._is_open:
             return
         try:
+            self._end()
             self._writer.finish()
             self._output.check()
         except BaseException:
@@ -208,6 +209,9 @@ class LineSink(Sink):
             raise
         self._is_open = False
         self._output.close()
+
+    def _end(self) -> None:
+        """Write what follows the last record: nothing."""
 
     def abort(self) -> None:
         if not self._is_open:
@@ -230,6 +234,8 @@ class LineTarget(Target):
     encode
         Turns a batch into lines; None for native batches, which are lines already.
     """
+
+    sink_type: type[LineSink] = LineSink
 
     def __init__(
         self, suffix: str, layout: LineLayout | None, options: WriteOptions, encode: Encode | None
@@ -259,7 +265,7 @@ class LineTarget(Target):
         encoder = open_encoder(self._compression, self._level)
         try:
             writer = PlainWriter(output) if encoder is None else EncodedWriter(output, encoder, threads)
-            return LineSink(output, writer, self._header, self._encode)
+            return self.sink_type(output, writer, self._header, self._encode)
         except BaseException:
             with suppress(OSError):
                 output.close()

@@ -104,7 +104,7 @@ class LineSource(Source):
     def skips_fragments(self, input_index: int) -> bool:
         """Tell whether there are places in the input, as in no compressed lines and none with long separators."""
         lines = self._lines[input_index]
-        return bool(lines.file) and lines.compression == "none" and len(self.options.separator) == 1
+        return bool(lines.file) and lines.compression == "none" and self._cutter.has_places
 
     def read_joined(self, inputs: Sequence[int], block_bytes: int, max_record_bytes: int) -> Joined | None:
         if not all(map(self.skips_fragments, inputs)):

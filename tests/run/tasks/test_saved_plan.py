@@ -307,6 +307,8 @@ EACH_OPTION: dict[str, tuple[str, dict[str, Any]]] = {
     "quote": ("csv", {"quote": "none"}),
     "zero_terminated": ("text", {"zero_terminated": True}),
     "separator": ("text", {"separator": b"9"}),
+    "record_lines": ("text", {"record_lines": 2}),
+    "record_start": ("text", {"record_start": b"1"}),
     "max_record_bytes": ("text", {"max_record_bytes": 10**6}),
     "datasets": ("hdf5", {"datasets": ("id",)}),
     "keep_others": ("hdf5", {"keep_others": True}),

@@ -61,6 +61,7 @@ def expand(*patterns: str, format_name: str | None = None, said: list[str] | Non
 CHOSEN: dict[str, tuple[Files, str | None, list[str]]] = {
     "JSON of lines": ({"train.json": LINES, "README.txt": b"x"}, None, ["train.json"]),
     "with JSONL": ({"train.json": LINES, "more.jsonl": ONE, "LICENSE": b"x"}, None, ["more.jsonl", "train.json"]),
+    "JSON arrays": ({"a.json": ARRAY, "b.json": ARRAY}, None, ["a.json", "b.json"]),
     "by format": ({"a.json.gz": gzip.compress(LINES), "README.md": b"x"}, "jsonl", ["a.json.gz"]),
     "single records": ({"1.json": ONE, "2.json": ONE[:-1]}, None, ["1.json", "2.json"]),
     "JSON that describes": ({"a.jsonl": ONE, "dataset_info.json": DOCUMENT, "e.json": b""}, None, ["a.jsonl"]),
@@ -108,7 +109,7 @@ NONE: dict[str, tuple[Files, str | None, str]] = {
     "documents": ({"README.txt": b"x"}, "jsonl", "holds no jsonl files, only .*README.txt; "),
     "others": ({"a.dat": ONE, "b.dat": ONE}, None, r"only \S*a.dat, \S*b.dat; .* as '?\S*/in/\*'?$"),
     "of another format": ({"a.csv": ONE, "b.json": LINES}, "parquet", "no parquet files, only .*a.csv"),
-    "a JSON array": ({"a.json": ARRAY}, None, "holds no readable files, only .*a.json"),
+    "a JSON array": ({"a.json": ARRAY}, "jsonl", "holds no jsonl files, only .*a.json"),
 }
 
 

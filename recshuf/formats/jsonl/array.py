@@ -1,0 +1,159 @@
+"""JSON arrays: a record is an element of the array that a file is. Their native form is that of JSONL, which so writes them as they are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from recshuf.formats.compression import COMPRESSIONS
+from recshuf.formats.jsonl import FORMAT as LINES
+from recshuf.formats.jsonl import JsonlFormat, JsonlSource, check_options, find_encoding, make_decoder
+from recshuf.formats.jsonl.documents import refuse_other
+from recshuf.formats.jsonl.elements import BLANK, ElementFragment, ElementReader, find_elements
+from recshuf.formats.lines.cutting import MARK, Cutter, Header, view_records
+from recshuf.formats.lines.files import skip_bytes
+from recshuf.formats.lines.sink import LineSink, LineTarget
+from recshuf.formats.lines.source import LineLayout, count_batch_records
+from recshuf.interfaces import Traits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from recshuf.formats.compression.readers import ByteReader
+    from recshuf.formats.lines.census import LineInput
+    from recshuf.formats.lines.cutting import Bytes, Positions, RecordLimit
+    from recshuf.interfaces import Decoder, Fragment, InputFile, ReadOptions, StoredInputs, WriteOptions
+
+
+_HEAD_BYTES = 1 << 12
+_MOST_BLANKS = 1 << 20
+_OPEN, _BETWEEN, _CLOSE = b"[\n", b",\n", b"]\n"
+
+
+class ArrayCutter(Cutter):
+    """Finds the array of an input, and estimates its elements."""
+
+    has_header = True  # the bracket that opens the array
+    has_places = False
+    counts_anywhere = False
+
+    def take_header(self, name: str, reader: ByteReader, *, is_compressed: bool) -> Header:  # noqa: ARG002
+        data, view = b"", memoryview(bytearray(_HEAD_BYTES))
+        while len(data) < _MOST_BLANKS and not data.removeprefix(MARK).strip(BLANK):
+            count = reader.readinto(view)
+            if not count:
+                break
+            data += view[:count]
+        text = data.removeprefix(MARK).lstrip(BLANK)
+        if not text and len(data) < _MOST_BLANKS:
+            return Header(None, b"", len(data))
+        if not text.startswith(b"["):
+            raise refuse_other(name, text)
+        return Header(b"", text[1:], len(data) - len(text) + 1)
+
+    def find_ends(self, data: Bytes, begin: int) -> Iterator[Positions]:
+        found = find_elements(data[begin:])
+        yield found.ends + begin
+
+    def is_record(self, rest: Bytes) -> bool:
+        return rest.tobytes().strip(BLANK) not in (b"", b"]")
+
+
+class ArraySource(JsonlSource):
+    """Inputs that are one JSON array each."""
+
+    cutter_type = ArrayCutter
+
+    def decoder(self) -> Decoder:
+        return make_decoder([summary.name for summary in self.inputs], self.options, "element")
+
+    def _blocks(
+        self, lines: LineInput, block_bytes: int, limit: RecordLimit, window_bytes: int
+    ) -> Iterator[Fragment]:
+        reader = lines.open()
+        try:
+            reader.limit_window(window_bytes)
+            if lines.file:
+                skip_bytes(reader, lines.data_begin)
+            if lines.header is None:
+                return
+            elements = ElementReader(reader, lines.data_begin, limit, block_bytes)
+            for data, ends, position in elements.read_blocks():
+                yield ElementFragment(data, ends, position, limit, count_batch_records(block_bytes))
+        finally:
+            reader.close()
+
+    def reading_bytes(self, block_bytes: int) -> int:
+        return (
+            super().reading_bytes(block_bytes) + 4 * block_bytes
+        )  # lines, and which bytes are left out of them
+
+
+class ArraySink(LineSink):
+    """One shard that is an array, with each element in a line of its own."""
+
+    _is_empty = True
+
+    def _write_lines(self, lines: pa.LargeBinaryArray) -> None:
+        if not len(lines):
+            return
+        end, nothing = (pa.scalar(part, pa.large_binary()) for part in (_BETWEEN, b""))
+        elements = pc.binary_join_element_wise(pc.binary_slice(lines, 0, -1), nothing, end)
+        data, _ = view_records(elements)
+        if not self._is_empty:
+            self._writer.write(memoryview(_BETWEEN))
+        self._writer.write(data.data[: -len(_BETWEEN)])
+        self._is_empty = False
+        self._record_count += len(lines)
+
+    def _end(self) -> None:
+        self._writer.write(memoryview(_CLOSE if self._is_empty else b"\n" + _CLOSE))
+
+
+class ArrayTarget(LineTarget):
+    """Shards that are arrays."""
+
+    sink_type = ArraySink
+
+
+class ArrayFormat(JsonlFormat):
+    """JSON arrays."""
+
+    traits = Traits(
+        "json",
+        (".json",),
+        COMPRESSIONS,
+        read_options=LINES.traits.read_options,
+        converted_options=LINES.traits.converted_options,
+        write_options=LINES.traits.write_options,
+        libraries=LINES.traits.libraries,
+        is_lines=True,
+        spans_lines=True,
+        shares_suffixes=True,
+        default_target=LINES.traits.name,
+        native_targets=(LINES.traits.name,),
+    )
+
+    def recognises(self, head: bytes) -> bool:
+        """Tell whether an array begins here."""
+        return head.removeprefix(MARK).lstrip(BLANK).startswith(b"[")
+
+    def refuse_head(self, head: bytes, *, is_whole: bool) -> str | None:  # noqa: ARG002 # content tells
+        return None
+
+    def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> ArraySource:
+        check_options(options, "JSON arrays have")
+        return ArraySource(inputs, options)
+
+    def open_target(self, schema: pa.Schema, layout: object | None, options: WriteOptions) -> LineTarget:
+        compression = layout.compression if isinstance(layout, LineLayout) else "none"
+        layout = LineLayout(b"\n", _OPEN, compression)
+        return ArrayTarget(self.traits.suffixes[0], layout, options, find_encoding(schema, options))
+
+    def restore_decoder(self, stored: StoredInputs) -> Decoder:
+        return make_decoder(stored.names, stored.options, "element")
+
+
+FORMAT = ArrayFormat()

@@ -1,0 +1,266 @@
+"""Elements of a JSON array: where they end, and each of them as one line.
+
+One thread reads blocks of whole elements in order and finds their ends; any thread makes lines of them. No value is parsed:
+only strings, brackets and commas are looked at::
+
+    block     {"a": [1, 2]},⏎  {"b":⏎ "},"},⏎
+    strings     ---             --   ---            outside of these count
+    depth     1     2     10        1        0      commas at depth 0, which end elements
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from recshuf.errors import InputError
+from recshuf.formats.lines.cutting import PIECE_BYTES, cut_batches
+from recshuf.formats.lines.files import fill
+from recshuf.interfaces import Fragment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from recshuf.formats.compression.readers import ByteReader
+    from recshuf.formats.lines.cutting import Bytes, Positions, RecordLimit
+
+
+BLANK = b" \t\r\n"
+_NEWLINE, _QUOTE, _BACKSLASH, _COMMA = b'\n"\\,'
+_GROWTH_PART = 4
+_MOST_STEPS = 64
+_STEPS = np.zeros(256, np.int8)
+_STEPS[[*b"[{"]], _STEPS[[*b"]}"]] = 1, -1
+_IS_BLANK = np.zeros(256, np.bool_)
+_IS_BLANK[[*BLANK]] = True
+
+
+class Found(NamedTuple):
+    """What is found among bytes that begin with an element."""
+
+    ends: Positions
+    """Positions behind the commas that end elements."""
+    close: int
+    """Position of the bracket that ends the array; -1 if it is not there."""
+    newline: int
+    """Position of a newline within a string, which JSON does not allow; -1 if there is none."""
+
+
+def find_elements(data: Bytes) -> Found:
+    """Return where elements end, in bytes that begin with one."""
+    found: list[Positions] = []
+    inside, depth, escapes = 0, 0, 0
+    for at in range(0, data.size, PIECE_BYTES):
+        piece = data[at : at + PIECE_BYTES]
+        marks = piece == _QUOTE
+        escapes = _unset_escaped(marks, piece == _BACKSLASH, escapes)
+        upper = piece | 0x20  # brackets become braces
+        for part in (piece == _COMMA, piece == _NEWLINE, upper == ord("{"), upper == ord("}")):
+            marks |= part
+        places = np.flatnonzero(marks)
+        signs = piece[places]
+        quotes = np.cumsum(signs == _QUOTE)
+        quotes += inside
+        inside = int(quotes[-1]) if quotes.size else inside
+        in_string = (quotes & 1) != 0
+        broken = np.flatnonzero(in_string & (signs == _NEWLINE))
+        if broken.size:
+            return Found(_join(found), -1, at + int(places[broken[0]]))
+        steps = _STEPS[signs]
+        steps[in_string] = 0
+        depths = np.cumsum(steps, dtype=np.int64)
+        depths += depth
+        depth = int(depths[-1]) if depths.size else depth
+        ends = (signs == _COMMA) & (depths == 0) & ~in_string
+        below = np.flatnonzero(depths < 0)
+        if below.size:
+            ends[below[0] :] = False
+        found.append(places[ends] + (at + 1))
+        if below.size:
+            return Found(_join(found), at + int(places[below[0]]), -1)
+    return Found(_join(found), -1, -1)
+
+
+def _join(found: list[Positions]) -> Positions:
+    return np.concatenate(found) if found else np.empty(0, np.int64)
+
+
+def _unset_escaped(quotes: NDArray[np.bool_], backslashes: NDArray[np.bool_], before: int) -> int:
+    r"""Unset the quotes behind an odd number of backslashes, and return how many of these end the piece.
+
+    Parameters
+    ----------
+    before
+        Number of backslashes directly before the piece.
+
+    >>> data = np.frombuffer(b'\\"\\\\"', np.uint8)
+    >>> quotes = data == ord('"')
+    >>> _unset_escaped(quotes, data == ord("\\"), 0), quotes.nonzero()[0].tolist()
+    (0, [4])
+    """
+    if before % 2 and not backslashes[0]:
+        quotes[0] = False
+    if not backslashes.any():
+        return 0
+    places = np.flatnonzero(backslashes)
+    first = np.flatnonzero(np.diff(places, prepend=-2) != 1)
+    ends = places[np.append(first[1:], places.size) - 1]
+    lengths = ends - places[first] + 1
+    if backslashes[0]:
+        lengths[0] += before
+    behind = ends[(lengths & 1) == 1] + 1
+    quotes[behind[behind < quotes.size]] = False
+    return int(lengths[-1]) if backslashes[-1] else 0
+
+
+def make_lines(data: Bytes, ends: Positions) -> tuple[Bytes, Positions]:
+    r"""Return elements, each with the byte behind it, as lines, and where these end.
+
+    Left out are blanks around elements, and blanks within them that hold a newline.
+
+    >>> lines, ends = make_lines(np.frombuffer(b' {"a":\n  1},2 ]', np.uint8), np.array([12, 15]))
+    >>> lines.tobytes(), ends.tolist()
+    (b'{"a":1}\n2\n', [8, 10])
+    """
+    begins, behind = np.append(0, ends[:-1]), ends - 1
+    newlines = np.flatnonzero(data == _NEWLINE)
+    # Runs of blanks, each as a whole, some of them twice: the last byte of `data` is none.
+    inner = np.concatenate(
+        [newlines, begins[_IS_BLANK[data[begins]]], behind[_IS_BLANK[data[behind - 1]]] - 1]
+    )
+    if not inner.size:
+        lines = data.copy()
+        lines[behind] = _NEWLINE
+        return lines, ends
+    inner.sort(kind="stable")
+    stops = _skip_blanks(data, inner, 1)
+    is_last = np.diff(stops, append=-1) != 0
+    stops = stops[is_last]
+    starts = _skip_blanks(data, inner[is_last], -1) + 1
+    steps = np.zeros(data.size + 1, np.int8)
+    steps[0] = 1
+    steps[starts] -= 1
+    steps[stops] += 1
+    lines = data[np.cumsum(steps[:-1], dtype=np.int8, out=steps[:-1]).view(np.bool_)]
+    dropped = np.append(0, np.cumsum(stops - starts))
+    line_ends = ends - dropped[np.searchsorted(stops, ends, "right")]
+    lines[line_ends - 1] = _NEWLINE
+    return lines, line_ends
+
+
+def _skip_blanks(data: Bytes, places: Positions, step: int) -> Positions:
+    """Return the first place, from each place on in steps of 1 or -1, that holds no blank; -1 may be before the start."""
+    places, active = places.copy(), np.arange(places.size)
+    for _ in range(_MOST_STEPS):
+        active = active[_IS_BLANK[data[places[active]]]]
+        if not active.size:
+            return places
+        places[active] += step
+    others = np.append(np.flatnonzero(~_IS_BLANK[data]), -1)  # of long runs
+    found = np.searchsorted(others[:-1], places[active])
+    places[active] = others[found if step > 0 else found - 1]
+    return places
+
+
+class ElementFragment(Fragment):
+    """Whole elements in memory, from byte `position` of the (decompressed) input on."""
+
+    def __init__(
+        self, data: Bytes, ends: Positions, position: int, limit: RecordLimit, max_records: int
+    ) -> None:
+        self.record_count = ends.size
+        self._data = data
+        self._ends = ends
+        self._position = position
+        self._limit = limit
+        self._max_records = max_records
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        lines, ends = make_lines(self._data, self._ends)
+        sizes = np.diff(ends, prepend=0)
+        wrong = np.flatnonzero((sizes == 1) | (sizes > self._limit.max_bytes))
+        if wrong.size:
+            place = self._position + int(np.append(0, self._ends)[wrong[0]])
+            if sizes[wrong[0]] > 1:
+                raise self._limit.exceeded(place)
+            raise refuse(self._limit, place, "a comma follows no element")
+        pieces = (ends[at : at + self._max_records] for at in range(0, ends.size, self._max_records))
+        yield from cut_batches(lines, 0, pieces, self._max_records)
+
+
+def refuse(limit: RecordLimit, position: int, problem: str) -> InputError:
+    """Return the error for bytes that are no array."""
+    return InputError(
+        limit.name,
+        problem,
+        place=limit.name_place(position),
+        remedy="mend the array, or give --format jsonl to take each line as a record",
+    )
+
+
+class ElementReader:
+    """Cuts the bytes of a reader, which stands behind the bracket that opens an array, into blocks of whole elements."""
+
+    def __init__(self, reader: ByteReader, position: int, limit: RecordLimit, block_bytes: int) -> None:
+        self._reader = reader
+        self._position = position
+        self._limit = limit
+        self._block_bytes = block_bytes
+
+    def read_blocks(self) -> Iterator[tuple[Bytes, Positions, int]]:
+        """Yield blocks, the ends of their elements, and their positions in the input."""
+        rest, is_first = np.empty(0, np.uint8), True
+        while True:
+            data = np.empty(max(self._block_bytes, 2 * rest.size), np.uint8)
+            data[: rest.size] = rest
+            filled = rest.size + fill(self._reader, data.data[rest.size :])
+            found = self._find(data[:filled])
+            while not found.ends.size and found.close < 0 and filled == data.size:
+                if filled > self._limit.max_bytes and not _IS_BLANK[data].all():
+                    raise self._limit.exceeded(self._position)
+                data.resize(data.size + max(self._block_bytes, data.size // _GROWTH_PART), refcheck=False)
+                filled += fill(self._reader, data.data[filled:])
+                found = self._find(data[:filled])
+            if found.close >= 0:
+                ends = self._close(data[:filled], found, is_first=is_first)
+                if ends.size:
+                    yield data[: ends[-1]], ends, self._position
+                return
+            if filled < data.size:
+                raise refuse(
+                    self._limit, self._position + filled, "the array is not closed: the file is cut off"
+                )
+            stop = int(found.ends[-1])
+            # A small block must not keep a large buffer alive.
+            kept = data[:stop].copy() if stop < data.size // 2 else data[:stop]
+            yield kept, found.ends, self._position
+            rest, is_first = data[stop:filled].copy(), False
+            self._position += stop
+
+    def _find(self, data: Bytes) -> Found:
+        found = find_elements(data)
+        if found.newline >= 0:
+            raise refuse(self._limit, self._position + found.newline, "a newline stands within a string")
+        return found
+
+    def _close(self, data: Bytes, found: Found, *, is_first: bool) -> Positions:
+        """Return the ends of the last elements of an array; refuse what follows it."""
+        close, last = found.close, int(found.ends[-1]) if found.ends.size else 0
+        if data[close] != ord("]"):
+            raise refuse(self._limit, self._position + close, "the array is closed by a brace")
+        behind, place = data[close + 1 :], self._position + close + 1
+        view = np.empty(1 << 16, np.uint8)
+        while behind.size:
+            if not _IS_BLANK[behind].all():
+                raise refuse(self._limit, place + int(_IS_BLANK[behind].argmin()), "more follows the array")
+            place += behind.size
+            behind = view[: self._reader.readinto(view.data)]
+        if not _IS_BLANK[data[last:close]].all():
+            return np.append(found.ends, close + 1)
+        if found.ends.size or not is_first:
+            raise refuse(self._limit, self._position + close, "a comma stands before the end of the array")
+        return found.ends

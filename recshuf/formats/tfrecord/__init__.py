@@ -1,0 +1,217 @@
+"""TFRecord: a record is the payload of a frame. Frames are kept byte for byte, and their checksums are checked when they are read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from recshuf.errors import ConversionError, InputError, UsageError
+from recshuf.formats.compression import COMPRESSIONS, recognise_compression
+from recshuf.formats.lines.cutting import Cutter, Header, view_records
+from recshuf.formats.lines.files import fill
+from recshuf.formats.lines.sink import LineTarget
+from recshuf.formats.lines.source import LineLayout, LineSource, count_batch_records
+from recshuf.formats.tfrecord.frames import (
+    HEAD_BYTES,
+    TAIL_BYTES,
+    FrameFragment,
+    FrameReader,
+    checksum_lengths,
+    checksum_payloads,
+    find_bad_payloads,
+    find_checksum,
+    walk,
+)
+from recshuf.interfaces import BadRecords, Decoder, Format, Traits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from recshuf.formats.compression.readers import ByteReader
+    from recshuf.formats.lines.census import LineInput
+    from recshuf.formats.lines.cutting import Bytes, Positions, RecordLimit
+    from recshuf.interfaces import Fragment, InputFile, ReadOptions, StoredInputs, WriteOptions
+
+
+COLUMN = "record"
+_TABLE = pa.schema([pa.field(COLUMN, pa.large_binary(), nullable=False)])
+_TYPES = (pa.binary(), pa.large_binary(), pa.string(), pa.large_string())
+_ZLIB = "zlib"
+
+
+def _begins_frame(head: bytes) -> bool:
+    data = np.frombuffer(head[:HEAD_BYTES], np.uint8)
+    return data.size == HEAD_BYTES and bool(data[8:].view("<u4")[0] == checksum_lengths(data[None, :8])[0])
+
+
+class FrameCutter(Cutter):
+    """Finds the frames of an input, and estimates their number."""
+
+    has_header = True  # the first length, which tells whether this is TFRecord
+    has_places = False
+    counts_anywhere = False
+
+    def recognise_compression(self, head: bytes) -> str:
+        # A zlib stream begins with a number that is a multiple of 31; its first byte may be that of a length.
+        if head[:1] == b"\x78" and not int.from_bytes(head[:2], "big") % 31 and not _begins_frame(head):
+            return _ZLIB
+        return recognise_compression(head)
+
+    def take_header(self, name: str, reader: ByteReader, *, is_compressed: bool) -> Header:  # noqa: ARG002
+        view = memoryview(bytearray(HEAD_BYTES))
+        head = bytes(view[: fill(reader, view)])
+        if not head:
+            return Header(None, b"", 0)
+        if not _begins_frame(head):
+            raise InputError(
+                name,
+                "is no TFRecord: the length of its first record has another checksum",
+                place="byte 0",
+                remedy="check --format, or copy or write the file again",
+            )
+        return Header(b"", head, 0)
+
+    def find_ends(self, data: Bytes, begin: int) -> Iterator[Positions]:
+        yield walk(data[begin:])[0] + begin
+
+
+class FrameSource(LineSource):
+    """Inputs of TFRecord."""
+
+    def __init__(self, files: Sequence[InputFile], options: ReadOptions) -> None:
+        find_checksum()
+        # The checksum of the first length tells more than what foreign content looks like.
+        super().__init__(files, options, FrameCutter(replace(options, refuses_foreign=False)))
+        if self.compression == _ZLIB:
+            self.compression = "gzip"
+            self.layout = replace(self.layout, compression="gzip")
+            self.notes += (f"{self.inputs[0].name} is compressed with zlib; shards are compressed with gzip",)
+
+    def _blocks(
+        self, lines: LineInput, block_bytes: int, limit: RecordLimit, window_bytes: int
+    ) -> Iterator[Fragment]:
+        reader = lines.open()
+        try:
+            reader.limit_window(window_bytes)
+            max_records, checks = count_batch_records(block_bytes), not self.options.sets_bad_aside
+            for data, ends, position in FrameReader(reader, limit, block_bytes).read_blocks():
+                yield FrameFragment(data, ends, position, limit, max_records, checks=checks)
+        finally:
+            reader.close()
+
+    def reading_bytes(self, block_bytes: int) -> int:
+        return super().reading_bytes(block_bytes) + 4 * block_bytes  # a copy, and the places of short records
+
+    def decoder(self) -> Decoder:
+        return FrameDecoder([summary.name for summary in self.inputs], self.options)
+
+
+class FrameDecoder(Decoder):
+    """Turns frames into a column of their payloads."""
+
+    def __init__(self, names: Sequence[str], options: ReadOptions) -> None:
+        self._names = names
+        self._sets_bad_aside = options.sets_bad_aside
+
+    @property
+    def schema(self) -> pa.Schema:
+        return _TABLE
+
+    def finish(self) -> pa.Schema:
+        return _TABLE
+
+    def table_bytes(self, record_count: int, native_bytes: int) -> int:
+        return native_bytes + record_count
+
+    def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> BadRecords | None:  # noqa: ARG002
+        if not self._sets_bad_aside or not batch.num_rows:
+            return None
+        bad = find_bad_payloads(*view_records(batch.column(0)))
+        return BadRecords(bad, ["its checksum differs"] * bad.size) if bad.size else None
+
+    def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays(
+            [pc.binary_slice(batch.column(0), HEAD_BYTES, -TAIL_BYTES)], schema=_TABLE
+        )
+
+
+def _check_schema(schema: pa.Schema) -> None:
+    """Raise `ConversionError` unless a table form is one column of bytes or strings."""
+    kinds = [field.type.value_type if pa.types.is_dictionary(field.type) else field.type for field in schema]
+    if len(kinds) != 1 or kinds[0] not in _TYPES:
+        raise ConversionError(
+            schema.names[0] if schema.names else "",
+            f"TFRecord holds one column of bytes, not {', '.join(f'{one.name!r} of {one.type}' for one in schema)}",
+            remedy="choose one with --columns, or write Parquet or JSONL",
+        )
+
+
+def _encode(batch: pa.RecordBatch) -> pa.LargeBinaryArray:
+    """Return the values of a table of one column as frames."""
+    column = batch.column(0)
+    if column.null_count:
+        raise ConversionError(
+            batch.schema.names[0], "TFRecord cannot hold nulls", remedy="write Parquet or JSONL"
+        )
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    values = column.cast(pa.large_binary())
+    data, offsets = view_records(values)
+    heads = np.empty((len(values), HEAD_BYTES), np.uint8)
+    heads[:, :8] = np.diff(offsets).astype("<u8")[:, None].view(np.uint8)
+    heads[:, 8:] = checksum_lengths(heads[:, :8]).astype("<u4")[:, None].view(np.uint8)
+    tails = checksum_payloads(data.tobytes(), offsets[:-1], offsets[1:]).astype("<u4")
+    nothing = pa.scalar(b"", pa.large_binary())
+    return pc.binary_join_element_wise(_to_values(heads), values, _to_values(tails), nothing)
+
+
+def _to_values(parts: np.ndarray) -> pa.LargeBinaryArray:
+    """Return the rows of an array as values."""
+    offsets = np.arange(len(parts) + 1, dtype=np.int64) * (parts.nbytes // max(1, len(parts)))
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(parts))]
+    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(parts), buffers)
+
+
+class TFRecordFormat(Format):
+    """TFRecord."""
+
+    traits = Traits(
+        "tfrecord",
+        (".tfrecord", ".tfrecords", ".tfrec"),
+        COMPRESSIONS,
+        libraries=("zstandard",),
+        is_lines=True,
+        spans_lines=True,
+        has_columns=False,
+        adds_columns=False,
+        is_framed=True,
+        content_rank=1,
+    )
+    layout_types = (LineLayout,)
+
+    def recognises(self, head: bytes) -> bool:
+        """Tell whether the first length has its checksum."""
+        return _begins_frame(head)
+
+    def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> FrameSource:
+        if options.separator != b"\n" or options.header_lines:
+            raise UsageError("--separator, --zero-terminated and --header are for text; TFRecord has frames")
+        return FrameSource(inputs, options)
+
+    def open_target(self, schema: pa.Schema, layout: object | None, options: WriteOptions) -> LineTarget:
+        suffix = self.traits.suffixes[0]
+        if isinstance(layout, LineLayout):
+            return LineTarget(suffix, layout, options, None)
+        _check_schema(schema)
+        find_checksum()
+        return LineTarget(suffix, None, options, _encode)
+
+    def restore_decoder(self, stored: StoredInputs) -> Decoder:
+        return FrameDecoder(stored.names, stored.options)
+
+
+FORMAT = TFRecordFormat()

@@ -205,6 +205,8 @@ class InputFile(NamedTuple):
     """Opens an object; None for a file or a stream."""
     table: Table | None = None
     """What is read in place of a file; None for all others."""
+    documents: tuple[InputFile, ...] = ()
+    """Files of its folder that say what its inputs are, if the folder was given."""
 
     @property
     def is_stream(self) -> bool:
@@ -691,6 +693,15 @@ class Sink(ABC):
             self.abort()
 
 
+class ShardFile(NamedTuple):
+    """A shard in a folder of shards."""
+
+    name: str
+    records: int
+    checksum: str | None
+    """xxh3 of 128 bits, as hexadecimal digits."""
+
+
 class Target(ABC):
     """Opens the shards of one run."""
 
@@ -704,6 +715,10 @@ class Target(ABC):
     def sink_bytes(self, threads: int) -> int:  # noqa: ARG002 - for others
         """Return the most memory that an open sink takes, without the batch it is given. Default: 32 MiB."""
         return 32 << 20
+
+    def describe(self, shards: Sequence[ShardFile]) -> Mapping[str, bytes]:  # noqa: ARG002 - by default shards say all
+        """Return documents, by name, that lie in a folder beside its shards and that readers of it need."""
+        return {}
 
     @abstractmethod
     def open(self, path: Path, threads: int) -> Sink:
@@ -804,6 +819,8 @@ class Traits:
     """Whether any file is of it, if it is named."""
     checks_heads: bool = False
     """Whether `Format.refuse_head` is to see the beginning of every file that has a suffix of this format."""
+    named_by: frozenset[str] = frozenset()
+    """Fields of `ReadOptions` that say, where they are given, that files without a known suffix are of this format."""
     content_rank: int | None = None
     """Order in which formats are asked what content is, the lowest first; None: it is never told by content."""
 

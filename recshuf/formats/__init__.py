@@ -21,7 +21,7 @@ from recshuf.formats.compression import (
     split_suffix,
 )
 from recshuf.formats.pointers import refuse_pointer
-from recshuf.interfaces import Format
+from recshuf.interfaces import Format, ReadOptions
 from recshuf.storage.reading.local import open_input, read_head
 from recshuf.storage.reading.objects import look_ahead
 from recshuf.storage.reading.read_ahead import UNIT_BYTES
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
     from typing import BinaryIO
 
-    from recshuf.interfaces import FormatOption, InputFile, NameSuffix, ReadOptions, Source, Traits
+    from recshuf.interfaces import FormatOption, InputFile, NameSuffix, Source, Traits
 
 
 OWN_FORMATS = {
@@ -44,6 +44,7 @@ OWN_FORMATS = {
     "hdf5": "recshuf.formats.hdf5:FORMAT",
     "arrow": "recshuf.formats.arrow:FORMAT",
     "npy": "recshuf.formats.arrays:NPY",
+    "npz": "recshuf.formats.arrays:NPZ",
     "binary": "recshuf.formats.arrays:BINARY",
     "webdataset": "recshuf.formats.webdataset:FORMAT",
 }
@@ -215,7 +216,7 @@ def name_of_tables(inputs: Sequence[InputFile], given: str | None, to: str | Non
         return None
     files = [file for file in inputs if file.table is None]
     if files:
-        given = given or detect_format(files)
+        given = given or detect_format(files, ReadOptions())
     elif given is None:
         given = to if to is not None and load_format(to).traits.takes_tables else _OF_TABLES
     if not load_format(given).traits.takes_tables:
@@ -259,12 +260,13 @@ def name_by_listing(file: InputFile) -> str | None:
     return _name_format(file.name, file.suffix)
 
 
-def detect_format(inputs: Sequence[InputFile]) -> str:
-    """Return the name of the common format of all inputs, by suffix, else by content."""
+def detect_format(inputs: Sequence[InputFile], read: ReadOptions) -> str:
+    """Return the name of the common format of all inputs, by suffix, else by the options given, else by content."""
     if of_tables := name_of_tables(inputs, None, None):
         return of_tables
     first: tuple[str, str] | None = None
-    listed = [name_by_listing(file) for file in inputs]
+    named = _name_by_options(read)
+    listed = [name_by_listing(file) or named for file in inputs]
     ahead = look_ahead(
         [file for file, name in zip(inputs, listed, strict=True) if _is_unsure(name)], head_bytes=UNIT_BYTES
     )
@@ -280,6 +282,14 @@ def detect_format(inputs: Sequence[InputFile]) -> str:
     if first is None:
         raise UsageError("no input is given")
     return first[1]
+
+
+def _name_by_options(read: ReadOptions) -> str | None:
+    """Return the format whose files the options describe; None if they describe none."""
+    for name in OWN_FORMATS:
+        if any(getattr(read, option) for option in load_format(name).traits.named_by):
+            return name
+    return None
 
 
 def _is_unsure(by_name: str | None) -> bool:

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recshuf.formats import is_one_line, load_format, look_into, name_by_listing
+from recshuf.formats.arrow.saved import INFO, SPLITS, STATE, find_sets
 from recshuf.formats.compression import split_suffix
 from recshuf.formats.lines.foreign import explain_suffix
 from recshuf.formats.pointers import refuse_pointer
-from recshuf.storage.reading.choosing import Role
+from recshuf.storage.reading.choosing import Judged, Role
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 _JSON_SUFFIX, _JSON_FORMAT, _ARRAY_FORMAT = ".json", "jsonl", "json"
-_SAVED_SUFFIX = ".arrow"
+_SAVED_FORMAT = "arrow"
 _LOOKED_INTO_BYTES = 64 << 10
 _ABOUT = re.compile(
     r"(readme|licen[cs]e|copying|notice|citation|changelog|authors|contributors|contributing)\b.*",
@@ -28,8 +29,6 @@ _ABOUT = re.compile(
 )
 _RECIPES = re.compile(r"makefile|dockerfile|\w*sums|snapshot-\d+\.json|.*\.piles", re.IGNORECASE)
 """Names of files that make or check data, and of those of a pile store."""
-_OF_SAVED_SETS = re.compile(r"(state|dataset_info|dataset_dict)\.json")
-"""Names of what describes the Arrow files of a data set that was saved to disk."""
 _DOCUMENTS = re.compile(
     r"\.(md|markdown|rst|tex|pdf|html?|css|js|svg|py|ipynb|r|sh|ya?ml|toml|ini|cfg|conf|bib|cff|crc|md5|sha\d+|asc|sig|lock)"
 )
@@ -63,21 +62,38 @@ class NameRules:
     def explain(suffix: NameSuffix) -> tuple[str, str] | None:
         return explain_suffix(suffix.kind)
 
-    def judge(self, files: Sequence[InputFile]) -> list[Role]:
+    def judge(self, files: Sequence[InputFile]) -> Judged:
         """Return the role of each file of a folder.
 
-        JSON arrays are inputs if nothing else is, and files of the format by their suffix are inputs, and those of JSON lines if that is the format; if there are none, files
-        without a suffix are. One JSON object in a line may be a record, or describe the others: beside lines it is neither.
+        The files of a data set that was saved to disk are those that it lists, in that order.
+        """
+        sets, splits = find_sets(files)
+        if not sets:
+            return Judged(self._judge_others(files), {})
+        folders = {found.folder for found in sets}
+        taken = {file.name for found in sets for file in (*found.listed, *found.others)}
+        documents = {f"{folder}/{name}" for folder in folders for name in (STATE, INFO)}
+        documents |= {f"{folder.rpartition('/')[0]}/{SPLITS}" for folder in folders}
+        is_wanted = self._format_name in (None, _SAVED_FORMAT)
+        roles = (Role.INPUT, Role.UNLISTED) if is_wanted else (Role.OTHER, Role.OTHER)
+        judged = self._judge_others([file for file in files if file.name not in taken | documents])
+        judged += [(file, Role.NOTHING) for file in files if file.name in documents]
+        for found in sets:
+            for some, role in zip((found.listed, found.others), roles, strict=True):
+                judged += [(file, role) for file in some]
+        return Judged(judged, splits)
+
+    def _judge_others(self, files: Sequence[InputFile]) -> list[tuple[InputFile, Role]]:
+        """Return the role of each file.
+
+        Files of the format by their suffix are inputs, and those of JSON lines if that is the format; if there are none, JSON
+        arrays are, and files without a suffix. One JSON object in a line may be a record, or describe the others: beside lines it is neither.
         """
         roles = [self._judge(file) for file in files]
         if Role.INPUT not in roles and self._format_name in (None, _ARRAY_FORMAT):
             for index, (file, role) in enumerate(zip(files, roles, strict=True)):
                 if role is Role.DATA and self._is_array(file):
                     roles[index] = Role.INPUT
-        if any(file.suffix.kind == _SAVED_SUFFIX for file in files):
-            for index, file in enumerate(files):
-                if _OF_SAVED_SETS.fullmatch(file.name.rpartition("/")[2]):
-                    roles[index] = Role.NOTHING
         given = [file for file, role in zip(files, roles, strict=True) if role is Role.INPUT]
         parts = [file for file, role in zip(files, roles, strict=True) if role is None and not _is_json(file)]
         others, is_alone = given or parts, Role.DATA not in roles
@@ -90,7 +106,9 @@ class NameRules:
                 return Role.INPUT
             return Role.DATA if not _is_empty(file) and (is_lines or not _is_json(file)) else Role.NOTHING
 
-        return [choose(file) if role is None else role for file, role in zip(files, roles, strict=True)]
+        return [
+            (file, choose(file) if role is None else role) for file, role in zip(files, roles, strict=True)
+        ]
 
     def _judge(self, file: InputFile) -> Role | None:
         """Return the role of a file, if it does not depend on others."""

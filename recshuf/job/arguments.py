@@ -39,7 +39,7 @@ from recshuf.system.units import parse_size
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from recshuf.job.options import Inputs, Names, Paths, SchemaLike, Size
+    from recshuf.job.options import Inputs, Names, Paths, SchemaLike, Shape, Size
 
 
 def make_plain(options: Mapping[str, object], kind: type) -> dict[str, Any]:
@@ -252,7 +252,7 @@ def make_job(inputs: Inputs, output: str | os.PathLike[str] | None, options: Opt
             first_metadata=options["first_metadata"],
             record_bytes=options["record_bytes"],
             header_bytes=options["header_bytes"],
-            dtype=options["dtype"],
+            dtype=_join_type(options["dtype"], options["record_shape"]),
             schema=_load_schema(options["schema"]),
             memory_bytes=memory_bytes,
             refuses_foreign=not _takes_any_bytes(options["format"]),
@@ -405,6 +405,19 @@ def split_names(option: str, names: Names | None) -> tuple[str, ...] | None:
     if count > 1:
         raise UsageError(f"{option} holds {name!r} twice; give each name once")
     return split
+
+
+def _join_type(dtype: str | None, shape: Shape | None) -> str | None:
+    """Return the type of a record with its axes.
+
+    >>> _join_type("uint16", 2048), _join_type("f4", "3,224")
+    ('uint16[2048]', 'f4[3,224]')
+    """
+    if shape is None:
+        return dtype
+    if dtype is None or "[" in dtype:
+        raise UsageError(f"--record-shape {shape}: give the type of the numbers alone, as --dtype uint16")
+    return f"{dtype}[{shape}]"
 
 
 def _load_schema(schema: SchemaLike | None) -> pa.Schema | None:

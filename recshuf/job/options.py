@@ -51,6 +51,7 @@ Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 Inputs = Paths | ArrowTable | Iterable[str | os.PathLike[str] | ArrowTable]
 """Paths, or records that the caller holds; also data sets of pyarrow and of Hugging Face."""
 Names = str | Iterable[str]
+Shape = str | int
 Size = int | float | str
 """Bytes, or text such as ``300MB``."""
 SchemaLike = ArrowSchema | Mapping[str, object] | str | os.PathLike[str]
@@ -170,7 +171,7 @@ def parse_separator(text: str) -> bytes:
 class InputOptions(TypedDict, total=False):
     """Options of all functions that read inputs."""
 
-    format: Annotated[str | None, Option("Input", "NAME", "Format of the inputs: jsonl, json, csv, text, tfrecord, parquet, hdf5, arrow, npy, binary, webdataset. Default: from suffix, else from content.",
+    format: Annotated[str | None, Option("Input", "NAME", "Format of the inputs: jsonl, json, csv, text, tfrecord, parquet, hdf5, arrow, npy, npz, binary, webdataset. Default: from suffix, else from content.",
         {"check picture": "Format of DATA, or with --against of the INPUTs. Default: from suffix, else from content."}, is_format=True)]
     header: Annotated[int | str | None, Option("Input", "N", "Text, CSV: number of header lines of each input, written once at the top of each shard; auto, none, or first: one, in the first input only. Default: auto, which is 0 for text; for CSV, 0 or 1 as its first records tell.",
         {"*": "Text, CSV: number of header lines of each file, which are no records; auto, none, or first: one, in the first file only. Default: auto, which is 0 for text; for CSV, 0 or 1 as its first records tell."},
@@ -194,13 +195,13 @@ class InputOptions(TypedDict, total=False):
     record_start: Annotated[str | bytes | None, Option("Input", "TEXT", "Text: a record is a line that begins with TEXT and all lines up to the next one, such as > for FASTA; the escapes are those of --separator. Default: every line is one.",
         parse=parse_separator, side="records", identity=lambda job: job.read.record_start.hex() or None)]
     max_record_bytes: Annotated[Size, Option("Input", "SIZE", "Longest record accepted. A longer one is an error. Default: 1GiB.", parse=parse_size, default="1GiB")]
-    datasets: Annotated[Names | None, Option("Input", "A,B", "HDF5: datasets to read; * in a name stands for any letters. Default: all that have a first axis.",
+    datasets: Annotated[Names | None, Option("Input", "A,B", "HDF5, NumPy archives: datasets to read; * in a name stands for any letters. Default: all that have a first axis.",
         side="inputs", identity=lambda job: job.read.datasets and list(job.read.datasets))]
-    keep_others: Annotated[bool, Option("Input", None, "HDF5 to HDF5: shuffle the datasets of the commonest length, or those of --datasets, and copy datasets of other lengths unchanged into every shard. Default: datasets of several lengths are refused.", {
-            "verify": "HDF5: compare the datasets of the commonest length, or those of --datasets, by record, and others as wholes. Default: datasets of several lengths are refused.",
-            "check picture": "HDF5: the records are the datasets of the commonest length, or those of --datasets. Default: datasets of several lengths are refused.",
-            "scatter": "HDF5: scatter the datasets of the commonest length, or those of --datasets, and keep the others for gather, which copies them into every HDF5 shard. Default: datasets of several lengths are refused.",
-            "window": "HDF5: append the datasets of the commonest length, or those of --datasets. Default: datasets of several lengths are refused.",
+    keep_others: Annotated[bool, Option("Input", None, "HDF5 and NumPy archives, each to the same format: shuffle the datasets of the commonest length, or those of --datasets, and copy datasets of other lengths unchanged into every shard. Default: datasets of several lengths are refused.", {
+            "verify": "HDF5, NumPy archives: compare the datasets of the commonest length, or those of --datasets, by record, and others as wholes. Default: datasets of several lengths are refused.",
+            "check picture": "HDF5, NumPy archives: the records are the datasets of the commonest length, or those of --datasets. Default: datasets of several lengths are refused.",
+            "scatter": "HDF5, NumPy archives: scatter the datasets of the commonest length, or those of --datasets, and keep the others for gather, which copies them into every shard of the same format. Default: datasets of several lengths are refused.",
+            "window": "HDF5, NumPy archives: append the datasets of the commonest length, or those of --datasets. Default: datasets of several lengths are refused.",
         }, default=False, field="keeps_others", identity=lambda job: job.read.keeps_others or None)]
     columns: Annotated[Names | None, Option("Input", "A,B", "Parquet, Arrow, CSV, JSONL: columns to keep. Default: all.",
         side="inputs", identity=lambda job: job.read.columns and list(job.read.columns))]
@@ -212,6 +213,8 @@ class InputOptions(TypedDict, total=False):
         {"*": "Binary: bytes before the first record of each file. Default: 0."}, default=0, parse=int, side="inputs", identity=lambda job: job.read.header_bytes or None)]
     dtype: Annotated[str | None, Option("Input", "TYPE", "Binary: type of the numbers in a record and its axes, such as uint16[2048]; other formats get lists of them. Default: a record is only bytes.",
         side="inputs", identity=lambda job: job.read.dtype)]
+    record_shape: Annotated[Shape | None, Option("Input", "N,M", "Binary: axes of a record, with --dtype: --dtype uint16 --record-shape 2048 is --dtype uint16[2048]. Default: those of --dtype, or one number.",
+        side="inputs", field="dtype")]
     schema: Annotated[SchemaLike | None, Option("Input", "FILE", "Schema file for a conversion from JSONL, CSV or text. Default: inferred types.", {
             "check picture": "Schema file for the fields of JSONL, CSV or text, if the shuffle got one. Default: inferred types.",
             "scatter": "Schema file for the fields of JSONL, CSV or text. Default: inferred types.",

@@ -34,7 +34,8 @@ def find_checksum(path: Path) -> str:
         return hashlib.file_digest(file, xxhash.xxh3_128).hexdigest()
 
 
-_SHARD = re.compile(r"shard-\d{5,}[.\w]*")
+SHARD_PREFIX = "shard-"
+_SHARD = re.compile(SHARD_PREFIX + r"\d{5,}[.\w]*")
 
 
 def name_shard(number: int, suffix: str) -> str:
@@ -43,7 +44,7 @@ def name_shard(number: int, suffix: str) -> str:
     >>> name_shard(7, ".jsonl.zst")
     'shard-00007.jsonl.zst'
     """
-    return f"shard-{number:05d}{suffix}"
+    return f"{SHARD_PREFIX}{number:05d}{suffix}"
 
 
 def is_shard_name(name: str) -> bool:
@@ -156,7 +157,7 @@ class LocalShards:
 class Manifest:
     """The manifest of a folder of shards.
 
-    `read` and `parse` set the fields without a default, `added`, `format`, `seed` and `epoch`.
+    `read` and `parse` set the fields without a default, `added`, `format`, `seed`, `epoch` and `documents`.
     """
 
     folder: Path
@@ -180,12 +181,19 @@ class Manifest:
     """What differs from the inputs, besides the order."""
     packages: Mapping[str, str] = field(default_factory=dict)
     """Versions of the packages, by name, that the formats are from, if not from recshuf."""
+    documents: tuple[str, ...] = ()
+    """Names of the files beside the shards that describe them."""
     written: WrittenShards | None = None
     """The shards, if they do not lie in a local folder."""
 
     @property
     def _written(self) -> WrittenShards:
         return self.written or LocalShards(self.folder)
+
+    @property
+    def names(self) -> set[str]:
+        """Names of all files in the folder."""
+        return {*(shard.name for shard in self.shards), *self.documents}
 
     @property
     def path(self) -> Path:
@@ -221,6 +229,7 @@ class Manifest:
                 format=str(content.get("format", "")),
                 seed=int(content.get("seed", 0)),
                 epoch=_parse_epoch(content) if "epoch" in content else None,
+                documents=tuple(map(str, content.get("documents", ()))),
             )
         except (TypeError, KeyError, AttributeError, RecursionError) as error:
             raise ValueError(f"not a manifest: {error}") from error
@@ -254,6 +263,7 @@ class Manifest:
             number, reshuffle, mix = self.epoch
             content |= {"epoch": number, "reshuffle": reshuffle, "mix": mix}
         content |= {"provenance": list(self.added)} if self.added else {}
+        content |= {"documents": list(self.documents)} if self.documents else {}
         content |= {"notes": list(self.notes)} if self.notes else {}
         content |= {"packages": dict(self.packages)} if self.packages else {}
         return json.dumps(content, indent=2, ensure_ascii=False) + "\n"

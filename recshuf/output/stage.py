@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from recshuf.errors import ForeignFileError, OutputExistsError, UnfinishedOutputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
     from typing import BinaryIO
 
@@ -320,13 +320,15 @@ class Stage(ShardPlace):
         """Return name and size of each shard, in their order."""
 
     @abstractmethod
-    def commit(self, manifest: Manifest | None) -> None:
-        """Put all shards in place, unless an earlier run has done so, and then the manifest.
+    def commit(self, manifest: Manifest | None, documents: Mapping[str, bytes]) -> None:
+        """Put all shards in place, unless an earlier run has done so, with the documents beside them, and then the manifest.
 
         Parameters
         ----------
         manifest
             None if the output is one file.
+        documents
+            Content of each document by its name, which the manifest names.
 
         Raises
         ------

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from recshuf.errors import AlreadyCompleteError, ConversionError, PileError, SchemaMismatch, UsageError
+from recshuf.interfaces import ShardFile
 from recshuf.job.report import FileReport, PassReport
 from recshuf.output.entries import find_shards
 from recshuf.run.describe import divide_job
@@ -257,7 +258,12 @@ def _commit(run: Run, inputs: list[FileReport], bounds: Bounds) -> list[FileRepo
             FileReport(name, records, size, checksum=checksums.get(name))
             for (name, size), records in zip(stage.list_files(), bounds.sizes, strict=True)
         ]
-        stage.commit(make_manifest(run, inputs, files) if destination.is_directory else None)
+        if destination.is_directory:
+            shards = [ShardFile(file.name, file.records, file.checksum) for file in files]
+            documents = run.open_target().describe(shards)
+            stage.commit(make_manifest(run, inputs, files, documents), documents)
+        else:
+            stage.commit(None, {})
     if quarantine is not None:
         quarantine.settle()
     return files

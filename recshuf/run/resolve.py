@@ -355,7 +355,7 @@ def _detect_format(job: Job, files: list[InputFile], target_name: str | None) ->
         file.stamp is None and name_by_listing(file) is None for file in files
     )
     if not are_streams:
-        return detect_format(files)
+        return detect_format(files, job.read)
     found: str | None = None
     if files[0].stamp is not None or files[0].stream is not None:
         files[0], found = look_into_stdin(files[0])

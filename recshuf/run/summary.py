@@ -17,7 +17,7 @@ from recshuf.system.memory import peak_bytes
 from recshuf.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     import pyarrow as pa
 
@@ -73,8 +73,10 @@ def make_report(
     )
 
 
-def make_manifest(run: Run, inputs: list[FileReport], shards: list[FileReport]) -> Manifest:
-    """Return the manifest of a run; its decoder has observed every record."""
+def make_manifest(
+    run: Run, inputs: list[FileReport], shards: list[FileReport], documents: Iterable[str]
+) -> Manifest:
+    """Return the manifest of a run, given the names of documents beside the shards; its decoder has observed every record."""
     job = run.job
     return Manifest(
         Path(run.output.name),
@@ -90,6 +92,7 @@ def make_manifest(run: Run, inputs: list[FileReport], shards: list[FileReport]) 
         counts_quarantined=job.quarantine is not None,
         notes=run.notes,
         packages=find_packages((run.inputs.format, run.output.format)),
+        documents=tuple(documents),
     )
 
 

@@ -74,7 +74,7 @@ FITTING: dict[str, tuple[Any, str, Any]] = {
     "separator": ("|", "separator and zero_terminated=True: for records", lambda given, to: "text" in (given, to)),
     "zero_terminated": (True, "separator and zero_terminated=True: for records", lambda given, to: "text" in (given, to)),
     "header": (1, "header: for inputs of csv or text only", lambda given, _: given in ("text", "csv")),
-    "datasets": ("id", "datasets: for inputs of hdf5 only", lambda given, _: given == "hdf5"),
+    "datasets": ("id", "datasets: for inputs of hdf5 or npz only", lambda given, _: given == "hdf5"),
     "columns": ("id", "columns: (for inputs of|records of)", lambda given, to: given in ("csv", "parquet") or (given, to != given) == ("jsonl", True)),
     "comment": ("#", "comment: for inputs of csv only", lambda given, _: given == "csv"),
     "skip_lines": (1, "skip_lines: for inputs of csv only", lambda given, _: given == "csv"),
@@ -87,7 +87,7 @@ FITTING: dict[str, tuple[Any, str, Any]] = {
     "provenance": (True, "provenance=True: ", lambda given, to: to != "text" and (given, to) not in (("hdf5", "hdf5"), ("csv", "csv"))),
     "delimiter": (";", "delimiter: for records of csv only", lambda given, to: "csv" in (given, to)),
     "quote": ("'", "quote: for inputs of csv only", lambda given, _: given == "csv"),
-    "keep_others": (True, "keep_others=True: for hdf5 to hdf5 only", lambda given, to: given == to == "hdf5"),
+    "keep_others": (True, "keep_others=True: for hdf5 to hdf5 or npz to npz only", lambda given, to: given == to == "hdf5"),
     "schema": (pa.schema([("text", pa.string())]), "schema: (for|[a-z0-9]+ to) ", lambda given, to: given in LINES and given != to),
     "on_bad_record": ("quarantine:bad", "on_bad_record: for a conversion of", lambda given, to: given in LINES and given != to),
 }  # fmt: skip

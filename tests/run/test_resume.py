@@ -173,6 +173,9 @@ CHANGED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "widen": ("parquet", {}, {"widen": True}),
     "first_metadata": ("parquet", {}, {"first_metadata": True}),
     "skip_lines": ("csv", {}, {"skip_lines": 1}),
+    "record_bytes": ("text", {"format": "binary", "record_bytes": 1}, {"record_bytes": 2}),
+    "header_bytes": ("text", {"format": "binary", "record_bytes": 1}, {"header_bytes": 1}),
+    "dtype": ("text", {"format": "binary", "dtype": "u1"}, {"dtype": "i1"}),
     "comment": ("csv", {}, {"comment": "#"}),
     "schema": ("jsonl", {"to": "parquet", "schema": SCHEMAS[0]}, {"schema": SCHEMAS[1]}),
     "to": ("text", {}, {"to": "jsonl"}),
@@ -190,7 +193,7 @@ CHANGED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 }  # fmt: skip
 FREE = {
     "max_record_bytes", "memory", "workers", "endpoint_url", "storage_options", "spill_compression", "ray_address",
-    "no_space_check", "piles", "temp_dir", "zero_terminated", "overwrite", "verify", "resume",
+    "no_space_check", "piles", "record_shape", "temp_dir", "zero_terminated", "overwrite", "verify", "resume",
 }  # fmt: skip
 """Options that do not change the output, or are compared as another one."""
 

@@ -218,7 +218,7 @@ def open_comparison(
     inputs = inputs or _open_inputs(job, stores, progress, path)
     source, key = inputs.source, HashKey()
     files = _list_output(path, manifest, job.options["to"], stores, progress)
-    to = job.options["to"] or (manifest.to if manifest else None) or detect_format(files)
+    to = job.options["to"] or (manifest.to if manifest else None) or detect_format(files, job.read)
     is_same, nan_as_null = keeps_records(inputs.format, to), job.options["nan_as_null"]
     # What was found in the inputs holds for an output of their format, which may show too few records to find it.
     read = (source.options if is_same else None) or job.read
@@ -267,7 +267,7 @@ def _open_inputs(job: Job, stores: Stores, progress: Progress, output: str | Non
         files = leave_out_output(files, job.inputs, output)
         if not files:
             raise InputError(job.inputs[0], "holds no file beside those of the output")
-    name = job.options["format"] or detect_format(files)
+    name = job.options["format"] or detect_format(files, job.read)
     return open_record_set("inputs", files, name, options_of_inputs(job.read, name))
 
 

@@ -1,4 +1,4 @@
-"""Records of a fixed number of bytes: NumPy arrays in `.npy` files, and binary records behind a header."""
+"""Records of a fixed number of bytes: NumPy arrays in files or archives of them, and binary records behind a header."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 
 MAGIC = b"\x93NUMPY"
+_ZIP = b"PK\3\4"
 
 
 class _FixedFormat(Format):
@@ -65,9 +66,56 @@ class BinaryFormat(_FixedFormat):
         "binary",
         (".bin",),
         read_options=frozenset({"record_bytes", "header_bytes", "dtype"}),
+        named_by=frozenset({"record_bytes", "dtype"}),
         has_columns=False,
         adds_columns=False,
     )
 
 
-NPY, BINARY = NpyFormat(), BinaryFormat()
+class NpzFormat(Format):
+    """Archives of arrays; records lie along the first axis of all of them."""
+
+    traits = Traits(
+        "npz",
+        (".npz",),
+        ("none", "gzip"),
+        read_options=frozenset({"datasets"}),
+        native_options=frozenset({"keeps_others"}),
+        libraries=("numpy",),
+        adds_columns=False,
+        content_rank=4,
+    )
+
+    def recognises(self, head: bytes) -> bool:
+        length = int.from_bytes(head[26:28], "little")
+        return head.startswith(_ZIP) and head[30 : 30 + length].endswith(b".npy")
+
+    def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> Source:
+        from recshuf.formats.arrays.archive import ArchiveSource
+
+        return ArchiveSource(inputs, options)
+
+    def open_target(self, schema: pa.Schema, layout: object | None, options: WriteOptions) -> Target:
+        from recshuf.formats.arrays.archive_sink import ArchiveTarget
+        from recshuf.formats.arrays.sink import ArchiveLayout, find_archive_layout
+
+        if layout is not None and not isinstance(layout, ArchiveLayout):
+            raise TypeError(f"not a layout of archives: {type(layout).__name__}")
+        return ArchiveTarget(layout or find_archive_layout(schema), options, is_table=layout is None)
+
+    @property
+    def layout_types(self) -> tuple[type, ...]:  # type: ignore[override] # imports the library
+        from recshuf.formats.arrays.sink import ArchiveLayout, FixedLayout
+
+        return (ArchiveLayout, FixedLayout)
+
+    def restore_decoder(self, stored: StoredInputs) -> Decoder:
+        from recshuf.formats.arrays.decoder import ArchiveDecoder
+        from recshuf.formats.arrays.sink import ArchiveLayout
+
+        layout = stored.layout
+        assert isinstance(layout, ArchiveLayout)  # noqa: S101 - it was packed by this format
+        return ArchiveDecoder(layout)
+
+
+NPY, NPZ, BINARY = NpyFormat(), NpzFormat(), BinaryFormat()

@@ -14,7 +14,7 @@ from recshuf.interfaces import Decoder
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from recshuf.formats.arrays.sink import FixedLayout
+    from recshuf.formats.arrays.sink import ArchiveLayout, FixedLayout
 
 
 class FixedDecoder(Decoder):
@@ -28,14 +28,10 @@ class FixedDecoder(Decoder):
 
     def __init__(self, layout: FixedLayout) -> None:
         self._dtype = layout.dtype
-        kind: pa.DataType = pa.binary(layout.row_bytes)
-        if self._dtype is not None:
-            kind = _find_type(self._dtype)
-            for axis in reversed(layout.shape):
-                kind = pa.list_(kind, axis)
-        self._kind = kind
+        self._kind = find_type(layout)
         # The members of a record are columns.
-        self._schema = pa.schema(list(kind) if pa.types.is_struct(kind) else [pa.field(COLUMN, kind)])
+        is_struct = pa.types.is_struct(self._kind)
+        self._schema = pa.schema(list(self._kind) if is_struct else [pa.field(COLUMN, self._kind)])
 
     @property
     def schema(self) -> pa.Schema:
@@ -48,30 +44,74 @@ class FixedDecoder(Decoder):
         return self._schema
 
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        if self._dtype is None:
-            return batch.cast(self._schema)
-        column = batch.column(0)
-        width = column.type.byte_width
-        content = np.frombuffer(column.buffers()[1], np.uint8)[column.offset * width :][: len(column) * width]
-        items = content.reshape(-1, self._dtype.itemsize)
-        values = _nest(_wrap(items, self._dtype), self._kind)
+        values = decode_rows(batch.column(0), self._dtype, self._kind)
         arrays = values.flatten() if pa.types.is_struct(self._kind) else [values]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
-def _find_type(dtype: np.dtype[Any]) -> pa.DataType:
+class ArchiveDecoder(Decoder):
+    """Decodes the arrays of an archive, each to one column.
+
+    Raises
+    ------
+    ConversionError
+        As of `FixedDecoder`.
+    """
+
+    def __init__(self, layout: ArchiveLayout) -> None:
+        self._dtypes = [array.dtype for array in layout.arrays]
+        kinds = [find_type(array, name) for name, array in zip(layout.names, layout.arrays, strict=True)]
+        self._schema = pa.schema(list(zip(layout.names, kinds, strict=True)))
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> None:
+        """Do nothing: the schema is known."""
+
+    def finish(self) -> pa.Schema:
+        return self._schema
+
+    def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = zip(batch.columns, self._dtypes, self._schema.types, strict=True)
+        return pa.RecordBatch.from_arrays(
+            [decode_rows(array, dtype, kind) for array, dtype, kind in columns], schema=self._schema
+        )
+
+
+def find_type(layout: FixedLayout, name: str = COLUMN) -> pa.DataType:
+    """Return the type of Arrow for records of one array."""
+    if layout.dtype is None:
+        return pa.binary(layout.row_bytes)
+    kind = _find_type(layout.dtype, name)
+    for axis in reversed(layout.shape):
+        kind = pa.list_(kind, axis)
+    return kind
+
+
+def decode_rows(column: pa.Array, dtype: np.dtype[Any] | None, kind: pa.DataType) -> pa.Array:
+    """Return the records whose bytes are the rows of a column, as an array of a type that `find_type` found."""
+    if dtype is None:
+        return column.cast(kind)
+    width = column.type.byte_width
+    content = np.frombuffer(column.buffers()[1], np.uint8)[column.offset * width :][: len(column) * width]
+    return _nest(_wrap(content.reshape(-1, dtype.itemsize), dtype), kind)
+
+
+def _find_type(dtype: np.dtype[Any], name: str = COLUMN) -> pa.DataType:
     """Return the type of Arrow for items."""
     if dtype.subdtype is None and dtype.names is None:
         try:
             return _wrap(np.zeros((0, dtype.itemsize), np.uint8), dtype).type
         except (pa.ArrowException, TypeError) as error:
             problem = f"items of type {dtype} have no table form"
-            raise ConversionError(COLUMN, problem, remedy="shuffle to npy") from error
+            raise ConversionError(name, problem, remedy="keep the format of the inputs") from error
     if dtype.names is not None:
-        fields = [pa.field(name, _find_type(dtype[name])) for name in dtype.names]
+        fields = [pa.field(member, _find_type(dtype[member], name)) for member in dtype.names]
         return pa.struct(fields)
     item, shape = dtype.subdtype or (dtype, ())
-    kind = _find_type(item)
+    kind = _find_type(item, name)
     for axis in reversed(shape):
         kind = pa.list_(kind, axis)
     return kind

@@ -46,6 +46,33 @@ class FixedLayout:
         return read_descr(self.descr) if self.descr else None
 
 
+@dataclass(frozen=True, slots=True)
+class ArchiveLayout:
+    """How records of an archive are stored."""
+
+    names: tuple[str, ...]
+    arrays: tuple[FixedLayout, ...]
+    compression: str
+    others: dict[str, bytes]
+    """Arrays that every shard repeats, each as a file of NumPy."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Native schema."""
+        kinds = [pa.binary(array.row_bytes) for array in self.arrays]
+        return pa.schema(list(zip(self.names, kinds, strict=True)))
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a record."""
+        return sum(array.row_bytes for array in self.arrays)
+
+
+def describe_type(dtype: np.dtype[Any]) -> str:
+    """Return what `read_descr` takes."""
+    return repr(np.lib.format.dtype_to_descr(dtype))
+
+
 def read_descr(descr: str) -> np.dtype[Any]:
     """Return the type that a header describes; raise `ValueError` if it describes none."""
     return np.lib.format.descr_to_dtype(literal_eval(descr))
@@ -55,16 +82,28 @@ def find_layout(schema: pa.Schema, *, is_npy: bool) -> FixedLayout:
     """Return the layout for tables: of one column of numbers, of lists of as many numbers each, or of as many bytes each."""
     if len(schema) != 1:
         problem = f"an array holds one column, and there are {len(schema)}"
-        raise ConversionError("", problem, remedy="choose one with --columns, or choose --to hdf5")
-    kind, shape = schema.field(0).type, list[int]()
+        raise ConversionError(
+            "", problem, remedy="choose one with --columns, or choose --to npz or --to hdf5"
+        )
+    return _lay_out(schema.field(0), is_npy=is_npy)
+
+
+def find_archive_layout(schema: pa.Schema) -> ArchiveLayout:
+    """Return the layout for tables: an array for each column, of the types that `find_layout` takes."""
+    arrays = tuple(_lay_out(field, is_npy=True) for field in schema)
+    return ArchiveLayout(tuple(schema.names), arrays, "none", {})
+
+
+def _lay_out(field: pa.Field, *, is_npy: bool) -> FixedLayout:
+    kind, shape = field.type, list[int]()
     if pa.types.is_fixed_size_binary(kind) and not is_npy:
         return FixedLayout(False, kind.byte_width, "", (), b"")
     while pa.types.is_fixed_size_list(kind):
         shape.append(kind.list_size)
         kind = kind.value_type
-    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
         remedy = "choose --to hdf5 or --to parquet"
-        raise ConversionError(schema.field(0).name, f"an array does not hold type {kind}", remedy=remedy)
+        raise ConversionError(field.name, f"an array does not hold type {kind}", remedy=remedy)
     dtype = np.dtype(kind.to_pandas_dtype())
     return FixedLayout(is_npy, dtype.itemsize * prod(shape), repr(dtype.str), tuple(shape), b"")
 
@@ -116,8 +155,7 @@ class FixedSink(Sink):
         return self._count
 
     def write(self, batch: pa.RecordBatch) -> None:
-        array = _flatten(batch) if self._encodes else batch.column(0)
-        self._write(_view(array))
+        self._write(view_rows(batch, 0, encodes=self._encodes))
         self._count += batch.num_rows
 
     def _write(self, view: memoryview) -> None:
@@ -139,19 +177,22 @@ class FixedSink(Sink):
             self._file.close()
 
 
-def _flatten(batch: pa.RecordBatch) -> pa.Array:
+def view_rows(batch: pa.RecordBatch, place: int, *, encodes: bool) -> memoryview:
+    """Return the bytes of the rows of a column, which is native unless `encodes`: of numbers, or lists of them."""
+    array = batch.column(place)
+    if encodes:
+        array = _flatten(array, batch.schema.names[place])
+    width = array.type.bit_width // 8
+    buffer = array.buffers()[1]
+    return memoryview(buffer or b"").cast("B")[array.offset * width : (array.offset + len(array)) * width]
+
+
+def _flatten(array: pa.Array, name: str) -> pa.Array:
     """Return the numbers of a column of lists, one after the other."""
-    array, name = batch.column(0), batch.schema.names[0]
     while True:
         if array.null_count:
             raise ConversionError(name, "an array holds no nulls", remedy="choose --to parquet or --to hdf5")
         if not pa.types.is_fixed_size_list(array.type):
-            return array
+            # A truth value takes a byte there.
+            return array.cast(pa.uint8()) if pa.types.is_boolean(array.type) else array
         array = array.flatten()
-
-
-def _view(array: pa.Array) -> memoryview:
-    """Return the bytes of an array of fixed-size values without nulls."""
-    width = array.type.bit_width // 8
-    buffer = array.buffers()[1]
-    return memoryview(buffer or b"").cast("B")[array.offset * width : (array.offset + len(array)) * width]

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import operator
-import re
-from ast import literal_eval
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,7 +11,8 @@ import pyarrow as pa
 from recshuf.errors import InputError, UsageError
 from recshuf.formats.arrays import MAGIC
 from recshuf.formats.arrays.decoder import FixedDecoder
-from recshuf.formats.arrays.sink import COLUMN, FixedLayout, read_descr
+from recshuf.formats.arrays.header import DAMAGED, parse_header
+from recshuf.formats.arrays.sink import COLUMN, FixedLayout, describe_type, read_descr
 from recshuf.interfaces import Decoder, Fragment, InputSummary, Source, open_input
 
 if TYPE_CHECKING:
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
 
 _HEAD_BYTES = 64 << 10
 _MOST_HEADER_BYTES = 16 << 20
-_DAMAGED = "fetch or write the file again"
+_MEGATRON = b"MMIDIDX\0\0"
 
 
 class _File(NamedTuple):
@@ -136,7 +134,7 @@ class FixedFragment(Fragment):
             if not got:
                 row = f"row {self._first}"
                 raise InputError(
-                    self._file.file.name, "ends before its last record", place=row, remedy=_DAMAGED
+                    self._file.file.name, "ends before its last record", place=row, remedy=DAMAGED
                 )
             offset, view = offset + got, view[got:]
 
@@ -159,7 +157,7 @@ def _open_npy(file: InputFile, options: ReadOptions) -> _File:  # noqa: ARG001 -
             head = handle.read_at(0, min(length + 12, _MOST_HEADER_BYTES))
     finally:
         handle.close()
-    dtype, shape, by_columns, start = _parse_header(file.name, head)
+    dtype, shape, by_columns, start = parse_header(file.name, None, head)
     if not shape:
         raise InputError(
             file.name, "holds a single value, and no records along an axis", remedy="leave it out"
@@ -173,36 +171,9 @@ def _open_npy(file: InputFile, options: ReadOptions) -> _File:  # noqa: ARG001 -
         problem = (
             f"holds {size - start:,} bytes behind its header, and {rows:,} records take {rows * row_bytes:,}"
         )
-        raise InputError(file.name, problem, remedy=_DAMAGED)
-    descr = repr(np.lib.format.dtype_to_descr(dtype))
-    layout = FixedLayout(True, row_bytes, descr, tuple(axes), b"")
+        raise InputError(file.name, problem, remedy=DAMAGED)
+    layout = FixedLayout(True, row_bytes, describe_type(dtype), tuple(axes), b"")
     return _File(file, start, rows, layout, by_columns=by_columns and items > 1)
-
-
-def _parse_header(name: str, head: bytes) -> tuple[np.dtype[Any], tuple[int, ...], bool, int]:
-    """Return type, shape, whether the order is that of Fortran, and where the values begin."""
-    try:
-        major = head[6]
-        start = 10 if major == 1 else 12
-        end = start + int.from_bytes(head[8:start], "little")
-        text = head[start:end].decode("utf-8" if major == 3 else "latin-1")
-        # Python 2 wrote its long numbers so.
-        fields = literal_eval(re.sub(r"(\d)L\b", r"\1", text).strip())
-        shape, dtype = (
-            tuple(map(operator.index, fields["shape"])),
-            np.lib.format.descr_to_dtype(fields["descr"]),
-        )
-        if major > 3 or end > len(head) or min(shape, default=0) < 0:
-            raise ValueError(f"version {major}, shape {shape}, {end} bytes")
-    except (ValueError, SyntaxError, TypeError, KeyError, IndexError, RecursionError, MemoryError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise InputError(name, f"has a header that is damaged: {reason}", remedy=_DAMAGED) from error
-    if dtype.hasobject:
-        remedy = "write its values with a type of NumPy, or as Parquet"
-        raise InputError(
-            name, "holds Python objects, which only pickle reads and could run any code", remedy=remedy
-        )
-    return dtype, shape, bool(fields.get("fortran_order")), end
 
 
 def _open_binary(file: InputFile, options: ReadOptions) -> _File:
@@ -217,6 +188,7 @@ def _open_binary(file: InputFile, options: ReadOptions) -> _File:
         raise UsageError(
             f"--dtype {options.dtype}: a record takes {dtype.itemsize * prod(shape):,} bytes, and --record-bytes says {size:,}"
         )
+    _refuse_pair(file)
     handle = open_input(file)
     try:
         whole, header = handle.stamp.size, handle.read_at(0, options.header_bytes)
@@ -229,6 +201,19 @@ def _open_binary(file: InputFile, options: ReadOptions) -> _File:
         raise InputError(file.name, problem, remedy="check --record-bytes and --header-bytes")
     descr = "" if dtype is None else repr(dtype.str)
     return _File(file, len(header), rows, FixedLayout(False, size, descr, shape, header))
+
+
+def _refuse_pair(file: InputFile) -> None:
+    """Refuse the tokens of Megatron, whose documents a file beside it tells apart: a record is no number of bytes."""
+    beside = file.path and file.path.with_suffix(".idx")
+    if beside and beside.is_file():
+        with beside.open("rb") as index:
+            if index.read(len(_MEGATRON)) == _MEGATRON:
+                problem = f"holds documents of several lengths, which {beside.name} tells apart"
+                remedy = (
+                    "write them as JSONL or Parquet; without that file, records of so many bytes are shuffled"
+                )
+                raise InputError(file.name, problem, remedy=remedy)
 
 
 def parse_dtype(text: str | None) -> tuple[np.dtype[Any] | None, tuple[int, ...]]:

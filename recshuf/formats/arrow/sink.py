@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, BinaryIO
 import pyarrow as pa
 
 from recshuf.errors import ConversionError
+from recshuf.formats.arrow.saved import make_documents
 from recshuf.formats.parquet.types import dense_schema
 from recshuf.interfaces import RowBuffer, Sink, Target
 from recshuf.records.conforming import conform
 from recshuf.system.page_cache import BehindFile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from recshuf.interfaces import WriteOptions
+    from recshuf.interfaces import ShardFile, WriteOptions
 
 
 _FILE_BUFFER_BYTES = 1 << 20
@@ -48,6 +49,8 @@ class ArrowLayout:
     """About the bytes of such a batch."""
     dictionaries: dict[int, pa.Array] = field(default_factory=dict)
     """For each column of a dictionary type all values of the inputs, in their order."""
+    documents: dict[str, str] = field(default_factory=dict)
+    """What documents say, by their names, if all inputs are of data sets that were saved to disk; see `saved`."""
 
 
 class ArrowTarget(Target):
@@ -68,6 +71,10 @@ class ArrowTarget(Target):
 
     def sink_bytes(self, threads: int) -> int:  # noqa: ARG002 - Arrow compresses with its own
         return _COPIES * max(self._layout.batch_bytes, BATCH_BYTES) + _FILE_BUFFER_BYTES
+
+    def describe(self, shards: Sequence[ShardFile]) -> Mapping[str, bytes]:
+        kept = self._layout.documents
+        return make_documents(kept, self.declared.names, shards) if kept else {}
 
     def open(self, path: Path, threads: int) -> Sink:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

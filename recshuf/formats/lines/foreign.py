@@ -44,7 +44,6 @@ _KINDS = (
     Foreign("Parquet", "give it as a file, with --format parquet", rb"PAR1|PARE.{3}\x00"),
     Foreign("HDF5", "give it as a file, with --format hdf5", rb"\x89HDF\r\n\x1a\n"),
     Foreign("a NumPy array", "give it as a file, with --format npy", rb"\x93NUMPY"),
-    Foreign("an archive of NumPy arrays", _ARRAY, None, (".npz",)),
     Foreign("a PyTorch file", _ARRAY, None, (".pt", ".pth")),
     Foreign("a safetensors file", _ARRAY, rb".{3}\x00{5}\{\"", (".safetensors",)),
     Foreign("a MATLAB file", _ARRAY, rb"MATLAB 5\.0 MAT-file", (".mat",)),

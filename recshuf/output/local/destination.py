@@ -137,7 +137,7 @@ class LocalDestination(Destination):
             raise OutputError(f"{path}: cannot be read: {error.strerror}; choose another output") from error
         except ValueError as error:
             raise OutputError(f"{path}: is not a manifest of recshuf; choose another output") from error
-        return {shard.name for shard in manifest.shards} if manifest else set()
+        return manifest.names if manifest else set()
 
 
 def _can_replace(folder: Path) -> bool:

@@ -24,6 +24,7 @@ from recshuf.errors import OutputError
 from recshuf.output.local.log import FileLog, FileResults
 from recshuf.output.local.shard_sync import ShardSyncer
 from recshuf.output.manifest import (
+    SHARD_PREFIX,
     find_checksum,
     find_manifest,
     manifest_path,
@@ -42,7 +43,7 @@ from recshuf.system.paths import real_path, write_error
 from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from recshuf.output.entries import FinishedShard
     from recshuf.output.manifest import Manifest
@@ -238,14 +239,19 @@ class WorkFolder(Stage):
             return [(self._target.name, self._target.stat().st_size)]
         folder = self.written if self._is_directory else self._folder
         names = sorted(os.listdir(folder), key=lambda name: (len(name), name))  # noqa: PTH208 - names are wanted
+        if self._is_directory:
+            names = [name for name in names if name.startswith(SHARD_PREFIX)]
         return [(name, (folder / name).stat().st_size) for name in names]
 
-    def commit(self, manifest: Manifest | None) -> None:
+    def commit(self, manifest: Manifest | None, documents: Mapping[str, bytes]) -> None:
         """Rename the synced shards into place, unless an earlier run has done so, and then the manifest."""
         try:
             if manifest is not None:
                 replace(manifest, folder=self._folder).write()
             if not self.is_committed:
+                for name, content in documents.items():
+                    (self._folder / name).write_bytes(content)
+                    sync(self._folder / name)
                 self._place()
             self._place_manifest()
             sync(self._target.parent)

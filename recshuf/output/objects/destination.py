@@ -128,7 +128,7 @@ class ObjectDestination(Destination):
 
     def _manifest_names(self) -> set[str]:
         manifest = self.place.read_manifest(has_shards=bool(self.place.before.etags))
-        return {shard.name for shard in manifest.shards} if manifest else set()
+        return manifest.names if manifest else set()
 
     def has_log(self) -> bool:
         """Tell whether there are objects of a journal."""

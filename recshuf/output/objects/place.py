@@ -231,5 +231,6 @@ def _is_done(commit: Entry, etags: Mapping[str, str], bucket: Bucket, keys: Outp
     if commit["manifest"] is not None and not is_written:
         return False
     tokens, old = commit["tokens"], commit["old"]
-    has_old = any(key not in tokens and etags.get(key) == etag for key, etag in old.items())
+    written = tokens.keys() | commit.get("documents", {}).keys()
+    has_old = any(key not in written and etags.get(key) == etag for key, etag in old.items())
     return not has_old and len(find_placed(bucket, tokens, tokens)) == len(tokens)

@@ -26,7 +26,7 @@ from recshuf.system.paths import choose_temp_dir
 from recshuf.system.threads import NoAnswerError, Pool, call_while_stopping
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from recshuf.output.entries import FinishedShard
@@ -273,7 +273,7 @@ class Uploads(Stage):
         found = self._find_shards()
         return [(name, found[name][1]["bytes"]) for name in sorted(found, key=lambda name: (len(name), name))]
 
-    def commit(self, manifest: Manifest | None) -> None:
+    def commit(self, manifest: Manifest | None, documents: Mapping[str, bytes]) -> None:
         """Complete all uploads, and then write the manifest."""
         if self.log.last("commit") is None:
             self._place.check_unchanged()
@@ -283,6 +283,7 @@ class Uploads(Stage):
             "shards": {key: name for key, (name, _) in shards.items()},
             "tokens": {key: entry["token"] for key, (_, entry) in shards.items()},
             "manifest": None if manifest is None else manifest.render(),
+            "documents": {self._keys.of_shard(name): content.decode() for name, content in documents.items()},
             "old_manifest": found.manifest_etag,
             "old": found.etags,
         }
@@ -302,10 +303,13 @@ class Uploads(Stage):
             )
         with Pool(_REQUESTERS, "complete") as pool:
             list(pool.map(partial(self._complete_shard, claim["old"]), shards, shards.values()))
+        documents = claim.get("documents", {})
+        for key, text in documents.items():
+            self._put(key, text.encode(), claim["old"].get(key))
         if claim["manifest"] is not None:
-            self._put_manifest(claim["manifest"].encode(), claim["old_manifest"])
+            self._put(self._keys.manifest, claim["manifest"].encode(), claim["old_manifest"])
         for key, etag in claim["old"].items():
-            if key not in claim["shards"]:
+            if key not in claim["shards"] and key not in documents:
                 self._bucket.delete_if(key, etag)
 
     def _complete_shard(self, old: dict[str, str], key: str, entry: Entry) -> None:
@@ -324,12 +328,12 @@ class Uploads(Stage):
                 f"{shown}: was written by another program during this run; delete it, and give --resume"
             ) from error
 
-    def _put_manifest(self, content: bytes, old: str | None) -> None:
+    def _put(self, key: str, content: bytes, old: str | None) -> None:
         try:
-            _replace(partial(self._bucket.put, self._keys.manifest, content), old)
+            _replace(partial(self._bucket.put, key, content), old)
         except Conflict as error:
             raise OutputError(
-                f"{self._keys.show(self._keys.manifest)}: was written by another program during this run; delete it, and "
+                f"{self._keys.show(key)}: was written by another program during this run; delete it, and "
                 "give --resume"
             ) from error
 

@@ -45,7 +45,17 @@ class Role(Enum):
     INPUT = "an input"
     DATA = "none, but it looks like data"
     OTHER = "of another format than the one that was named"
+    UNLISTED = "not in the list of files that its folder has"
     NOTHING = "no data"
+
+
+class Judged(NamedTuple):
+    """What the files of a folder are."""
+
+    files: list[tuple[InputFile, Role]]
+    """Each with its role, in the order in which inputs are read."""
+    splits: dict[str, list[str]]
+    """Names of the inputs in each split of a data set, where a file of the folder names splits."""
 
 
 class NameRules(Protocol):
@@ -58,7 +68,7 @@ class NameRules(Protocol):
     def wanted(self) -> str:
         """What the inputs of a folder are, in messages."""
 
-    def judge(self, files: Sequence[InputFile]) -> list[Role]:
+    def judge(self, files: Sequence[InputFile]) -> Judged:
         """Return the role of each file of a folder, by its name; where that leaves it open, by its beginning."""
 
     def explain(self, suffix: NameSuffix) -> tuple[str, str] | None:
@@ -89,7 +99,7 @@ def _part_key(part: str) -> tuple[str | int, ...]:
 def choose_files(
     folder: str, files: Iterable[InputFile], rules: NameRules, warn: Callable[[str], None]
 ) -> list[InputFile]:
-    """Return those files of a folder that are inputs, in natural order.
+    """Return those files of a folder that are inputs, in natural order, or in that of a list in the folder.
 
     Files that look like data and are none, and splits of a data set, are an error; what is of another format than the one
     that was named is left out aloud.
@@ -98,12 +108,14 @@ def choose_files(
     if not listed:
         raise InputError(folder, "no files in this directory", remedy="check the path")
     sides: dict[Role, list[InputFile]] = {role: [] for role in Role}
-    for file, role in zip(listed, rules.judge(listed), strict=True):
+    judged = rules.judge(listed)
+    for file, role in judged.files:
         sides[role].append(file)
     chosen = sides[Role.INPUT]
     if not chosen:
         raise _refuse_none(folder, sides, rules)
-    names, all_names = [file.name for file in chosen], [file.name for file in listed]
+    all_names = [file.name for file in listed]
+    names = sorted((file.name for file in chosen), key=natural_key)
     if sides[Role.DATA]:
         pattern = _find_pattern(folder, names, all_names)
         raise InputError(
@@ -116,7 +128,13 @@ def choose_files(
             f"{folder}: passed over {_name_some(sides[Role.OTHER])}, of another format by name; "
             "to read such a file, name it"
         )
-    splits = find_splits([name.removeprefix(folder).lstrip("/") for name in names])
+    if sides[Role.UNLISTED]:
+        warn(
+            f"{folder}: passed over {_name_some(sides[Role.UNLISTED])}, which the list of its files does not name"
+        )
+    places = {name: place for place, name in enumerate(names)}
+    splits = {word: [places[name] for name in found] for word, found in judged.splits.items()}
+    splits = splits or find_splits([name.removeprefix(folder).lstrip("/") for name in names])
     if splits:
         raise _refuse_splits(folder, splits, names, all_names)
     return chosen
@@ -208,7 +226,9 @@ def _refuse_splits(
 ) -> InputError:
     """Return the error for a folder with several splits, with a pattern for each that can be pasted."""
     patterns = [
-        _find_pattern(folder, [names[at] for at in found], all_names, word) for word, found in splits.items()
+        _find_folder(folder, [names[at] for at in found], names)
+        or _find_pattern(folder, [names[at] for at in found], all_names, word)
+        for word, found in splits.items()
     ]
     one = "name the files of one"
     if all(patterns):
@@ -233,13 +253,17 @@ def tell_splits(splits: dict[str, list[int]]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
+def _find_folder(folder: str, wanted: Sequence[str], names: Sequence[str]) -> str | None:
+    """Return the folder below a folder that holds these of its inputs and no others; None if there is none."""
+    root = folder.rstrip("/") + "/"
+    top = posixpath.commonpath([posixpath.dirname(name[len(root) :]) for name in wanted])
+    is_apart = top and [name for name in names if name.startswith(f"{root}{top}/")] == list(wanted)
+    return shlex.quote(f"{root}{top}/") if is_apart else None
+
+
 def _find_pattern(folder: str, wanted: Sequence[str], names: Sequence[str], word: str = "") -> str | None:
     """Return an input that stands for these files of a folder and no others, as a shell takes it; None if there is none."""
     root = folder.rstrip("/") + "/"
-    if word:
-        top = posixpath.commonpath([posixpath.dirname(name[len(root) :]) for name in wanted])
-        if top and [name for name in names if name.startswith(f"{root}{top}/")] == list(wanted):
-            return shlex.quote(f"{root}{top}/")
     suffixes = {name.rpartition("/")[2].partition(".")[2] for name in wanted}
     end = f".{suffixes.pop()}" if len(suffixes) == 1 else ""
     stems = [f"{word}*", f"{word}*{end}", f"*{word}*", f"*{word}*{end}"] if word else ["*", f"*{end}"]

@@ -86,7 +86,7 @@ def test_arrays_become_lists_and_come_back(tmp_path: Path) -> None:
     assert back.dtype == np.int64
     assert sorted(back.tolist()) == ARRAYS["big-endian"].tolist()
     np.save(tmp_path / "complex.npy", ARRAYS["complex"])
-    with pytest.raises(ConversionError, match="items of type complex128 have no table form; shuffle to npy"):
+    with pytest.raises(ConversionError, match="items of type complex128 have no table form; keep the format"):
         recshuf.shuffle(tmp_path / "complex.npy", tmp_path / "none.parquet")
 
 
@@ -150,6 +150,39 @@ def test_binary_records_are_converted_by_their_type(tmp_path: Path) -> None:
     assert sorted(np.load(tmp_path / "out.npy").tolist()) == values.tolist()
     recshuf.shuffle(tmp_path / "in.bin", tmp_path / "out.parquet", record_bytes=8)
     assert pq.read_table(tmp_path / "out.parquet")["value"].type.byte_width == 8
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"dtype": "u2[8]"}, {"dtype": "u2", "record_shape": 8}, {"dtype": "u2", "record_shape": "2,4"}],
+)
+def test_the_options_of_records_say_that_a_file_of_any_name_is_binary(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
+    values = np.arange(800, dtype="u2").reshape(100, 8)
+    (tmp_path / "tokens.dat").write_bytes(values.tobytes())
+    recshuf.shuffle(tmp_path / "tokens.dat", tmp_path / "out.dat", seed=1, verify=True, **options)
+    found = np.fromfile(tmp_path / "out.dat", "u2").reshape(100, 8)
+    assert sorted(found.tolist()) == values.tolist()
+    assert recshuf.verify(tmp_path / "tokens.dat", tmp_path / "out.dat", record_bytes=16)
+    recshuf.shuffle(tmp_path / "tokens.dat", tmp_path / "out.parquet", seed=1, **options)
+    table = np.array(pq.read_table(tmp_path / "out.parquet")["value"].to_pylist())
+    assert table.reshape(100, 8).tolist() == found.tolist()
+    with pytest.raises(
+        UsageError, match=r"record_shape.8: give the type of the numbers alone, as dtype uint16"
+    ):
+        recshuf.shuffle(tmp_path / "tokens.dat", tmp_path / "other.dat", record_shape=8)
+
+
+def test_tokens_of_megatron_are_no_records_of_one_length(tmp_path: Path) -> None:
+    (tmp_path / "text.bin").write_bytes(bytes(400))
+    (tmp_path / "text.idx").write_bytes(b"MMIDIDX\0\0" + bytes(25))
+    with pytest.raises(
+        InputError, match=r"text\.bin: holds documents of several lengths, which text\.idx tells"
+    ):
+        recshuf.shuffle(tmp_path / "text.bin", tmp_path / "out.bin", dtype="uint16")
+    (tmp_path / "text.idx").write_bytes(b"another index")
+    recshuf.shuffle(tmp_path / "text.bin", tmp_path / "out.bin", dtype="uint16")
 
 
 def test_a_header_that_counts_is_said(tmp_path: Path) -> None:

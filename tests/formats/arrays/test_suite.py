@@ -6,16 +6,16 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
+import pytest
 
-from recshuf.formats.arrays import BINARY, NPY
+from recshuf.formats.arrays import BINARY, NPY, NPZ
 from recshuf.interfaces import InputFile, ReadOptions, Stamp
 from tests.support.formats.format_suite import FormatSuite
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
-
-    import pyarrow as pa
 
 
 def list_input(path: Path) -> InputFile:
@@ -53,6 +53,41 @@ class TestNpy(FormatSuite):
 
 class TestFortran(TestNpy):
     dtype = "i8"
+    order = "F"
+
+
+class TestNpz(FormatSuite):
+    format = NPZ
+    save = staticmethod(np.savez)
+    order: Any = "C"
+
+    def make_inputs(self, folder: Path, row_counts: Sequence[int]) -> list[InputFile]:
+        inputs = []
+        for index, count in enumerate(row_counts):
+            path = folder / f"input {index}.npz"
+            values = np.asarray(
+                np.arange(3 * count).reshape(count, 3) * 4 + index, dtype=">i4", order=self.order
+            )
+            self.save(path, values=values, half=values[:, 0] / 2)
+            inputs.append(list_input(path))
+        return inputs
+
+    def read_back(self, path: Path) -> list[bytes]:
+        with np.load(path) as archive:
+            assert archive.files == ["values", "half"]
+            rows = archive["values"].reshape(-1, 3).astype(">i4")
+            return [row.tobytes() + half.tobytes() for row, half in zip(rows, archive["half"], strict=True)]
+
+    def records_of(self, batch: pa.RecordBatch) -> list[bytes]:
+        return [values + half for values, half in zip(*map(pa.Array.to_pylist, batch.columns), strict=True)]
+
+    def meaning_of(self, record: bytes) -> list[float]:
+        return np.frombuffer(record[:12], ">i4").tolist()
+
+
+@pytest.mark.slow
+class TestPackedNpz(TestNpz):
+    save = staticmethod(np.savez_compressed)
     order = "F"
 
 

@@ -13,6 +13,8 @@ import pytest
 
 import recshuf
 from recshuf.errors import InputError, RecshufWarning, UsageError
+from recshuf.formats.arrow import FORMAT
+from recshuf.interfaces import InputFile, ReadOptions
 from tests.support.effort import some
 
 if TYPE_CHECKING:
@@ -147,6 +149,10 @@ def test_an_index_of_pandas_that_says_more_than_the_row_becomes_a_column(tmp_pat
     found = read(tmp_path / "out.arrow").to_pandas()
     assert found.index.name == "at"
     assert sorted(zip(found.index, found["a"], strict=True)) == [(5 + 2 * n, n) for n in range(10)]
+    opened = FORMAT.open_source([InputFile(str(source), source)], ReadOptions())
+    parts = [batch for part in opened.fragments(0, 64, 1 << 20) for batch in part.batches()]
+    assert len(parts) > 1
+    assert pa.Table.from_batches(parts)["at"].to_pylist() == list(range(5, 25, 2))
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -172,7 +172,9 @@ def test_pickled_rows_of_pandas_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("to", ["parquet", "jsonl"])
 def test_other_formats_are_refused(tmp_path: Path, to: str) -> None:
     write_anndata(tmp_path / "in.h5")
-    with pytest.raises(UsageError, match=f"keep_others=True: for hdf5 to hdf5 only; here: hdf5 to {to}"):
+    with pytest.raises(
+        UsageError, match=f"keep_others=True: for hdf5 to hdf5 or npz to npz only; here: hdf5 to {to}"
+    ):
         recshuf.shuffle(tmp_path / "in.h5", tmp_path / "out", to=to, keep_others=True)
 
 

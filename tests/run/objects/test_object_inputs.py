@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 import recshuf
@@ -17,7 +20,10 @@ from tests.support.objects.object_server import CREDENTIALS
 from tests.support.processes.task_runs import DyingEngine, LostError, divide_small
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    from numpy.typing import NDArray
 
     from tests.support.objects.gcs_buckets import GcsTestBucket
     from tests.support.objects.object_outputs import AnyBucket
@@ -62,6 +68,28 @@ def test_the_output_is_that_of_a_run_on_local_files(
 ):
     make_inputs(tmp_path / "in", name, (300, 200, 0, 250) if to is None else (300, 200))
     check_equal(tmp_path, bucket, to=to)
+
+
+def _save_stream(path: Path, **columns: NDArray[Any]) -> None:
+    table = pa.table(columns)
+    with pa.ipc.new_stream(path, table.schema) as writer:
+        writer.write_table(table, max_chunksize=70)
+    path.with_name("state.json").write_text(json.dumps({"_data_files": [{"filename": path.name}]}))
+
+
+SAVERS: dict[str, Callable[..., None]] = {
+    "npz": np.savez,
+    "npy": lambda path, **columns: np.save(path, columns["half"]),
+    "arrow": _save_stream,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SAVERS)
+def test_arrays_and_saved_folders_are_read(tmp_path: Path, bucket: AnyBucket, name: str):
+    (tmp_path / "in").mkdir()
+    SAVERS[name](tmp_path / f"in/a.{name}", id=np.arange(500), half=np.arange(500) / 2)
+    check_equal(tmp_path, bucket)
 
 
 @pytest.mark.parametrize(

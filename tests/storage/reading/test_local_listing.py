@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from recshuf.errors import InputError
 from recshuf.interfaces import NameSuffix, Stamp
-from recshuf.storage.reading.choosing import Role, natural_key
+from recshuf.storage.reading.choosing import Judged, Role, natural_key
 from recshuf.storage.reading.local_listing import (
     expand_inputs,
     find_pattern,
@@ -53,9 +53,10 @@ class Rules:
     def split(self, name: str) -> NameSuffix:
         return NameSuffix(name.rpartition(".")[2])
 
-    def judge(self, files: list[InputFile]) -> list[Role]:
+    def judge(self, files: list[InputFile]) -> Judged:
         assert all(file.suffix == self.split(file.name) for file in files)
-        return [Role.INPUT if self._accepts(file.name) else Role.OTHER for file in files]
+        roles = [Role.INPUT if self._accepts(file.name) else Role.OTHER for file in files]
+        return Judged([*zip(files, roles, strict=True)], {})
 
     def explain(self, suffix: NameSuffix) -> None:
         assert suffix

@@ -1,0 +1,362 @@
+"""Archives of arrays as a source: a record is index i of the first axis of every array.
+
+The arrays of an archive are read side by side, from their beginnings on: those that are compressed cannot be read in
+another way, and ZIP has a checksum of each array, which counts at its end. An array in Fortran's order is read whole.
+"""
+
+from __future__ import annotations
+
+import io
+import lzma
+import zipfile
+import zlib
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from math import prod
+from typing import IO, TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import xxhash
+
+from recshuf.errors import InputError, UsageError
+from recshuf.formats.arrays.decoder import ArchiveDecoder
+from recshuf.formats.arrays.header import DAMAGED, Header, parse_header
+from recshuf.formats.arrays.sink import ArchiveLayout, FixedLayout, describe_type
+from recshuf.interfaces import Decoder, Fragment, InputSummary, Source
+from recshuf.storage.reading.local import opener_of, read_head
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from recshuf.interfaces import InputFile, ReadOptions
+
+
+_BUFFER_BYTES = 1 << 20
+_MOST_HEADER_BYTES = 16 << 20
+_MOST_OTHERS_BYTES = 64 << 20
+_SHARE = 4
+"""Share of the memory limit that arrays in Fortran's order may take."""
+_END, _ENCRYPTED = ".npy", 1
+_FAULTS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, ValueError, KeyError, RuntimeError)  # fmt: skip
+
+
+class _Array(NamedTuple):
+    """One array of an archive."""
+
+    info: zipfile.ZipInfo
+    header: Header
+
+    @property
+    def rows(self) -> int:
+        """Length of the first axis; -1 if there is none."""
+        return self.header.shape[0] if self.header.shape else -1
+
+    @property
+    def byte_count(self) -> int:
+        return self.header.dtype.itemsize * prod(self.header.shape)
+
+    @property
+    def layout(self) -> FixedLayout:
+        dtype, axes = self.header.dtype, self.header.shape[1:]
+        return FixedLayout(True, dtype.itemsize * prod(axes), describe_type(dtype), axes, b"")
+
+
+class _File(NamedTuple):
+    """One input."""
+
+    file: InputFile
+    arrays: dict[str, _Array]
+    """Those of the record, by name."""
+    others: dict[str, bytes]
+    """Those that every shard repeats, each as a file of NumPy."""
+
+    @property
+    def rows(self) -> int:
+        return next(iter(self.arrays.values())).rows
+
+    @property
+    def whole_bytes(self) -> int:
+        """Memory of the arrays that are read whole."""
+        return sum(array.byte_count for array in self.arrays.values() if array.header.by_columns)
+
+
+class ArchiveSource(Source):
+    """All inputs of a run. The native form is a column for each array, of the bytes of its rows.
+
+    Of the options `datasets`, `keeps_others`, `memory_bytes` and `max_record_bytes` apply.
+    """
+
+    def __init__(self, inputs: Sequence[InputFile], options: ReadOptions) -> None:
+        first = _look_into(inputs[0], options, None)
+        names = tuple(first.arrays)
+        self._files = [first, *(_look_into(file, options, names) for file in inputs[1:])]
+        for file in self._files:
+            _check_same(first, file)
+            _check_memory(file, options)
+        if options.keeps_others:
+            self.options = replace(options, datasets=names)
+        self._name_limit = options.name_limit
+        is_packed = any(array.info.compress_type != zipfile.ZIP_STORED for array in first.arrays.values())
+        self.compression = "gzip" if is_packed else "none"
+        layouts = tuple(array.layout for array in first.arrays.values())
+        self.layout: ArchiveLayout = ArchiveLayout(names, layouts, self.compression, first.others)
+        if not self.layout.row_bytes:
+            raise InputError(first.file.name, "its records have no bytes", remedy="leave it out")
+        self.schema = self.layout.schema
+        self.inputs = tuple(
+            InputSummary(
+                file.file.name,
+                file.file.stamp.size if file.file.stamp else None,
+                file.rows,
+                True,
+                file.rows * self.layout.row_bytes,
+            )
+            for file in self._files
+        )
+        self.repeated = {name: xxhash.xxh3_128_hexdigest(content) for name, content in first.others.items()}
+        self.notes = _find_notes(first)
+
+    def fragments(self, input_index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Fragment]:
+        file, size = self._files[input_index], self.layout.row_bytes
+        if file.rows and size > max_record_bytes:
+            raise InputError(
+                file.file.name,
+                f"a record of {size} bytes is longer than the {max_record_bytes} bytes allowed",
+                place="row 0",
+                remedy=f"raise {self._name_limit(max_record_bytes)}",
+            )
+        rows = max(1, min(block_bytes, max_record_bytes) // size)
+        with ExitStack() as cleanup:
+            archive = cleanup.enter_context(_opened(file.file))
+            readers = [
+                _ArrayReader(file.file.name, name, file.arrays[name], archive, cleanup)
+                for name in self.layout.names
+            ]
+            for first in range(0, file.rows, rows):
+                count = min(rows, file.rows - first)
+                columns = [reader.read(first, count) for reader in readers]
+                yield ArchiveFragment(pa.RecordBatch.from_arrays(columns, schema=self.schema))
+            for reader in readers:
+                reader.finish()
+
+    def reading_bytes(self, block_bytes: int) -> int:
+        """Return the memory of a block, as stored and decompressed, and of the arrays that are read whole."""
+        block = max(block_bytes, self.layout.row_bytes)
+        return 2 * block + 2 * max(file.whole_bytes for file in self._files)
+
+    def decoder(self) -> Decoder:
+        return ArchiveDecoder(self.layout)
+
+
+class ArchiveFragment(Fragment):
+    """Consecutive rows, which have been read."""
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self._batch = batch
+        self.record_count: int = batch.num_rows
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        yield self._batch
+
+
+class _ArrayReader:
+    """Reads one array of an archive from its beginning."""
+
+    def __init__(
+        self, file_name: str, name: str, array: _Array, archive: zipfile.ZipFile, cleanup: ExitStack
+    ) -> None:
+        self._file_name, self._place, self._array = file_name, f"array {name!r}", array
+        self._size = array.layout.row_bytes
+        with _explained(file_name, self._place):
+            self._stream: IO[bytes] = cleanup.enter_context(archive.open(array.info))
+            self._stream.read(array.header.start)
+            self._whole = self._read_whole() if array.header.by_columns else None
+
+    def _read_whole(self) -> np.ndarray[tuple[int, ...], np.dtype[np.void]]:
+        header = self._array.header
+        items = np.frombuffer(self._stream.read(), np.dtype((np.void, header.dtype.itemsize)))
+        return items.reshape(header.shape, order="F")
+
+    def read(self, first: int, count: int) -> pa.FixedSizeBinaryArray:
+        """Return the next rows, `first` among them the first."""
+        with _explained(self._file_name, self._place):
+            if self._whole is None:
+                content: bytes = self._stream.read(count * self._size)
+            else:
+                content = self._whole[first : first + count].tobytes()
+            if len(content) != count * self._size:
+                raise EOFError("it ends before its last row")
+        return pa.FixedSizeBinaryArray.from_buffers(
+            pa.binary(self._size), count, [None, pa.py_buffer(content)]
+        )
+
+    def finish(self) -> None:
+        """Compare the checksum, which the end of the array brings."""
+        with _explained(self._file_name, self._place):
+            self._stream.read(1)
+
+
+@contextmanager
+def _explained(name: str, place: str | None = None) -> Iterator[None]:
+    """Turn what is said of a bad archive into an `InputError` that names it."""
+    try:
+        yield
+    except _FAULTS as error:
+        if isinstance(error, InputError):
+            raise
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(
+            name, f"cannot be read as an archive of NumPy: {reason}", place=place, remedy=DAMAGED
+        ) from error
+
+
+@contextmanager
+def _opened(file: InputFile) -> Iterator[zipfile.ZipFile]:
+    with ExitStack() as cleanup:
+        with _explained(file.name):
+            raw = cleanup.enter_context(io.BufferedReader(opener_of(file).open_raw(), _BUFFER_BYTES))
+            archive = cleanup.enter_context(zipfile.ZipFile(raw))
+        yield archive
+
+
+def _look_into(file: InputFile, options: ReadOptions, names: Sequence[str] | None) -> _File:
+    """Return the arrays of an input; `names` are those of the record, once the first input has told them."""
+    if not read_head(file, 1):
+        raise InputError(file.name, "is empty (0 bytes), not an archive of NumPy")
+    with _opened(file) as archive:
+        arrays: dict[str, _Array] = {}
+        for info in archive.infolist():
+            name = info.filename.removesuffix(_END)
+            array = _read_header(file.name, name, archive, info)
+            if name in arrays:
+                raise InputError(file.name, f"holds two arrays {name!r}", remedy="write it again with one")
+            arrays[name] = array
+        if not arrays:
+            raise InputError(file.name, "holds no arrays", remedy="leave it out")
+        chosen = _choose(file.name, arrays, options) if names is None else _take(file.name, arrays, names)
+        others = [name for name in arrays if name not in chosen] if options.keeps_others else []
+        if sum(arrays[name].info.file_size for name in others) > _MOST_OTHERS_BYTES:
+            problem = f"its arrays {', '.join(others)} are longer than the {_MOST_OTHERS_BYTES:,} bytes that shards repeat"
+            raise InputError(
+                file.name, problem, remedy="choose arrays with --datasets, without --keep-others"
+            )
+        content = {}
+        for name in others:
+            with _explained(file.name, f"array {name!r}"):
+                content[name] = archive.read(arrays[name].info)
+    return _File(file, chosen, content)
+
+
+def _read_header(file_name: str, name: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> _Array:
+    place = f"array {name!r}"
+    if info.flag_bits & _ENCRYPTED:
+        raise InputError(file_name, "is encrypted", place=place, remedy="decrypt it")
+    if not info.filename.endswith(_END):
+        remedy = "leave it out of the archive"
+        raise InputError(file_name, "is no array of NumPy by its name", place=place, remedy=remedy)
+    with _explained(file_name, place), archive.open(info) as stream:
+        head = stream.read(12)
+        length = int.from_bytes(head[8:10] if head[6:7] == b"\1" else head[8:12], "little")
+        head += stream.read(min(length, _MOST_HEADER_BYTES))
+    array = _Array(info, parse_header(file_name, place, head))
+    if info.file_size - array.header.start != array.byte_count:
+        problem = (
+            f"holds {info.file_size - array.header.start:,} bytes, and its values take {array.byte_count:,}"
+        )
+        raise InputError(file_name, problem, place=place, remedy=DAMAGED)
+    return array
+
+
+def _choose(file_name: str, arrays: Mapping[str, _Array], options: ReadOptions) -> dict[str, _Array]:
+    """Return the arrays of the record."""
+    chosen = dict(arrays)
+    if options.datasets is not None:
+        found = [[name for name in arrays if fnmatchcase(name, wanted)] for wanted in options.datasets]
+        unknown = next(
+            (wanted for wanted, some in zip(options.datasets, found, strict=True) if not some), None
+        )
+        if unknown is not None:
+            raise UsageError(f"no array {unknown!r} in {file_name}; there are {', '.join(arrays)}")
+        chosen = {name: arrays[name] for some in found for name in some}
+    by_length: dict[int, list[str]] = {}
+    for name, array in chosen.items():
+        by_length.setdefault(array.rows, []).append(name)
+    if len(by_length) == 1 and -1 not in by_length:
+        return chosen
+    by_length.pop(-1, None)
+    commonest = max(
+        by_length.values(),
+        key=lambda names: (len(names), sum(arrays[name].byte_count for name in names)),
+        default=None,
+    )
+    if commonest is None:
+        raise InputError(
+            file_name, "holds single values only, and no records along an axis", remedy="leave it out"
+        )
+    if options.keeps_others and options.datasets is None:
+        return {name: arrays[name] for name in commonest}
+    lengths = ", ".join(
+        f"{name} {f'{array.rows:,}' if array.rows >= 0 else 'a single value'}"
+        for name, array in chosen.items()
+    )
+    remedy = f"choose those of the record, as --datasets {','.join(commonest)}; --keep-others copies the rest to every shard"
+    raise InputError(file_name, f"holds arrays of several lengths: {lengths}", remedy=remedy)
+
+
+def _take(file_name: str, arrays: Mapping[str, _Array], names: Sequence[str]) -> dict[str, _Array]:
+    """Return the arrays of these names, which must be aligned."""
+    missing = next((name for name in names if name not in arrays), None)
+    if missing is not None:
+        raise InputError(
+            file_name, f"has no array {missing!r}, and the first input has one", remedy="shuffle it apart"
+        )
+    chosen = {name: arrays[name] for name in names}
+    lengths = {array.rows for array in chosen.values()}
+    if len(lengths) > 1 or -1 in lengths:
+        raise InputError(file_name, f"its arrays {', '.join(names)} have several lengths", remedy=DAMAGED)
+    return chosen
+
+
+def _check_same(first: _File, file: _File) -> None:
+    """Refuse an input whose records, or whose other arrays, are not those of the first one."""
+    for name, array in first.arrays.items():
+        ours, theirs = array.layout, file.arrays[name].layout
+        if (ours.descr, ours.shape) != (theirs.descr, theirs.shape):
+            problem = f"has records of type {theirs.descr}{[*theirs.shape]}, and {first.file.name} of {ours.descr}{[*ours.shape]}"
+            raise InputError(file.file.name, problem, place=f"array {name!r}", remedy="shuffle them apart")
+    differing = sorted(
+        name
+        for name in first.others.keys() | file.others.keys()
+        if first.others.get(name) != file.others.get(name)
+    )
+    if differing:
+        problem = f"differs from that of {first.file.name}, and every shard repeats one"
+        raise InputError(
+            file.file.name, problem, place=f"array {differing[0]!r}", remedy="shuffle them apart"
+        )
+
+
+def _check_memory(file: _File, options: ReadOptions) -> None:
+    if options.memory_bytes is not None and file.whole_bytes > options.memory_bytes // _SHARE:
+        problem = (
+            f"its arrays in Fortran's order are read whole, which takes {file.whole_bytes:,} bytes of the "
+            f"{options.memory_bytes // _SHARE:,} allowed"
+        )
+        remedy = "raise --memory, or save what numpy.ascontiguousarray gives"
+        raise InputError(file.file.name, problem, remedy=remedy)
+
+
+def _find_notes(file: _File) -> tuple[str, ...]:
+    """Return which repeated arrays may count records."""
+    names = []
+    for name, content in file.others.items():
+        values = np.load(io.BytesIO(content), allow_pickle=False)
+        if values.dtype.kind in "iu" and values.size > 1 and values.min() >= 0 and values.max() < file.rows:
+            names.append(repr(name))
+    if not names:
+        return ()
+    return (
+        f"{', '.join(names)}: copied as they are; if they count records, they count those before the shuffle",
+    )

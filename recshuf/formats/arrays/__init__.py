@@ -71,6 +71,9 @@ class BinaryFormat(_FixedFormat):
         adds_columns=False,
     )
 
+    def reading_schema(self, table: pa.Schema) -> pa.Schema:
+        return table
+
 
 class NpzFormat(Format):
     """Archives of arrays; records lie along the first axis of all of them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,7 +13,7 @@ from recshuf.errors import InputError, UsageError
 from recshuf.formats.arrays import MAGIC
 from recshuf.formats.arrays.decoder import FixedDecoder
 from recshuf.formats.arrays.header import DAMAGED, parse_header
-from recshuf.formats.arrays.sink import COLUMN, FixedLayout, describe_type, read_descr
+from recshuf.formats.arrays.sink import COLUMN, FixedLayout, describe_type, find_layout, read_descr
 from recshuf.interfaces import Decoder, Fragment, InputSummary, Source, open_input
 
 if TYPE_CHECKING:
@@ -179,6 +180,10 @@ def _open_npy(file: InputFile, options: ReadOptions) -> _File:  # noqa: ARG001 -
 def _open_binary(file: InputFile, options: ReadOptions) -> _File:
     """Return a file of binary records."""
     dtype, shape = parse_dtype(options.dtype)
+    if options.schema is not None and dtype is None and options.record_bytes is None:  # written from a table
+        layout = find_layout(options.schema, is_npy=False)
+        options = replace(options, record_bytes=layout.row_bytes)
+        dtype, shape = layout.dtype, layout.shape
     size = options.record_bytes or (0 if dtype is None else dtype.itemsize * prod(shape))
     if not size:
         raise UsageError(

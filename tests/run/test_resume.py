@@ -167,6 +167,9 @@ CHANGED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "delimiter": ("csv", {}, {"delimiter": ";"}),
     "quote": ("csv", {}, {"quote": "none"}),
     "separator": ("text", {}, {"zero_terminated": True}),
+    "record_lines": ("text", {"record_lines": 1}, {"record_lines": 2}),
+    "record_start": ("text", {"record_start": "{"}, {"record_start": '{"'}),
+    "rename_keys": ("tar", {}, {"rename_keys": True}),
     "datasets": ("hdf5", {}, {"datasets": "id"}),
     "keep_others": ("hdf5", {}, {"keep_others": True}),
     "columns": ("parquet", {"columns": "id"}, {"columns": "tag"}),
@@ -202,7 +205,7 @@ def test_every_option_is_compared_or_free():
     assert {*CHANGED} - {"compression level"} == {*OPTIONS} - FREE
 
 
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("kind", [*FORMATS, "tar"])
 def test_another_value_of_an_option_is_refused_by_name_and_nothing_is_touched(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ):

@@ -82,6 +82,7 @@ def test_what_a_broken_program_does_is_noticed(
         assert outcome in outcomes
 
 
+@pytest.mark.slow
 def test_a_child_that_never_ends_or_dies_is_told_from_one_that_fails(tmp_path: Path) -> None:
     with Server(seconds=5) as server:
         assert server.call("read_records", ["no format", "x"], tmp_path).status == 1

@@ -115,6 +115,7 @@ def test_little_csv_needs_little_memory_for_parquet(tmp_path: Path, columns: int
     assert peaks[1] - peaks[0] <= report["predicted_peak_bytes"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("suffix", "columns", "memory"), [(".parquet", 1500, "200MB"), (".h5", 1500, "64MB")]
 )

@@ -258,10 +258,10 @@ def _look_into(file: InputFile) -> _File:
                 rows, count, longest = rows + batch.num_rows, count + 1, max(longest, batch.num_rows)
                 for place, column in enumerate(columns):
                     found = batch.column(place if is_file else column).dictionary
-                    known = dictionaries[column]
-                    if not known or (found is not known[-1] and not found.equals(known[-1])):
-                        found.validate(full=True)
-                        known.append(found)
+                    found.validate(full=True)  # to compare what is damaged reads beyond its buffers
+                    _note_dictionary(dictionaries[column], found)
+        if first is not None:
+            first.validate(full=True)
         size = 0 if first is None else _count_dense(first)
     first_rows = 0 if first is None else first.num_rows
     if first is not None and not (is_file or columns):

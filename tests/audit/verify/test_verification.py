@@ -279,7 +279,9 @@ def test_nan_as_null_makes_the_nulls_of_jsonl_equal_to_nan(tmp_path: Path):
     plain = recshuf.verify(*pair)
     assert not plain
     assert (plain.missing, plain.extra) == (2, 2)
-    with pytest.raises(recshuf.errors.UsageError, match="nan_as_null=True: for a conversion to jsonl or json only"):
+    with pytest.raises(
+        recshuf.errors.UsageError, match="nan_as_null=True: for a conversion to jsonl or json only"
+    ):
         recshuf.verify(pair[0], pair[0], nan_as_null=True)
 
 

@@ -51,6 +51,7 @@ class TestNpy(FormatSuite):
         return np.frombuffer(record, self.dtype).tolist()
 
 
+@pytest.mark.slow
 class TestFortran(TestNpy):
     dtype = "i8"
     order = "F"
@@ -85,6 +86,7 @@ class TestNpz(FormatSuite):
         return np.frombuffer(record[:12], ">i4").tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.slow
 class TestPackedNpz(TestNpz):
     save = staticmethod(np.savez_compressed)

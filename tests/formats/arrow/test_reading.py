@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -222,3 +223,22 @@ def test_labels_that_mean_something_else_are_refused(tmp_path: Path) -> None:
         recshuf.shuffle(sources, tmp_path / "out.arrow")
     recshuf.shuffle(sources, tmp_path / "out.arrow", first_metadata=True)
     assert b"cat" in read(tmp_path / "out.arrow").schema.metadata[b"huggingface"]
+
+
+@pytest.mark.parametrize("kind", ["text", "dictionary", "values of a dictionary", "view"])
+def test_damage_of_the_first_batch_is_found_before_anything_is_read_of_it(tmp_path: Path, kind: str) -> None:
+    texts = pa.array(["one", "two", "three"])
+    by_index = pa.DictionaryArray.from_arrays(pa.array([0, 1, 2], pa.int32()), texts)
+    column = {"text": texts, "view": texts.cast(pa.string_view())}.get(kind, by_index)
+    # The last offset, the last index, or the length in the view of "two".
+    sound, after = {"dictionary": ([0, 1, 2], b""), "view": ([3], b"two")}.get(kind, ([0, 3, 6, 11], b""))
+    table, path = pa.table({"a": column}), tmp_path / "in.arrow"
+    with pa.ipc.new_file(path, table.schema) as writer:
+        writer.write_table(table)
+    content = path.read_bytes()
+    damaged = [*sound[:-1], (1 << 31) - 1]
+    before, now = (struct.pack(f"<{len(sound)}i", *values) + after for values in (sound, damaged))
+    assert content.count(before) == 1
+    path.write_bytes(content.replace(before, now))
+    with pytest.raises(InputError, match=r"in\.arrow.* cannot be read as Arrow: "):
+        recshuf.shuffle(path, tmp_path / "out.arrow", seed=1)

@@ -164,6 +164,7 @@ def test_chunks_in_another_order_are_not_read_ahead(tmp_path: Path) -> None:
     assert count_bytes(check_rows(tmp_path / "in.h5", 4 << 20)) <= 4 * images.nbytes
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_garbage_of_h5py_does_not_stop_a_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread that frees an object of h5py waits for the lock that HDF5 holds while it waits for that thread."""

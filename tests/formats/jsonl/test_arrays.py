@@ -57,6 +57,7 @@ class TestArrays(LineSuite):
         return list(map(json.loads, lines))
 
 
+@pytest.mark.slow
 class TestPrettyArrays(TestArrays):
     indent = 3
 

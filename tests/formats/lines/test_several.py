@@ -72,6 +72,7 @@ class TestCounts(LineSuite):
         return [record.removesuffix(b"\n") for record in batch.column("record").to_pylist()]
 
 
+@pytest.mark.slow
 class TestStarts(TestCounts):
     read_options = ReadOptions(record_start=b">")
     write_options = WriteOptions(record_start=b">")

@@ -6,6 +6,7 @@ import gzip
 import tarfile
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import zstandard
 
 from recshuf.formats.compression import split_suffix
@@ -59,6 +60,7 @@ class TestWebDataset(FormatSuite):
         return record.key, sorted((suffix.lower(), content) for suffix, _, _, content in record.members)
 
 
+@pytest.mark.slow
 class TestPaxInZstd(TestWebDataset):
     kind = tarfile.PAX_FORMAT
     tag = "é" * 90

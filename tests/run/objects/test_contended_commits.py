@@ -133,6 +133,7 @@ def test_an_object_of_others_in_place_of_one_that_is_deleted_stays(bucket: AnyBu
     check_whole(bucket, output.expected | {key: b"precious"})
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("old")
 @pytest.mark.parametrize("moment", ["claim", pytest.param("complete", marks=slow)])
 def test_clean_leaves_a_commit_whose_old_object_was_deleted_to_resume(

@@ -104,6 +104,7 @@ def test_what_a_store_does_not_let_a_run_delete_is_named(bucket: AnyBucket, outp
     output.check(is_lossy=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bucket", ["s3_bucket"], indirect=True)
 def test_finished_tasks_outlive_a_store_that_does_not_list_them(bucket: Bucket, output: Output):
     proxy = bucket.proxy

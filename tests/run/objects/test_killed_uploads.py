@@ -74,6 +74,7 @@ def complete(source: Path, bucket: AnyBucket, *options: str) -> None:
         assert child.wait() == 0, child.read_stderr()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("request_name", "keeps"), [("begin", True), pytest.param("run", False, marks=slow)])
 def test_a_signal_leaves_nothing_or_what_resume_completes(
     bucket: AnyBucket, source: Path, tmp_path: Path, request_name: str, keeps: bool

@@ -146,6 +146,7 @@ def test_a_run_that_dies_is_continued(
     assert list_place(place) == []
 
 
+@pytest.mark.slow
 @PLACES
 @pytest.mark.parametrize("step", ["_complete", pytest.param("commit", marks=slow)])
 def test_a_run_that_dies_at_its_end_is_continued(
@@ -167,6 +168,7 @@ def test_a_run_that_dies_at_its_end_is_continued(
     assert list_place(place) == []
 
 
+@pytest.mark.slow
 @PLACES
 def test_what_a_dead_run_left_is_cleaned(inputs: list[Path], bucket: AnyBucket, place: Path | str, call: Run):
     die_after(ALL - 1, inputs, f"{bucket.url}/data/out/", place)
@@ -265,6 +267,7 @@ def die_with_piles(count: int, inputs: list[Path], folder: Path, bucket: AnyBuck
     return sets
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("harm", "count"),
     [
@@ -375,6 +378,7 @@ def test_what_piles_in_a_bucket_do_not_allow_is_refused(tmp_path: Path, source: 
 # Runs that are forgotten
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", [b"{}", pytest.param(None, marks=slow)])
 def test_clean_says_that_sets_of_a_lost_run_stay_and_how_to_remove_them(
     bucket: AnyBucket, source: Path, call: Run, content: bytes | None

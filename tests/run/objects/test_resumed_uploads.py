@@ -83,6 +83,7 @@ def test_one_object_is_continued(bucket: AnyBucket, source: Path, tmp_path: Path
     assert bucket.proxy.count(bucket.requests["part"]) == 0
 
 
+@pytest.mark.slow
 def test_a_seed_that_was_drawn_is_kept_and_other_options_are_refused(
     bucket: AnyBucket, output: Output, tmp_path: Path
 ):
@@ -161,6 +162,7 @@ def test_a_commit_that_fails_is_completed(bucket: AnyBucket, output: Output, cou
     assert bucket.proxy.count(bucket.requests["part"]) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overwrite", [True, pytest.param(False, marks=slow)])
 @pytest.mark.parametrize("harm", ["aborted", "damaged entry"])
 def test_a_commit_that_lost_a_shard_writes_it_again(
@@ -263,6 +265,7 @@ def test_two_runs_that_complete_one_commit_agree(bucket: AnyBucket, output: Outp
     output.check()
 
 
+@pytest.mark.slow
 def test_a_run_that_overwrites_is_not_hurt_by_an_old_one(bucket: AnyBucket, output: Output, tmp_path: Path):
     """The old run stops in its commit, is completed and replaced by others, and goes on."""
     output.put_old()
@@ -356,6 +359,7 @@ def test_clean_takes_outputs_in_buckets(call: Run):
         assert url.encode() in refused.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("request_name", ["claim", pytest.param("part", marks=slow)])
 def test_a_run_that_is_cleaned_away_commits_nothing(
     bucket: AnyBucket, output: Output, request_name: str, run: Run

@@ -80,6 +80,7 @@ def test_a_killed_append_leaves_the_old_or_the_new_window(tmp_path: Path, kills:
         assert (read_ids(store), list_files(store)) == (expected, files)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kills", COUNTS)
 def test_a_killed_writer_of_three_leaves_the_others_and_can_start_again(tmp_path: Path, kills: int) -> None:
     store = tmp_path / "store"

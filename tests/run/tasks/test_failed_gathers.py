@@ -140,6 +140,7 @@ def test_an_engine_writes_a_set_with_a_damaged_region_again(tmp_path: Path):
     gather.compare()
 
 
+@pytest.mark.slow
 def test_a_damaged_region_in_a_bucket_is_written_again(tmp_path: Path, s3_bucket: Bucket):
     gather = Gather(tmp_path, temp_dir=f"{s3_bucket.url}/tmp")
     key = sorted(key for key in s3_bucket.list_keys() if "/set-" in key)[0]

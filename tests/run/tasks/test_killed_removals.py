@@ -33,6 +33,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
+@pytest.mark.slow
 def test_a_failed_run_that_is_killed_while_it_removes_itself_begins_anew(tmp_path: Path, folder: Path):
     good, bad = make_inputs(tmp_path / "in", "jsonl", COUNTS)
     content = bad.read_bytes()

@@ -203,6 +203,7 @@ def test_a_commit_that_died_in_the_first_line_of_its_journal_is_done_anew(tmp_pa
     )
 
 
+@pytest.mark.slow
 def test_a_commit_that_died_is_completed_by_the_commit_alone(tmp_path: Path):
     inputs, folder = make_inputs(tmp_path / "in", "text", (60, 40)), tmp_path / "data"
     recshuf.shuffle(inputs, f"{folder}/out/", **OPTIONS | {"shards": 5})

@@ -59,6 +59,7 @@ def test_what_lies_in_the_way_is_an_error(tmp_path: Path, inputs: list[Path], bu
     run(tmp_path, inputs, bucket, resume=True)
 
 
+@pytest.mark.slow
 def test_an_upload_whose_completion_was_answered_to_nobody_is_kept(
     tmp_path: Path, inputs: list[Path], bucket: AnyBucket
 ) -> None:

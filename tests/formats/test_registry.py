@@ -22,8 +22,8 @@ from recshuf import formats
 from recshuf.errors import InputError, UsageError
 from recshuf.formats import OWN_FORMATS, list_names
 from recshuf.interfaces import InputFile, Traits, open_input
+from recshuf.testing import FormatSuite
 from tests.support.formats.foreign_rows import END, FORMAT, MAGIC, RowsFormat
-from tests.support.formats.format_suite import FormatSuite
 from tests.support.other_packages import ROWS_FORMAT, forget_formats, install, use
 
 if TYPE_CHECKING:

@@ -24,6 +24,7 @@ from recshuf.errors import InputError, UsageError
 from recshuf.formats.arrays.decoder import ArchiveDecoder
 from recshuf.formats.arrays.header import DAMAGED, Header, parse_header
 from recshuf.formats.arrays.sink import ArchiveLayout, FixedLayout, describe_type
+from recshuf.formats.arrays.source import check_record
 from recshuf.interfaces import Decoder, Fragment, InputSummary, Source
 from recshuf.storage.reading.local import opener_of, read_head
 
@@ -120,13 +121,8 @@ class ArchiveSource(Source):
 
     def fragments(self, input_index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Fragment]:
         file, size = self._files[input_index], self.layout.row_bytes
-        if file.rows and size > max_record_bytes:
-            raise InputError(
-                file.file.name,
-                f"a record of {size} bytes is longer than the {max_record_bytes} bytes allowed",
-                place="row 0",
-                remedy=f"raise {self._name_limit(max_record_bytes)}",
-            )
+        if file.rows:
+            check_record(file.file.name, size, max_record_bytes, self._name_limit)
         rows = max(1, min(block_bytes, max_record_bytes) // size)
         with ExitStack() as cleanup:
             archive = cleanup.enter_context(_opened(file.file))

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from recshuf.errors import ConversionError
 from recshuf.formats.arrays.sink import COLUMN
-from recshuf.interfaces import Decoder
+from recshuf.interfaces import TableDecoder
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from recshuf.formats.arrays.sink import ArchiveLayout, FixedLayout
 
 
-class FixedDecoder(Decoder):
+class FixedDecoder(TableDecoder):
     """Decodes records of one layout.
 
     Raises
@@ -31,25 +31,15 @@ class FixedDecoder(Decoder):
         self._kind = find_type(layout)
         # The members of a record are columns.
         is_struct = pa.types.is_struct(self._kind)
-        self._schema = pa.schema(list(self._kind) if is_struct else [pa.field(COLUMN, self._kind)])
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._schema
-
-    def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> None:
-        """Do nothing: the schema is known."""
-
-    def finish(self) -> pa.Schema:
-        return self._schema
+        super().__init__(pa.schema(list(self._kind) if is_struct else [pa.field(COLUMN, self._kind)]))
 
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         values = decode_rows(batch.column(0), self._dtype, self._kind)
         arrays = values.flatten() if pa.types.is_struct(self._kind) else [values]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
-class ArchiveDecoder(Decoder):
+class ArchiveDecoder(TableDecoder):
     """Decodes the arrays of an archive, each to one column.
 
     Raises
@@ -61,22 +51,12 @@ class ArchiveDecoder(Decoder):
     def __init__(self, layout: ArchiveLayout) -> None:
         self._dtypes = [array.dtype for array in layout.arrays]
         kinds = [find_type(array, name) for name, array in zip(layout.names, layout.arrays, strict=True)]
-        self._schema = pa.schema(list(zip(layout.names, kinds, strict=True)))
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._schema
-
-    def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> None:
-        """Do nothing: the schema is known."""
-
-    def finish(self) -> pa.Schema:
-        return self._schema
+        super().__init__(pa.schema(list(zip(layout.names, kinds, strict=True))))
 
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        columns = zip(batch.columns, self._dtypes, self._schema.types, strict=True)
+        columns = zip(batch.columns, self._dtypes, self.schema.types, strict=True)
         return pa.RecordBatch.from_arrays(
-            [decode_rows(array, dtype, kind) for array, dtype, kind in columns], schema=self._schema
+            [decode_rows(array, dtype, kind) for array, dtype, kind in columns], schema=self.schema
         )
 
 

@@ -17,7 +17,7 @@ from recshuf.formats.arrays.sink import COLUMN, FixedLayout, describe_type, find
 from recshuf.interfaces import Decoder, Fragment, InputSummary, Source, open_input
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -71,13 +71,8 @@ class FixedSource(Source):
 
     def fragments(self, input_index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Fragment]:
         file, size = self._files[input_index], self.layout.row_bytes
-        if file.rows and size > max_record_bytes:
-            raise InputError(
-                file.file.name,
-                f"a record of {size} bytes is longer than the {max_record_bytes} bytes allowed",
-                place="row 0",
-                remedy=f"raise {self._name_limit(max_record_bytes)}",
-            )
+        if file.rows:
+            check_record(file.file.name, size, max_record_bytes, self._name_limit)
         rows = max(1, min(block_bytes, max_record_bytes) // size)
         for first in range(0, file.rows, rows):
             yield FixedFragment(file, first, min(rows, file.rows - first), self.schema)
@@ -91,6 +86,13 @@ class FixedSource(Source):
 
     def decoder(self) -> Decoder:
         return FixedDecoder(self.layout)
+
+
+def check_record(name: str, size: int, most: int, name_limit: Callable[[int], str]) -> None:
+    """Refuse records of an input that are longer than a limit, which an option raises."""
+    if size > most:
+        problem = f"a record of {size} bytes is longer than the {most} bytes allowed"
+        raise InputError(name, problem, place="row 0", remedy=f"raise {name_limit(most)}")
 
 
 class FixedFragment(Fragment):

@@ -11,7 +11,7 @@ import pytest
 
 from recshuf.formats.arrays import BINARY, NPY, NPZ
 from recshuf.interfaces import InputFile, ReadOptions, Stamp
-from tests.support.formats.format_suite import FormatSuite
+from recshuf.testing import FormatSuite
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,8 +9,8 @@ import pytest
 
 from recshuf.formats.arrow import FORMAT
 from recshuf.interfaces import InputFile, Stamp
+from recshuf.testing import FormatSuite
 from tests.formats.parquet.test_suite import FIELDS, make_record
-from tests.support.formats.format_suite import FormatSuite
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,7 +9,7 @@ import numpy as np
 
 from recshuf.formats.hdf5 import FORMAT
 from recshuf.interfaces import InputFile
-from tests.support.formats.format_suite import FormatSuite
+from recshuf.testing import FormatSuite
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from recshuf.formats.parquet import FORMAT
 from recshuf.interfaces import InputFile
-from tests.support.formats.format_suite import FormatSuite
+from recshuf.testing import FormatSuite
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,8 +12,8 @@ import zstandard
 from recshuf.formats.compression import split_suffix
 from recshuf.formats.webdataset import FORMAT
 from recshuf.interfaces import InputFile, Stamp, WriteOptions
+from recshuf.testing import FormatSuite
 from tests.formats.webdataset.tar_tools import list_members, make_tar, read_samples, read_tar
-from tests.support.formats.format_suite import FormatSuite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

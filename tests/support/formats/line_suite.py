@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import zstandard
 
 from recshuf.interfaces import InputFile
-from tests.support.formats.format_suite import FormatSuite
+from recshuf.testing import FormatSuite
 from tests.support.formats.format_tools import decompress_file
 
 if TYPE_CHECKING:

@@ -21,13 +21,13 @@ from recshuf.audit.order.matching import (
     sort_randomly,
 )
 from recshuf.audit.verify.comparison import open_comparison, open_tables
-from recshuf.audit.verify.hashing import hash_rows
 from recshuf.audit.verify.record_sets import read_manifest
-from recshuf.audit.verify.word_hashing import HashKey
 from recshuf.errors import InputError, MemoryLimitError, UsageError
 from recshuf.records.arrays import check_path, split_path
+from recshuf.records.hashing import hash_rows
 from recshuf.records.keys import draw_keys
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
+from recshuf.records.word_hashing import HashKey
 from recshuf.storage.reading.listing import check_unchanged
 from recshuf.system.units import format_size
 

@@ -16,7 +16,6 @@ from recshuf.audit.verify.record_sets import (
     options_of_output,
 )
 from recshuf.audit.verify.type_classes import find_difference, find_exact_difference
-from recshuf.audit.verify.word_hashing import HashKey
 from recshuf.errors import InputError, UsageError
 from recshuf.formats import detect_format, keeps_records, list_formats, load_format, suffix_delimiter
 from recshuf.formats.metadata import compare_written
@@ -26,6 +25,7 @@ from recshuf.records.batch import split_ranges
 from recshuf.records.batch_groups import whole_inputs
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
 from recshuf.records.reader import InputReader, ReadingPlan
+from recshuf.records.word_hashing import HashKey
 from recshuf.storage.reading.listing import leave_out_output
 from recshuf.storage.reading.objects import Stores, count_read_bytes
 from recshuf.system.memory import release_freed

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from recshuf.audit.verify.hashing import hash_rows
 from recshuf.errors import InputError, RecshufError, UsageError
 from recshuf.formats import keeps_records, load_format, open_source
 from recshuf.formats.folders import NameRules
 from recshuf.output.manifest import Manifest, find_manifest
 from recshuf.output.objects.written import read_object_manifest
 from recshuf.piles.kept.folder import StoreFolder
+from recshuf.records.hashing import hash_rows
 from recshuf.storage.reading.listing import InputLister
 from recshuf.storage.reading.objects import Stores
 from recshuf.storage.urls import is_url
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from recshuf.audit.verify.word_hashing import HashKey
     from recshuf.interfaces import Decoder, InputFile, ReadOptions, Source, Traits
     from recshuf.job.job import Job
     from recshuf.job.report import Progress
+    from recshuf.records.word_hashing import HashKey
 
 
 READING_SHARE = 0.6

@@ -10,6 +10,7 @@ import pyarrow.types as pt
 
 from recshuf.errors import ConversionError
 from recshuf.records.arrays import is_any_list, is_bytes, storage_of
+from recshuf.records.hashing import sorted_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,12 +26,6 @@ _CLASSES: tuple[tuple[str, Callable[[pa.DataType], bool]], ...] = (
     ("time", pt.is_time),
     ("duration", pt.is_duration),
 )
-
-
-def sorted_fields(fields: list[pa.Field], *, by_name: bool) -> list[int]:
-    """Return the indices of fields in the order in which they are compared."""
-    indices = range(len(fields))
-    return sorted(indices, key=lambda index: fields[index].name) if by_name else list(indices)
 
 
 def _name_class(kind: pa.DataType, field: str) -> str:

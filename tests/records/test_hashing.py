@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recshuf.audit.verify.hashing import hash_rows
-from recshuf.audit.verify.word_hashing import HashKey
 from recshuf.errors import ConversionError
+from recshuf.records.hashing import hash_rows
+from recshuf.records.word_hashing import HashKey
 from tests.support.effort import examples
 from tests.support.formats.format_tools import cut_batch
 

@@ -13,11 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from recshuf.audit.verify.type_classes import sorted_fields
-from recshuf.audit.verify.word_hashing import HASH_BYTES, ByteStrings, HashKey, add_nulls, combine, hash_bytes
 from recshuf.errors import ConversionError
 from recshuf.records.arrays import is_any_list, is_bytes, is_list_view, unpack_bits, view_bytes, view_offsets
 from recshuf.records.conforming import conform, with_value_field
+from recshuf.records.word_hashing import HASH_BYTES, ByteStrings, HashKey, add_nulls, combine, hash_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -70,6 +69,12 @@ def hash_rows(
         parts = [hasher.read(piece.column(index), names[index], 1) for index in order]
         hashes[:, start : start + rows] = hasher.join(parts, piece.num_rows, 0)
     return hashes.T
+
+
+def sorted_fields(fields: list[pa.Field], *, by_name: bool) -> list[int]:
+    """Return the indices of fields in the order in which they are compared."""
+    indices = range(len(fields))
+    return sorted(indices, key=lambda index: fields[index].name) if by_name else list(indices)
 
 
 def _count_piece_rows(batch: pa.RecordBatch) -> int:

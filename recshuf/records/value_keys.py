@@ -1,0 +1,152 @@
+"""Keys of values: two words of 64 bits that are equal for records of equal values, and for no others.
+
+A value has a text, the text a hash H of 128 bits, and H a key (K, L): Philox-4x32-10 under a random key, a bijection. So
+the keys of different values are independent and uniform, and all their orders equally likely, whatever the values are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import xxhash
+from numpy.random import SeedSequence
+
+from recshuf.records.arrays import unpack_bits
+from recshuf.records.hashing import hash_rows
+from recshuf.records.keys import stream_of
+from recshuf.records.provenance import pack_provenance
+from recshuf.records.text_hashing import cut_pieces, hash_texts
+from recshuf.records.word_hashing import HashKey
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    Words = NDArray[np.uint64]
+
+
+_ALL = np.uint64(2**64 - 1)
+_LOW = np.uint64(2**32 - 1)
+_HALF = np.uint64(32)
+_ROUNDS = 10
+_FACTORS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
+_STEPS = (0x9E3779B9, 0xBB67AE85)
+_PHILOX_ROWS = 1 << 13
+"""Values encrypted at once: their words fit the L2 cache."""
+
+
+class ValueKeys:
+    """Finds the keys of values under a seed.
+
+    Parameters
+    ----------
+    name
+        Of the stream: keys under other names are independent.
+    shares_missing
+        Whether all records without a value have one key. Otherwise each has a key of its own.
+    """
+
+    def __init__(self, seed: int, name: str = "value", *, shares_missing: bool = False) -> None:
+        a, b = SeedSequence(seed, spawn_key=stream_of(name)).generate_state(2, np.uint64).tolist()
+        self._hash_seed, self._key = a, b
+        self._row_key = HashKey(a + (b << 64))
+        self._shared: tuple[np.uint64, np.uint64] | None = None
+        if shares_missing:
+            shared = xxhash.xxh3_128_intdigest(b"", (a + 1) % 2**64)
+            self._shared = np.uint64(shared & int(_ALL)), np.uint64(shared >> 64)
+
+    def keys(
+        self, texts: Sequence[pa.LargeBinaryArray], input_index: int, first_row: int
+    ) -> tuple[Words, Words]:
+        """Return the keys K and L of consecutive records of an input, shape ``(n,)``.
+
+        Parameters
+        ----------
+        texts
+            For each field, at least one, the texts of its values; null where a record has none.
+        """
+        low, high = np.empty(len(texts[0]), np.uint64), np.empty(len(texts[0]), np.uint64)
+        for piece in cut_pieces(*texts):
+            low[piece], high[piece] = self._hash([field[piece] for field in texts])
+        if (missing := without_value(texts)) is not None:
+            rows = np.flatnonzero(missing)
+            low[rows], high[rows] = self._shared or (
+                pack_provenance(np.int64(input_index), first_row + rows.astype(np.int64)), _ALL
+            )  # fmt: skip
+        return encrypt(low, high, self._key)
+
+    def keys_of_rows(
+        self, batch: pa.RecordBatch, input_index: int, first_row: int, lines: bool
+    ) -> tuple[Words, Words]:
+        """Return the keys K and L of whole native records: their bytes if they are `lines` under one header, else their values."""
+        if lines and batch.num_columns == 1:
+            return self.keys([batch.column(0)], input_index, first_row)
+        hashes = hash_rows(batch, self._row_key)
+        return encrypt(hashes[:, 0], hashes[:, 1], self._key)
+
+    def _hash(self, texts: Sequence[pa.LargeBinaryArray]) -> tuple[Words, Words]:
+        if len(texts) == 1:
+            return hash_texts(texts[0], self._hash_seed)
+        joined = np.empty((len(texts[0]), len(texts), 2), ">u8")
+        for place, field in enumerate(texts):
+            joined[:, place, 1], joined[:, place, 0] = hash_texts(field, self._hash_seed)
+            if field.null_count:
+                joined[_find_nulls(field), place] = 0
+        edges = np.arange(len(joined) + 1, dtype=np.int64) * (16 * len(texts))
+        buffers = [None, pa.py_buffer(edges), pa.py_buffer(joined)]
+        return hash_texts(pa.Array.from_buffers(pa.large_binary(), len(joined), buffers), self._hash_seed)
+
+
+def without_value(texts: Sequence[pa.LargeBinaryArray]) -> NDArray[np.bool_] | None:
+    """Return which records have no value in any field, shape ``(n,)``; None if that is none of them."""
+    if not all(field.null_count for field in texts):
+        return None
+    missing: NDArray[np.bool_] = np.logical_and.reduce([_find_nulls(field) for field in texts])
+    return missing if missing.any() else None
+
+
+def _find_nulls(array: pa.Array) -> NDArray[np.bool_]:
+    nulls: NDArray[np.bool_] = unpack_bits(array.buffers()[0], array) == 0
+    return nulls
+
+
+def encrypt(low: Words, high: Words, key: int) -> tuple[Words, Words]:
+    """Return numbers of 128 bits under Philox-4x32-10 with a key of 64 bits: a bijection.
+
+    >>> [hex(half[0]) for half in encrypt(np.zeros(1, np.uint64), np.zeros(1, np.uint64), 0)]
+    ['0xe169c58d6627e8d5', '0x9b00dbd8bc57ac4c']
+    """
+    first, second = np.empty(len(low), np.uint64), np.empty(len(low), np.uint64)
+    scratch = np.empty((6, min(len(low), _PHILOX_ROWS)), np.uint64)
+    for start in range(0, len(low), _PHILOX_ROWS):
+        rows = slice(start, start + _PHILOX_ROWS)
+        _encrypt(low[rows], high[rows], key, (first[rows], second[rows]), scratch)
+    return first, second
+
+
+def _encrypt(low: Words, high: Words, key: int, out: tuple[Words, Words], scratch: Words) -> None:
+    x0, x1, x2, x3, p0, p1 = scratch[:, : len(low)]
+    for word, x, y in ((low, x0, x1), (high, x2, x3)):
+        np.bitwise_and(word, _LOW, out=x)
+        np.right_shift(word, _HALF, out=y)
+    for number in range(_ROUNDS):
+        k0, k1 = (
+            np.uint64((half + number * step) & int(_LOW))
+            for half, step in zip((key, key >> 32), _STEPS, strict=True)
+        )
+        np.multiply(x0, _FACTORS[0], out=p0)
+        np.multiply(x2, _FACTORS[1], out=p1)
+        np.right_shift(p1, _HALF, out=x0)
+        x0 ^= x1
+        x0 ^= k0
+        np.right_shift(p0, _HALF, out=x2)
+        x2 ^= x3
+        x2 ^= k1
+        np.bitwise_and(p1, _LOW, out=x1)
+        np.bitwise_and(p0, _LOW, out=x3)
+    for x, y, word in ((x0, x1, out[0]), (x2, x3, out[1])):
+        np.left_shift(y, _HALF, out=word)
+        word |= x

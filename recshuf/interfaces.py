@@ -583,6 +583,28 @@ class SupportsJoining(Protocol):
         ...
 
 
+class ValueReader(ABC):
+    """Reads fields of native batches as texts, by which values are told apart. Used by many threads."""
+
+    parses_records: bool = False
+    """Whether it takes memory for all bytes of a record, and not for those of the fields alone."""
+
+    @abstractmethod
+    def read(
+        self, batch: pa.RecordBatch, input_index: int, first_row: int
+    ) -> tuple[pa.LargeBinaryArray, ...]:
+        """Return the texts of each field, shape ``(n,)``; null where a record has no value.
+
+        The first record of the batch is row `first_row` of input `input_index`. A text depends on its value alone:
+        docs/store.md, "Keys of values", says which.
+
+        Raises
+        ------
+        InputError
+            When a record cannot be read, or a value has no text; names input, row and field.
+        """
+
+
 class Source(ABC):
     """All inputs of a run, opened together: they share one native schema.
 
@@ -647,6 +669,16 @@ class Source(ABC):
 
     def field_adder(self, names: Sequence[str]) -> FieldAdder | None:  # noqa: ARG002 - for others
         """Return a decoder that adds fields of these names to native records; None if they take none."""
+        return None
+
+    def value_reader(self, paths: Sequence[str]) -> ValueReader | None:  # noqa: ARG002 - by default records have no fields
+        """Return a reader of the fields at some paths, such as ``user`` and ``meta.user``; None if records have no fields.
+
+        Raises
+        ------
+        UsageError
+            When there is no such field, or its type has no texts.
+        """
         return None
 
 

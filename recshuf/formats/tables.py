@@ -21,7 +21,7 @@ from recshuf.records.conforming import conform
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from recshuf.interfaces import Decoder, Format, InputFile, ReadOptions
+    from recshuf.interfaces import Decoder, Format, InputFile, ReadOptions, ValueReader
 
 
 _HEAD_ROWS = 1 << 16
@@ -116,6 +116,11 @@ class TableSource(Source):
 
     def decoder(self) -> Decoder:
         return TableDecoder(self.schema)
+
+    def value_reader(self, paths: Sequence[str]) -> ValueReader:
+        from recshuf.formats.texts import TableValueReader
+
+        return TableValueReader(self.decoder(), [one.name for one in self.inputs], paths)
 
 
 class _Conformed(Fragment):

@@ -191,8 +191,8 @@ def split_path(path: str, columns: Sequence[str]) -> tuple[str, list[str]]:
     return column, fields
 
 
-def check_path(path: str, schema: pa.Schema) -> None:
-    """Check that a schema has a field."""
+def check_path(path: str, schema: pa.Schema) -> pa.DataType:
+    """Return the type of a field of a schema, which must have it."""
     column, fields = split_path(path, schema.names)
     kind = schema.field(schema.names.index(column)).type
     for name in fields:
@@ -200,6 +200,19 @@ def check_path(path: str, schema: pa.Schema) -> None:
         if index < 0:
             raise UsageError(f"column {path!r}: there is no field {name!r} in {kind}")
         kind = kind.field(index).type
+    return kind
+
+
+def find_value(batch: pa.RecordBatch, path: str) -> pa.Array:
+    """Return the values of a column or of a field in it: ``meta.label``, ``meta/label``."""
+    check_path(path, batch.schema)
+    column, fields = split_path(path, batch.schema.names)
+    values = batch.column(batch.schema.names.index(column))
+    if not fields:
+        return values
+    import pyarrow.compute as pc
+
+    return pc.struct_field(values, fields)
 
 
 def dotted(path: str) -> str:

@@ -12,11 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import recshuf
-from recshuf.audit.order.sampling import find_value
 from recshuf.errors import InputError, MemoryLimitError, UsageError
 from recshuf.formats import load_format
 from recshuf.interfaces import InputFile, ReadOptions
-from recshuf.records.arrays import split_path
+from recshuf.records.arrays import find_value, split_path
 from tests.support.formats.format_tools import place_batches
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from recshuf.audit.order.matching import (
 from recshuf.audit.verify.comparison import open_comparison, open_tables
 from recshuf.audit.verify.record_sets import read_manifest
 from recshuf.errors import InputError, MemoryLimitError, UsageError
-from recshuf.records.arrays import check_path, split_path
+from recshuf.records.arrays import find_value
 from recshuf.records.hashing import hash_rows
 from recshuf.records.keys import draw_keys
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
@@ -43,14 +43,6 @@ MOST_LABELS = 1000
 """A column of at most so many different values holds labels."""
 SEED = 0
 """Seed of priorities and of the order among equal records: checks of the same files give the same result."""
-
-
-def find_value(batch: pa.RecordBatch, path: str) -> pa.Array:
-    """Return the values of a column or of a field in it: ``meta.label``, ``meta/label``."""
-    check_path(path, batch.schema)
-    column, fields = split_path(path, batch.schema.names)
-    values = batch.column(batch.schema.names.index(column))
-    return pc.struct_field(values, fields) if fields else values
 
 
 @dataclass(frozen=True, slots=True)

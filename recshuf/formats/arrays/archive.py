@@ -31,7 +31,7 @@ from recshuf.storage.reading.local import opener_of, read_head
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from recshuf.interfaces import InputFile, ReadOptions
+    from recshuf.interfaces import InputFile, ReadOptions, ValueReader
 
 
 _BUFFER_BYTES = 1 << 20
@@ -144,6 +144,11 @@ class ArchiveSource(Source):
 
     def decoder(self) -> Decoder:
         return ArchiveDecoder(self.layout)
+
+    def value_reader(self, paths: Sequence[str]) -> ValueReader:
+        from recshuf.formats.arrays.values import ArrayValueReader
+
+        return ArrayValueReader(self.layout, [one.name for one in self.inputs], paths)
 
 
 class ArchiveFragment(Fragment):

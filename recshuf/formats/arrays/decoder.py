@@ -64,7 +64,7 @@ def find_type(layout: FixedLayout, name: str = COLUMN) -> pa.DataType:
     """Return the type of Arrow for records of one array."""
     if layout.dtype is None:
         return pa.binary(layout.row_bytes)
-    kind = _find_type(layout.dtype, name)
+    kind = find_item_type(layout.dtype, name)
     for axis in reversed(layout.shape):
         kind = pa.list_(kind, axis)
     return kind
@@ -76,40 +76,40 @@ def decode_rows(column: pa.Array, dtype: np.dtype[Any] | None, kind: pa.DataType
         return column.cast(kind)
     width = column.type.byte_width
     content = np.frombuffer(column.buffers()[1], np.uint8)[column.offset * width :][: len(column) * width]
-    return _nest(_wrap(content.reshape(-1, dtype.itemsize), dtype), kind)
+    return _nest(wrap_items(content.reshape(-1, dtype.itemsize), dtype), kind)
 
 
-def _find_type(dtype: np.dtype[Any], name: str = COLUMN) -> pa.DataType:
+def find_item_type(dtype: np.dtype[Any], name: str = COLUMN) -> pa.DataType:
     """Return the type of Arrow for items."""
     if dtype.subdtype is None and dtype.names is None:
         try:
-            return _wrap(np.zeros((0, dtype.itemsize), np.uint8), dtype).type
+            return wrap_items(np.zeros((0, dtype.itemsize), np.uint8), dtype).type
         except (pa.ArrowException, TypeError) as error:
             problem = f"items of type {dtype} have no table form"
             raise ConversionError(name, problem, remedy="keep the format of the inputs") from error
     if dtype.names is not None:
-        fields = [pa.field(member, _find_type(dtype[member], name)) for member in dtype.names]
+        fields = [pa.field(member, find_item_type(dtype[member], name)) for member in dtype.names]
         return pa.struct(fields)
     item, shape = dtype.subdtype or (dtype, ())
-    kind = _find_type(item, name)
+    kind = find_item_type(item, name)
     for axis in reversed(shape):
         kind = pa.list_(kind, axis)
     return kind
 
 
-def _wrap(raw: NDArray[np.uint8], dtype: np.dtype[Any]) -> pa.Array:
+def wrap_items(raw: NDArray[np.uint8], dtype: np.dtype[Any]) -> pa.Array:
     """Return the items whose bytes are the rows of an array."""
     if dtype.names is not None:
         arrays, fields = [], dtype.fields
         assert fields is not None  # noqa: S101 - it has names
         for name in dtype.names:
             kind, offset = fields[name][0], fields[name][1]
-            arrays.append(_wrap(raw[:, offset : offset + kind.itemsize], kind))
-        return pa.StructArray.from_arrays(arrays, fields=list(_find_type(dtype)))
+            arrays.append(wrap_items(raw[:, offset : offset + kind.itemsize], kind))
+        return pa.StructArray.from_arrays(arrays, fields=list(find_item_type(dtype)))
     if dtype.subdtype is not None:
         item = dtype.subdtype[0]
         items = np.ascontiguousarray(raw).reshape(-1, item.itemsize)
-        return _nest(_wrap(items, item), _find_type(dtype))
+        return _nest(wrap_items(items, item), find_item_type(dtype))
     values = np.ascontiguousarray(raw).view(dtype).reshape(len(raw))
     return pa.array(values.astype(dtype.newbyteorder("="), copy=False))
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from recshuf.interfaces import Handle, InputFile, ReadOptions
+    from recshuf.interfaces import Handle, InputFile, ReadOptions, ValueReader
 
 
 _HEAD_BYTES = 64 << 10
@@ -86,6 +86,11 @@ class FixedSource(Source):
 
     def decoder(self) -> Decoder:
         return FixedDecoder(self.layout)
+
+    def value_reader(self, paths: Sequence[str]) -> ValueReader:
+        from recshuf.formats.arrays.values import ArrayValueReader
+
+        return ArrayValueReader(self.layout, [one.name for one in self.inputs], paths)
 
 
 def check_record(name: str, size: int, most: int, name_limit: Callable[[int], str]) -> None:

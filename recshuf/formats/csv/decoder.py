@@ -317,7 +317,7 @@ class CsvDecoder(Decoder):
         """Learn the types of records; those with another number of fields are bad."""
         pieces = [
             (begin, bad)
-            for begin, piece in _cut(batch)
+            for begin, piece in cut_batch(batch)
             if (bad := self._observe_piece(piece, input_index, first_row + begin)) is not None
         ]
         if not pieces:
@@ -378,9 +378,9 @@ class CsvDecoder(Decoder):
                 column.observe_codes(written[name])
 
     def _bad(self, input_index: int, record: int, problem: str, remedy: str | None = None) -> BadRecordError:
-        aside = "set bad records aside with --on-bad-record quarantine:FILE"
-        remedy = remedy or f"correct it, or {aside}{'' if self._schema is None else ', without --schema'}"
-        return BadRecordError(self._inputs[input_index], problem, place=f"record {record}", remedy=remedy)
+        return bad_record(
+            self._inputs[input_index], record, problem, remedy, can_leave_out=self._schema is None
+        )
 
     @property
     def null_columns(self) -> frozenset[str]:
@@ -409,9 +409,18 @@ class CsvDecoder(Decoder):
 
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         schema = self.finish()  # sets the types to parse with
-        tables = [self._parser.parse(piece, self._types).table.cast(schema) for _, piece in _cut(batch)]
+        tables = [self._parser.parse(piece, self._types).table.cast(schema) for _, piece in cut_batch(batch)]
         parts = pa.concat_tables([schema.empty_table(), *tables]).combine_chunks().to_batches()
         return parts[0] if parts else pa.RecordBatch.from_pylist([], schema=schema)
+
+
+def bad_record(
+    name: str, record: int, problem: str, remedy: str | None = None, *, can_leave_out: bool = True
+) -> BadRecordError:
+    """Return the error for a record that cannot be read, by its number from 1."""
+    aside = "set bad records aside with --on-bad-record quarantine:FILE"
+    remedy = remedy or f"correct it, or {aside}{'' if can_leave_out else ', without --schema'}"
+    return BadRecordError(name, problem, place=f"record {record}", remedy=remedy)
 
 
 def _check_type(field: pa.Field) -> None:
@@ -428,7 +437,7 @@ def _count_value_bits(kind: pa.DataType) -> int:
     return 1 + (kind.bit_width if has_width else _OFFSET_BITS)
 
 
-def _cut(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+def cut_batch(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield pieces of native records, each with the index of its first record: a table may take many times as much."""
     offsets = view_records(batch.column(0))[1]
     begins = np.unique(np.searchsorted(offsets, np.arange(offsets[0], offsets[-1], _PIECE_BYTES)))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from recshuf.formats.csv.quotes import Dialect
     from recshuf.formats.lines.census import LineInput
     from recshuf.formats.lines.cutting import RecordLimit
-    from recshuf.interfaces import Decoder, Fragment, InputFile, ReadOptions
+    from recshuf.interfaces import Decoder, Fragment, InputFile, ReadOptions, ValueReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +211,13 @@ class CsvSource(LineSource):
             self._headers or [self.names],
             self.options,
         )
+
+    def value_reader(self, paths: Sequence[str]) -> ValueReader:
+        from recshuf.formats.csv.values import CsvValueReader
+
+        headers = self._headers or [tuple(self.names)]
+        names = [summary.name for summary in self.inputs]
+        return CsvValueReader(names, self.dialect, headers, paths, self.options.columns)
 
 
 def _check_columns(columns: Sequence[str], headers: Sequence[Sequence[str]]) -> None:

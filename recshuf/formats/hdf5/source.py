@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from recshuf.formats.hdf5.template import Layout
-    from recshuf.interfaces import InputFile, Metadata, ReadOptions
+    from recshuf.interfaces import InputFile, Metadata, ReadOptions, ValueReader
 
 
 _MOST_BLOCKS = 4
@@ -130,6 +130,13 @@ class Hdf5Source(Source):
     def decoder(self) -> Decoder:
         """Return a decoder: groups become structs, rows fixed-size lists."""
         return RowDecoder(self._inventories[0].columns, [each.name for each in self._inventories])
+
+    def value_reader(self, paths: Sequence[str]) -> ValueReader:
+        """Return a reader of datasets, and of members of compounds."""
+        from recshuf.formats.hdf5.values import Hdf5ValueReader
+
+        names = [each.name for each in self._inventories]
+        return Hdf5ValueReader(self._inventories[0].columns, names, paths)
 
 
 def _take_inventory(

@@ -20,7 +20,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from recshuf.formats.lines.sink import Encode
-    from recshuf.interfaces import Decoder, FieldAdder, InputFile, ReadOptions, StoredInputs, WriteOptions
+    from recshuf.interfaces import (
+        Decoder,
+        FieldAdder,
+        InputFile,
+        ReadOptions,
+        StoredInputs,
+        ValueReader,
+        WriteOptions,
+    )
 
 
 _BLANK = b" \t\r\n"
@@ -36,12 +44,19 @@ class JsonlSource(LineSource):
     """Inputs in JSON Lines."""
 
     cutter_type: type[Cutter] = JsonlCutter
+    unit = "line"
+    """What a record is in the inputs, for messages."""
 
     def __init__(self, files: Sequence[InputFile], options: ReadOptions) -> None:
         super().__init__(files, options, self.cutter_type(options))
 
     def decoder(self) -> Decoder:
-        return make_decoder([summary.name for summary in self.inputs], self.options)
+        return make_decoder([summary.name for summary in self.inputs], self.options, self.unit)
+
+    def value_reader(self, paths: Sequence[str]) -> ValueReader:
+        from recshuf.formats.jsonl.values import JsonValueReader
+
+        return JsonValueReader([summary.name for summary in self.inputs], paths, self.options, self.unit)
 
     def field_adder(self, names: Sequence[str]) -> FieldAdder:
         from recshuf.formats.jsonl.splicing import JsonFieldAdder

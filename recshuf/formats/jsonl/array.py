@@ -65,9 +65,7 @@ class ArraySource(JsonlSource):
     """Inputs that are one JSON array each."""
 
     cutter_type = ArrayCutter
-
-    def decoder(self) -> Decoder:
-        return make_decoder([summary.name for summary in self.inputs], self.options, "element")
+    unit = "element"
 
     def _blocks(
         self, lines: LineInput, block_bytes: int, limit: RecordLimit, window_bytes: int

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
     Cast = Callable[[pa.Array, pa.DataType], pa.Array]
 
-_LITERAL = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false"
+LITERAL = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false"
+"""A number or boolean."""
 
 
 def read_schema_for(schema: pa.Schema) -> pa.Schema:
@@ -219,5 +220,5 @@ def quote_literals(lines: pa.Array, names: list[str]) -> pa.Array:
     ['{"id": "1.50", "n": 2}']
     """
     keys = "|".join(re.escape(json.dumps(name, ensure_ascii=False)[1:-1]) for name in names)
-    pattern = rf'([^\\])"({keys})"(\s*:\s*)({_LITERAL})'
+    pattern = rf'([^\\])"({keys})"(\s*:\s*)({LITERAL})'
     return pc.replace_substring_regex(lines, pattern, r'\1"\2"\3"\4"')

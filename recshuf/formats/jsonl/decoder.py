@@ -111,24 +111,28 @@ class _Observer:
     def observe(self, records: pa.Array, rows: Rows) -> LineErrors:
         """Learn from records; return the errors of those set aside, by row."""
         for start, lines in cut_pieces(records):
-            self._apply(self._types.learn, lines, rows.take(slice(start, start + len(lines))))
+            part = rows.take(slice(start, start + len(lines)))
+            check_all(self._types.learn, lines, part, self._messages)
         return {}
 
-    def _apply(self, check: Callable[[pa.Array, Rows], None], lines: pa.Array, rows: Rows) -> None:
-        """Check lines, cutting them in half until an error concerns a single one, which it then names."""
-        if not len(lines):
-            return
-        try:
-            check(lines, rows)
-        except Conflict as conflict:
-            raise self._messages.conflict_error(conflict) from conflict
-        except BadRecord as error:
-            if len(lines) == 1 or error.row is not None:
-                raise self._messages.record_error(error, rows.position(error.row or 0)) from error
-        else:
-            return
-        for part in _halve(lines, rows):
-            self._apply(check, *part)
+
+def check_all(
+    check: Callable[[pa.Array, Rows], None], lines: pa.Array, rows: Rows, messages: LineMessages
+) -> None:
+    """Check lines, cutting them in half until an error concerns a single one, which it then names."""
+    if not len(lines):
+        return
+    try:
+        check(lines, rows)
+    except Conflict as conflict:
+        raise messages.conflict_error(conflict) from conflict
+    except BadRecord as error:
+        if len(lines) == 1 or error.row is not None:
+            raise messages.record_error(error, rows.position(error.row or 0)) from error
+    else:
+        return
+    for part in _halve(lines, rows):
+        check_all(check, *part, messages)
 
 
 class _PrefixObserver(_Observer):
@@ -142,7 +146,7 @@ class _PrefixObserver(_Observer):
 
     def observe(self, records: pa.Array, rows: Rows) -> LineErrors:
         if len(records) and rows.position(0) > self._end:
-            self._apply(lambda lines, _: check_lines(lines), records, rows)
+            check_all(lambda lines, _: check_lines(lines), records, rows, self._messages)
             return {}
         return super().observe(records, rows)
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from functools import cache
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,12 +32,13 @@ import pyarrow.types as pt
 
 from recshuf.errors import ConversionError
 from recshuf.formats.jsonl import base64_text
-from recshuf.formats.values import check_times
+from recshuf.formats.texts import BARE, QUOTED, write_floats
 from recshuf.records.arrays import is_any_list, is_bytes, storage_of, view_bytes, view_offsets
-from recshuf.records.conforming import plain_decimals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    _Write = Callable[[pa.Array, str], pa.Array]
 
 
 _TEXT = pa.large_string()
@@ -161,21 +162,8 @@ def _encode_floats(array: pa.Array, field: str, nan_as_null: bool) -> pa.Array:
         raise ConversionError(
             field, "NaN and infinities have no form in JSON", remedy="write them as null with --nan-as-null"
         )
-    if array.type == pa.float16():
-        texts = _half_texts().take(pa.array(np.ascontiguousarray(values).view(np.uint16)))
-        texts = pc.if_else(array.is_valid(), texts, pa.scalar(None, _TEXT))
-    else:
-        texts = array.cast(_TEXT)
-        if np.any(values[finite] == np.trunc(values[finite])):
-            texts = pc.replace_substring_regex(texts, r"^(-?[0-9]+)$", r"\1.0")
+    texts = write_floats(array)
     return pc.if_else(broken, pa.scalar(None, _TEXT), texts) if broken.true_count else texts
-
-
-@cache
-def _half_texts() -> pa.Array:
-    """Return the texts of the 65536 half floats, indexed by their bits: Arrow would write them as doubles."""
-    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
-    return pa.array(halves.astype(str).tolist(), _TEXT)
 
 
 def _encode_strings(array: pa.Array, field: str) -> pa.Array:
@@ -215,26 +203,13 @@ def _encode_binary(array: pa.Array, _: str) -> pa.Array:
     return _concat('"', texts, '"')
 
 
-def _encode_timestamps(array: pa.Array, field: str) -> pa.Array:
-    """Encode as ISO 8601 with all digits of the unit; zoned ones as UTC with ``Z``, others without a zone."""
-    check_times(array, field)
-    end = '"' if array.type.tz is None else 'Z"'
-    texts = array.cast(pa.timestamp(array.type.unit)).cast(_TEXT)
-    return _concat('"', pc.replace_substring(texts, " ", "T"), end)
+def _quote(write: _Write, array: pa.Array, field: str) -> pa.Array:
+    return _concat('"', write(array, field), '"')
 
 
-def _encode_times(array: pa.Array, field: str) -> pa.Array:
-    """Encode dates as ``YYYY-MM-DD``, times as ``HH:MM:SS`` with all digits of the unit."""
-    check_times(array, field)
-    return _concat('"', array.cast(_TEXT), '"')
-
-
-_ENCODERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array, str], pa.Array]], ...] = (
+_ENCODERS: tuple[tuple[Callable[[pa.DataType], bool], _Write], ...] = (
     (pt.is_null, lambda array, _: pa.nulls(len(array), _TEXT)),
-    # Arrow writes these two as JSON does, and exactly.
-    (pt.is_boolean, lambda array, _: array.cast(_TEXT)),
-    (pt.is_integer, lambda array, _: array.cast(_TEXT)),
-    (pt.is_decimal, lambda array, field: plain_decimals(array, field).cast(_TEXT)),
+    *BARE,
     (pt.is_string, _encode_strings),
     (pt.is_large_string, _encode_strings),
     (pt.is_string_view, _encode_strings),
@@ -242,10 +217,7 @@ _ENCODERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array, str], 
     (pt.is_large_binary, _encode_binary),
     (pt.is_binary_view, _encode_binary),
     (pt.is_fixed_size_binary, _encode_binary),
-    (pt.is_timestamp, _encode_timestamps),
-    (pt.is_date, _encode_times),
-    (pt.is_time, _encode_times),
-    (pt.is_duration, lambda array, _: array.cast(pa.int64()).cast(_TEXT)),
+    *((accepts, partial(_quote, write)) for accepts, write in QUOTED),
 )
 """The encoder of each type, called with the array and the name of its field; floats need an option more, see `_encode_floats`."""
 

@@ -72,9 +72,7 @@ class Parser:
     def check_grammar(self, lines: pa.Array) -> None:
         """Raise `BadRecord` if lines are not JSON, where the schema has values that are rewritten before they are parsed."""
         if self._rewrites:
-            _read_table(
-                lines, pj.ParseOptions(explicit_schema=_NO_FIELDS, unexpected_field_behavior="ignore")
-            )
+            check_json(lines)
 
     def narrow(self, path: str) -> Parser:
         """Return a parser of the one column that holds a field."""
@@ -110,6 +108,11 @@ class Parser:
             columns.append(cast_column(read, field.type, len(lines), (field.name,)))
             check_nulls(columns[-1], field, None, (field.name,))
         return columns
+
+
+def check_json(lines: pa.Array) -> None:
+    """Raise `BadRecord` if lines are not JSON."""
+    _read_table(lines, pj.ParseOptions(explicit_schema=_NO_FIELDS, unexpected_field_behavior="ignore"))
 
 
 def pick_columns(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from recshuf.formats.parquet.file import OpenFile
     from recshuf.formats.parquet.footer import Footer
     from recshuf.formats.parquet.pages import Group
-    from recshuf.interfaces import InputFile, ReadOptions
+    from recshuf.interfaces import InputFile, ReadOptions, ValueReader
 
 
 _JOINED_BYTES = 4 << 20
@@ -105,6 +105,11 @@ class ParquetSource(Source):
 
     def decoder(self) -> Decoder:
         return TableDecoder(self.schema)
+
+    def value_reader(self, paths: Sequence[str]) -> ValueReader:
+        from recshuf.formats.texts import TableValueReader
+
+        return TableValueReader(self.decoder(), [one.name for one in self.inputs], paths)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 
 _MANY_BATCHES = 1024
+FORMATS_GROUP = "Formats"
+"""Heading of the options of formats."""
 
 
 class Stamp(NamedTuple):
@@ -227,13 +229,34 @@ class FormatOption:
     parse: Callable[[str], Any] = str
     """Returns the value of a text; a `ValueError` says what is wrong with it. Numbers that Python gives become texts first."""
     default: Any = None
-    side: Literal["inputs", "output", "records"] = "inputs"
-    """What must be of a format that declares it; ``records`` means inputs or output."""
+    side: Literal["inputs", "output", "records", "both"] = "inputs"
+    """What must be of a format that declares it; ``records`` means inputs or output, ``both`` the same one on both sides."""
+    group: str = FORMATS_GROUP
+    """Its heading in ``--help``. Under another one than the default, `help` names the formats itself."""
+    elsewhere: tuple[tuple[str, str], ...] = ()
+    """Names of commands, ``*`` for all but the shuffle, and what it means there in place of `help`."""
 
     def of(self, options: ReadOptions | WriteOptions) -> Any:
         """Return its value; the default if it is not given."""
         default = False if self.metavar is None else self.default
         return dict(options.own).get(self.name, default)
+
+
+def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
+    """Return what parses a whole number within limits, for `FormatOption.parse`."""
+
+    def parse(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            raise ValueError("it is no whole number") from None
+        if number < least or (most is not None and number > most):
+            raise ValueError(
+                f"it must be {f'at least {least}' if most is None else f'from {least} to {most}'}"
+            )
+        return number
+
+    return parse
 
 
 class BatchLimits(NamedTuple):
@@ -288,16 +311,8 @@ class ReadOptions:
     widens: bool = False
     """Whether columns of integers here, and of floats or decimals there, get one type. A value that it does not hold exactly
     is an error. Also whether HDF5 that is written with the types of its inputs may get wider ones."""
-    renames_keys: bool = False
-    """Whether WebDataset output gives each record a key of its own, so that those of the inputs do not count."""
     first_metadata: bool = False
     """Whether the metadata of the first input hold for others where these say something else of the same values."""
-    record_bytes: int | None = None
-    """Bytes of a binary record; None if `dtype` tells."""
-    header_bytes: int = 0
-    """Bytes before the first binary record."""
-    dtype: str | None = None
-    """Type of the numbers in a binary record, and its axes: ``uint16[2048]``; None if it is only bytes."""
     field: str | None = None
     """Path of the only wanted field of the table form: ``a``, ``a.b``, ``a/b``; None for all. Sources may leave out
     other fields."""
@@ -852,7 +867,7 @@ class Traits:
     checks_heads: bool = False
     """Whether `Format.refuse_head` is to see the beginning of every file that has a suffix of this format."""
     named_by: frozenset[str] = frozenset()
-    """Fields of `ReadOptions` that say, where they are given, that files without a known suffix are of this format."""
+    """Those of `options` that say, where they are given, that files without a known suffix are of this format."""
     content_rank: int | None = None
     """Order in which formats are asked what content is, the lowest first; None: it is never told by content."""
 

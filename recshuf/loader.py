@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Self
 
 from recshuf.train.loader import PileLoader as StoreLoader
@@ -75,9 +76,11 @@ def cache_files(
     # A trainer that has its store should not wait for what makes one.
     from recshuf.api import speak_python
     from recshuf.api.runs import cache_store
-    from recshuf.job.options import ScatterOptions
+    from recshuf.job.options import ScatterOptions, find_own
 
     of_store = ScatterOptions.__annotations__.keys() - {"columns"}
+    others = arguments.keys() - of_store - signature(StoreLoader).parameters.keys()
+    of_store |= find_own(others, ScatterOptions).keys()
     options = {name: value for name, value in arguments.items() if name in of_store}
     own = {name: value for name, value in arguments.items() if name not in of_store}
     make = partial(speak_python(cache_store), inputs, cache, progress=progress, **options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -195,7 +196,7 @@ class GroupedCommand(click.Command):
         own: dict[str, list[click.Option]],
     ) -> None:
         self._wording = wording
-        self._own: list[click.Option] = []
+        self._own: dict[str, list[click.Option]] = {}
         self._problem = ""
         general = own.pop("General", [])
         self.headings = own
@@ -211,33 +212,35 @@ class GroupedCommand(click.Command):
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the parameters, those that formats declare among them if a word may be one of them."""
-        return [*super().get_params(ctx), *self._own]
+        return [*super().get_params(ctx), *chain.from_iterable(self._own.values())]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the command line; what formats declare is looked up only if it has a word that is not known."""
         known = {flag for param in self.params for flag in param.opts}
         unknown = {word.partition("=")[0] for word in args if word.startswith("--")} - {*known, "--"}
         helps = {*HELP_SETTINGS["help_option_names"]} & {*args}
-        self._own, self._problem = [], ""
+        completes = ctx.resilient_parsing
+        self._own, self._problem = {}, ""
         try:
-            self._own = self.list_own() if unknown or helps else []
+            self._own = self.list_own() if unknown or helps or completes else {}
         except UsageError as error:
-            if not helps:
+            if not (helps or completes):
                 raise
             self._problem = str(error)
         return super().parse_args(ctx, args)
 
-    def list_own(self) -> list[click.Option]:
-        """Return the options that formats declare, for inputs or an output of this command."""
+    def list_own(self) -> dict[str, list[click.Option]]:
+        """Return the options that formats declare, for inputs or an output of this command, by their headings."""
+        from recshuf.interfaces import FORMATS_GROUP
         from recshuf.job.options import list_own
 
-        names, options = {*options_of(self._wording.shared)}, []
-        for name, (option, owners) in list_own().items():
-            sides = {"inputs": {"format"}, "output": {"to"}}.get(option.side, {"format", "to"})
-            if sides & names:
-                declared = Option("", option.metavar, f"{', '.join(owners)}: {option.help}")
-                options.append(make_option(name, option=declared))
-        return options
+        own: dict[str, list[click.Option]] = {}
+        for name, (option, owners) in list_own(self._wording.shared).items():
+            prefix = f"{', '.join(owners)}: " if option.group == FORMATS_GROUP else ""
+            declared = Option("", option.metavar, prefix + option.help, dict(option.elsewhere))
+            heading = self._wording.headings.get(option.group, option.group)
+            own.setdefault(heading, []).append(make_option(name, self.name or "", declared))
+        return own
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """Return the words of the usage line."""
@@ -245,19 +248,20 @@ class GroupedCommand(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options under their headings."""
-        for heading, options in self.headings.items():
+        for heading, options in self.list_sections(self._own).items():
             own = [option.get_help_record(ctx) for option in options]
             if heading == "General" and (help_option := self.get_help_option(ctx)):
                 own.append(help_option.get_help_record(ctx))
             with formatter.section(heading):
                 formatter.write_dl([record for record in own if record])
-        if self._own or self._problem:
+        if self._problem:
             with formatter.section("Formats"):
-                if self._problem:
-                    formatter.write_text(self._problem)
-                else:
-                    own = [option.get_help_record(ctx) for option in self._own]
-                    formatter.write_dl([record for record in own if record])
+                formatter.write_text(self._problem)
+
+    def list_sections(self, own: Mapping[str, list[click.Option]]) -> dict[str, list[click.Option]]:
+        """Return the options under their headings, with those of formats, which have further headings at the end."""
+        named = {heading: [*self.headings.get(heading, []), *options] for heading, options in own.items()}
+        return self.headings | named
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as above
         """Write the examples."""

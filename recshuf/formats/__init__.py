@@ -55,7 +55,7 @@ _OF_TABLES = "parquet"
 """The format that tables are of, where neither files among them nor the output says one."""
 LAST_RESORT = "text"
 """The format of bytes of which nothing is known."""
-_WITH_OPTIONS: tuple[str, ...] = ()
+_WITH_OPTIONS = ("binary", "webdataset")
 """Those that declare options. Help asks them, so their modules import no library."""
 _GROUP = "recshuf.formats"
 _HEAD_BYTES = 64 << 10
@@ -287,7 +287,7 @@ def detect_format(inputs: Sequence[InputFile], read: ReadOptions) -> str:
 def _name_by_options(read: ReadOptions) -> str | None:
     """Return the format whose files the options describe; None if they describe none."""
     for name in OWN_FORMATS:
-        if any(getattr(read, option) for option in load_format(name).traits.named_by):
+        if load_format(name).traits.named_by.intersection(dict(read.own)):
             return name
     return None
 

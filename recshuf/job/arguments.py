@@ -25,8 +25,8 @@ from recshuf.job.options import (
     ArrowSchema,
     Options,
     find_own,
+    flag_of,
     parse_header,
-    parse_own,
     refuse_unknown,
 )
 from recshuf.job.plan import Cut
@@ -39,7 +39,8 @@ from recshuf.system.units import parse_size
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from recshuf.job.options import Inputs, Names, Paths, SchemaLike, Shape, Size
+    from recshuf.interfaces import FormatOption
+    from recshuf.job.options import Inputs, Names, Paths, SchemaLike, Size
 
 
 def make_plain(options: Mapping[str, object], kind: type) -> dict[str, Any]:
@@ -133,6 +134,7 @@ _KINDS: Mapping[Any, tuple[str, Callable[[object], object]]] = {
     NoneType: ("None", lambda value: None if value is None else NotImplemented),
 }
 """What to call each kind of value, and what returns such a value as a plain one, or NotImplemented."""
+_STREAMS = ("stdin", "stdout")
 _TAKEN = "only paths are taken, each str or os.PathLike"
 _TAKEN_INPUTS = f"{_TAKEN}, and tables, each with __arrow_c_stream__"
 
@@ -206,7 +208,7 @@ def make_job(inputs: Inputs, output: str | os.PathLike[str] | None, options: Opt
         raise UsageError('no inputs; give at least one path, or "-" for standard input')
     defaults = {name: option.default for name, option in OPTIONS.items()}
     texts, own = _parse_own(options)
-    known = {name: value for name, value in options.items() if name in Options.__annotations__}
+    known = {name: value for name, value in options.items() if name in {*OPTIONS, *_STREAMS}}
     options = cast("Options", defaults | make_plain(known, Options) | texts)
     compression, level = _parse_compression(options["compression"])
     separator = _choose_separator(options)
@@ -248,11 +250,7 @@ def make_job(inputs: Inputs, output: str | os.PathLike[str] | None, options: Opt
             keeps_others=options["keep_others"],
             columns=split_names("--columns", options["columns"]),
             widens=options["widen"],
-            renames_keys=options["rename_keys"],
             first_metadata=options["first_metadata"],
-            record_bytes=options["record_bytes"],
-            header_bytes=options["header_bytes"],
-            dtype=_join_type(options["dtype"], options["record_shape"]),
             schema=_load_schema(options["schema"]),
             memory_bytes=memory_bytes,
             refuses_foreign=not _takes_any_bytes(options["format"]),
@@ -272,17 +270,29 @@ def make_job(inputs: Inputs, output: str | os.PathLike[str] | None, options: Opt
     )
 
 
-def _parse_own(options: Options) -> tuple[dict[str, str | bool], tuple[tuple[str, object], ...]]:
-    """Return those of some options that formats declare, and that are no defaults, as texts and as values."""
-    texts: dict[str, str | bool] = {}
+def _parse_own(options: Options) -> tuple[dict[str, object], tuple[tuple[str, object], ...]]:
+    """Return those of some options that formats declare, and that are no defaults, as given and as the formats get them."""
+    plain: dict[str, object] = {}
     values: list[tuple[str, object]] = []
-    given = {name: value for name, value in options.items() if value is not None}
-    for name, (option, _) in find_own(given.keys() - Options.__annotations__.keys()).items():
-        text, value = parse_own(option, given[name])
-        if value not in (option.default, False):
-            texts[name] = text
+    given = {name: value for name, value in options.items() if value is not None and name not in _STREAMS}
+    for name, (option, _) in find_own(given).items():
+        plain[name] = _make_plain(name, given[name], bool if option.metavar is None else str | bytes | int)
+        value = plain[name] if option.metavar is None else _parse_text(option, plain[name])
+        if value in (option.default, False):
+            del plain[name]
+        else:
             values.append((name, value))
-    return texts, tuple(values)
+    return plain, tuple(values)
+
+
+def _parse_text(option: FormatOption, given: object) -> object:
+    """Return the value of an option that a format declares, as the format gets it."""
+    text = os.fsdecode(given) if isinstance(given, bytes) else str(given)
+    try:
+        return option.parse(text)
+    except ValueError as error:
+        problem = "it is no whole number" if option.parse is int else error
+        raise UsageError(f"{flag_of(option.name)} {given!r} is not possible: {problem}") from None
 
 
 def _takes_any_bytes(format_name: str | None) -> bool:
@@ -405,19 +415,6 @@ def split_names(option: str, names: Names | None) -> tuple[str, ...] | None:
     if count > 1:
         raise UsageError(f"{option} holds {name!r} twice; give each name once")
     return split
-
-
-def _join_type(dtype: str | None, shape: Shape | None) -> str | None:
-    """Return the type of a record with its axes.
-
-    >>> _join_type("uint16", 2048), _join_type("f4", "3,224")
-    ('uint16[2048]', 'f4[3,224]')
-    """
-    if shape is None:
-        return dtype
-    if dtype is None or "[" in dtype:
-        raise UsageError(f"--record-shape {shape}: give the type of the numbers alone, as --dtype uint16")
-    return f"{dtype}[{shape}]"
 
 
 def _load_schema(schema: SchemaLike | None) -> pa.Schema | None:

@@ -85,8 +85,6 @@ class Job:
                 f"--spill-compression {self.options['spill_compression']} is not possible; choose one of "
                 f"{', '.join(SPILL_COMPRESSIONS)}"
             )
-        _check("--record-bytes", self.read.record_bytes, 1, 1 << 40)
-        _check("--header-bytes", self.read.header_bytes, 0, 1 << 24)
         _check("--record-lines", self.read.record_lines, 1, None)
         named = {
             "--record-lines": self.read.record_lines is not None,

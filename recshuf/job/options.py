@@ -14,7 +14,6 @@ from recshuf.system.units import parse_size
 
 if TYPE_CHECKING:
     from recshuf.formats import DeclaredOption
-    from recshuf.interfaces import FormatOption
     from recshuf.job.job import Job
 
 LOCAL = "local"
@@ -51,7 +50,6 @@ Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 Inputs = Paths | ArrowTable | Iterable[str | os.PathLike[str] | ArrowTable]
 """Paths, or records that the caller holds; also data sets of pyarrow and of Hugging Face."""
 Names = str | Iterable[str]
-Shape = str | int
 Size = int | float | str
 """Bytes, or text such as ``300MB``."""
 SchemaLike = ArrowSchema | Mapping[str, object] | str | os.PathLike[str]
@@ -168,7 +166,16 @@ def parse_separator(text: str) -> bytes:
 
 
 # fmt: off
-class InputOptions(TypedDict, total=False):
+class DeclaredElsewhere(TypedDict, total=False):
+    """Options of inputs that recshuf's own formats declare, for type checkers; docs/options.md says what they mean."""
+
+    record_bytes: int
+    header_bytes: int
+    dtype: str
+    record_shape: str | int
+
+
+class InputOptions(DeclaredElsewhere, total=False):
     """Options of all functions that read inputs."""
 
     format: Annotated[str | None, Option("Input", "NAME", "Format of the inputs: jsonl, json, csv, text, tfrecord, parquet, hdf5, arrow, npy, npz, binary, webdataset. Default: from suffix, else from content.",
@@ -207,14 +214,6 @@ class InputOptions(TypedDict, total=False):
         side="inputs", identity=lambda job: job.read.columns and list(job.read.columns))]
     widen: Annotated[bool, Option("Input", None, "Parquet, Arrow and HDF5: unite integers of one input with floats of another, as float64; Parquet: integers or decimals with decimals of another scale. A value that the type does not hold exactly is an error. Default: such inputs are refused, unless the float holds all integers of the type. HDF5 that is written as HDF5: unite types that differ, such as text of other lengths. Default: such inputs are refused, but output of another format has one type for all.",
         default=False, side="inputs", field="widens", identity=lambda job: job.read.widens or None)]
-    record_bytes: Annotated[int | None, Option("Input", "N", "Binary: bytes of a record. Default: those of --dtype.",
-        parse=int, side="inputs", identity=lambda job: job.read.record_bytes)]
-    header_bytes: Annotated[int, Option("Input", "N", "Binary: bytes before the first record of each input, written once at the top of each shard. Default: 0.",
-        {"*": "Binary: bytes before the first record of each file. Default: 0."}, default=0, parse=int, side="inputs", identity=lambda job: job.read.header_bytes or None)]
-    dtype: Annotated[str | None, Option("Input", "TYPE", "Binary: type of the numbers in a record and its axes, such as uint16[2048]; other formats get lists of them. Default: a record is only bytes.",
-        side="inputs", identity=lambda job: job.read.dtype)]
-    record_shape: Annotated[Shape | None, Option("Input", "N,M", "Binary: axes of a record, with --dtype: --dtype uint16 --record-shape 2048 is --dtype uint16[2048]. Default: those of --dtype, or one number.",
-        side="inputs", field="dtype")]
     schema: Annotated[SchemaLike | None, Option("Input", "FILE", "Schema file for a conversion from JSONL, CSV or text. Default: inferred types.", {
             "check picture": "Schema file for the fields of JSONL, CSV or text, if the shuffle got one. Default: inferred types.",
             "scatter": "Schema file for the fields of JSONL, CSV or text. Default: inferred types.",
@@ -319,9 +318,7 @@ class Options(CheckOptions, total=False):
             "verify": "HDF5, Parquet, Arrow: expect the attributes and keys of the first input, where the inputs differ. Default: inputs that differ in what values mean are refused.",
             "window": "HDF5, Parquet, Arrow: of attributes and keys in which the inputs differ from the store, take those of the store, also where these decide what values mean. Default: such inputs are refused.",
         }, default=False, side="inputs", identity=lambda job: job.read.first_metadata or None)]
-    rename_keys: Annotated[bool, Option("Output", None, "WebDataset to WebDataset: give each record a key of its own, by its shard and place, so that keys of the inputs may be the same. Default: a key that occurs twice is an error.",
-        {"verify": "WebDataset: OUTPUT was written with --rename-keys; compare the records without their keys. Default: keys are compared, too."},
-        default=False, identity=lambda job: job.read.renames_keys or None)]
+    rename_keys: bool
     compression: Annotated[str | None, Option("Output", "NAME[:LEVEL]", "Output compression: none, zstd, gzip, bz2, xz, lz4 or snappy. Default: from the suffix of OUTPUT, else that of the inputs.")]
     shards: Annotated[int | None, Option("Output", "N", "Number of shards; their record counts differ by at most one. Default: one per input file, in a directory.",
         {"gather": "Number of shards. Default: one per input of the store, in a directory."}, parse=int)]
@@ -402,43 +399,44 @@ def flag_of(name: str) -> str:
 def describe_options(job: "Job") -> dict[str, object]:
     """Return the options that the output of a job depends on, by flag, as JSON values."""
     given: Mapping[str, object] = {**job.options}
-    own = {flag_of(name): given[name] for name, _ in job.read.own}
+    own = {flag_of(name): _identify(value, given[name]) for name, value in job.read.own}
     return {flag_of(name): option.identity(job) for name, option in OPTIONS.items() if option.identity} | own
 
 
-def list_own() -> "dict[str, DeclaredOption]":
-    """Return the options that formats declare, by name."""
+def _identify(value: object, given: object) -> object:
+    """Return a value of an option that a format declares as a JSON value, by that which was given."""
+    if isinstance(value, bytes):
+        return value.hex()
+    return value if isinstance(value, bool | int | float | str) else str(given)
+
+
+def list_own(kind: type | None = None) -> "dict[str, DeclaredOption]":
+    """Return the options that formats declare, by name: of inputs or outputs of a function with this option class, or all."""
     from recshuf.formats import explain_owner, list_options  # most runs need none
 
     own = list_options()
-    if taken := sorted(own.keys() & {*_RESERVED, *Options.__annotations__, *OrderOptions.__annotations__}):
+    if taken := sorted(own.keys() & {*_RESERVED, *OPTIONS, *options_of(OrderOptions)}):
         owner = explain_owner(own[taken[0]].owners[0])
         raise UsageError(f"{owner} declares the option {taken[0]}, which recshuf has; mend or remove it")
-    return own
+    sides = _FORMAT_OPTIONS if kind is None else _FORMAT_OPTIONS & kind.__annotations__.keys()
+    return {name: declared for name, declared in own.items() if _SIDES[declared.option.side](sides)}
 
 
-def find_own(names: Iterable[str]) -> "dict[str, DeclaredOption]":
-    """Return those of some options that formats declare, by name."""
+_FORMAT_OPTIONS = frozenset({"format", "to"})
+_SIDES: Mapping[str, Callable[[Iterable[str]], bool]] = {
+    "inputs": lambda options: "format" in options,
+    "output": lambda options: "to" in options,
+    "records": bool,
+    "both": lambda options: {*options} >= _FORMAT_OPTIONS,
+}
+"""Whether a function takes options of a side of `FormatOption`, given those of `_FORMAT_OPTIONS` that it has."""
+
+
+def find_own(names: Iterable[str], kind: type | None = None) -> "dict[str, DeclaredOption]":
+    """Return those of some options that formats declare, by name; see `list_own`."""
     wanted = {*names} - OPTIONS.keys()
-    own = list_own() if wanted else {}
+    own = list_own(kind) if wanted else {}
     return {name: own[name] for name in sorted(wanted & own.keys())}
-
-
-def parse_own(option: "FormatOption", value: object) -> tuple[str | bool, object]:
-    """Return the value of an option that a format declares, as it is compared and as the format gets it."""
-    flag = flag_of(option.name)
-    if option.metavar is None:
-        if not isinstance(value, bool):
-            raise UsageError(f"{flag}: give True or False; here: {type(value).__name__}")
-        return value, value
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise UsageError(f"{flag}: give text or a number; here: {type(value).__name__}")
-    text = str(value)
-    try:
-        return text, option.parse(text)
-    except ValueError as error:
-        problem = "it is no whole number" if option.parse is int else error
-        raise UsageError(f"{flag} {text!r} is not possible: {problem}") from None
 
 
 def to_keywords(message: str) -> str:
@@ -466,7 +464,7 @@ def to_keywords(message: str) -> str:
 def _to_keyword(match: re.Match[str]) -> str:
     flag, value = match[1], (match[2] or "").strip()
     name = _ODD_NAMES.get(flag) or flag.removeprefix("--").replace("-", "_")
-    if name in OPTIONS and OPTIONS[name].metavar is None:
+    if _is_switch(name):
         return f"{name}=True" + (match[2] or "")
     if value.isalpha() and value.isupper():
         return f"{name}={value}"
@@ -475,10 +473,21 @@ def _to_keyword(match: re.Match[str]) -> str:
     return f"{name}={value!r}" if value else name
 
 
+def _is_switch(name: str) -> bool:
+    """Tell whether an option, perhaps of a format, is True or False."""
+    if name in OPTIONS or name in _RESERVED or name in OrderOptions.__annotations__:
+        return name in OPTIONS and OPTIONS[name].metavar is None
+    try:
+        own = find_own([name])
+    except UsageError:  # two formats contradict each other
+        return False
+    return name in own and own[name].option.metavar is None
+
+
 def refuse_unknown(options: Mapping[str, object], kind: type) -> None:
     """Raise an `UnknownOptionError` for a name that is not in an option class."""
     unknown = sorted(set(options) - kind.__annotations__.keys())
-    unknown = [name for name in unknown if name not in find_own(unknown)]
+    unknown = [name for name in unknown if name not in find_own(unknown, kind)]
     if unknown:
         near = get_close_matches(unknown[0], kind.__annotations__, 1)
         remedy = f"did you mean {near[0]}?" if near else f"see help(recshuf.{kind.__name__})"

@@ -23,7 +23,7 @@ from recshuf.records.provenance import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from recshuf.interfaces import Decoder, InputSummary, Source, Traits
     from recshuf.job.job import Job
@@ -43,11 +43,9 @@ def check_options(job: Job, source_name: str, target_name: str) -> None:
         raise UsageError(f"--provenance: {target_name} has no columns; give --to parquet or --to jsonl")
     if job.options["provenance"] and not (is_conversion or source.adds_columns):
         raise UsageError(f"--provenance: not possible from {pair}; give --to parquet")
-    for field, flag in (("keeps_others", "--keep-others"), ("renames_keys", "--rename-keys")):
-        if getattr(job.read, field) and (is_conversion or field not in source.native_options):
-            names = list_formats(partial(_takes_natively, field))
-            formats = " or ".join(f"{name} to {name}" for name in names)
-            raise UsageError(f"{flag}: for {formats} only; here: {pair}; leave it out")
+    if job.read.keeps_others and (is_conversion or "keeps_others" not in source.native_options):
+        names = list_formats(lambda traits: "keeps_others" in traits.native_options)
+        raise _refuse_pair("keep_others", names, pair)
     if job.read.schema is not None and not is_conversion:
         raise UsageError(f"--schema: {pair} is no conversion; leave it out")
     _check_columns(job, source, is_conversion=is_conversion)
@@ -55,8 +53,10 @@ def check_options(job: Job, source_name: str, target_name: str) -> None:
         raise UsageError(f"--nan-as-null: {pair} is no conversion; leave it out")
 
 
-def _takes_natively(field: str, traits: Traits) -> bool:
-    return field in traits.native_options
+def _refuse_pair(option_name: str, names: Iterable[str], pair: str) -> UsageError:
+    """Return the error of an option that has an effect if inputs and output are of one of these formats alike."""
+    formats = " or ".join(f"{name} to {name}" for name in names)
+    return UsageError(f"{flag_of(option_name)}: for {formats} only; here: {pair}; leave it out")
 
 
 def check_stored(job: Job, source_name: str) -> None:
@@ -91,6 +91,10 @@ def check_sides(job: Job, source_name: str, target_name: str) -> None:
 def _check_own(name: str, source: Traits, target: Traits) -> None:
     """Refuse an option that a format declares, if it is neither read nor written."""
     option, owners = find_own([name])[name]
+    if option.side == "both":
+        if source.name != target.name or option not in source.options:
+            raise _refuse_pair(name, owners, f"{source.name} to {target.name}")
+        return
     read, written = option.side != "output", option.side != "inputs"
     if not (read and option in source.options) and not (written and option in target.options):
         shown = {"inputs": source.name, "output": target.name}.get(

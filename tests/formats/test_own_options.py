@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.shell_completion import ShellComplete
 
 import recshuf
 from recshuf import formats
 from recshuf.api import runs
-from recshuf.errors import UsageError
+from recshuf.cli.commands import commands
+from recshuf.errors import UnknownOptionError, UsageError
 from recshuf.formats.parquet import FORMAT, ParquetFormat
 from recshuf.interfaces import FormatOption, Source, Target, Traits
 from tests.support.other_packages import forget_formats, install, use
@@ -104,7 +106,7 @@ def test_the_command_and_python_give_them_to_the_format(tmp_path: Path, inputs: 
     [
         ({"skip_rows": "x"}, "skip_rows 'x' is not possible: it is no whole number"),
         ({"skip_rows": None, "is_loud": "yes"}, "is_loud: give True or False; here: str"),
-        ({"mark": ["a"]}, "mark: give text or a number; here: list"),
+        ({"mark": ["a"]}, "mark: give text, bytes or a whole number; here: list"),
         ({"skip_row": 1}, "unknown option 'skip_row'"),
     ],
 )
@@ -119,7 +121,11 @@ def test_other_formats_refuse_them_by_name(tmp_path: Path, inputs: list[Path]):
         recshuf.plan(tmp_path / "in.jsonl", tmp_path / "out.marked", skip_rows=1)
     with pytest.raises(UsageError, match=r"^mark: for output of marked only; here: jsonl$"):
         recshuf.plan(inputs, tmp_path / "out.jsonl", mark="a")
-    with pytest.raises(UsageError, match=r"^is_loud: for records of marked only; here: jsonl to parquet$"):
+    with pytest.raises(UnknownOptionError, match="unknown option 'skip_rows'"):
+        recshuf.gather(tmp_path / "none", tmp_path / "out.marked", skip_rows=1)
+    with pytest.raises(
+        UsageError, match=r"^is_loud=True: for records of marked only; here: jsonl to parquet$"
+    ):
         recshuf.plan(tmp_path / "in.jsonl", tmp_path / "out.parquet", is_loud=True)
     recshuf.plan(tmp_path / "in.jsonl", tmp_path / "out.marked", skip_rows=0, is_loud=True)
 
@@ -176,10 +182,28 @@ def test_tasks_stores_and_comparisons_take_them(tmp_path: Path, inputs: list[Pat
     assert {*SEEN} == {"a"}
     with pytest.warns(recshuf.errors.RecshufWarning, match="skips 2"):
         recshuf.scatter(inputs, tmp_path / "store", is_loud=True, skip_rows=2)
+    with pytest.warns(recshuf.errors.RecshufWarning, match="skips 3"):
+        batches = [
+            *recshuf.PileLoader.from_files(
+                inputs, 64, cache=tmp_path / "c", is_loud=True, skip_rows=3, rank=0
+            )
+        ]
+    assert sum(len(batch["id"]) for batch in batches) == 1200 // 64 * 64
     recshuf.gather(tmp_path / "store", tmp_path / "one.marked", mark="b", verify=True)
     assert SEEN[-1] == "b"
     assert recshuf.verify(inputs, tmp_path / "one.marked", is_loud=True, skip_rows=2)
     assert recshuf.check(tmp_path / "one.marked", column="id", skip_rows=2)
+
+
+def test_shells_complete_them_for_commands_that_take_them():
+    def complete(*words: str) -> list[str]:
+        shell = ShellComplete(commands, {}, "recshuf", "_RECSHUF_COMPLETE")
+        return [item.value for item in shell.get_completions([*words[:-1]], words[-1])]
+
+    assert complete("--mar") == ["--mark"]
+    assert complete("in.marked", "--skip-rows", "1", "--record-b") == ["--record-bytes"]
+    assert complete("scatter", "--skip-r") == ["--skip-rows"]
+    assert complete("gather", "--skip-r") == complete("scatter", "--mar") == []
 
 
 def test_help_asks_all_formats_that_declare_options():

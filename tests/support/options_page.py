@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from itertools import chain
 from pathlib import Path
 
 import click
@@ -45,9 +46,7 @@ def explain(path: str, command: click.Command, shared: set[tuple[str, str]]) -> 
     context = click.Context(command, info_name=path)
     usage = " ".join(command.collect_usage_pieces(context))
     lines = [f"## {path}", "", command.get_short_help_str(200), "", f"`{path} {usage}`", ""]
-    groups = {"": list_options(command)}
-    if isinstance(command, GroupedCommand):
-        groups = {**command.headings, "Formats": command.list_own()}
+    groups = list_groups(command)
     for heading, options in groups.items():
         own = [describe(option) for option in options if describe(option) not in shared]
         if own:
@@ -57,9 +56,16 @@ def explain(path: str, command: click.Command, shared: set[tuple[str, str]]) -> 
     return [*lines, *(["As for `recshuf`: " + ", ".join(same) + ".", ""] if same else [])]
 
 
+def list_groups(command: click.Command) -> dict[str, list[click.Option]]:
+    """Return the options of a command, but for ``--help``, under their headings, of which it may have none."""
+    if isinstance(command, GroupedCommand):
+        return command.list_sections(command.list_own())
+    return {"": [param for param in command.params if isinstance(param, click.Option)]}
+
+
 def list_options(command: click.Command) -> list[click.Option]:
-    """Return the options of a command, but for ``--help``."""
-    return [param for param in command.params if isinstance(param, click.Option)]
+    """Return these options without headings."""
+    return [*chain.from_iterable(list_groups(command).values())]
 
 
 def describe(option: click.Option) -> tuple[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from recshuf.interfaces import Format, Traits
+from recshuf.interfaces import Format, FormatOption, Traits, whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,6 +16,26 @@ if TYPE_CHECKING:
 
 MAGIC = b"\x93NUMPY"
 _ZIP = b"PK\3\4"
+RECORD_BYTES = FormatOption(
+    "record_bytes", "Binary: bytes of a record. Default: those of --dtype.",
+    "N", whole_number(1, 1 << 40), group="Input",
+)  # fmt: skip
+HEADER_BYTES = FormatOption(
+    "header_bytes",
+    "Binary: bytes before the first record of each input, written once at the top of each shard. Default: 0.",
+    "N", whole_number(0, 1 << 24), 0, group="Input",
+    elsewhere=(("*", "Binary: bytes before the first record of each file. Default: 0."),),
+)  # fmt: skip
+DTYPE = FormatOption(
+    "dtype",
+    "Binary: type of the numbers in a record and its axes, such as uint16[2048]; other formats get lists of them. "
+    "Default: a record is only bytes.", "TYPE", group="Input",
+)  # fmt: skip
+RECORD_SHAPE = FormatOption(
+    "record_shape",
+    "Binary: axes of a record, with --dtype: --dtype uint16 --record-shape 2048 is --dtype uint16[2048]. "
+    "Default: those of --dtype, or one number.", "N,M", group="Input",
+)  # fmt: skip
 
 
 class _FixedFormat(Format):
@@ -65,8 +85,8 @@ class BinaryFormat(_FixedFormat):
     traits = Traits(
         "binary",
         (".bin",),
-        read_options=frozenset({"record_bytes", "header_bytes", "dtype"}),
-        named_by=frozenset({"record_bytes", "dtype"}),
+        options=(RECORD_BYTES, HEADER_BYTES, DTYPE, RECORD_SHAPE),
+        named_by=frozenset({"record_bytes", "dtype", "record_shape"}),
         has_columns=False,
         adds_columns=False,
     )

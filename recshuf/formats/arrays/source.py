@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -10,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import InputError, UsageError
-from recshuf.formats.arrays import MAGIC
+from recshuf.formats.arrays import DTYPE, HEADER_BYTES, MAGIC, RECORD_BYTES, RECORD_SHAPE
 from recshuf.formats.arrays.decoder import FixedDecoder
 from recshuf.formats.arrays.header import DAMAGED, parse_header
 from recshuf.formats.arrays.sink import COLUMN, FixedLayout, describe_type, find_layout, read_descr
@@ -44,7 +43,7 @@ class _File(NamedTuple):
 class FixedSource(Source):
     """All inputs of a run. The native form is one column of the bytes of a record.
 
-    Of the options `record_bytes`, `header_bytes`, `dtype` and `max_record_bytes` apply.
+    Of the options, those of the format and `max_record_bytes` apply.
     """
 
     def __init__(self, inputs: Sequence[InputFile], options: ReadOptions, *, is_npy: bool) -> None:
@@ -186,29 +185,30 @@ def _open_npy(file: InputFile, options: ReadOptions) -> _File:  # noqa: ARG001 -
 
 def _open_binary(file: InputFile, options: ReadOptions) -> _File:
     """Return a file of binary records."""
-    dtype, shape = parse_dtype(options.dtype)
-    if options.schema is not None and dtype is None and options.record_bytes is None:  # written from a table
+    named, size, header_bytes = join_type(options), RECORD_BYTES.of(options), HEADER_BYTES.of(options)
+    dtype, shape = parse_dtype(named)
+    if options.schema is not None and dtype is None and size is None:  # written from a table
         layout = find_layout(options.schema, is_npy=False)
-        options = replace(options, record_bytes=layout.row_bytes)
-        dtype, shape = layout.dtype, layout.shape
-    size = options.record_bytes or (0 if dtype is None else dtype.itemsize * prod(shape))
+        size, dtype, shape = layout.row_bytes, layout.dtype, layout.shape
+    size = size or (0 if dtype is None else dtype.itemsize * prod(shape))
     if not size:
         raise UsageError(
-            "binary records: give the bytes of a record with --record-bytes BYTES, or their type with --dtype uint16[2048]"
+            f"{file.name}: nothing tells the bytes of a record; give --record-bytes BYTES, or their type with "
+            "--dtype uint16[2048]"
         )
     if dtype is not None and dtype.itemsize * prod(shape) != size:
         raise UsageError(
-            f"--dtype {options.dtype}: a record takes {dtype.itemsize * prod(shape):,} bytes, and --record-bytes says {size:,}"
+            f"--dtype {named}: a record takes {dtype.itemsize * prod(shape):,} bytes, and --record-bytes says {size:,}"
         )
     _refuse_pair(file)
     handle = open_input(file)
     try:
-        whole, header = handle.stamp.size, handle.read_at(0, options.header_bytes)
+        whole, header = handle.stamp.size, handle.read_at(0, header_bytes)
     finally:
         handle.close()
     rows, rest = divmod(whole - len(header), size)
-    if len(header) < options.header_bytes or rest:
-        behind = f" behind a header of {options.header_bytes:,}" if options.header_bytes else ""
+    if len(header) < header_bytes or rest:
+        behind = f" behind a header of {header_bytes:,}" if header_bytes else ""
         problem = f"{whole - len(header):,} bytes{behind} are no whole number of records of {size:,}"
         raise InputError(file.name, problem, remedy="check --record-bytes and --header-bytes")
     descr = "" if dtype is None else repr(dtype.str)
@@ -226,6 +226,17 @@ def _refuse_pair(file: InputFile) -> None:
                     "write them as JSONL or Parquet; without that file, records of so many bytes are shuffled"
                 )
                 raise InputError(file.name, problem, remedy=remedy)
+
+
+def join_type(options: ReadOptions) -> str | None:
+    """Return the type of a record with its axes, as options say it."""
+    dtype: str | None = DTYPE.of(options)
+    shape: str | None = RECORD_SHAPE.of(options)
+    if shape is None:
+        return dtype
+    if dtype is None or "[" in dtype:
+        raise UsageError(f"--record-shape {shape}: give the type of the numbers alone, as --dtype uint16")
+    return f"{dtype}[{shape}]"
 
 
 def parse_dtype(text: str | None) -> tuple[np.dtype[Any] | None, tuple[int, ...]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from recshuf.formats.compression import COMPRESSIONS
-from recshuf.interfaces import Format, Traits
+from recshuf.interfaces import Format, FormatOption, Traits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,6 +16,19 @@ if TYPE_CHECKING:
 
 
 _MAGICS, _MAGIC_AT = (b"ustar\0", b"ustar  \0"), 257
+RENAME_KEYS = FormatOption(
+    "rename_keys",
+    "WebDataset to WebDataset: give each record a key of its own, by its shard and place, so that keys of the inputs may "
+    "be the same. Default: a key that occurs twice is an error.",
+    side="both",
+    group="Output",
+    elsewhere=(
+        (
+            "verify check picture",
+            "WebDataset: the data was written with --rename-keys; compare records without keys. Default: with keys.",
+        ),
+    ),
+)
 
 
 class TarFormat(Format):
@@ -25,8 +38,7 @@ class TarFormat(Format):
         "webdataset",
         (".tar",),
         COMPRESSIONS,
-        read_options=frozenset({"renames_keys"}),
-        native_options=frozenset({"renames_keys"}),
+        options=(RENAME_KEYS,),
         libraries=("zstandard",),
         is_wrapped=True,
         has_columns=False,

@@ -18,6 +18,7 @@ from recshuf.formats.compression.readers import HEAD_BYTES
 from recshuf.formats.lines.cutting import OFFSET_BYTES, SCHEMA
 from recshuf.formats.lines.files import FileSource, LineFile, fill
 from recshuf.formats.pointers import refuse_pointer
+from recshuf.formats.webdataset import RENAME_KEYS
 from recshuf.formats.webdataset.cutting import RecordCutter
 from recshuf.formats.webdataset.keys import KEYS_BYTES, KeySet, hash_key
 from recshuf.formats.webdataset.members import (
@@ -89,7 +90,8 @@ class TarSource(Source):
         self.schema = SCHEMA
         self.inputs = tuple(one.summary for one in self._inputs)
         self.compression = self._inputs[0].compression
-        self.layout = TarLayout(self.compression, options.renames_keys)
+        self._renames = RENAME_KEYS.of(options)
+        self.layout = TarLayout(self.compression, self._renames)
         self.notes = (
             *next((one.notes for one in self._inputs if one.notes), ()),
             *_find_indexes(files[0]),
@@ -103,9 +105,9 @@ class TarSource(Source):
         try:
             reader.limit_window(max(max_record_bytes, one.window_bytes, _MIN_WINDOW_BYTES))
             for block in RecordCutter(one.file.name, reader, block_bytes, limit, remedy).cut():
-                if not options.renames_keys:
+                if not self._renames:
                     _check_once(one, keys.add(block.hashes))
-                yield TarFragment(one.file.name, block, renames=options.renames_keys)
+                yield TarFragment(one.file.name, block, renames=self._renames)
             _check_once(one, keys.finish())
         finally:
             reader.close()

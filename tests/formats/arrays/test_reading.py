@@ -196,11 +196,15 @@ def test_a_header_that_counts_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({}, "give the bytes of a record with record_bytes=BYTES, or their type with dtype"),
+        (
+            {},
+            r"in\.bin: nothing tells the bytes of a record; give record_bytes=BYTES, or their type with dtype",
+        ),
         ({"record_bytes": 7}, "100 bytes are no whole number of records of 7; check record_bytes"),
-        ({"record_bytes": 0}, "record_bytes 0 is out of range"),
+        ({"record_bytes": 0}, "record_bytes 0 is not possible: it must be from 1 to"),
         ({"record_bytes": 10, "header_bytes": 200}, "behind a header of 200"),
         ({"record_bytes": 10, "dtype": "u2[4]"}, "a record takes 8 bytes, and record_bytes says 10"),
+        ({"record_bytes": np.int64(7)}, "100 bytes are no whole number of records of 7; check record_bytes"),
         ({"dtype": "text[4]"}, r"dtype text\[4\]: is no type of numbers; give one such as uint16"),
     ],
 )

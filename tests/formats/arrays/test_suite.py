@@ -95,7 +95,7 @@ class TestPackedNpz(TestNpz):
 
 class TestBinary(FormatSuite):
     format = BINARY
-    read_options = ReadOptions(record_bytes=12)
+    read_options = ReadOptions(own=(("record_bytes", 12),))
     run_options = MappingProxyType({"format": "binary", "record_bytes": 12})
 
     def make_inputs(self, folder: Path, row_counts: Sequence[int]) -> list[InputFile]:

@@ -15,7 +15,7 @@ A package adds a format by an entry point of the group ``recshuf.formats`` that 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, Protocol, Self, runtime_checkable
 
@@ -276,10 +276,6 @@ class ReadOptions:
 
     separator: bytes = b"\n"
     """Bytes that end a text record."""
-    record_lines: int | None = None
-    """Number of lines of a text record; None if something else ends it."""
-    record_start: bytes = b""
-    """Bytes with which the first line of a text record begins, and no other; empty if something else ends it."""
     header_lines: int = 0
     """Number of header lines of each text input, or header records of each CSV input."""
     finds_header: bool = False
@@ -339,15 +335,6 @@ class ReadOptions:
         """Return the option that raises the limit on records that `Source.fragments` was given."""
         return "--memory" if max_record_bytes < self.max_record_bytes else "--max-record-bytes"
 
-    @property
-    def has_several_lines(self) -> bool:
-        """Whether a text record may have several lines, though newlines end these."""
-        return self.record_lines is not None or self.record_start != b""
-
-    def without_text_records(self) -> ReadOptions:
-        """Return the options of a format whose records are not those of text."""
-        return replace(self, separator=b"\n", record_lines=None, record_start=b"")
-
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
@@ -359,10 +346,6 @@ class WriteOptions:
     """None for the default of the library."""
     separator: bytes = b"\n"
     """Bytes that end a text record."""
-    record_lines: int | None = None
-    """As in `ReadOptions`."""
-    record_start: bytes = b""
-    """As in `ReadOptions`."""
     delimiter: bytes | None = None
     """Byte between CSV fields; None for that of the inputs, else a comma."""
     nan_as_null: bool = False
@@ -633,6 +616,8 @@ class Source(ABC):
     """One for each `InputFile` given, in the same order."""
     compression: str | None = None
     """Compression of the first input as a value of `--compression`; None if there is no such value."""
+    spans_lines: bool = False
+    """Whether a record may hold newlines, so that messages count records and not lines."""
     options: ReadOptions | None = None
     """How the inputs are read, with what was found in them in place of what was left open; None if nothing was."""
     repeated: Mapping[str, str] = MappingProxyType({})
@@ -838,8 +823,6 @@ class Traits:
     """Whether it is read from standard input and written to standard output, as lines always are."""
     is_wrapped: bool = False
     """Whether compression wraps it as a whole, though it is no lines."""
-    spans_lines: bool = False
-    """Whether a record may hold newlines, so that messages count records and not lines."""
     is_framed: bool = False
     """Whether its native records end with themselves, and not with a separator."""
     written_header_lines: int = 0

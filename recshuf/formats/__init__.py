@@ -55,7 +55,7 @@ _OF_TABLES = "parquet"
 """The format that tables are of, where neither files among them nor the output says one."""
 LAST_RESORT = "text"
 """The format of bytes of which nothing is known."""
-_WITH_OPTIONS = ("binary", "webdataset")
+_WITH_OPTIONS = ("text", "binary", "webdataset")
 """Those that declare options. Help asks them, so their modules import no library."""
 _GROUP = "recshuf.formats"
 _HEAD_BYTES = 64 << 10

@@ -213,7 +213,6 @@ def make_job(inputs: Inputs, output: str | os.PathLike[str] | None, options: Opt
     compression, level = _parse_compression(options["compression"])
     separator = _choose_separator(options)
     options["separator"] = None if separator == b"\n" else separator
-    record_start = _parse_start(options["record_start"])
     header = _choose_header(options["header"])
     quarantine = _parse_bad_record(options["on_bad_record"])
     memory, temp_dir = options["memory"], options["temp_dir"]
@@ -235,8 +234,6 @@ def make_job(inputs: Inputs, output: str | os.PathLike[str] | None, options: Opt
         quarantine=quarantine,
         read=ReadOptions(
             separator=separator,
-            record_lines=options["record_lines"],
-            record_start=record_start,
             header_lines=1 if header == FIRST else cast("int", header or 0),
             finds_header=header is None,
             header_in_first=header == FIRST,
@@ -261,8 +258,6 @@ def make_job(inputs: Inputs, output: str | os.PathLike[str] | None, options: Opt
             compression,
             level,
             separator,
-            options["record_lines"],
-            record_start,
             delimiter=_parse_byte("--delimiter", options["delimiter"]),
             nan_as_null=options["nan_as_null"],
             own=own,
@@ -359,16 +354,6 @@ def _choose_separator(options: Options) -> bytes:
     if separator is None:
         return b"\n"
     return os.fsencode(separator) if isinstance(separator, str) else separator
-
-
-def _parse_start(start: str | bytes | None) -> bytes:
-    """Return the bytes with which records begin; none for None."""
-    if start is None:
-        return b""
-    text = os.fsencode(start) if isinstance(start, str) else start
-    if not text or b"\n" in text:
-        raise UsageError("--record-start takes text within a line, such as '>'")
-    return text
 
 
 def _parse_compression(text: str | None) -> tuple[str | None, int | None]:

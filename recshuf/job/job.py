@@ -85,14 +85,6 @@ class Job:
                 f"--spill-compression {self.options['spill_compression']} is not possible; choose one of "
                 f"{', '.join(SPILL_COMPRESSIONS)}"
             )
-        _check("--record-lines", self.read.record_lines, 1, None)
-        named = {
-            "--record-lines": self.read.record_lines is not None,
-            "--record-start": self.read.record_start != b"",
-            "--separator (or -z)": self.read.separator != b"\n",
-        }
-        if len(given := [flag for flag, is_given in named.items() if is_given]) > 1:
-            raise UsageError(f"{given[0]} and {given[1]} contradict each other; give one of them")
         if not self.read.separator:
             raise UsageError("--separator is empty; give at least one byte")
         if self.read.delimiter is not None and self.read.delimiter == self.read.quote:

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal, NamedTuple, Protocol, TypedDict
 
 from recshuf.errors import UnknownOptionError, UsageError
-from recshuf.system.units import parse_size
+from recshuf.system.units import parse_bytes, parse_size
 
 if TYPE_CHECKING:
     from recshuf.formats import DeclaredOption
@@ -76,7 +76,6 @@ _RESERVED = {
     *("split", "epoch", "reshuffle", "mix", "loaders", "time", "expire_before", "append"),
 }
 """Names of options of single commands."""
-_ESCAPES = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"0": b"\0", b"\\": b"\\"}
 
 
 class Option(NamedTuple):
@@ -147,28 +146,12 @@ def parse_header(text: str) -> int | str | None:
         raise UsageError(f"--header {text!r} is not a number of lines, auto, none or first") from None
 
 
-def parse_separator(text: str) -> bytes:
-    r"""Return the bytes of a command-line argument, with escapes replaced.
-
-    >>> parse_separator(r"\t\x1f|")
-    b'\t\x1f|'
-    """
-
-    def unescape(match: re.Match[bytes]) -> bytes:
-        escape = match[1]
-        if len(escape) == 3:
-            return bytes([int(escape[1:], 16)])
-        if escape not in _ESCAPES:
-            raise UsageError(r"a backslash must begin \n, \t, \r, \0, \xHH or \\")
-        return _ESCAPES[escape]
-
-    return re.sub(rb"\\(x[0-9A-Fa-f]{2}|.|)", unescape, os.fsencode(text), flags=re.DOTALL)
-
-
 # fmt: off
 class DeclaredElsewhere(TypedDict, total=False):
     """Options of inputs that recshuf's own formats declare, for type checkers; docs/options.md says what they mean."""
 
+    record_lines: int
+    record_start: str | bytes
     record_bytes: int
     header_bytes: int
     dtype: str
@@ -188,19 +171,15 @@ class InputOptions(DeclaredElsewhere, total=False):
         parse=int, side="inputs", identity=lambda job: job.read.skip_lines)]
     comment: Annotated[str | bytes | None, Option("Input", "C", "CSV: character with which lines begin that are no records; above the header they stay at the top of each shard, others are left out. Default: none.",
         {"*": "CSV: character with which lines begin that are no records. Default: none."},
-        parse=parse_separator, side="inputs", identity=lambda job: job.read.comment.hex() or None)]
+        parse=parse_bytes, side="inputs", identity=lambda job: job.read.comment.hex() or None)]
     delimiter: Annotated[str | bytes | None, Option("Input", "C", "CSV: character between fields. Default: a tab in .tsv, else found in the first input; in a conversion to CSV, a tab into .tsv, else a comma.",
         {"*": "CSV: character between fields. Default: a tab in .tsv, else found in the first file."},
-        parse=parse_separator, side="records", identity=lambda job: job.read.delimiter and job.read.delimiter.hex())]
+        parse=parse_bytes, side="records", identity=lambda job: job.read.delimiter and job.read.delimiter.hex())]
     quote: Annotated[str | bytes | None, Option("Input", "C", "CSV: character around quoted fields, or none. Default: a double quote, or none as the first records tell.",
         side="inputs", identity=lambda job: None if job.options["quote"] is None else job.read.quote.hex())]
     zero_terminated: Annotated[bool, Option("Input", None, "Text: records end in a NUL byte.", default=False, flags=("-z", "--zero-terminated"))]
     separator: Annotated[str | bytes | None, Option("Input", "STR", r"Text: string that ends a record, with the escapes \n, \t, \r, \0, \xHH and \\. Default: \n.",
-        parse=parse_separator, side="records", spoken="--separator and -z", identity=lambda job: job.read.separator.hex())]
-    record_lines: Annotated[int | None, Option("Input", "N", "Text: a record is N lines, such as the 4 of FASTQ. Default: one line.",
-        parse=int, side="records", identity=lambda job: job.read.record_lines)]
-    record_start: Annotated[str | bytes | None, Option("Input", "TEXT", "Text: a record is a line that begins with TEXT and all lines up to the next one, such as > for FASTA; the escapes are those of --separator. Default: every line is one.",
-        parse=parse_separator, side="records", identity=lambda job: job.read.record_start.hex() or None)]
+        parse=parse_bytes, side="records", spoken="--separator and -z", identity=lambda job: job.read.separator.hex())]
     max_record_bytes: Annotated[Size, Option("Input", "SIZE", "Longest record accepted. A longer one is an error. Default: 1GiB.", parse=parse_size, default="1GiB")]
     datasets: Annotated[Names | None, Option("Input", "A,B", "HDF5, NumPy archives: datasets to read; * in a name stands for any letters. Default: all that have a first axis.",
         side="inputs", identity=lambda job: job.read.datasets and list(job.read.datasets))]

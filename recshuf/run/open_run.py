@@ -369,15 +369,13 @@ def make_quarantine(job: Job, inputs: Inputs, path: Path, folder: Path, name: st
     """Return a quarantine of a job; see `Quarantine`."""
     from recshuf.output.quarantine import Quarantine
 
-    traits = load_format(inputs.format).traits
-    spans_lines = traits.spans_lines or job.read.has_several_lines
     return Quarantine(
         path,
         folder,
         [summary.name for summary in inputs.source.inputs],
         name,
-        header_lines=0 if spans_lines else job.read.header_lines,
-        separator_bytes=0 if traits.is_framed else len(job.read.separator),
+        header_lines=0 if inputs.source.spans_lines else job.read.header_lines,
+        separator_bytes=0 if load_format(inputs.format).traits.is_framed else len(job.read.separator),
     )
 
 

@@ -1,8 +1,9 @@
-"""Numbers in arguments and messages: sizes in bytes, and integers in a range."""
+"""Numbers and bytes in arguments and messages."""
 
 from __future__ import annotations
 
 import operator
+import os
 import re
 from fractions import Fraction
 from typing import Any
@@ -15,6 +16,26 @@ _UNITS = {"": 1, "B": 1} | {
     for suffix, base in (("", 1024), ("IB", 1024), ("B", 1000))
 }
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?(?:E\d{1,2})?)\s*([A-Z]*)\s*", re.ASCII)
+
+_ESCAPES = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"0": b"\0", b"\\": b"\\"}
+
+
+def parse_bytes(text: str) -> bytes:
+    r"""Return the bytes of a command-line argument, with escapes replaced.
+
+    >>> parse_bytes(r"\t\x1f|")
+    b'\t\x1f|'
+    """
+
+    def unescape(match: re.Match[bytes]) -> bytes:
+        escape = match[1]
+        if len(escape) == 3:
+            return bytes([int(escape[1:], 16)])
+        if escape not in _ESCAPES:
+            raise UsageError(r"a backslash must begin \n, \t, \r, \0, \xHH or \\")
+        return _ESCAPES[escape]
+
+    return re.sub(rb"\\(x[0-9A-Fa-f]{2}|.|)", unescape, os.fsencode(text), flags=re.DOTALL)
 
 
 def parse_size(text: str) -> int:

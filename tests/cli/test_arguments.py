@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from recshuf.errors import UsageError
-from recshuf.job.options import parse_separator
+from recshuf.system.units import parse_bytes
 from tests.support.processes.command_line import COMMAND, DEADLINE, assert_one_line, numbers
 
 if TYPE_CHECKING:
@@ -56,10 +56,10 @@ class TestArguments:
             "é": b"\xc3\xa9",
             "\udcff": b"\xff",
         }
-        assert {text: parse_separator(text) for text in known} == known
+        assert {text: parse_bytes(text) for text in known} == known
         for text in ("\\", r"\q", r"\x4", r"a\\\\\ "):
             with pytest.raises(UsageError, match="backslash"):
-                parse_separator(text)
+                parse_bytes(text)
 
     def test_bytes_that_are_no_utf8(self, tmp_path: Path) -> None:
         folder = os.fsencode(tmp_path)

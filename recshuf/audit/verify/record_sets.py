@@ -195,7 +195,7 @@ def open_record_set(name: str, files: list[InputFile], format_name: str, read: R
 def options_of_inputs(read: ReadOptions, format_name: str) -> ReadOptions:
     """Return the read options of the inputs; a separator concerns few formats."""
     takes_separator = "separator" in load_format(format_name).traits.read_options
-    return read if takes_separator else read.without_text_records()
+    return read if takes_separator else replace(read, separator=b"\n")
 
 
 def options_of_output(read: ReadOptions, format_name: str, to: str, schema: pa.Schema | None) -> ReadOptions:

@@ -37,7 +37,6 @@ class CsvFormat(Format):
         write_options=frozenset({"delimiter"}),
         libraries=("zstandard",),
         is_lines=True,
-        spans_lines=True,
         written_header_lines=1,
         adds_columns=False,
     )  # only a suffix tells CSV from text

@@ -53,6 +53,8 @@ class CsvLayout(LineLayout):
 class CsvSource(LineSource):
     """Inputs in CSV."""
 
+    spans_lines = True
+
     def __init__(self, files: Sequence[InputFile], options: ReadOptions) -> None:
         self.cutter = CsvCutter(options)
         self._headers: list[tuple[str, ...]] = []

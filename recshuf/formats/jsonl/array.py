@@ -66,6 +66,7 @@ class ArraySource(JsonlSource):
 
     cutter_type = ArrayCutter
     unit = "element"
+    spans_lines = True
 
     def _blocks(
         self, lines: LineInput, block_bytes: int, limit: RecordLimit, window_bytes: int
@@ -128,7 +129,6 @@ class ArrayFormat(JsonlFormat):
         write_options=LINES.traits.write_options,
         libraries=LINES.traits.libraries,
         is_lines=True,
-        spans_lines=True,
         shares_suffixes=True,
         default_target=LINES.traits.name,
         native_targets=(LINES.traits.name,),

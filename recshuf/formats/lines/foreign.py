@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from recshuf.errors import InputError
 from recshuf.formats.compression import DECOMPRESS, UNPACK, recognise_compression
 from recshuf.formats.lines.cutting import CRLF, MARK
+from recshuf.formats.lines.options import has_several_lines
 from recshuf.formats.pointers import refuse_pointer
 
 if TYPE_CHECKING:
@@ -209,7 +210,7 @@ def check_kind(name: str, suffix: str, options: ReadOptions) -> None:
 
 def _says_records(options: ReadOptions) -> bool:
     """Tell whether options say what the records of text are."""
-    return options.separator != b"\n" or options.header_lines > 0 or options.has_several_lines
+    return options.separator != b"\n" or options.header_lines > 0 or has_several_lines(options)
 
 
 def explain_suffix(suffix: str) -> tuple[str, str] | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from recshuf.errors import InputError
+from recshuf.errors import InputError, UsageError
 from recshuf.formats.lines.cutting import (
     CRLF,
     MARK,
@@ -22,6 +22,7 @@ from recshuf.formats.lines.cutting import (
     find_last_end,
 )
 from recshuf.formats.lines.files import BlockReader
+from recshuf.formats.lines.options import RECORD_LINES, RECORD_START
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,9 +39,17 @@ _HEAD_BYTES = 1 << 16
 
 def open_cutter(options: ReadOptions) -> Cutter:
     """Return what cuts text into the records that options name."""
-    if options.record_lines is not None:
-        return CountCutter(options, options.record_lines)
-    return StartCutter(options) if options.record_start else Cutter(options)
+    count, start = RECORD_LINES.of(options), RECORD_START.of(options)
+    named = {
+        "--record-lines": count is not None,
+        "--record-start": start != b"",
+        "--separator (or -z)": options.separator != _NEWLINE,
+    }
+    if len(given := [flag for flag, is_given in named.items() if is_given]) > 1:
+        raise UsageError(f"{given[0]} and {given[1]} contradict each other; give one of them")
+    if count is not None:
+        return CountCutter(options, count)
+    return StartCutter(options, start) if start else Cutter(options)
 
 
 class SeveralCutter(Cutter):
@@ -102,9 +111,9 @@ class StartCutter(SeveralCutter):
 
     has_header = True  # what stands before the first record is looked at
 
-    def __init__(self, options: ReadOptions) -> None:
+    def __init__(self, options: ReadOptions, start: bytes) -> None:
         super().__init__(options)
-        self._start = options.record_start
+        self._start = start
         self.form = f"begins with {_show(self._start)}, as no other line of it does"
 
     def take_header(self, name: str, reader: ByteReader, *, is_compressed: bool) -> Header:

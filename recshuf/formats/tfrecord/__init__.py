@@ -82,6 +82,8 @@ class FrameCutter(Cutter):
 class FrameSource(LineSource):
     """Inputs of TFRecord."""
 
+    spans_lines = True
+
     def __init__(self, files: Sequence[InputFile], options: ReadOptions) -> None:
         find_checksum()
         # The checksum of the first length tells more than what foreign content looks like.
@@ -185,7 +187,6 @@ class TFRecordFormat(Format):
         COMPRESSIONS,
         libraries=("zstandard",),
         is_lines=True,
-        spans_lines=True,
         has_columns=False,
         adds_columns=False,
         is_framed=True,

@@ -54,8 +54,8 @@ def split_counts(content: bytes, count: int) -> list[bytes]:
 
 class TestCounts(LineSuite):
     format = FORMAT
-    read_options = ReadOptions(record_lines=4)
-    write_options = WriteOptions(record_lines=4)
+    read_options = ReadOptions(own=(("record_lines", 4),))
+    write_options = WriteOptions(own=(("record_lines", 4),))
     run_options: Mapping[str, Any] = {"record_lines": 4}
     converts = False  # without these options; see below
     bulk_rows = 10_000
@@ -74,8 +74,8 @@ class TestCounts(LineSuite):
 
 @pytest.mark.slow
 class TestStarts(TestCounts):
-    read_options = ReadOptions(record_start=b">")
-    write_options = WriteOptions(record_start=b">")
+    read_options = ReadOptions(own=(("record_start", b">"),))
+    write_options = WriteOptions(own=(("record_start", b">"),))
     run_options: Mapping[str, Any] = {"record_start": ">"}
 
     def make_content(self, index: int, count: int) -> bytes:
@@ -104,13 +104,13 @@ def test_records_are_those_of_the_oracle_wherever_blocks_end(
         for module in (cutting, several):
             patch.setattr(module, "PIECE_BYTES", 7)
         if whole:
-            found = read(give(folder / "a", whole), block_bytes, record_lines=count)
+            found = read(give(folder / "a", whole), block_bytes, own=(("record_lines", count),))
             assert found == split_counts(whole, count)
         for start in (b">", b"]>"):
             text = start + content + b"\n"
-            assert read(give(folder / "a", text), block_bytes, record_start=start) == split_starts(
-                text, start
-            )
+            assert read(
+                give(folder / "a", text), block_bytes, own=(("record_start", start),)
+            ) == split_starts(text, start)
 
 
 def shuffle(path: Path, out: Path, content: bytes, **options: Any) -> bytes:
@@ -184,9 +184,9 @@ def test_options_that_contradict_each_other(tmp_path: Path) -> None:
         ({"record_lines": 2, "record_start": ">"}, "record_lines and record_start contradict"),
         ({"record_lines": 2, "separator": "x"}, "record_lines and separator"),
         ({"record_start": ">", "zero_terminated": True}, "record_start and separator"),
-        ({"record_lines": 0}, "record_lines=0 is out of range"),
-        ({"record_start": ""}, "record_start takes text within a line"),
-        ({"record_start": "a\nb"}, "record_start takes text within a line"),
+        ({"record_lines": 0}, "record_lines=0 is not possible: it must be at least 1"),
+        ({"record_start": ""}, "record_start .* is not possible: give text within a line"),
+        ({"record_start": "a\nb"}, "record_start .* is not possible: give text within a line"),
     ):
         with pytest.raises(UsageError, match=message):
             recshuf.shuffle(tmp_path / "a", tmp_path / "out", **options)

@@ -1,4 +1,4 @@
-"""Text: records are the bytes between separators, compressed or not. As a table they are one column."""
+"""Reads text, and makes it from tables of one column."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recshuf.errors import ConversionError, InputError, UsageError
-from recshuf.formats.compression import COMPRESSIONS
 from recshuf.formats.lines.cutting import MARK, Cutter, view_records
 from recshuf.formats.lines.files import BlockReader
+from recshuf.formats.lines.options import has_several_lines
 from recshuf.formats.lines.several import SeveralBlockReader, SeveralCutter, open_cutter
 from recshuf.formats.lines.sink import LineTarget
 from recshuf.formats.lines.source import LineLayout, LineSource
 from recshuf.formats.values import find_invalid
-from recshuf.interfaces import BadRecords, Decoder, Format, ReadOptions, Traits
+from recshuf.interfaces import BadRecords, Decoder, ReadOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,10 +25,11 @@ if TYPE_CHECKING:
     from recshuf.formats.compression.readers import ByteReader
     from recshuf.formats.lines.census import LineInput
     from recshuf.formats.lines.cutting import Header, RecordLimit
-    from recshuf.interfaces import InputFile, StoredInputs, WriteOptions
+    from recshuf.interfaces import InputFile, WriteOptions
 
 
 COLUMN = "text"
+BYTES_SCHEMA = pa.schema([(COLUMN, pa.large_binary())])
 _DELIMITERS = (",", "\t", ";", "|")
 _MOST_LINES = 100
 _FEWEST = 2
@@ -44,7 +45,7 @@ class TextDecoder(Decoder):
         self._names = names
         self._separator = options.separator
         self._header_lines = options.header_lines
-        self._has_several_lines = options.has_several_lines
+        self._has_several_lines = has_several_lines(options)
         schema = options.schema
         if schema is None:
             is_short = options.max_record_bytes <= _LARGEST_STRING_BYTES
@@ -199,63 +200,24 @@ class TextSource(LineSource):
 
     def __init__(self, files: Sequence[InputFile], options: ReadOptions) -> None:
         # Lines that are named as text by --format are no question, and neither are records that an option describes.
-        is_open = options.refuses_foreign and not options.has_several_lines
+        self.spans_lines = has_several_lines(options)
+        is_open = options.refuses_foreign and not self.spans_lines
         super().__init__(files, options, TextCutter(options) if is_open else open_cutter(options))
 
     def _open_blocks(
         self, reader: ByteReader, lines: LineInput, limit: RecordLimit, block_bytes: int
     ) -> BlockReader:
-        kind = SeveralBlockReader if self.options.has_several_lines else BlockReader
+        kind = SeveralBlockReader if self.spans_lines else BlockReader
         return kind(reader, lines, self._cutter, limit, block_bytes)
 
     def decoder(self) -> Decoder:
         return TextDecoder([summary.name for summary in self.inputs], self.options)
 
 
-class TextFormat(Format):
-    """Text, the format of last resort: any bytes are text."""
-
-    traits = Traits(
-        "text",
-        (".txt", ".text", ".log", ".lines"),
-        COMPRESSIONS,
-        read_options=frozenset({"separator", "record_lines", "record_start", "header_lines", "schema"}),
-        write_options=frozenset({"separator", "record_lines", "record_start"}),
-        libraries=("zstandard",),
-        is_lines=True,
-        has_columns=False,
-        adds_columns=False,
-        takes_any_bytes=True,
-        content_rank=3,
-    )
-    layout_types = (LineLayout,)
-
-    def recognises(self, head: bytes) -> bool:  # noqa: ARG002 # any bytes are text
-        return True
-
-    def reading_schema(self, table: pa.Schema) -> pa.Schema:  # noqa: ARG002 # a column of any name is lines
-        return pa.schema([(COLUMN, pa.large_binary())])
-
-    def layout_header(self, layout: object) -> bytes:
-        return layout.header if isinstance(layout, LineLayout) else b""
-
-    def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> TextSource:
-        return TextSource(inputs, options)
-
-    def open_target(self, schema: pa.Schema, layout: object | None, options: WriteOptions) -> LineTarget:
-        suffix = self.traits.suffixes[0]
-        if isinstance(layout, LineLayout):
-            return LineTarget(suffix, layout, options, None)
-        _check_schema(schema)
-        cutter = open_cutter(
-            ReadOptions(
-                options.separator, record_lines=options.record_lines, record_start=options.record_start
-            )
-        )
-        return LineTarget(suffix, None, options, partial(_encode, cutter=cutter))
-
-    def restore_decoder(self, stored: StoredInputs) -> Decoder:
-        return TextDecoder(stored.names, stored.options)
-
-
-FORMAT = TextFormat()
+def open_target(suffix: str, schema: pa.Schema, layout: object | None, options: WriteOptions) -> LineTarget:
+    """Return the target of text, of lines or of a table of one column."""
+    if isinstance(layout, LineLayout):
+        return LineTarget(suffix, layout, options, None)
+    _check_schema(schema)
+    cutter = open_cutter(ReadOptions(options.separator, own=options.own))
+    return LineTarget(suffix, None, options, partial(_encode, cutter=cutter))

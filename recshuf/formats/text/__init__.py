@@ -1,0 +1,70 @@
+"""Text: records are the bytes between separators, compressed or not. As a table they are one column."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from recshuf.formats.compression import COMPRESSIONS
+from recshuf.formats.lines.options import RECORD_LINES, RECORD_START
+from recshuf.interfaces import Format, Traits
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from recshuf.interfaces import Decoder, InputFile, ReadOptions, Source, StoredInputs, Target, WriteOptions
+
+
+class TextFormat(Format):
+    """Text, the format of last resort: any bytes are text."""
+
+    traits = Traits(
+        "text",
+        (".txt", ".text", ".log", ".lines"),
+        COMPRESSIONS,
+        read_options=frozenset({"separator", "header_lines", "schema"}),
+        write_options=frozenset({"separator"}),
+        options=(RECORD_LINES, RECORD_START),
+        libraries=("zstandard",),
+        is_lines=True,
+        has_columns=False,
+        adds_columns=False,
+        takes_any_bytes=True,
+        content_rank=3,
+    )
+
+    @property
+    def layout_types(self) -> tuple[type, ...]:  # type: ignore[override] # imports the reader
+        from recshuf.formats.lines.source import LineLayout
+
+        return (LineLayout,)
+
+    def recognises(self, head: bytes) -> bool:  # noqa: ARG002 # any bytes are text
+        return True
+
+    def reading_schema(self, table: pa.Schema) -> pa.Schema:  # noqa: ARG002 # a column of any name is lines
+        from recshuf.formats.text.source import BYTES_SCHEMA
+
+        return BYTES_SCHEMA
+
+    def layout_header(self, layout: object) -> bytes:
+        return getattr(layout, "header", b"")
+
+    def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> Source:
+        from recshuf.formats.text.source import TextSource
+
+        return TextSource(inputs, options)
+
+    def open_target(self, schema: pa.Schema, layout: object | None, options: WriteOptions) -> Target:
+        from recshuf.formats.text.source import open_target
+
+        return open_target(self.traits.suffixes[0], schema, layout, options)
+
+    def restore_decoder(self, stored: StoredInputs) -> Decoder:
+        from recshuf.formats.text.source import TextDecoder
+
+        return TextDecoder(stored.names, stored.options)
+
+
+FORMAT = TextFormat()

@@ -271,7 +271,8 @@ def _parse_own(options: Options) -> tuple[dict[str, object], tuple[tuple[str, ob
     values: list[tuple[str, object]] = []
     given = {name: value for name, value in options.items() if value is not None and name not in _STREAMS}
     for name, (option, _) in find_own(given).items():
-        plain[name] = _make_plain(name, given[name], bool if option.metavar is None else str | bytes | int)
+        kinds = Options.__annotations__.get(name, str | bytes | int)
+        plain[name] = _make_plain(name, given[name], bool if option.metavar is None else kinds | str)
         value = plain[name] if option.metavar is None else _parse_text(option, plain[name])
         if value in (option.default, False):
             del plain[name]
@@ -283,6 +284,8 @@ def _parse_own(options: Options) -> tuple[dict[str, object], tuple[tuple[str, ob
 def _parse_text(option: FormatOption, given: object) -> object:
     """Return the value of an option that a format declares, as the format gets it."""
     text = os.fsdecode(given) if isinstance(given, bytes) else str(given)
+    if isinstance(given, bool):
+        raise UsageError(f"{flag_of(option.name)}: give text or a number; here: bool")
     try:
         return option.parse(text)
     except ValueError as error:

@@ -150,12 +150,12 @@ def parse_header(text: str) -> int | str | None:
 class DeclaredElsewhere(TypedDict, total=False):
     """Options of inputs that recshuf's own formats declare, for type checkers; docs/options.md says what they mean."""
 
-    record_lines: int
-    record_start: str | bytes
-    record_bytes: int
-    header_bytes: int
-    dtype: str
-    record_shape: str | int
+    record_lines: int | None
+    record_start: str | bytes | None
+    record_bytes: int | None
+    header_bytes: int | None
+    dtype: str | None
+    record_shape: str | int | None
 
 
 class InputOptions(DeclaredElsewhere, total=False):
@@ -278,7 +278,7 @@ class VerifyOptions(CheckOptions, total=False):
     """Options of `verify`: give those that `shuffle` got; see `Options` for their forms."""
 
     first_metadata: bool
-    rename_keys: bool
+    rename_keys: bool | None
     head_count: int | None
     provenance: bool
     nan_as_null: bool
@@ -297,7 +297,7 @@ class Options(CheckOptions, total=False):
             "verify": "HDF5, Parquet, Arrow: expect the attributes and keys of the first input, where the inputs differ. Default: inputs that differ in what values mean are refused.",
             "window": "HDF5, Parquet, Arrow: of attributes and keys in which the inputs differ from the store, take those of the store, also where these decide what values mean. Default: such inputs are refused.",
         }, default=False, side="inputs", identity=lambda job: job.read.first_metadata or None)]
-    rename_keys: bool
+    rename_keys: bool | None
     compression: Annotated[str | None, Option("Output", "NAME[:LEVEL]", "Output compression: none, zstd, gzip, bz2, xz, lz4 or snappy. Default: from the suffix of OUTPUT, else that of the inputs.")]
     shards: Annotated[int | None, Option("Output", "N", "Number of shards; their record counts differ by at most one. Default: one per input file, in a directory.",
         {"gather": "Number of shards. Default: one per input of the store, in a directory."}, parse=int)]

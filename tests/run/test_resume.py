@@ -14,6 +14,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import AlreadyCompleteError, InputError, OutputError, UsageError
+from recshuf.formats import list_options
 from recshuf.job.options import OPTIONS
 from recshuf.output.manifest import find_checksum, manifest_path
 from tests.support.numbered_files import FORMATS, make_inputs
@@ -179,6 +180,7 @@ CHANGED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "record_bytes": ("text", {"format": "binary", "record_bytes": 1}, {"record_bytes": 2}),
     "header_bytes": ("text", {"format": "binary", "record_bytes": 1}, {"header_bytes": 1}),
     "dtype": ("text", {"format": "binary", "dtype": "u1"}, {"dtype": "i1"}),
+    "record_shape": ("text", {"format": "binary", "dtype": "u1", "record_shape": 1}, {"record_shape": 2}),
     "comment": ("csv", {}, {"comment": "#"}),
     "schema": ("jsonl", {"to": "parquet", "schema": SCHEMAS[0]}, {"schema": SCHEMAS[1]}),
     "to": ("text", {}, {"to": "jsonl"}),
@@ -196,13 +198,13 @@ CHANGED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 }  # fmt: skip
 FREE = {
     "max_record_bytes", "memory", "workers", "endpoint_url", "storage_options", "spill_compression", "ray_address",
-    "no_space_check", "piles", "record_shape", "temp_dir", "zero_terminated", "overwrite", "verify", "resume",
+    "no_space_check", "piles", "temp_dir", "zero_terminated", "overwrite", "verify", "resume",
 }  # fmt: skip
 """Options that do not change the output, or are compared as another one."""
 
 
 def test_every_option_is_compared_or_free():
-    assert {*CHANGED} - {"compression level"} == {*OPTIONS} - FREE
+    assert {*CHANGED} - {"compression level"} == {*OPTIONS, *list_options()} - FREE
 
 
 @pytest.mark.parametrize("kind", [*FORMATS, "tar"])

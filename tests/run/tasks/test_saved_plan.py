@@ -14,6 +14,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import AlreadyCompleteError, InputError, OutputError, OutputExistsError, UsageError
+from recshuf.formats import list_options
 from recshuf.job.arguments import make_job
 from recshuf.job.options import OPTIONS as OPTIONS_OF_A_RUN
 from recshuf.job.parts import STAGES
@@ -352,7 +353,7 @@ EACH_OPTION: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def test_each_option_is_tried_but_those_of_another_engine_or_a_run_that_has_begun():
-    assert EACH_OPTION.keys() == OPTIONS_OF_A_RUN.keys() - {"ray_address", "resume"}
+    assert EACH_OPTION.keys() == (OPTIONS_OF_A_RUN.keys() | list_options().keys()) - {"ray_address", "resume"}
 
 
 def test_the_job_of_the_tasks_is_the_job_that_was_planned(tmp_path: Path):

@@ -95,6 +95,8 @@ def __getattr__(name: str) -> object:
         value = getattr(home, name)
         if home.__name__.startswith("recshuf.api."):
             value = import_module("recshuf.api").speak_python(value)
+        if name.endswith("Options"):
+            home.add_texts(value)
         globals()[name] = value
         return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -28,6 +28,7 @@ from recshuf.errors import UsageError
 from recshuf.job.options import to_keywords
 from recshuf.system.paths import ALIASES, SCHEMES
 from tests.support.numbered_files import make_inputs
+from tests.support.options_page import list_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -256,7 +257,9 @@ def test_the_help_of_options_says_what_the_command_says() -> None:
     shown = {"": commands.default, **commands.commands}
     for name, command in OPTIONS.items():
         options: Any = getattr(recshuf, f"{name}Options")
-        texts = {parameter.name: getattr(parameter, "help", None) for parameter in shown[command].params}
+        texts = {
+            parameter.name: getattr(parameter, "help", None) for parameter in list_options(shown[command])
+        }
         assert {*options.__annotations__} - {"stdin", "stdout"} <= {*texts}
         for option in options.__annotations__.keys() - {"stdin", "stdout"}:
             assert f"\n{option}\n    {to_keywords(texts[option])}" in options.__doc__

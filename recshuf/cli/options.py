@@ -231,15 +231,13 @@ class GroupedCommand(click.Command):
 
     def list_own(self) -> dict[str, list[click.Option]]:
         """Return the options that formats declare, for inputs or an output of this command, by their headings."""
-        from recshuf.interfaces import FORMATS_GROUP
-        from recshuf.job.options import list_own
+        from recshuf.job.options import describe_own, list_own
 
         own: dict[str, list[click.Option]] = {}
-        for name, (option, owners) in list_own(self._wording.shared).items():
-            prefix = f"{', '.join(owners)}: " if option.group == FORMATS_GROUP else ""
-            declared = Option("", option.metavar, prefix + option.help, dict(option.elsewhere))
+        for name, declared in list_own(self._wording.shared).items():
+            option = describe_own(declared)
             heading = self._wording.headings.get(option.group, option.group)
-            own.setdefault(heading, []).append(make_option(name, self.name or "", declared))
+            own.setdefault(heading, []).append(make_option(name, self.name or "", option))
         return own
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature

@@ -401,6 +401,15 @@ def list_own(kind: type | None = None) -> "dict[str, DeclaredOption]":
     return {name: declared for name, declared in own.items() if _SIDES[declared.option.side](sides)}
 
 
+def describe_own(declared: "DeclaredOption") -> Option:
+    """Return an option that formats declare as those of recshuf; its text names the formats."""
+    from recshuf.interfaces import FORMATS_GROUP
+
+    option, owners = declared
+    prefix = f"{', '.join(owners)}: " if option.group == FORMATS_GROUP else ""
+    return Option(option.group, option.metavar, prefix + option.help, dict(option.elsewhere))
+
+
 _FORMAT_OPTIONS = frozenset({"format", "to"})
 _SIDES: Mapping[str, Callable[[Iterable[str]], bool]] = {
     "inputs": lambda options: "format" in options,
@@ -473,22 +482,29 @@ def refuse_unknown(options: Mapping[str, object], kind: type) -> None:
         raise UnknownOptionError(f"unknown option {unknown[0]!r}; {remedy}")
 
 
-def _add_texts(kind: type, command: str) -> None:
-    """Add what each option means to the docstring of an option class, in the words of Python."""
+_COMMANDS = {
+    "Options": "",
+    "VerifyOptions": "verify",
+    "OrderOptions": "check",
+    "ScatterOptions": "scatter",
+    "GatherOptions": "gather",
+    "StreamOptions": "stream",
+}
+
+
+def add_texts(kind: type) -> None:
+    """Add what each option means, those of formats among them, to the docstring of an option class, in the words of Python."""
+    if kind.__name__ not in _COMMANDS:
+        return
+    try:
+        own = list_own(kind)
+    except UsageError:  # packages contradict each other, which `recshuf formats` says
+        own = {}
+    options = options_of(kind) | {name: describe_own(declared) for name, declared in own.items()}
     texts = [
-        f"{name}\n    {to_keywords(option.explain(command))}" for name, option in options_of(kind).items()
+        f"{name}\n    {to_keywords(option.explain(_COMMANDS[kind.__name__]))}"
+        for name, option in options.items()
     ]
     kind.__doc__ = "\n\n".join(
         [f"{kind.__doc__ or ''}".rstrip(), "Attributes\n----------\n" + "\n".join(texts)]
     )
-
-
-for _kind, _command in (
-    (Options, ""),
-    (VerifyOptions, "verify"),
-    (OrderOptions, "check"),
-    (ScatterOptions, "scatter"),
-    (GatherOptions, "gather"),
-    (StreamOptions, "stream"),
-):
-    _add_texts(_kind, _command)

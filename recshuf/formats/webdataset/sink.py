@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import threading
 from contextlib import suppress
+from itertools import islice
+from pathlib import Path
 from tarfile import TarError
 from typing import TYPE_CHECKING
 
@@ -21,8 +23,7 @@ from recshuf.formats.webdataset.table import check_schema, encode
 from recshuf.interfaces import InputFile, Sink, Target
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+    from collections.abc import Iterable, Iterator, Sequence
 
     from recshuf.formats.webdataset.source import TarLayout
     from recshuf.interfaces import WriteOptions
@@ -46,6 +47,7 @@ class TarTarget(Target):
         self.sees_all = layout is None or not layout.renames
         self._lock, self._keys = threading.Lock(), KeySet()
         self._paths: list[Path] = []
+        self._names = layout.names if layout else ()
 
     def sink_bytes(self, threads: int) -> int:
         return self._lines.sink_bytes(threads) + KEYS_BYTES + _ENCODED_PART * _PART_BYTES
@@ -67,14 +69,20 @@ class TarTarget(Target):
     def _check(self, twice: bytes | None) -> None:
         if twice is None:
             return
-        shown = ""
-        for path in self._paths:  # some may not be complete, or uploaded and gone
-            with suppress(InputError, OSError, TarError):
-                shown = shown or show(find_key_of(look_at(InputFile(str(path), path)), twice)[0])
+        found = [*islice(_find_key([*self._names, *map(str, self._paths)], twice), 2)]
+        names = " and ".join(name for name, _ in found if name in self._names)
+        key, places = f"the key {found[0][1]}" if found else "a key", f" (in {names})" if names else ""
         raise ConversionError(
-            f"{f'the key {shown}' if shown else 'a key'} is that of several records, which readers would take for one where they are neighbours",
+            f"{key} is that of several records{places}, which readers would take for one where they are neighbours",
             remedy="give each record a __key__ of its own" if self.is_table else "give --rename-keys",
         )
+
+
+def _find_key(names: Iterable[str], twice: bytes) -> Iterator[tuple[str, str]]:
+    """Yield the archives that have a key, with the key in words."""
+    for name in names:  # some may not be complete, or uploaded and gone
+        with suppress(InputError, OSError, TarError):
+            yield name, show(find_key_of(look_at(InputFile(name, Path(name))), twice)[0])
 
 
 class TarSink(Sink):

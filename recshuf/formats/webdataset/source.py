@@ -61,6 +61,8 @@ class TarLayout:
     """Compression of the first input."""
     renames: bool
     """Whether shards give every record a key of its own."""
+    names: tuple[str, ...] = ()
+    """Names of the inputs, in which a key that occurs twice is looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ class TarSource(Source):
         self.inputs = tuple(one.summary for one in self._inputs)
         self.compression = self._inputs[0].compression
         self._renames = RENAME_KEYS.of(options)
-        self.layout = TarLayout(self.compression, self._renames)
+        self.layout = TarLayout(self.compression, self._renames, tuple(one.name for one in self.inputs))
         self.notes = (
             *next((one.notes for one in self._inputs if one.notes), ()),
             *_find_indexes(files[0]),

@@ -585,7 +585,7 @@ class ValueReader(ABC):
     """Reads fields of native batches as texts, by which values are told apart. Used by many threads."""
 
     parses_records: bool = False
-    """Whether it takes memory for all bytes of a record, and not for those of the fields alone."""
+    """Whether native records are lines that it parses, so that it takes memory for all their bytes; else for the fields alone."""
 
     @abstractmethod
     def read(

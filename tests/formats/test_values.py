@@ -17,9 +17,11 @@ import pytest
 from recshuf.errors import InputError, UsageError
 from recshuf.formats import open_source
 from recshuf.formats.jsonl.encoding import encode_lines
+from recshuf.formats.jsonl.values import JsonValueReader
 from recshuf.formats.objects import name_table
 from recshuf.formats.texts import find_texts
 from recshuf.interfaces import InputFile, ReadOptions
+from recshuf.records import text_hashing
 from recshuf.records.value_keys import ValueKeys
 from tests.support.formats.format_tools import place_batches
 
@@ -161,9 +163,19 @@ def test_rows_of_several_elements_are_their_bytes(tmp_path: Path) -> None:
 
 # JSONL
 
+
+def forbid(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    """Have lines be read without a way that takes long."""
+
+    def fail(*_: object) -> None:
+        raise AssertionError(method)
+
+    monkeypatch.setattr(JsonValueReader, method, fail)
+
+
 MIXED = {
     "7": b"7", '"7"': b"7", "7.0": b"7.0", "1.50": b"1.50", "1e5": b"1e5", "true": b"true", "null": None,
-    "-0": b"0", "-0.0": b"0.0", '"-0"': b"-0", "12345678901234567890123456789": b"12345678901234567890123456789",
+    "-0": b"0", "-0.0": b"0.0", "-0.5": b"-0.5", "-0e-1": b"0e-1", '"-0"': b"-0", "12345678901234567890123456789": b"12345678901234567890123456789",
     '"\\u00e9é\\ud83d\\ude00\\u0000\\/"': "éé😀\0/".encode(), "NaN": None, "-Infinity": b"-inf", '""': b"", '" "': b" ",
     '"\\"u\\": 5"': b'"u": 5', "-1": b"-1", "9223372036854775807": b"9223372036854775807",
 }  # fmt: skip
@@ -172,8 +184,12 @@ MIXED = {
 @pytest.mark.parametrize(
     "around", ['{"u":%s}', '{"x":[1,"a",{"u":1}], "u" : %s ,"z":{"u":[1,{}]}}', '{"\\u0075":%s}']
 )
-def test_values_of_lines_are_as_they_are_written(tmp_path: Path, around: str) -> None:
+def test_values_of_lines_are_as_they_are_written(
+    tmp_path: Path, around: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Together, and each with others like it, as pieces of one kind are parsed by that kind."""
+    if "\\" not in around:
+        forbid(monkeypatch, "_read_line")
     lines = [around % value for value in MIXED]
     assert read_lines(tmp_path, [*lines, "{}"], "u") == [[*MIXED.values(), None]]
     for line, text in zip(lines, MIXED.values(), strict=True):
@@ -193,13 +209,33 @@ def test_a_piece_is_read_by_the_kind_of_its_values(tmp_path: Path) -> None:
     assert read_texts(source, "u", "v") == found[::-1]
 
 
-def test_paths_of_lines(tmp_path: Path) -> None:
+def test_pieces_of_integers_or_texts_are_parsed_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forbid(monkeypatch, "_quote")
+    monkeypatch.setattr(text_hashing, "PIECE_ROWS", 100)
+    parses: list[int] = []
+    parse_by = JsonValueReader._parse_by
+    monkeypatch.setattr(JsonValueReader, "_parse_by", lambda *a: (parses.append(len(a[2])), parse_by(*a))[1])
+    kinds = ['{0},"v":"{0}"', '"{0}","v":{0}', '"{0}","v":null', *["{0}"] * 3]
+    lines = [f'{{"u":{kind.format(number)}}}' for kind in kinds for number in range(100)]
+    expected = [b"%d" % number for number in range(100)]
+    found = read_lines(tmp_path, lines, "u", "v")
+    assert found == [expected * 6, [*expected * 2, *[None] * 400]]
+    assert len(parses) == 6 + 4
+
+
+def test_paths_of_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Names with dots are found at the top, and else are the names of objects inside each other."""
     lines = ['{"a":{"b":1,"c":"x"}}', '{"a.b":2,"a":{"c":"y"}}', '{"a":null}', '{"a":{"b":null}}', "{}"]
     assert read_lines(tmp_path, lines, "a.b", "a/c", "/a.c") == [
         [b"1", b"2", None, None, None], *[[b"x", b"y", None, None, None]] * 2
     ]  # fmt: skip
-    lines = ['{"größe":1}', '{"gr\\u00f6\\u00dfe":2.5}', '{"gr\\u00F6\\u00dfe":true}']
+    assert read_lines(tmp_path, ['{"u":-0,"v":-0.0,"w":-0}', '{"w":true}'], "u", "v", "w") == [
+        [b"0", None], [b"0.0", None], [b"0", b"true"]
+    ]  # fmt: skip
+    forbid(monkeypatch, "_read_line")
+    lines = ['{"größe":1}', '{"gr\\u00f6\\u00dfe":2.5}', '{"gr\\u00f6\\u00dfe":true}']
     assert read_lines(tmp_path, lines, "größe") == [[b"1", b"2.5", b"true"]]
     assert read_lines(tmp_path, ['{"a":"x"}'], "usr") == [[None]]
     with pytest.raises(UsageError, match=r"^column 'a.b': another field is inside it"):
@@ -231,6 +267,11 @@ def test_lines_without_a_text_are_named(tmp_path: Path, line: str, problem: str)
         with pytest.raises(InputError) as caught:
             read_lines(tmp_path, [*[others] * 9, line, *[others] * 7, line], "u", "a.b")
         assert str(caught.value) == f"in.jsonl: line 10{problem}"
+
+
+def test_marks_and_line_ends_are_no_values(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_bytes(b'\xef\xbb\xbf{"u":7}\r\n{"u":"7\\r\\n"}\r\n{"u":null}')
+    assert read_texts(open_path(tmp_path / "in.jsonl"), "u") == [[b"7", b"7\r\n", None]]
 
 
 def test_elements_of_arrays_are_named_as_such(tmp_path: Path) -> None:

@@ -672,7 +672,9 @@ class Source(ABC):
         return None
 
     def value_reader(self, paths: Sequence[str]) -> ValueReader | None:  # noqa: ARG002 - by default records have no fields
-        """Return a reader of the fields at some paths, such as ``user`` and ``meta.user``; None if records have no fields.
+        """Return a reader of the fields at some paths, such as ``user`` and ``meta.user``.
+
+        None: records have no fields but those of their table form, if its columns are known before records are observed.
 
         Raises
         ------

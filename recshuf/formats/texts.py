@@ -23,7 +23,7 @@ from recshuf.records.conforming import conform, plain_decimals
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from recshuf.interfaces import Decoder
+    from recshuf.interfaces import Decoder, Source, Traits
 
 
 TEXT = pa.large_string()
@@ -112,6 +112,14 @@ def find_texts(array: pa.Array, field: str) -> pa.LargeBinaryArray:
         return texts.cast(_BYTES)
     write = next(write for accepts, write in (*BARE, *QUOTED) if accepts(kind))
     return write(array, field).cast(_BYTES)
+
+
+def find_value_reader(source: Source, traits: Traits, paths: Sequence[str]) -> ValueReader | None:
+    """Return what `Source.value_reader` does; by default a reader of the table form, if that has columns and is known at once."""
+    reader = source.value_reader(paths)
+    if reader is None and traits.has_columns and (decoder := source.decoder()).schema is not None:
+        return TableValueReader(decoder, [one.name for one in source.inputs], paths)
+    return reader
 
 
 class TableValueReader(ValueReader):

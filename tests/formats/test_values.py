@@ -15,14 +15,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from recshuf.errors import InputError, UsageError
-from recshuf.formats import open_source
+from recshuf.formats import load_format, open_source
 from recshuf.formats.jsonl.encoding import encode_lines
 from recshuf.formats.jsonl.values import JsonValueReader
 from recshuf.formats.objects import name_table
-from recshuf.formats.texts import find_texts
-from recshuf.interfaces import InputFile, ReadOptions
+from recshuf.formats.texts import find_texts, find_value_reader
+from recshuf.interfaces import InputFile, ReadOptions, WriteOptions
 from recshuf.records import text_hashing
 from recshuf.records.value_keys import ValueKeys
+from tests.support.formats.foreign_rows import RowsFormat
 from tests.support.formats.format_tools import place_batches
 
 if TYPE_CHECKING:
@@ -343,6 +344,21 @@ def test_a_value_without_text_is_named(tmp_path: Path) -> None:
     source = hold(pa.table({"t": times}))
     with pytest.raises(InputError, match=r"^<table 0>: row 3, field 't': a date or time lies outside"):
         read_texts(source, "t")
+
+
+def test_other_formats_have_the_fields_of_their_tables(tmp_path: Path) -> None:
+    table = pa.table({"n": [7, None], "s": [{"t": "x"}, None]})
+    known = RowsFormat()
+    with known.open_target(table.schema, None, WriteOptions()).open(tmp_path / "in.rows", 1) as sink:
+        sink.write(table.to_batches()[0])
+    source = known.open_source([InputFile("in.rows", tmp_path / "in.rows")], ReadOptions())
+    assert source.value_reader(["n"]) is None
+    reader = find_value_reader(source, known.traits, ["n", "s.t"])
+    assert reader is not None
+    texts = reader.read(table.to_batches()[0], 0, 0)
+    assert [field.to_pylist() for field in texts] == [[b"7", None], [b"x", None]]
+    (tmp_path / "in.txt").write_text("a\n")
+    assert find_value_reader(open_path(tmp_path / "in.txt"), load_format("text").traits, ["text"]) is None
 
 
 # Keys

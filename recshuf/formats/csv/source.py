@@ -217,7 +217,8 @@ class CsvSource(LineSource):
     def value_reader(self, paths: Sequence[str]) -> ValueReader:
         from recshuf.formats.csv.values import CsvValueReader
 
-        headers = self._headers or [tuple(self.names)]
+        given = self.options.schema  # names the columns of inputs that are all empty
+        headers = self._headers or [tuple(self.names or (given.names if given is not None else []))]
         names = [summary.name for summary in self.inputs]
         return CsvValueReader(names, self.dialect, headers, paths, self.options.columns)
 

@@ -209,6 +209,13 @@ class InputFile(NamedTuple):
     """What is read in place of a file; None for all others."""
     documents: tuple[InputFile, ...] = ()
     """Files of its folder that say what its inputs are, if the folder was given."""
+    companions: tuple[InputFile, ...] = ()
+    """Files beside it that hold the rest of its records; see `Traits.companion_suffixes`."""
+
+    @property
+    def files(self) -> tuple[InputFile, ...]:
+        """It, and its companions."""
+        return (self, *self.companions)
 
     @property
     def is_stream(self) -> bool:
@@ -807,6 +814,10 @@ class Traits:
     """File name suffixes without compression: ``(".jsonl", ".ndjson")``. Shards get the first one."""
     compressions: tuple[str, ...] = ("none",)
     """Its values of `--compression`."""
+    companion_suffixes: tuple[str, ...] = ()
+    """Suffixes of further files, without which a file of the first suffix cannot be read: ``x.idx`` of ``x.bin``. They have its
+    name but for the suffix. `Format.recognises` is asked for the first one, which a sink writes beside its path, as all others.
+    Such shards are not written to object stores."""
     read_options: frozenset[str] = frozenset()
     """Fields of `ReadOptions` that have an effect, of those that users give and not every format takes."""
     write_options: frozenset[str] = frozenset()

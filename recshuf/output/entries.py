@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from recshuf.output.manifest import WrittenFile
 from recshuf.output.run_log import read_results
 from recshuf.piles.sealed_set import SealedSet
 from recshuf.records.digests import Digest
@@ -32,6 +33,13 @@ class FinishedShard:
     """xxh3 of 128 bits of its file, as hexadecimal digits."""
     place: Mapping[str, Any] = field(default_factory=dict)
     """Where its bytes are, if not in the file of its name in the stage: the upload, or the folder of a task."""
+    companions: tuple[WrittenFile, ...] = ()
+    """Its further files."""
+
+    @property
+    def files(self) -> list[WrittenFile]:
+        """All its files."""
+        return [WrittenFile(self.name, self.byte_count, self.checksum), *self.companions]
 
     @property
     def records(self) -> int:
@@ -47,6 +55,7 @@ class FinishedShard:
             "xxh3": self.checksum,
             "digest": astuple(self.digest),
             "schema": self.schema,
+            **({"companions": self.companions} if self.companions else {}),
             **self.place,
         }
 
@@ -55,7 +64,8 @@ class FinishedShard:
         """Return the shard of an entry."""
         place = dict(entry)
         number, name, byte_count, checksum, digest, schema = map(place.pop, _SHARD_KEYS)
-        return cls(number, name, Digest(*digest), schema, byte_count, checksum, place)
+        companions = tuple(WrittenFile(*one) for one in place.pop("companions", ()))
+        return cls(number, name, Digest(*digest), schema, byte_count, checksum, place, companions)
 
 
 _SHARD_KEYS = ("shard", "name", "bytes", "xxh3", "digest", "schema")

@@ -8,8 +8,8 @@ import os
 import re
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import xxhash
 
@@ -50,6 +50,25 @@ def name_shard(number: int, suffix: str) -> str:
 def is_shard_name(name: str) -> bool:
     """Tell whether `name_shard` can have returned a name."""
     return _SHARD.fullmatch(name) is not None
+
+
+class WrittenFile(NamedTuple):
+    """A file of a shard."""
+
+    name: str
+    byte_count: int = 0
+    """Known once it is durable, as is the next."""
+    checksum: str = ""
+    """xxh3 of 128 bits, as hexadecimal digits."""
+
+
+def name_companion(name: str, suffix: str) -> str:
+    """Return the name of the file of a suffix beside that of a shard.
+
+    >>> name_companion("a.b.bin", ".idx")
+    'a.b.idx'
+    """
+    return str(PurePath(name).with_suffix(suffix))
 
 
 def name_manifest(output: str) -> str:
@@ -157,7 +176,8 @@ class LocalShards:
 class Manifest:
     """The manifest of a folder of shards.
 
-    `read` and `parse` set the fields without a default, `added`, `format`, `seed`, `epoch` and `documents`.
+    `read` and `parse` set the fields without a default, `added`, `format`, `seed`, `epoch`, `documents` and
+    `companions`.
     """
 
     folder: Path
@@ -183,6 +203,8 @@ class Manifest:
     """Versions of the packages, by name, that the formats are from, if not from recshuf."""
     documents: tuple[str, ...] = ()
     """Names of the files beside the shards that describe them."""
+    companions: tuple[WrittenFile, ...] = ()
+    """Further files of the shards."""
     written: WrittenShards | None = None
     """The shards, if they do not lie in a local folder."""
 
@@ -193,7 +215,13 @@ class Manifest:
     @property
     def names(self) -> set[str]:
         """Names of all files in the folder."""
-        return {*(shard.name for shard in self.shards), *self.documents}
+        return {*(file.name for file in self._files), *self.documents}
+
+    @property
+    def _files(self) -> list[WrittenFile]:
+        """The files of all shards, each behind its companions."""
+        shards = [WrittenFile(one.name, one.file_bytes or 0, one.checksum or "") for one in self.shards]
+        return [*self.companions, *shards]
 
     @property
     def path(self) -> Path:
@@ -230,6 +258,7 @@ class Manifest:
                 seed=int(content.get("seed", 0)),
                 epoch=_parse_epoch(content) if "epoch" in content else None,
                 documents=tuple(map(str, content.get("documents", ()))),
+                companions=tuple(map(_parse_companion, content.get("companions", ()))),
             )
         except (TypeError, KeyError, AttributeError, RecursionError) as error:
             raise ValueError(f"not a manifest: {error}") from error
@@ -264,6 +293,10 @@ class Manifest:
             content |= {"epoch": number, "reshuffle": reshuffle, "mix": mix}
         content |= {"provenance": list(self.added)} if self.added else {}
         content |= {"documents": list(self.documents)} if self.documents else {}
+        companions = [
+            {"name": name, "bytes": size, "xxh3": checksum} for name, size, checksum in self.companions
+        ]
+        content |= {"companions": companions} if companions else {}
         content |= {"notes": list(self.notes)} if self.notes else {}
         content |= {"packages": dict(self.packages)} if self.packages else {}
         return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
@@ -275,20 +308,20 @@ class Manifest:
 
     def fits_sizes(self) -> bool:
         """Tell whether all shards exist and have the sizes that it names."""
-        paths = [(self.folder / shard.name, shard.file_bytes) for shard in self.shards]
+        paths = [(self.folder / file.name, file.byte_count) for file in self._files]
         return all(path.is_file() and path.stat().st_size == size for path, size in paths)
 
     def compare_files(self) -> list[str]:
         """Describe differences between the record files of the folder and the manifest."""
         written, sizes = self._written, self._written.find_sizes()
         found = []
-        for shard in self.shards:
-            shown, size = written.show(shard.name), sizes.pop(shard.name, -1)
+        for file in self._files:
+            shown, size = written.show(file.name), sizes.pop(file.name, -1)
             if size < 0:
                 found.append(f"{shown}: is missing, and the manifest names it")
-            elif size != shard.file_bytes:
-                found.append(f"{shown}: has {size:,} bytes, and {shard.file_bytes:,} in the manifest")
-            elif shard.checksum and written.find_checksum(shard.name) != shard.checksum:
+            elif size != file.byte_count:
+                found.append(f"{shown}: has {size:,} bytes, and {file.byte_count:,} in the manifest")
+            elif file.checksum and written.find_checksum(file.name) != file.checksum:
                 found.append(f"{shown}: has another checksum in the manifest")
         foreign = [name for name in sorted(sizes) if not name.startswith(".") and name_by_suffix(name)]
         return found + [f"{written.show(name)}: is not named in the manifest" for name in foreign]
@@ -324,14 +357,28 @@ def _parse_epoch(given: dict[str, object]) -> Epoch:
 
 
 def _parse_shard(given: dict[str, object]) -> FileReport:
-    name, records, size, checksum = given["name"], given["records"], given["bytes"], given.get("xxh3")
-    if not isinstance(name, str) or not isinstance(records, int) or not isinstance(size, int):
+    records = given["records"]
+    if not isinstance(records, int):
+        raise TypeError(records)
+    name, size, checksum = _parse_file(given)
+    return FileReport(name, records, size, checksum=checksum)
+
+
+def _parse_companion(given: dict[str, object]) -> WrittenFile:
+    name, size, checksum = _parse_file(given)
+    return WrittenFile(name, size, checksum or "")
+
+
+def _parse_file(given: dict[str, object]) -> tuple[str, int, str | None]:
+    """Return name, size and checksum of a file of a shard."""
+    name, size, checksum = given["name"], given["bytes"], given.get("xxh3")
+    if not isinstance(name, str) or not isinstance(size, int):
         raise TypeError(name)
     if name in ("", ".", "..") or "/" in name or "\0" in name:
         raise ValueError(name)
     if not isinstance(checksum, str | None):
         raise TypeError(checksum)
-    return FileReport(name, records, size, checksum=checksum)
+    return name, size, checksum
 
 
 def _describe_file(file: FileReport) -> dict[str, object]:

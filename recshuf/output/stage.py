@@ -317,7 +317,7 @@ class Stage(ShardPlace):
 
     @abstractmethod
     def list_files(self) -> list[tuple[str, int]]:
-        """Return name and size of each shard, in their order."""
+        """Return name and size of each file of all shards, in their order."""
 
     @abstractmethod
     def commit(self, manifest: Manifest | None, documents: Mapping[str, bytes]) -> None:

@@ -66,6 +66,7 @@ def _describe_job(run: Run) -> Entry:
         options |= {"--epoch": job.epoch.number, "--reshuffle": job.epoch.reshuffle, "--mix": job.epoch.mix}
     formats = (run.inputs.format, run.output.format)
     packages = find_packages(formats)
+    companions = [_describe_input(one) for file in run.inputs.files for one in file.companions]
     return {
         "recshuf": __version__,
         "order": ORDER_VERSION,
@@ -75,7 +76,7 @@ def _describe_job(run: Run) -> Entry:
         "pile_count": run.plan.pile_count,
         "region_piles": run.plan.region_piles,
         "set_of_input": list(run.plan.set_of_input),
-    } | ({"packages": packages} if packages else {})
+    } | {key: value for key, value in (("packages", packages), ("companions", companions)) if value}
 
 
 def _describe_input(file: InputFile) -> list[object]:

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from recshuf.errors import AlreadyCompleteError, ConversionError, PileError, SchemaMismatch, UsageError
+from recshuf.formats import load_format
 from recshuf.interfaces import ShardFile
 from recshuf.job.report import FileReport, PassReport
 from recshuf.output.entries import find_shards
+from recshuf.output.manifest import WrittenFile
 from recshuf.run.describe import divide_job
 from recshuf.run.engine_map import LocalMap
 from recshuf.run.gather import check_written
@@ -253,15 +255,24 @@ def _commit(run: Run, inputs: list[FileReport], bounds: Bounds) -> list[FileRepo
     if stage is None or destination is None:
         files = [FileReport(run.output.name, bounds.record_count, None)]
     else:
-        checksums = {shard.name: shard.checksum for shard in find_shards(stage.log.read()).values()}
+        noted = find_shards(stage.log.read()).values()
+        checksums = {file.name: file.checksum for shard in noted for file in shard.files}
+        suffixes, listed = load_format(run.output.format).traits.companion_suffixes, stage.list_files()
+        companions = [
+            WrittenFile(name, size, checksums.get(name, ""))
+            for name, size in listed
+            if name.endswith(suffixes)
+        ]
+        shards_only = [file for file in listed if not file[0].endswith(suffixes)]
         files = [
             FileReport(name, records, size, checksum=checksums.get(name))
-            for (name, size), records in zip(stage.list_files(), bounds.sizes, strict=True)
+            for (name, size), records in zip(shards_only, bounds.sizes, strict=True)
         ]
         if destination.is_directory:
             shards = [ShardFile(file.name, file.records, file.checksum) for file in files]
             documents = run.open_target().describe(shards)
-            stage.commit(make_manifest(run, inputs, files, documents), documents)
+            manifest = replace(make_manifest(run, inputs, files, documents), companions=tuple(companions))
+            stage.commit(manifest, documents)
         else:
             stage.commit(None, {})
     if quarantine is not None:

@@ -166,10 +166,9 @@ class Header:
         for kind, word in (("libraries", "version of"), ("packages", "version of the package")):
             for name, version in after.get(kind, {}).items():
                 self._compare(f"{word} {name}", before.get(kind, {}).get(name), version)
-        self._compare(
-            "list of inputs", [name for name, *_ in before["inputs"]], [name for name, *_ in after["inputs"]]
-        )
-        for old, new in zip(before["inputs"], after["inputs"], strict=True):
+        olds, news = ([*one["inputs"], *one.get("companions", ())] for one in (before, after))
+        self._compare("list of inputs", [name for name, *_ in olds], [name for name, *_ in news])
+        for old, new in zip(olds, news, strict=True):
             change = _unpack(new).find_change(_unpack(old))
             if change:
                 since = "the plan was made" if self.is_plan else "the unfinished run"

@@ -23,6 +23,7 @@ from recshuf.version import __version__
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from recshuf.interfaces import InputFile
     from recshuf.output.run_log import TaskResults
     from recshuf.run.inputs import Inputs
 
@@ -67,8 +68,12 @@ def load_inputs(tasks: TaskResults, storage: StorageOptions) -> Inputs | None:
         # What a damaged pickle raises is not known.
         raise OutputError(f"{path}: is damaged; delete it") from error
     # The same file may have another inode on another machine.
-    known = [file._replace(stamp=file.stamp and file.stamp._replace(inode=0)) for file in found.files]
-    return replace(found, files=known)
+    return replace(found, files=[_forget_inode(file) for file in found.files])
+
+
+def _forget_inode(file: InputFile) -> InputFile:
+    companions = tuple(map(_forget_inode, file.companions))
+    return file._replace(stamp=file.stamp and file.stamp._replace(inode=0), companions=companions)
 
 
 class _InputPickler(pickle.Pickler):

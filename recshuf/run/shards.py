@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import xxhash
 
 from recshuf.errors import DamagedSetError, MemoryLimitError, OutputError, PileError, RecshufError, UsageError
+from recshuf.formats import load_format
 from recshuf.interfaces import SupportsBatches, SupportsStream
 from recshuf.job.plan import shard_bounds
 from recshuf.job.planner import ORDERING
 from recshuf.output.entries import FinishedShard, find_sets, find_shards, read_entries
+from recshuf.output.manifest import WrittenFile, name_companion
 from recshuf.output.run_log import name_result
 from recshuf.piles.epochs import EpochOrder, StoredOrder
 from recshuf.piles.groups import Groups
@@ -91,6 +93,7 @@ class _KeptShards:
         self._shard_bytes = shard_bytes
         self._threads = run.plan.sink_threads
         self._schema = sum_schema(run.find_table_schema())
+        self._companions = load_format(run.output.format).traits.companion_suffixes
 
     def open(self, shard: int) -> Sink:
         path = self._place.path_of(shard, self._target.suffix)
@@ -102,7 +105,8 @@ class _KeptShards:
 
     def finish(self, shard: int, digest: Digest) -> None:
         path = self._place.path_of(shard, self._target.suffix)
-        self._keeper.add(path, FinishedShard(shard, path.name, digest, self._schema))
+        companions = tuple(WrittenFile(name_companion(path.name, suffix)) for suffix in self._companions)
+        self._keeper.add(path, FinishedShard(shard, path.name, digest, self._schema, companions=companions))
 
 
 class _StreamedShard:
@@ -247,7 +251,7 @@ def find_unchanged(run: Run, bounds: Bounds) -> dict[int, FinishedShard]:
         )
     for name in damaged:
         run.progress.warn(f"{name}: has changed since it was written; it is written again")
-    stage.keep_only({names[number] for number in unchanged})
+    stage.keep_only({file.name for number in unchanged for file in known[number].files})
     return {number: known[number] for number in unchanged}
 
 

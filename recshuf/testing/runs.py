@@ -90,7 +90,12 @@ class RunSuite(Samples):
         """Return the files of a shuffle into a folder, or into a file if its name has a suffix."""
         name = str(output) if output.suffix else f"{output}/"
         recshuf.shuffle(paths, name, **{"seed": 1, **self.run_options, **options})
-        return sorted(output.iterdir()) if output.is_dir() else [output]
+        return self.list_shards(output) if output.is_dir() else [output]
+
+    def list_shards(self, folder: Path) -> list[Path]:
+        """Return the shards of a folder, without their companions."""
+        suffixes = self.format.traits.companion_suffixes
+        return sorted(path for path in folder.iterdir() if not path.name.endswith(suffixes))
 
     def count_records(self, paths: Iterable[Path]) -> Counter[str]:
         return Counter(repr(self.meaning_of(record)) for path in paths for record in self.read_back(path))
@@ -115,7 +120,7 @@ class RunSuite(Samples):
             return
         tables = self.shuffle(paths, tmp_path / "tables", to="parquet", shards=2, verify=True)
         recshuf.shuffle(tables, f"{tmp_path}/back/", seed=2, to=self.format.traits.name, verify=True)
-        assert self.count_records((tmp_path / "back").iterdir()) == self.count_records(paths)
+        assert self.count_records(self.list_shards(tmp_path / "back")) == self.count_records(paths)
 
     def test_provenance_says_where_each_record_was(self, paths: list[Path], tmp_path: Path) -> None:
         if self.format.traits.adds_columns and self.format.traits.has_columns:
@@ -133,13 +138,13 @@ class RunSuite(Samples):
         recshuf.scatter(paths, store, seed=1, **self.run_options)
         recshuf.gather(store, f"{tmp_path}/gathered/", verify=True)
         shuffled = self.shuffle(paths, tmp_path / "shuffled")
-        gathered = sorted((tmp_path / "gathered").iterdir())
+        gathered = self.list_shards(tmp_path / "gathered")
         assert [path.read_bytes() for path in gathered] == [path.read_bytes() for path in shuffled]
         more = [path_of(file) for file in self.make_inputs(make_folder(tmp_path / "more"), [20])]
         with recshuf.PileStore(store).update() as update:
             update.append(more, **self.run_options)
         recshuf.gather(store, f"{tmp_path}/all/")
-        assert self.count_records((tmp_path / "all").iterdir()) == self.count_records([*paths, *more])
+        assert self.count_records(self.list_shards(tmp_path / "all")) == self.count_records([*paths, *more])
         if self.converts:
             loader = recshuf.PileLoader(store, 50, output="arrow", drop_last=False)
             assert sum(batch.num_rows for batch in loader) == sum(self.row_counts) + 20

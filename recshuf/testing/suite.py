@@ -25,7 +25,6 @@ from recshuf.interfaces import (
     InputFile,
     Sink,
     Source,
-    Stamp,
     StoredInputs,
     SupportsJoining,
     SupportsStream,
@@ -35,12 +34,12 @@ from recshuf.testing.runs import RunSuite
 from recshuf.testing.tools import (
     LONGEST,
     MANY_BYTES,
-    MemoryObject,
     OneWayReader,
     OneWayWriter,
     cut_batch,
     find_open_files,
     make_folder,
+    make_object,
     merge_batches,
     path_of,
     place_batches,
@@ -256,11 +255,9 @@ class FormatSuite(RunSuite):
         assert not stream.closed
 
     def test_an_object_reads_like_a_file(self, inputs: list[InputFile], expected: list[list[Any]]) -> None:
-        content = path_of(inputs[0]).read_bytes()
-        file = InputFile(
-            "s3://bucket/object", None, opener=MemoryObject(content), stamp=Stamp(len(content), 1)
-        )
-        file = file._replace(suffix=split_suffix(path_of(inputs[0]).name))
+        file = make_object(path_of(inputs[0]))
+        others = map(path_of(inputs[0]).with_suffix, self.format.traits.companion_suffixes)
+        file = file._replace(companions=tuple(map(make_object, others)))
         source = self.format.open_source([file], self.read_options)
         assert self.records_in(read_input(source, 0, 1000)) == expected[0]
 

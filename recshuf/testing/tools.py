@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import pyarrow as pa
 
-from recshuf.interfaces import Stamp
+from recshuf.formats.compression import split_suffix
+from recshuf.interfaces import InputFile, Stamp
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import BinaryIO
 
-    from recshuf.interfaces import InputFile, Source
+    from recshuf.interfaces import Source
 
 MANY_BYTES = 1 << 20
 LONGEST = 1 << 30
@@ -120,6 +121,18 @@ class MemoryObject:
 
     def find_stamp(self) -> Stamp:
         return Stamp(len(self.content), 1)
+
+
+def make_object(path: Path) -> InputFile:
+    """Return an object of a bucket with the bytes of a file."""
+    content = path.read_bytes()
+    return InputFile(
+        f"s3://bucket/{path.name}",
+        None,
+        stamp=Stamp(len(content), 1),
+        suffix=split_suffix(path.name),
+        opener=MemoryObject(content),
+    )
 
 
 class MemoryHandle:

@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from recshuf.output.manifest import find_checksum
+from recshuf.output.manifest import WrittenFile, find_checksum
 from recshuf.system.atomic import sync, sync_file_system
 from recshuf.system.page_cache import begin_writing, drop_file_pages
 from recshuf.system.threads import Pool
@@ -81,16 +81,27 @@ class ShardSyncer:
             self._problem = error
 
     @staticmethod
-    def _begin(path: Path, _: FinishedShard) -> None:
-        begin_writing(path)
+    def _begin(path: Path, shard: FinishedShard) -> None:
+        for one in _list_paths(path, shard):
+            begin_writing(one)
 
     def _sync(self, path: Path, shard: FinishedShard) -> None:
-        sync(path)
+        for one in _list_paths(path, shard):
+            sync(one)
         self._finish(path, shard)
 
     def _finish(self, path: Path, shard: FinishedShard) -> None:
+        paths = _list_paths(path, shard)
         if self._on_synced is not None:
-            size = path.stat().st_size
-            self._on_synced(replace(shard, byte_count=size, checksum=find_checksum(path)))
+            (_, size, checksum), *others = [
+                WrittenFile(one.name, one.stat().st_size, find_checksum(one)) for one in paths
+            ]
+            self._on_synced(replace(shard, byte_count=size, checksum=checksum, companions=tuple(others)))
         if self._drop_page_cache:
-            drop_file_pages(path)
+            for one in paths:
+                drop_file_pages(one)
+
+
+def _list_paths(path: Path, shard: FinishedShard) -> list[Path]:
+    """Return the path of a shard, and those of its companions."""
+    return [path, *(path.with_name(one.name) for one in shard.companions)]

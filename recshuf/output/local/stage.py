@@ -200,9 +200,10 @@ class WorkFolder(Stage):
         if self.is_committed:
             return []
         for shard in shards:
-            with suppress(FileNotFoundError):  # an earlier run has moved it, or it is lost
-                written = self.tasks.path / shard.place["folder"] / shard.name
-                written.rename(self._folder / shard.name)
+            for file in shard.files:
+                with suppress(FileNotFoundError):  # an earlier run has moved it, or it is lost
+                    written = self.tasks.path / shard.place["folder"] / file.name
+                    written.rename(self._folder / file.name)
         sync(self._folder)
         whole = self._find_whole(shards)
         if self._is_directory:
@@ -216,15 +217,23 @@ class WorkFolder(Stage):
         if self._is_continued:
             return self.find_unchanged(shards)
         sizes = dict(self.list_files())
-        return {shard.number for shard in shards if sizes.get(shard.name) == shard.byte_count}
+        return {
+            shard.number
+            for shard in shards
+            if all(sizes.get(file.name) == file.byte_count for file in shard.files)
+        }
 
     def find_unchanged(self, shards: Iterable[FinishedShard]) -> set[int]:
         """Return the numbers of those shards whose checksum is that in the log."""
-        some, written = list(shards), self.written
-        paths = [written / shard.name if self._is_directory else written for shard in some]
+        folder = self.written if self._is_directory else self.written.parent
+        some = list(shards)
+        files = [(shard.number, folder / file.name, file.checksum) for shard in some for file in shard.files]
         with Pool(_READERS, "checksum") as pool:
-            checks = pool.map(_is_unchanged, paths, [shard.checksum for shard in some])
-            return {shard.number for shard, is_unchanged in zip(some, checks, strict=True) if is_unchanged}
+            checks = pool.map(lambda file: _is_unchanged(*file[1:]), files)
+            changed = {
+                number for (number, *_), is_unchanged in zip(files, checks, strict=True) if not is_unchanged
+            }
+        return {shard.number for shard in some} - changed
 
     def keep_only(self, names: set[str]) -> None:
         """Delete all shards but those with these names, unless they are committed."""
@@ -234,7 +243,7 @@ class WorkFolder(Stage):
                     path.unlink()
 
     def list_files(self) -> list[tuple[str, int]]:
-        """Return name and size of each shard, in their order."""
+        """Return name and size of each file, in the order of shards."""
         if not self._is_directory and self.is_committed:
             return [(self._target.name, self._target.stat().st_size)]
         folder = self.written if self._is_directory else self._folder
@@ -253,6 +262,7 @@ class WorkFolder(Stage):
                     (self._folder / name).write_bytes(content)
                     sync(self._folder / name)
                 self._place()
+            self._place_companions()
             self._place_manifest()
             sync(self._target.parent)
         except OSError as error:
@@ -269,8 +279,40 @@ class WorkFolder(Stage):
         self.log.append({"commit": [found.st_dev, found.st_ino]})
         if replaces_folder:
             _replace_folder(written, target, self.path / "old")
-        else:
+            return
+        moved = self._set_companions_aside()
+        try:
             written.rename(target)
+        except BaseException:
+            for before, aside in moved if written.exists() else ():
+                aside.rename(before)
+            raise
+
+    def _list_companions(self) -> list[Path]:
+        """Return the files that lie beside the only shard until it is in place."""
+        if self._is_directory or not self._folder.is_dir():
+            return []
+        return [path for path in self._folder.iterdir() if path.name != self._target.name]
+
+    def _set_companions_aside(self) -> list[tuple[Path, Path]]:
+        """Move companions of the output that is replaced out of the way, since nobody may read them with another file."""
+        moved = []
+        for path in self._list_companions():
+            before, aside = self._target.with_name(path.name), self.path / "old" / path.name
+            if before.exists():
+                aside.parent.mkdir(exist_ok=True)
+                before.rename(aside)
+                moved.append((before, aside))
+        return moved
+
+    def _place_companions(self) -> None:
+        """Rename companions of the only shard, which is in place, to their places: readers look for it beside them."""
+        companions = self._list_companions()
+        # A run that has begun to write it again, since one died in its commit, has placed them.
+        if companions and not (self._folder / self._target.name).exists():
+            sync(self._target.parent)
+            for path in companions:
+                path.rename(self._target.with_name(path.name))
 
     def _place_manifest(self) -> None:
         """Rename a manifest in the folder to its place beside the output, if there is one."""
@@ -316,6 +358,8 @@ class WorkFolder(Stage):
         if self.has_ended:
             self._clear()
             return
+        if self.is_committed:
+            self._place_companions()
         if finished and resumes:
             self._is_continued = True
             return

@@ -99,7 +99,7 @@ def _name_store(job: Job, progress: Progress) -> str:
         name: job.options[name] for name in ("format", "seed", "piles", "spill_compression")
     }
     versions = [__version__, ORDER_VERSION, STORE_VERSION]
-    states = [[_pack(_find_stamp(file)), file.partitions] for file in files]
+    states = [[_pack(_find_stamp(one)), one.partitions] for file in files for one in file.files]
     content = [names, states, options, versions]
     return f"{_find_label(names)}-{_hash(names)[:12]}-{_hash(content)[:20]}"
 

@@ -40,6 +40,7 @@ def _list_formats() -> tuple[list[dict[str, Any]], list[str]]:
             {
                 "name": name,
                 "suffixes": [*traits.suffixes],
+                "companions": [*traits.companion_suffixes],
                 "compressions": [*traits.compressions],
                 "options": _list_flags(traits),
                 "libraries": {library: _find_version(library) for library in traits.libraries},
@@ -77,9 +78,9 @@ def _run_formats(as_json: bool, verbose: bool) -> None:  # noqa: ARG001 - `main`
                 f"{library} {version or 'is missing'}" for library, version in one["libraries"].items()
             )
             package = "recshuf" if one["package"] is None else " ".join(one["package"].values())
-            rows.append(
-                (one["name"], " ".join(one["suffixes"]), libraries, package, " ".join(one["options"]))
-            )
+            first, *others = one["suffixes"]
+            suffixes = " ".join(["+".join([first, *one["companions"]]), *others])
+            rows.append((one["name"], suffixes, libraries, package, " ".join(one["options"])))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for row in rows:
             cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]

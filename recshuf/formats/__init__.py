@@ -47,6 +47,7 @@ OWN_FORMATS = {
     "npz": "recshuf.formats.arrays:NPZ",
     "binary": "recshuf.formats.arrays:BINARY",
     "webdataset": "recshuf.formats.webdataset:FORMAT",
+    "megatron": "recshuf.formats.megatron:FORMAT",
 }
 """Module and name of each format of recshuf, as in pyproject.toml."""
 TABLES = "arrow"
@@ -55,8 +56,10 @@ _OF_TABLES = "parquet"
 """The format that tables are of, where neither files among them nor the output says one."""
 LAST_RESORT = "text"
 """The format of bytes of which nothing is known."""
-_WITH_OPTIONS = ("text", "binary", "webdataset")
+_WITH_OPTIONS = ("text", "binary", "webdataset", "megatron")
 """Those that declare options. Help asks them, so their modules import no library."""
+PAIRED = ("megatron",)
+"""Those with companions. They are looked for beside every input, so their modules import no library."""
 _GROUP = "recshuf.formats"
 _HEAD_BYTES = 64 << 10
 _GLANCE_BYTES = 4 << 10
@@ -255,9 +258,25 @@ def _find_format(kind: str) -> str | None:
     return next(iter(others), None)
 
 
+@cache
+def find_paired(kind: str) -> Format | None:
+    """Return the format whose records lie in files of a suffix and others beside them; None if there is none."""
+    if not kind:
+        return None
+    names = PAIRED if _find_format(kind) in OWN_FORMATS else (*PAIRED, *_list_others())
+    return next((one for one in map(load_format, names) if kind in list_paired_suffixes(one)), None)
+
+
+def list_paired_suffixes(known: Format) -> tuple[str, ...]:
+    """Return the suffixes of a file of a format and of its companions; none if it has no companions."""
+    traits = known.traits
+    return (traits.suffixes[0], *traits.companion_suffixes) if traits.companion_suffixes else ()
+
+
 def name_by_listing(file: InputFile) -> str | None:
-    """Return the format of a listed file by its suffix; None when unsure."""
-    return _name_format(file.name, file.suffix)
+    """Return the format of a listed file by its suffix, and those of its companions; None when unsure."""
+    paired = find_paired(file.suffix.kind) if file.companions else None
+    return paired.traits.name if paired else _name_format(file.name, file.suffix)
 
 
 def detect_format(inputs: Sequence[InputFile], read: ReadOptions) -> str:
@@ -425,6 +444,11 @@ def keeps_records(given: str, to: str) -> bool:
     return given == to or to in load_format(given).traits.native_targets
 
 
+def has_suffix(name: str, format_name: str) -> bool:
+    """Tell whether a file name has a suffix of a format."""
+    return split_suffix(name).kind in load_format(format_name).traits.suffixes
+
+
 def suffix_delimiter(name: str) -> bytes | None:
     """Return the byte between fields that the suffix of an output file promises; None if it promises none."""
     return b"\t" if split_suffix(name).kind == ".tsv" else None
@@ -467,7 +491,7 @@ def name_by_output(name: str) -> str | None:
 def check_output(name: str, traits: Traits, compression: str | None) -> None:
     """Refuse an output file whose suffix contradicts its format, or the compression that was asked for."""
     kind, named = split_suffix(name).kind, name_by_output(name)
-    is_other = named is not None and named != traits.name
+    is_other = named is not None and kind not in traits.suffixes
     if is_other and not _have_same_bytes(traits, load_format(named or "").traits):
         raise UsageError(f"{name}: suffix {kind} contradicts --to {traits.name}; change one of them")
     _refuse_packed(name, traits)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from recshuf.formats import is_one_line, load_format, look_into, name_by_listing
 from recshuf.formats.arrow.saved import INFO, SPLITS, STATE, find_sets
+from recshuf.formats.companions import complete_name, pair_files
 from recshuf.formats.compression import split_suffix
 from recshuf.formats.lines.foreign import explain_suffix
 from recshuf.formats.pointers import refuse_pointer
@@ -67,6 +68,23 @@ class NameRules:
 
         The files of a data set that was saved to disk are those that it lists, in that order.
         """
+        paired = pair_files(files)
+        alone = {one.name for file in paired for one in file.companions}
+        judged = self._judge_paired(paired)
+        return judged._replace(
+            files=judged.files + [(file, Role.NOTHING) for file in files if file.name in alone]
+        )
+
+    @staticmethod
+    def pair(files: Sequence[InputFile]) -> list[InputFile]:
+        return pair_files(files)
+
+    @staticmethod
+    def complete(name: str) -> str:
+        return complete_name(name)
+
+    def _judge_paired(self, files: Sequence[InputFile]) -> Judged:
+        """Return the role of each file that is no companion."""
         sets, splits = find_sets(files)
         if not sets:
             return Judged(self._judge_others(files), {})

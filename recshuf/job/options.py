@@ -161,7 +161,7 @@ class DeclaredElsewhere(TypedDict, total=False):
 class InputOptions(DeclaredElsewhere, total=False):
     """Options of all functions that read inputs."""
 
-    format: Annotated[str | None, Option("Input", "NAME", "Format of the inputs: jsonl, json, csv, text, tfrecord, parquet, hdf5, arrow, npy, npz, binary, webdataset. Default: from suffix, else from content.",
+    format: Annotated[str | None, Option("Input", "NAME", "Format of the inputs: jsonl, json, csv, text, tfrecord, parquet, hdf5, arrow, npy, npz, binary, webdataset, megatron. Default: from suffix, else from content.",
         {"check picture": "Format of DATA, or with --against of the INPUTs. Default: from suffix, else from content."}, is_format=True)]
     header: Annotated[int | str | None, Option("Input", "N", "Text, CSV: number of header lines of each input, written once at the top of each shard; auto, none, or first: one, in the first input only. Default: auto, which is 0 for text; for CSV, 0 or 1 as its first records tell.",
         {"*": "Text, CSV: number of header lines of each file, which are no records; auto, none, or first: one, in the first file only. Default: auto, which is 0 for text; for CSV, 0 or 1 as its first records tell."},

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from recshuf.errors import ConversionError, MemoryLimitError, UsageError
+from recshuf.errors import ConversionError, MemoryLimitError, OutputExistsError, UsageError
 from recshuf.formats import (
     LAST_RESORT,
     check_output,
     detect_format,
+    has_suffix,
     load_format,
     look_into_stdin,
     name_by_inputs,
@@ -38,7 +41,7 @@ from recshuf.system.units import format_size, round_up
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-    from recshuf.interfaces import Decoder, Format, Target, WriteOptions
+    from recshuf.interfaces import Decoder, Format, Target, Traits, WriteOptions
     from recshuf.job.job import Job
     from recshuf.job.parts import TaskPlan
     from recshuf.job.report import Progress
@@ -215,7 +218,7 @@ def resolve_opened(
     progress: Progress,
 ) -> Run:
     """Plan a job whose inputs are open, or whose records are in a pile store."""
-    to = load_format(_find_target_name(job, destination) or _follow(destination, inputs.format))
+    to = load_format(_choose_target_name(job, destination, inputs.format))
     _check(job, destination, load_format(inputs.format), to)
     return _plan(job, destination, inputs, to, progress, piles)
 
@@ -332,7 +335,15 @@ def _choose_formats(
     to = _find_target_name(job, destination)
     of_tables = name_of_tables(files, job.options["format"], to)
     given = of_tables or job.options["format"] or _detect_format(job, files, to)
-    return load_format(given), load_format(to or _follow(destination, given))
+    return load_format(given), load_format(_choose_target_name(job, destination, given))
+
+
+def _choose_target_name(job: Job, destination: Destination | None, given: str) -> str:
+    """Return the format of the output, as it is asked for; else, or if its suffix is theirs, too, that of the inputs."""
+    name = _find_target_name(job, destination)
+    if name is None:
+        return _follow(destination, given)
+    return given if not job.options["to"] and has_suffix(job.output or "", given) else name
 
 
 def _follow(destination: Destination | None, given: str) -> str:
@@ -401,8 +412,34 @@ def _choose_output(job: Job, destination: Destination | None, inputs: Inputs, to
         write = replace(write, delimiter=suffix_delimiter(destination.name))
     if destination is not None and not is_directory:
         check_output(job.output or "", to.traits, job.write.compression)
+    _check_companions(job, destination, to.traits)
     cut = job.cut or Cut(shards=len(inputs.source.inputs) if is_directory else 1)
     return Output(destination, to.traits.name, write, cut)
+
+
+def _check_companions(job: Job, destination: Destination | None, traits: Traits) -> None:
+    """Refuse an output whose files beside those of the shards have no place, or would replace others."""
+    if not traits.companion_suffixes or destination is None:
+        return
+    name, suffix = destination.name, traits.suffixes[0]
+    if destination.local_path is None:
+        both = " and ".join((suffix, *traits.companion_suffixes))
+        raise UsageError(
+            f"{name}: a shard of {traits.name} is several files ({both}), which object stores do not put in place together; write "
+            "to a local folder, and upload that"
+        )
+    if destination.is_directory:
+        return
+    if destination.local_path.is_symlink():
+        raise UsageError(
+            f"{name}: is a link, and no file is beside what it leads to; give that path, or remove the link"
+        )
+    if not name.endswith(suffix):
+        stem = next((name.removesuffix(one) for one in traits.companion_suffixes if name.endswith(one)), name)
+        raise UsageError(f"{name}: readers look for {traits.name} by its suffix; name it {stem}{suffix}")
+    for path in (destination.local_path.with_suffix(one) for one in traits.companion_suffixes):
+        if os.path.lexists(path) and not (job.options["overwrite"] or job.options["resume"]):
+            raise OutputExistsError(f"{path}: exists already; give --overwrite to replace it")
 
 
 def _choose_compression(destination: Destination | None, inputs: Inputs, to: Format) -> str | None:
@@ -423,11 +460,15 @@ def _preview_target(inputs: Inputs, output: Output, decoding: Decoding) -> Targe
     schema = source.schema if decoder is None else decoder.schema
     if schema is not None:
         return target.open_target(schema, None if decoding.converts else source.layout, write)
-    try:
-        # Any format takes a column of this name, and one needs it.
-        return target.open_target(pa.schema([("__key__", pa.string())]), None, write)
-    except ConversionError:  # a format of numbers alone
-        return target.open_target(pa.schema([("value", pa.int64())]), None, write)
+    # Most formats take a column of this name, and one needs it; others hold numbers alone, or lists of them.
+    *schemas, last = (
+        pa.schema([field])
+        for field in (("__key__", pa.string()), ("value", pa.int64()), ("value", pa.list_(pa.int64())))
+    )
+    for schema in schemas:
+        with suppress(ConversionError):
+            return target.open_target(schema, None, write)
+    return target.open_target(last, None, write)
 
 
 def _can_read_again(inputs: Inputs, destination: Destination | None) -> bool:

@@ -34,6 +34,7 @@ def test_formats_are_listed_with_their_packages(
     assert found["hdf5"] | {"compressions": []} == {
         "name": "hdf5",
         "suffixes": [".h5", ".hdf5", ".hdf", ".he5"],
+        "companions": [],
         "compressions": [],
         "options": ["--datasets", "--keep-others", "--widen", "--first-metadata"],
         "libraries": {"h5py": version("h5py"), "deflate": version("deflate")},
@@ -43,6 +44,7 @@ def test_formats_are_listed_with_their_packages(
     assert [*rows] == ["FORMAT", *found]
     assert "recshuf-rows 1.0" in rows["rows"]
     assert rows["text"].endswith("--header --separator --schema --record-lines --record-start")
+    assert rows["megatron"].split()[1] == ".bin+.idx"
     assert (listed.returncode, shown.returncode) == (2, 2) if is_broken else (0, 0)
     problem = "the format 'gone' of the package recshuf-rows cannot be imported"
     assert (problem in shown.stderr.decode()) == is_broken

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -97,7 +98,7 @@ def test_the_command_and_python_give_them_to_the_format(tmp_path: Path, inputs: 
     assert (report.warnings, SEEN[-1]) == (("skips 3",), None)
     shown = call("--help").stdout.decode()
     assert "Formats:\n" in shown
-    assert "--skip-rows N  marked: Rows to skip. Default: 0." in shown
+    assert re.search(r"--skip-rows N +marked: Rows to skip. Default: 0\.", shown)
     assert "--mark" not in call("scatter", "--help").stdout.decode()
 
 
@@ -209,3 +210,5 @@ def test_shells_complete_them_for_commands_that_take_them():
 def test_help_asks_all_formats_that_declare_options():
     names = [name for name in formats.OWN_FORMATS if formats.load_format(name).traits.options]
     assert names == [*formats._WITH_OPTIONS]
+    traits = [formats.load_format(name).traits for name in formats.OWN_FORMATS]
+    assert [one.name for one in traits if one.companion_suffixes] == [*formats.PAIRED]

@@ -216,7 +216,7 @@ def test_without_the_package_its_files_are_foreign(tmp_path: Path):
         recshuf.shuffle(source, tmp_path / "out.parquet")
     with pytest.raises(
         UsageError,
-        match=r"there is no format 'rows'; choose one of jsonl, json, csv, text, tfrecord, parquet, hdf5, arrow, npy, npz, binary, webdataset$",
+        match=r"there is no format 'rows'; choose one of jsonl, json, csv, text, tfrecord, parquet, hdf5, arrow, npy, npz, binary, webdataset, megatron$",
     ):
         recshuf.shuffle(source, tmp_path / "out.parquet", format="rows")
 

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 _HEAD_BYTES = 64 << 10
 _MOST_HEADER_BYTES = 16 << 20
-_MEGATRON = b"MMIDIDX\0\0"
 
 
 class _File(NamedTuple):
@@ -216,16 +215,11 @@ def _open_binary(file: InputFile, options: ReadOptions) -> _File:
 
 
 def _refuse_pair(file: InputFile) -> None:
-    """Refuse the tokens of Megatron, whose documents a file beside it tells apart: a record is no number of bytes."""
-    beside = file.path and file.path.with_suffix(".idx")
-    if beside and beside.is_file():
-        with beside.open("rb") as index:
-            if index.read(len(_MEGATRON)) == _MEGATRON:
-                problem = f"holds documents of several lengths, which {beside.name} tells apart"
-                remedy = (
-                    "write them as JSONL or Parquet; without that file, records of so many bytes are shuffled"
-                )
-                raise InputError(file.name, problem, remedy=remedy)
+    """Refuse a file of which others beside it tell where records begin: a record is no number of bytes."""
+    if file.companions:
+        problem = f"holds records of several lengths, which {file.companions[0].name} tells apart"
+        remedy = "leave out --format; without that file, records of so many bytes are shuffled"
+        raise InputError(file.name, problem, remedy=remedy)
 
 
 def join_type(options: ReadOptions) -> str | None:

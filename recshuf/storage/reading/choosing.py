@@ -71,6 +71,12 @@ class NameRules(Protocol):
     def judge(self, files: Sequence[InputFile]) -> Judged:
         """Return the role of each file of a folder, by its name; where that leaves it open, by its beginning."""
 
+    def pair(self, files: Sequence[InputFile]) -> list[InputFile]:
+        """Return files, those that belong to others as companions of these, which are found beside them if need be."""
+
+    def complete(self, name: str) -> str:
+        """Return the path of a companion, given what its name and that of its file begin with, or else the same path."""
+
     def explain(self, suffix: NameSuffix) -> tuple[str, str] | None:
         """Return what a file with this suffix is, if that is not read, and what to do; None if it may hold records."""
 

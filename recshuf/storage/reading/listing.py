@@ -54,6 +54,7 @@ class InputLister:
                 files += self._list_url(pattern, Url.parse(pattern))
             else:
                 files += local_listing.expand_inputs([pattern], self._rules, self._warn)
+        files = self._rules.pair(files)
         self._tell_splits([file.name for file in files])
         return files
 
@@ -214,7 +215,7 @@ def find_pattern(patterns: Iterable[str], output: str, *, is_directory: bool) ->
 
 def check_unchanged(files: Iterable[InputFile]) -> None:
     """Check that no input has changed since it was listed; of objects with an ETag, every read checks that."""
-    for file in files:
+    for file in (one for each in files for one in each.files):
         if file.is_stream or file.stamp is None:
             continue
         try:

@@ -140,7 +140,8 @@ def expand_inputs(patterns: Iterable[str], rules: NameRules, warn: Callable[[str
         elif glob.has_magic(pattern) and not os.path.exists(path):  # noqa: PTH110
             files += _list_glob(pattern, rules, warn)
         else:
-            files.append(_name_file(pattern, None, rules.split(pattern)))
+            name = pattern if os.path.lexists(path) else rules.complete(pattern)
+            files.append(_name_file(name, None, rules.split(name)))
     return files
 
 

@@ -178,9 +178,10 @@ def test_tokens_of_megatron_are_no_records_of_one_length(tmp_path: Path) -> None
     (tmp_path / "text.bin").write_bytes(bytes(400))
     (tmp_path / "text.idx").write_bytes(b"MMIDIDX\0\0" + bytes(25))
     with pytest.raises(
-        InputError, match=r"text\.bin: holds documents of several lengths, which text\.idx tells"
+        InputError,
+        match=r"text\.bin: holds records of several lengths, which .*text\.idx tells apart; leave out",
     ):
-        recshuf.shuffle(tmp_path / "text.bin", tmp_path / "out.bin", dtype="uint16")
+        recshuf.shuffle(tmp_path / "text.bin", tmp_path / "out.bin", dtype="uint16", format="binary")
     (tmp_path / "text.idx").write_bytes(b"another index")
     recshuf.shuffle(tmp_path / "text.bin", tmp_path / "out.bin", dtype="uint16")
 

@@ -61,6 +61,9 @@ class Rules:
     def explain(self, suffix: NameSuffix) -> None:
         assert suffix
 
+    def complete(self, name: str) -> str:
+        return name
+
 
 def expand(*patterns: str, accepts=lambda name: True) -> list[str]:
     files = expand_inputs(patterns, Rules(accepts), lambda message: None)

@@ -1,0 +1,102 @@
+"""Data sets of Megatron: tokens in a `.bin`, and an `.idx` that says where sequences and documents begin. A record is a document."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from recshuf.errors import UsageError
+from recshuf.interfaces import Format, FormatOption, Traits
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from recshuf.interfaces import Decoder, InputFile, ReadOptions, Source, StoredInputs, Target, WriteOptions
+
+
+MAGIC = b"MMIDIDX\0\0"
+CODES = {1: "uint8", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 6: "float64", 7: "float32", 8: "uint16"}
+"""Types of tokens by their number in the index. Other writers exchange 6 and 7."""
+
+
+def _parse_type(text: str) -> str:
+    if text not in CODES.values():
+        raise ValueError(f"is none of {', '.join(CODES.values())}")
+    return text
+
+
+TOKEN_TYPE = FormatOption(
+    "token_type",
+    "Type of the tokens that are written from a column of lists: uint8, int8, uint16, int16, int32, int64, float32 or float64. "
+    "Default: that of the column.",
+    "TYPE",
+    _parse_type,
+    side="output",
+)
+
+
+class MegatronFormat(Format):
+    """Pairs of `.bin` and `.idx`."""
+
+    traits = Traits(
+        "megatron",
+        (".bin",),
+        companion_suffixes=(".idx",),
+        options=(TOKEN_TYPE,),
+        libraries=("numpy",),
+        has_columns=False,
+        adds_columns=False,
+        content_rank=3,
+    )
+
+    def recognises(self, head: bytes) -> bool:
+        return head.startswith(MAGIC)
+
+    @property
+    def layout_types(self) -> tuple[type, ...]:  # type: ignore[override] # imports the library
+        from recshuf.formats.megatron.index import MegatronLayout
+
+        return (MegatronLayout,)
+
+    def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> Source:
+        from recshuf.formats.megatron.source import MegatronSource
+
+        return MegatronSource(inputs, options)
+
+    def open_target(self, schema: pa.Schema, layout: object | None, options: WriteOptions) -> Target:
+        from recshuf.formats.megatron.index import MegatronLayout
+        from recshuf.formats.megatron.sink import MegatronTarget
+
+        if layout is not None and not isinstance(layout, MegatronLayout):
+            raise TypeError(f"not a layout of megatron: {type(layout).__name__}")
+        wanted = TOKEN_TYPE.of(options)
+        if layout is not None and wanted is not None:
+            raise UsageError(
+                f"--token-type {wanted}: tokens of megatron inputs keep their type; leave it out"
+            )
+        return MegatronTarget(schema, layout, wanted)
+
+    def check_appended(self, kept: object, layout: object) -> None:
+        from recshuf.formats.megatron.index import MegatronLayout
+
+        assert isinstance(kept, MegatronLayout)  # noqa: S101 - both are of this format
+        assert isinstance(layout, MegatronLayout)  # noqa: S101
+        remedy = "begin a new store for them"
+        if kept.code != layout.code:
+            raise UsageError(
+                f"tokens are {CODES[layout.code]}, and {CODES[kept.code]} in the store; {remedy}"
+            )
+        if kept.is_plain and not layout.is_plain:
+            raise UsageError(f"documents have several sequences, and one each in the store; {remedy}")
+
+    def restore_decoder(self, stored: StoredInputs) -> Decoder:
+        from recshuf.formats.megatron.index import MegatronLayout
+        from recshuf.formats.megatron.table import MegatronDecoder
+
+        layout = stored.layout
+        assert isinstance(layout, MegatronLayout)  # noqa: S101 - it was packed by this format
+        return MegatronDecoder(layout, stored.names)
+
+
+FORMAT = MegatronFormat()

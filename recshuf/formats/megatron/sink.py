@@ -1,0 +1,119 @@
+"""Shards as data sets of Megatron. What the index holds is kept on disk until the shard is complete."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import ExitStack
+from tempfile import TemporaryFile
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from recshuf.formats.lines.cutting import view_records
+from recshuf.formats.megatron import MAGIC
+from recshuf.formats.megatron.index import END, HEAD, LENGTH
+from recshuf.formats.megatron.table import Documents, encode, find_layout
+from recshuf.interfaces import Sink, Target
+from recshuf.system.page_cache import BehindFile
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from recshuf.formats.megatron.index import MegatronLayout
+
+
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_CHUNK = 1 << 16
+
+
+class MegatronTarget(Target):
+    """Shards of one layout."""
+
+    suffix = ".bin"
+
+    def __init__(self, schema: pa.Schema, layout: MegatronLayout | None, wanted: str | None) -> None:
+        self._is_table = layout is None
+        self._layout = layout or find_layout(schema, wanted)
+        if self._is_table and wanted is None and self._layout.dtype == END:
+            self.notes = (
+                "tokens are written as int64; --token-type int32, or uint16 if all are below 65,536, takes less space",
+            )
+
+    def sink_bytes(self, threads: int) -> int:  # noqa: ARG002 - one thread writes
+        return 8 << 20
+
+    def open(self, path: Path, threads: int) -> Sink:  # noqa: ARG002 - as above
+        return MegatronSink(path, self._layout, is_table=self._is_table)
+
+
+class MegatronSink(Sink):
+    """One data set being written.
+
+    The index gets the lengths as they come. Ends of documents and modes, which stand behind all pointers, wait in files
+    without a name.
+    """
+
+    def __init__(self, path: Path, layout: MegatronLayout, *, is_table: bool) -> None:
+        self._layout, self._is_table = layout, is_table
+        self._count = self._sequences = 0
+        with ExitStack() as cleanup:
+            self._tokens = cleanup.enter_context(BehindFile(os.open(path, _FLAGS, 0o666), "wb"))
+            index = os.open(path.with_suffix(".idx"), _FLAGS, 0o666)
+            self._index = cleanup.enter_context(os.fdopen(index, "w+b"))
+            self._ends = cleanup.enter_context(TemporaryFile(dir=path.parent))
+            self._modes = cleanup.enter_context(TemporaryFile(dir=path.parent))
+            self._index.write(bytes(HEAD.size))
+            self._ends.write(bytes(END.itemsize))
+            self._files = cleanup.pop_all()
+
+    @property
+    def record_count(self) -> int:
+        return self._count
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        documents = encode(batch, self._layout) if self._is_table else _view(batch)
+        view = memoryview(documents.tokens)  # type: ignore[arg-type] # a buffer, which NumPy does not declare
+        while view:
+            view = view[self._tokens.write(view) :]
+        self._index.write(documents.lengths.data)
+        self._ends.write((self._sequences + np.cumsum(documents.counts)).astype(END).data)
+        self._modes.write(documents.modes.data)
+        self._count += batch.num_rows
+        self._sequences += int(documents.counts.sum())
+
+    def close(self) -> None:
+        if self._tokens.closed:
+            return
+        with self._files:
+            self._write_pointers()
+            for spool in (self._ends, self._modes):
+                spool.seek(0)
+                shutil.copyfileobj(spool, self._index)
+            self._index.seek(0)
+            self._index.write(HEAD.pack(MAGIC, 1, self._layout.code, self._sequences, self._count + 1))
+
+    def _write_pointers(self) -> None:
+        """Write where each sequence begins behind the lengths, which are read again."""
+        place = 0
+        for first in range(0, self._sequences, _CHUNK):
+            self._index.seek(HEAD.size + LENGTH.itemsize * first)
+            count = min(_CHUNK, self._sequences - first)
+            lengths = np.frombuffer(self._index.read(LENGTH.itemsize * count), LENGTH)
+            ends = place + np.cumsum(lengths, dtype=END) * self._layout.dtype.itemsize
+            self._index.seek(HEAD.size + LENGTH.itemsize * self._sequences + END.itemsize * first)
+            self._index.write(np.append(place, ends[:-1]).astype(END).data)
+            place = int(ends[-1])
+
+    def abort(self) -> None:
+        self._files.close()
+
+
+def _view(batch: pa.RecordBatch) -> Documents:
+    """Return native documents."""
+    (tokens, _), (lengths, offsets), *modes = map(view_records, batch.columns)
+    return Documents(
+        tokens, lengths, np.diff(offsets) // LENGTH.itemsize, modes[0][0] if modes else tokens[:0]
+    )

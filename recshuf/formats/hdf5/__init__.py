@@ -66,7 +66,7 @@ class Hdf5Format(Format):
     def traits(self) -> Traits:
         return Traits(
             "hdf5",
-            (".h5", ".hdf5", ".hdf", ".he5"),
+            (".h5", ".hdf5", ".hdf", ".he5", ".h5ad"),
             list_compressions(),
             read_options=frozenset({"datasets", "first_metadata", "widens"}),
             native_options=frozenset({"keeps_others"}),

@@ -13,6 +13,7 @@ from recshuf.errors import InputError
 from recshuf.formats.hdf5.filters import refuse_unknown_filters
 from recshuf.formats.hdf5.heap import check_small_file
 from recshuf.formats.hdf5.opening import content_of, opened, read_stamp
+from recshuf.formats.hdf5.sparse import Matrix, adopt_matrices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,6 +56,8 @@ class Contents:
     external_links: list[str] = field(default_factory=list)
     addresses: dict[int, str] = field(default_factory=dict)
     """Path of the object at an address in the file."""
+    matrices: dict[str, Matrix] = field(default_factory=dict)
+    """Sparse matrices whose rows are of the record, by the paths of their parts."""
 
     def list_datasets(self) -> str:
         """Return the names of the arrays, for a message."""
@@ -81,6 +84,7 @@ def walk_file(file: h5py.File, name: str) -> Contents:
         parent, child = pending.pop()
         path = _join_path(parent, child, name)
         pending += [(path, inner) for inner in reversed(_visit(file["/" + parent], child, path, contents))]
+    adopt_matrices(contents)
     return contents
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
@@ -18,9 +18,11 @@ from recshuf.formats.hdf5.contents import (
     resolve_path,
 )
 from recshuf.formats.hdf5.forms import ARROW_TYPE_ATTRIBUTE
+from recshuf.formats.hdf5.lists import Lists, item_column, list_column, read_lists
 from recshuf.formats.hdf5.opening import find_index_root, read_stamp, reading
 from recshuf.formats.hdf5.roles import Roles, find_commonest, find_roles
 from recshuf.formats.hdf5.signs import check_lengths, refuse_parts
+from recshuf.formats.hdf5.sparse import SAME_VARIABLES, find_pointers
 from recshuf.formats.hdf5.types import (
     Column,
     Kind,
@@ -36,7 +38,7 @@ from recshuf.formats.hdf5.uniting import unite_columns
 from recshuf.records.arrays import dotted, unknown_column
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import h5py
 
@@ -63,6 +65,8 @@ class Inventory:
     """Storage of each column."""
     given: tuple[Column, ...]
     """Columns as this input has them; their types may differ from those of other inputs."""
+    lists: Mapping[str, Lists] = field(default_factory=dict)
+    """How the lists of a column are stored, by its name, if they are rows of a sparse matrix."""
 
     @property
     def name(self) -> str:
@@ -85,10 +89,18 @@ class Inventory:
 
     @property
     def variable_bytes(self) -> int:
-        """Estimated size of the values of all variable-length columns: the rest of the file."""
-        if self.is_fixed:
+        """Estimated size of the values of all variable-length columns: the rest of the file; known of sparse matrices."""
+        listed = [column for column in self.columns if column.name in self.lists]
+        sizes = [item_column(column).row_bytes * self.lists[column.name].item_count for column in listed]
+        return sum(sizes) + self._estimate_values()
+
+    def _estimate_values(self) -> int:
+        """Return the estimated size of all values in heaps."""
+        pairs = [
+            pair for pair in zip(self.columns, self.given, strict=True) if pair[0].name not in self.lists
+        ]
+        if all(column.kind is Kind.FIXED for column, _ in pairs):
             return 0
-        pairs = zip(self.columns, self.given, strict=True)
         fixed = sum(own.row_bytes for column, own in pairs if own.kind is Kind.FIXED is not column.kind)
         rest = max(0, self.stamp.size - sum(storage.stored_bytes for storage in self.storages))
         return rest + fixed * self.row_count
@@ -135,7 +147,7 @@ def _find_chosen(contents: Contents, path: str) -> dict[str, str]:
     resolved = resolve_path(contents, path)
     array = contents.addresses.get(find_address(contents.file[resolved].id)) if resolved else None
     if array in contents.arrays:
-        return {path.strip("/"): array}
+        return {array if array in contents.matrices else path.strip("/"): array}
     matching = {each: each for each in contents.arrays if fnmatchcase(each, path.strip("/"))}
     if not matching:
         problem = f"has no dataset {path!r} with a first axis"
@@ -167,7 +179,7 @@ def read_inventory(contents: Contents, input_file: InputFile, records: dict[str,
             check_access(dataset, path, input_file.name)
             columns.append(read_column(dataset.id, name, _read_arrow_type(dataset)))
     # The size of variable-length values is that of the file without what is stored of the datasets.
-    is_fixed = all(column.kind is Kind.FIXED for column in columns)
+    is_fixed = all(column.kind is Kind.FIXED and column.name not in contents.matrices for column in columns)
     for name, path in records.items():
         with reading(input_file.name, f"dataset {path!r}"):
             dataset = datasets[name].id
@@ -181,13 +193,32 @@ def read_inventory(contents: Contents, input_file: InputFile, records: dict[str,
                 item_bytes = find_item_bytes(file, column)
                 check_chunks(datasets[column.name].id, item_bytes, storage.path, input_file.name, stamp.size)
     _check_sizes(columns, storages, input_file.name, stamp.size)
-    row_count, own = storages[0].row_count, tuple(columns)
-    return Inventory(input_file, stamp, row_count, own, tuple(storages), own)
+    lists = _find_lists(contents, columns)
+    own = tuple(list_column(column) if column.name in lists else column for column in columns)
+    row_count = contents.shapes[storages[0].path][0]
+    # A chunk of items has no known number of rows.
+    kept = [
+        replace(each, chunk_rows=each.chunk_rows and 1) if each.path in lists else each for each in storages
+    ]
+    return Inventory(input_file, stamp, row_count, own, tuple(kept), own, lists)
+
+
+def _find_lists(contents: Contents, columns: Sequence[Column]) -> dict[str, Lists]:
+    """Return how the columns that are parts of sparse matrices are stored, by name."""
+    parts = {column.name: column for column in columns if column.name in contents.matrices}
+    for path, column in parts.items():
+        if column.kind is not Kind.FIXED:
+            problem = "holds values of variable length, and is part of a sparse matrix"
+            raise InputError(contents.name, problem, place=f"dataset {path!r}")
+    known = {matrix: read_lists(contents, matrix) for matrix in {contents.matrices[path] for path in parts}}
+    return {path: known[contents.matrices[path]] for path in parts}
 
 
 def read_columns(file: h5py.File, names: list[str]) -> list[Column]:
-    """Return the columns of some datasets."""
-    return [read_column(file[name].id, name, _read_arrow_type(file[name])) for name in names]
+    """Return the columns of some datasets of an image."""
+    columns = [read_column(file[name].id, name, _read_arrow_type(file[name])) for name in names]
+    lists = find_pointers(file, names)
+    return [list_column(column) if column.name in lists else column for column in columns]
 
 
 def check_scalars(contents: Contents, *, lenient: bool) -> None:
@@ -218,6 +249,8 @@ def unite_inventories(inventories: Sequence[Inventory], *, widens: bool) -> list
     """Return inventories with the same columns, in the order of the first; `InputError` if they do not hold the same datasets."""
     first = inventories[0]
     ordered = [first, *(_order_as(first, other) for other in inventories[1:])]
+    for each in ordered[1:]:
+        _check_widths(first, each)
     columns = []
     for given in zip(*(each.given for each in ordered), strict=True):
         united = given[0] if all(map(given[0].holds_same, given)) else unite_columns(given, widens=widens)
@@ -242,6 +275,18 @@ def _order_as(first: Inventory, other: Inventory) -> Inventory:
     columns = tuple(other.given[place] for place in places)
     storages = tuple(other.storages[place] for place in places)
     return replace(other, columns=columns, given=columns, storages=storages)
+
+
+def _check_widths(first: Inventory, other: Inventory) -> None:
+    """Raise `InputError` if the rows of a sparse matrix are not as long as those of the first input."""
+    for name, lists in first.lists.items():
+        own = other.lists.get(name)
+        if own is None or own.width != lists.width:
+            problem = f"has rows of {own.width if own else 'no'} columns, but {lists.width} in {first.name}"
+            place = f"group {lists.matrix.path!r}"
+            raise InputError(
+                other.name, problem, place=place, remedy=f"{SAME_VARIABLES}, or shuffle the files apart"
+            )
 
 
 def _type_error(inventories: Sequence[Inventory], given: Sequence[Column], *, widens: bool) -> InputError:
@@ -274,6 +319,15 @@ def refuse_changed_types(inventories: Sequence[Inventory]) -> None:
         if differing:
             remedy = f"give --widen to make both {name_type(column.tid)}, as output of another format does"
             raise _describe_clash(inventories, given, differing[0], remedy)
+
+
+def refuse_torn(inventory: Inventory) -> None:
+    """Raise `InputError` if one part of a sparse matrix is of the record, and another is not."""
+    for lists in inventory.lists.values():
+        for part in {*lists.matrix.parts} - {*inventory.lists}:
+            problem = "is not named, and without it the rest of its matrix means nothing"
+            remedy = f"name it, too, with --datasets, or {lists.matrix.path + '/*'!r}"
+            raise InputError(inventory.name, problem, place=f"dataset {part!r}", remedy=remedy)
 
 
 def _check_column(column: Column, storage: Storage, name: str, *, is_alone: bool) -> None:

@@ -15,6 +15,7 @@ from recshuf.formats.hdf5 import SIGNATURE
 from recshuf.formats.hdf5.attributes import BOOKKEEPING
 from recshuf.formats.hdf5.headers import HeaderReader
 from recshuf.formats.hdf5.opening import ObjectHdf5, content_of, reading
+from recshuf.formats.hdf5.sparse import SHAPE
 from recshuf.formats.hdf5.types import find_copy_obstacle, find_dtype, holds_variable_length
 from recshuf.formats.meaning import Weight, describe, is_counted, weigh
 from recshuf.interfaces import MetadataKey
@@ -51,7 +52,7 @@ class MetadataReader:
         What belongs to other datasets only is left out: the attributes and scalars of groups that hold no dataset of the
         record, but others.
         """
-        taken = {*records.values()}
+        taken, sparse = {*records.values()}, {matrix.path for matrix in contents.matrices.values()}
         others = [path for path in contents.arrays if path not in taken]
         left_out = [path for path in others if path not in self._copies]
         foreign = _list_folders(left_out) - _list_folders([*records.values(), *self._copies])
@@ -73,7 +74,8 @@ class MetadataReader:
             with reading(contents.name, repr(f"/{path}")):
                 raw = headers.list_attributes(addresses[path], _is_passed_over) if headers else None
                 for key, text in self._read_attributes(contents, path, raw):
-                    values[MetadataKey(owner, shown, key)] = text
+                    if key != SHAPE or path not in sparse:  # which counts records
+                        values[MetadataKey(owner, shown, key)] = text
         for path in wholes:
             with reading(contents.name, repr(path)), suppress(InputError):
                 self._check_whole(contents, path)

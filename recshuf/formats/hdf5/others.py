@@ -19,8 +19,9 @@ from recshuf.formats.hdf5.contents import (
 )
 from recshuf.formats.hdf5.inventory import find_item_bytes, find_records, find_scalar_obstacle
 from recshuf.formats.hdf5.opening import read_stamp, reading
-from recshuf.formats.hdf5.roles import find_commonest, find_roles
+from recshuf.formats.hdf5.roles import find_commonest, find_roles, is_of_variables
 from recshuf.formats.hdf5.signs import LEAVE_OUT, check_independent, refuse_parts, shorten
+from recshuf.formats.hdf5.sparse import SAME_VARIABLES
 from recshuf.formats.hdf5.types import Kind, describe_type, find_copy_obstacle, read_column, read_storage
 from recshuf.formats.meaning import Weight, weigh
 from recshuf.interfaces import MetadataKey
@@ -127,7 +128,8 @@ def check_same(
             union.note(MetadataKey("dataset", (path,), ""), first[path], hashes[path], name)
             continue
         problem = f"differs from that in {first_name}, and every shard repeats only one"
-        remedy = f"{LEAVE_OUT}, or give --first-metadata for those of the first input"
+        same = f"{SAME_VARIABLES}, " if is_of_variables(path) or "/features/" in path else ""
+        remedy = f"{same}{LEAVE_OUT}, or give --first-metadata for those of the first input"
         raise InputError(name, problem, place=f"dataset {path!r}", remedy=remedy)
 
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-import h5py
 from h5py import h5t
 
 from recshuf.formats.hdf5.chunk_index import check_chunks
 from recshuf.formats.hdf5.contents import MARKS, check_access
 from recshuf.formats.hdf5.opening import read_stamp, reading
+from recshuf.formats.hdf5.sparse import ANNDATA, BARCODES, read_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -27,11 +27,13 @@ if TYPE_CHECKING:
     from recshuf.formats.hdf5.contents import Contents
 
 
-_OBSERVATIONS = re.compile(r"(obs|obsm|layers)/(?!.*/categories$|__categories/)|(raw/)?X$")
+_OBSERVATIONS = re.compile(r"(obs|obsm|layers)/(?!.*/categories$|__categories/)|(raw/)?X(/|$)")
 """Datasets of AnnData whose rows are observations, unless they have another length."""
 _PAIRS = re.compile(r"obsp/")
 """Those with two axes of observations."""
 _VARIABLES = re.compile(r"(^|/)var[mp]?/")
+_FEATURES = re.compile(r"/(features/|genes$|gene_names$)")
+"""Datasets of 10x, beside its matrix, that have no axis of barcodes."""
 _FRAMES = {
     "frame": re.compile(r"axis1(_label\d+)?|block\d+_values"),
     "series": re.compile(r"index(_label\d+)?|values"),
@@ -66,7 +68,12 @@ class Sparse:
     @property
     def is_of_variables(self) -> bool:
         """Whether it is where AnnData keeps what has no axis of observations."""
-        return _VARIABLES.search(f"{self.path}/") is not None
+        return is_of_variables(self.path)
+
+
+def is_of_variables(path: str) -> bool:
+    """Tell whether AnnData keeps there what has an axis of variables, and none of observations."""
+    return _VARIABLES.search(f"{path}/") is not None
 
 
 def find_roles(contents: Contents) -> Roles:
@@ -75,12 +82,12 @@ def find_roles(contents: Contents) -> Roles:
     copies: set[str] = set()
     for path in contents.marked:
         group, prefix = contents.file[f"/{path}"], f"{path}/" if path else ""
-        layout, frame = (_read_text(group, key.decode()) for key in MARKS)
+        layout, frame = (read_text(group, key.decode()) for key in MARKS)
         kind = _FRAMES.get(frame)
         if kind is not None and not _HIDDEN.search(prefix):
             own = _list_inside(contents, prefix)
             found = {each for each in own if kind.fullmatch(each, len(prefix))}
-        elif layout == "anndata":
+        elif layout == ANNDATA:
             parts = {
                 part for each in find_sparse(contents) if not each.is_of_variables for part in each.parts
             }
@@ -91,17 +98,15 @@ def find_roles(contents: Contents) -> Roles:
             continue
         rows |= found
         copies |= own - found
+    for matrix in {each for each in contents.matrices.values() if each.is_10x}:
+        rows |= {*matrix.parts, f"{matrix.path}/{BARCODES}"}
+        own = _list_inside(contents, f"{matrix.path}/")
+        copies |= {each for each in own if _FEATURES.match(each, len(matrix.path))}
     return Roles(frozenset(rows), frozenset(copies - rows))
 
 
 def _list_inside(contents: Contents, prefix: str) -> set[str]:
     return {each for each in contents.arrays if each.startswith(prefix)}
-
-
-def _read_text(group: h5py.Group, key: str) -> str:
-    value = group.attrs.get(key)
-    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
-    return text if isinstance(text, str) else ""
 
 
 def find_sparse(contents: Contents) -> Iterator[Sparse]:

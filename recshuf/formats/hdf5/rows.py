@@ -15,6 +15,7 @@ from recshuf.formats.hdf5.chunk_index import ChunkChecker, RowGuard
 from recshuf.formats.hdf5.chunks import ChunkReader, SizeLimit, ValueGuard
 from recshuf.formats.hdf5.compound import Packer, join_arrays
 from recshuf.formats.hdf5.forms import BadValueError
+from recshuf.formats.hdf5.lists import PointerReader, item_column
 from recshuf.formats.hdf5.opening import check_stamp, close_file, content_of, open_file, reading
 from recshuf.formats.hdf5.pipeline import find_pipeline
 from recshuf.formats.hdf5.types import Kind, access_plist, select_rows
@@ -58,6 +59,16 @@ class RowReader:
             self._readers = [
                 _DatasetReader(self._file, inventory, index, keeps=keep) for index, keep in enumerate(cached)
             ]
+
+    def count_fitting(self, start: int, stop: int, most_bytes: int, limit: SizeLimit) -> int:
+        """Return how many of rows ``start:stop`` have no more bytes in sparse matrices; at least one."""
+        byte_count = np.zeros(stop - start, np.int64)
+        for reader in self._readers:
+            if reader.pointers is not None:
+                sizes = reader.pointers.measure(start, stop)
+                check_sizes(sizes, start, reader.name, self.name, limit)
+                byte_count += sizes
+        return max(1, int(np.searchsorted(np.cumsum(byte_count), most_bytes, side="right")))
 
     def check_values(self, start: int, stop: int, limit: SizeLimit) -> None:
         """Check the variable-length values of rows ``start:stop`` without reading them."""
@@ -105,22 +116,29 @@ class _DatasetReader:
         column, storage = inventory.given[index], inventory.storages[index]
         wanted = inventory.columns[index]
         name, stamp = inventory.name, inventory.stamp
-        item_bytes = column.tid.get_size()
         plist = access_plist(storage.chunk_bytes * keeps)
         dataset = h5d.open(file.id, storage.path.encode(), plist)
         self._column = column
         self._dataset = dataset
+        lists = inventory.lists.get(column.name)
+        self._stored = column if lists is None else item_column(column)
+        self.pointers = None if lists is None else PointerReader(file, lists, self._stored.row_bytes, name)
         self._name = name
         self._change = None if wanted.type_code == column.type_code else Change(column, wanted)
         self._packer = Packer(column.tid) if column.kind is Kind.COMPOUND else None
         self._inflater: ChunkReader | None = None
-        if column.kind is not Kind.FIXED:
+        item_bytes = self._stored.tid.get_size()
+        if self._stored.kind is not Kind.FIXED:
             self.value_guard = ValueGuard(file, dataset, column, name, stamp)
         elif (pipeline := find_pipeline(dataset, item_bytes)) and pipeline.compresses:
             self._inflater = ChunkReader(dataset, pipeline, keeps=keeps)
         if storage.index_root is not None:
             checker = ChunkChecker(dataset, item_bytes, storage.path, name, stamp.size)
             self.row_guard = RowGuard(content_of(file), storage.index_root, checker)
+
+    @property
+    def name(self) -> str:
+        return self._column.name
 
     def name_rows(self, start: int, stop: int) -> str:
         return f"rows {start} to {stop} of dataset {self._column.name!r}"
@@ -140,18 +158,27 @@ class _DatasetReader:
 
     def _read_given(self, start: int, stop: int) -> pa.Array:
         """Return rows ``start:stop`` with the type that this input has."""
+        if self.pointers is not None:
+            return self._read_lists(self.pointers.read(start, stop))
         if self._column.kind is not Kind.FIXED:
             return self._read_variable(start, stop)
         raw, width = self._read_fixed(start, stop), self._column.native_width
         return pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), stop - start, [None, pa.py_buffer(raw)])
 
+    def _read_lists(self, bounds: NDArray[np.int64]) -> pa.Array:
+        start, stop = int(bounds[0]), int(bounds[-1])
+        raw = self._read_fixed(start, stop) if stop > start else np.zeros(0, np.uint8)
+        offsets = (bounds - start) * self._stored.row_bytes
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(raw)]
+        return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(bounds) - 1, buffers)
+
     def _read_fixed(self, start: int, stop: int) -> NDArray[np.uint8]:
         """Return the stored bytes: reading in the file's own type converts nothing."""
-        if self._column.row_bytes and self._inflater is not None:
+        if self._stored.row_bytes and self._inflater is not None:
             return self._inflater.read(start, stop)
-        raw = np.zeros((stop - start) * self._column.native_width, np.uint8)
-        if self._column.row_bytes:
-            in_memory, in_file = select_rows(self._dataset, start, stop - start, self._column.row_shape)
+        raw = np.zeros((stop - start) * self._stored.native_width, np.uint8)
+        if self._stored.row_bytes:
+            in_memory, in_file = select_rows(self._dataset, start, stop - start, self._stored.row_shape)
             self._dataset.read(in_memory, in_file, raw, self._dataset.get_type())
         return raw
 
@@ -201,6 +228,7 @@ class RowFragment(Fragment):
         start, rows = self._start, _FIRST_ROWS
         while start < self._stop:
             stop = min(start + rows, self._stop)
+            stop = start + self._reader.count_fitting(start, stop, self._batch_bytes, self._limit)
             batch = self._reader.read(start, stop)
             self._check_lengths(batch, start)
             start += batch.num_rows
@@ -220,11 +248,14 @@ class RowFragment(Fragment):
         for column, array in zip(self._reader.columns, batch.columns, strict=True):
             if column.kind is Kind.FIXED:
                 continue
-            lengths = np.diff(view_offsets(array))
-            if lengths.max() > self._limit.max_bytes:
-                row = int(lengths.argmax())
-                problem = f"{lengths[row]} bytes are more than the {self._limit.max_bytes} allowed"
-                place = f"row {first_row + row} of dataset {column.name!r}"
-                raise InputError(
-                    self._reader.name, problem, place=place, remedy=f"raise {self._limit.option}"
-                )
+            sizes = np.diff(view_offsets(array))
+            check_sizes(sizes, first_row, column.name, self._reader.name, self._limit)
+
+
+def check_sizes(sizes: NDArray[np.int64], first_row: int, label: str, name: str, limit: SizeLimit) -> None:
+    """Raise `InputError` if a value of consecutive rows of a dataset has too many bytes."""
+    if sizes.max() > limit.max_bytes:
+        row = int(sizes.argmax())
+        problem = f"{sizes[row]} bytes are more than the {limit.max_bytes} allowed"
+        place = f"row {first_row + row} of dataset {label!r}"
+        raise InputError(name, problem, place=place, remedy=f"raise {limit.option}")

@@ -22,6 +22,7 @@ from recshuf.formats.hdf5.roles import (
     is_hidden,
     read_integers,
 )
+from recshuf.formats.hdf5.sparse import propose_rows, propose_without
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -44,6 +45,8 @@ _NUMBER = re.compile(
 )
 """What tells samples apart in names: a name of a file, a UUID, a hash or a number."""
 _LEAST_SAMPLES = 3
+_UNSTRUCTURED = re.compile(r"(^|/)uns/")
+_PAIR = re.compile(r"(?:.*/)?obsp/[^/]+")
 _STARTS = re.compile(r"offset|start|begin|ptr|first", re.IGNORECASE)
 
 
@@ -209,6 +212,8 @@ def check_independent(
     contents: Contents, records: Sequence[str], others: Sequence[str], roles: Roles
 ) -> None:
     """Raise `InputError` if the rows of another dataset seem to belong to those of the record."""
+    if roles.rows:
+        _refuse_strangers(contents, others, roles)
     _refuse_sparse(contents, records, roles)
     row_count = contents.shapes[records[0]][0]
     folders = {path.rpartition("/")[0] for path in records}
@@ -219,6 +224,21 @@ def check_independent(
             raise InputError(contents.name, problem, place=f"dataset {path!r}", remedy=LEAVE_OUT)
     if not roles.rows:
         _refuse_lists(contents, records, others)
+
+
+def _refuse_strangers(contents: Contents, others: Sequence[str], roles: Roles) -> None:
+    """Raise `InputError` if AnnData or 10x leaves open which rows of another dataset belong to those of the record."""
+    of_10x = any(matrix.is_10x for matrix in contents.matrices.values())
+    for path in others:
+        pair = _PAIR.match(path)
+        if pair is not None and path not in roles.copies:
+            problem = "is of pairs of records, and each shard has only some of them"
+        elif of_10x and path not in roles.copies:
+            problem = "is none of the datasets that 10x describes, and may follow the order of its barcodes"
+        else:
+            continue
+        name = pair[0] if pair else path
+        raise InputError(contents.name, problem, place=repr(name), remedy=propose_without(contents, name))
 
 
 def _find_tie(dataset: h5py.Dataset, row_count: int, *, is_beside: bool, is_copy: bool) -> str | None:
@@ -239,7 +259,7 @@ def _refuse_sparse(contents: Contents, records: Sequence[str], roles: Roles) -> 
     """Raise `InputError` if the records are, or are an axis of, a sparse matrix."""
     row_count, chosen = contents.shapes[records[0]][0], {*records}
     matrices = list(find_sparse(contents))
-    for sparse in matrices:
+    for index, sparse in enumerate(matrices):
         if not chosen.isdisjoint(sparse.parts):
             problem = "is a sparse matrix, and its stored values are no records"
         elif (row_count in sparse.axes or not sparse.axes) and not (roles.rows and sparse.is_of_variables):
@@ -250,7 +270,12 @@ def _refuse_sparse(contents: Contents, records: Sequence[str], roles: Roles) -> 
             continue
         parts = {part for each in matrices for part in each.parts}
         left = [path for path in contents.arrays if path not in parts]
-        remedy = "write it as a dense one"
+        by_rows = propose_rows(contents, [each.path for each in matrices[index:]])
+        if by_rows is not None:
+            problem = "is a sparse matrix stored by columns, and a record is a row of it"
+        remedy = by_rows or "write it as a dense one"
+        if roles.rows and _UNSTRUCTURED.search(sparse.path):
+            remedy = propose_without(contents, sparse.path)
         if left and not roles.rows:
             remedy += f", or leave it out: {LEAVE_OUT}{_such_as(find_commonest(contents, left))}"
         raise InputError(contents.name, problem, place=f"group {sparse.path or '/'!r}", remedy=remedy)

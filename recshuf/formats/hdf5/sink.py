@@ -14,8 +14,10 @@ import numpy as np
 import pyarrow as pa
 from h5py import h5d
 
+from recshuf.formats.hdf5.lists import ListWriter, PointerWriter, list_column
 from recshuf.formats.hdf5.opening import reading
 from recshuf.formats.hdf5.pipeline import Pipeline, find_pipeline
+from recshuf.formats.hdf5.sparse import ANNDATA, LAYOUT_MARK, find_pointers, read_text
 from recshuf.formats.hdf5.types import Column, Kind, access_plist, find_chunk, read_column, select_rows
 from recshuf.formats.hdf5.writers import (
     ChunkWriter,
@@ -49,6 +51,11 @@ class DatasetPlan:
     """Plan for one dataset of a shard."""
 
     column: Column
+    """As in native batches."""
+    stored: Column
+    """As in the file; the items of lists that lie there one after the other."""
+    pointers: str | None
+    """Path of the dataset that says where such lists begin."""
     chunk_rows: int
     pipeline: Pipeline | None
     """Filters applied outside of HDF5; None if HDF5 applies them."""
@@ -58,7 +65,7 @@ class DatasetPlan:
     @property
     def band_bytes(self) -> int:
         """Bytes of all chunks of the same rows."""
-        return self.column.native_width * self.chunk_rows
+        return self.stored.native_width * self.chunk_rows
 
 
 @dataclass(frozen=True)  # without slots, so that what sums over all datasets is found once
@@ -66,6 +73,7 @@ class ShardPlan:
     """Plan for all datasets of a shard."""
 
     datasets: tuple[DatasetPlan, ...]
+    suffix: str
 
     @cached_property
     def step_rows(self) -> int:
@@ -111,10 +119,13 @@ def plan_shard(layout: Layout) -> ShardPlan:
     """Return the plan for shards of a layout."""
     # Writable, since the stored fill value can only be read from a dataset with a row.
     with h5py.File(io.BytesIO(layout.image), "r+") as file:
-        return ShardPlan(tuple(_plan_dataset(file, name, layout.source) for name in layout.names))
+        pointers = find_pointers(file, layout.names)
+        plans = (_plan_dataset(file, name, pointers.get(name), layout.source) for name in layout.names)
+        is_anndata = read_text(file["/"], LAYOUT_MARK) == ANNDATA
+        return ShardPlan(tuple(plans), ".h5ad" if is_anndata else ".h5")
 
 
-def _plan_dataset(file: h5py.File, name: str, source: str) -> DatasetPlan:
+def _plan_dataset(file: h5py.File, name: str, pointers: str | None, source: str) -> DatasetPlan:
     with reading(source, f"dataset {name!r}"):
         dataset = file[name].id
         column = read_column(dataset, name)
@@ -123,7 +134,8 @@ def _plan_dataset(file: h5py.File, name: str, source: str) -> DatasetPlan:
         if column.kind is Kind.FIXED and column.row_bytes:
             pipeline = find_pipeline(dataset, column.tid.get_size())
         fill = _read_fill(dataset, column) if pipeline else b""
-        return DatasetPlan(column, chunk_rows, pipeline, fill)
+        native = column if pointers is None else list_column(column)
+        return DatasetPlan(native, column, pointers, chunk_rows, pipeline, fill)
 
 
 def _read_fill(dataset: h5d.DatasetID, column: Column) -> bytes:
@@ -215,6 +227,7 @@ class Hdf5Sink(Sink):
         self._shard: ShardFile | None = ShardFile(path, image)
         self._file: h5py.File | None = None
         self._tasks = TaskQueue(threads)
+        self._pointers: dict[str, PointerWriter] = {}
         try:
             self._file = h5py.File(self._shard, "r+")
             self._datasets = [
@@ -230,9 +243,17 @@ class Hdf5Sink(Sink):
             raise
 
     def _make_writer(self, dataset: h5d.DatasetID, plan: DatasetPlan) -> RowWriter:
+        writer: RowWriter
         if plan.pipeline is None:
-            return LibraryWriter(dataset, plan.column, self._tasks)
-        return ChunkWriter(dataset, plan.column, plan.pipeline, plan.fill, self._tasks)
+            writer = LibraryWriter(dataset, plan.stored, self._tasks)
+        else:
+            writer = ChunkWriter(dataset, plan.stored, plan.pipeline, plan.fill, self._tasks)
+        if plan.pointers is None:
+            return writer
+        is_first = plan.pointers not in self._pointers
+        if is_first:
+            self._pointers[plan.pointers] = PointerWriter(self._file, plan.pointers, self._tasks)
+        return ListWriter(writer, plan.stored.row_bytes, self._pointers[plan.pointers] if is_first else None)
 
     @property
     def record_count(self) -> int:
@@ -254,17 +275,23 @@ class Hdf5Sink(Sink):
                 for writer in self._writers:
                     writer.finish()
                 self._tasks.drain()
-            self._record_count = min(each.shape[0] for each in self._datasets)
-            self._datasets, self._writers = [], []
+            self._record_count = min(self._count_rows())
+            self._datasets, self._writers, self._pointers = [], [], {}
             with _writing(self._shard, self._path):
                 self._file.close()
         finally:
             self.abort()
 
+    def _count_rows(self) -> Iterator[int]:
+        for dataset, plan in zip(self._datasets, self._plan.datasets, strict=True):
+            if plan.pointers is None:
+                yield dataset.shape[0]
+        yield from (each.row_count for each in self._pointers.values())
+
     def abort(self) -> None:
         shard, file, self._shard, self._file = self._shard, self._file, None, None
         self._tasks.close()
-        self._datasets, self._writers = [], []
+        self._datasets, self._writers, self._pointers = [], [], {}
         if shard is None:
             return
         shard.pretend()
@@ -302,12 +329,11 @@ class Hdf5Target(Target):
         Turns table form into native batches; None if the sinks get native batches.
     """
 
-    suffix = ".h5"
-
     def __init__(self, layout: Layout, encoder: TableEncoder | None = None) -> None:
         self._layout = layout
         self.notes = tuple(layout.notes.values())
         self._plan = plan_shard(layout)
+        self.suffix = self._plan.suffix
         self._encoder = encoder
 
     def sink_bytes(self, threads: int) -> int:

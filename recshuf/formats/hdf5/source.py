@@ -21,8 +21,10 @@ from recshuf.formats.hdf5.inventory import (
     find_records,
     read_inventory,
     refuse_changed_types,
+    refuse_torn,
     unite_inventories,
 )
+from recshuf.formats.hdf5.lists import item_column
 from recshuf.formats.hdf5.metadata import MetadataReader
 from recshuf.formats.hdf5.others import (
     check_same,
@@ -103,6 +105,7 @@ class Hdf5Source(Source):
     @property
     def layout(self) -> Layout:  # type: ignore[override] # asked for by outputs of HDF5 alone
         """The layout of shards, which have datasets of one type."""
+        refuse_torn(self._inventories[0])
         if not self._widens:
             refuse_changed_types(self._inventories)
         return self._layout
@@ -183,9 +186,20 @@ def _open_first(
         taken = {key: file for key, file in taken.items() if key in written}
         row_count = sum(each.row_count for each in inventories)
         pairs = zip(inventories[0].columns, first.given, strict=True)
-        types = {column.name: column.tid for column, own in pairs if column is not own}
+        changed = [column for column, own in pairs if column is not own]
+        types = {each.name: (item_column(each) if each.name in first.lists else each).tid for each in changed}
+        counts = {
+            lists.matrix.pointers: sum(each.lists[name].item_count for each in inventories)
+            for name, lists in first.lists.items()
+        }
         copier = ImageCopier(
-            contents, records, row_count, lenient=lenient, replaced=taken, changed_types=types
+            contents,
+            records,
+            row_count,
+            lenient=lenient,
+            replaced=taken,
+            changed_types=types,
+            item_counts=counts,
         )
         layout = copier.copy()
         doubt = describe_doubt(contents, list(records.values()))

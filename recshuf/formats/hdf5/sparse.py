@@ -1,0 +1,143 @@
+"""Sparse matrices whose compressed rows are those of the record: AnnData keeps cells so, and 10x.
+
+The items of a row are a list in each of two datasets, and a third says where the lists begin and end::
+
+    data:     5  1  9 |  2 |    |  7  7         indptr:  0  3  4  4  6
+    indices:  0  4  8 |  3 |    |  1  2
+
+As datasets of the record, `data` and `indices` have a list in each row; `indptr` is no dataset then, but made anew.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    import h5py
+
+    from recshuf.formats.hdf5.contents import Contents
+
+
+PARTS = ("data", "indices")
+POINTERS = "indptr"
+SHAPE = "shape"
+BARCODES = "barcodes"
+LAYOUT_MARK = "encoding-type"
+ANNDATA = "anndata"
+SAME_VARIABLES = "give all files the same variables in the same order"
+_PLACES = re.compile(r"(?P<raw>raw/)?X|(?P<folder>layers|obsm)/(?P<key>.+)")
+"""Groups of AnnData that hold a matrix with a row for each observation."""
+_SPECIAL = re.compile(r'["$`\\!]')
+_COLUMNS = "csc_matrix"
+_ROWS = "csr_matrix"
+
+
+class Matrix(NamedTuple):
+    """A matrix whose rows are of the record."""
+
+    path: str
+    """Of its group."""
+    is_10x: bool
+    """Whether its rows are barcodes, and it is one of features and barcodes by name: a dataset has its shape."""
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Paths of the datasets that have a list for each record."""
+        return tuple(f"{self.path}/{part}" for part in PARTS)
+
+    @property
+    def pointers(self) -> str:
+        """Path of the dataset that says where lists begin and end."""
+        return f"{self.path}/{POINTERS}"
+
+
+def read_text(group: h5py.Group, key: str) -> str:
+    """Return an attribute of text; empty if there is none."""
+    value = group.attrs.get(key)
+    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+    return text if isinstance(text, str) else ""
+
+
+def adopt_matrices(contents: Contents) -> None:
+    """Note the matrices whose rows are of the record; their parts then have a list in each row, and are as long as it."""
+    found = [path.rpartition("/")[0] for path in contents.arrays if path.endswith(f"/{POINTERS}")]
+    groups = [group for group in found if _has_parts(contents, group)]
+    matrices = [Matrix(group, False) for group in groups if _find_place(contents, group, _ROWS)]
+    of_10x = [Matrix(group, True) for group in groups if _is_10x(contents, group)]
+    matrices += of_10x if len(of_10x) == 1 else []  # several may have barcodes of their own
+    hidden = set()
+    for matrix in matrices:
+        row_count = max(0, contents.shapes[matrix.pointers][0] - 1)
+        contents.shapes |= dict.fromkeys(matrix.parts, (row_count,))
+        hidden |= {matrix.pointers, f"{matrix.path}/{SHAPE}"} if matrix.is_10x else {matrix.pointers}
+        contents.matrices |= dict.fromkeys(matrix.parts, matrix)
+    for path in hidden:
+        del contents.shapes[path]
+    contents.arrays[:] = [path for path in contents.arrays if path in contents.shapes]
+
+
+def _has_parts(contents: Contents, group: str) -> bool:
+    return all(len(contents.shapes.get(f"{group}/{part}", ())) == 1 for part in (*PARTS, POINTERS))
+
+
+def _is_10x(contents: Contents, group: str) -> bool:
+    row_count = contents.shapes[f"{group}/{POINTERS}"][0] - 1
+    barcodes, shape = (contents.shapes.get(f"{group}/{name}") for name in (BARCODES, SHAPE))
+    return barcodes == (row_count,) and shape == (2,)
+
+
+def _find_place(contents: Contents, group: str, encoding: str) -> re.Match[str] | None:
+    """Return the place of a matrix of observations in AnnData, if it is encoded so."""
+    if group not in contents.marked or read_text(contents.file[group], LAYOUT_MARK) != encoding:
+        return None
+    folders = [path for path in contents.marked if not path or group.startswith(f"{path}/")]
+    for path in folders:
+        if read_text(contents.file[f"/{path}"], LAYOUT_MARK) == ANNDATA:
+            return _PLACES.fullmatch(group, len(path) + 1 if path else 0)
+    return None
+
+
+def propose_rows(contents: Contents, groups: Sequence[str]) -> str | None:
+    """Return the command that stores matrices of AnnData by rows; None if the first is none by columns."""
+    places = [_find_place(contents, group, _COLUMNS) for group in groups]
+    changes = [_write_change(place) for place in places if place is not None and not place.start()]
+    if places[0] is None or not changes:
+        return None
+    code = (f"a = anndata.read_h5ad({contents.name!r})", *changes, "a.write_h5ad('changed.h5ad')")
+    return f"store it by rows: {_write_command('import anndata', *code)}"
+
+
+def _write_change(place: re.Match[str]) -> str:
+    if place["raw"]:
+        return "raw = a.raw.to_adata(); raw.X = raw.X.tocsr(); a.raw = raw"
+    matrix = f"a.{place['folder']}[{place['key']!r}]" if place["folder"] else "a.X"
+    return f"{matrix} = {matrix}.tocsr()"
+
+
+def propose_without(contents: Contents, path: str) -> str:
+    """Return the command that copies a file without an object of it."""
+    code = f"del h5py.File(shutil.copy({contents.name!r}, 'changed.h5'), 'a')[{path!r}]"
+    return f"make a copy without it: {_write_command('import h5py, shutil', code)}"
+
+
+def _write_command(*code: str) -> str:
+    text = "; ".join(code)
+    quoted = shlex.quote(text) if _SPECIAL.search(text) else f'"{text}"'
+    return f"python -c {quoted}"
+
+
+def find_pointers(image: h5py.File, names: Collection[str]) -> dict[str, str]:
+    """Return the path of the pointers of each part of a matrix among the datasets of the record, by its name."""
+    found = {}
+    for name in names:
+        group, _, leaf = name.rpartition("/")
+        path = f"{group}/{POINTERS}"
+        is_part = group and leaf in PARTS and path not in names and path in image
+        # A whole matrix beside the records has no part among them, and at least one pointer.
+        if is_part and image[path].shape == (0,):
+            found[name] = path
+    return found

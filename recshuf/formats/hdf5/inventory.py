@@ -18,11 +18,11 @@ from recshuf.formats.hdf5.contents import (
     resolve_path,
 )
 from recshuf.formats.hdf5.forms import ARROW_TYPE_ATTRIBUTE
-from recshuf.formats.hdf5.lists import Lists, item_column, list_column, read_lists
+from recshuf.formats.hdf5.lists import Lists, find_pointers, item_column, list_column, read_lists
 from recshuf.formats.hdf5.opening import find_index_root, read_stamp, reading
 from recshuf.formats.hdf5.roles import Roles, find_commonest, find_roles
 from recshuf.formats.hdf5.signs import check_lengths, refuse_parts
-from recshuf.formats.hdf5.sparse import SAME_VARIABLES, find_pointers
+from recshuf.formats.hdf5.sparse import SAME_VARIABLES
 from recshuf.formats.hdf5.types import (
     Column,
     Kind,
@@ -91,19 +91,13 @@ class Inventory:
     def variable_bytes(self) -> int:
         """Estimated size of the values of all variable-length columns: the rest of the file; known of sparse matrices."""
         listed = [column for column in self.columns if column.name in self.lists]
-        sizes = [item_column(column).row_bytes * self.lists[column.name].item_count for column in listed]
-        return sum(sizes) + self._estimate_values()
-
-    def _estimate_values(self) -> int:
-        """Return the estimated size of all values in heaps."""
-        pairs = [
-            pair for pair in zip(self.columns, self.given, strict=True) if pair[0].name not in self.lists
-        ]
+        known = sum(item_column(each).row_bytes * self.lists[each.name].item_count for each in listed)
+        pairs = [pair for pair in zip(self.columns, self.given, strict=True) if pair[0] not in listed]
         if all(column.kind is Kind.FIXED for column, _ in pairs):
-            return 0
+            return known
         fixed = sum(own.row_bytes for column, own in pairs if own.kind is Kind.FIXED is not column.kind)
         rest = max(0, self.stamp.size - sum(storage.stored_bytes for storage in self.storages))
-        return rest + fixed * self.row_count
+        return known + rest + fixed * self.row_count
 
     @property
     def changed_bytes(self) -> int:
@@ -128,7 +122,9 @@ def find_records(contents: Contents, options: ReadOptions) -> dict[str, str]:
     """
     if options.datasets is not None:
         chosen = [_find_chosen(contents, path) for path in options.datasets]
-        return {name: path for found in chosen for name, path in found.items()}
+        records = {name: path for found in chosen for name, path in found.items()}
+        matrices = [contents.matrices[path] for path in records.values() if path in contents.matrices]
+        return records | {part: part for each in matrices for part in each.parts}  # none without the other
     roles = find_roles(contents) if options.refuses_foreign else Roles()
     if roles.copies:
         check_lengths(contents, {path: path for path in contents.arrays if path in roles.rows})
@@ -193,25 +189,14 @@ def read_inventory(contents: Contents, input_file: InputFile, records: dict[str,
                 item_bytes = find_item_bytes(file, column)
                 check_chunks(datasets[column.name].id, item_bytes, storage.path, input_file.name, stamp.size)
     _check_sizes(columns, storages, input_file.name, stamp.size)
-    lists = _find_lists(contents, columns)
+    parts = {name: contents.matrices[name] for name in records if name in contents.matrices}
+    known = {matrix: read_lists(contents, matrix) for matrix in dict.fromkeys(parts.values())}
+    lists = {name: known[matrix] for name, matrix in parts.items()}
     own = tuple(list_column(column) if column.name in lists else column for column in columns)
     row_count = contents.shapes[storages[0].path][0]
     # A chunk of items has no known number of rows.
-    kept = [
-        replace(each, chunk_rows=each.chunk_rows and 1) if each.path in lists else each for each in storages
-    ]
+    kept = (replace(one, chunk_rows=one.chunk_rows and 1) if one.path in lists else one for one in storages)
     return Inventory(input_file, stamp, row_count, own, tuple(kept), own, lists)
-
-
-def _find_lists(contents: Contents, columns: Sequence[Column]) -> dict[str, Lists]:
-    """Return how the columns that are parts of sparse matrices are stored, by name."""
-    parts = {column.name: column for column in columns if column.name in contents.matrices}
-    for path, column in parts.items():
-        if column.kind is not Kind.FIXED:
-            problem = "holds values of variable length, and is part of a sparse matrix"
-            raise InputError(contents.name, problem, place=f"dataset {path!r}")
-    known = {matrix: read_lists(contents, matrix) for matrix in {contents.matrices[path] for path in parts}}
-    return {path: known[contents.matrices[path]] for path in parts}
 
 
 def read_columns(file: h5py.File, names: list[str]) -> list[Column]:
@@ -249,8 +234,6 @@ def unite_inventories(inventories: Sequence[Inventory], *, widens: bool) -> list
     """Return inventories with the same columns, in the order of the first; `InputError` if they do not hold the same datasets."""
     first = inventories[0]
     ordered = [first, *(_order_as(first, other) for other in inventories[1:])]
-    for each in ordered[1:]:
-        _check_widths(first, each)
     columns = []
     for given in zip(*(each.given for each in ordered), strict=True):
         united = given[0] if all(map(given[0].holds_same, given)) else unite_columns(given, widens=widens)
@@ -269,24 +252,17 @@ def _order_as(first: Inventory, other: Inventory) -> Inventory:
         have, lack = (first, other) if name in names else (other, first)
         problem = f"has no dataset {name!r}, but {have.name} has"
         raise InputError(lack.name, problem, remedy="name those in all files with --datasets")
+    for name, lists in first.lists.items():
+        width = other.lists[name].width if name in other.lists else "no"
+        if width != lists.width:
+            problem = f"has rows of {width} columns, but {lists.width} in {first.name}"
+            raise InputError(other.name, problem, place=f"group {lists.matrix.path!r}", remedy=SAME_VARIABLES)
     if own == names:
         return other
     places = [own.index(name) for name in names]
     columns = tuple(other.given[place] for place in places)
     storages = tuple(other.storages[place] for place in places)
     return replace(other, columns=columns, given=columns, storages=storages)
-
-
-def _check_widths(first: Inventory, other: Inventory) -> None:
-    """Raise `InputError` if the rows of a sparse matrix are not as long as those of the first input."""
-    for name, lists in first.lists.items():
-        own = other.lists.get(name)
-        if own is None or own.width != lists.width:
-            problem = f"has rows of {own.width if own else 'no'} columns, but {lists.width} in {first.name}"
-            place = f"group {lists.matrix.path!r}"
-            raise InputError(
-                other.name, problem, place=place, remedy=f"{SAME_VARIABLES}, or shuffle the files apart"
-            )
 
 
 def _type_error(inventories: Sequence[Inventory], given: Sequence[Column], *, widens: bool) -> InputError:
@@ -319,15 +295,6 @@ def refuse_changed_types(inventories: Sequence[Inventory]) -> None:
         if differing:
             remedy = f"give --widen to make both {name_type(column.tid)}, as output of another format does"
             raise _describe_clash(inventories, given, differing[0], remedy)
-
-
-def refuse_torn(inventory: Inventory) -> None:
-    """Raise `InputError` if one part of a sparse matrix is of the record, and another is not."""
-    for lists in inventory.lists.values():
-        for part in {*lists.matrix.parts} - {*inventory.lists}:
-            problem = "is not named, and without it the rest of its matrix means nothing"
-            remedy = f"name it, too, with --datasets, or {lists.matrix.path + '/*'!r}"
-            raise InputError(inventory.name, problem, place=f"dataset {part!r}", remedy=remedy)
 
 
 def _check_column(column: Column, storage: Storage, name: str, *, is_alone: bool) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -13,11 +12,13 @@ from recshuf.errors import InputError
 from recshuf.formats.hdf5.chunk_index import check_chunks
 from recshuf.formats.hdf5.contents import check_access
 from recshuf.formats.hdf5.opening import read_stamp, reading
-from recshuf.formats.hdf5.sparse import SHAPE, Matrix
+from recshuf.formats.hdf5.sparse import PARTS, POINTERS, SHAPE, Matrix
 from recshuf.formats.hdf5.types import (
     Column,
+    Kind,
+    Storage,
     access_plist,
-    find_dtype,
+    kind_of,
     make_column,
     read_column,
     read_storage,
@@ -27,7 +28,7 @@ from recshuf.formats.hdf5.writers import LibraryWriter, RowWriter, TaskQueue
 from recshuf.records.arrays import view_bytes, view_offsets
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     import h5py
     from numpy.typing import NDArray
@@ -38,8 +39,7 @@ if TYPE_CHECKING:
 _ANEW = "write the matrix anew"
 
 
-@dataclass(frozen=True, slots=True)
-class Lists:
+class Lists(NamedTuple):
     """How a file stores the rows of a matrix."""
 
     matrix: Matrix
@@ -47,6 +47,9 @@ class Lists:
     """Items of all rows."""
     width: int
     """Length of the other axis."""
+    pointers: Storage
+    most_items: int
+    """Largest number that the type of the pointers holds."""
 
 
 def list_column(stored: Column) -> Column:
@@ -61,49 +64,37 @@ def item_column(column: Column) -> Column:
 
 def read_lists(contents: Contents, matrix: Matrix) -> Lists:
     """Return how an open file stores the rows of a matrix; `InputError` if its datasets do not fit each other."""
-    name, place = contents.name, f"dataset {matrix.pointers!r}"
-    dataset = _open_integers(contents, matrix.pointers)
-    row_count = len(dataset) - 1
-    with reading(name, place):
-        first, last = (int(_read_pointers(dataset.id, row, 1)[0]) for row in (0, row_count))
-    rows, width = _read_shape(contents, matrix)
-    counts = {len(contents.file[part]) for part in matrix.parts}
-    if first:
-        problem = f"begins with {first}, not 0"
-    elif counts != {last}:
-        problem = f"ends with {last}, but {' and '.join(matrix.parts)} have {' and '.join(map(str, sorted(counts)))} numbers"
-    elif rows != row_count:
-        problem = f"has the bounds of {row_count} rows, but by its shape the matrix has {rows}"
-    else:
-        return Lists(matrix, last, width)
-    raise InputError(name, problem, place=place, remedy=_ANEW)
+    with reading(contents.name, f"group {matrix.path!r}"):
+        pointers = _open_checked(contents, matrix.pointers)
+        axes = np.asarray(contents.file[matrix.path].attrs.get(SHAPE))
+        if matrix.is_10x:
+            axes = _open_checked(contents, f"{matrix.path}/{SHAPE}")[()][::-1]
+        parts = [contents.file[part] for part in matrix.parts]
+        counts = [len(part) for part in parts]
+        if axes.shape != (2,) or axes.dtype.kind not in "iu":
+            problem = "has no shape of two axes"
+        elif any(kind_of(part.id.get_type()) is not Kind.FIXED for part in parts):
+            problem = "holds values of variable length"
+        elif pointers.id.get_type().get_class() != h5t.INTEGER or not len(pointers):
+            problem = f"holds no integers in {POINTERS}"
+        else:
+            rows, last_row = int(axes[0]), len(pointers) - 1
+            begin, end = (int(_read_pointers(pointers.id, row, 1)[0]) for row in (0, last_row))
+            if (begin, end, rows) == (0, counts[0], last_row) and counts[0] == counts[1]:
+                storage = read_storage(pointers.id, matrix.pointers)
+                return Lists(matrix, end, int(axes[1]), storage, int(np.iinfo(pointers.dtype).max))
+            stored = f"{counts[0]} values, {counts[1]} indices, and {last_row} rows from {begin} to {end}"
+            problem = f"has {rows} rows by its shape, but {stored}"
+    raise InputError(contents.name, problem, place=f"group {matrix.path!r}", remedy=_ANEW)
 
 
-def _open_integers(contents: Contents, path: str) -> h5py.Dataset:
-    """Return a dataset of at least one integer, whose storage is checked."""
-    with reading(contents.name, f"dataset {path!r}"):
-        dataset = contents.file[path]
-        check_access(dataset, path, contents.name)
-        tid = dataset.id.get_type()
-        check_chunks(dataset.id, tid.get_size(), path, contents.name, read_stamp(contents.file).size)
-        if tid.get_class() != h5t.INTEGER or not len(dataset):
-            raise InputError(contents.name, "holds no integers", place=f"dataset {path!r}", remedy=_ANEW)
-        return dataset
-
-
-def _read_shape(contents: Contents, matrix: Matrix) -> tuple[int, int]:
-    """Return the number of rows of a matrix, and the length of the other axis."""
-    if matrix.is_10x:
-        axes = _open_integers(contents, f"{matrix.path}/{SHAPE}")[()][::-1]
-    else:
-        with reading(contents.name, f"group {matrix.path!r}"):
-            axes = np.asarray(contents.file[matrix.path].attrs.get(SHAPE))
-    if axes.dtype.kind not in "iu" or axes.shape != (2,):
-        raise InputError(
-            contents.name, "has no shape of two axes", place=f"group {matrix.path!r}", remedy=_ANEW
-        )
-    rows, width = axes.tolist()
-    return rows, width
+def _open_checked(contents: Contents, path: str) -> h5py.Dataset:
+    """Return a dataset whose storage is checked."""
+    dataset = contents.file[path]
+    check_access(dataset, path, contents.name)
+    item_bytes = dataset.id.get_type().get_size()
+    check_chunks(dataset.id, item_bytes, path, contents.name, read_stamp(contents.file).size)
+    return dataset
 
 
 def _read_pointers(dataset: h5d.DatasetID, start: int, count: int) -> NDArray[np.int64]:
@@ -112,27 +103,38 @@ def _read_pointers(dataset: h5d.DatasetID, start: int, count: int) -> NDArray[np
     return values
 
 
+def find_pointers(image: h5py.File, names: Collection[str]) -> dict[str, Storage]:
+    """Return the pointers of each part of a matrix among the datasets of the record, by its name."""
+    found = {}
+    for name in names:
+        group, _, leaf = name.rpartition("/")
+        path = f"{group}/{POINTERS}"
+        # A whole matrix beside the records has no part among them, and at least one pointer.
+        if group and leaf in PARTS and path not in names and path in image and image[path].shape == (0,):
+            found[name] = read_storage(image[path].id, path)
+    return found
+
+
 class PointerReader:
     """Reads where the rows of a matrix begin and end; any thread may use it."""
 
     def __init__(self, file: h5py.File, lists: Lists, item_bytes: int, name: str) -> None:
-        self._path = lists.matrix.pointers
+        self.path = lists.matrix.pointers
         self._item_count = lists.item_count
         self._item_bytes = item_bytes
         self._name = name
-        dataset = file[self._path].id
-        plist = access_plist(read_storage(dataset, self._path).chunk_bytes)
-        self._dataset = h5d.open(file.id, self._path.encode(), plist)
+        plist = access_plist(lists.pointers.chunk_bytes)
+        self._dataset = h5d.open(file.id, self.path.encode(), plist)
 
     def read(self, start: int, stop: int) -> NDArray[np.int64]:
         """Return the bounds of rows ``start:stop`` among all items, one more than rows."""
-        with reading(self._name, f"rows {start} to {stop} of dataset {self._path!r}"):
+        with reading(self._name, f"rows {start} to {stop} of dataset {self.path!r}"):
             bounds = _read_pointers(self._dataset, start, stop - start + 1)
         is_wrong = (bounds[1:] < bounds[:-1]) | (bounds[1:] > self._item_count) | (bounds[:-1] < 0)
         if is_wrong.any():
             row = int(is_wrong.argmax())
             problem = f"a row that begins at {bounds[row]} of {self._item_count} numbers cannot end at {bounds[row + 1]}"
-            place = f"row {start + row} of dataset {self._path!r}"
+            place = f"row {start + row} of dataset {self.path!r}"
             raise InputError(self._name, problem, place=place, remedy=_ANEW)
         return bounds
 
@@ -142,15 +144,9 @@ class PointerReader:
 
 
 class ListWriter(RowWriter):
-    """Appends lists to a dataset of their items.
+    """Appends lists to a dataset of their items; `pointers` writes where they begin, unless another one does."""
 
-    Parameters
-    ----------
-    pointers
-        Writes where the lists begin and end; None if another one of the same matrix does.
-    """
-
-    def __init__(self, items: RowWriter, item_bytes: int, pointers: PointerWriter | None) -> None:
+    def __init__(self, items: RowWriter, item_bytes: int, pointers: PointerWriter | None = None) -> None:
         self._items = items
         self._kind = pa.binary(item_bytes)
         self._pointers = pointers
@@ -161,8 +157,8 @@ class ListWriter(RowWriter):
         if filled:
             self._items.append(filled)
         if self._pointers is not None:
-            for piece in pieces:
-                self._pointers.append(np.diff(view_offsets(piece)) // self._kind.byte_width)
+            lengths = np.concatenate([np.diff(view_offsets(piece)) for piece in pieces])
+            self._pointers.append(lengths // self._kind.byte_width)
 
     def finish(self) -> None:
         self._items.finish()
@@ -178,14 +174,11 @@ class ListWriter(RowWriter):
 class PointerWriter:
     """Writes where the rows of a matrix begin and end; `file` is a shard without rows."""
 
-    def __init__(self, file: h5py.File, path: str, tasks: TaskQueue) -> None:
-        self._file = file
-        self._group = path.rpartition("/")[0]
-        self._dataset = file[path].id
-        column = read_column(self._dataset, path)
-        dtype = find_dtype(column.tid)
-        assert dtype is not None  # noqa: S101 - `read_lists` takes integers only
-        self._dtype, self._kind = dtype, pa.binary(dtype.itemsize)
+    def __init__(self, file: h5py.File, storage: Storage, tasks: TaskQueue) -> None:
+        self._group = file[storage.path].parent
+        self._dataset = h5d.open(file.id, storage.path.encode(), access_plist(storage.chunk_bytes))
+        column = read_column(self._dataset, storage.path)
+        self._dtype, self._kind = column.tid.dtype, pa.binary(column.row_bytes)
         self._writer = LibraryWriter(self._dataset, column, tasks)
         self._last = 0
         self._write(np.zeros(1, np.int64))
@@ -195,18 +188,16 @@ class PointerWriter:
         """Number of rows that the shard has."""
         return int(self._dataset.shape[0]) - 1
 
-    def append(self, lengths: NDArray[Any]) -> None:
-        """Append rows of so many items."""
-        if len(lengths):
-            self._write(self._last + np.cumsum(lengths))
+    def append(self, lengths: NDArray[np.int64]) -> None:
+        """Append some rows of so many items."""
+        self._write(self._last + np.cumsum(lengths))
 
     def finish(self) -> None:
         """Write the shape of the matrix."""
-        group, row_count = self._file[self._group], self.row_count
-        if SHAPE in group:
-            group[SHAPE][1] = row_count
+        if SHAPE in self._group:
+            self._group[SHAPE][1] = self.row_count
         else:
-            group.attrs.modify(SHAPE, [row_count, group.attrs[SHAPE][1]])
+            self._group.attrs.modify(SHAPE, [self.row_count, self._group.attrs[SHAPE][1]])
 
     def _write(self, pointers: NDArray[np.int64]) -> None:
         self._last = int(pointers[-1])

@@ -66,7 +66,7 @@ class RowReader:
         for reader in self._readers:
             if reader.pointers is not None:
                 sizes = reader.pointers.measure(start, stop)
-                check_sizes(sizes, start, reader.name, self.name, limit)
+                _check_sizes(sizes, start, reader.pointers.path, self.name, limit)
                 byte_count += sizes
         return max(1, int(np.searchsorted(np.cumsum(byte_count), most_bytes, side="right")))
 
@@ -135,10 +135,6 @@ class _DatasetReader:
         if storage.index_root is not None:
             checker = ChunkChecker(dataset, item_bytes, storage.path, name, stamp.size)
             self.row_guard = RowGuard(content_of(file), storage.index_root, checker)
-
-    @property
-    def name(self) -> str:
-        return self._column.name
 
     def name_rows(self, start: int, stop: int) -> str:
         return f"rows {start} to {stop} of dataset {self._column.name!r}"
@@ -249,10 +245,10 @@ class RowFragment(Fragment):
             if column.kind is Kind.FIXED:
                 continue
             sizes = np.diff(view_offsets(array))
-            check_sizes(sizes, first_row, column.name, self._reader.name, self._limit)
+            _check_sizes(sizes, first_row, column.name, self._reader.name, self._limit)
 
 
-def check_sizes(sizes: NDArray[np.int64], first_row: int, label: str, name: str, limit: SizeLimit) -> None:
+def _check_sizes(sizes: NDArray[np.int64], first_row: int, label: str, name: str, limit: SizeLimit) -> None:
     """Raise `InputError` if a value of consecutive rows of a dataset has too many bytes."""
     if sizes.max() > limit.max_bytes:
         row = int(sizes.argmax())

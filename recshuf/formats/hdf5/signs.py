@@ -45,7 +45,6 @@ _NUMBER = re.compile(
 )
 """What tells samples apart in names: a name of a file, a UUID, a hash or a number."""
 _LEAST_SAMPLES = 3
-_UNSTRUCTURED = re.compile(r"(^|/)uns/")
 _PAIR = re.compile(r"(?:.*/)?obsp/[^/]+")
 _STARTS = re.compile(r"offset|start|begin|ptr|first", re.IGNORECASE)
 
@@ -274,7 +273,7 @@ def _refuse_sparse(contents: Contents, records: Sequence[str], roles: Roles) -> 
         if by_rows is not None:
             problem = "is a sparse matrix stored by columns, and a record is a row of it"
         remedy = by_rows or "write it as a dense one"
-        if roles.rows and _UNSTRUCTURED.search(sparse.path):
+        if roles.rows and "uns" in sparse.path.split("/"):
             remedy = propose_without(contents, sparse.path)
         if left and not roles.rows:
             remedy += f", or leave it out: {LEAVE_OUT}{_such_as(find_commonest(contents, left))}"

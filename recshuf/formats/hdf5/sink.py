@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import io
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 from h5py import h5d
 
-from recshuf.formats.hdf5.lists import ListWriter, PointerWriter, list_column
+from recshuf.formats.hdf5.lists import ListWriter, PointerWriter, find_pointers, list_column
 from recshuf.formats.hdf5.opening import reading
 from recshuf.formats.hdf5.pipeline import Pipeline, find_pipeline
-from recshuf.formats.hdf5.sparse import ANNDATA, LAYOUT_MARK, find_pointers, read_text
+from recshuf.formats.hdf5.sparse import ANNDATA, LAYOUT_MARK, PARTS, read_text
 from recshuf.formats.hdf5.types import Column, Kind, access_plist, find_chunk, read_column, select_rows
 from recshuf.formats.hdf5.writers import (
     ChunkWriter,
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from recshuf.formats.hdf5.encoder import TableEncoder
     from recshuf.formats.hdf5.template import Layout
+    from recshuf.formats.hdf5.types import Storage
 
 
 _STEP_BYTES = 4 << 20
@@ -54,8 +55,8 @@ class DatasetPlan:
     """As in native batches."""
     stored: Column
     """As in the file; the items of lists that lie there one after the other."""
-    pointers: str | None
-    """Path of the dataset that says where such lists begin."""
+    pointers: Storage | None
+    """The dataset that says where such lists begin, unless another plan has it."""
     chunk_rows: int
     pipeline: Pipeline | None
     """Filters applied outside of HDF5; None if HDF5 applies them."""
@@ -100,6 +101,7 @@ class ShardPlan:
         step = self.step_rows * sum(each.column.fixed_bytes for each in self.datasets)
         variable = _VARIABLE_COPIES * VARIABLE_STEP_BYTES if self.has_variable else 0
         columns = _DATASET_BYTES * len(self.datasets)
+        columns += sum(2 * each.pointers.chunk_bytes for each in self.datasets if each.pointers)
         return 2 * step + variable + columns + self._library_bytes() + self._chunk_bytes(threads)
 
     def _library_bytes(self) -> int:
@@ -120,12 +122,12 @@ def plan_shard(layout: Layout) -> ShardPlan:
     # Writable, since the stored fill value can only be read from a dataset with a row.
     with h5py.File(io.BytesIO(layout.image), "r+") as file:
         pointers = find_pointers(file, layout.names)
-        plans = (_plan_dataset(file, name, pointers.get(name), layout.source) for name in layout.names)
+        plans = [_plan_dataset(file, name, pointers.get(name), layout.source) for name in layout.names]
         is_anndata = read_text(file["/"], LAYOUT_MARK) == ANNDATA
         return ShardPlan(tuple(plans), ".h5ad" if is_anndata else ".h5")
 
 
-def _plan_dataset(file: h5py.File, name: str, pointers: str | None, source: str) -> DatasetPlan:
+def _plan_dataset(file: h5py.File, name: str, pointers: Storage | None, source: str) -> DatasetPlan:
     with reading(source, f"dataset {name!r}"):
         dataset = file[name].id
         column = read_column(dataset, name)
@@ -135,7 +137,8 @@ def _plan_dataset(file: h5py.File, name: str, pointers: str | None, source: str)
             pipeline = find_pipeline(dataset, column.tid.get_size())
         fill = _read_fill(dataset, column) if pipeline else b""
         native = column if pointers is None else list_column(column)
-        return DatasetPlan(native, column, pointers, chunk_rows, pipeline, fill)
+        own = pointers if name.endswith(f"/{PARTS[0]}") else None
+        return DatasetPlan(native, column, own, chunk_rows, pipeline, fill)
 
 
 def _read_fill(dataset: h5d.DatasetID, column: Column) -> bytes:
@@ -227,7 +230,7 @@ class Hdf5Sink(Sink):
         self._shard: ShardFile | None = ShardFile(path, image)
         self._file: h5py.File | None = None
         self._tasks = TaskQueue(threads)
-        self._pointers: dict[str, PointerWriter] = {}
+        self._pointers: list[PointerWriter] = []
         try:
             self._file = h5py.File(self._shard, "r+")
             self._datasets = [
@@ -243,17 +246,14 @@ class Hdf5Sink(Sink):
             raise
 
     def _make_writer(self, dataset: h5d.DatasetID, plan: DatasetPlan) -> RowWriter:
-        writer: RowWriter
+        if plan.column is not plan.stored:
+            items = self._make_writer(dataset, replace(plan, column=plan.stored))
+            own = [PointerWriter(self._file, plan.pointers, self._tasks)] if plan.pointers else []
+            self._pointers += own
+            return ListWriter(items, plan.stored.row_bytes, *own)
         if plan.pipeline is None:
-            writer = LibraryWriter(dataset, plan.stored, self._tasks)
-        else:
-            writer = ChunkWriter(dataset, plan.stored, plan.pipeline, plan.fill, self._tasks)
-        if plan.pointers is None:
-            return writer
-        is_first = plan.pointers not in self._pointers
-        if is_first:
-            self._pointers[plan.pointers] = PointerWriter(self._file, plan.pointers, self._tasks)
-        return ListWriter(writer, plan.stored.row_bytes, self._pointers[plan.pointers] if is_first else None)
+            return LibraryWriter(dataset, plan.stored, self._tasks)
+        return ChunkWriter(dataset, plan.stored, plan.pipeline, plan.fill, self._tasks)
 
     @property
     def record_count(self) -> int:
@@ -275,23 +275,19 @@ class Hdf5Sink(Sink):
                 for writer in self._writers:
                     writer.finish()
                 self._tasks.drain()
-            self._record_count = min(self._count_rows())
-            self._datasets, self._writers, self._pointers = [], [], {}
+            pairs = zip(self._datasets, self._plan.datasets, strict=True)
+            counts = [dataset.shape[0] for dataset, plan in pairs if plan.column is plan.stored]
+            self._record_count = min(counts + [each.row_count for each in self._pointers])
+            self._datasets, self._writers, self._pointers = [], [], []
             with _writing(self._shard, self._path):
                 self._file.close()
         finally:
             self.abort()
 
-    def _count_rows(self) -> Iterator[int]:
-        for dataset, plan in zip(self._datasets, self._plan.datasets, strict=True):
-            if plan.pointers is None:
-                yield dataset.shape[0]
-        yield from (each.row_count for each in self._pointers.values())
-
     def abort(self) -> None:
         shard, file, self._shard, self._file = self._shard, self._file, None, None
         self._tasks.close()
-        self._datasets, self._writers, self._pointers = [], [], {}
+        self._datasets, self._writers, self._pointers = [], [], []
         if shard is None:
             return
         shard.pretend()

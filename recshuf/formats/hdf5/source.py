@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from h5py import h5t
 
 from recshuf.errors import InputError
 from recshuf.formats.hdf5.chunks import SizeLimit
@@ -21,7 +22,6 @@ from recshuf.formats.hdf5.inventory import (
     find_records,
     read_inventory,
     refuse_changed_types,
-    refuse_torn,
     unite_inventories,
 )
 from recshuf.formats.hdf5.lists import item_column
@@ -105,7 +105,6 @@ class Hdf5Source(Source):
     @property
     def layout(self) -> Layout:  # type: ignore[override] # asked for by outputs of HDF5 alone
         """The layout of shards, which have datasets of one type."""
-        refuse_torn(self._inventories[0])
         if not self._widens:
             refuse_changed_types(self._inventories)
         return self._layout
@@ -188,18 +187,11 @@ def _open_first(
         pairs = zip(inventories[0].columns, first.given, strict=True)
         changed = [column for column, own in pairs if column is not own]
         types = {each.name: (item_column(each) if each.name in first.lists else each).tid for each in changed}
-        counts = {
-            lists.matrix.pointers: sum(each.lists[name].item_count for each in inventories)
-            for name, lists in first.lists.items()
-        }
+        for name, lists in first.lists.items():
+            if sum(each.lists[name].item_count for each in inventories) > lists.most_items:
+                types[lists.matrix.pointers] = h5t.STD_I64LE
         copier = ImageCopier(
-            contents,
-            records,
-            row_count,
-            lenient=lenient,
-            replaced=taken,
-            changed_types=types,
-            item_counts=counts,
+            contents, records, row_count, lenient=lenient, replaced=taken, changed_types=types
         )
         layout = copier.copy()
         doubt = describe_doubt(contents, list(records.values()))
@@ -221,7 +213,8 @@ def _summarise(inventory: Inventory) -> InputSummary:
 
 def _check_limits(inventory: Inventory, limit: SizeLimit) -> None:
     sizes = [("row 0", "record", inventory.fixed_bytes)]
-    sizes += [(f"dataset {each.path!r}", "chunk", each.chunk_bytes) for each in inventory.storages]
+    storages = [*inventory.storages, *(each.pointers for each in inventory.lists.values())]
+    sizes += [(f"dataset {each.path!r}", "chunk", each.chunk_bytes) for each in storages]
     for place, what, byte_count in sizes:
         if byte_count > limit.max_bytes:
             problem = f"a {what} has {byte_count} bytes, more than the {limit.max_bytes} allowed"
@@ -259,4 +252,5 @@ def _reading_bytes(inventory: Inventory, block_bytes: int) -> int:
     variable = _VARIABLE_COPIES * block_bytes if inventory.variable_bytes else 0
     chunks = [storage.chunk_bytes for storage in inventory.storages]
     kept = sum(size for size, keep in zip(chunks, _find_cached(inventory, rows), strict=True) if keep)
+    kept += sum(each.pointers.chunk_bytes for each in inventory.lists.values())
     return fixed + variable + kept + _CHUNK_COPIES * max(chunks)

@@ -10,12 +10,13 @@ As datasets of the record, `data` and `indices` have a list in each row; `indptr
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
 
     import h5py
 
@@ -31,9 +32,6 @@ ANNDATA = "anndata"
 SAME_VARIABLES = "give all files the same variables in the same order"
 _PLACES = re.compile(r"(?P<raw>raw/)?X|(?P<folder>layers|obsm)/(?P<key>.+)")
 """Groups of AnnData that hold a matrix with a row for each observation."""
-_SPECIAL = re.compile(r'["$`\\!]')
-_COLUMNS = "csc_matrix"
-_ROWS = "csr_matrix"
 
 
 class Matrix(NamedTuple):
@@ -65,8 +63,11 @@ def read_text(group: h5py.Group, key: str) -> str:
 def adopt_matrices(contents: Contents) -> None:
     """Note the matrices whose rows are of the record; their parts then have a list in each row, and are as long as it."""
     found = [path.rpartition("/")[0] for path in contents.arrays if path.endswith(f"/{POINTERS}")]
-    groups = [group for group in found if _has_parts(contents, group)]
-    matrices = [Matrix(group, False) for group in groups if _find_place(contents, group, _ROWS)]
+    shapes = {
+        group: [contents.shapes.get(f"{group}/{name}", ()) for name in (*PARTS, POINTERS)] for group in found
+    }
+    groups = [group for group in found if all(len(shape) == 1 for shape in shapes[group])]
+    matrices = [Matrix(group, False) for group in groups if _find_place(contents, group, "csr_matrix")]
     of_10x = [Matrix(group, True) for group in groups if _is_10x(contents, group)]
     matrices += of_10x if len(of_10x) == 1 else []  # several may have barcodes of their own
     hidden = set()
@@ -80,12 +81,8 @@ def adopt_matrices(contents: Contents) -> None:
     contents.arrays[:] = [path for path in contents.arrays if path in contents.shapes]
 
 
-def _has_parts(contents: Contents, group: str) -> bool:
-    return all(len(contents.shapes.get(f"{group}/{part}", ())) == 1 for part in (*PARTS, POINTERS))
-
-
 def _is_10x(contents: Contents, group: str) -> bool:
-    row_count = contents.shapes[f"{group}/{POINTERS}"][0] - 1
+    row_count = max(0, contents.shapes[f"{group}/{POINTERS}"][0] - 1)
     barcodes, shape = (contents.shapes.get(f"{group}/{name}") for name in (BARCODES, SHAPE))
     return barcodes == (row_count,) and shape == (2,)
 
@@ -103,41 +100,20 @@ def _find_place(contents: Contents, group: str, encoding: str) -> re.Match[str] 
 
 def propose_rows(contents: Contents, groups: Sequence[str]) -> str | None:
     """Return the command that stores matrices of AnnData by rows; None if the first is none by columns."""
-    places = [_find_place(contents, group, _COLUMNS) for group in groups]
-    changes = [_write_change(place) for place in places if place is not None and not place.start()]
-    if places[0] is None or not changes:
+    places = [_find_place(contents, group, "csc_matrix") for group in groups]
+    if places[0] is None or places[0].start():
         return None
-    code = (f"a = anndata.read_h5ad({contents.name!r})", *changes, "a.write_h5ad('changed.h5ad')")
-    return f"store it by rows: {_write_command('import anndata', *code)}"
-
-
-def _write_change(place: re.Match[str]) -> str:
-    if place["raw"]:
-        return "raw = a.raw.to_adata(); raw.X = raw.X.tocsr(); a.raw = raw"
-    matrix = f"a.{place['folder']}[{place['key']!r}]" if place["folder"] else "a.X"
-    return f"{matrix} = {matrix}.tocsr()"
+    code = [f"import anndata; a = anndata.read_h5ad({json.dumps(contents.name)})"]
+    for place in filter(None, places):
+        matrix = f"a.{place['folder']}[{json.dumps(place['key'])}]" if place["folder"] else "a.X"
+        of_raw = "raw = a.raw.to_adata(); raw.X = raw.X.tocsr(); a.raw = raw"
+        code.append(of_raw if place["raw"] else f"{matrix} = {matrix}.tocsr()")
+    code.append('a.write_h5ad("changed.h5ad")')
+    return f"store it by rows: python -c {shlex.quote('; '.join(code))}"
 
 
 def propose_without(contents: Contents, path: str) -> str:
     """Return the command that copies a file without an object of it."""
-    code = f"del h5py.File(shutil.copy({contents.name!r}, 'changed.h5'), 'a')[{path!r}]"
-    return f"make a copy without it: {_write_command('import h5py, shutil', code)}"
-
-
-def _write_command(*code: str) -> str:
-    text = "; ".join(code)
-    quoted = shlex.quote(text) if _SPECIAL.search(text) else f'"{text}"'
-    return f"python -c {quoted}"
-
-
-def find_pointers(image: h5py.File, names: Collection[str]) -> dict[str, str]:
-    """Return the path of the pointers of each part of a matrix among the datasets of the record, by its name."""
-    found = {}
-    for name in names:
-        group, _, leaf = name.rpartition("/")
-        path = f"{group}/{POINTERS}"
-        is_part = group and leaf in PARTS and path not in names and path in image
-        # A whole matrix beside the records has no part among them, and at least one pointer.
-        if is_part and image[path].shape == (0,):
-            found[name] = path
-    return found
+    copy = f'shutil.copy({json.dumps(contents.name)}, "changed.h5")'
+    code = f'import h5py, shutil; del h5py.File({copy}, "a")[{json.dumps(path)}]'
+    return f"make a copy without it: python -c {shlex.quote(code)}"

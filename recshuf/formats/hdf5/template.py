@@ -14,7 +14,6 @@ from math import prod
 from typing import TYPE_CHECKING
 
 import h5py
-import numpy as np
 from h5py import h5d, h5g, h5p, h5s, h5t
 
 from recshuf.formats.hdf5.attributes import attach_scales, copy_attributes, copy_values, find_type
@@ -80,11 +79,9 @@ class ImageCopier:
     compression: tuple[str, int | None] | None = None
     """Name and level of another compression."""
     changed_types: Mapping[str, h5t.TypeID] = field(default_factory=dict)
-    """Types of datasets of the record, by name, that are not those of this file."""
+    """Types of datasets of the record, by name, that are not those of this file; also those of pointers."""
     replaced: Mapping[MetadataKey, InputFile] = field(default_factory=dict)
     """Attributes and whole datasets that are taken from other files."""
-    item_counts: Mapping[str, int] = field(default_factory=dict)
-    """Items of sparse matrices in all inputs, by the paths of their pointers."""
     _types: dict[int, h5t.TypeID] = field(default_factory=dict)
     """Named types of the image, by their address in the source."""
     _holder: h5g.GroupID | None = None
@@ -111,11 +108,10 @@ class ImageCopier:
         ways = dict.fromkeys(self.contents.groups, self._copy_group)
         ways |= dict.fromkeys(self.contents.types, self._copy_type)
         ways |= dict.fromkeys(self._list_wholes(), self._copy_whole)
-        for matrix in {
-            self.contents.matrices[name] for name in self.records if name in self.contents.matrices
-        }:
-            ways[matrix.pointers] = self._copy_pointers
-            ways |= {f"{matrix.path}/{SHAPE}": self._copy_whole} if matrix.is_10x else {}
+        matrices = [matrix for part, matrix in self.contents.matrices.items() if part in self.records]
+        ways |= {matrix.pointers: self._copy_dataset for matrix in matrices}
+        shapes = [f"{matrix.path}/{SHAPE}" for matrix in matrices if matrix.is_10x]
+        ways |= dict.fromkeys(shapes, self._copy_whole)
         ways |= dict.fromkeys(self._list_hard_links(ways), self._copy_hard_link)
         if not self.lenient:
             ways |= dict.fromkeys(self.contents.soft_links, self._copy_soft_link)
@@ -190,35 +186,19 @@ class ImageCopier:
     def _copy_hard_link(self, path: str, target: h5py.File) -> None:
         target[path] = target["/" + self.contents.hard_links[path]]
 
-    def _copy_dataset(self, name: str, target: h5py.File) -> None:
-        path = self.records[name]
-        dataset = self.contents.file[path].id
+    def _copy_dataset(self, path: str, target: h5py.File) -> None:
+        own = self.records.get(path, path)
+        dataset = self.contents.file[own].id
         space = h5s.create_simple((0, *dataset.shape[1:]), _find_most(dataset))
-        matrix = self.contents.matrices.get(path)
-        count = self.item_counts.get(matrix.pointers, 1) if matrix else self.row_count
-        plist = _shard_plist(dataset, count)
+        plist = _shard_plist(dataset, max(self.row_count, dataset.shape[0]))
         replaced = replace_unusable_filters(plist)
         if self.compression is not None:
             set_compression(plist, *self.compression)
         else:
-            self._note_filter(name, path, replaced)
-        tid = self.changed_types.get(name) or find_type(dataset, self._types)
-        h5d.create(target.id, name.encode(), tid, space, plist, link_plist())
-        self._copy_attributes(path, name, target)
-
-    def _copy_pointers(self, path: str, target: h5py.File) -> None:
-        """Copy the dataset that says where the rows of a sparse matrix begin, with a type that holds all."""
-        dataset = self.contents.file[path].id
-        plist = _shard_plist(dataset, self.row_count + 1)
-        replace_unusable_filters(plist)
-        if self.compression is not None:
-            set_compression(plist, *self.compression)
-        is_enough = self.item_counts.get(path, 0) <= np.iinfo(dataset.get_type().dtype).max
-        tid = find_type(dataset, self._types) if is_enough else h5t.STD_I64LE
-        h5d.create(
-            target.id, path.encode(), tid, h5s.create_simple((0,), (h5s.UNLIMITED,)), plist, link_plist()
-        )
-        self._copy_attributes(path, path, target)
+            self._note_filter(path, own, replaced)
+        tid = self.changed_types.get(path) or find_type(dataset, self._types)
+        h5d.create(target.id, path.encode(), tid, space, plist, link_plist())
+        self._copy_attributes(own, path, target)
 
     def _note_filter(self, name: str, path: str, replaced: str | None) -> None:
         if replaced is not None:

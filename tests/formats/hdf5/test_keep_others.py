@@ -110,12 +110,12 @@ def test_sparse_observations_are_refused(tmp_path: Path) -> None:
         file["X/data"], file["X/indices"] = np.ones(9), np.ones(9, "i4")
         file["X/indptr"] = np.arange(5)
         file["X"].attrs.update({"encoding-type": "csc_matrix", "shape": np.array([ROWS, 4])})
-    with pytest.raises(InputError, match=r"in\.h5: group 'X': is a sparse matrix with an axis of 30"):
+    with pytest.raises(InputError, match=r"in\.h5: group 'X': is a sparse matrix stored by columns"):
         shuffle_kept(tmp_path / "in.h5", tmp_path / "out.h5")
     assert not (tmp_path / "out.h5").exists()
     with h5py.File(write_anndata(tmp_path / "in.h5"), "r+") as file:
         file["obsp/distances"] = np.ones((ROWS, ROWS))
-    with pytest.raises(InputError, match=r"in\.h5: dataset 'obsp/distances': has 30 rows, as the records"):
+    with pytest.raises(InputError, match=r"in\.h5: 'obsp/distances': is of pairs of records"):
         shuffle_kept(tmp_path / "in.h5", tmp_path / "out.h5")
 
 

@@ -155,11 +155,10 @@ def sparse(folder: str, **shape: Any) -> dict[str, Any]:
 
 
 PARTS: dict[str, tuple[dict[str, Any], str, list[str]]] = {
-    "10x": (
-        sparse("matrix/", shape=[3, 4])
-        | {"matrix/barcodes": np.arange(4), "matrix/features/id": np.arange(3)},
+    "nearly 10x": (
+        sparse("matrix/", shape=[3, 4]) | {"matrix/cells": np.arange(4), "matrix/features/id": np.arange(3)},
         "group 'matrix': is a sparse matrix",
-        ["matrix/barcodes"],
+        ["matrix/cells"],
     ),
     "at the top": (sparse("") | {"label": np.arange(4)}, "group '/': is a sparse matrix", ["label"]),
     "two": (
@@ -254,8 +253,12 @@ def test_a_sparse_matrix_of_observations_is_refused_and_one_of_variables_is_kept
         for part, values in (sparse(where + "/", shape=[30, 30]) | sparse("varp/near/")).items():
             file[part] = values
     for said in refusals(tmp_path / "in.h5"):
-        assert f"group {where!r}: is a sparse matrix with an axis of 30, as the records" in said
-        assert said.endswith("write it as a dense one")
+        is_pair = where == "obsp/near"
+        what = (
+            "is of pairs of records" if is_pair else "is a sparse matrix with an axis of 30, as the records"
+        )
+        assert f"{where!r}: {what}" in said
+        assert said.endswith("write it as a dense one") == (where == "layers/counts")
     with h5py.File(tmp_path / "in.h5", "r+") as file:
         del file[where]
     shuffle(tmp_path / "in.h5", tmp_path / "out.h5")

@@ -33,7 +33,7 @@ def test_formats_are_listed_with_their_packages(
     assert found["rows"]["package"] == {"name": "recshuf-rows", "version": "1.0"}
     assert found["hdf5"] | {"compressions": []} == {
         "name": "hdf5",
-        "suffixes": [".h5", ".hdf5", ".hdf", ".he5"],
+        "suffixes": [".h5", ".hdf5", ".hdf", ".he5", ".h5ad"],
         "companions": [],
         "compressions": [],
         "options": ["--datasets", "--keep-others", "--widen", "--first-metadata"],

@@ -12,7 +12,7 @@ from recshuf.errors import InputError
 from recshuf.formats.hdf5.chunk_index import check_chunks
 from recshuf.formats.hdf5.contents import check_access
 from recshuf.formats.hdf5.opening import read_stamp, reading
-from recshuf.formats.hdf5.sparse import PARTS, POINTERS, SHAPE, Matrix
+from recshuf.formats.hdf5.sparse import PARTS, POINTERS, SHAPE, WRITE_ANEW, Matrix
 from recshuf.formats.hdf5.types import (
     Column,
     Kind,
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recshuf.formats.hdf5.contents import Contents
-
-
-_ANEW = "write the matrix anew"
 
 
 class Lists(NamedTuple):
@@ -85,7 +82,7 @@ def read_lists(contents: Contents, matrix: Matrix) -> Lists:
                 return Lists(matrix, end, int(axes[1]), storage, int(np.iinfo(pointers.dtype).max))
             stored = f"{counts[0]} values, {counts[1]} indices, and {last_row} rows from {begin} to {end}"
             problem = f"has {rows} rows by its shape, but {stored}"
-    raise InputError(contents.name, problem, place=f"group {matrix.path!r}", remedy=_ANEW)
+    raise InputError(contents.name, problem, place=f"group {matrix.path!r}", remedy=WRITE_ANEW)
 
 
 def _open_checked(contents: Contents, path: str) -> h5py.Dataset:
@@ -135,7 +132,7 @@ class PointerReader:
             row = int(is_wrong.argmax())
             problem = f"a row that begins at {bounds[row]} of {self._item_count} numbers cannot end at {bounds[row + 1]}"
             place = f"row {start + row} of dataset {self.path!r}"
-            raise InputError(self._name, problem, place=place, remedy=_ANEW)
+            raise InputError(self._name, problem, place=place, remedy=WRITE_ANEW)
         return bounds
 
     def measure(self, start: int, stop: int) -> NDArray[np.int64]:

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from h5py import h5t
 
+from recshuf.errors import InputError
 from recshuf.formats.hdf5.chunk_index import check_chunks
 from recshuf.formats.hdf5.contents import MARKS, check_access
 from recshuf.formats.hdf5.opening import read_stamp, reading
-from recshuf.formats.hdf5.sparse import ANNDATA, BARCODES, read_text
+from recshuf.formats.hdf5.sparse import ANNDATA, BARCODES, WRITE_ANEW, read_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -27,8 +28,9 @@ if TYPE_CHECKING:
     from recshuf.formats.hdf5.contents import Contents
 
 
-_OBSERVATIONS = re.compile(r"(obs|obsm|layers)/(?!.*/categories$|__categories/)|(raw/)?X(/|$)")
+_OBSERVATIONS = re.compile(r"(obs|obsm|layers)/(?!.*/categories$|__categories/)|(raw/)?X$")
 """Datasets of AnnData whose rows are observations, unless they have another length."""
+_TORN = re.compile(r"(raw/)?X/")
 _PAIRS = re.compile(r"obsp/")
 """Those with two axes of observations."""
 _VARIABLES = re.compile(r"(^|/)var[mp]?/")
@@ -93,7 +95,12 @@ def find_roles(contents: Contents) -> Roles:
             }
             own = {each for each in _list_inside(contents, prefix) if not _PAIRS.match(each, len(prefix))}
             own -= parts
-            found = {each for each in own if _OBSERVATIONS.match(each, len(prefix))}
+            found = {each for each in own if _OBSERVATIONS.match(each, len(prefix))} | own & {
+                *contents.matrices
+            }
+            for torn in sorted(each for each in own - found if _TORN.match(each, len(prefix))):
+                problem = "is of a sparse matrix of which another part is missing, or a link"
+                raise InputError(contents.name, problem, place=f"dataset {torn!r}", remedy=WRITE_ANEW)
         else:
             continue
         rows |= found

@@ -22,7 +22,7 @@ from recshuf.formats.hdf5.roles import (
     is_hidden,
     read_integers,
 )
-from recshuf.formats.hdf5.sparse import propose_rows, propose_without
+from recshuf.formats.hdf5.sparse import explain_storage, propose_without
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -269,10 +269,8 @@ def _refuse_sparse(contents: Contents, records: Sequence[str], roles: Roles) -> 
             continue
         parts = {part for each in matrices for part in each.parts}
         left = [path for path in contents.arrays if path not in parts]
-        by_rows = propose_rows(contents, [each.path for each in matrices[index:]])
-        if by_rows is not None:
-            problem = "is a sparse matrix stored by columns, and a record is a row of it"
-        remedy = by_rows or "write it as a dense one"
+        known = explain_storage(contents, [each.path for each in matrices[index:]])
+        problem, remedy = known or (problem, "write it as a dense one")
         if roles.rows and "uns" in sparse.path.split("/"):
             remedy = propose_without(contents, sparse.path)
         if left and not roles.rows:

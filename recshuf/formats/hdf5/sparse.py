@@ -29,6 +29,7 @@ SHAPE = "shape"
 BARCODES = "barcodes"
 LAYOUT_MARK = "encoding-type"
 ANNDATA = "anndata"
+WRITE_ANEW = "write the matrix anew"
 SAME_VARIABLES = "give all files the same variables in the same order"
 _PLACES = re.compile(r"(?P<raw>raw/)?X|(?P<folder>layers|obsm)/(?P<key>.+)")
 """Groups of AnnData that hold a matrix with a row for each observation."""
@@ -63,10 +64,8 @@ def read_text(group: h5py.Group, key: str) -> str:
 def adopt_matrices(contents: Contents) -> None:
     """Note the matrices whose rows are of the record; their parts then have a list in each row, and are as long as it."""
     found = [path.rpartition("/")[0] for path in contents.arrays if path.endswith(f"/{POINTERS}")]
-    shapes = {
-        group: [contents.shapes.get(f"{group}/{name}", ()) for name in (*PARTS, POINTERS)] for group in found
-    }
-    groups = [group for group in found if all(len(shape) == 1 for shape in shapes[group])]
+    names, shapes = (*PARTS, POINTERS), contents.shapes
+    groups = [each for each in found if all(len(shapes.get(f"{each}/{name}", ())) == 1 for name in names)]
     matrices = [Matrix(group, False) for group in groups if _find_place(contents, group, "csr_matrix")]
     of_10x = [Matrix(group, True) for group in groups if _is_10x(contents, group)]
     matrices += of_10x if len(of_10x) == 1 else []  # several may have barcodes of their own
@@ -98,18 +97,22 @@ def _find_place(contents: Contents, group: str, encoding: str) -> re.Match[str] 
     return None
 
 
-def propose_rows(contents: Contents, groups: Sequence[str]) -> str | None:
-    """Return the command that stores matrices of AnnData by rows; None if the first is none by columns."""
+def explain_storage(contents: Contents, groups: Sequence[str]) -> tuple[str, str] | None:
+    """Return why AnnData has not stored the first of some matrices by rows, and the command that does; None if it is another."""
     places = [_find_place(contents, group, "csc_matrix") for group in groups]
-    if places[0] is None or places[0].start():
-        return None
     code = [f"import anndata; a = anndata.read_h5ad({json.dumps(contents.name)})"]
     for place in filter(None, places):
         matrix = f"a.{place['folder']}[{json.dumps(place['key'])}]" if place["folder"] else "a.X"
         of_raw = "raw = a.raw.to_adata(); raw.X = raw.X.tocsr(); a.raw = raw"
         code.append(of_raw if place["raw"] else f"{matrix} = {matrix}.tocsr()")
     code.append('a.write_h5ad("changed.h5ad")')
-    return f"store it by rows: python -c {shlex.quote('; '.join(code))}"
+    command = f"python -c {shlex.quote('; '.join(code))}"
+    if places[0] is not None and not places[0].start():
+        problem = "is a sparse matrix stored by columns, and a record is a row of it"
+        return problem, f"store it by rows: {command}"
+    if _PLACES.fullmatch(groups[0]) and "" not in contents.marked and {"obs", "var"} <= {*contents.order}:
+        return "is a sparse matrix of AnnData before 0.8, which does not say so", f"store it anew: {command}"
+    return None
 
 
 def propose_without(contents: Contents, path: str) -> str:

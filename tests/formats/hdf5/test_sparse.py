@@ -168,6 +168,14 @@ DAMAGES: dict[str, tuple[Callable[[h5py.File], None], str]] = {
         "group 'X': holds values of variable length",
     ),
     "axes": (change(data=lambda old: old[:, None]), "group 'X': is a sparse matrix"),
+    "torn": (
+        lambda file: file["X"].__delitem__("indptr"),
+        "dataset 'X/data': is of a sparse matrix of which another",
+    ),
+    "old": (
+        lambda file: file.attrs.__delitem__("encoding-type"),
+        "group 'X': is a sparse matrix of AnnData before 0.8",
+    ),
     "shape": (set_shape(39, VARIABLES), "group 'X': has 39 rows by its shape, but 80"),
     "one axis": (set_shape(40), "group 'X': has no shape of two axes"),
 }

@@ -238,6 +238,7 @@ def test_paths_of_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     forbid(monkeypatch, "_read_line")
     lines = ['{"größe":1}', '{"gr\\u00f6\\u00dfe":2.5}', '{"gr\\u00f6\\u00dfe":true}']
     assert read_lines(tmp_path, lines, "größe") == [[b"1", b"2.5", b"true"]]
+    assert read_lines(tmp_path, [r'{"a b+\"c\\":-0.0,"b+\"c\\":1}'], 'a b+"c\\') == [[b"0.0"]]
     assert read_lines(tmp_path, ['{"a":"x"}'], "usr") == [[None]]
     with pytest.raises(UsageError, match=r"^column 'a.b': another field is inside it"):
         read_lines(tmp_path, lines, "a", "a.b")

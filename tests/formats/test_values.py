@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import random
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -208,6 +209,49 @@ def test_a_piece_is_read_by_the_kind_of_its_values(tmp_path: Path) -> None:
     found = read_texts(source, "v", "u", block_bytes=300)
     assert found == [[b"%d" % number for _ in kinds for number in range(50)], texts]
     assert read_texts(source, "u", "v") == found[::-1]
+
+
+NAMES = ["u", "v", 'x"u', "größe", "a b"]
+
+
+def find_slowly(line: str, name: str) -> bytes | None:
+    value = json.loads(line, parse_float=_Number, parse_int=_Number, parse_constant=_Number).get(name)
+    if isinstance(value, _Number) and value.startswith("-") and float(value) == 0:
+        value = value[1:]
+    if value is None or (isinstance(value, _Number) and value == "NaN"):
+        return None
+    text = str(value).lower() if isinstance(value, bool) else value
+    return (text.replace("Infinity", "inf") if isinstance(value, _Number) else text).encode()
+
+
+class _Number(str):
+    __slots__ = ()
+
+
+def test_random_lines_are_read_as_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the same names in other objects, in texts and in other spellings."""
+    forbid(monkeypatch, "_read_line")
+    rng = random.Random(5)
+    texts = [r'"\"u\":5"', r'"x\\"', r'"\"v\": -0,"', '"}"', r'"{\"u\":1}"']
+
+    def make(depth: int) -> str:
+        fields = [
+            f"{json.dumps(name, ensure_ascii=rng.random() < 0.5)}{rng.choice(['', ' '])}:{rng.choice(['', ' '])}"
+            + (
+                make(depth + 1)
+                if depth < 2 and name > "v" and rng.random() < 0.2
+                else rng.choice([*MIXED, *texts])
+            )
+            for name in rng.sample(NAMES, rng.randint(0, len(NAMES)))
+        ]
+        return f"{{{', '.join(fields)}}}"
+
+    for _ in range(40):
+        names = rng.sample(["u", "v", "a b"], 2)
+        lines = [make(0) for _ in range(rng.randint(1, 30))]
+        assert read_lines(tmp_path, lines, *names) == [
+            [find_slowly(line, name) for line in lines] for name in names
+        ]
 
 
 def test_pieces_of_integers_or_texts_are_parsed_as_they_are(

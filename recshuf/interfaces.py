@@ -211,6 +211,8 @@ class InputFile(NamedTuple):
     """Files of its folder that say what its inputs are, if the folder was given."""
     companions: tuple[InputFile, ...] = ()
     """Files beside it that hold the rest of its records; see `Traits.companion_suffixes`."""
+    argument: int = 0
+    """Number of the argument that named it, from 0."""
 
     @property
     def files(self) -> tuple[InputFile, ...]:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple, Unpack, cast
 import recshuf  # noqa: TC001
 from recshuf.api import listen
 from recshuf.errors import UsageError
-from recshuf.job.arguments import list_paths, make_job, make_plain, parse_path, split_names
+from recshuf.job.arguments import list_paths, make_job, make_plain, parse_path
+from recshuf.job.features import split_names
 from recshuf.job.options import (
     CheckOptions,
     Inputs,

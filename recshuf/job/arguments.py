@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import operator
 import os
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fractions import Fraction
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, BinaryIO, Union, cast, get_args, get_origin
@@ -18,6 +18,7 @@ from recshuf.formats import load_format
 from recshuf.formats.compression import check_level
 from recshuf.formats.objects import name_table
 from recshuf.interfaces import ReadOptions, TableName, WriteOptions
+from recshuf.job.features import choose_feature, split_names
 from recshuf.job.job import SMALLEST_MEMORY, Job
 from recshuf.job.options import (
     FIRST,
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from recshuf.interfaces import FormatOption
-    from recshuf.job.options import Inputs, Names, Paths, SchemaLike, Size
+    from recshuf.job.options import Inputs, Paths, SchemaLike, Size
 
 
 def make_plain(options: Mapping[str, object], kind: type) -> dict[str, Any]:
@@ -97,6 +98,14 @@ def _to_names(value: object) -> object:
     return tuple(map(str, names)) if all(isinstance(name, str) for name in names) else NotImplemented
 
 
+def _to_numbers(value: object) -> object:
+    if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping | set):
+        return NotImplemented
+    numbers = tuple(value)
+    is_plain = all(isinstance(each, str | int | float | Fraction | np.number) for each in numbers)
+    return tuple(map(str, numbers)) if is_plain else NotImplemented
+
+
 def _to_mapping(value: object) -> object:
     if isinstance(value, list | tuple):  # NAME=VALUE, from the command line
         return _to_names(value)
@@ -128,6 +137,7 @@ _KINDS: Mapping[Any, tuple[str, Callable[[object], object]]] = {
     bytes: ("bytes", lambda value: bytes(value) if isinstance(value, bytes | bytearray) else NotImplemented),
     os.PathLike: ("a path", _to_path),
     Iterable: ("a list of names", _to_names),
+    Sequence: ("a list of numbers", _to_numbers),
     Mapping: ("a dict", _to_mapping),
     int: ("a whole number", _to_number),
     BinaryIO: ("a stream of bytes", _to_stream),
@@ -227,6 +237,7 @@ def make_job(inputs: Inputs, output: str | os.PathLike[str] | None, options: Opt
         options=options,
         memory_bytes=memory_bytes,
         cut=_make_cut(options),
+        feature=choose_feature(options),
         workers=workers,
         temp_dir=None if temp_dir is None or is_url(os.fspath(temp_dir)) else Path(temp_dir),
         temp_url=_parse_temp_url(os.fspath(temp_dir or "")),
@@ -390,19 +401,6 @@ def _parse(size: Size) -> int:
     if isinstance(size, float) and size.is_integer():
         return int(size)
     return parse_size(size) if isinstance(size, str) else size  # type: ignore[return-value] # refused by `Job`
-
-
-def split_names(option: str, names: Names | None) -> tuple[str, ...] | None:
-    """Return the names in a list or comma-separated string; None for None."""
-    if names is None:
-        return None
-    split = tuple(names.split(",") if isinstance(names, str) else names)
-    if not split or "" in split:
-        raise UsageError(f"{option} holds an empty name; write for example {option} a,b")
-    name, count = Counter(split).most_common(1)[0]
-    if count > 1:
-        raise UsageError(f"{option} holds {name!r} twice; give each name once")
-    return split
 
 
 def _load_schema(schema: SchemaLike | None) -> pa.Schema | None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
+from math import floor
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from recshuf.errors import UsageError
 from recshuf.interfaces import TableName
+from recshuf.job.features import Mixture
 from recshuf.job.options import LOCAL, OPTIONS, check_engine
 from recshuf.piles.layout import SPILL_COMPRESSIONS
 from recshuf.records.keys import MAX_PILES, MAX_SEED
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from recshuf.interfaces import ReadOptions, WriteOptions
+    from recshuf.job.features import Feature
     from recshuf.job.options import Options
     from recshuf.job.plan import Cut
     from recshuf.storage.settings import StorageOptions
@@ -56,6 +60,8 @@ class Job:
     temp_dir: Path | None
     temp_url: Url | None
     """Prefix in an object store for pile sets. None for local ones."""
+    feature: Feature | None
+    """What it does besides the order; None for a plain shuffle."""
     quarantine: Path | None
     """File for lines that do not parse; None if they are errors."""
     read: ReadOptions
@@ -71,7 +77,7 @@ class Job:
         _check("--seed", self.options["seed"], 0, MAX_SEED)
         _check_memory(self.memory_bytes, self.options["memory"])
         _check("--workers", self.workers, 1, 1024)
-        _check("--head-count", self.options["head_count"], 0, None)
+        _check_count(self.options["head_count"])
         _check("--piles", self.options["piles"], 1, MAX_PILES)
         _check("--header", self.read.header_lines, 0, None)
         _check("--skip-lines", self.read.skip_lines, 0, None)
@@ -102,6 +108,7 @@ class Job:
             )
         if self.options["verify"] and self.quarantine is not None:
             raise UsageError("--verify and --on-bad-record quarantine: exclude each other; give one of them")
+        self._check_mixture()
         self._check_engine()
         self._check_temp_url()
         if "-" in self.inputs and len(self.inputs) > 1:
@@ -136,6 +143,30 @@ class Job:
             raise UsageError(
                 f"{what}: reads inputs again, and {once} can be read once; read it into a table, or write it to a file"
             )
+
+    def _check_mixture(self) -> None:
+        """Refuse numbers that do not fit the inputs, and what a mixture cannot be beside."""
+        mixture = self.feature
+        if not isinstance(mixture, Mixture):
+            return
+        flag, count = mixture.flag, len(mixture.weights or mixture.copies)
+        if count != len(self.inputs):
+            raise UsageError(f"{flag}: {count} for {len(self.inputs)} inputs; give one for each INPUT")
+        if mixture.weights and self.options["head_count"] is None:
+            raise UsageError(
+                "--weights: give --head-count with the number of records to take, or --copies instead"
+            )
+        if isinstance(self.options["head_count"], str):
+            raise UsageError(f"{flag}: give --head-count as a number of records, not as a share")
+        if mixture.copies and self.options["head_count"] is not None:
+            raise UsageError(
+                "--copies and --head-count contradict each other; give --weights with --head-count"
+            )
+        if self.quarantine is not None:
+            raise UsageError(
+                f"{flag} and --on-bad-record quarantine: exclude each other; leave one of them out"
+            )
+        self.require_rereading(flag)
 
     def _check_engine(self) -> None:
         engine, address = self.options["engine"], self.options["ray_address"]
@@ -178,6 +209,25 @@ class Job:
         return self.options["engine"] != LOCAL or self.temp_url is not None
 
     @property
+    def key_words(self) -> int:
+        """Number of words of the key of a record."""
+        return 1 if self.feature is None else self.feature.word_count
+
+    def count_sample(self, record_count: int | None) -> int | None:
+        """Return the number of records of a sample of so many; None if there is no sample, or if it depends on a number unknown."""
+        count = self.options["head_count"]
+        if isinstance(count, str):
+            return (
+                None if record_count is None else floor(parse_percent(count) * record_count + Fraction(1, 2))
+            )
+        return None if isinstance(self.feature, Mixture) else count
+
+    @property
+    def keeps_keys_together(self) -> bool:
+        """Tell whether records of equal keys go to one shard."""
+        return self.feature is not None and self.feature.keeps_keys_together
+
+    @property
     def holds_tables(self) -> bool:
         """Tell whether some inputs are tables that the caller holds."""
         return any(isinstance(name, TableName) for name in self.inputs)
@@ -191,6 +241,30 @@ class Job:
     def writes_stdout(self) -> bool:
         """Tell whether the output goes to standard output."""
         return self.output in (None, "-") and not self.streams
+
+
+def _check_count(count: int | str | None) -> None:
+    if isinstance(count, str):
+        parse_percent(count)
+    else:
+        _check("--head-count", count, 0, None)
+
+
+def parse_percent(text: str) -> Fraction:
+    """Return a share of records, exactly.
+
+    >>> parse_percent("12.5%")
+    Fraction(1, 8)
+    """
+    try:
+        share = Fraction(text.removesuffix("%")) / 100 if text.endswith("%") else Fraction(-1)
+    except (ValueError, ZeroDivisionError):
+        share = Fraction(-1)
+    if not 0 <= share <= 1:
+        raise UsageError(
+            f"--head-count {text!r} is out of range; give a whole number, or a share from 0% to 100%"
+        )
+    return share
 
 
 def _check_memory(memory_bytes: int, given: object) -> None:

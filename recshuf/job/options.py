@@ -5,11 +5,12 @@ This module evaluates its annotations, because `OPTIONS` is read from them.
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal, NamedTuple, Protocol, TypedDict
 
 from recshuf.errors import UnknownOptionError, UsageError
+from recshuf.job.features import show_number
 from recshuf.system.units import parse_bytes, parse_size
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 Inputs = Paths | ArrowTable | Iterable[str | os.PathLike[str] | ArrowTable]
 """Paths, or records that the caller holds; also data sets of pyarrow and of Hugging Face."""
 Names = str | Iterable[str]
+Numbers = str | Sequence[float | str]
+"""Numbers, or text that is split at commas."""
 Size = int | float | str
 """Bytes, or text such as ``300MB``."""
 SchemaLike = ArrowSchema | Mapping[str, object] | str | os.PathLike[str]
@@ -73,7 +76,7 @@ _ODD_NAMES = {
 }
 _RESERVED = {
     *("inputs", "output", "store", "report", "html", "json", "plan", "quiet", "verbose", "version", "help"),
-    *("split", "epoch", "reshuffle", "mix", "loaders", "time", "expire_before", "append"),
+    *("epoch", "reshuffle", "mix", "loaders", "time", "expire_before", "append"),
 }
 """Names of options of single commands."""
 
@@ -126,6 +129,20 @@ def _parse_seed(text: str) -> int:
         return int(text, 16 if text[:2] in ("0x", "0X") else 10)
     except ValueError:
         raise UsageError(f"{text!r} is not a whole number from 0 to 2^128-1") from None
+
+
+def parse_count(text: str) -> int | str:
+    """Return a number of records, or a share of them as it is.
+
+    >>> parse_count("12"), parse_count("12.5%")
+    (12, '12.5%')
+    """
+    if text.endswith("%"):
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        raise UsageError(f"{text!r} is neither a whole number nor a share such as 10%") from None
 
 
 FIRST = "first"
@@ -231,7 +248,7 @@ class StreamOptions(InputOptions, total=False):
 
     first_metadata: bool
     seed: int | None
-    head_count: int | None
+    head_count: int | str | None
     piles: int | None
     spill_compression: str
     on_bad_record: str
@@ -256,7 +273,7 @@ class GatherOptions(TypedDict, total=False):
     no_space_check: bool
     endpoint_url: str | None
     storage_options: Mapping[str, str]
-    head_count: int | None
+    head_count: int | str | None
     nan_as_null: bool
     provenance: bool
     verify: bool
@@ -279,7 +296,9 @@ class VerifyOptions(CheckOptions, total=False):
 
     first_metadata: bool
     rename_keys: bool | None
-    head_count: int | None
+    head_count: int | str | None
+    weights: Numbers | None
+    copies: Numbers | None
     provenance: bool
     nan_as_null: bool
     temp_dir: str | os.PathLike[str] | None
@@ -322,8 +341,26 @@ class Options(CheckOptions, total=False):
             "scatter": "Number of piles, 1 to 65,536. Default: one for each 8 MB of records.",
             "window": "Must be the number of piles of the store. Default: that of the store.",
         }, parse=int)]
-    head_count: Annotated[int | None, Option("Order", "N", "Write a uniform sample of N records, without replacement, in random order. Default: all records.",
-        {"verify": "Size of the sample that OUTPUT is. Default: it is no sample."}, flags=("-n", "--head-count"), parse=int)]
+    head_count: Annotated[int | str | None, Option("Order", "N", "Write a uniform sample of N records, or of a share such as 10%, without replacement, in random order. Default: all records.",
+        {"verify": "Size of the sample that OUTPUT is. Default: it is no sample."}, flags=("-n", "--head-count"), parse=parse_count)]
+    group_by: Annotated[Names | None, Option("Order", "F[,F]", "Keep records with equal values of these fields together; the groups are in random order, and no shard ends inside one. Default: records are shuffled one by one.",
+        identity=lambda job: job.options["group_by"] and list(job.feature.fields))]
+    group_order: Annotated[str | None, Option("Order", "NAME", "With --group-by: order inside a group: input, that of the inputs, or random. Default: input.",
+        choices=("input", "random"), identity=lambda job: job.options["group_order"] and job.feature.order)]
+    dedup: Annotated[Names | None, Option("Order", "record|F[,F]", "Of equal records, or of records with equal values of these fields, keep the first in the order of the inputs. Default: all are kept.",
+        identity=lambda job: job.options["dedup"] and (list(job.feature.fields) or "record"))]
+    split: Annotated[str | Mapping[str, float | str] | None, Option("Output", "NAME=SHARE,...", "Write parts of these shares, such as train=0.98,val=0.01,test=0.01, each into a folder of OUTPUT. Default: one part.",
+        identity=lambda job: job.options["split"] and {name: show_number(share) for name, share in job.feature.shares.items()})]
+    split_by: Annotated[Names | None, Option("Output", "F[,F]", "With --split: all records with equal values of these fields go to one part, the same one whatever else the inputs hold; sizes are near their shares. Default: sizes are exact, and any record goes to any part.",
+        identity=lambda job: job.options["split_by"] and list(job.feature.fields))]
+    split_seed: Annotated[int | None, Option("Output", "N", "With --split-by: another seed puts values into other parts. Default: 0.",
+        parse=_parse_seed, identity=lambda job: job.options["split_by"] and job.feature.seed)]
+    weights: Annotated[Numbers | None, Option("Order", "W,W", "One weight for each INPUT: with -n N, take N records in these proportions, each record of an INPUT equally often, or once more. Default: each record once.",
+        {"verify": "The weights of the run that wrote OUTPUT. Default: as in its manifest."},
+        identity=lambda job: job.options["weights"] and list(map(show_number, job.feature.weights)))]
+    copies: Annotated[Numbers | None, Option("Order", "C,C", "How often to take the records of each INPUT, such as 1,3,0.5; a fraction is a sample. Default: each record once.",
+        {"verify": "The copies of the run that wrote OUTPUT. Default: as in its manifest."},
+        identity=lambda job: job.options["copies"] and list(map(show_number, job.feature.copies)))]
     nan_as_null: Annotated[bool, Option("Output", None, "JSONL: write NaN and infinities as null. Default: they are an error.",
         {"verify": "NaN and infinities of the inputs are null in OUTPUT, which is JSONL. Default: they are not."},
         default=False, side="output", identity=lambda job: job.write.nan_as_null)]

@@ -154,8 +154,8 @@ class Costs:
     sink_bytes: Callable[[int], int]
     decoding_factor: float = 1.0
     """Size of a batch after conversion, as a multiple of its native size; 1 without a conversion."""
-    provenance_bytes: int = 0
-    """Bytes of provenance per record."""
+    added_bytes: int = 0
+    """Bytes of provenance and of further words of keys per record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,8 +218,8 @@ class Plan:
         Number of shards; None if it depends on a number of records that is not known yet.
     spill_compression
         Compression of spilled records. No other number depends on it, because the ratio is not known.
-    provenance_bytes
-        Bytes of provenance per record, included in `byte_count`.
+    added_bytes
+        Bytes of provenance and of further words of keys per record, included in `byte_count`.
     spilled_to
         Prefix in an object store to which each pile set is uploaded when it is written; empty if they stay on a disk.
     """
@@ -246,7 +246,7 @@ class Plan:
     descriptors: int
     shard_count: int | None
     spill_compression: str = "none"
-    provenance_bytes: int = 0
+    added_bytes: int = 0
     spilled_to: str = ""
 
     @property

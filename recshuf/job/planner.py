@@ -154,7 +154,7 @@ class _Planner:
             + _RESERVED_DESCRIPTORS,
             shard_count=self._shard_count,
             spill_compression=limits.spill_compression,
-            provenance_bytes=self._costs.provenance_bytes,
+            added_bytes=self._costs.added_bytes,
         )
 
     @cached_property
@@ -335,12 +335,12 @@ def _list_blocks(largest: int) -> range:
     return range(largest // SMALLEST_BLOCK * SMALLEST_BLOCK, 0, -SMALLEST_BLOCK)
 
 
-def take_census(inputs: Sequence[InputSummary], provenance_bytes: int = 0) -> InputSizes:
-    """Return the size of each input, with keys and `provenance_bytes` per record."""
+def take_census(inputs: Sequence[InputSummary], added_bytes: int = 0) -> InputSizes:
+    """Return the size of each input, with keys and `added_bytes` per record."""
     return InputSizes.of(
         InputSize(
             record_count=summary.record_count,
-            byte_count=_with_keys(summary.native_bytes, summary.record_count, KEY_BYTES + provenance_bytes),
+            byte_count=_with_keys(summary.native_bytes, summary.record_count, KEY_BYTES + added_bytes),
             file_bytes=summary.file_bytes,
             is_exact=summary.record_count_is_exact,
         )

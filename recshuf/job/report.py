@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from abc import abstractmethod
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from recshuf.errors import RecshufWarning
@@ -13,7 +13,7 @@ from recshuf.job.plan import Plan  # noqa: TC001 - for typing.get_type_hints
 from recshuf.system.units import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import FrameType
 
     from recshuf.storage.requests import Requests
@@ -206,6 +206,8 @@ class ShuffleReport(Report):
         Requests to the object store of the output; None unless it is in one.
     downloads
         Requests to the object stores of the inputs; None unless they are in some.
+    features
+        What the run did besides the order, as in the manifest: ``group_by``, ``dedup``, ``split`` or ``sources``.
     warnings
         What the run warned of, a sentence each.
     """
@@ -231,6 +233,7 @@ class ShuffleReport(Report):
     quarantine: str | None = None
     uploads: UploadReport | None = None
     downloads: DownloadReport | None = None
+    features: Mapping[str, object] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
     def summarize(self) -> Iterator[str]:
@@ -248,7 +251,9 @@ class ShuffleReport(Report):
             "passes": [asdict(done) | {"bytes_per_second": done.bytes_per_second} for done in self.passes],
             "plan": self.plan.to_json(),
         }
-        return {name: value for name, value in values.items() if name not in _OPTIONAL or value is not None}
+        del values["features"]
+        kept = {name: value for name, value in values.items() if name not in _OPTIONAL or value is not None}
+        return kept | dict(self.features)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -9,7 +9,7 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import xxhash
 
@@ -127,6 +127,9 @@ def is_beside(path: Path, output: Path) -> bool:
     return not {path, *path.parents}.isdisjoint(taken)
 
 
+_FEATURES = ("group_by", "dedup", "split", "sources")
+
+
 class WrittenShards(Protocol):
     """The shards of an output, as they lie there."""
 
@@ -176,7 +179,7 @@ class LocalShards:
 class Manifest:
     """The manifest of a folder of shards.
 
-    `read` and `parse` set the fields without a default, `added`, `format`, `seed`, `epoch`, `documents` and
+    `read` and `parse` set the fields without a default, `added`, `format`, `seed`, `epoch`, `features`, `documents` and
     `companions`.
     """
 
@@ -201,6 +204,8 @@ class Manifest:
     """What differs from the inputs, besides the order."""
     packages: Mapping[str, str] = field(default_factory=dict)
     """Versions of the packages, by name, that the formats are from, if not from recshuf."""
+    features: Mapping[str, Any] = field(default_factory=dict)
+    """What the run did besides the order, by the names of `_FEATURES`, as JSON values."""
     documents: tuple[str, ...] = ()
     """Names of the files beside the shards that describe them."""
     companions: tuple[WrittenFile, ...] = ()
@@ -257,6 +262,7 @@ class Manifest:
                 format=str(content.get("format", "")),
                 seed=int(content.get("seed", 0)),
                 epoch=_parse_epoch(content) if "epoch" in content else None,
+                features={name: content[name] for name in _FEATURES if name in content},
                 documents=tuple(map(str, content.get("documents", ()))),
                 companions=tuple(map(_parse_companion, content.get("companions", ()))),
             )
@@ -293,6 +299,7 @@ class Manifest:
             content |= {"epoch": number, "reshuffle": reshuffle, "mix": mix}
         content |= {"provenance": list(self.added)} if self.added else {}
         content |= {"documents": list(self.documents)} if self.documents else {}
+        content |= self.features
         companions = [
             {"name": name, "bytes": size, "xxh3": checksum} for name, size, checksum in self.companions
         ]

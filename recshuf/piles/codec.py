@@ -17,7 +17,6 @@ from recshuf.records.arrays import count_bytes, count_bytes_before, has_offsets,
 from recshuf.records.batch import Records, empty_rows
 from recshuf.records.conforming import conform
 from recshuf.records.keys import KEY_BYTES
-from recshuf.records.provenance import PROVENANCE_BYTES
 from recshuf.system.buffers import allocate
 
 if TYPE_CHECKING:
@@ -157,10 +156,18 @@ class RecordCodec:
         parts = [data[: count * KEY_BYTES] for data, count in slices]
         return np.concatenate(parts).view(np.uint64)
 
-    def unpack_provenance(self, slices: Sequence[Payload]) -> NDArray[np.uint64]:
-        """Return the provenance of the records of one or more slices, which is their last column, as one number each."""
-        end = self.overhead_bytes
-        parts = [data[len(data) - end - count * PROVENANCE_BYTES : len(data) - end] for data, count in slices]
+    def unpack_words(self, slices: Sequence[Payload], place: int = 0) -> NDArray[np.uint64]:
+        """Return a last column of 8 bytes of the records of one or more slices, as one number each.
+
+        Parameters
+        ----------
+        place
+            How many columns of 8 bytes follow it.
+        """
+        parts = []
+        for data, count in slices:
+            end = len(data) - self.overhead_bytes - place * count * KEY_BYTES
+            parts.append(data[end - count * KEY_BYTES : end])
         return np.concatenate(parts).view(np.uint64)
 
 

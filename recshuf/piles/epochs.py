@@ -25,7 +25,7 @@ import numpy as np
 from numpy.random import Philox, SeedSequence
 
 from recshuf.errors import UsageError
-from recshuf.records.keys import MAX_SEED, sort_by_key, stream_of
+from recshuf.records.keys import MAX_SEED, sort_by_key, sort_by_words, stream_of
 from recshuf.system.units import check_number
 
 if TYPE_CHECKING:
@@ -49,13 +49,16 @@ class StoredOrder:
     can_split = True
     mix = 1
 
+    def __init__(self, word_count: int = 1) -> None:
+        self._word_count = word_count
+
     def find_slots(self, set_names: Sequence[str], column_count: int) -> NDArray[np.intp]:
         """Return the column in each slot of each set, shape ``(K, C)``: the slot itself."""
         return np.broadcast_to(np.arange(column_count), (len(set_names), column_count))
 
     def sort(self, _: Sequence[int], __: Sequence[int], packed: Packed) -> NDArray[np.intp]:
         """Return the index array that sorts by key. Groups are ranges of keys, so that it need not know them."""
-        return sort_by_key(packed.keys)
+        return sort_by_words(packed.find_words(self._word_count))
 
 
 @dataclass(frozen=True, slots=True)

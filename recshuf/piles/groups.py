@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from recshuf.records.digests import Digest, Digests, digest_records
+from recshuf.records.key_makers import find_starts
+from recshuf.records.keys import sort_by_words
 from recshuf.system.buffers import allocate
 
 if TYPE_CHECKING:
@@ -90,6 +92,10 @@ class Regions(ABC):
         records = None if packed is None else packed.join()
         self.check(cells, digest_records(records) if records is not None else Digest())
         return records
+
+    def read_words(self, column: int, word_count: int) -> list[NDArray[np.uint64]]:
+        """Return the words of the keys of all records of a column, in no particular order. Only of a filled store."""
+        raise RuntimeError(f"column {column} has no keys of {word_count} words")
 
     def expect(self, cells: Cells) -> None:  # noqa: B027 - most need not
         """Note that cells will be packed next."""
@@ -175,6 +181,12 @@ class Groups:
     def digest(self, groups: Iterable[int]) -> Digest:
         """Return the digest of the records that were written to some groups."""
         return self._regions.digest(self._list_cells(groups))
+
+    def find_starts(self, group: int, word_count: int) -> NDArray[np.intp]:
+        """Return the places in a group, of an order by keys, where a key differs from that before, from 0."""
+        words = self._regions.read_words(group, word_count)
+        index = sort_by_words(words)
+        return find_starts([word[index] for word in words])
 
     def bundle(self, groups: Iterable[int], most_bytes: int) -> Iterator[list[int]]:
         """Yield consecutive groups that are loaded together: up to so many bytes, each once, all or none in memory."""

@@ -16,6 +16,8 @@ class PileLayout:
     pile_count: int
     region_piles: int
     set_of_input: tuple[int, ...]
+    record_counts: tuple[int, ...] | None = None
+    """Number of records of each input; None unless the run needs it before it reads them."""
 
 
 @dataclass(frozen=True, slots=True)

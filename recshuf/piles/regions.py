@@ -11,6 +11,7 @@ from recshuf.piles.groups import Regions
 from recshuf.piles.slices import JoinedRecords, PackedRecords
 from recshuf.piles.store import disagreement
 from recshuf.records.digests import Digest, digest_records, sum_digests
+from recshuf.records.key_makers import find_words
 from recshuf.system.buffers import allocate
 
 if TYPE_CHECKING:
@@ -72,6 +73,16 @@ class FilledRegions(Regions):
 
     def _read(self, column: int, memory: Allocate = allocate) -> Iterator[tuple[int, int, Slice]]:
         return self._store.read(self._first_region + column - self.resident_count, memory)
+
+    def read_words(self, column: int, word_count: int) -> list[NDArray[np.uint64]]:
+        """Return the words of the keys of all records of a column, in no particular order."""
+        piles, codec = self._piles(column), self._store.codec
+        if column < self.resident_count:
+            parts = [find_words(kept.take(piles), word_count) for kept in self._store.find(piles)]
+        else:
+            slices = (PackedRecords(codec, [(0, piece)]) for _, _, piece in self._read(column))
+            parts = [packed.find_words(word_count) for packed in slices]
+        return [np.concatenate(words) for words in zip(*parts, strict=True)]
 
     def digest(self, cells: Cells) -> Digest:
         return sum_digests(map(self._store.sum, self._join_piles(cells)))

@@ -22,6 +22,7 @@ import xxhash
 from recshuf.errors import PileError
 from recshuf.piles.planes import Order
 from recshuf.records.batch import concat_records
+from recshuf.records.key_makers import find_words
 from recshuf.records.provenance import find_origins, shift_origins, shift_sources
 from recshuf.system.buffers import allocate
 
@@ -55,8 +56,13 @@ class PackedRecords:
     @cached_property
     def origins(self) -> NDArray[np.uint64]:
         """Their provenance, as `find_origins` returns it; only if they have one."""
-        origins = self._codec.unpack_provenance(self._payloads)
+        origins = self._codec.unpack_words(self._payloads)
         return origins if self._added is None else shift_origins(origins, self._added)
+
+    def find_words(self, word_count: int) -> list[NDArray[np.uint64]]:
+        """Return the words of their keys, the further ones of which are their last columns."""
+        others = (self._codec.unpack_words(self._payloads, place) for place in range(word_count - 2, -1, -1))
+        return [self.keys, *others]
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -91,6 +97,9 @@ class JoinedRecords:
     @property
     def origins(self) -> NDArray[np.uint64]:
         return find_origins(self._records.batch)
+
+    def find_words(self, word_count: int) -> list[NDArray[np.uint64]]:
+        return find_words(self._records, word_count)
 
     def join(self) -> Records:
         return self._records

@@ -147,16 +147,38 @@ def sort_by_key(keys: NDArray[np.uint64]) -> NDArray[np.intp]:
     index: NDArray[np.intp] = (packed & np.uint64((1 << row_bits) - 1)).view(np.intp)
     if key_bits + row_bits > 64:
         packed >>= np.uint64(row_bits)
-        _mend_ties(index, packed, keys)
+        _mend_ties(index, packed, [keys])
     return index
 
 
-def _mend_ties(index: NDArray[np.intp], ordered: NDArray[np.uint64], keys: NDArray[np.uint64]) -> None:
-    """Sort rows with equal values in `ordered` by their full keys, in place."""
-    tied = np.flatnonzero(ordered[1:] == ordered[:-1])
-    if tied.size:
-        starts = tied[np.concatenate(([True], np.diff(tied) > 1))]
-        ends = np.searchsorted(ordered, ordered[starts], side="right")
-        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-            rows = index[start:end]
-            index[start:end] = rows[np.argsort(keys[rows], kind="stable")]
+def sort_by_words(words: Sequence[NDArray[np.uint64]]) -> NDArray[np.intp]:
+    """Return the index array that sorts by the first word, then by the second, and so on, equal keys in their old order.
+
+    >>> sort_by_words([np.array([5, 1, 5], np.uint64), np.array([9, 0, 2], np.uint64)]).tolist()
+    [1, 2, 0]
+    """
+    index = sort_by_key(words[0])
+    if len(words) > 1:
+        _mend_ties(index, words[0][index], words[1:])
+    return index
+
+
+def _mend_ties(
+    index: NDArray[np.intp], ordered: NDArray[np.uint64], words: Sequence[NDArray[np.uint64]]
+) -> None:
+    """Sort rows with equal values in `ordered` by their words, in place."""
+    tied = ordered[1:] == ordered[:-1]
+    rows = np.flatnonzero(tied)
+    before, after = index[rows], index[rows + 1]
+    differs = np.zeros(len(rows), np.bool_)
+    for word in words:
+        differs |= word[before] != word[after]
+    if not differs.any():
+        return
+    # All ties of a run of equal values have its number.
+    run_of_tie = np.cumsum(~tied)[rows]
+    wanted = np.isin(run_of_tie, run_of_tie[differs])
+    places = np.union1d(rows[wanted], rows[wanted] + 1)
+    chosen = index[places]
+    columns = [word[chosen] for word in reversed(words)]
+    index[places] = chosen[np.lexsort((*columns, ordered[places]))]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from recshuf.records.keys import RowRange, draw_keys, stream_of
 from recshuf.system.paths import PLAIN_NAME_RULE, is_plain_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -58,7 +59,7 @@ def check_shares(shares: Any) -> dict[str, Fraction]:
     """Return the shares of a split by name, whose sum is 1."""
     if not isinstance(shares, Mapping) or not 1 < len(shares) <= _MOST:
         raise UsageError(
-            f"split={shares!r}: give 2 to {_MOST} shares by name, such as {{'train': 0.99, 'val': 0.01}}"
+            f"split: {shares!r} is no split; give 2 to {_MOST} shares by name, such as {{'train': 0.99, 'val': 0.01}}"
         )
     for name in shares:
         if not isinstance(name, str) or not is_plain_name(name):
@@ -119,20 +120,30 @@ class Split:
 
     seed: int
     bounds: tuple[tuple[int, int, int] | None, ...]
+    stream: tuple[int, ...] = _STREAM
+    """First numbers of the spawn keys of the keys that choose the part; see `draw_keys`."""
 
     @classmethod
-    def find(cls, seed: int, counts: Sequence[int], sizes: Sequence[int]) -> Split:
-        """Return the split of inputs of so many records into parts of these `sizes`.
+    def find(
+        cls,
+        seed: int,
+        counts: Sequence[int],
+        sizes: Sequence[int],
+        stream: tuple[int, ...] = _STREAM,
+        first_input: int = 0,
+    ) -> Split:
+        """Return the split of inputs of so many records, numbered from `first_input`, into parts of these `sizes`.
 
         No record is read: keys are drawn twice, to count them and to find those at the bounds.
         """
         ranks = list(accumulate(sizes[:-1]))
-        bounds = _find_ranks(seed, counts, sorted({rank for rank in ranks if rank < sum(counts)}))
-        return cls(seed, tuple(bounds.get(rank) for rank in ranks))
+        ranges = partial(_cut, counts, first_input)
+        bounds = _find_ranks(seed, stream, ranges, sorted({rank for rank in ranks if rank < sum(counts)}))
+        return cls(seed, tuple(bounds.get(rank) for rank in ranks), stream)
 
     def find_parts(self, ranges: Sequence[RowRange]) -> NDArray[np.uint8]:
         """Return the part of each record of some row ranges in turn, shape ``(n,)``."""
-        keys = draw_keys(self.seed, ranges, _STREAM)
+        keys = draw_keys(self.seed, ranges, self.stream)
         parts = np.zeros(len(keys), np.uint8)
         for bound in self.bounds:
             if bound is not None:
@@ -152,25 +163,27 @@ def _find_place(ranges: Sequence[RowRange], index: int) -> tuple[int, int]:
     raise IndexError(index)
 
 
-def _cut(counts: Sequence[int]) -> Iterator[RowRange]:
-    for index, count in enumerate(counts):
+def _cut(counts: Sequence[int], first_input: int) -> Iterator[RowRange]:
+    for index, count in enumerate(counts, first_input):
         for first in range(0, count, _CHUNK_ROWS):
             yield RowRange(index, first, min(_CHUNK_ROWS, count - first))
 
 
-def _find_ranks(seed: int, counts: Sequence[int], ranks: Sequence[int]) -> dict[int, tuple[int, int, int]]:
-    """Return second key, input and row of the records of some ascending ranks, from 0."""
+def _find_ranks(
+    seed: int, stream: tuple[int, ...], cut: Callable[[], Iterator[RowRange]], ranks: Sequence[int]
+) -> dict[int, tuple[int, int, int]]:
+    """Return key, input and row of the records of some ascending ranks, from 0, by the keys of a stream."""
     shift = np.uint64(64 - _BUCKET_BITS)
     sizes = np.zeros(1 << _BUCKET_BITS, np.int64)
-    for span in _cut(counts):
-        buckets = (draw_keys(seed, [span], _STREAM) >> shift).astype(np.intp)
+    for span in cut():
+        buckets = (draw_keys(seed, [span], stream) >> shift).astype(np.intp)
         sizes += np.bincount(buckets, minlength=len(sizes))
     ends = np.cumsum(sizes)
     wanted = np.zeros(len(sizes), np.bool_)
     wanted[np.searchsorted(ends, ranks, side="right")] = True
     chosen: list[tuple[int, int, int]] = []
-    for span in _cut(counts):
-        keys = draw_keys(seed, [span], _STREAM)
+    for span in cut():
+        keys = draw_keys(seed, [span], stream)
         rows = np.flatnonzero(wanted[(keys >> shift).astype(np.intp)])
         chosen += [
             (key, span.input_index, span.first_row + row)

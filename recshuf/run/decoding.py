@@ -15,7 +15,6 @@ from recshuf.job.plan import Costs, sum_known
 from recshuf.records.keys import KEY_BYTES
 from recshuf.records.provenance import (
     FILE_COLUMN,
-    PROVENANCE_BYTES,
     ROW_COLUMN,
     ProvenanceDecoder,
     check_names,
@@ -174,7 +173,12 @@ class Decoding:
             return self
         # In a sample, records that are left out must be valid, too. A resumed run must agree with finished shards.
         # A task would see the first record that does not fit when others have written shards.
-        if job.quarantine is not None or job.options["head_count"] is not None or job.options["resume"]:
+        if (
+            job.quarantine is not None
+            or job.options["head_count"] is not None
+            or job.feature
+            or job.options["resume"]
+        ):
             return self
         if job.uses_tasks:
             return self
@@ -193,13 +197,14 @@ class Decoding:
             return None
         return self.decoder.table_bytes(records, native_bytes)
 
-    def find_costs(self, source: Source, sink_bytes: Callable[[int], int]) -> Costs:
-        """Return the memory needs of a run."""
+    def find_costs(self, source: Source, sink_bytes: Callable[[int], int], added_bytes: int = 0) -> Costs:
+        """Return the memory needs of a run whose piles hold so many bytes more with each record."""
         grows = self.converts or isinstance(self.inner, FieldAdder)
         costs = Costs(source.reading_bytes, sink_bytes, _CONVERSION_FACTOR if grows else 1.0)
-        if isinstance(self.decoder, ProvenanceDecoder):
-            return _add_provenance_costs(costs, source.inputs, self.decoder.column_bytes)
-        return costs
+        if not added_bytes:
+            return costs
+        column_bytes = self.decoder.column_bytes if isinstance(self.decoder, ProvenanceDecoder) else 0
+        return _add_costs(costs, source.inputs, added_bytes, column_bytes)
 
 
 def _choose_field_adder(source: Source) -> Decoder:
@@ -213,22 +218,22 @@ def _choose_field_adder(source: Source) -> Decoder:
     return decoder
 
 
-def _add_provenance_costs(costs: Costs, inputs: Sequence[InputSummary], column_bytes: int) -> Costs:
-    """Return the memory needs with provenance, which becomes columns of `column_bytes` per row."""
+def _add_costs(costs: Costs, inputs: Sequence[InputSummary], added_bytes: int, column_bytes: int) -> Costs:
+    """Return the memory needs with further columns in piles, which become columns of `column_bytes` per row."""
     counted = [
         (one.native_bytes, one.record_count) for one in inputs if one.native_bytes and one.record_count
     ]
     records = sum(count for _, count in counted)
     record_bytes = sum(size for size, _ in counted) / records if records else _UNKNOWN_RECORD_BYTES
-    share = PROVENANCE_BYTES / record_bytes
+    share = added_bytes / record_bytes
 
     def reading_bytes(block: int) -> int:
-        # Three copies of the provenance: as made, in pile order, and while it is reordered.
+        # Three copies of the columns: as made, in pile order, and while it is reordered.
         return costs.reading_bytes(block) + int(3 * share * block)
 
     return replace(
         costs,
         reading_bytes=reading_bytes,
-        decoding_factor=costs.decoding_factor + column_bytes / (record_bytes + KEY_BYTES + PROVENANCE_BYTES),
-        provenance_bytes=PROVENANCE_BYTES,
+        decoding_factor=costs.decoding_factor + column_bytes / (record_bytes + KEY_BYTES + added_bytes),
+        added_bytes=added_bytes,
     )

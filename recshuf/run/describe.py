@@ -67,6 +67,11 @@ def _describe_job(run: Run) -> Entry:
     formats = (run.inputs.format, run.output.format)
     packages = find_packages(formats)
     companions = [_describe_input(one) for file in run.inputs.files for one in file.companions]
+    decided = {
+        "packages": packages or None,
+        "companions": companions or None,
+        "record_counts": run.inputs.counts,
+    }
     return {
         "recshuf": __version__,
         "order": ORDER_VERSION,
@@ -76,7 +81,7 @@ def _describe_job(run: Run) -> Entry:
         "pile_count": run.plan.pile_count,
         "region_piles": run.plan.region_piles,
         "set_of_input": list(run.plan.set_of_input),
-    } | {key: value for key, value in (("packages", packages), ("companions", companions)) if value}
+    } | {key: value for key, value in decided.items() if value is not None}
 
 
 def _describe_input(file: InputFile) -> list[object]:

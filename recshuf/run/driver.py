@@ -230,7 +230,7 @@ def _fill(run: Run, engine: EngineMap) -> list[SealedSet]:
 
 
 def _cut(run: Run, counts: InputCounts) -> Bounds:
-    bounds = cut_shards(run, counts)
+    bounds = cut_shards(run, counts, open_groups(run))
     empty = bounds.sizes.count(0) if bounds.record_count else 0
     if empty:
         run.progress.warn(

@@ -102,6 +102,22 @@ def iterate_ranges(
         yield regions
 
 
+def settle_edges(groups: Groups, edges: Sequence[int], word_count: int) -> list[int]:
+    """Return ascending positions in an order by keys, each moved to the first one at or after it where a key begins."""
+    ends = np.cumsum(groups.sizes)
+    settled, held, starts = list(edges), -1, np.zeros(0, np.intp)
+    for place, edge in enumerate(edges[1:-1], 1):
+        group = int(np.searchsorted(ends, edge))
+        if edge in (0, ends[group]):
+            continue  # no key is in two groups
+        if group != held:
+            held, starts = group, groups.find_starts(group, word_count)
+        begin = int(ends[group] - groups.sizes[group])
+        after = int(np.searchsorted(starts, edge - begin))
+        settled[place] = begin + int(starts[after]) if after < len(starts) else int(ends[group])
+    return settled
+
+
 class Shards(Protocol):
     """Destination of shards. Both methods are called in many threads."""
 

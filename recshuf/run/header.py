@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import InputError, UsageError
@@ -97,10 +97,12 @@ class Header:
     @property
     def layout(self) -> PileLayout:
         """How records are divided."""
-        if self.tasks is not None:
-            return self.tasks.piles
-        job = self.job
-        return PileLayout(job["pile_count"], job["region_piles"], tuple(job["set_of_input"]))
+        job, counts = self.job, self.job.get("record_counts")
+        if self.tasks is None:
+            layout = PileLayout(job["pile_count"], job["region_piles"], tuple(job["set_of_input"]))
+        else:
+            layout = self.tasks.piles
+        return replace(layout, record_counts=None if counts is None else tuple(counts))
 
     @property
     def seed(self) -> int:

@@ -35,6 +35,8 @@ class Inputs:
     sizes: InputSizes
     drop_page_cache: bool
     """Whether the page cache cannot hold all files of the run, so that finished files are dropped from it."""
+    counts: tuple[int, ...] | None = None
+    """Number of records of each input; None unless the run needs it before it reads them."""
     stored: StoredPiles | None = None
     """The piles of a store that holds the records; None if they are read from the files."""
 

@@ -26,13 +26,19 @@ from recshuf.formats import (
     suffix_delimiter,
 )
 from recshuf.interfaces import InputFile, SupportsStream
+from recshuf.job.features import Mixture
 from recshuf.job.parts import size_sets
 from recshuf.job.plan import Cut, Limits, Plan
 from recshuf.job.planner import make_plan, take_census
 from recshuf.output.local.destination import LocalDestination
-from recshuf.records.provenance import PROVENANCE_BYTES, extend_schema
+from recshuf.records.key_makers import extend_schema as add_words
+from recshuf.records.keys import KEY_BYTES
+from recshuf.records.provenance import PROVENANCE_BYTES
+from recshuf.records.provenance import extend_schema as add_provenance
+from recshuf.run.counting import count_records, require_files
 from recshuf.run.decoding import Decoding, check_options, check_stored, check_streams
 from recshuf.run.inputs import Inputs, list_inputs
+from recshuf.run.mixture import size_mixture
 from recshuf.storage.reading.objects import count_read_bytes
 from recshuf.storage.urls import Url, is_url
 from recshuf.system.memory import available_bytes
@@ -115,9 +121,14 @@ class Run:
     @property
     def pile_schema(self) -> pa.Schema:
         """Schema of the batches in piles."""
+        return add_words(self.loaded_schema, self.job.key_words)
+
+    @property
+    def loaded_schema(self) -> pa.Schema:
+        """Schema of the batches in piles without the words of keys."""
         schema = self.inputs.source.schema
         has_provenance = self.job.options["provenance"] or self.inputs.stored is not None
-        return extend_schema(schema) if has_provenance else schema
+        return add_provenance(schema) if has_provenance else schema
 
     @property
     def stream_compression(self) -> str:
@@ -249,6 +260,13 @@ def _plan(
     progress: Progress,
     piles: PileLayout | None,
 ) -> Run:
+    limits = find_limits(job, destination)
+    if job.feature is not None and job.feature.counts_records and inputs.counts is None:
+        require_files(job.feature.flag, inputs)
+        known = None if piles is None else piles.record_counts
+        inputs = replace(inputs, counts=known or count_records(inputs, limits, progress))
+    if isinstance(job.feature, Mixture):
+        inputs = size_mixture(job, inputs, progress)
     decoding = _choose_decoding(job, inputs, to.traits.name)
     output = _choose_output(job, destination, inputs, to)
     target = _preview_target(inputs, output, decoding)
@@ -261,9 +279,10 @@ def _plan(
         progress.warn(note)
     if decoding.converts and inputs.source.repeated:
         progress.warn(_describe_left_out(inputs))
-    costs = decoding.find_costs(inputs.source, target.sink_bytes)
-    limits = find_limits(job, destination)
-    plan = make_plan(inputs.sizes, limits, costs, output.cut, job.options["head_count"], piles)
+    costs = decoding.find_costs(inputs.source, target.sink_bytes, count_added_bytes(job))
+    is_exact = inputs.sizes.are_exact and job.quarantine is None
+    sample = job.count_sample(inputs.sizes.record_count if is_exact else None)
+    plan = make_plan(inputs.sizes, limits, costs, output.cut, sample, piles)
     if job.temp_url is not None:
         plan = replace(plan, spilled_to=str(job.temp_url))
     plan = _count_disk_bytes(job, plan, destination, target)
@@ -388,8 +407,14 @@ def _open_inputs(job: Job, given: Format, files: list[InputFile], progress: Prog
     source = open_source(given.traits.name, files, replace(job.read, drop_page_cache=drop_page_cache))
     for note in source.notes:
         progress.warn(note)
-    sizes = take_census(source.inputs, PROVENANCE_BYTES if job.options["provenance"] else 0)
+    sizes = take_census(source.inputs, count_added_bytes(job))
     return Inputs(given.traits.name, files, source, sizes, drop_page_cache)
+
+
+def count_added_bytes(job: Job) -> int:
+    """Return the bytes that piles hold with each record of a job besides the record and the first word of its key."""
+    provenance_bytes = PROVENANCE_BYTES if job.options["provenance"] else 0
+    return provenance_bytes + KEY_BYTES * (job.key_words - 1)
 
 
 def _choose_decoding(job: Job, inputs: Inputs, to: str) -> Decoding:

@@ -13,10 +13,11 @@ import numpy as np
 from recshuf.errors import CheckError, InputError
 from recshuf.piles.footer import SetDescription, SetSource
 from recshuf.piles.slices import Origin
-from recshuf.records.batch import Records, split_ranges
+from recshuf.records.arrays import take_rows
+from recshuf.records.batch import split_ranges
 from recshuf.records.batch_groups import whole_inputs
 from recshuf.records.digests import Digests, InputCounts
-from recshuf.records.keys import draw_keys
+from recshuf.records.key_makers import cut_rows, remove_rows
 from recshuf.records.provenance import add_provenance
 from recshuf.records.reader import InputReader, ReadingPlan
 from recshuf.storage.reading.listing import check_unchanged
@@ -34,8 +35,10 @@ if TYPE_CHECKING:
     from recshuf.piles.sealed_set import SealedSet
     from recshuf.piles.split import SplitStore
     from recshuf.piles.store import Store
+    from recshuf.records.batch import Records
     from recshuf.records.batch_groups import InputPart
     from recshuf.records.digests import InputCount
+    from recshuf.records.key_makers import KeyMaker
     from recshuf.records.keys import RowRange
 
 
@@ -46,13 +49,14 @@ class ScatterTask:
     source: Source
     plan: Plan
     seed: int
-    """Seed of the keys."""
+    """Seed of the keys, for the description of sets."""
+    keys: KeyMaker
     finished: Mapping[int, InputCount] = field(default_factory=dict)
     """Counts of the inputs in adopted pile sets. They are not read, unless the decoder must observe every record."""
     adds_provenance: bool = False
     """Whether batches in the store have provenance as their last column."""
     stream: tuple[int, ...] = ()
-    """First numbers of the spawn keys of all keys; see `draw_keys`."""
+    """First numbers of the spawn keys of all keys, for the description of sets; see `draw_keys`."""
     parts: Sequence[InputPart] | None = None
     """What to read; at most one part of each input. Default: all inputs."""
 
@@ -101,7 +105,8 @@ class Scatter:
         self._progress = progress
         self._callbacks = callbacks
         inputs = range(len(task.source.inputs))
-        self._bad_counts = [0] * len(inputs)
+        self._left_out = [0] * len(inputs)
+        """Rows of each input that are bad or get no key, less those that get several."""
         self._counts = InputCounts(len(inputs))
         for index, count in task.finished.items():
             self._counts.put(index, count)
@@ -133,9 +138,9 @@ class Scatter:
         return self._counts
 
     def _check_rows(self) -> None:
-        """Check that every row was added to the store or is bad."""
+        """Check that every row was added to the store, as often as it has keys, or is bad."""
         for index, count in enumerate(self._counts.records.tolist()):
-            done, rows = count + self._bad_counts[index], self._reading.rows_of(index)
+            done, rows = count + self._left_out[index], self._reading.rows_of(index)
             if done != rows and (index not in self._task.finished or rows):
                 raise CheckError(
                     f"scatter: {self._task.source.inputs[index].name}: {done:,} records passed on, {rows:,} read; "
@@ -171,15 +176,27 @@ class Scatter:
                 self._callbacks.on_set(entry)
 
     def _scatter(self, batch: pa.RecordBatch, ranges: list[RowRange]) -> None:
-        """Add consecutive records to the store, those of one pile set together."""
+        """Let consecutive rows be observed, and add those that are good to the store."""
         bad = self._observe(batch, ranges)
-        edges = np.cumsum([0, *(one.rows for one in ranges)])
-        byte_count = int(self._store.codec.count_bytes(batch, edges[[0, -1]])[0])
-        batch = add_provenance(batch, ranges) if self._task.adds_provenance else batch
-        records = Records(draw_keys(self._task.seed, ranges, self._task.stream), batch)
+        rows = batch.num_rows
+        byte_count = int(self._store.codec.count_bytes(batch, np.array([0, rows]))[0])
         if bad.size:
-            records = records.take(np.delete(np.arange(batch.num_rows), bad))
-            edges -= np.searchsorted(bad, edges)
+            batch = take_rows(batch, np.delete(np.arange(rows), bad))
+            ranges = remove_rows(ranges, bad)
+        copies = self._task.keys.most_copies
+        for part, own in [(batch, ranges)] if copies <= 1 else cut_rows(batch, ranges, copies):
+            if own:
+                self._draw(part, own)
+        self._progress.advance(rows, byte_count)
+
+    def _draw(self, batch: pa.RecordBatch, ranges: list[RowRange]) -> None:
+        """Give rows their keys, and add them to the store, those of one pile set together."""
+        edges = np.cumsum([0, *(one.rows for one in ranges)])
+        keyed = self._task.keys.draw(batch, ranges)
+        batch = add_provenance(batch, ranges) if self._task.adds_provenance else batch
+        records = keyed.join(batch)
+        if keyed.rows is not None:
+            edges = self._count_left_out(ranges, edges, np.searchsorted(keyed.rows, edges))
         set_of_input = self._plan.set_of_input
         for set_index, group in groupby(
             range(len(ranges)), key=lambda k: set_of_input[ranges[k].input_index]
@@ -189,7 +206,15 @@ class Scatter:
             if part[0] < part[-1]:
                 inside = [ranges[index] for index in chosen]
                 self._add(set_index, inside, records.slice(part[0], part[-1]), part - part[0])
-        self._progress.advance(batch.num_rows, byte_count)
+
+    def _count_left_out(
+        self, ranges: list[RowRange], before: NDArray[np.int64], after: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Note how many rows of each range get no key, less those that get several, and return where ranges end now."""
+        with self._lock:
+            for span, count in zip(ranges, (np.diff(before) - np.diff(after)).tolist(), strict=True):
+                self._left_out[span.input_index] += count
+        return after
 
     def _observe(self, batch: pa.RecordBatch, ranges: list[RowRange]) -> NDArray[np.int64]:
         """Return the ascending positions of records not to add: bad ones, and those of finished inputs."""
@@ -214,7 +239,7 @@ class Scatter:
             raise RuntimeError("an observer returned bad records unasked")
         self._callbacks.on_bad(input_index, first_row, bad, batch)
         with self._lock:
-            self._bad_counts[input_index] += len(bad.index)
+            self._left_out[input_index] += len(bad.index)
         return bad.index
 
     def _add(

@@ -20,6 +20,7 @@ from recshuf.output.manifest import find_checksum
 from recshuf.piles.sealed_set import SET_SUFFIX, SealedSet
 from recshuf.piles.store import name_set
 from recshuf.records.digests import InputCounts
+from recshuf.run.keys import choose_keys
 from recshuf.run.open_run import make_quarantine, open_task_store
 from recshuf.run.scatter import Scatter, ScatterCallbacks, ScatterTask
 from recshuf.system.memory import release_freed
@@ -113,6 +114,7 @@ def _read_inputs(run: Run, finished: Collection[int], note: Callable[[SealedSet]
         run.inputs.source,
         run.plan,
         run.seed,
+        choose_keys(run),
         {index: counts[index] for index in finished},
         run.job.options["provenance"],
     )
@@ -149,6 +151,7 @@ def scatter_set(run: Run, number: int, cleanup: ExitStack) -> SealedSet:
             run.inputs.source,
             replace(run.plan, set_of_input=(0,) * len(run.inputs.files)),
             run.seed,
+            choose_keys(run),
             adds_provenance=run.job.options["provenance"],
             parts=parts,
         )

@@ -20,7 +20,7 @@ from recshuf.output.run_log import name_result
 from recshuf.piles.epochs import EpochOrder, StoredOrder
 from recshuf.piles.groups import Groups
 from recshuf.piles.regions import FilledRegions
-from recshuf.run.gather import Gather, GatherTask
+from recshuf.run.gather import Gather, GatherTask, settle_edges
 from recshuf.run.open_run import open_task_store
 from recshuf.run.scatter_pass import adopt_set, find_counts
 from recshuf.system.paths import write_error
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from recshuf.interfaces import Sink, Target
     from recshuf.output.stage import ShardPlace, ShardWriter
     from recshuf.piles.sealed_set import SealedSet
+    from recshuf.piles.store import Store
     from recshuf.records.digests import Digest, InputCounts
     from recshuf.run.gather import Shards
     from recshuf.run.resolve import Run
@@ -72,14 +73,23 @@ class Bounds(NamedTuple):
         return [stop - start for start, stop in pairwise(self.edges)]
 
 
-def cut_shards(run: Run, counts: InputCounts) -> Bounds:
-    """Return the bounds of the shards, independent of the plan."""
-    records, head_count = counts.record_count, run.job.options["head_count"]
+def cut_shards(run: Run, counts: InputCounts, groups: Groups) -> Bounds:
+    """Return the bounds of the shards, independent of the plan.
+
+    Parameters
+    ----------
+    groups
+        The records in the order of the output.
+    """
+    records = counts.record_count
+    head_count = run.job.count_sample(records)
     wanted = records if head_count is None else min(records, head_count)
     file_bytes = run.inputs.sizes.file_bytes
     if file_bytes is None or not run.keeps_size:
         file_bytes = counts.byte_count
     edges = shard_bounds(run.output.cut, wanted, file_bytes * wanted // max(1, records))
+    if run.job.keeps_keys_together:
+        edges = settle_edges(groups, edges, run.job.key_words)
     return Bounds(edges, counts.byte_count * wanted // max(1, records))
 
 
@@ -188,11 +198,18 @@ def _encode(run: Run, target: SupportsBatches, gather: Gather) -> Generator[pa.R
             yield target.encode(batch)
 
 
+def open_filled(run: Run, store: Store) -> Groups:
+    """Return the records of a filled store of a run by their keys, without the further words of these."""
+    word_count = run.job.key_words
+    column_count = None if word_count == 1 else len(run.loaded_schema)
+    return Groups(FilledRegions(store), StoredOrder(word_count), column_count)
+
+
 def open_groups(run: Run) -> Groups:
     """Return the records of the store of a run in the order of the output."""
     stored, epoch = run.inputs.stored, run.job.epoch
     if stored is None or epoch is None:
-        return Groups(FilledRegions(run.store), StoredOrder())
+        return open_filled(run, run.store)
     column_count = None if run.job.options["provenance"] else len(run.inputs.source.schema)
     order = EpochOrder(stored.seed, epoch.number, epoch.reshuffle, stored.seed, epoch.mix)
     if order.is_stored:
@@ -305,10 +322,11 @@ def gather_range(run: Run, number: int, cleanup: ExitStack) -> list[FinishedShar
                     f"{error}; share its folder between all machines; if it is lost, give --resume, or run recshuf task "
                     f"{first + entry.number} again"
                 ) from error
-        bounds = cut_shards(run, find_counts(run, store))
-        own = run.tasks.choose_shards(number, bounds.shard_count)
+        groups = open_filled(run, store)
         with _forget_damaged(run, sets):
-            write_shards(run, place, Groups(FilledRegions(store), StoredOrder()), bounds, own, shards.append)
+            bounds = cut_shards(run, find_counts(run, store), groups)
+            own = run.tasks.choose_shards(number, bounds.shard_count)
+            write_shards(run, place, groups, bounds, own, shards.append)
     place.finish()
     return shards
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import ConversionError
 from recshuf.formats import find_packages
+from recshuf.job.features import Mixture
 from recshuf.job.report import DownloadReport, FileReport, ShuffleReport
 from recshuf.output.manifest import Manifest
 from recshuf.records.keys import ORDER_VERSION
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
+from recshuf.run.mixture import describe_sources
 from recshuf.storage.reading.objects import list_requests
 from recshuf.system.memory import peak_bytes
 from recshuf.version import __version__
@@ -30,10 +32,19 @@ def describe_inputs(run: Run, counts: InputCounts) -> list[FileReport]:
     """Return the figures of each input; `records` includes those in quarantine."""
     summaries, quarantine = run.inputs.source.inputs, run.quarantine
     bad_counts = quarantine.counts if quarantine else [0] * len(summaries)
+    read = counts.records.tolist() if run.inputs.counts is None else run.inputs.counts
     return [
         FileReport(summary.name, count + bad, summary.file_bytes, bad)
-        for summary, count, bad in zip(summaries, counts.records.tolist(), bad_counts, strict=True)
+        for summary, count, bad in zip(summaries, read, bad_counts, strict=True)
     ]
+
+
+def describe_feature(run: Run) -> dict[str, Any]:
+    """Return what a run did besides the order, as JSON values by name."""
+    feature = run.job.feature
+    if isinstance(feature, Mixture):
+        return {"sources": describe_sources(run.job, run.inputs)}
+    return {}
 
 
 def make_report(
@@ -68,6 +79,7 @@ def make_report(
         base_bytes=base_bytes,
         quarantined=sum(one.quarantined for one in inputs),
         quarantine=None if job.quarantine is None else str(job.quarantine),
+        features=describe_feature(run),
         uploads=None if destination is None else destination.report(),
         downloads=DownloadReport.of(list_requests(run.inputs.files)),
     )
@@ -91,6 +103,7 @@ def make_manifest(
         schema=_find_schema(run),
         counts_quarantined=job.quarantine is not None,
         notes=run.notes,
+        features=describe_feature(run),
         packages=find_packages((run.inputs.format, run.output.format)),
         documents=tuple(documents),
     )

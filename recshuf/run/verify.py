@@ -63,7 +63,8 @@ def _compare_options(job: Job, manifest: Manifest) -> str | None:
     given, to = job.options["format"] or manifest.format, job.options["to"]
     seed = manifest.seed if job.options["seed"] is None else job.options["seed"]
     found = sum(one.records for one in manifest.inputs) - sum(one.quarantined for one in manifest.inputs)
-    records = min(found, found if job.options["head_count"] is None else job.options["head_count"])
+    sample = job.count_sample(found)
+    records = found if sample is None else min(found, sample)
     cut = job.cut or Cut(shards=len(manifest.inputs))
     compression = _find_compression(manifest)
     epoch, before = (one if one and not one.is_first else Epoch() for one in (job.epoch, manifest.epoch))

@@ -184,7 +184,7 @@ def test_columns_of_parquet_stay_as_they_are_stored(tmp_path: Path):
 def test_plan_and_manifest_tell_of_it(tmp_path: Path):
     inputs = make_inputs(tmp_path / "in", "jsonl", COUNTS)
     without, plan = recshuf.plan(inputs), recshuf.plan(inputs, provenance=True)
-    assert (without.provenance_bytes, plan.provenance_bytes) == (0, 8)
+    assert (without.added_bytes, plan.added_bytes) == (0, 8)
     assert plan.byte_count == without.byte_count + 8 * plan.record_count
     assert plan.peak_memory_bytes > without.peak_memory_bytes
     for options, names in (({}, None), ({"provenance": True}, NAMES)):

@@ -191,6 +191,8 @@ CHANGED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "shard_bytes": ("text", {"shards": None, "shard_bytes": 900}, {"shard_bytes": 800}),
     "seed": ("text", {}, {"seed": 6}),
     "head_count": ("text", {"head_count": 90}, {"head_count": 91}),
+    "weights": ("text", {"weights": [1, 1, 0, 1], "head_count": 400}, {"weights": [2, 1, 0, 1]}),
+    "copies": ("text", {"copies": [2] * 4}, {"copies": [2, 2, 2, 1]}),
     "nan_as_null": ("parquet", {"to": "jsonl"}, {"nan_as_null": True}),
     "on_bad_record": ("jsonl", {"to": "parquet"}, {"on_bad_record": "quarantine:bad"}),
     "provenance": ("jsonl", {"to": "parquet"}, {"provenance": True}),

@@ -46,6 +46,17 @@ def count_of(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
+def count_written(written: int, read: int) -> str:
+    """Return how many records were written of those read.
+
+    >>> count_written(2, 2), count_written(2, 3), count_written(9, 3)
+    ('2 records', '2 of 3 records', '9 records, copies of 3')
+    """
+    if written > read:
+        return f"{count_of(written, 'record')}, copies of {read:,}"
+    return ("" if written == read else f"{written:,} of ") + count_of(read, "record")
+
+
 def duration(seconds: float) -> str:
     """Return a duration for people.
 
@@ -81,8 +92,10 @@ def plan_lines(plan: Plan) -> Iterator[str]:
         "descriptors": f"{plan.descriptors:,}",
         "shards": _or_unknown(plan.shard_count, "{:,}"),
     }
-    if plan.provenance_bytes:
-        figures["record bytes"] += f", with {plan.provenance_bytes} each for where it was read"
+    if plan.added_bytes:
+        figures["record bytes"] += (
+            f", with {plan.added_bytes} each for where it was read or by what it is ordered"
+        )
     if plan.output_count is not None:
         figures["records"] += f", of which at most {plan.output_count:,} are written"
     return (f"{name:<12}  {figure}" for name, figure in figures.items())
@@ -100,9 +113,7 @@ def _or_unknown(number: int | None, pattern: str) -> str:
 
 def summary(report: ShuffleReport, output: str | None) -> str:
     """Return the last line of a run that wrote `output`."""
-    records = count_of(report.records, "record")
-    if report.records_written != report.records:
-        records = f"{report.records_written:,} of {records}"
+    records = count_written(report.records_written, report.records)
     rate = format_size(report.byte_count / report.seconds) if report.seconds else "0 B"
     return (
         f"{records}, {format_size(report.byte_count)} in {duration(report.seconds)} ({rate}/s), "
@@ -161,8 +172,7 @@ def detail_lines(report: ShuffleReport) -> Iterator[str]:
 def verdict(report: VerifyReport, output: str) -> str:
     """Return the result of a comparison with `output` as one line."""
     if report.is_equal:
-        kept, records = report.records_written, count_of(report.records, "record")
-        what = records if kept == report.records else f"{kept:,} of {records}"
+        what = count_written(report.records_written, report.records)
         return f"equal: {output} holds {what} of {count_of(len(report.inputs), 'input')}, in {duration(report.seconds)}"
     counts = [
         f"{count_of(count, 'record')} {word}"

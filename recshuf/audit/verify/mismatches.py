@@ -42,6 +42,9 @@ _BELOW_SET = np.uint64(2**63 - 1)
 _WORDS = ("second", "location", "count")
 _ENTRY_BYTES = 8 * (1 + len(_WORDS))
 _MOST_PILES = 4096
+_MORE_SHIFT = 40
+"""A count has in its higher bits how often a hash may occur beyond that."""
+_HALF = 1 << (_MORE_SHIFT - 1)
 
 
 class Tally:
@@ -149,12 +152,20 @@ class Search:
         Which buckets to search, shape ``(BUCKETS,)``.
     expected
         About how many hashes are in them.
+    quotas
+        How often the output holds each record of a file of the inputs at least and at most. Default: once.
     """
 
     def __init__(
-        self, wanted: NDArray[np.bool_], expected: int, folder: SetFolder, memory_bytes: int
+        self,
+        wanted: NDArray[np.bool_],
+        expected: int,
+        folder: SetFolder,
+        memory_bytes: int,
+        quotas: Sequence[tuple[int, int]] | None = None,
     ) -> None:
         self._wanted = wanted
+        self._quotas = quotas
         codec = choose_codec(pa.schema([pa.field(name, pa.binary(8), nullable=False) for name in _WORDS]))
         budget = divide_memory(memory_bytes)
         piles = min(_MOST_PILES, max(1, expected * _ENTRY_BYTES // budget.pile_bytes))
@@ -166,7 +177,10 @@ class Search:
         if not rows.size:
             return
         location = pack_provenance(np.int64(file), rows + first_row) | np.uint64(set_index) << _SET_SHIFT
-        counts = np.full(len(rows), 1 if set_index == INPUTS else -1)
+        least, most = (
+            (-1, -1) if set_index == OUTPUT else (1, 1) if self._quotas is None else self._quotas[file]
+        )
+        counts = np.full(len(rows), least + ((most - least) << _MORE_SHIFT))
         entries, starts = _Entries(hashes[rows, 0], hashes[rows, 1], location, counts).sort()
         # Equal records of a batch are kept as one with its count: a million of them take no more than one.
         firsts, counts = entries.take(starts), np.add.reduceat(entries.count, starts)
@@ -185,7 +199,9 @@ class Search:
                 continue
             entries, starts = _unpack(records).sort()
             net = np.add.reduceat(entries.count, starts)
-            for set_index, surplus in ((INPUTS, net), (OUTPUT, -net)):
+            more = (net + _HALF) >> _MORE_SHIFT
+            net -= more << _MORE_SHIFT
+            for set_index, surplus in ((INPUTS, net), (OUTPUT, -net - more)):
                 groups = np.flatnonzero(surplus > 0)
                 totals[set_index] += int(surplus[groups].sum())
                 locations = _find_first(entries, starts, set_index)[groups]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from recshuf.audit.verify.comparison import open_comparison
 from recshuf.audit.verify.mismatches import INPUTS, OUTPUT, Mismatches, Search, Tally
+from recshuf.audit.verify.mixture import ExpectedCopies
 from recshuf.audit.verify.record_sets import read_manifest
 from recshuf.errors import UsageError
 from recshuf.job.report import DownloadReport, FileReport, Report
@@ -153,7 +154,12 @@ def verify_job(job: Job, progress: Progress, inputs: RecordSet | None = None) ->
         differences.append(f"schemas: {schema_difference}")
     else:
         before, after = _count(comparison.inputs), _count(comparison.output)
-        mismatches = _find_mismatches(comparison, before, after, job)
+        copies = ExpectedCopies.find(job, manifest, inputs.files, before.records)
+        mismatches = _find_mismatches(comparison, before, after, job, copies)
+        if copies is not None and sum(after.records) != copies.record_count:
+            differences.append(
+                f"{job.output}: holds {sum(after.records):,} records, and the mixture has {copies.record_count:,}"
+            )
         if manifest:
             names = output.names if output else []
             differences += manifest.compare_counts(names, after.records, sum(before.records))
@@ -198,18 +204,27 @@ def _count(reader: RecordReader | None) -> Tally:
     return tally
 
 
-def _find_mismatches(comparison: Comparison, before: Tally, after: Tally, job: Job) -> Mismatches:
+def _find_mismatches(
+    comparison: Comparison, before: Tally, after: Tally, job: Job, copies: ExpectedCopies | None
+) -> Mismatches:
     """Return which records the output lacks or should not hold; reads the files once more only if there are any."""
     mismatches = Mismatches()
     differing = before.find_differing(after)
+    if copies is not None:
+        differing[:] = True
     if differing.any():
         expected = sum(int(tally.counts[differing].sum()) for tally in (before, after))
         folder = SetFolder(choose_temp_dir(job.temp_dir))
-        with closing(folder), closing(Search(differing, expected, folder, job.memory_bytes)) as search:
+        with (
+            closing(folder),
+            closing(
+                Search(differing, expected, folder, job.memory_bytes, copies.limits if copies else None)
+            ) as search,
+        ):
             for set_index, reader in zip((INPUTS, OUTPUT), comparison.readers, strict=False):
                 reader.read_hashes("search", partial(search.add, set_index))
             mismatches = search.run()
-    head_count = job.options["head_count"]
+    head_count = job.count_sample(sum(before.records))
     if head_count is None:
         return mismatches
     return mismatches.without_missing(max(0, sum(before.records) - head_count))

@@ -33,6 +33,7 @@ from recshuf.piles.kept.new_sets import SetNames, open_new_sets
 from recshuf.piles.kept.snapshots import Snapshot
 from recshuf.piles.layout import StorePlan
 from recshuf.records.arrays import find_nulls
+from recshuf.records.key_makers import PositionKeys
 from recshuf.records.provenance import PROVENANCE_BYTES, extend_schema, pack_provenance
 from recshuf.run.inputs import list_inputs
 from recshuf.run.open_run import open_quarantine
@@ -238,7 +239,14 @@ def scatter_sets(
     quarantine = open_quarantine(job, inputs, folder.path, beside, secrets.token_hex(8), cleanup)
     with ExitStack() as inner:
         store = open_piles(plan, inputs, folder, name, inner)
-        task = ScatterTask(inputs.source, plan, snapshot.seed, adds_provenance=True, stream=stream)
+        task = ScatterTask(
+            inputs.source,
+            plan,
+            snapshot.seed,
+            PositionKeys(snapshot.seed, stream),
+            adds_provenance=True,
+            stream=stream,
+        )
         progress.start("scatter", plan.record_count, plan.byte_count)
         callbacks = ScatterCallbacks(quarantine.put if quarantine else None, on_set=sealed.append)
         counts = Scatter(task, store, observer, progress, callbacks).run(inputs.files)
@@ -292,7 +300,7 @@ def choose_pile_count(job: Job, inputs: Inputs, share: float = 1) -> int:
 def plan_scatter(job: Job, inputs: Inputs, pile_count: int) -> Plan:
     """Return the plan of a scatter into a store."""
     source = inputs.source
-    costs = Costs(source.reading_bytes, lambda _: 0, provenance_bytes=PROVENANCE_BYTES)
+    costs = Costs(source.reading_bytes, lambda _: 0, added_bytes=PROVENANCE_BYTES)
     limits = replace(find_limits(job), pile_count=pile_count)
     return replace(make_plan(inputs.sizes, limits, costs, Cut(shards=1)), resident_bytes=0, region_piles=1)
 

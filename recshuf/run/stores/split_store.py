@@ -16,11 +16,11 @@ from recshuf.piles.kept.folder import StoreFolder
 from recshuf.piles.kept.new_sets import SetNames
 from recshuf.piles.kept.snapshots import Snapshot
 from recshuf.piles.split import SplitStore
-from recshuf.records.batch_groups import InputPart
-from recshuf.records.reader import InputReader, ReadingPlan
+from recshuf.records.key_makers import PositionKeys
 from recshuf.records.split import Split, apportion
+from recshuf.run.counting import count_records, require_files
 from recshuf.run.inputs import list_inputs
-from recshuf.run.resolve import resolve_inputs
+from recshuf.run.resolve import find_limits, resolve_inputs
 from recshuf.run.scatter import Scatter, ScatterTask
 from recshuf.run.stores.scatter_store import (
     SCATTER_NAME,
@@ -71,11 +71,10 @@ def scatter_split(job: Job, path: Path, shares: Mapping[str, Fraction], progress
     if job.quarantine is not None:
         raise UsageError("--split and --on-bad-record quarantine: exclude each other; leave one of them out")
     job.require_rereading("--split")
-    if any(file.stamp is None and file.table is None for file in files):
-        raise UsageError("split reads its inputs twice, and a stream is read once; give files")
     inputs = resolve_inputs(job, files, progress)
+    require_files("--split", inputs)
     seed = secrets.randbits(128) if job.options["seed"] is None else job.options["seed"]
-    counts = _count_records(job, inputs, progress)
+    counts = count_records(inputs, find_limits(job), progress)
     sizes = apportion(sum(counts), tuple(shares.values()))
     split = Split.find(seed, counts, sizes)
     with _hidden_folder(path) as work:
@@ -117,25 +116,6 @@ def scatter_split(job: Job, path: Path, shares: Mapping[str, Fraction], progress
         ),
         parts=reports,
     )
-
-
-def _count_records(job: Job, inputs: Inputs, progress: Progress) -> list[int]:
-    """Return the number of records of each input, read where no file tells it."""
-    source = inputs.source
-    unknown = [index for index, one in enumerate(source.inputs) if not one.record_count_is_exact]
-    plan = plan_scatter(job, inputs, 1)
-    reading = ReadingPlan(plan.scatter_workers, plan.block_bytes, plan.max_record_bytes)
-    reader = InputReader(
-        source,
-        reading,
-        [*map(InputPart, unknown)],
-        lambda batch, _: progress.advance(batch.num_rows, batch.nbytes),
-    )
-    if unknown:
-        progress.start("count", plan.record_count, plan.byte_count)
-        reader.run("count")
-    rows = {index: reader.rows_of(index) for index in unknown}
-    return [rows.get(index, one.record_count or 0) for index, one in enumerate(source.inputs)]
 
 
 @contextmanager
@@ -185,7 +165,9 @@ def _scatter_parts(
             plan = replace(part.plan, pile_count=part.snapshot.pile_count)
             opened.append(open_piles(plan, inputs, part.folder, SCATTER_NAME, cleanup, part.share))
         store = SplitStore(opened, split, len(inputs.source.inputs))
-        task = ScatterTask(inputs.source, parts[0].plan, split.seed, adds_provenance=True)
+        task = ScatterTask(
+            inputs.source, parts[0].plan, split.seed, PositionKeys(split.seed), adds_provenance=True
+        )
         progress.start("scatter", task.plan.record_count, task.plan.byte_count)
         Scatter(task, store, observer, progress).run(inputs.files)
     table = observer.finish_form(progress)

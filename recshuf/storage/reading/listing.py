@@ -47,16 +47,18 @@ class InputLister:
     def list_all(self, patterns: Iterable[str]) -> list[InputFile]:
         """Expand paths, directories, globs and URLs, with the rules of `local_listing.expand_inputs`."""
         files: list[InputFile] = []
-        for pattern in patterns:
-            if isinstance(pattern, TableName):
-                files.append(InputFile(str(pattern), None, table=pattern.table))
-            elif is_url(pattern):
-                files += self._list_url(pattern, Url.parse(pattern))
-            else:
-                files += local_listing.expand_inputs([pattern], self._rules, self._warn)
+        for argument, pattern in enumerate(patterns):
+            files += [file._replace(argument=argument) for file in self._list_argument(pattern)]
         files = self._rules.pair(files)
         self._tell_splits([file.name for file in files])
         return files
+
+    def _list_argument(self, pattern: str) -> list[InputFile]:
+        if isinstance(pattern, TableName):
+            return [InputFile(str(pattern), None, table=pattern.table)]
+        if is_url(pattern):
+            return self._list_url(pattern, Url.parse(pattern))
+        return local_listing.expand_inputs([pattern], self._rules, self._warn)
 
     def _tell_splits(self, names: list[str]) -> None:
         """Warn of splits of a data set that were named; those of a folder were refused."""

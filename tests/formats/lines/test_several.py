@@ -185,8 +185,8 @@ def test_options_that_contradict_each_other(tmp_path: Path) -> None:
         ({"record_lines": 2, "separator": "x"}, "record_lines and separator"),
         ({"record_start": ">", "zero_terminated": True}, "record_start and separator"),
         ({"record_lines": 0}, "record_lines=0 is not possible: it must be at least 1"),
-        ({"record_start": ""}, "record_start .* is not possible: give text within a line"),
-        ({"record_start": "a\nb"}, "record_start .* is not possible: give text within a line"),
+        ({"record_start": ""}, "record_start.* is not possible: give text within a line"),
+        ({"record_start": "a\nb"}, "record_start.* is not possible: give text within a line"),
     ):
         with pytest.raises(UsageError, match=message):
             recshuf.shuffle(tmp_path / "a", tmp_path / "out", **options)

@@ -85,6 +85,7 @@ def test_all_conversions_give_the_same_bytes(folder: Path, name: str, to: str):
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "sample": {"head_count": 50},
+    "copies": {"copies": [1.5] * 5},
     "sample-of-none": {"head_count": 0},
     "provenance": {"to": "parquet", "provenance": True},
     "verified": {"verify": True},

@@ -1,0 +1,193 @@
+"""What a run does with records besides their order: it keeps groups, drops duplicates, splits, or weighs its inputs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import TYPE_CHECKING, ClassVar, Literal, cast, get_args
+
+from recshuf.errors import UsageError
+from recshuf.records.split import check_shares, parse_shares
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from recshuf.job.options import Numbers, Options
+
+
+GroupOrder = Literal["input", "random"]
+"""Order inside a group."""
+GROUP_ORDERS = get_args(GroupOrder)
+_RECORD = "record"
+"""Stands for all fields of a record."""
+_FLAGS = {
+    "group_by": "--group-by",
+    "dedup": "--dedup",
+    "split": "--split",
+    "weights": "--weights",
+    "copies": "--copies",
+}
+"""Of the options of which a run takes one."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupBy:
+    """Records with equal values of the fields stay together."""
+
+    fields: tuple[str, ...]
+    order: GroupOrder = "input"
+    flag: ClassVar[str] = "--group-by"
+    keeps_keys_together: ClassVar[bool] = True
+    counts_records: ClassVar[bool] = False
+
+    @property
+    def word_count(self) -> int:
+        """Number of words of a key."""
+        return 3 if self.order == "random" else 2
+
+
+@dataclass(frozen=True, slots=True)
+class Dedup:
+    """Of records with equal fields, the first is kept."""
+
+    fields: tuple[str, ...]
+    """Empty for whole records."""
+    flag: ClassVar[str] = "--dedup"
+    word_count: ClassVar[int] = 2
+    keeps_keys_together: ClassVar[bool] = True
+    counts_records: ClassVar[bool] = False
+
+
+@dataclass(frozen=True, slots=True)
+class SplitFiles:
+    """The output is cut into parts, each a folder of shards."""
+
+    shares: Mapping[str, Fraction]
+    fields: tuple[str, ...] = ()
+    """All records with equal values of these go to one part; empty for parts of exact sizes."""
+    seed: int = 0
+    """Of the parts of values."""
+    flag: ClassVar[str] = "--split"
+    word_count: ClassVar[int] = 2
+    keeps_keys_together: ClassVar[bool] = False
+
+    @property
+    def counts_records(self) -> bool:
+        """Whether the records of each input are counted before they are read."""
+        return not self.fields
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """How often the records of each INPUT are taken."""
+
+    weights: tuple[Fraction, ...] = ()
+    copies: tuple[Fraction, ...] = ()
+    word_count: ClassVar[int] = 1
+    keeps_keys_together: ClassVar[bool] = False
+    counts_records: ClassVar[bool] = True
+
+    @property
+    def flag(self) -> str:
+        """The option that gives the numbers."""
+        return "--weights" if self.weights else "--copies"
+
+
+Feature = GroupBy | Dedup | SplitFiles | Mixture
+
+
+def choose_feature(options: Options) -> Feature | None:
+    """Return what a run does besides the order; None for a plain shuffle. A second one is a `UsageError`."""
+    given = [flag for name, flag in _FLAGS.items() if cast("dict[str, object]", options)[name] is not None]
+    if len(given) > 1:
+        raise UsageError(
+            f"{given[0]} and {given[1]}: give one of them in a run; the output of one run can be the input of the next"
+        )
+    _check_companions(options)
+    if options["group_by"] is not None:
+        return GroupBy(
+            split_names("--group-by", options["group_by"]) or (), _choose_order(options["group_order"])
+        )
+    if options["dedup"] is not None:
+        fields = split_names("--dedup", options["dedup"]) or ()
+        return Dedup(() if fields == (_RECORD,) else fields)
+    if options["split"] is not None:
+        return _choose_split(options)
+    if options["weights"] is not None:
+        return Mixture(weights=_parse_numbers("--weights", options["weights"]))
+    if options["copies"] is not None:
+        return Mixture(copies=_parse_numbers("--copies", options["copies"]))
+    return None
+
+
+def _check_companions(options: Options) -> None:
+    """Refuse options that have a meaning beside another one only."""
+    for name, flag, needed in (
+        ("group_order", "--group-order", "group_by"),
+        ("split_by", "--split-by", "split"),
+        ("split_seed", "--split-seed", "split_by"),
+    ):
+        values = cast("dict[str, object]", options)
+        if values[name] is not None and values[needed] is None:
+            raise UsageError(f"{flag}: is used with --{needed.replace('_', '-')} only; give that, too")
+
+
+def _choose_order(order: str | None) -> GroupOrder:
+    if order is None:
+        return "input"
+    if order not in GROUP_ORDERS:
+        raise UsageError(f"--group-order {order!r} is not possible; choose one of {', '.join(GROUP_ORDERS)}")
+    return cast("GroupOrder", order)
+
+
+def _choose_split(options: Options) -> SplitFiles:
+    given = options["split"]
+    shares = check_shares(parse_shares(given) if isinstance(given, str) else given)
+    seed = options["split_seed"]
+    if options["split_by"] is None:
+        return SplitFiles(shares)
+    return SplitFiles(shares, split_names("--split-by", options["split_by"]) or (), seed or 0)
+
+
+def _parse_numbers(flag: str, given: Numbers) -> tuple[Fraction, ...]:
+    """Return exact numbers, none negative and not all 0."""
+    numbers = []
+    for text in given.split(",") if isinstance(given, str) else given:
+        try:
+            number = Fraction(str(text).strip())
+        except (ValueError, ZeroDivisionError):
+            number = Fraction(-1)
+        if number < 0:
+            raise UsageError(f"{flag}: {text!r} is no number from 0 on; write for example {flag} 0.7,0.3")
+        numbers.append(number)
+    if not any(numbers):
+        raise UsageError(f"{flag}: all numbers are 0; let one be larger")
+    return tuple(numbers)
+
+
+def show_number(number: Fraction) -> str:
+    """Return an exact number as text: with a point if it ends, else as a fraction.
+
+    >>> show_number(Fraction("0.30")), show_number(Fraction(1, 3)), show_number(Fraction(2))
+    ('0.3', '1/3', '2')
+    """
+    rest = number.denominator
+    for factor in (2, 5):
+        while rest % factor == 0:
+            rest //= factor
+    return f"{Decimal(number.numerator) / number.denominator:f}" if rest == 1 else str(number)
+
+
+def split_names(option: str, names: str | Iterable[str] | None) -> tuple[str, ...] | None:
+    """Return the names in a list or comma-separated string; None for None."""
+    if names is None:
+        return None
+    split = tuple(names.split(",") if isinstance(names, str) else names)
+    if not split or "" in split:
+        raise UsageError(f"{option} holds an empty name; write for example {option} a,b")
+    name, count = Counter(split).most_common(1)[0]
+    if count > 1:
+        raise UsageError(f"{option} holds {name!r} twice; give each name once")
+    return split

@@ -1,0 +1,236 @@
+"""Weights and copies of inputs: exact counts, whole copies and a sample, in uniform order; and samples by a share."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import Counter
+from fractions import Fraction
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import recshuf
+from recshuf.errors import RecshufWarning, UsageError
+from recshuf.records.copies import CopyKeys, list_quotas
+from recshuf.records.keys import RowRange, draw_keys, stream_of
+from tests.support.effort import examples
+from tests.support.numbered_files import FORMATS, SUFFIXES, make_inputs, read_ids, write_lines
+from tests.support.order_statistics import chi_square_upper
+from tests.support.small_runs import change_plans, forge_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+COUNTS = (60, 40, 20)
+SAMPLE, COPY = stream_of("sample"), stream_of("copy")
+
+
+def expect(seed: int, sources: Sequence[Sequence[int]], taken: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the places of all copies in order, by the formulas of docs/store.md, one record at a time.
+
+    Parameters
+    ----------
+    sources
+        Numbers of records of the inputs of each source.
+    taken
+        How many records of each source are taken.
+    """
+    copies, first = [], 0
+    for counts, count in zip(sources, taken, strict=True):
+        places = [(index, row) for index, rows in enumerate(counts, first) for row in range(rows)]
+        first += len(counts)
+        whole, more = divmod(count, len(places)) if places else (0, 0)
+        chosen = sorted((draw_keys(seed, [(i, r, 1)], SAMPLE)[0], i, r) for i, r in places)[:more]
+        often = Counter(dict.fromkeys(places, whole)) + Counter((i, r) for _, i, r in chosen)
+        for (i, r), number in often.items():
+            for copy in range(number):
+                stream = (*COPY, copy) if copy else ()
+                copies.append((draw_keys(seed, [(i, r, 1)], stream)[0], i, r, copy))
+    return [(i, r) for _, i, r, _ in sorted(copies)]
+
+
+def list_ids(sources: Sequence[Sequence[int]], places: Sequence[tuple[int, int]]) -> list[int]:
+    """Return the numbers of the records at some places, which `make_inputs` gave them."""
+    counts = [count for source in sources for count in source]
+    return [sum(counts[:index]) + row for index, row in places]
+
+
+def make_sources(folder: Path, name: str) -> list[Path]:
+    """Write two sources: a folder of two files, and one file."""
+    first, second, third = make_inputs(folder, name, COUNTS)
+    (folder / "pair").mkdir()
+    for path in (first, second):
+        path.rename(folder / "pair" / path.name)
+    return [folder / "pair", third]
+
+
+SOURCES = ((60, 40), (20,))
+MIXTURES: list[tuple[dict[str, Any], tuple[int, int]]] = [
+    ({"weights": [0.7, 0.3], "head_count": 300}, (210, 90)),
+    ({"weights": "1,0", "head_count": 30}, (30, 0)),
+    ({"copies": [0.255, 2.5]}, (26, 50)),  # 25.5 is rounded up
+    ({"copies": "1,1"}, (100, 20)),
+]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_counts_samples_and_order_are_those_of_the_formulas(tmp_path: Path, name: str):
+    paths = make_sources(tmp_path / "in", name)
+    for options, taken in MIXTURES:
+        output = tmp_path / f"out{SUFFIXES[name]}"
+        report = recshuf.shuffle(paths, output, seed=7, overwrite=True, **options)
+        assert read_ids(output) == list_ids(SOURCES, expect(7, SOURCES, taken))
+        assert (report.records, report.records_written) == (120, sum(taken))
+        assert recshuf.verify(paths, output, **options)
+
+
+def test_once_each_is_the_plain_shuffle_byte_for_byte(tmp_path: Path):
+    paths = make_sources(tmp_path / "in", "parquet")
+    recshuf.shuffle(paths, tmp_path / "plain.parquet", seed=7)
+    recshuf.shuffle(paths, tmp_path / "once.parquet", seed=7, copies="1,1")
+    assert (tmp_path / "once.parquet").read_bytes() == (tmp_path / "plain.parquet").read_bytes()
+
+
+def test_the_same_bytes_however_the_run_is_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    paths = make_sources(tmp_path / "in", "jsonl")
+    outputs = []
+    for numbers in ({}, {"pile_count": 1}, {"pile_count": 50, "resident_bytes": 0, "block_bytes": 200}):
+        with monkeypatch.context() as patch:
+            change_plans(patch, **numbers)
+            recshuf.shuffle(
+                paths, tmp_path / "out", seed=7, shards=3, weights="2,5", head_count=250, overwrite=True
+            )
+        outputs.append([path.read_bytes() for path in sorted((tmp_path / "out").iterdir())])
+    assert outputs == outputs[:1] * 3
+
+
+def test_equal_keys_are_in_the_order_of_inputs_rows_and_copies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    forge_keys(monkeypatch, 1, 0)
+    path = tmp_path / "in.jsonl"
+    write_lines(path, 0, 30)
+    recshuf.shuffle(path, tmp_path / "out.jsonl", seed=7, copies=[3])
+    ids = read_ids(tmp_path / "out.jsonl")
+    assert Counter(ids) == dict.fromkeys(range(30), 3)
+    assert sum(after < before for before, after in pairwise(ids)) == 1  # two keys
+
+
+def test_manifest_and_report_tell_what_was_taken_and_verify_takes_it_from_there(tmp_path: Path):
+    paths = make_sources(tmp_path / "in", "text")
+    report = recshuf.shuffle(
+        paths, f"{tmp_path}/out/", seed=7, weights=[0.7, "1/3"], head_count=62, verify=True
+    )
+    manifest = json.loads((tmp_path / ".out.recshuf.json").read_text())
+    assert manifest["sources"] == report.features["sources"] == report.to_json()["sources"]
+    assert manifest["sources"] == [
+        {"input": str(paths[0]), "weight": "0.7", "records": 100, "written": 42},
+        {"input": str(paths[1]), "weight": "1/3", "records": 20, "written": 20},
+    ]
+    assert [one["records"] for one in manifest["inputs"]] == [60, 40, 20]
+    assert recshuf.verify(paths, tmp_path / "out")
+    with pytest.raises(
+        UsageError, match="mixture of 2 inputs by its manifest, not of 1; give those of the run"
+    ):
+        recshuf.verify(tmp_path / "in", tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        (lambda lines: lines[:-1], (0, 0, 1)),  # one of two copies, or the one of a sample: the number tells
+        (lambda lines: [*lines[:-1], lines[0]], (0, 0, 0)),
+        (lambda lines: [line for line in lines if line != lines[0]], (1, 0, 1)),
+        (lambda lines: [*lines, lines[0], lines[0]], (0, 1, 1)),
+        (lambda lines: [*lines[:-1], b"new\n"], (0, 1, 0)),
+    ],
+)
+def test_verify_finds_records_taken_too_seldom_or_too_often(
+    tmp_path: Path, change: Any, found: tuple[int, int, int]
+):
+    path, output = tmp_path / "in.txt", tmp_path / "out.txt"
+    path.write_text("".join(f"{number}\n" for number in range(10)))
+    recshuf.shuffle(path, output, seed=1, copies=[1.5])
+    lines = sorted(
+        output.read_bytes().splitlines(keepends=True),
+        key=Counter(output.read_bytes().splitlines(keepends=True)).get,
+    )
+    output.write_bytes(b"".join(change(lines)))
+    report = recshuf.verify(path, output, copies=[1.5])
+    missing, extra, other = found
+    assert (report.missing, report.extra > 0, len(report.differences)) == (missing, extra > 0, other)
+
+
+def test_every_choice_and_order_is_equally_likely():
+    """Of two records three copies, and a third record: 2 choices of who comes twice, and 12 orders of each."""
+    quotas = list_quotas([2, 1], [0, 1], weights=[Fraction(3), Fraction(1)], total=4)
+    batch, ranges = pa.record_batch({"id": [0, 1, 2]}), [RowRange(0, 0, 2), RowRange(1, 0, 1)]
+    seen: Counter[tuple[int, ...]] = Counter()
+    count = 24 * examples(800)
+    for seed in range(count):
+        records = CopyKeys(seed, quotas, [2, 1]).draw(batch, ranges).join(batch)
+        seen[tuple(records.batch.column(0).to_numpy()[np.argsort(records.keys)].tolist())] += 1
+    assert len(seen) == 24
+    statistic = sum((number - count / 24) ** 2 for number in seen.values()) / (count / 24)
+    assert 1e-3 < chi_square_upper(statistic, 23) < 1 - 1e-3
+
+
+@pytest.mark.parametrize(
+    ("inputs", "options", "message"),
+    [
+        (1, {"weights": "1,2", "head_count": 5}, "^weights: 2 for 1 inputs; give one for each INPUT$"),
+        (2, {"weights": "1,2"}, "^weights: give head_count with the number of records to take, or copies instead$"),
+        (2, {"copies": "1,2", "head_count": 5}, "^copies and head_count contradict each other; give weights with"),
+        (2, {"weights": "1,2", "head_count": "10%"}, "^weights: give head_count as a number of records, not as a share$"),
+        (2, {"copies": "1,x"}, "^copies: 'x' is no number from 0 on; write for example copies 0.7,0.3$"),
+        (2, {"copies": [0, 0.0]}, "^copies: all numbers are 0; let one be larger$"),
+        (2, {"copies": [1, -1]}, "^copies: '-1' is no number from 0 on"),
+        (2, {"copies": "1,1", "group_by": "id"}, "^group_by and copies: give one of them in a run; the output of one"),
+        (2, {"copies": "1,1", "to": "parquet", "on_bad_record": "quarantine:bad"}, "^copies and on_bad_record.* exclude"),
+        (3, {"copies": "1,1,2"}, r"empty.jsonl: holds no records, and 1 are to be taken; leave it out$"),
+    ],
+)  # fmt: skip
+def test_what_has_no_meaning_is_refused(tmp_path: Path, inputs: int, options: dict[str, Any], message: str):
+    paths = [*make_inputs(tmp_path, "jsonl", [3, 4]), tmp_path / "empty.jsonl"]
+    paths[2].touch()
+    if "empty" in message:
+        options = {"weights": [1, 1, 1], "head_count": 3}
+    with pytest.raises(UsageError, match=message):
+        recshuf.shuffle(paths[:inputs], tmp_path / "out.jsonl", **options)
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_a_stream_is_refused_and_many_copies_are_told(tmp_path: Path):
+    (path,) = make_inputs(tmp_path, "text", [3])
+    with pytest.raises(
+        UsageError, match=r"^copies reads its inputs twice, and a stream is read once; give files$"
+    ):
+        recshuf.shuffle("-", tmp_path / "out.txt", stdin=io.BytesIO(b"1\n"), copies=[2])
+    with pytest.warns(RecshufWarning, match=r"input0\.txt: each of its 3 records is taken 5 times or more"):
+        recshuf.shuffle(path, tmp_path / "out.txt", copies=[5.5])
+
+
+def test_a_share_of_the_records_is_a_sample_of_exact_size(tmp_path: Path):
+    paths = make_inputs(tmp_path, "jsonl", [10, 15])
+    whole = tmp_path / "whole.jsonl"
+    recshuf.shuffle(paths, whole, seed=3)
+    for share, count in {"10%": 3, "50%": 13, "0%": 0, "100%": 25, "33.3%": 8}.items():
+        recshuf.shuffle(paths, tmp_path / "out.jsonl", seed=3, head_count=share, overwrite=True, verify=True)
+        assert read_ids(tmp_path / "out.jsonl") == read_ids(whole)[:count]
+    for share in ("101%", "x%", "-1%", "5"):
+        with pytest.raises(
+            UsageError, match=f"head_count '{share}' is out of range; give a whole number, or a share"
+        ):
+            recshuf.shuffle(paths, tmp_path / "none.jsonl", head_count=share)
+    bad = tmp_path / "bad.jsonl"
+    bad.write_bytes(b"".join(path.read_bytes() for path in paths) + b"{no\n" * 5)
+    recshuf.shuffle(
+        bad, tmp_path / "out.parquet", seed=3, head_count="40%", on_bad_record=f"quarantine:{tmp_path}/q"
+    )
+    assert pq.read_metadata(tmp_path / "out.parquet").num_rows == 10  # of the 25 that parse

@@ -66,7 +66,9 @@ class LocalMap(EngineMap):
     def scatter(self, run: Run, numbers: Sequence[int]) -> list[SealedSet]:
         if run.inputs.stored is not None:
             return []
-        run.progress.start("scatter", run.plan.record_count, run.plan.byte_count)
+        counts = run.inputs.counts
+        records = run.plan.record_count if counts is None else sum(counts)
+        run.progress.start("scatter", records, run.plan.byte_count)
         return scatter(run, numbers)
 
     def list_shards(self, run: Run, bounds: Bounds) -> dict[int, FinishedShard]:

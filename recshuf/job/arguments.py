@@ -18,7 +18,7 @@ from recshuf.formats import load_format
 from recshuf.formats.compression import check_level
 from recshuf.formats.objects import name_table
 from recshuf.interfaces import ReadOptions, TableName, WriteOptions
-from recshuf.job.features import choose_feature, split_names
+from recshuf.job.features import SplitFiles, choose_feature, split_names
 from recshuf.job.job import SMALLEST_MEMORY, Job
 from recshuf.job.options import (
     FIRST,
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from recshuf.interfaces import FormatOption
+    from recshuf.job.features import Feature
     from recshuf.job.options import Inputs, Paths, SchemaLike, Size
 
 
@@ -225,6 +226,7 @@ def make_job(inputs: Inputs, output: str | os.PathLike[str] | None, options: Opt
     options["separator"] = None if separator == b"\n" else separator
     header = _choose_header(options["header"])
     quarantine = _parse_bad_record(options["on_bad_record"])
+    feature = choose_feature(options)
     memory, temp_dir = options["memory"], options["temp_dir"]
     if temp_dir == "":
         raise UsageError("--temp-dir: the path is empty; give one, or leave it out")
@@ -236,8 +238,8 @@ def make_job(inputs: Inputs, output: str | os.PathLike[str] | None, options: Opt
         output=None if output is None else _parse_place("output", output),
         options=options,
         memory_bytes=memory_bytes,
-        cut=_make_cut(options),
-        feature=choose_feature(options),
+        cut=_make_cut(options, feature),
+        feature=feature,
         workers=workers,
         temp_dir=None if temp_dir is None or is_url(os.fspath(temp_dir)) else Path(temp_dir),
         temp_url=_parse_temp_url(os.fspath(temp_dir or "")),
@@ -323,12 +325,13 @@ def _parse_temp_url(path: str) -> Url | None:
     return url
 
 
-def _make_cut(options: Options) -> Cut | None:
+def _make_cut(options: Options, feature: Feature | None) -> Cut | None:
     shard_bytes = options["shard_bytes"]
     cut = Cut(
         options["shards"],
         options["shard_records"],
         None if shard_bytes is None else _parse(shard_bytes),
+        tuple(feature.shares.values()) if isinstance(feature, SplitFiles) else (),
     )
     count = sum(value is not None for value in (cut.shards, cut.shard_records, cut.shard_bytes))
     if count > 1:

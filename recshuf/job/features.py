@@ -78,6 +78,11 @@ class SplitFiles:
         """Whether the records of each input are counted before they are read."""
         return not self.fields
 
+    def to_json(self) -> dict[str, object]:
+        """Return it as JSON values."""
+        shares = {name: show_number(share) for name, share in self.shares.items()}
+        return {"shares": shares} | ({"by": list(self.fields), "seed": str(self.seed)} if self.fields else {})
+
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
@@ -145,6 +150,19 @@ def _choose_order(order: str | None) -> GroupOrder:
 def _choose_split(options: Options) -> SplitFiles:
     given = options["split"]
     shares = check_shares(parse_shares(given) if isinstance(given, str) else given)
+    if options["head_count"] is not None:
+        raise UsageError(
+            "--head-count: not with --split, whose parts are samples themselves; leave one of them out"
+        )
+    if options["split_by"] is None and options["on_bad_record"] != "fail":
+        raise UsageError(
+            "--on-bad-record: not with --split alone, whose sizes are known before records are read; give --split-by, too, or "
+            "leave one of them out"
+        )
+    if (count := options["shards"]) is not None and count < len(shares):
+        raise UsageError(
+            f"--shards {count}: fewer than the {len(shares)} parts of --split; give at least {len(shares)}"
+        )
     seed = options["split_seed"]
     if options["split_by"] is None:
         return SplitFiles(shares)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from recshuf.errors import UsageError
 from recshuf.interfaces import TableName
-from recshuf.job.features import Mixture
+from recshuf.job.features import Mixture, SplitFiles
 from recshuf.job.options import LOCAL, OPTIONS, check_engine
 from recshuf.piles.layout import SPILL_COMPRESSIONS
 from recshuf.records.keys import MAX_PILES, MAX_SEED
@@ -221,6 +221,21 @@ class Job:
                 None if record_count is None else floor(parse_percent(count) * record_count + Fraction(1, 2))
             )
         return None if isinstance(self.feature, Mixture) else count
+
+    @property
+    def shares(self) -> tuple[Fraction, ...]:
+        """Shares of the parts of the output; none if it has no parts."""
+        return tuple(self.feature.shares.values()) if isinstance(self.feature, SplitFiles) else ()
+
+    @property
+    def split(self) -> dict[str, object] | None:
+        """What decides which records go to which part, as JSON values; None if the output has no parts."""
+        return self.feature.to_json() if isinstance(self.feature, SplitFiles) else None
+
+    @property
+    def part_names(self) -> tuple[str, ...]:
+        """Names of these parts."""
+        return tuple(self.feature.shares) if isinstance(self.feature, SplitFiles) else ()
 
     @property
     def keeps_keys_together(self) -> bool:

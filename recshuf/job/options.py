@@ -295,6 +295,7 @@ class VerifyOptions(CheckOptions, total=False):
     """Options of `verify`: give those that `shuffle` got; see `Options` for their forms."""
 
     first_metadata: bool
+    split: str | Mapping[str, float | str] | None
     rename_keys: bool | None
     head_count: int | str | None
     weights: Numbers | None
@@ -350,7 +351,8 @@ class Options(CheckOptions, total=False):
     dedup: Annotated[Names | None, Option("Order", "record|F[,F]", "Of equal records, or of records with equal values of these fields, keep the first in the order of the inputs. Default: all are kept.",
         identity=lambda job: job.options["dedup"] and (list(job.feature.fields) or "record"))]
     split: Annotated[str | Mapping[str, float | str] | None, Option("Output", "NAME=SHARE,...", "Write parts of these shares, such as train=0.98,val=0.01,test=0.01, each into a folder of OUTPUT. Default: one part.",
-        identity=lambda job: job.options["split"] and {name: show_number(share) for name, share in job.feature.shares.items()})]
+        {"verify": "Shares of the parts in the folders of OUTPUT. Default: as in its manifest."},
+        identity=lambda job: job.options["split"] and job.feature.to_json()["shares"])]
     split_by: Annotated[Names | None, Option("Output", "F[,F]", "With --split: all records with equal values of these fields go to one part, the same one whatever else the inputs hold; sizes are near their shares. Default: sizes are exact, and any record goes to any part.",
         identity=lambda job: job.options["split_by"] and list(job.feature.fields))]
     split_seed: Annotated[int | None, Option("Output", "N", "With --split-by: another seed puts values into other parts. Default: 0.",

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from recshuf.records.keys import MAX_PILES
+from recshuf.records.split import apportion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from fractions import Fraction
 
     from numpy.typing import NDArray
 
@@ -160,11 +162,14 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """How the output is cut into shards; exactly one field is set."""
+    """How the output is cut into shards; exactly one of the first three fields is set."""
 
     shards: int | None = None
+    """Of all parts together; at least as many as these."""
     shard_records: int | None = None
     shard_bytes: int | None = None
+    shares: tuple[Fraction, ...] = ()
+    """Of the parts of a split, no shard of which has records of two; empty if there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +227,9 @@ class Plan:
         Bytes of provenance and of further words of keys per record, included in `byte_count`.
     spilled_to
         Prefix in an object store to which each pile set is uploaded when it is written; empty if they stay on a disk.
+    split
+        What decides which records go to which part of the output: ``shares``, and ``by`` which fields with which ``seed``. None
+        without parts.
     """
 
     record_count: int | None
@@ -248,6 +256,7 @@ class Plan:
     spill_compression: str = "none"
     added_bytes: int = 0
     spilled_to: str = ""
+    split: Mapping[str, Any] | None = None
 
     @property
     def set_count(self) -> int:
@@ -264,8 +273,9 @@ class Plan:
         return 1 if size <= self.pile_bytes else count_parts(size, self.pile_bytes)
 
     def to_json(self) -> dict[str, object]:
-        """Return the plan as JSON values."""
-        return asdict(self) | {"set_of_input": list(self.set_of_input), "set_count": self.set_count}
+        """Return the plan as JSON values, without `split` where it is None."""
+        values = asdict(self) | {"set_of_input": list(self.set_of_input), "set_count": self.set_count}
+        return {name: value for name, value in values.items() if name != "split" or value is not None}
 
 
 def count_parts(pile_bytes: int, most_bytes: int) -> int:
@@ -299,11 +309,32 @@ def count_shards(cut: Cut, record_count: int | None, output_bytes: int | None) -
     """
     if cut.shards is not None:
         return cut.shards
+    if cut.shares:
+        total = record_count if cut.shard_records else output_bytes
+        sizes = [] if total is None else apportion(total, cut.shares)
+        whole = replace(cut, shares=())
+        return sum_known(count_shards(whole, size, size) for size in sizes) if sizes else None
     if cut.shard_records is not None:
         return None if record_count is None else max(1, -(-record_count // cut.shard_records))
     if cut.shard_bytes is None:
         raise ValueError("a cut needs one of its fields")
     return None if output_bytes is None else max(1, -(-output_bytes // cut.shard_bytes))
+
+
+def cut_parts(cut: Cut, sizes: Sequence[int], output_bytes: int) -> list[list[int]]:
+    """Return the first record of each shard of each part, of so many records in all, and the end of its last shard.
+
+    >>> from fractions import Fraction
+    >>> cut_parts(Cut(shards=4, shares=(Fraction(3, 4), Fraction(1, 4))), [30, 10], 0)
+    [[0, 10, 20, 30], [30, 40]]
+    """
+    counts = cut.shards and [1 + more for more in apportion(cut.shards - len(sizes), cut.shares)]
+    edges, begin, total = [], 0, max(1, sum(sizes))
+    for part, size in enumerate(sizes):
+        own = Cut(shards=counts[part]) if counts else replace(cut, shares=())
+        edges.append([begin + edge for edge in shard_bounds(own, size, output_bytes * size // total)])
+        begin += size
+    return edges
 
 
 def shard_bounds(cut: Cut, record_count: int, output_bytes: int) -> list[int]:

@@ -7,7 +7,7 @@ import json
 import os
 import re
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -15,6 +15,7 @@ import xxhash
 
 from recshuf.formats import name_by_suffix
 from recshuf.job.job import Epoch
+from recshuf.job.plan import count_shards, sum_known
 from recshuf.job.report import FileReport
 from recshuf.records.keys import ORDER_VERSION
 from recshuf.storage.reading.local_listing import MANIFEST_SUFFIX
@@ -23,9 +24,12 @@ from recshuf.system.paths import real_path, shorten_name
 from recshuf.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     import pyarrow as pa
+
+    from recshuf.job.plan import Cut
+    from recshuf.output.run_log import Entry
 
 
 def find_checksum(path: Path) -> str:
@@ -130,6 +134,19 @@ def is_beside(path: Path, output: Path) -> bool:
 _FEATURES = ("group_by", "dedup", "split", "sources")
 
 
+def list_shards(folder: Path, folders: Collection[str]) -> dict[str, os.DirEntry[str]]:
+    """Return what is in a folder of shards, by name, and in place of some folders in it, which may be there, what these hold."""
+    found: dict[str, os.DirEntry[str]] = {}
+    with suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for one in entries:
+            if one.name in folders and one.is_dir(follow_symlinks=False):
+                with os.scandir(one) as inner:
+                    found |= {f"{one.name}/{file.name}": file for file in inner}
+            else:
+                found[one.name] = one
+    return found
+
+
 class WrittenShards(Protocol):
     """The shards of an output, as they lie there."""
 
@@ -142,8 +159,8 @@ class WrittenShards(Protocol):
         """Return the path or URL of a shard."""
         ...
 
-    def find_sizes(self) -> dict[str, int]:
-        """Return the size of each file in the folder, and that of others as -1."""
+    def find_sizes(self, folders: Collection[str]) -> dict[str, int]:
+        """Return the size of each file in the folder, and in these folders in it, and that of others as -1."""
         ...
 
     def find_checksum(self, name: str) -> str:
@@ -164,12 +181,11 @@ class LocalShards:
     def show(self, name: str) -> str:
         return str(self._folder / name)
 
-    def find_sizes(self) -> dict[str, int]:
-        try:
-            with os.scandir(self._folder) as entries:
-                return {one.name: one.stat().st_size if one.is_file() else -1 for one in entries}
-        except FileNotFoundError:
-            return {}
+    def find_sizes(self, folders: Collection[str]) -> dict[str, int]:
+        return {
+            name: one.stat().st_size if one.is_file() else -1
+            for name, one in list_shards(self._folder, folders).items()
+        }
 
     def find_checksum(self, name: str) -> str:
         return find_checksum(self._folder / name)
@@ -227,6 +243,16 @@ class Manifest:
         """The files of all shards, each behind its companions."""
         shards = [WrittenFile(one.name, one.file_bytes or 0, one.checksum or "") for one in self.shards]
         return [*self.companions, *shards]
+
+    @property
+    def split(self) -> Entry | None:
+        """Shares of the parts of the output, by what they are split, their names and numbers of records; None without parts."""
+        return self.features.get("split")
+
+    @property
+    def folders(self) -> set[str]:
+        """Names of the folders of parts, which hold the shards; none if there are no parts."""
+        return {shard.name.partition("/")[0] for shard in self.shards if "/" in shard.name}
 
     @property
     def path(self) -> Path:
@@ -308,9 +334,16 @@ class Manifest:
         content |= {"packages": dict(self.packages)} if self.packages else {}
         return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
+    def count_planned(self, cut: Cut) -> int | None:
+        """Return the number of shards that a cut of its records gives; None if it depends on their bytes."""
+        if cut.shards is not None:
+            return cut.shards
+        parts = self.split["parts"] if self.split else [{"records": sum(one.records for one in self.shards)}]
+        return sum_known(count_shards(replace(cut, shares=()), part["records"], None) for part in parts)
+
     def find_present(self) -> list[str]:
         """Return the paths, or URLs, of the shards that exist."""
-        sizes = self._written.find_sizes()
+        sizes = self._written.find_sizes(self.folders)
         return [self._written.show(one.name) for one in self.shards if sizes.get(one.name, -1) >= 0]
 
     def fits_sizes(self) -> bool:
@@ -320,7 +353,7 @@ class Manifest:
 
     def compare_files(self) -> list[str]:
         """Describe differences between the record files of the folder and the manifest."""
-        written, sizes = self._written, self._written.find_sizes()
+        written, sizes = self._written, self._written.find_sizes(self.folders)
         found = []
         for file in self._files:
             shown, size = written.show(file.name), sizes.pop(file.name, -1)
@@ -342,7 +375,8 @@ class Manifest:
 
     def compare_counts(self, names: Sequence[str], records: Sequence[int], input_records: int) -> list[str]:
         """Describe differences between the record counts, as read, and the manifest."""
-        found = dict(zip((Path(name).name for name in names), records, strict=True))
+        depth = 2 if self.folders else 1
+        found = dict(zip(("/".join(Path(name).parts[-depth:]) for name in names), records, strict=True))
         differences = [
             f"{self._written.show(shard.name)}: has {found[shard.name]:,} records, and {shard.records:,} in the manifest"
             for shard in self.shards
@@ -381,7 +415,8 @@ def _parse_file(given: dict[str, object]) -> tuple[str, int, str | None]:
     name, size, checksum = given["name"], given["bytes"], given.get("xxh3")
     if not isinstance(name, str) or not isinstance(size, int):
         raise TypeError(name)
-    if name in ("", ".", "..") or "/" in name or "\0" in name:
+    parts = name.split("/")
+    if len(parts) > 2 or not {"", ".", ".."}.isdisjoint(parts) or "\0" in name:
         raise ValueError(name)
     if not isinstance(checksum, str | None):
         raise TypeError(checksum)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from recshuf.errors import ForeignFileError, OutputExistsError, UnfinishedOutputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from pathlib import Path
     from typing import BinaryIO
 
@@ -68,9 +68,19 @@ class Destination(ABC):
             When the output exists and may not be replaced, or cannot be written.
         """
 
-    def _check_set(self, names: set[str], *, overwrite: bool) -> None:
-        """Refuse to replace a set of shards that consists of these names."""
-        foreign = sorted(names - self._manifest_names())
+    def _check_set(
+        self, list_names: Callable[[Collection[str]], Collection[str]], *, overwrite: bool
+    ) -> None:
+        """Refuse to replace a set of shards.
+
+        Parameters
+        ----------
+        list_names
+            Returns the names of which it consists, given the folders of its parts.
+        """
+        known = self._manifest_names()
+        names = set(list_names({name.partition("/")[0] for name in known if "/" in name}))
+        foreign = sorted(names - known)
         remains = self._find_remains() if foreign else None
         if remains is not None:
             raise UnfinishedOutputError(
@@ -152,13 +162,13 @@ class Destination(ABC):
 class ShardWriter(Protocol):
     """Makes finished shards durable in the background."""
 
-    def open_stream(self, path: Path, shard_bytes: int) -> BinaryIO | None:
+    def open_stream(self, name: str, shard_bytes: int) -> BinaryIO | None:
         """Return what takes the bytes of a shard in place of a file, until `add` is called; None if it must be a file.
 
         Parameters
         ----------
-        path
-            Where the file would be.
+        name
+            Name of the shard.
         shard_bytes
             Approximate size of the shard.
 
@@ -170,7 +180,7 @@ class ShardWriter(Protocol):
         ...
 
     def add(self, path: Path, shard: FinishedShard) -> None:
-        """Queue a shard at the path that it was opened with. Many threads may call this; it may wait for earlier shards.
+        """Queue a shard whose file, if it is one, is at this path. Many threads may call this; it may wait for earlier shards.
 
         Raises
         ------
@@ -198,8 +208,12 @@ class ShardPlace(ABC):
     """Where shards are written, before anybody sees them."""
 
     @abstractmethod
-    def path_of(self, shard: int, suffix: str) -> Path:
-        """Return the local path to write shard number `shard` to."""
+    def name_of(self, name: str) -> str:
+        """Return the name of a shard: this one, or that of the output if it is one file."""
+
+    @abstractmethod
+    def path_of(self, name: str) -> Path:
+        """Return the local path to write the shard of a name to; its folder is made."""
 
     @abstractmethod
     def open_writer(self, on_kept: Callable[[FinishedShard], None], *, drop_page_cache: bool) -> ShardWriter:
@@ -316,8 +330,8 @@ class Stage(ShardPlace):
         """Delete all shards but those with these names, unless they are committed."""
 
     @abstractmethod
-    def list_files(self) -> list[tuple[str, int]]:
-        """Return name and size of each file of all shards, in their order."""
+    def find_sizes(self) -> dict[str, int]:
+        """Return the size of each file of all shards, by its name."""
 
     @abstractmethod
     def commit(self, manifest: Manifest | None, documents: Mapping[str, bytes]) -> None:

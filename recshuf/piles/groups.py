@@ -97,6 +97,10 @@ class Regions(ABC):
         """Return the words of the keys of all records of a column, in no particular order. Only of a filled store."""
         raise RuntimeError(f"column {column} has no keys of {word_count} words")
 
+    def find_column(self, key: int) -> int:
+        """Return the column with the records whose first word may be `key`. Only of a filled store."""
+        raise RuntimeError(f"no column has the key {key}")
+
     def expect(self, cells: Cells) -> None:  # noqa: B027 - most need not
         """Note that cells will be packed next."""
 
@@ -187,6 +191,18 @@ class Groups:
         words = self._regions.read_words(group, word_count)
         index = sort_by_words(words)
         return find_starts([word[index] for word in words])
+
+    def count_before(self, keys: Sequence[int], word_count: int) -> list[int]:
+        """Return how many records come before each of some first words, in an order by keys."""
+        begins, counts = np.cumsum(self.sizes) - self.sizes, list[int]()
+        held, words = -1, np.zeros(0, np.uint64)
+        for key in keys:
+            group = self._regions.find_column(key)
+            if group != held and self.sizes[group]:
+                held, words = group, self._regions.read_words(group, word_count)[0]
+            inside = np.count_nonzero(words < np.uint64(key)) if self.sizes[group] else 0
+            counts.append(int(begins[group]) + int(inside))
+        return counts
 
     def bundle(self, groups: Iterable[int], most_bytes: int) -> Iterator[list[int]]:
         """Yield consecutive groups that are loaded together: up to so many bytes, each once, all or none in memory."""

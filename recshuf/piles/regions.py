@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +13,7 @@ from recshuf.piles.slices import JoinedRecords, PackedRecords
 from recshuf.piles.store import disagreement
 from recshuf.records.digests import Digest, digest_records, sum_digests
 from recshuf.records.key_makers import find_words
+from recshuf.records.keys import find_piles
 from recshuf.system.buffers import allocate
 
 if TYPE_CHECKING:
@@ -83,6 +85,10 @@ class FilledRegions(Regions):
             slices = (PackedRecords(codec, [(0, piece)]) for _, _, piece in self._read(column))
             parts = [packed.find_words(word_count) for packed in slices]
         return [np.concatenate(words) for words in zip(*parts, strict=True)]
+
+    def find_column(self, key: int) -> int:
+        pile = int(find_piles(np.array([key], np.uint64), self._store.pile_count, self._store.key_range)[0])
+        return bisect_right(self._starts, pile) - 1
 
     def digest(self, cells: Cells) -> Digest:
         return sum_digests(map(self._store.sum, self._join_piles(cells)))

@@ -21,7 +21,7 @@ from recshuf.records.keys import RowRange, draw_keys, stream_of
 from recshuf.system.paths import PLAIN_NAME_RULE, is_plain_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -73,7 +73,8 @@ def check_shares(shares: Any) -> dict[str, Fraction]:
 
 def _read_share(name: str, share: Any) -> Fraction:
     try:
-        exact = Fraction(share) if isinstance(share, float | str | Fraction) else Fraction()
+        # A float is what its shortest text says, so that Python and the command mean the same share.
+        exact = Fraction(str(share)) if isinstance(share, float | str | Fraction) else Fraction()
     except (ValueError, ZeroDivisionError):
         exact = Fraction()
     if not 0 < exact < 1:
@@ -140,6 +141,15 @@ class Split:
         ranges = partial(_cut, counts, first_input)
         bounds = _find_ranks(seed, stream, ranges, sorted({rank for rank in ranks if rank < sum(counts)}))
         return cls(seed, tuple(bounds.get(rank) for rank in ranks), stream)
+
+    def to_json(self) -> list[tuple[int, int, int] | None]:
+        """Return its bounds as JSON values."""
+        return [*self.bounds]
+
+    @classmethod
+    def from_json(cls, seed: int, bounds: Iterable[Sequence[int] | None]) -> Split:
+        """Return the split of a seed whose bounds `to_json` returned."""
+        return cls(seed, tuple(None if one is None else (one[0], one[1], one[2]) for one in bounds))
 
     def find_parts(self, ranges: Sequence[RowRange]) -> NDArray[np.uint8]:
         """Return the part of each record of some row ranges in turn, shape ``(n,)``."""

@@ -12,15 +12,18 @@ from recshuf.records.batch_groups import InputPart
 from recshuf.records.reader import InputReader, ReadingPlan
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from recshuf.interfaces import InputFile
     from recshuf.job.plan import Limits
     from recshuf.job.report import Progress
     from recshuf.run.inputs import Inputs
 
 
-def require_files(option: str, inputs: Inputs) -> None:
-    """Refuse inputs that can be read once, for an option that counts their records first."""
-    if any(file.stamp is None and file.table is None for file in inputs.files):
-        raise UsageError(f"{option} reads its inputs twice, and a stream is read once; give files")
+def require_files(option: str, files: Iterable[InputFile], or_else: str = "") -> None:
+    """Refuse inputs that can be read once, for an option that counts their records first; `or_else` follows the remedy."""
+    if any(file.stamp is None and file.table is None for file in files):
+        raise UsageError(f"{option} reads its inputs twice, and a stream is read once; give files{or_else}")
 
 
 def count_records(inputs: Inputs, limits: Limits, progress: Progress) -> tuple[int, ...]:

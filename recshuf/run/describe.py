@@ -71,6 +71,7 @@ def _describe_job(run: Run) -> Entry:
         "packages": packages or None,
         "companions": companions or None,
         "record_counts": run.inputs.counts,
+        "part_bounds": None if run.split is None else run.split.to_json(),
     }
     return {
         "recshuf": __version__,

@@ -14,7 +14,7 @@ from recshuf.formats import load_format
 from recshuf.interfaces import ShardFile
 from recshuf.job.report import FileReport, PassReport
 from recshuf.output.entries import find_shards
-from recshuf.output.manifest import WrittenFile
+from recshuf.output.manifest import WrittenFile, name_companion
 from recshuf.run.describe import divide_job
 from recshuf.run.engine_map import LocalMap
 from recshuf.run.gather import check_written
@@ -27,8 +27,11 @@ from recshuf.run.summary import describe_inputs, make_manifest, make_report
 from recshuf.system.memory import resident_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pyarrow as pa
 
+    from recshuf.interfaces import Target
     from recshuf.job.job import Job
     from recshuf.job.plan import Plan
     from recshuf.job.report import Progress, ShuffleReport
@@ -233,8 +236,10 @@ def _cut(run: Run, counts: InputCounts) -> Bounds:
     bounds = cut_shards(run, counts, open_groups(run))
     empty = bounds.sizes.count(0) if bounds.record_count else 0
     if empty:
+        parts = bounds.list_empty_parts()
         run.progress.warn(
             f"{empty:,} of {bounds.shard_count:,} shards are empty, as there are {bounds.record_count:,} records"
+            + (f": all of {', '.join(parts)}" if parts else "")
         )
     return bounds
 
@@ -255,29 +260,41 @@ def _commit(run: Run, inputs: list[FileReport], bounds: Bounds) -> list[FileRepo
     if stage is None or destination is None:
         files = [FileReport(run.output.name, bounds.record_count, None)]
     else:
+        target = run.open_target()
         noted = find_shards(stage.log.read()).values()
         checksums = {file.name: file.checksum for shard in noted for file in shard.files}
-        suffixes, listed = load_format(run.output.format).traits.companion_suffixes, stage.list_files()
-        companions = [
-            WrittenFile(name, size, checksums.get(name, ""))
-            for name, size in listed
-            if name.endswith(suffixes)
-        ]
-        shards_only = [file for file in listed if not file[0].endswith(suffixes)]
+        names, sizes = bounds.name_shards(stage, target.suffix), stage.find_sizes()
         files = [
-            FileReport(name, records, size, checksum=checksums.get(name))
-            for (name, size), records in zip(shards_only, bounds.sizes, strict=True)
+            FileReport(name, records, sizes[name], checksum=checksums.get(name))
+            for name, records in zip(names, bounds.sizes, strict=True)
         ]
         if destination.is_directory:
-            shards = [ShardFile(file.name, file.records, file.checksum) for file in files]
-            documents = run.open_target().describe(shards)
-            manifest = replace(make_manifest(run, inputs, files, documents), companions=tuple(companions))
+            documents = _describe_shards(target, files)
+            suffixes = load_format(run.output.format).traits.companion_suffixes
+            companions = tuple(
+                WrittenFile(name, sizes[name], checksums.get(name, ""))
+                for name in (name_companion(each, suffix) for each in names for suffix in suffixes)
+            )
+            manifest = replace(make_manifest(run, inputs, files, documents), companions=companions)
             stage.commit(manifest, documents)
         else:
             stage.commit(None, {})
     if quarantine is not None:
         quarantine.settle()
     return files
+
+
+def _describe_shards(target: Target, files: Sequence[FileReport]) -> dict[str, bytes]:
+    """Return the documents that lie beside the shards, of each part those in its folder."""
+    folders: dict[str, list[ShardFile]] = {}
+    for file in files:
+        folder, slash, name = file.name.rpartition("/")
+        folders.setdefault(folder + slash, []).append(ShardFile(name, file.records, file.checksum))
+    return {
+        folder + name: content
+        for folder, shards in folders.items()
+        for name, content in target.describe(shards).items()
+    }
 
 
 class _Timer:

@@ -31,6 +31,7 @@ from recshuf.piles.set_folder import SetFolder
 from recshuf.piles.store import Store
 from recshuf.run.describe import divide_job, fit_plan, make_header
 from recshuf.run.header import Header
+from recshuf.run.parts import adopt_parts, settle_parts
 from recshuf.run.resolve import find_destination, resolve_job, resolve_opened
 from recshuf.run.saved_inputs import load_inputs, lock_inputs, save_inputs
 from recshuf.run.set_folders import check_sets, choose_sets, open_sets
@@ -110,6 +111,7 @@ def join(header: Header, job: Job, destination: Destination | None) -> Run:
         run = replace(
             fit_plan(run, header.division), seed=job.options["seed"] or 0, header=header, results=results
         )
+        run = adopt_parts(run, header)
         if header.is_plan:
             header.check(make_header(run))
         share_run(run, header)
@@ -248,6 +250,7 @@ def open_run(run: Run, stage: Stage | None, before: Header | None, cleanup: Exit
     if before is not None:
         # Before the log begins, since that keeps what it begins with for the next attempt.
         before.check(make_header(run))
+    run = settle_parts(run, before)
     folder = open_folder(run, sets)
     kept = None if folder.kept is None or stored is not None else str(folder.kept)
     header = before

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from recshuf.output.stage import Destination, Stage
     from recshuf.piles.layout import PileLayout
     from recshuf.piles.store import Store
+    from recshuf.records.split import Split
     from recshuf.run.header import Header
 
 
@@ -96,6 +97,8 @@ class Run:
     """What differs in the output, besides the order."""
     seed: int = 0
     """Seed of the order."""
+    split: Split | None = None
+    """Which records belong to each part of the output; None if it has none, or if values tell."""
     header: Header = None  # type: ignore[assignment] # set when the run begins
     results: TaskResults | None = None
     """What its tasks have finished; None without tasks."""
@@ -181,9 +184,11 @@ def find_destination(job: Job) -> Destination | None:
     """Return where the output goes; None for standard output."""
     destination: Destination | None = None
     if is_url(job.output or ""):
-        return _find_object_destination(job)
-    if not (job.writes_stdout or job.streams):
+        destination = _find_object_destination(job)
+    elif not (job.writes_stdout or job.streams):
         destination = LocalDestination.of(job.output or "", wants_shards=job.cut is not None)
+    if job.part_names and (destination is None or not destination.is_directory):
+        raise UsageError("--split: the output is a folder of folders; give -o with a / at its end")
     if job.cut is not None and (destination is None or destination.is_stream):
         raise UsageError("shards cannot go to standard output or a device; give a directory with -o")
     return destination
@@ -197,6 +202,7 @@ def _find_object_destination(job: Job) -> Destination:
         url,
         job.storage,
         wants_shards=job.cut is not None,
+        parts=job.part_names,
         temp_dir=job.temp_dir,
         memory_bytes=job.memory_bytes,
         workers=job.workers,
@@ -214,6 +220,9 @@ def resolve_job(
         The pile layout of the run to continue.
     """
     files = list_inputs(job, destination, progress)
+    if job.feature is not None and job.feature.counts_records:  # before a stream is opened, which may wait
+        job.require_rereading(job.feature.flag)
+        require_files(job.feature.flag, files, ", or --split-by" if job.part_names else "")
     given, to = _choose_formats(job, destination, files)
     _check(job, destination, given, to)
     _warn_of_lost_columns(job, given, files, progress)
@@ -262,7 +271,6 @@ def _plan(
 ) -> Run:
     limits = find_limits(job, destination)
     if job.feature is not None and job.feature.counts_records and inputs.counts is None:
-        require_files(job.feature.flag, inputs)
         known = None if piles is None else piles.record_counts
         inputs = replace(inputs, counts=known or count_records(inputs, limits, progress))
     if isinstance(job.feature, Mixture):
@@ -285,7 +293,7 @@ def _plan(
     plan = make_plan(inputs.sizes, limits, costs, output.cut, sample, piles)
     if job.temp_url is not None:
         plan = replace(plan, spilled_to=str(job.temp_url))
-    plan = _count_disk_bytes(job, plan, destination, target)
+    plan = replace(_count_disk_bytes(job, plan, destination, target), split=job.split)
     if _can_read_again(inputs, destination):
         decoding = decoding.infer_from_prefix(job, inputs.source)
     return Run(job, inputs, output, decoding, plan, progress, target.notes)
@@ -438,7 +446,9 @@ def _choose_output(job: Job, destination: Destination | None, inputs: Inputs, to
     if destination is not None and not is_directory:
         check_output(job.output or "", to.traits, job.write.compression)
     _check_companions(job, destination, to.traits)
-    cut = job.cut or Cut(shards=len(inputs.source.inputs) if is_directory else 1)
+    cut = job.cut or Cut(
+        shards=len(job.part_names) or (len(inputs.source.inputs) if is_directory else 1), shares=job.shares
+    )
     return Output(destination, to.traits.name, write, cut)
 
 

@@ -17,7 +17,7 @@ from recshuf.errors import (
     UsageError,
 )
 from recshuf.job.parts import STAGES
-from recshuf.job.plan import Cut, count_shards
+from recshuf.job.plan import Cut
 from recshuf.output.entries import find_sets
 from recshuf.output.manifest import Manifest, find_manifest
 from recshuf.output.run_log import is_sealed, name_result, read_results, seal
@@ -25,6 +25,7 @@ from recshuf.run.describe import divide_job, make_header
 from recshuf.run.driver import run_job
 from recshuf.run.header import Header, check_format, damaged_plan
 from recshuf.run.open_run import find_results, join, open_task_store, read_header
+from recshuf.run.parts import settle_parts
 from recshuf.run.passes import do_work
 from recshuf.run.resolve import find_destination, resolve_job
 from recshuf.run.scatter_pass import check_set
@@ -50,7 +51,7 @@ def save_plan(job: Job, progress: Progress) -> tuple[Plan, dict[str, Any]]:
     check_sets(job)
     run = resolve_job(_find_quarantine(job), destination, progress)
     seed, work = job.options["seed"], find_results(destination).private
-    run = replace(run, seed=secrets.randbits(128) if seed is None else seed)
+    run = settle_parts(replace(run, seed=secrets.randbits(128) if seed is None else seed), None)
     tasks = divide_job(run)
     header = make_header(run, choose_sets(job, None if work is None else work.parent), tasks)
     replaced = None if destination is None else _find_version(destination)
@@ -198,7 +199,9 @@ def _fits(manifest: Manifest, job: Entry) -> bool:
         == (options["--seed"], options["--format"], options["--to"])
         and [[one.name, one.file_bytes] for one in manifest.inputs] == [one[:2] for one in job["inputs"]]
         and sum(one.records for one in manifest.shards) == records
-        and count_shards(cut, records, None) in (None, len(manifest.shards))
+        and manifest.count_planned(cut) in (None, len(manifest.shards))
+        and (manifest.split or {}).get("shares") == options.get("--split")
+        and (manifest.split or {}).get("by") == options.get("--split-by")
         and bool(manifest.added) == bool(options["--provenance"])
         and manifest.epoch is None
     )

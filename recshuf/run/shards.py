@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing, contextmanager
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,16 +12,18 @@ import xxhash
 from recshuf.errors import DamagedSetError, MemoryLimitError, OutputError, PileError, RecshufError, UsageError
 from recshuf.formats import load_format
 from recshuf.interfaces import SupportsBatches, SupportsStream
-from recshuf.job.plan import shard_bounds
+from recshuf.job.features import SplitFiles
+from recshuf.job.plan import cut_parts, shard_bounds
 from recshuf.job.planner import ORDERING
 from recshuf.output.entries import FinishedShard, find_sets, find_shards, read_entries
-from recshuf.output.manifest import WrittenFile, name_companion
+from recshuf.output.manifest import WrittenFile, name_companion, name_shard
 from recshuf.output.run_log import name_result
 from recshuf.piles.epochs import EpochOrder, StoredOrder
 from recshuf.piles.groups import Groups
 from recshuf.piles.regions import FilledRegions
 from recshuf.run.gather import Gather, GatherTask, settle_edges
 from recshuf.run.open_run import open_task_store
+from recshuf.run.parts import find_part_sizes
 from recshuf.run.scatter_pass import adopt_set, find_counts
 from recshuf.system.paths import write_error
 from recshuf.system.units import format_size, round_up
@@ -50,6 +52,8 @@ class Bounds(NamedTuple):
     """First record of each shard, and the end of the last."""
     byte_count: int
     """Bytes of all records in it, about."""
+    parts: tuple[tuple[str, int], ...] = ()
+    """Name and number of shards of each part of a split; none if it has no parts."""
 
     @property
     def shard_count(self) -> int:
@@ -72,6 +76,22 @@ class Bounds(NamedTuple):
         """Records of each shard."""
         return [stop - start for start, stop in pairwise(self.edges)]
 
+    def list_empty_parts(self) -> list[str]:
+        """Return the names of the parts without records."""
+        ends = list(accumulate(count for _, count in self.parts))
+        return [
+            part
+            for (part, count), end in zip(self.parts, ends, strict=True)
+            if self.edges[end] == self.edges[end - count]
+        ]
+
+    def name_shards(self, place: ShardPlace, suffix: str) -> list[str]:
+        """Return the name of each shard in a place."""
+        names = [
+            f"{part}/{name_shard(number, suffix)}" for part, count in self.parts for number in range(count)
+        ] or [name_shard(number, suffix) for number in range(self.shard_count)]
+        return [place.name_of(name) for name in names]
+
 
 def cut_shards(run: Run, counts: InputCounts, groups: Groups) -> Bounds:
     """Return the bounds of the shards, independent of the plan.
@@ -87,6 +107,11 @@ def cut_shards(run: Run, counts: InputCounts, groups: Groups) -> Bounds:
     file_bytes = run.inputs.sizes.file_bytes
     if file_bytes is None or not run.keeps_size:
         file_bytes = counts.byte_count
+    if isinstance(feature := run.job.feature, SplitFiles):
+        parts = cut_parts(run.output.cut, find_part_sizes(run, feature, counts, groups), file_bytes)
+        edges = [0, *(edge for part in parts for edge in part[1:])]
+        shard_counts = (len(part) - 1 for part in parts)
+        return Bounds(edges, counts.byte_count, tuple(zip(feature.shares, shard_counts, strict=True)))
     edges = shard_bounds(run.output.cut, wanted, file_bytes * wanted // max(1, records))
     if run.job.keeps_keys_together:
         edges = settle_edges(groups, edges, run.job.key_words)
@@ -97,26 +122,28 @@ class _KeptShards:
     """Shards as local files, or as streams of a keeper, which takes them over once they are closed."""
 
     def __init__(
-        self, run: Run, place: ShardPlace, target: Target, keeper: ShardWriter, shard_bytes: int
+        self, run: Run, place: ShardPlace, target: Target, keeper: ShardWriter, bounds: Bounds
     ) -> None:
         self._place, self._target, self._keeper = place, target, keeper
-        self._shard_bytes = shard_bytes
+        self._names = bounds.name_shards(place, target.suffix)
+        self._shard_bytes = bounds.largest_bytes
         self._threads = run.plan.sink_threads
         self._schema = sum_schema(run.find_table_schema())
         self._companions = load_format(run.output.format).traits.companion_suffixes
 
     def open(self, shard: int) -> Sink:
-        path = self._place.path_of(shard, self._target.suffix)
+        name = self._names[shard]
         if isinstance(self._target, SupportsStream):
-            stream = self._keeper.open_stream(path, self._shard_bytes)
+            stream = self._keeper.open_stream(name, self._shard_bytes)
             if stream is not None:
                 return self._target.open_stream(stream, self._threads)
-        return self._target.open(path, self._threads)
+        return self._target.open(self._place.path_of(name), self._threads)
 
     def finish(self, shard: int, digest: Digest) -> None:
-        path = self._place.path_of(shard, self._target.suffix)
-        companions = tuple(WrittenFile(name_companion(path.name, suffix)) for suffix in self._companions)
-        self._keeper.add(path, FinishedShard(shard, path.name, digest, self._schema, companions=companions))
+        name = self._names[shard]
+        companions = tuple(WrittenFile(name_companion(name, suffix)) for suffix in self._companions)
+        finished = FinishedShard(shard, name, digest, self._schema, companions=companions)
+        self._keeper.add(self._place.path_of(name), finished)
 
 
 class _StreamedShard:
@@ -140,7 +167,7 @@ def _open_shards(
     run: Run,
     place: ShardPlace | None,
     target: Target,
-    shard_bytes: int,
+    bounds: Bounds,
     on_kept: Callable[[FinishedShard], None],
 ) -> Iterator[Shards]:
     """Give what opens shards; at the end all are durable, and `on_kept` has been called with each."""
@@ -149,7 +176,7 @@ def _open_shards(
         return
     keeper = place.open_writer(on_kept, drop_page_cache=run.inputs.drop_page_cache)
     try:
-        yield _KeptShards(run, place, target, keeper, shard_bytes)
+        yield _KeptShards(run, place, target, keeper, bounds)
         keeper.finish()
     finally:
         # Only when no thread writes entries is it known whether finished parts are left for a later run.
@@ -176,7 +203,7 @@ def write_shards(
     target = run.open_target()
     others = set(range(bounds.shard_count)) - set(numbers)
     task = GatherTask(run.plan, bounds.edges, others)
-    with _open_shards(run, place, target, bounds.largest_bytes, on_kept) as shards:
+    with _open_shards(run, place, target, bounds, on_kept) as shards:
         digests = Gather(task, groups, shards, run.decoder, run.progress).run()
         target.check_shards()
         return digests
@@ -251,8 +278,7 @@ def find_unchanged(run: Run, bounds: Bounds) -> dict[int, FinishedShard]:
     if target.sees_all and not stage.is_committed:
         stage.keep_only(set())
         return {}
-    suffix = target.suffix
-    names = [stage.path_of(shard, suffix).name for shard in range(bounds.shard_count)]
+    names = bounds.name_shards(stage, target.suffix)
     # A later record required the schema; shards of another one are written again.
     schema = sum_schema(run.find_table_schema())
     known = {

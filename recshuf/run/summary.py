@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import ConversionError
 from recshuf.formats import find_packages
-from recshuf.job.features import Mixture
+from recshuf.job.features import Mixture, SplitFiles
 from recshuf.job.report import DownloadReport, FileReport, ShuffleReport
 from recshuf.output.manifest import Manifest
 from recshuf.records.keys import ORDER_VERSION
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
 from recshuf.run.mixture import describe_sources
+from recshuf.run.parts import describe_parts
 from recshuf.storage.reading.objects import list_requests
 from recshuf.system.memory import peak_bytes
 from recshuf.version import __version__
@@ -39,11 +40,13 @@ def describe_inputs(run: Run, counts: InputCounts) -> list[FileReport]:
     ]
 
 
-def describe_feature(run: Run) -> dict[str, Any]:
+def describe_feature(run: Run, shards: Sequence[FileReport]) -> dict[str, Any]:
     """Return what a run did besides the order, as JSON values by name."""
     feature = run.job.feature
     if isinstance(feature, Mixture):
         return {"sources": describe_sources(run.job, run.inputs)}
+    if isinstance(feature, SplitFiles):
+        return {"split": describe_parts(feature, shards)}
     return {}
 
 
@@ -79,7 +82,7 @@ def make_report(
         base_bytes=base_bytes,
         quarantined=sum(one.quarantined for one in inputs),
         quarantine=None if job.quarantine is None else str(job.quarantine),
-        features=describe_feature(run),
+        features=describe_feature(run, shards),
         uploads=None if destination is None else destination.report(),
         downloads=DownloadReport.of(list_requests(run.inputs.files)),
     )
@@ -103,7 +106,7 @@ def make_manifest(
         schema=_find_schema(run),
         counts_quarantined=job.quarantine is not None,
         notes=run.notes,
-        features=describe_feature(run),
+        features=describe_feature(run, shards),
         packages=find_packages((run.inputs.format, run.output.format)),
         documents=tuple(documents),
     )

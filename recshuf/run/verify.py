@@ -6,7 +6,7 @@ import time
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path, PurePath, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from recshuf.audit.verify.record_sets import read_manifest
 from recshuf.errors import (
@@ -19,7 +19,7 @@ from recshuf.errors import (
 )
 from recshuf.formats import load_format, suffix_compression
 from recshuf.job.job import Epoch
-from recshuf.job.plan import Cut, count_shards
+from recshuf.job.plan import Cut
 from recshuf.job.report import PassReport, SilentProgress
 from recshuf.piles.kept.stored import StoredPiles
 from recshuf.run.inputs import list_inputs
@@ -27,6 +27,8 @@ from recshuf.run.open_run import explain_again
 from recshuf.run.stores.stored_inputs import PileSource
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from recshuf.audit.verify.record_sets import RecordSet
     from recshuf.audit.verify.verification import VerifyReport
     from recshuf.job.job import Job
@@ -65,7 +67,7 @@ def _compare_options(job: Job, manifest: Manifest) -> str | None:
     found = sum(one.records for one in manifest.inputs) - sum(one.quarantined for one in manifest.inputs)
     sample = job.count_sample(found)
     records = found if sample is None else min(found, sample)
-    cut = job.cut or Cut(shards=len(manifest.inputs))
+    cut = job.cut or Cut(shards=len(job.part_names) or len(manifest.inputs))
     compression = _find_compression(manifest)
     epoch, before = (one if one and not one.is_first else Epoch() for one in (job.epoch, manifest.epoch))
     pairs = [
@@ -74,7 +76,8 @@ def _compare_options(job: Job, manifest: Manifest) -> str | None:
         ("format of the inputs", manifest.format, given),
         ("format of the shards", manifest.to, to or given),
         ("number of records", sum(one.records for one in manifest.shards), records),
-        ("number of shards", len(manifest.shards), count_shards(cut, records, None)),
+        ("split", *map(_describe_split, (manifest.split, job.split))),
+        ("number of shards", len(manifest.shards), manifest.count_planned(cut)),
         ("compression", compression, compression and job.write.compression),
     ]
     for name, was, now in pairs:
@@ -83,6 +86,14 @@ def _compare_options(job: Job, manifest: Manifest) -> str | None:
     if bool(manifest.added) != job.options["provenance"]:
         return f"it was written {'with' if manifest.added else 'without'} --provenance"
     return None
+
+
+def _describe_split(split: Mapping[str, Any] | None) -> str:
+    """Return what decides which records go to which part as text."""
+    if split is None:
+        return "none"
+    by = f" by {','.join(split['by'])}, seed {split['seed']}" if "by" in split else ""
+    return ",".join(f"{name}={share}" for name, share in split["shares"].items()) + by
 
 
 def _find_compression(manifest: Manifest) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from recshuf.storage.urls import is_url
 from recshuf.system.units import format_size
@@ -92,6 +92,8 @@ def plan_lines(plan: Plan) -> Iterator[str]:
         "descriptors": f"{plan.descriptors:,}",
         "shards": _or_unknown(plan.shard_count, "{:,}"),
     }
+    if plan.split is not None:
+        figures["parts"] = ", ".join(f"{name} {share}" for name, share in plan.split["shares"].items())
     if plan.added_bytes:
         figures["record bytes"] += (
             f", with {plan.added_bytes} each for where it was read or by what it is ordered"
@@ -117,9 +119,14 @@ def summary(report: ShuffleReport, output: str | None) -> str:
     rate = format_size(report.byte_count / report.seconds) if report.seconds else "0 B"
     return (
         f"{records}, {format_size(report.byte_count)} in {duration(report.seconds)} ({rate}/s), "
-        f"{_describe_output(report, output)}{_describe_quarantine(report)}, "
+        f"{_describe_output(report, output)}{_describe_parts(report)}{_describe_quarantine(report)}, "
         f"{'verified, ' if any(each.name == 'verify' for each in report.passes) else ''}seed {report.seed}"
     )
+
+
+def _describe_parts(report: ShuffleReport) -> str:
+    split: Any = report.features.get("split", {"parts": ()})
+    return "".join(f", {part['records']:,} in {part['name']}" for part in split["parts"])
 
 
 def _describe_quarantine(report: ShuffleReport | ScatterReport) -> str:

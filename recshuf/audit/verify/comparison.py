@@ -217,7 +217,7 @@ def open_comparison(
     stores = Stores(job.storage, job.memory_bytes, job.workers, progress.warn)
     inputs = inputs or _open_inputs(job, stores, progress, path)
     source, key = inputs.source, HashKey()
-    files = _list_output(path, manifest, job.options["to"], stores, progress)
+    files = _list_output(path, manifest, job, stores, progress)
     to = job.options["to"] or (manifest.to if manifest else None) or detect_format(files, job.read)
     is_same, nan_as_null = keeps_records(inputs.format, to), job.options["nan_as_null"]
     # What was found in the inputs holds for an output of their format, which may show too few records to find it.
@@ -288,9 +288,10 @@ def open_tables(job: Job, progress: Progress, wanted: tuple[str, ...] = ()) -> R
 
 
 def _list_output(
-    output: str, manifest: Manifest | None, name: str | None, stores: Stores, progress: Progress
+    output: str, manifest: Manifest | None, job: Job, stores: Stores, progress: Progress
 ) -> list[InputFile]:
     if not manifest:
-        return list_files([output], name, stores, progress)
+        parts = [f"{output.rstrip('/')}/{name}/" for name in job.part_names]
+        return list_files(parts or [output], job.options["to"], stores, progress, mixes_splits=True)
     present = manifest.find_present()
-    return list_files(present, None, stores, progress) if present else []
+    return list_files(present, None, stores, progress, mixes_splits=True) if present else []

@@ -169,7 +169,13 @@ def read_manifest(job: Job, output: str) -> Manifest | None:
 
 
 def list_files(
-    patterns: Sequence[str], name: str | None, stores: Stores, progress: Progress, schema: object = None
+    patterns: Sequence[str],
+    name: str | None,
+    stores: Stores,
+    progress: Progress,
+    schema: object = None,
+    *,
+    mixes_splits: bool = False,
 ) -> list[InputFile]:
     """Return the files that patterns match; in a folder, only those of the format `name`, unless it is None, and not `schema`."""
     for pattern in patterns:
@@ -178,7 +184,9 @@ def list_files(
                 f"{pattern}: is a pile store; recshuf gather {quote(pattern)} -o OUTPUT --verify writes it and compares, recshuf "
                 f"check --loader {quote(pattern)} tests its order"
             )
-    files = InputLister(NameRules(name, schema), progress.warn, stores).list_all(patterns)
+    files = InputLister(NameRules(name, schema), progress.warn, stores).list_all(
+        patterns, mixes_splits=mixes_splits
+    )
     for file in files:
         if file.stamp is None and file.table is None:  # a pipe or a device, which opening might block
             raise UsageError(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recshuf.errors import MissingFolderError, OutputError, OutputExistsError
 from recshuf.output.local.log import FileResults
 from recshuf.output.local.stage import FileTaskShards, WorkFolder
-from recshuf.output.manifest import Manifest, find_manifest, work_folder_path
+from recshuf.output.manifest import Manifest, find_manifest, list_shards, work_folder_path
 from recshuf.output.run_log import TASK_FOLDER
 from recshuf.output.stage import Destination
 from recshuf.system.paths import real_path, refuse_below_file, write_error
@@ -43,7 +44,7 @@ class LocalDestination(Destination):
 
     def begin_task(self, run_id: str) -> FileTaskShards:  # noqa: ARG002 - the folder is of one run
         """Return shards in the folder of tasks."""
-        return FileTaskShards(self.tasks.path, self.begin().path_of)
+        return FileTaskShards(self.tasks.path, self.begin().name_of)
 
     @property
     def name(self) -> str:
@@ -80,7 +81,8 @@ class LocalDestination(Destination):
     def check(self, *, overwrite: bool) -> None:
         """Refuse an output that must not be written."""
         if self.is_directory:
-            self._check_set(self._list_names(), overwrite=overwrite)
+            self._check_folder()
+            self._check_set(partial(list_shards, self.path), overwrite=overwrite)
         elif self.path.exists() or self.path.is_symlink():
             if not overwrite and not self.is_stream:
                 raise OutputExistsError(f"{self.path}: exists already; give --overwrite to replace it")
@@ -113,21 +115,19 @@ class LocalDestination(Destination):
             raise write_error(error, work.name) from error
         return work.name if work.is_committed and not work.has_ended else None
 
-    def _list_names(self) -> set[str]:
-        """Return the names in the directory; none if it does not exist."""
+    def _check_folder(self) -> None:
+        """Refuse a path where no directory can be put in place."""
         if not self.path.is_dir():
             if self.path.exists() or self.path.is_symlink():
                 raise OutputError(
                     f"{self.path}: is a file, and the output is a directory of shards; remove it first"
                 )
             refuse_below_file(self.path.parent, "output")
-            return set()
-        if not _can_replace(real_path(self.path)):
+        elif not _can_replace(real_path(self.path)):
             raise OutputError(
                 f"{self.path}: cannot be replaced as a whole, because it is a mount point or its parent cannot be "
                 f"written; give a directory inside it, such as {self.path / 'shuffled'}/"
             )
-        return set(os.listdir(self.path))  # noqa: PTH208 - names are wanted
 
     def _manifest_names(self) -> set[str]:
         path = find_manifest(self.path)

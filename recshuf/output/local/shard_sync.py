@@ -44,7 +44,7 @@ class ShardSyncer:
         self._problem: BaseException | None = None
         self._is_closed = False
 
-    def open_stream(self, path: Path, shard_bytes: int) -> None:
+    def open_stream(self, name: str, shard_bytes: int) -> None:
         """Return None: shards are files."""
 
     def add(self, path: Path, shard: FinishedShard) -> None:

@@ -30,7 +30,6 @@ from recshuf.output.manifest import (
     manifest_path,
     name_manifest,
     name_old_manifest,
-    name_shard,
     remove_old_manifest,
     work_folder_path,
 )
@@ -43,7 +42,7 @@ from recshuf.system.paths import real_path, write_error
 from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from recshuf.output.entries import FinishedShard
     from recshuf.output.manifest import Manifest
@@ -68,6 +67,23 @@ def _replace_folder(folder: Path, target: Path, old: Path) -> None:
         raise
 
 
+def _make_parent(path: Path) -> Path:
+    """Return a path, whose folder is made in one that exists."""
+    path.parent.mkdir(exist_ok=True)
+    return path
+
+
+def _list_parts(folder: Path) -> list[Path]:
+    """Return the folders of the parts in a folder of shards; none if it has no parts."""
+    return [path for path in folder.iterdir() if path.is_dir()]
+
+
+def _list_shards(folder: Path) -> Iterator[Path]:
+    """Yield the files in a folder of shards, and in those of its parts."""
+    for path in folder.iterdir():
+        yield from path.iterdir() if path.is_dir() else (path,)
+
+
 _READERS = 4
 """So many shards are read at once."""
 
@@ -83,18 +99,22 @@ class FileTaskShards(TaskShards):
     ----------
     parent
         The task folder.
-    path_of
-        Returns the path of a shard in the run, which has its name.
+    name_of
+        See `ShardPlace.name_of`.
     """
 
-    def __init__(self, parent: Path, path_of: Callable[[int, str], Path]) -> None:
+    def __init__(self, parent: Path, name_of: Callable[[str], str]) -> None:
         self.folder = parent / f"shards-{secrets.token_hex(8)}"
         self.folder.mkdir()
-        self._path_of = path_of
+        self._name_of = name_of
 
-    def path_of(self, shard: int, suffix: str) -> Path:
-        """Return the path to write shard number `shard` to."""
-        return self.folder / self._path_of(shard, suffix).name
+    def name_of(self, name: str) -> str:
+        """Return the name that a shard has in the run."""
+        return self._name_of(name)
+
+    def path_of(self, name: str) -> Path:
+        """Return the path to write the shard of a name to."""
+        return _make_parent(self.folder / name)
 
     def open_writer(self, on_kept: Callable[[FinishedShard], None], *, drop_page_cache: bool) -> ShardSyncer:
         """Return what syncs finished shards."""
@@ -186,9 +206,13 @@ class WorkFolder(Stage):
         """Whether a later run can continue from here."""
         return self._lock is not None and (self.log.is_resumable or self.tasks.count() > 0)
 
-    def path_of(self, shard: int, suffix: str) -> Path:
-        """Return the path to write shard number `shard` to."""
-        return self._folder / (name_shard(shard, suffix) if self._is_directory else self._target.name)
+    def name_of(self, name: str) -> str:
+        """Return the name of a shard."""
+        return name if self._is_directory else self._target.name
+
+    def path_of(self, name: str) -> Path:
+        """Return the path to write the shard of a name to."""
+        return _make_parent(self._folder / name)
 
     def open_writer(self, on_kept: Callable[[FinishedShard], None], *, drop_page_cache: bool) -> ShardSyncer:
         """Return what syncs finished shards."""
@@ -203,8 +227,8 @@ class WorkFolder(Stage):
             for file in shard.files:
                 with suppress(FileNotFoundError):  # an earlier run has moved it, or it is lost
                     written = self.tasks.path / shard.place["folder"] / file.name
-                    written.rename(self._folder / file.name)
-        sync(self._folder)
+                    written.rename(self.path_of(file.name))
+        self._sync_folders(self._folder)
         whole = self._find_whole(shards)
         if self._is_directory:
             for shard in shards:
@@ -216,7 +240,7 @@ class WorkFolder(Stage):
         """Return the numbers of shards that are there: by their checksums, or by their sizes if they were just written."""
         if self._is_continued:
             return self.find_unchanged(shards)
-        sizes = dict(self.list_files())
+        sizes = self.find_sizes()
         return {
             shard.number
             for shard in shards
@@ -238,19 +262,20 @@ class WorkFolder(Stage):
     def keep_only(self, names: set[str]) -> None:
         """Delete all shards but those with these names, unless they are committed."""
         if not self.is_committed:
-            for path in self._folder.iterdir():
-                if path.name not in names:
+            for path in list(_list_shards(self._folder)):
+                if str(path.relative_to(self._folder)) not in names:
                     path.unlink()
 
-    def list_files(self) -> list[tuple[str, int]]:
-        """Return name and size of each file, in the order of shards."""
+    def find_sizes(self) -> dict[str, int]:
+        """Return the size of each file of all shards, by its name."""
         if not self._is_directory and self.is_committed:
-            return [(self._target.name, self._target.stat().st_size)]
+            return {self._target.name: self._target.stat().st_size}
         folder = self.written if self._is_directory else self._folder
-        names = sorted(os.listdir(folder), key=lambda name: (len(name), name))  # noqa: PTH208 - names are wanted
-        if self._is_directory:
-            names = [name for name in names if name.startswith(SHARD_PREFIX)]
-        return [(name, (folder / name).stat().st_size) for name in names]
+        return {
+            str(path.relative_to(folder)): path.stat().st_size
+            for path in _list_shards(folder)
+            if not self._is_directory or path.name.startswith(SHARD_PREFIX)
+        }
 
     def commit(self, manifest: Manifest | None, documents: Mapping[str, bytes]) -> None:
         """Rename the synced shards into place, unless an earlier run has done so, and then the manifest."""
@@ -259,8 +284,9 @@ class WorkFolder(Stage):
                 replace(manifest, folder=self._folder).write()
             if not self.is_committed:
                 for name, content in documents.items():
-                    (self._folder / name).write_bytes(content)
-                    sync(self._folder / name)
+                    path = self.path_of(name)
+                    path.write_bytes(content)
+                    sync(path)
                 self._place()
             self._place_companions()
             self._place_manifest()
@@ -274,7 +300,13 @@ class WorkFolder(Stage):
         replaces_folder = self._is_directory and target.exists()
         if replaces_folder:
             copy_access(target, written)
-        sync(written)
+        if self._is_directory:
+            for part in _list_parts(written) if replaces_folder else ():
+                if (target / part.name).is_dir():
+                    copy_access(target / part.name, part)
+            self._sync_folders(written)
+        else:
+            sync(written)
         found = written.stat()
         self.log.append({"commit": [found.st_dev, found.st_ino]})
         if replaces_folder:
@@ -313,6 +345,12 @@ class WorkFolder(Stage):
             sync(self._target.parent)
             for path in companions:
                 path.rename(self._target.with_name(path.name))
+
+    @staticmethod
+    def _sync_folders(folder: Path) -> None:
+        """Sync the names of all shards."""
+        for part in (*_list_parts(folder), folder):
+            sync(part)
 
     def _place_manifest(self) -> None:
         """Rename a manifest in the folder to its place beside the output, if there is one."""

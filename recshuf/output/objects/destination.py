@@ -38,6 +38,7 @@ class ObjectDestination(Destination):
         options: StorageOptions,
         *,
         wants_shards: bool = False,
+        parts: tuple[str, ...] = (),
         temp_dir: Path | None = None,
         memory_bytes: int = 1 << 30,
         workers: int = 1,
@@ -50,7 +51,7 @@ class ObjectDestination(Destination):
         self._workers = workers
         self._limits = self._limit_uploads(memory_bytes)
         self.is_directory = wants_shards or url.key.endswith("/") or self._has_objects_below()
-        self.keys = OutputKeys(url, self.is_directory)
+        self.keys = OutputKeys(url, self.is_directory, parts)
 
     @cached_property
     def place(self) -> OutputPlace:
@@ -122,7 +123,7 @@ class ObjectDestination(Destination):
         if self.is_directory:
             prefix = self.keys.prefix
             names = {key.removeprefix(prefix) for key in found.etags if key.startswith(prefix)}
-            self._check_set(names, overwrite=overwrite)
+            self._check_set(lambda _: names, overwrite=overwrite)
         elif found.etags and not overwrite:
             raise OutputExistsError(f"{self.name}: exists already; give --overwrite to replace it")
 

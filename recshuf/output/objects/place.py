@@ -13,7 +13,6 @@ from recshuf.output.manifest import (
     is_shard_name,
     name_manifest,
     name_old_manifest,
-    name_shard,
     name_work_folder,
 )
 from recshuf.output.run_log import TASK_FOLDER
@@ -65,6 +64,8 @@ class OutputKeys:
 
     url: Url
     is_directory: bool
+    parts: tuple[str, ...] = ()
+    """Names of the parts of a split, which have prefixes of their own."""
 
     @property
     def name(self) -> str:
@@ -101,8 +102,9 @@ class OutputKeys:
         """Key that it had at first."""
         return f"{self._parent}{name_old_manifest(self.name)}"
 
-    def name_shard(self, shard: int, suffix: str) -> str:
-        return name_shard(shard, suffix) if self.is_directory else self.name
+    def name_of(self, name: str) -> str:
+        """Return the name of a shard: this one, or that of the object if it is the output."""
+        return name if self.is_directory else self.name
 
     def of_shard(self, name: str) -> str:
         return f"{self.prefix}{name}" if self.is_directory else self.prefix
@@ -111,7 +113,8 @@ class OutputKeys:
         """Tell whether a key is one that a run gives to a shard."""
         if not self.is_directory:
             return key == self.prefix
-        return key.startswith(self.prefix) and is_shard_name(key.removeprefix(self.prefix))
+        part, slash, name = key.removeprefix(self.prefix).rpartition("/")
+        return key.startswith(self.prefix) and (not slash or part in self.parts) and is_shard_name(name)
 
     def show(self, key: str) -> str:
         """Return a key as a URL."""

@@ -37,6 +37,13 @@ if TYPE_CHECKING:
     from recshuf.output.run_log import Entry
 
 
+def _make_path(folder: Path, name: str) -> Path:
+    """Return the path of a file in a folder that exists; that of its part is made."""
+    path = folder / name
+    path.parent.mkdir(exist_ok=True)
+    return path
+
+
 class UploadedTaskShards(TaskShards):
     """The shards of a task, written to the temporary folder of this machine, and left as open uploads."""
 
@@ -48,8 +55,11 @@ class UploadedTaskShards(TaskShards):
         """Key and identifier of each upload."""
         self._lock = threading.Lock()
 
-    def path_of(self, shard: int, suffix: str) -> Path:
-        return self.folder / self._keys.name_shard(shard, suffix)
+    def name_of(self, name: str) -> str:
+        return self._keys.name_of(name)
+
+    def path_of(self, name: str) -> Path:
+        return _make_path(self.folder, name)
 
     def open_writer(
         self,
@@ -207,8 +217,11 @@ class Uploads(Stage):
         old = {key: etag for key, etag in claim["old"].items() if key in now}
         return FoundOutput(old | {key: now[key] for key in placed}, claim["old_manifest"])
 
-    def path_of(self, shard: int, suffix: str) -> Path:
-        return self.path / self._keys.name_shard(shard, suffix)
+    def name_of(self, name: str) -> str:
+        return self._keys.name_of(name)
+
+    def path_of(self, name: str) -> Path:
+        return _make_path(self.path, name)
 
     def open_writer(
         self,
@@ -252,8 +265,9 @@ class Uploads(Stage):
 
     def keep_only(self, names: set[str]) -> None:  # noqa: ARG002 - others are written again
         """Delete local files; other shards get new entries, and their old uploads are aborted at the end."""
-        for path in self.path.iterdir():
-            path.unlink()
+        for path in self.path.rglob("*"):
+            if path.is_file():
+                path.unlink()
 
     def _abort_all(self) -> None:
         """Abort all open uploads of shards."""
@@ -269,9 +283,8 @@ class Uploads(Stage):
             entry["name"]: (name, entry) for name, entry in self.log.named_entries.items() if "shard" in entry
         }
 
-    def list_files(self) -> list[tuple[str, int]]:
-        found = self._find_shards()
-        return [(name, found[name][1]["bytes"]) for name in sorted(found, key=lambda name: (len(name), name))]
+    def find_sizes(self) -> dict[str, int]:
+        return {name: entry["bytes"] for name, (_, entry) in self._find_shards().items()}
 
     def commit(self, manifest: Manifest | None, documents: Mapping[str, bytes]) -> None:
         """Complete all uploads, and then write the manifest."""

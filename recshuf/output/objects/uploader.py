@@ -179,12 +179,12 @@ class ShardUploader:
         self._problem: BaseException | None = None
         self._is_closed = False
 
-    def open_stream(self, path: Path, shard_bytes: int) -> BinaryIO | None:
+    def open_stream(self, name: str, shard_bytes: int) -> BinaryIO | None:
         """Return what uploads a shard while it is written; its upload begins with the first full part."""
         if not self._limits.can_stream(shard_bytes):
             return None
-        stream = ShardStream(self._target.key_of(path.name), PART_BYTES, self._send_full)
-        self._streams[path.name] = stream
+        stream = ShardStream(self._target.key_of(name), PART_BYTES, self._send_full)
+        self._streams[name] = stream
         return cast("BinaryIO", stream)
 
     def add(self, path: Path, shard: FinishedShard) -> None:

@@ -13,6 +13,8 @@ from recshuf.output.objects.place import OutputKeys
 from recshuf.storage.urls import Url
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from recshuf.interfaces import Stamp
     from recshuf.storage.reading.objects import Stores
 
@@ -32,10 +34,14 @@ class ObjectShards:
     def show(self, name: str) -> str:
         return self.keys.show(self.keys.of_shard(name))
 
-    def find_sizes(self) -> dict[str, int]:
+    def find_sizes(self, folders: Collection[str]) -> dict[str, int]:
         entries = self._stores.open(self.keys.url).list(self.keys.prefix)
         self._stamps = {one.key.removeprefix(self.keys.prefix): one.stamp for one in entries}
-        return {name: stamp.size for name, stamp in self._stamps.items() if "/" not in name}
+        return {
+            name: stamp.size
+            for name, stamp in self._stamps.items()
+            if "/" not in name or name.rpartition("/")[0] in folders
+        }
 
     def find_checksum(self, name: str) -> str:
         """Return the checksum of a shard that `find_sizes` found; KeyError if it did not."""

@@ -71,8 +71,8 @@ def scatter_split(job: Job, path: Path, shares: Mapping[str, Fraction], progress
     if job.quarantine is not None:
         raise UsageError("--split and --on-bad-record quarantine: exclude each other; leave one of them out")
     job.require_rereading("--split")
+    require_files("--split", files)
     inputs = resolve_inputs(job, files, progress)
-    require_files("--split", inputs)
     seed = secrets.randbits(128) if job.options["seed"] is None else job.options["seed"]
     counts = count_records(inputs, find_limits(job), progress)
     sizes = apportion(sum(counts), tuple(shares.values()))

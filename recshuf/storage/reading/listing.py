@@ -44,13 +44,20 @@ class InputLister:
         self._warn = warn
         self._stores = stores
 
-    def list_all(self, patterns: Iterable[str]) -> list[InputFile]:
-        """Expand paths, directories, globs and URLs, with the rules of `local_listing.expand_inputs`."""
+    def list_all(self, patterns: Iterable[str], *, mixes_splits: bool = False) -> list[InputFile]:
+        """Expand paths, directories, globs and URLs, with the rules of `local_listing.expand_inputs`.
+
+        Parameters
+        ----------
+        mixes_splits
+            Whether splits of a data set that are named are no reason for a warning.
+        """
         files: list[InputFile] = []
         for argument, pattern in enumerate(patterns):
             files += [file._replace(argument=argument) for file in self._list_argument(pattern)]
         files = self._rules.pair(files)
-        self._tell_splits([file.name for file in files])
+        if not mixes_splits:
+            self._tell_splits([file.name for file in files])
         return files
 
     def _list_argument(self, pattern: str) -> list[InputFile]:

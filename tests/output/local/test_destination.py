@@ -164,7 +164,9 @@ def test_a_manifest_of_something_else_is_an_error_and_stays(folder: Path, overwr
     refuse(r"out\.recshuf\.json: cannot be read: Is a directory; choose another", "out/", overwrite=overwrite)
 
 
-@pytest.mark.parametrize("name", ["../victim.txt", "{folder}/victim.txt", "..", ".", "", "a/b", "a\0b", 7])
+@pytest.mark.parametrize(
+    "name", ["../victim.txt", "{folder}/victim.txt", "..", ".", "", "a/b/c", "/a", "a/..", "a\0b", 7]
+)
 def test_a_manifest_cannot_name_files_elsewhere(folder: Path, name: Any):
     """A manifest is input like any other: whoever wrote it must not choose what is replaced."""
     (folder.parent / "victim.txt").write_text("precious")

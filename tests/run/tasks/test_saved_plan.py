@@ -339,6 +339,7 @@ EACH_OPTION: dict[str, tuple[str, dict[str, Any]]] = {
     "head_count": ("text", {"head_count": 50}),
     "weights": ("text", {"weights": [1], "head_count": 400}),
     "copies": ("text", {"copies": "0.5"}),
+    "split": ("text", {"split": {"a": 0.25, "b": "3/4"}}),
     "nan_as_null": ("parquet", {"to": "jsonl", "nan_as_null": True}),
     "on_bad_record": ("jsonl", {"to": "parquet", "on_bad_record": "quarantine:/tmp/bad.jsonl"}),
     "provenance": ("jsonl", {"to": "parquet", "provenance": True}),

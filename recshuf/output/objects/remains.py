@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from recshuf.errors import MissingBucketError, OutputError, UsageError
 from recshuf.output.objects.log import ObjectLog, ObjectResults
 from recshuf.output.objects.place import OutputKeys, has_unfinished
 from recshuf.output.pile_sets import PILES_PREFIX
+from recshuf.output.run_log import RUN
 from recshuf.storage.writing.buckets import WRITTEN_SCHEMES, check_key, open_bucket
 
 if TYPE_CHECKING:
@@ -71,15 +73,24 @@ class Remains:
         self._sets = [one.key for one in self._bucket.list(sets)]
         self._log.load()
         known = self._log.list_uploads(self._find_key)
+        many = replace(self._keys[1], parts=self._find_parts())
         found = self._bucket.find_uploads(self._keys[0].prefix, known)
         self._uploads = [
             one
             for one in found
-            if one.key.startswith(sets) or any(keys.is_shard(one.key) for keys in self._keys)
+            if one.key.startswith(sets) or any(keys.is_shard(one.key) for keys in (self._keys[0], many))
         ]
         self._result_count = self._tasks.count()
         self._has_tasks = self._tasks.has_any
         return bool(self._uploads or self._sets or self._has_tasks) or self._log.has_remains
+
+    def _find_parts(self) -> tuple[str, ...]:
+        """Return the names of the parts of the output, which are below its prefix; none if it has none, or that is lost."""
+        headers = [self._log.header]
+        with suppress(OutputError):  # it is damaged
+            headers.append(self._tasks.read(RUN))
+        shares = [header["job"]["options"].get("--split") for header in headers if header and "job" in header]
+        return tuple(next(filter(None, shares), ()))
 
     def _find_key(self, name: str) -> str:
         """Return the key of a shard, or of the one object, by its name in the journal."""

@@ -72,6 +72,24 @@ def test_finished_shards_are_not_uploaded_again(bucket: AnyBucket, output: Outpu
     assert bucket.proxy.count(bucket.requests["part"]) == SHARDS - 2
 
 
+def test_parts_are_continued_replaced_and_cleaned(bucket: AnyBucket, source: Path, tmp_path: Path, call: Run):
+    given = {"split": "a=0.6,b=0.4"}
+    expected = shuffle_locally(source, tmp_path / "split", **given)
+    output = Output(bucket, source)
+    output.fail("part", 2, **given)
+    output.shuffle(resume=True, **given)
+    check_whole(bucket, expected)
+    assert bucket.proxy.count(bucket.requests["part"]) == SHARDS - 2
+    output.fail("complete", 1, overwrite=True, split="b=0.5,c=0.5")
+    complete(output, overwrite=True, split="b=0.5,c=0.5")
+    check_whole(bucket, shuffle_locally(source, tmp_path / "other", split="b=0.5,c=0.5"))
+    assert not [key for key in bucket.list_keys() if "/a/" in key]
+    bucket.begin_upload("data/out/b/of-others")
+    output.fail("part", 2, overwrite=True, **given)
+    assert call("clean", output.url, "--yes").stdout.endswith(b"\nremoved\n")
+    assert bucket.list_uploads() == ["data/out/b/of-others"]
+
+
 def test_one_object_is_continued(bucket: AnyBucket, source: Path, tmp_path: Path):
     bucket.proxy.answer(bucket.requests["claim"], *bucket.refusal[:2])
     with pytest.raises(OutputError, match=bucket.refusal[2]):

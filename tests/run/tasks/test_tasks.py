@@ -22,12 +22,14 @@ from tests.support.formats.conversion_data import PAIRS, WRITERS, choose_columns
 from tests.support.numbered_files import FORMATS, make_inputs
 from tests.support.processes.task_runs import (
     HARMS,
+    SavedPlan,
     ThreadEngine,
     die_after,
     divide_small,
     read_all,
     shuffle,
 )
+from tests.support.small_runs import read_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -242,6 +244,27 @@ def test_what_is_lost_is_written_again(folder: Path, output: str, count: int, lo
     HARMS[harm](sorted((folder / "there" / f".{output}.recshuf").glob(lost))[0])
     shuffle(inputs, folder / "there" / output, engine="threads", resume=True)
     assert read_all(folder / "there") == read_all(folder / "here")
+
+
+@pytest.mark.parametrize(("name", "options"), [("jsonl", {"split": "a=0.6,b=0.3,c=0.1"})])
+def test_parts_are_those_of_a_run_in_one_process(folder: Path, name: str, options: dict[str, Any]):
+    """However the tasks are run, in whatever order, and whatever is lost."""
+    inputs = make_inputs(folder / "in", name, COUNTS)
+    given = {"shards": 7} | options
+    shuffle(inputs, folder / "here" / "out", **given)
+    for count in (5, 19, 26):
+        die_after(count, inputs, folder / "there" / "out", **given)
+        for lost in list((folder / "there" / ".out.recshuf").glob("tasks/shards-*/*/shard-00000.txt")):
+            lost.unlink()
+        shuffle(inputs, folder / "there" / "out", engine="threads", resume=True, **given)
+        assert read_files(folder / "there") == read_files(folder / "here")
+        shutil.rmtree(folder / "there" / "out")
+        (folder / "there" / ".out.recshuf.json").unlink()
+    plan = SavedPlan(inputs, f"{folder / 'there' / 'out'}/", seed=5, piles=64, memory="300MB", **given)
+    plan.do_all()
+    assert read_files(folder / "there") == read_files(folder / "here")
+    with pytest.raises(OutputError, match="complete; this task has put it in place before"):
+        plan.commit()
 
 
 def test_a_run_is_not_continued_by_another_kind_of_engine(folder: Path):

@@ -595,6 +595,8 @@ class ValueReader(ABC):
 
     parses_records: bool = False
     """Whether native records are lines that it parses, so that it takes memory for all their bytes; else for the fields alone."""
+    knows_fields: bool = True
+    """Whether a field that no record has is refused before one is read."""
 
     @abstractmethod
     def read(

@@ -111,6 +111,7 @@ def choose_feature(options: Options) -> Feature | None:
             f"{given[0]} and {given[1]}: give one of them in a run; the output of one run can be the input of the next"
         )
     _check_companions(options)
+    _check_sample(options)
     if options["group_by"] is not None:
         return GroupBy(
             split_names("--group-by", options["group_by"]) or (), _choose_order(options["group_order"])
@@ -125,6 +126,14 @@ def choose_feature(options: Options) -> Feature | None:
     if options["copies"] is not None:
         return Mixture(copies=_parse_numbers("--copies", options["copies"]))
     return None
+
+
+def _check_sample(options: Options) -> None:
+    """Refuse a number of records where it would cut what is kept together."""
+    if options["group_by"] is not None and options["head_count"] is not None:
+        raise UsageError(
+            "--head-count: not with --group-by, as it would cut groups; sample in a run of its own, with another --seed, and group its output"
+        )
 
 
 def _check_companions(options: Options) -> None:

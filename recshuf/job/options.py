@@ -249,6 +249,8 @@ class StreamOptions(InputOptions, total=False):
     first_metadata: bool
     seed: int | None
     head_count: int | str | None
+    group_by: Names | None
+    group_order: str | None
     piles: int | None
     spill_compression: str
     on_bad_record: str

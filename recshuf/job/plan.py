@@ -225,6 +225,9 @@ class Plan:
         Compression of spilled records. No other number depends on it, because the ratio is not known.
     added_bytes
         Bytes of provenance and of further words of keys per record, included in `byte_count`.
+    value_bytes
+        Size of the largest pile that is ordered alone, with no others in memory. Records of one value are in one pile, and may
+        need that.
     spilled_to
         Prefix in an object store to which each pile set is uploaded when it is written; empty if they stay on a disk.
     split
@@ -255,6 +258,7 @@ class Plan:
     shard_count: int | None
     spill_compression: str = "none"
     added_bytes: int = 0
+    value_bytes: int = 0
     spilled_to: str = ""
     split: Mapping[str, Any] | None = None
 

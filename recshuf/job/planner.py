@@ -155,6 +155,7 @@ class _Planner:
             shard_count=self._shard_count,
             spill_compression=limits.spill_compression,
             added_bytes=self._costs.added_bytes,
+            value_bytes=self._value_bytes,
         )
 
     @cached_property
@@ -321,6 +322,14 @@ class _Planner:
             self._kept_bytes is not None and self._kept_bytes > _MISJUDGED * resident_bytes
         )
         return 0 if is_hopeless else resident_bytes
+
+    @cached_property
+    def _value_bytes(self) -> int:
+        """Size of the largest pile that is ordered alone, while the other writers order theirs, and no piles are in memory."""
+        writers, _, in_flight, _, sink_bytes = self._gathering
+        waiting = int((in_flight + self._ahead) * self._pile_bytes * self._ordering_factor)
+        taken = writers * sink_bytes + (writers - 1) * waiting
+        return max(self._pile_bytes, int((self._limits.room_bytes - taken) / self._ordering_factor))
 
     @cached_property
     def _set_of_input(self) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ import sys
 import warnings
 from abc import abstractmethod
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from recshuf.errors import RecshufWarning
 from recshuf.job.plan import Plan  # noqa: TC001 - for typing.get_type_hints
@@ -158,6 +158,13 @@ class Report:
         return f"<{type(self).__name__}: " + "\n  ".join(lines) + ">"
 
 
+def _describe_groups(groups: Any) -> str:
+    alone = groups["without_value"]
+    return f"{groups['groups']:,} groups by {', '.join(groups['fields'])}" + (
+        f", {alone:,} of them records without a value" if alone else ""
+    )
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class ShuffleReport(Report):
     """Figures of a finished run.
@@ -240,6 +247,8 @@ class ShuffleReport(Report):
         """Yield counts, sizes and seed."""
         yield f"{self.records_written:,} of {self.records:,} records"
         yield f"{len(self.inputs):,} inputs of {self.format}, {len(self.shards):,} shards of {self.to}"
+        if "group_by" in self.features:
+            yield _describe_groups(self.features["group_by"])
         if self.quarantine is not None:
             yield f"{self.quarantined:,} bad records in {self.quarantine}"
         yield f"{format_size(self.byte_count)} in {self.seconds:.1f} s, seed {self.seed}"

@@ -54,17 +54,17 @@ def fit(plan: Callable[[Limits], T], limits: Limits) -> T:
         return True
 
     raise MemoryLimitError(
-        f"{what} needs at least {format_size(_find_least(fits, limits.memory_bytes))} of memory, and the limit is "
+        f"{what} needs at least {format_size(find_least(fits, limits.memory_bytes))} of memory, and the limit is "
         f"{format_size(limits.memory_bytes)}; raise --memory"
     )
 
 
-def _find_least(fits: Callable[[int], bool], too_little: int) -> int:
+def find_least(fits: Callable[[int], bool], too_little: int) -> int:
     """Return the least size that fits, of those that `format_size` shows as they are.
 
     Not by bisection: at some sizes more is reserved, and what fitted just below does not.
 
-    >>> _find_least(lambda size: size >= 123_456_789, 1_000_000)
+    >>> find_least(lambda size: size >= 123_456_789, 1_000_000)
     124000000
     """
     enough = too_little

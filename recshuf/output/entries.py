@@ -35,6 +35,8 @@ class FinishedShard:
     """Where its bytes are, if not in the file of its name in the stage: the upload, or the folder of a task."""
     companions: tuple[WrittenFile, ...] = ()
     """Its further files."""
+    values: int = 0
+    """Number of different values that give its keys; 0 if keys are those of rows."""
 
     @property
     def files(self) -> list[WrittenFile]:
@@ -56,6 +58,7 @@ class FinishedShard:
             "digest": astuple(self.digest),
             "schema": self.schema,
             **({"companions": self.companions} if self.companions else {}),
+            **({"values": self.values} if self.values else {}),
             **self.place,
         }
 
@@ -65,7 +68,8 @@ class FinishedShard:
         place = dict(entry)
         number, name, byte_count, checksum, digest, schema = map(place.pop, _SHARD_KEYS)
         companions = tuple(WrittenFile(*one) for one in place.pop("companions", ()))
-        return cls(number, name, Digest(*digest), schema, byte_count, checksum, place, companions)
+        values = place.pop("values", 0)
+        return cls(number, name, Digest(*digest), schema, byte_count, checksum, place, companions, values)
 
 
 _SHARD_KEYS = ("shard", "name", "bytes", "xxh3", "digest", "schema")

@@ -49,8 +49,9 @@ class StoredOrder:
     can_split = True
     mix = 1
 
-    def __init__(self, word_count: int = 1) -> None:
-        self._word_count = word_count
+    def __init__(self, word_count: int = 1, *, of_values: bool = False) -> None:
+        self.word_count = word_count
+        self.of_values = of_values
 
     def find_slots(self, set_names: Sequence[str], column_count: int) -> NDArray[np.intp]:
         """Return the column in each slot of each set, shape ``(K, C)``: the slot itself."""
@@ -58,7 +59,7 @@ class StoredOrder:
 
     def sort(self, _: Sequence[int], __: Sequence[int], packed: Packed) -> NDArray[np.intp]:
         """Return the index array that sorts by key. Groups are ranges of keys, so that it need not know them."""
-        return sort_by_words(packed.find_words(self._word_count))
+        return sort_by_words(packed.find_words(self.word_count))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,8 @@ class EpochOrder:
     """Number of piles of each set in a group."""
 
     can_split = False
+    word_count = 1
+    of_values = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "seed", check_number("seed", self.seed, MAX_SEED))

@@ -7,13 +7,14 @@ an epoch. Gather, the loaders, and the check of loaders read records through it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
 from recshuf.records.digests import Digest, Digests, digest_records
-from recshuf.records.key_makers import find_starts
+from recshuf.records.key_makers import VALUE_WORDS, find_starts, find_words
 from recshuf.records.keys import sort_by_words
+from recshuf.records.value_sizes import find_largest
 from recshuf.system.buffers import allocate
 
 if TYPE_CHECKING:
@@ -24,10 +25,28 @@ if TYPE_CHECKING:
     from recshuf.errors import RecshufError
     from recshuf.piles.slices import Packed
     from recshuf.records.batch import Records
+    from recshuf.records.value_sizes import ValueSize
     from recshuf.system.buffers import Allocate
 
     Cells = Sequence[tuple[int, int]]
     """Set and column of each."""
+
+
+_SORTING_BYTES = 8
+"""Memory for each word of several of a key when records are sorted by them: of small records, it is most."""
+
+
+class Content(NamedTuple):
+    """What is in some records of an order."""
+
+    digest: Digest = Digest()
+    """Digest of the records in native form."""
+    values: int = 0
+    """Number of different values that give keys; 0 if keys are those of rows."""
+
+    def join(self, other: Content) -> Content:
+        """Return what is in records and others that follow them, which begin with another key."""
+        return Content(self.digest + other.digest, self.values + other.values)
 
 
 class Order(Protocol):
@@ -35,6 +54,16 @@ class Order(Protocol):
 
     can_split: bool
     """Whether it is that of the keys, so that a column can be cut into finer ranges of keys."""
+
+    @property
+    def word_count(self) -> int:
+        """Number of words of the keys."""
+        ...
+
+    @property
+    def of_values(self) -> bool:
+        """Whether the first words are the key of a value, so that many records may have one."""
+        ...
 
     @property
     def mix(self) -> int:
@@ -93,13 +122,20 @@ class Regions(ABC):
         self.check(cells, digest_records(records) if records is not None else Digest())
         return records
 
-    def read_words(self, column: int, word_count: int) -> list[NDArray[np.uint64]]:
-        """Return the words of the keys of all records of a column, in no particular order. Only of a filled store."""
+    def iterate_words(self, column: int, word_count: int) -> Iterator[list[NDArray[np.uint64]]]:
+        """Yield the words of the keys of the records of a column, some at a time, in no particular order.
+
+        Only of a filled store.
+        """
         raise RuntimeError(f"column {column} has no keys of {word_count} words")
 
     def find_column(self, key: int) -> int:
         """Return the column with the records whose first word may be `key`. Only of a filled store."""
         raise RuntimeError(f"no column has the key {key}")
+
+    def iterate_records(self, column: int) -> Iterator[Records]:
+        """Yield the records of a column, some at a time, in no particular order. Only of a filled store."""
+        raise RuntimeError(f"column {column} is not read in parts")
 
     def expect(self, cells: Cells) -> None:  # noqa: B027 - most need not
         """Note that cells will be packed next."""
@@ -132,11 +168,18 @@ class Groups:
         """Number of records of each group, shape ``(G,)``."""
         self.byte_counts = self.sum(regions.byte_counts)
         """Bytes of the records of each group, about, shape ``(G,)``."""
+        self.sorting_bytes = _SORTING_BYTES * order.word_count if order.of_values else 0
+        """Memory for each record when it is ordered, besides what is a multiple of its bytes."""
 
     @property
     def can_split(self) -> bool:
         """Whether a group can be divided."""
         return self._order.can_split and self._regions.can_split
+
+    @property
+    def keeps_values(self) -> bool:
+        """Whether keys are those of values."""
+        return self._order.of_values
 
     def sum(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the sum over the cells of each group, shape ``(G,)``, of numbers of shape ``(K, C)``."""
@@ -159,15 +202,24 @@ class Groups:
         self._regions.check(self._list_cells(groups), digest_records(records))
         return self._select(records)
 
-    def load_parts(self, groups: Sequence[int], edges: Sequence[int]) -> tuple[Records, list[Digest]]:
-        """Return what `load` does, and the digest of each part ``edges[k]:edges[k + 1]`` of it.
+    def load_parts(self, groups: Sequence[int], edges: Sequence[int]) -> tuple[Records, list[Content]]:
+        """Return what `load` does, and what is in each part ``edges[k]:edges[k + 1]`` of it.
 
         Each record is digested once: the sum over all parts, and what lies before and after them, is what is compared.
         """
         records = self._take(groups)
         digests = Digests.find(records, np.array([0, *edges, len(records)]))
         self._regions.check(self._list_cells(groups), digests.sum())
-        return self._select(records), list(digests)[1:-1]
+        values = self._count_values(records, edges)
+        return self._select(records), list(map(Content, list(digests)[1:-1], values))
+
+    def _count_values(self, records: Records, edges: Sequence[int]) -> list[int]:
+        """Return how many values begin in each part ``edges[k]:edges[k + 1]`` of ordered records."""
+        if not self.keeps_values:
+            return [0] * (len(edges) - 1)
+        starts = find_starts(find_words(records, self._order.word_count)[:VALUE_WORDS])
+        counts: list[int] = np.diff(np.searchsorted(starts, edges)).tolist()
+        return counts
 
     def _take(
         self, groups: Sequence[int], following: Sequence[int] = (), memory: Allocate = allocate
@@ -186,9 +238,9 @@ class Groups:
         """Return the digest of the records that were written to some groups."""
         return self._regions.digest(self._list_cells(groups))
 
-    def find_starts(self, group: int, word_count: int) -> NDArray[np.intp]:
-        """Return the places in a group, of an order by keys, where a key differs from that before, from 0."""
-        words = self._regions.read_words(group, word_count)
+    def find_starts(self, group: int) -> NDArray[np.intp]:
+        """Return the places in a group, of an order by keys of values, where a value begins, from 0."""
+        words = [np.concatenate(parts) for parts in zip(*self._iterate_values(group), strict=True)]
         index = sort_by_words(words)
         return find_starts([word[index] for word in words])
 
@@ -199,10 +251,43 @@ class Groups:
         for key in keys:
             group = self._regions.find_column(key)
             if group != held and self.sizes[group]:
-                held, words = group, self._regions.read_words(group, word_count)[0]
+                words = np.concatenate([one[0] for one in self._regions.iterate_words(group, word_count)])
+                held = group
             inside = np.count_nonzero(words < np.uint64(key)) if self.sizes[group] else 0
             counts.append(int(begins[group]) + int(inside))
         return counts
+
+    def _iterate_values(self, group: int) -> Iterator[list[NDArray[np.uint64]]]:
+        """Yield the words of the values of the records of a group, some at a time, in no particular order."""
+        for words in self._regions.iterate_words(group, self._order.word_count):
+            yield words[:VALUE_WORDS]
+
+    def list_larger(self, most_bytes: int, first: int, stop: int) -> list[int]:
+        """Return the groups that hold some of the records ``first`` to ``stop`` of the order, and more than so many bytes."""
+        ends = np.cumsum(self.sizes)
+        needed = self.byte_counts + self.sorting_bytes * self.sizes
+        holds = (needed > most_bytes) & (ends > first) & (ends - self.sizes < stop)
+        larger: list[int] = np.flatnonzero(holds).tolist()
+        return larger
+
+    def find_largest(self, group: int) -> ValueSize:
+        """Return the size of the largest value in a group of an order by keys of values; see `find_largest`."""
+        return find_largest(self._regions.iterate_records(group), self._order.word_count)
+
+    def must_split(self, group: int, largest_bytes: int) -> bool:
+        """Tell whether a group is larger than that, and can be divided: its records do not all have one value."""
+        needed = self.byte_counts[group] + self.sorting_bytes * self.sizes[group]
+        if needed <= largest_bytes or self.sizes[group] == 1 or not self.can_split:
+            return False
+        return not self.keeps_values or not self._has_one_value(group)
+
+    def _has_one_value(self, group: int) -> bool:
+        first: list[np.uint64] = []
+        for words in self._iterate_values(group):
+            first = first or [word[0] for word in words]
+            if any((word != one).any() for word, one in zip(words, first, strict=True)):
+                return False
+        return True
 
     def bundle(self, groups: Iterable[int], most_bytes: int) -> Iterator[list[int]]:
         """Yield consecutive groups that are loaded together: up to so many bytes, each once, all or none in memory."""

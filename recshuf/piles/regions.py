@@ -76,15 +76,18 @@ class FilledRegions(Regions):
     def _read(self, column: int, memory: Allocate = allocate) -> Iterator[tuple[int, int, Slice]]:
         return self._store.read(self._first_region + column - self.resident_count, memory)
 
-    def read_words(self, column: int, word_count: int) -> list[NDArray[np.uint64]]:
-        """Return the words of the keys of all records of a column, in no particular order."""
+    def iterate_words(self, column: int, word_count: int) -> Iterator[list[NDArray[np.uint64]]]:
         piles, codec = self._piles(column), self._store.codec
         if column < self.resident_count:
-            parts = [find_words(kept.take(piles), word_count) for kept in self._store.find(piles)]
-        else:
-            slices = (PackedRecords(codec, [(0, piece)]) for _, _, piece in self._read(column))
-            parts = [packed.find_words(word_count) for packed in slices]
-        return [np.concatenate(words) for words in zip(*parts, strict=True)]
+            for kept in self._store.find(piles):
+                yield find_words(kept.take(piles), word_count)
+            return
+        for _, _, piece in self._read(column):
+            yield PackedRecords(codec, [(0, piece)]).find_words(word_count)
+
+    def iterate_records(self, column: int) -> Iterator[Records]:
+        for _, _, records in self._parts(column):
+            yield records
 
     def find_column(self, key: int) -> int:
         pile = int(find_piles(np.array([key], np.uint64), self._store.pile_count, self._store.key_range)[0])

@@ -37,6 +37,8 @@ class SealedSet:
     """What the decoder of another process has learned; see `Decoder.state`."""
     counts: tuple[tuple[int, ...], ...] = ()
     """Number, bytes and digest of each source of a set without a file; else its footer has them."""
+    missing: tuple[int, ...] = ()
+    """How many of its records have no value of all fields that give keys, and of each; empty if there are none."""
     bad: dict[str, Any] | None = None
     """The file of bad records beside it; None if there are none, or they are set aside already."""
 
@@ -64,15 +66,16 @@ class SealedSet:
             "state": self.state,
             "counts": self.counts,
             "bad": self.bad,
-        }
+        } | ({"missing": self.missing} if self.missing else {})
 
     @classmethod
     def from_json(cls, entry: dict[str, Any]) -> SealedSet:
         """Return the set of an entry in a log or a snapshot."""
         fields = dict(entry)
         number, counts = fields.pop("set", 0), tuple(map(tuple, fields.pop("counts", ())))
-        nulls = fields.pop("nulls", None)
-        return cls(number=number, counts=counts, nulls=None if nulls is None else tuple(nulls), **fields)
+        nulls, missing = fields.pop("nulls", None), tuple(fields.pop("missing", ()))
+        known = None if nulls is None else tuple(nulls)
+        return cls(number=number, counts=counts, nulls=known, missing=missing, **fields)
 
 
 def join_nulls(sets: Iterable[SealedSet]) -> tuple[str, ...] | None:

@@ -27,7 +27,7 @@ from recshuf.records.keys import KeyRange, find_piles, sort_by_pile
 from recshuf.system.buffers import allocate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -122,6 +122,8 @@ class Store:
         self._sealed: set[int] = set()
         self.sources: dict[int, InputCount] = {}
         """Records of each source in complete sets, by number."""
+        self.missing: dict[int, tuple[int, ...]] = {}
+        """Records without a value in each set that has some; see `SealedSet.missing`."""
 
         self.resident_count = plan.pile_count
         """How many of the first piles are in memory."""
@@ -154,6 +156,12 @@ class Store:
             wanted = self._wanted_count
             resident = self._keep(batch)
         self._write(batch, resident, wanted)
+
+    def note_missing(self, set_index: int, counts: Sequence[int]) -> None:
+        """Count records of a pile set without a value; see `SealedSet.missing`."""
+        with self._lock:
+            before = self.missing.get(set_index, (0,) * len(counts))
+            self.missing[set_index] = tuple(map(sum, zip(before, counts, strict=True)))
 
     def complete(self, set_index: int, given: Digest, description: SetDescription) -> None:
         """Declare a pile set complete, and check the digest of its records."""
@@ -207,6 +215,7 @@ class Store:
             file_bytes,
             checksum,
             number=set_index,
+            missing=self.missing.get(set_index, ()),
         )
 
     def adopt(self, entry: SealedSet, *, reads_all: bool = True) -> None:
@@ -227,10 +236,17 @@ class Store:
             pile_set.close()
             raise PileError(f"{entry.file_name}: holds other columns or piles than this run")
         with self._lock, self._sets_lock:
+            if entry.missing:
+                self.missing[entry.number] = entry.missing
             self._sets[entry.number], self._bases[entry.number] = pile_set, entry.base
             self._keep_first(0)
             self._count(entry.number, footer.digests)
             self._count_sources(footer.description.counts, entry.base)
+
+    def spill(self) -> None:
+        """Move all piles in memory to disk. Sets that are complete can then be sealed."""
+        with self._lock:
+            self._evict(0)
 
     def make_part(self, piles: range, part_count: int) -> Store:
         """Return an empty store for the records of some piles in `part_count` finer piles.
@@ -254,6 +270,16 @@ class Store:
     def sum(self, piles: range) -> Digest:
         """Return the digest of consecutive piles."""
         return sum_digests(self.sum_sets(piles).values())
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of all piles in memory."""
+        return self._held_bytes
+
+    @property
+    def keeps_sets(self) -> bool:
+        """Whether a later run can adopt its sets."""
+        return self._plan.set_prefix is not None
 
     @property
     def resident_bytes(self) -> NDArray[np.int64]:

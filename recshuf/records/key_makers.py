@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from recshuf.records.keys import RowRange
 
 
+VALUE_WORDS = 2
+"""Words of the key of a value. A further one orders the records of a value."""
 _WORD_NAMES = ("second", "third")
 """Names of the columns of further words, which are the last of a batch in piles."""
 
@@ -36,6 +38,8 @@ class KeyedRows(NamedTuple):
     """Each word of the keys, shape ``(n,)``."""
     rows: NDArray[np.intp] | None = None
     """Which rows they are, ascending; one may occur more than once. None if each row occurs once."""
+    missing: NDArray[np.bool_] | None = None
+    """Which rows of the batch have no value of each field that gives keys, shape ``(F, n)``; None if none lack one."""
 
     def join(self, batch: pa.RecordBatch) -> Records:
         """Return the rows of the batch as records in piles. Its columns are copied if rows are left out or repeated."""

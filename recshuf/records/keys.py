@@ -163,22 +163,47 @@ def sort_by_words(words: Sequence[NDArray[np.uint64]]) -> NDArray[np.intp]:
     return index
 
 
+_TIED_ROWS = 1 << 16
+"""Rows whose ties are mended at once, unless more have one value."""
+
+
 def _mend_ties(
     index: NDArray[np.intp], ordered: NDArray[np.uint64], words: Sequence[NDArray[np.uint64]]
 ) -> None:
     """Sort rows with equal values in `ordered` by their words, in place."""
-    tied = ordered[1:] == ordered[:-1]
-    rows = np.flatnonzero(tied)
-    before, after = index[rows], index[rows + 1]
-    differs = np.zeros(len(rows), np.bool_)
-    for word in words:
-        differs |= word[before] != word[after]
-    if not differs.any():
+    tied = np.zeros(len(index), np.bool_)
+    """Whether a row has the value of that before."""
+    np.equal(ordered[1:], ordered[:-1], out=tied[1:])
+    start = 0
+    while start < len(index):
+        stop = min(start + _TIED_ROWS, len(index))
+        while stop < len(index) and tied[stop]:
+            rest = tied[stop : stop + _TIED_ROWS]
+            stop += len(rest) if rest.all() else int(np.argmin(rest))
+        piece = slice(start, stop)
+        _mend_piece(index[piece], ordered[piece], tied[piece], words)
+        start = stop
+
+
+def _mend_piece(
+    index: NDArray[np.intp],
+    ordered: NDArray[np.uint64],
+    tied: NDArray[np.bool_],
+    words: Sequence[NDArray[np.uint64]],
+) -> None:
+    """Do what `_mend_ties` does for rows whose values no other rows have."""
+    if not any(_differ(index, tied, words, start) for start in range(0, len(index), _TIED_ROWS)):
         return
-    # All ties of a run of equal values have its number.
-    run_of_tie = np.cumsum(~tied)[rows]
-    wanted = np.isin(run_of_tie, run_of_tie[differs])
-    places = np.union1d(rows[wanted], rows[wanted] + 1)
-    chosen = index[places]
-    columns = [word[chosen] for word in reversed(words)]
-    index[places] = chosen[np.lexsort((*columns, ordered[places]))]
+    columns = [ordered, *(word[index] for word in words)]
+    columns = [column for column in columns if (column != column[0]).any()]
+    order = sort_by_key(columns[0]) if len(columns) == 1 else np.lexsort(columns[::-1])
+    index[:] = index[order]
+
+
+def _differ(
+    index: NDArray[np.intp], tied: NDArray[np.bool_], words: Sequence[NDArray[np.uint64]], start: int
+) -> bool:
+    """Tell whether some of the tied rows from `start` on differ from those before in a word."""
+    rows = start + np.flatnonzero(tied[start : start + _TIED_ROWS])
+    before, after = index[rows - 1], index[rows]
+    return any(bool((word[before] != word[after]).any()) for word in words)

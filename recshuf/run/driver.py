@@ -17,17 +17,18 @@ from recshuf.output.entries import find_shards
 from recshuf.output.manifest import WrittenFile, name_companion
 from recshuf.run.describe import divide_job
 from recshuf.run.engine_map import LocalMap
+from recshuf.run.filled import check_fields, check_sizes
 from recshuf.run.gather import check_written
 from recshuf.run.open_run import begin_output, find_header, open_run
 from recshuf.run.resolve import find_destination, resolve_job, resolve_opened
 from recshuf.run.scatter_pass import count_spilled, find_counts, observe, take_set
 from recshuf.run.set_folders import check_sets
-from recshuf.run.shards import cut_shards, iterate_records, learn, open_groups
+from recshuf.run.shards import cut_shards, iterate_records, learn, open_groups, settle
 from recshuf.run.summary import describe_inputs, make_manifest, make_report
 from recshuf.system.memory import resident_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
 
@@ -75,6 +76,8 @@ def run_job(job: Job, progress: Progress, planned: Header | None = None) -> Shuf
         timer = _Timer()
         sets = _fill(run, engine)
         counts = find_counts(run)
+        check_fields(run, counts.record_count)
+        check_sizes(run)
         reports = [timer.report("scatter", counts.record_count, counts.byte_count)]
         bounds = _cut(run, counts)
         try:
@@ -99,7 +102,7 @@ def run_job(job: Job, progress: Progress, planned: Header | None = None) -> Shuf
             reports.append(verify_written(run, progress))
             timer.start()
         inputs = describe_inputs(run, counts)
-        files = _commit(run, inputs, bounds)
+        files = _commit(run, inputs, bounds, shards)
         reports.append(timer.report("commit", bounds.record_count))
         if run.stage is not None and verifies_late:
             run.stage.remove()
@@ -109,6 +112,7 @@ def run_job(job: Job, progress: Progress, planned: Header | None = None) -> Shuf
         inputs,
         files,
         reports,
+        shards.values(),
         spilled_bytes=count_spilled(run, sets),
         seconds=time.perf_counter() - started,
         base_bytes=base_bytes,
@@ -125,7 +129,10 @@ class RecordStream:
         with cleanup:
             run = _begin(job, progress, cleanup, None)
             _fill(run, _choose_map(run, cleanup))
-            bounds = _cut(run, find_counts(run))
+            counts = find_counts(run)
+            check_fields(run, counts.record_count)
+            check_sizes(run)
+            bounds = _cut(run, counts)
             self.schema, self._batches = iterate_records(run, bounds)
             for note in run.decoding.inner.notes if run.decoding.inner else ():
                 progress.warn(note)
@@ -233,15 +240,10 @@ def _fill(run: Run, engine: EngineMap) -> list[SealedSet]:
 
 
 def _cut(run: Run, counts: InputCounts) -> Bounds:
-    bounds = cut_shards(run, counts, open_groups(run))
-    empty = bounds.sizes.count(0) if bounds.record_count else 0
-    if empty:
-        parts = bounds.list_empty_parts()
-        run.progress.warn(
-            f"{empty:,} of {bounds.shard_count:,} shards are empty, as there are {bounds.record_count:,} records"
-            + (f": all of {', '.join(parts)}" if parts else "")
-        )
-    return bounds
+    """Return the bounds of the shards. Those of tasks may be planned ones, of which each settles its own."""
+    groups = open_groups(run)
+    bounds = cut_shards(run, counts, groups)
+    return bounds if run.results else settle(run, bounds, groups, range(bounds.shard_count))
 
 
 def _write(run: Run, engine: EngineMap, bounds: Bounds) -> dict[int, FinishedShard]:
@@ -249,10 +251,27 @@ def _write(run: Run, engine: EngineMap, bounds: Bounds) -> dict[int, FinishedSha
     run.progress.start("gather", bounds.record_count, bounds.byte_count)
     finished = engine.list_shards(run, bounds)
     lacking = [number for number in range(bounds.shard_count) if number not in finished]
-    return finished | engine.gather(run, lacking, bounds)
+    shards = finished | engine.gather(run, lacking, bounds)
+    _warn_of_empty(run, bounds, {number for number, shard in shards.items() if not shard.records})
+    return shards
 
 
-def _commit(run: Run, inputs: list[FileReport], bounds: Bounds) -> list[FileReport]:
+def _warn_of_empty(run: Run, bounds: Bounds, empty: set[int]) -> None:
+    """Warn of shards without records, if there are records."""
+    if not empty or not bounds.record_count:
+        return
+    reason, parts = f"as there are {bounds.record_count:,} records", bounds.list_empty_parts()
+    if run.job.keeps_keys_together:
+        reason = "as each value goes to one shard"
+    run.progress.warn(
+        f"{len(empty):,} of {bounds.shard_count:,} shards are empty, {reason}"
+        + (f": all of {', '.join(parts)}" if parts else "")
+    )
+
+
+def _commit(
+    run: Run, inputs: list[FileReport], bounds: Bounds, shards: Mapping[int, FinishedShard]
+) -> list[FileReport]:
     """Put the shards in place, and return them."""
     stage, quarantine, destination = run.stage, run.quarantine, run.output.destination
     if quarantine is not None:
@@ -265,8 +284,8 @@ def _commit(run: Run, inputs: list[FileReport], bounds: Bounds) -> list[FileRepo
         checksums = {file.name: file.checksum for shard in noted for file in shard.files}
         names, sizes = bounds.name_shards(stage, target.suffix), stage.find_sizes()
         files = [
-            FileReport(name, records, sizes[name], checksum=checksums.get(name))
-            for name, records in zip(names, bounds.sizes, strict=True)
+            FileReport(name, shards[number].records, sizes[name], checksum=checksums.get(name))
+            for number, name in enumerate(names)
         ]
         if destination.is_directory:
             documents = _describe_shards(target, files)
@@ -275,7 +294,9 @@ def _commit(run: Run, inputs: list[FileReport], bounds: Bounds) -> list[FileRepo
                 WrittenFile(name, sizes[name], checksums.get(name, ""))
                 for name in (name_companion(each, suffix) for each in names for suffix in suffixes)
             )
-            manifest = replace(make_manifest(run, inputs, files, documents), companions=companions)
+            manifest = replace(
+                make_manifest(run, inputs, files, documents, shards.values()), companions=companions
+            )
             stage.commit(manifest, documents)
         else:
             stage.commit(None, {})

@@ -11,15 +11,17 @@ import threading
 from bisect import bisect_left, bisect_right
 from collections import deque
 from concurrent.futures import Future, wait
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
 from recshuf.errors import CheckError, Stopped
 from recshuf.job.plan import count_parts
+from recshuf.piles.groups import Content
 from recshuf.records.arrays import count_bytes
 from recshuf.records.digests import Digest, sum_digests
 from recshuf.system.threads import Pool, run_threads
@@ -57,20 +59,19 @@ class SortedChunk:
     """Records in shuffled order that all go to one shard, in table form if there is a decoder."""
 
     batch: pa.RecordBatch
-    digest: Digest
-    """Digest of the records in native form."""
+    content: Content
 
 
 def load_chunks(run: GroupRange, edges: Sequence[int], decoder: Decoder | None) -> list[SortedChunk]:
     """Return the records of groups in order, a chunk for each range ``edges[k]:edges[k + 1]`` of them."""
-    records, digests = run.groups.load_parts(run.numbers, edges)
+    records, contents = run.groups.load_parts(run.numbers, edges)
     batch = records.batch
     del records
     if decoder is not None:
         batch = decoder.decode(batch)
     return [
-        SortedChunk(batch.slice(start, stop - start), digest)
-        for (start, stop), digest in zip(pairwise(edges), digests, strict=True)
+        SortedChunk(batch.slice(start, stop - start), content)
+        for (start, stop), content in zip(pairwise(edges), contents, strict=True)
     ]
 
 
@@ -93,28 +94,46 @@ def iterate_ranges(
     for held in groups.bundle(wanted.tolist(), min(joined_bytes, largest_bytes)):
         begin, count = int(begins[held[0]]), int(groups.sizes[held].sum())
         size = int(groups.byte_counts[held].sum())
-        if size <= largest_bytes or count == 1 or not groups.can_split:
+        if len(held) > 1 or not groups.must_split(held[0], largest_bytes):
             yield GroupRange(groups, held, begin, count, size)
             continue
         (group,) = held
-        parts, regions = groups.split(group, count_parts(size, largest_bytes))
+        parts, regions = groups.split(group, _count_parts(groups, group, largest_bytes))
         yield from iterate_ranges(parts, first, stop, largest_bytes, joined_bytes, begin)
         yield regions
 
 
-def settle_edges(groups: Groups, edges: Sequence[int], word_count: int) -> list[int]:
-    """Return ascending positions in an order by keys, each moved to the first one at or after it where a key begins."""
-    ends = np.cumsum(groups.sizes)
-    settled, held, starts = list(edges), -1, np.zeros(0, np.intp)
-    for place, edge in enumerate(edges[1:-1], 1):
-        group = int(np.searchsorted(ends, edge))
-        if edge in (0, ends[group]):
-            continue  # no key is in two groups
-        if group != held:
-            held, starts = group, groups.find_starts(group, word_count)
-        begin = int(ends[group] - groups.sizes[group])
-        after = int(np.searchsorted(starts, edge - begin))
-        settled[place] = begin + int(starts[after]) if after < len(starts) else int(ends[group])
+_LEAST_VALUE_PARTS = 16
+"""A pile with a value that fills most of what is ordered at once is split once, and not again and again."""
+
+
+def _count_parts(groups: Groups, group: int, largest_bytes: int) -> int:
+    """Return into how many parts a group is split."""
+    count = count_parts(int(groups.byte_counts[group]), largest_bytes)
+    return max(count, _LEAST_VALUE_PARTS) if groups.keeps_values else count
+
+
+def settle_edges(groups: Groups, edges: Sequence[int], largest_bytes: int, place: int = 0) -> list[int]:
+    """Return ascending positions in an order by values, each moved to the first one at or after it where a value begins.
+
+    Groups larger than `largest_bytes` are split for that.
+    """
+    ends = place + np.cumsum(groups.sizes)
+    settled = list(edges)
+    for group, held in groupby(range(len(edges)), key=lambda one: int(np.searchsorted(ends, edges[one]))):
+        inner = [one for one in held if place < edges[one] < ends[group]]  # no value is in two groups
+        if not inner:
+            continue
+        begin, wanted = int(ends[group] - groups.sizes[group]), [edges[one] for one in inner]
+        if groups.must_split(group, largest_bytes):
+            parts, regions = groups.split(group, _count_parts(groups, group, largest_bytes))
+            with closing(regions):
+                found = settle_edges(parts, wanted, largest_bytes, begin)
+        else:
+            starts = np.append(groups.find_starts(group), groups.sizes[group])
+            found = (begin + starts[np.searchsorted(starts, np.array(wanted) - begin)]).tolist()
+        for one, edge in zip(inner, found, strict=True):
+            settled[one] = edge
     return settled
 
 
@@ -125,8 +144,8 @@ class Shards(Protocol):
         """Open the sink of shard number `shard`."""
         ...
 
-    def finish(self, shard: int, digest: Digest) -> None:
-        """Take over a shard whose sink is closed, with the digest of its records in native form."""
+    def finish(self, shard: int, content: Content) -> None:
+        """Take over a shard whose sink is closed, with what is in it."""
         ...
 
 
@@ -141,6 +160,8 @@ class GatherTask:
     """Shards that are not to be written."""
     joined_bytes: int = _JOINED_BYTES
     """Consecutive piles are ordered together up to this size."""
+    largest_bytes: int | None = None
+    """Larger piles are split. Default: those that are not alone in memory when they are ordered."""
 
 
 class _NoShards:
@@ -149,7 +170,7 @@ class _NoShards:
     def open(self, shard: int) -> Sink:
         raise RuntimeError(f"shard {shard} is not written")
 
-    def finish(self, shard: int, digest: Digest) -> None:
+    def finish(self, shard: int, content: Content) -> None:
         pass
 
 
@@ -168,17 +189,18 @@ class Gather:
         progress: Progress,
     ) -> None:
         self._plan, self._bounds, self._joined_bytes = task.plan, task.bounds, task.joined_bytes
+        self._largest = self._plan.pile_bytes if task.largest_bytes is None else task.largest_bytes
         self._groups = groups
         self._shards: Shards = shards or _NoShards()
         self._decoder = decoder
         self._progress = progress
         self._finished = task.finished
-        self._written: dict[int, Digest] = {}
+        self._written: dict[int, Content] = {}
         self._stopped = threading.Event()
         self._giants = threading.Lock()
 
-    def run(self) -> dict[int, Digest]:
-        """Write every shard that is not finished, and return the digest of each."""
+    def run(self) -> dict[int, Content]:
+        """Write every shard that is not finished, and return what is in each."""
         filled = int(np.count_nonzero(self._groups.sizes))
         tasks = plan_tasks(len(self._bounds) - 1, self._plan.shard_writers, filled, self._finished)
         with Pool(self._plan.gather_workers, "order") as loaders:
@@ -191,7 +213,7 @@ class Gather:
         wanted, digest = self._bounds[-1], Digest()
         with Pool(self._plan.gather_workers, "order") as loaders:
             for chunk in self._order(self._bounds, loaders):
-                digest += chunk.digest
+                digest += chunk.content.digest
                 self._progress.advance(chunk.batch.num_rows, count_bytes(chunk.batch))
                 yield chunk.batch
         if digest.records != wanted:
@@ -202,29 +224,29 @@ class Gather:
         chunks = self._order(self._bounds[shards.start : shards.stop + 1], loaders)
         for shard in shards:
             wanted = self._bounds[shard + 1] - self._bounds[shard]
-            digest = Digest()
+            content = Content()
             with self._shards.open(shard) as sink:
-                while digest.records < wanted:
+                while content.digest.records < wanted:
                     chunk = next(chunks)
                     sink.write(chunk.batch)
-                    digest += chunk.digest
+                    content = content.join(chunk.content)
                     self._progress.advance(chunk.batch.num_rows, count_bytes(chunk.batch))
                     del chunk
                     if self._stopped.is_set():
                         raise Stopped
-            self._finish_shard(shard, sink, digest)
+            self._finish_shard(shard, sink, content)
 
-    def _finish_shard(self, shard: int, sink: Sink, digest: Digest) -> None:
+    def _finish_shard(self, shard: int, sink: Sink, content: Content) -> None:
         """Check the record counts of a shard, and pass it on."""
         wanted = self._bounds[shard + 1] - self._bounds[shard]
-        for count, what in ((digest.records, "given"), (sink.record_count, "written")):
+        for count, what in ((content.digest.records, "given"), (sink.record_count, "written")):
             if count != wanted:
                 raise _miscounted(shard, count, what, wanted)
-        self._written[shard] = digest
-        self._shards.finish(shard, digest)
+        self._written[shard] = content
+        self._shards.finish(shard, content)
 
     def _is_giant(self, run: GroupRange) -> bool:
-        """Tell whether a run exceeds the plan because of a single record. It must be alone in memory."""
+        """Tell whether a run exceeds the plan because of a record, or of those of one value. It must be alone in memory."""
         return run.byte_count > self._plan.pile_bytes
 
     def _order(self, bounds: Sequence[int], loaders: Pool) -> Iterator[SortedChunk]:
@@ -235,8 +257,7 @@ class Gather:
             return loaders.submit(load_chunks, run, _find_edges(run, bounds), self._decoder)
 
         try:
-            largest, joined = self._plan.pile_bytes, self._joined_bytes
-            for run in iterate_ranges(self._groups, bounds[0], bounds[-1], largest, joined):
+            for run in iterate_ranges(self._groups, bounds[0], bounds[-1], self._largest, self._joined_bytes):
                 if isinstance(run, GroupRange) and not self._is_giant(run):
                     ahead.append(submit(run))
                     if len(ahead) >= self._plan.units_in_flight:

@@ -1,25 +1,66 @@
-"""Which keys the records of a run get."""
+"""Which keys the records of a run get, and what reads the values that give them."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from recshuf.job.features import Mixture, SplitFiles
+from recshuf.errors import UsageError
+from recshuf.formats import load_format
+from recshuf.job.features import GroupBy, Mixture, SplitFiles
 from recshuf.records.copies import CopyKeys
 from recshuf.records.key_makers import PositionKeys
 from recshuf.run.mixture import find_quotas
 from recshuf.run.parts import choose_part_keys
 
 if TYPE_CHECKING:
+    from recshuf.interfaces import ValueReader
+    from recshuf.job.job import Job
+    from recshuf.job.plan import Costs
     from recshuf.records.key_makers import KeyMaker
+    from recshuf.run.inputs import Inputs
     from recshuf.run.resolve import Run
+
+
+_VALUE_BYTES = 8 << 20
+"""Memory of a worker for the values of a piece: parsed, as texts and as Python objects."""
 
 
 def choose_keys(run: Run) -> KeyMaker:
     """Return what gives the records of a run their keys."""
     feature = run.job.feature
+    if isinstance(feature, GroupBy) and run.values is not None:
+        from recshuf.records.field_keys import FieldKeys
+        from recshuf.records.value_keys import ValueKeys
+
+        row_seed = run.seed if feature.order == "random" else None
+        return FieldKeys(run.values, ValueKeys(run.seed), row_seed)
     if isinstance(feature, Mixture):
         return CopyKeys(run.seed, find_quotas(run.job, run.inputs), run.inputs.counts or ())
     if isinstance(feature, SplitFiles):
         return choose_part_keys(run, feature)
     return PositionKeys(run.seed)
+
+
+def open_values(job: Job, inputs: Inputs) -> ValueReader | None:
+    """Return what reads the fields by which a job tells records apart; None if it does not."""
+    if not isinstance(job.feature, GroupBy):
+        return None
+    flag, fields = "--group-by", job.feature.fields
+    try:
+        reader = inputs.source.value_reader(fields)
+    except UsageError as error:
+        raise UsageError(f"{flag}: {error}") from error
+    if reader is None:
+        remedy = "leave it out"
+        if load_format(inputs.format).traits.is_lines:
+            remedy = "give --format jsonl or csv if its lines have some"
+        raise UsageError(f"{flag} {','.join(fields)}: {inputs.format} has no fields; {remedy}")
+    return reader
+
+
+def add_values(costs: Costs, values: ValueReader | None) -> Costs:
+    """Return the memory needs of a run that reads values besides."""
+    if values is None:
+        return costs
+    return replace(costs, reading_bytes=lambda block: costs.reading_bytes(block) + _VALUE_BYTES)

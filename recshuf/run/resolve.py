@@ -31,6 +31,7 @@ from recshuf.job.parts import size_sets
 from recshuf.job.plan import Cut, Limits, Plan
 from recshuf.job.planner import make_plan, take_census
 from recshuf.output.local.destination import LocalDestination
+from recshuf.piles.layout import PileLayout
 from recshuf.records.key_makers import extend_schema as add_words
 from recshuf.records.keys import KEY_BYTES
 from recshuf.records.provenance import PROVENANCE_BYTES
@@ -38,6 +39,7 @@ from recshuf.records.provenance import extend_schema as add_provenance
 from recshuf.run.counting import count_records, require_files
 from recshuf.run.decoding import Decoding, check_options, check_stored, check_streams
 from recshuf.run.inputs import Inputs, list_inputs
+from recshuf.run.keys import add_values, open_values
 from recshuf.run.mixture import size_mixture
 from recshuf.storage.reading.objects import count_read_bytes
 from recshuf.storage.urls import Url, is_url
@@ -47,14 +49,13 @@ from recshuf.system.units import format_size, round_up
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-    from recshuf.interfaces import Decoder, Format, Target, Traits, WriteOptions
+    from recshuf.interfaces import Decoder, Format, Target, Traits, ValueReader, WriteOptions
     from recshuf.job.job import Job
     from recshuf.job.parts import TaskPlan
     from recshuf.job.report import Progress
     from recshuf.output.quarantine import Quarantine
     from recshuf.output.run_log import TaskResults
     from recshuf.output.stage import Destination, Stage
-    from recshuf.piles.layout import PileLayout
     from recshuf.piles.store import Store
     from recshuf.records.split import Split
     from recshuf.run.header import Header
@@ -95,6 +96,8 @@ class Run:
     progress: Progress
     notes: tuple[str, ...] = ()
     """What differs in the output, besides the order."""
+    values: ValueReader | None = None
+    """Reads the fields that give keys; None if keys are those of rows."""
     seed: int = 0
     """Seed of the order."""
     split: Split | None = None
@@ -275,6 +278,7 @@ def _plan(
         inputs = replace(inputs, counts=known or count_records(inputs, limits, progress))
     if isinstance(job.feature, Mixture):
         inputs = size_mixture(job, inputs, progress)
+    values = open_values(job, inputs)
     decoding = _choose_decoding(job, inputs, to.traits.name)
     output = _choose_output(job, destination, inputs, to)
     target = _preview_target(inputs, output, decoding)
@@ -287,16 +291,31 @@ def _plan(
         progress.warn(note)
     if decoding.converts and inputs.source.repeated:
         progress.warn(_describe_left_out(inputs))
-    costs = decoding.find_costs(inputs.source, target.sink_bytes, count_added_bytes(job))
-    is_exact = inputs.sizes.are_exact and job.quarantine is None
-    sample = job.count_sample(inputs.sizes.record_count if is_exact else None)
-    plan = make_plan(inputs.sizes, limits, costs, output.cut, sample, piles)
+    run = Run(job, inputs, output, decoding, None, progress, target.notes, values)  # type: ignore[arg-type] # made here
+    plan = _make_plan(run, target, piles)
     if job.temp_url is not None:
         plan = replace(plan, spilled_to=str(job.temp_url))
     plan = replace(_count_disk_bytes(job, plan, destination, target), split=job.split)
     if _can_read_again(inputs, destination):
         decoding = decoding.infer_from_prefix(job, inputs.source)
-    return Run(job, inputs, output, decoding, plan, progress, target.notes)
+    return replace(run, decoding=decoding, plan=plan)
+
+
+def _make_plan(run: Run, target: Target, piles: PileLayout | None) -> Plan:
+    job, inputs, output = run.job, run.inputs, run.output
+    costs = run.decoding.find_costs(inputs.source, target.sink_bytes, count_added_bytes(job))
+    costs = add_values(costs, run.values)
+    is_exact = inputs.sizes.are_exact and job.quarantine is None
+    sample = job.count_sample(inputs.sizes.record_count if is_exact else None)
+    limits = find_limits(job, output.destination)
+    return make_plan(inputs.sizes, limits, costs, output.cut, sample, piles)
+
+
+def plan_again(run: Run, memory_bytes: int) -> Plan:
+    """Return the plan that a run would have with its piles as they are and another memory limit."""
+    plan, target = run.plan, _preview_target(run.inputs, run.output, run.decoding)
+    piles = PileLayout(plan.pile_count, plan.region_piles, plan.set_of_input)
+    return _make_plan(replace(run, job=replace(run.job, memory_bytes=memory_bytes)), target, piles)
 
 
 def _describe_left_out(inputs: Inputs) -> str:

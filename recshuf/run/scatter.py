@@ -72,6 +72,8 @@ class ScatterCallbacks:
     """Gets the index of each finished input."""
     on_set: Callable[[SealedSet], None] | None = None
     """Gets the entry of each pile set once it is sealed."""
+    on_missing: Callable[[int, Sequence[int]], None] | None = None
+    """Gets the index of a pile set, and how many records added to it have no value of all fields that give keys, and of each."""
 
 
 class Observer(Protocol):
@@ -191,7 +193,7 @@ class Scatter:
 
     def _draw(self, batch: pa.RecordBatch, ranges: list[RowRange]) -> None:
         """Give rows their keys, and add them to the store, those of one pile set together."""
-        edges = np.cumsum([0, *(one.rows for one in ranges)])
+        edges = rows = np.cumsum([0, *(one.rows for one in ranges)])
         keyed = self._task.keys.draw(batch, ranges)
         batch = add_provenance(batch, ranges) if self._task.adds_provenance else batch
         records = keyed.join(batch)
@@ -205,6 +207,11 @@ class Scatter:
             part = edges[chosen[0] : chosen[-1] + 2]
             if part[0] < part[-1]:
                 inside = [ranges[index] for index in chosen]
+                if keyed.missing is not None and self._callbacks.on_missing is not None:
+                    missing = keyed.missing[:, rows[chosen[0]] : rows[chosen[-1] + 1]]
+                    self._callbacks.on_missing(
+                        set_index, [int(missing.all(0).sum()), *missing.sum(1).tolist()]
+                    )
                 self._add(set_index, inside, records.slice(part[0], part[-1]), part - part[0])
 
     def _count_left_out(

@@ -94,6 +94,14 @@ def scatter(run: Run, numbers: Collection[int]) -> list[SealedSet]:
     return sealed
 
 
+def spill(run: Run) -> None:
+    """Move all piles of a run to disk, and note their sets for a later attempt."""
+    run.store.spill()
+    while (entry := run.store.seal_next()) is not None:
+        if run.stage is not None:
+            run.stage.log.note(entry.to_json())
+
+
 def observe(run: Run) -> None:
     """Read all inputs again for the decoder alone."""
     run.progress.start("observe", run.plan.record_count, run.plan.byte_count)
@@ -119,7 +127,10 @@ def _read_inputs(run: Run, finished: Collection[int], note: Callable[[SealedSet]
         run.job.options["provenance"],
     )
     callbacks = ScatterCallbacks(
-        quarantine.put if quarantine else None, drop_input if run.inputs.drop_page_cache else None, note
+        quarantine.put if quarantine else None,
+        drop_input if run.inputs.drop_page_cache else None,
+        note,
+        run.store.note_missing,
     )
     Scatter(task, run.store, run.decoder, run.progress, callbacks).run(files)
     _release_freed(run)
@@ -155,7 +166,9 @@ def scatter_set(run: Run, number: int, cleanup: ExitStack) -> SealedSet:
             adds_provenance=run.job.options["provenance"],
             parts=parts,
         )
-        callbacks = ScatterCallbacks(quarantine.put if quarantine else None, on_set=sealed.append)
+        callbacks = ScatterCallbacks(
+            quarantine.put if quarantine else None, on_set=sealed.append, on_missing=store.note_missing
+        )
         counts = Scatter(task, store, decoder, run.progress, callbacks).run(run.inputs.files)
         _release_freed(run)
         for entry in sealed:

@@ -21,6 +21,7 @@ from recshuf.output.run_log import name_result
 from recshuf.piles.epochs import EpochOrder, StoredOrder
 from recshuf.piles.groups import Groups
 from recshuf.piles.regions import FilledRegions
+from recshuf.run.filled import check_own_sizes, find_largest_pile, open_filled
 from recshuf.run.gather import Gather, GatherTask, settle_edges
 from recshuf.run.open_run import open_task_store
 from recshuf.run.parts import find_part_sizes
@@ -38,9 +39,9 @@ if TYPE_CHECKING:
 
     from recshuf.interfaces import Sink, Target
     from recshuf.output.stage import ShardPlace, ShardWriter
+    from recshuf.piles.groups import Content
     from recshuf.piles.sealed_set import SealedSet
-    from recshuf.piles.store import Store
-    from recshuf.records.digests import Digest, InputCounts
+    from recshuf.records.digests import InputCounts
     from recshuf.run.gather import Shards
     from recshuf.run.resolve import Run
 
@@ -94,7 +95,7 @@ class Bounds(NamedTuple):
 
 
 def cut_shards(run: Run, counts: InputCounts, groups: Groups) -> Bounds:
-    """Return the bounds of the shards, independent of the plan.
+    """Return the bounds of the shards, independent of the plan; see `settle`.
 
     Parameters
     ----------
@@ -113,9 +114,22 @@ def cut_shards(run: Run, counts: InputCounts, groups: Groups) -> Bounds:
         shard_counts = (len(part) - 1 for part in parts)
         return Bounds(edges, counts.byte_count, tuple(zip(feature.shares, shard_counts, strict=True)))
     edges = shard_bounds(run.output.cut, wanted, file_bytes * wanted // max(1, records))
-    if run.job.keeps_keys_together:
-        edges = settle_edges(groups, edges, run.job.key_words)
     return Bounds(edges, counts.byte_count * wanted // max(1, records))
+
+
+def settle(run: Run, bounds: Bounds, groups: Groups, shards: range) -> Bounds:
+    """Return bounds of which those of some shards are where values begin, if records of a value stay together.
+
+    Parameters
+    ----------
+    groups
+        The records in the order of the output.
+    """
+    if not run.job.keeps_keys_together or not shards:
+        return bounds
+    own, edges = slice(shards.start, shards.stop + 1), list(bounds.edges)
+    edges[own] = settle_edges(groups, edges[own], find_largest_pile(run))
+    return bounds._replace(edges=edges)
 
 
 class _KeptShards:
@@ -139,10 +153,12 @@ class _KeptShards:
                 return self._target.open_stream(stream, self._threads)
         return self._target.open(self._place.path_of(name), self._threads)
 
-    def finish(self, shard: int, digest: Digest) -> None:
+    def finish(self, shard: int, content: Content) -> None:
         name = self._names[shard]
         companions = tuple(WrittenFile(name_companion(name, suffix)) for suffix in self._companions)
-        finished = FinishedShard(shard, name, digest, self._schema, companions=companions)
+        finished = FinishedShard(
+            shard, name, content.digest, self._schema, companions=companions, values=content.values
+        )
         self._keeper.add(self._place.path_of(name), finished)
 
 
@@ -158,7 +174,7 @@ class _StreamedShard:
     def open(self, shard: int) -> Sink:  # noqa: ARG002 - there is one
         return self._target.open_stream(self._stream, self._threads)
 
-    def finish(self, shard: int, digest: Digest) -> None:
+    def finish(self, shard: int, content: Content) -> None:
         pass
 
 
@@ -190,8 +206,8 @@ def write_shards(
     bounds: Bounds,
     numbers: Collection[int],
     on_kept: Callable[[FinishedShard], None],
-) -> dict[int, Digest]:
-    """Write the shards of these numbers in the order of some groups, and return the digest of each.
+) -> dict[int, Content]:
+    """Write the shards of these numbers in the order of some groups, and return what is in each.
 
     Parameters
     ----------
@@ -202,11 +218,11 @@ def write_shards(
     """
     target = run.open_target()
     others = set(range(bounds.shard_count)) - set(numbers)
-    task = GatherTask(run.plan, bounds.edges, others)
+    task = GatherTask(run.plan, bounds.edges, others, largest_bytes=find_largest_pile(run))
     with _open_shards(run, place, target, bounds, on_kept) as shards:
-        digests = Gather(task, groups, shards, run.decoder, run.progress).run()
+        written = Gather(task, groups, shards, run.decoder, run.progress).run()
         target.check_shards()
-        return digests
+        return written
 
 
 def iterate_records(run: Run, bounds: Bounds) -> tuple[pa.Schema, Generator[pa.RecordBatch]]:
@@ -214,7 +230,7 @@ def iterate_records(run: Run, bounds: Bounds) -> tuple[pa.Schema, Generator[pa.R
     target = run.open_target()
     if not isinstance(target, SupportsBatches):
         raise TypeError(f"{run.output.format} is no format of batches")
-    task = GatherTask(run.plan, bounds.edges)
+    task = GatherTask(run.plan, bounds.edges, largest_bytes=find_largest_pile(run))
     gather = Gather(task, open_groups(run), None, run.decoder, run.progress)
     return target.declared, _encode(run, target, gather)
 
@@ -223,13 +239,6 @@ def _encode(run: Run, target: SupportsBatches, gather: Gather) -> Generator[pa.R
     with name_output(run, None), closing(gather.iterate()) as batches:
         for batch in batches:
             yield target.encode(batch)
-
-
-def open_filled(run: Run, store: Store) -> Groups:
-    """Return the records of a filled store of a run by their keys, without the further words of these."""
-    word_count = run.job.key_words
-    column_count = None if word_count == 1 else len(run.loaded_schema)
-    return Groups(FilledRegions(store), StoredOrder(word_count), column_count)
 
 
 def open_groups(run: Run) -> Groups:
@@ -261,11 +270,11 @@ def gather(run: Run, numbers: Collection[int], bounds: Bounds) -> dict[int, Fini
             stage.log.note(shard.to_json())
 
     with name_output(run, None if stage is None else stage.path):
-        digests = write_shards(run, stage, open_groups(run), bounds, numbers, note)
+        written = write_shards(run, stage, open_groups(run), bounds, numbers, note)
     # A stream and a single local file are not in the log: the run ends with them.
     return {
-        number: kept.get(number, FinishedShard(number, "", digest, None))
-        for number, digest in digests.items()
+        number: kept.get(number, FinishedShard(number, "", content.digest, None, values=content.values))
+        for number, content in written.items()
     }
 
 
@@ -352,6 +361,8 @@ def gather_range(run: Run, number: int, cleanup: ExitStack) -> list[FinishedShar
         with _forget_damaged(run, sets):
             bounds = cut_shards(run, find_counts(run, store), groups)
             own = run.tasks.choose_shards(number, bounds.shard_count)
+            check_own_sizes(run, store, bounds.edges[own.start], bounds.edges[own.stop])
+            bounds = settle(run, bounds, groups, own)
             write_shards(run, place, groups, bounds, own, shards.append)
     place.finish()
     return shards

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import ConversionError
 from recshuf.formats import find_packages
-from recshuf.job.features import Mixture, SplitFiles
+from recshuf.job.features import GroupBy, Mixture, SplitFiles
 from recshuf.job.report import DownloadReport, FileReport, ShuffleReport
 from recshuf.output.manifest import Manifest
 from recshuf.records.keys import ORDER_VERSION
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
+from recshuf.run.filled import describe_groups
 from recshuf.run.mixture import describe_sources
 from recshuf.run.parts import describe_parts
 from recshuf.storage.reading.objects import list_requests
@@ -20,11 +21,12 @@ from recshuf.system.memory import peak_bytes
 from recshuf.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     import pyarrow as pa
 
     from recshuf.job.report import PassReport
+    from recshuf.output.entries import FinishedShard
     from recshuf.records.digests import InputCounts
     from recshuf.run.resolve import Run
 
@@ -40,9 +42,13 @@ def describe_inputs(run: Run, counts: InputCounts) -> list[FileReport]:
     ]
 
 
-def describe_feature(run: Run, shards: Sequence[FileReport]) -> dict[str, Any]:
-    """Return what a run did besides the order, as JSON values by name."""
+def describe_feature(
+    run: Run, shards: Sequence[FileReport], finished: Iterable[FinishedShard]
+) -> dict[str, Any]:
+    """Return what a run did besides the order, as JSON values by name, given its shards."""
     feature = run.job.feature
+    if isinstance(feature, GroupBy):
+        return {"group_by": describe_groups(run, feature, finished)}
     if isinstance(feature, Mixture):
         return {"sources": describe_sources(run.job, run.inputs)}
     if isinstance(feature, SplitFiles):
@@ -55,6 +61,7 @@ def make_report(
     inputs: Sequence[FileReport],
     shards: Sequence[FileReport],
     passes: Sequence[PassReport],
+    finished: Collection[FinishedShard],
     *,
     spilled_bytes: int,
     seconds: float,
@@ -82,14 +89,18 @@ def make_report(
         base_bytes=base_bytes,
         quarantined=sum(one.quarantined for one in inputs),
         quarantine=None if job.quarantine is None else str(job.quarantine),
-        features=describe_feature(run, shards),
+        features=describe_feature(run, shards, finished),
         uploads=None if destination is None else destination.report(),
         downloads=DownloadReport.of(list_requests(run.inputs.files)),
     )
 
 
 def make_manifest(
-    run: Run, inputs: list[FileReport], shards: list[FileReport], documents: Iterable[str]
+    run: Run,
+    inputs: list[FileReport],
+    shards: list[FileReport],
+    documents: Iterable[str],
+    finished: Collection[FinishedShard],
 ) -> Manifest:
     """Return the manifest of a run, given the names of documents beside the shards; its decoder has observed every record."""
     job = run.job
@@ -106,7 +117,7 @@ def make_manifest(
         schema=_find_schema(run),
         counts_quarantined=job.quarantine is not None,
         notes=run.notes,
-        features=describe_feature(run, shards),
+        features=describe_feature(run, shards, finished),
         packages=find_packages((run.inputs.format, run.output.format)),
         documents=tuple(documents),
     )

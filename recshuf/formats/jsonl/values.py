@@ -64,6 +64,7 @@ class JsonValueReader(ValueReader):
     """
 
     parses_records = True
+    knows_fields = False
 
     def __init__(self, names: Sequence[str], paths: Sequence[str], options: ReadOptions, unit: str) -> None:
         self._messages = LineMessages(names, options.header_lines, unit)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from recshuf.records.batch import split_ranges
-from recshuf.records.key_makers import KeyedRows, KeyMaker
+from recshuf.records.key_makers import VALUE_WORDS, KeyedRows, KeyMaker
 from recshuf.records.keys import draw_keys
 from recshuf.records.text_hashing import PIECE_ROWS
 
@@ -35,16 +35,18 @@ class FieldKeys(KeyMaker):
         self._reader, self._keys, self._row_seed = reader, keys, row_seed
 
     def draw(self, batch: pa.RecordBatch, ranges: Sequence[RowRange]) -> KeyedRows:
-        words: list[tuple[NDArray[np.uint64], ...]] = []
+        words = np.empty((VALUE_WORDS, batch.num_rows), np.uint64)
         missing: list[NDArray[np.bool_]] = []
+        start = 0
         for piece, input_index, first_row in _cut(batch, ranges):
             texts = self._reader.read(piece, input_index, first_row)
-            words.append(self._keys.keys(texts, input_index, first_row))
+            rows = slice(start, start + piece.num_rows)
+            words[0, rows], words[1, rows] = self._keys.keys(texts, input_index, first_row)
             missing.append(np.array([_find_nulls(field) for field in texts]))
-        first, second = (np.concatenate(pieces) for pieces in zip(*words, strict=True))
+            start = rows.stop
         others = () if self._row_seed is None else (draw_keys(self._row_seed, ranges),)
         lacks = any(one.any() for one in missing)
-        return KeyedRows((first, second, *others), missing=np.hstack(missing) if lacks else None)
+        return KeyedRows((*words, *others), missing=np.hstack(missing) if lacks else None)
 
 
 def _cut(batch: pa.RecordBatch, ranges: Sequence[RowRange]) -> Iterator[tuple[pa.RecordBatch, int, int]]:

@@ -146,6 +146,15 @@ CASES = {
     "hdf5 to jsonl": case("arrays", "out/", to="jsonl"),
     "hdf5 to jsonl: nan as null": case("lengths", "out.jsonl", datasets="train/x", nan_as_null=True),
     "hdf5 to parquet": case("arrays", "out/", to="parquet", provenance=True),
+    # Groups
+    "jsonl: groups": case("nested", "out/", shards=3, group_by="flag,inner.x"),
+    "jsonl: groups, random": case("nested", "out/", shards=3, group_by="flag", group_order="random"),
+    "csv: groups": case("quoted", "out.csv", group_by="value"),
+    "parquet: groups": case("rich", "out/", shards=3, piles=7, group_by="flag,category"),
+    "parquet: groups, random": case("rich", "out/", shards=3, group_by="day", group_order="random"),
+    "parquet: groups, spilled": case("large parquet", "out/", **SMALL, shards=2, group_by="id"),
+    "hdf5: groups": case("arrays", "out/", shards=3, group_by="objects/kind"),
+    "jsonl to parquet: groups": case("nested", "out/", to="parquet", provenance=True, group_by="flag"),
 }
 
 ON_THE_COMMAND_LINE = (
@@ -275,9 +284,11 @@ READING = {
 """Options that a scatter takes, and a gather does not, or need not."""
 PACKINGS = ({"piles": 1}, {"piles": 7, "spill_compression": "zstd"})
 STORED = [
-    name for name, case in CASES.items() if "on_bad_record" not in case.options and name != "jsonl: bad lines"
+    name
+    for name, case in CASES.items()
+    if not {"on_bad_record", "group_by"} & case.options.keys() and name != "jsonl: bad lines"
 ]
-"""Cases that a store takes; bad lines are an error there."""
+"""Cases that a store takes; bad lines are an error there, and it keeps no groups."""
 
 
 @pytest.mark.parametrize(

@@ -340,6 +340,8 @@ EACH_OPTION: dict[str, tuple[str, dict[str, Any]]] = {
     "weights": ("text", {"weights": [1], "head_count": 400}),
     "copies": ("text", {"copies": "0.5"}),
     "split": ("text", {"split": {"a": 0.25, "b": "3/4"}}),
+    "group_by": ("jsonl", {"group_by": ("id", "pad")}),
+    "group_order": ("jsonl", {"group_by": "id", "group_order": "random"}),
     "nan_as_null": ("parquet", {"to": "jsonl", "nan_as_null": True}),
     "on_bad_record": ("jsonl", {"to": "parquet", "on_bad_record": "quarantine:/tmp/bad.jsonl"}),
     "provenance": ("jsonl", {"to": "parquet", "provenance": True}),

@@ -1,0 +1,442 @@
+"""Groups: whole, in uniform order, cut between shards; a group that does not fit is refused before a shard is begun."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import Counter
+from itertools import chain, groupby, pairwise, permutations
+from typing import TYPE_CHECKING, Any
+
+import h5py
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import recshuf
+from recshuf.errors import InputError, MemoryLimitError, RecshufWarning, UsageError
+from recshuf.interfaces import ValueReader
+from recshuf.records import value_keys
+from recshuf.records.field_keys import FieldKeys
+from recshuf.records.key_makers import find_words
+from recshuf.records.keys import RowRange, sort_by_words
+from recshuf.records.value_keys import ValueKeys
+from tests.support.group_oracle import cut_groups, expect_groups
+from tests.support.order_statistics import chi_square_upper
+from tests.support.processes.killed_runs import run, run_and_die
+from tests.support.processes.task_runs import divide_small, shuffle
+from tests.support.small_runs import Listener, change_plans, put_in_place, read_files, spill
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from tests.conftest import Run
+
+USERS = ("ann", "bo", "", "ann\0", "x" * 40, None, None)
+
+
+def choose_users(count: int, seed: int = 1) -> list[str | None]:
+    return [USERS[number] for number in np.random.default_rng(seed).integers(0, len(USERS), count)]
+
+
+def write_jsonl(path: Path, first: int, users: Sequence[Any]) -> None:
+    records = (
+        {"id": number, "user": user, "pad": "y" * (number % 7)} for number, user in enumerate(users, first)
+    )
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+
+
+def write_parquet(path: Path, first: int, users: Sequence[Any]) -> None:
+    pads = ["y" * (number % 7) for number in range(first, first + len(users))]
+    table = {"id": np.arange(first, first + len(users)), "user": pa.array(users, pa.string()), "pad": pads}
+    pq.write_table(pa.table(table), path, row_group_size=50)
+
+
+def write_csv(path: Path, first: int, users: Sequence[Any]) -> None:
+    lines = (
+        f"{number},{'' if user is None else chr(34) + user + chr(34)}\n"
+        for number, user in enumerate(users, first)
+    )
+    path.write_text("id,user\n" + "".join(lines))
+
+
+WRITERS = {"jsonl": write_jsonl, "parquet": write_parquet, "csv": write_csv}
+
+
+def make_inputs(folder: Path, name: str, inputs: Sequence[Sequence[Any]]) -> list[Path]:
+    folder.mkdir(exist_ok=True)
+    paths, first = [], 0
+    for index, users in enumerate(inputs):
+        paths.append(folder / f"in{index}.{name}")
+        WRITERS[name](paths[-1], first, users)
+        first += len(users)
+    return paths
+
+
+def read_ids(path: Path) -> list[list[int]]:
+    """Return the numbers of the records of each shard."""
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    if files[0].suffix == ".parquet":
+        return [pq.read_table(file)["id"].to_pylist() for file in files]
+    if files[0].suffix == ".csv":
+        return [[int(line.split(",")[0]) for line in file.read_text().splitlines()[1:]] for file in files]
+    return [[json.loads(line)["id"] for line in file.read_text().splitlines()] for file in files]
+
+
+def join(lists: Iterable[list[int]]) -> list[int]:
+    return list(chain.from_iterable(lists))
+
+
+def to_texts(inputs: Sequence[Sequence[str | None]]) -> list[list[tuple[bytes | None]]]:
+    return [[(None if user is None else user.encode(),) for user in users] for users in inputs]
+
+
+# The order
+
+
+INPUTS = [choose_users(60), choose_users(0), choose_users(90, 2)]
+
+
+@pytest.mark.parametrize("order", ["input", "random"])
+@pytest.mark.parametrize("name", WRITERS)
+def test_groups_and_shards_are_those_of_the_formulas(tmp_path: Path, name: str, order: str):
+    """And the same in each format."""
+    paths = make_inputs(tmp_path / "in", name, INPUTS)
+    groups = expect_groups(to_texts(INPUTS), 7, order)
+    report = recshuf.shuffle(
+        paths, tmp_path / "out", seed=7, shards=6, group_by="user", group_order=order, verify=True
+    )
+    assert read_ids(tmp_path / "out") == cut_groups(groups, 6)
+    missing = sum(users.count(None) for users in INPUTS)
+    assert report.features == {
+        "group_by": {"fields": ["user"], "order": order, "groups": len(groups), "without_value": missing}
+    }
+    manifest = json.loads((tmp_path / ".out.recshuf.json").read_text())
+    assert manifest["group_by"] == report.features["group_by"] == report.to_json()["group_by"]
+    assert f"{len(groups)} groups by user, {missing} of them records without a value" in repr(report)
+    assert recshuf.verify(paths, tmp_path / "out")
+
+
+VALUE = st.none() | st.sampled_from(["", "a", "a\0", "ab", "7", "é"]) | st.text(max_size=2)
+RECORDS = st.lists(st.lists(st.tuples(VALUE, VALUE), max_size=25), min_size=1, max_size=3)
+
+
+@settings(max_examples=examples(80))
+@given(
+    inputs=RECORDS,
+    fields=st.sampled_from([("a",), ("a", "b")]),
+    order=st.sampled_from(["input", "random"]),
+    shards=st.integers(1, 9),
+    piles=st.sampled_from([1, 3, 4000]),
+    numbers=st.fixed_dictionaries(
+        {}, optional={"resident_bytes": st.just(0), "pile_bytes": st.just(300), "value_bytes": st.just(2000)}
+    ),
+    seed=st.integers(0, 2**128 - 1),
+)  # fmt: skip
+def test_any_records_in_any_plan_come_in_the_order_of_the_formulas(
+    tmp_path_factory: pytest.TempPathFactory, inputs: Any, fields: tuple[str, ...], order: str, shards: int,
+    piles: int, numbers: dict[str, int], seed: int,
+):  # fmt: skip
+    folder = tmp_path_factory.mktemp("any")
+    paths, first = [], 0
+    for index, records in enumerate(inputs):
+        paths.append(folder / f"{index}.jsonl")
+        lines = ({"id": first + row, "a": a, "b": b} for row, (a, b) in enumerate(records))
+        paths[-1].write_text("".join(json.dumps(line) + "\n" for line in lines))
+        first += len(records)
+    texts = [
+        [tuple(None if v is None else v.encode() for v in record[: len(fields)]) for record in records]
+        for records in inputs
+    ]
+    expected = expect_groups(texts, seed, order)
+    options = {"seed": seed, "shards": shards, "piles": piles, "group_by": fields, "group_order": order}
+    with pytest.MonkeyPatch.context() as patch:
+        change_plans(patch, **numbers)
+        fieldwise = [[record[k] for records in inputs for record in records] for k in range(len(fields))]
+        if first and any(set(values) == {None} for values in fieldwise):
+            with pytest.raises(UsageError, match=r"no record has a value of '[ab]'"):
+                recshuf.shuffle(paths, folder / "out", **options)
+            return
+        recshuf.shuffle(paths, folder / "out", **options)
+    assert read_ids(folder / "out") == cut_groups(expected, shards)
+
+
+def test_the_same_bytes_however_the_run_is_planned(tmp_path: Path):
+    many = [f"u{number}" for number in np.random.default_rng(5).integers(0, 100, 900)]
+    paths = make_inputs(tmp_path / "in", "parquet", [many[:300], many[300:]])
+    plans: list[dict[str, Any]] = [
+        {"piles": 1, "memory": "2GB", "workers": 1},
+        {"piles": 3, "memory": "80MB", "workers": 4},
+        {"piles": 4000, "memory": "80MB", "workers": 2},
+        {"piles": 50, "memory": "80MB", "spills": True},
+        {"engine": "threads", "memory": "80MB"},
+    ]
+    outputs = []
+    for plan in plans:
+        with pytest.MonkeyPatch.context() as patch:
+            if plan.pop("spills", False):
+                spill(patch)
+            if "engine" in plan:
+                divide_small(patch)
+            options = {"seed": 7, "shards": 5, "group_by": "user", "group_order": "random"} | plan
+            report = shuffle(paths, tmp_path / "out", overwrite=True, **options)
+        assert report.features["group_by"]["groups"] == 100
+        outputs.append(read_files(tmp_path / "out"))
+    assert outputs == outputs[:1] * len(plans)
+
+
+def test_data_sets_of_other_order_have_their_groups_in_the_same_order(tmp_path: Path):
+    """And their values come from columns of other types."""
+    numbers = np.random.default_rng(3).integers(0, 30, 400)
+    pq.write_table(pa.table({"user": numbers}), tmp_path / "a.parquet")
+    (tmp_path / "b.csv").write_text("user\n" + "".join(f"{number}\n" for number in sorted(numbers)))
+    for name in ("a.parquet", "b.csv"):
+        recshuf.shuffle(tmp_path / name, tmp_path / f"out-{name}", seed=3, group_by="user")
+    first = pq.read_table(tmp_path / "out-a.parquet")["user"].to_pylist()
+    second = map(int, (tmp_path / "out-b.csv").read_text().split()[1:])
+    assert [user for user, _ in groupby(first)] == [user for user, _ in groupby(second)]
+
+
+@pytest.mark.parametrize("bits", [0, 3])
+def test_values_with_one_hash_lie_side_by_side_and_nothing_is_lost(
+    tmp_path: Path, bits: int, monkeypatch: pytest.MonkeyPatch
+):
+    def hash_texts(texts: pa.LargeBinaryArray, seed: int) -> tuple[Any, Any]:
+        low, high = real(texts, seed)
+        return low & np.uint64(2**bits - 1), high * np.uint64(0)
+
+    real = value_keys.hash_texts
+    put_in_place(monkeypatch, real, hash_texts)
+    users = [f"u{number}" for number in np.random.default_rng(5).integers(0, 50, 400)]
+    paths = make_inputs(tmp_path / "in", "jsonl", [users])
+    report = recshuf.shuffle(paths, tmp_path / "out", seed=1, shards=3, group_by="user", verify=True)
+    ids = join(read_ids(tmp_path / "out"))
+    assert sorted(ids) == list(range(400))
+    assert report.features["group_by"]["groups"] == 2**bits
+    ends = [number for number, (one, other) in enumerate(pairwise(ids)) if one > other]
+    assert len(ends) < 2**bits  # ascending within each
+
+
+# Sizes of groups
+
+
+def test_a_group_that_does_not_fit_is_refused_and_continued_from_the_pile_sets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The limits are those of real runs, in thousandths."""
+    users = [f"u{number}" for number in np.random.default_rng(5).integers(0, 300, 1600)]
+    users = [user if number % 2 else "all" for number, user in enumerate(users)]
+    paths = make_inputs(tmp_path / "in", "jsonl", [users[:500], users[500:]])
+    options: dict[str, Any] = {"seed": 7, "shards": 4, "group_by": "user", "piles": 8}
+    recshuf.shuffle(paths, tmp_path / "whole", memory="2GB", **options)
+    spill(monkeypatch, pile_bytes=1000, value_bytes=lambda plan: plan.value_bytes // 1000)
+    heard = Listener()
+    message = (
+        r"^a group of 800 records \([\d.]+ KB\) needs (\d+) MB of memory, and the limit is 64 MB; continue with resume=True and "
+        r"give memory='(\d+MB)', or group by more fields"
+    )
+    with pytest.raises(MemoryLimitError, match=message) as raised:
+        recshuf.shuffle(paths, tmp_path / "out", memory="64MB", progress=heard, **options)
+    assert "gather" not in heard.passes
+    assert not (tmp_path / "out").exists()
+    needed = str(raised.value).split("'")[1]
+    less = f"{int(needed[:-2]) * 3 // 4}MB"
+    with pytest.raises(MemoryLimitError, match=f"needs {needed[:-2]} MB of memory, and the limit is"):
+        recshuf.shuffle(paths, tmp_path / "out", memory=less, resume=True, **options)
+    passes: list[str] = []
+    reads = Listener(lambda: passes.append(reads.passes[-1]))
+    report = recshuf.shuffle(paths, tmp_path / "out", memory=needed, resume=True, progress=reads, **options)
+    assert {*passes} == {"gather"}  # nothing was read
+    assert read_files(tmp_path / "out") == read_files(tmp_path / "whole")
+    assert report.features["group_by"]["groups"] == len(set(users))
+
+
+def test_piles_leave_memory_for_a_group_and_are_kept_for_a_later_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    paths = make_inputs(tmp_path / "in", "jsonl", [["all"] * 600 + [f"u{number}" for number in range(300)]])
+    options: dict[str, Any] = {"seed": 7, "shards": 2, "group_by": "user", "memory": "64MB"}
+    recshuf.shuffle(paths, tmp_path / "whole", **options)
+    for size, fits in ((60_000, True), (30_000, False)):
+        with monkeypatch.context() as patch:
+            change_plans(patch, value_bytes=size, pile_bytes=1000)
+            patch.setattr("recshuf.run.filled.find_least", lambda fits, limit: limit)
+            if fits:
+                report = recshuf.shuffle(paths, tmp_path / "out", **options)
+                assert report.spilled_bytes > 0
+                assert read_files(tmp_path / "out") == read_files(tmp_path / "whole")
+                continue
+            with pytest.raises(MemoryLimitError, match="continue with resume=True"):
+                recshuf.shuffle(paths, tmp_path / "again", **options)
+            assert list((tmp_path / ".again.recshuf").rglob("*.piles"))
+            with pytest.raises(MemoryLimitError, match=r"run again and give memory='64MB', or group"):
+                recshuf.shuffle("-", tmp_path / "b.jsonl", stdin=io.BytesIO(paths[0].read_bytes()), format="jsonl",
+                                seed=7, group_by="user", memory="64MB")  # fmt: skip
+    heard = Listener()
+    recshuf.shuffle(paths, tmp_path / "again", resume=True, progress=heard, **options)
+    assert read_files(tmp_path / "again") == read_files(tmp_path / "whole")
+
+
+def test_shards_that_no_group_begins_in_are_empty(tmp_path: Path):
+    paths = make_inputs(tmp_path / "in", "jsonl", [["all"] * 30])
+    with pytest.warns(RecshufWarning, match="^2 of 3 shards are empty, as each value goes to one shard$"):
+        recshuf.shuffle(paths, tmp_path / "out", seed=7, shards=3, group_by="user")
+    assert read_ids(tmp_path / "out") == [list(range(30)), [], []]
+
+
+# With everything else
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 4])
+def test_a_run_that_died_goes_on_with_what_it_has_counted(
+    tmp_path: Path, parts: int, monkeypatch: pytest.MonkeyPatch
+):
+    spill(monkeypatch)
+    paths = make_inputs(tmp_path / "in", "jsonl", INPUTS)
+    whole = run(paths, tmp_path / "whole", group_by="user")
+    run_and_die(parts, paths, tmp_path / "out", group_by="user")
+    report = run(paths, tmp_path / "out", group_by="user", resume=True)
+    assert report.features == whole.features
+    assert read_files(tmp_path / "out") == read_files(tmp_path / "whole")
+
+
+def test_all_datasets_move_as_one_and_rows_of_several_elements_are_values(tmp_path: Path):
+    rng = np.random.default_rng(1)
+    ids, pairs = np.arange(200), rng.integers(0, 4, (200, 2))
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file["meta/id"], file["pair"], file["image"] = ids, pairs, np.repeat(ids[:, None], 5, 1)
+    recshuf.shuffle(tmp_path / "in.h5", tmp_path / "out.h5", seed=2, group_by="pair", verify=True)
+    with h5py.File(tmp_path / "out.h5") as file:
+        order = file["meta/id"][:]
+        assert (file["pair"][:] == pairs[order]).all()
+        assert (file["image"][:] == order[:, None]).all()
+    groups = [list(group) for _, group in groupby(order, lambda number: tuple(pairs[number]))]
+    assert len(groups) == len({*map(tuple, pairs.tolist())})
+    assert all(sorted(group) == group for group in groups)
+    for fields in ("meta/id", ["meta/id", "pair"]):
+        recshuf.shuffle(tmp_path / "in.h5", tmp_path / "all.h5", seed=2, group_by=fields, overwrite=True)
+
+
+def test_a_stream_and_a_conversion_with_provenance_and_bad_lines_are_grouped(tmp_path: Path, call: Run):
+    users = choose_users(80)
+    (path,) = make_inputs(tmp_path / "in", "jsonl", [users])
+    groups = expect_groups(to_texts([users]), 7)
+    ids = join(groups)
+    words = ("--format", "jsonl", "--group-by", "user", "--seed", "7")
+    result = call("-", *words, stdin=path.read_bytes())
+    assert [json.loads(line)["id"] for line in result.stdout.splitlines()] == ids
+    batches = recshuf.stream(pq.read_table(write_again(path, tmp_path)), seed=7, group_by="user")
+    assert pa.Table.from_batches(batches)["id"].to_pylist() == ids
+    path.write_bytes(b"{bad\n" + path.read_bytes())
+    options = {"provenance": True, "on_bad_record": f"quarantine:{tmp_path}/bad", "seed": 7}
+    report = recshuf.shuffle(path, tmp_path / "out.parquet", group_by="user", **options)
+    table = pq.read_table(tmp_path / "out.parquet")
+    assert table["source_row"].to_pylist() == [number + 1 for number in table["id"].to_pylist()]
+    assert report.quarantined == 1
+    found = [[row["id"] for row in rows] for _, rows in groupby(table.to_pylist(), lambda row: row["user"])]
+    assert sorted(ids) == sorted(join(found))
+    assert report.features["group_by"]["groups"] == len(groups)
+
+
+def write_again(path: Path, folder: Path) -> Path:
+    """Write JSON lines as Parquet."""
+    table = pa.Table.from_pylist([json.loads(line) for line in path.read_text().splitlines()])
+    pq.write_table(table, folder / "again.parquet")
+    return folder / "again.parquet"
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("jsonl", {"group_by": "usr"}, "^group_by: no record has a value of 'usr'; name a field that some have$"),
+        ("jsonl", {"group_by": ["user", "usr"]}, "^group_by: no record has a value of 'usr'; name a field"),
+        ("parquet", {"group_by": "usr"}, "^group_by: there is no column 'usr'; there are: id, user, pad$"),
+        ("csv", {"group_by": "usr"}, "^group_by: there is no column 'usr'; there are: id, user$"),
+        ("parquet", {"group_by": "user", "columns": "id"}, "^group_by: there is no column 'user'; there are: id$"),
+        ("jsonl", {"group_by": "user", "format": "text"}, "^group_by user: text has no fields; give format='jsonl' or csv if"),
+        ("jsonl", {"group_by": "user", "head_count": 5}, "^head_count: not with group_by, as it would cut groups; sample in"),
+        ("jsonl", {"group_by": "user", "dedup": "record"}, "^group_by and dedup: give one of them in a run; the output"),
+        ("jsonl", {"group_order": "random"}, "^group_order: is used with group_by only; give that, too$"),
+        ("jsonl", {"group_by": "user", "group_order": "any"}, "^group_order 'any' is not possible; choose one of input, random$"),
+        ("jsonl", {"group_by": "user,"}, "^group_by holds an empty name; write for example group_by a,b$"),
+    ],
+)  # fmt: skip
+def test_what_has_no_meaning_is_refused(tmp_path: Path, name: str, options: dict[str, Any], message: str):
+    paths = make_inputs(tmp_path / "in", name, INPUTS[:1])
+    with pytest.raises(UsageError, match=message):
+        recshuf.shuffle(paths, tmp_path / "out", **options)
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+def test_a_value_without_a_text_is_named_with_its_line(tmp_path: Path):
+    paths = make_inputs(tmp_path / "in", "jsonl", [["a", {"b": 1}]])
+    with pytest.raises(
+        InputError, match=r"in0\.jsonl: line 2, field 'user': holds an object; name a field inside it"
+    ):
+        recshuf.shuffle(paths, tmp_path / "out", group_by="user")
+
+
+def test_a_column_without_any_value_is_told(tmp_path: Path):
+    paths = make_inputs(tmp_path / "in", "parquet", [[None] * 20])
+    with pytest.warns(RecshufWarning, match="^group_by: no record has a value of 'user'$"):
+        report = recshuf.shuffle(paths, tmp_path / "out", group_by="user", seed=1)
+    assert (report.features["group_by"]["groups"], report.features["group_by"]["without_value"]) == (20, 20)
+
+
+# Chance
+
+
+class _Texts(ValueReader):
+    """Reads a column of texts."""
+
+    def read(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> tuple[pa.Array, ...]:
+        return (batch.column(0),)
+
+
+def order_by(seed: int, texts: Sequence[bytes | None], order: str, cut: int = 0) -> list[int]:
+    """Return the rows in order; `cut` is the row at which a second input begins, if it is not 0."""
+    batch = pa.record_batch({"value": pa.array(texts, pa.large_binary())})
+    ranges = [RowRange(0, 5, cut), RowRange(1, 0, len(texts) - cut)] if cut else [RowRange(0, 5, len(texts))]
+    keys = FieldKeys(_Texts(), ValueKeys(seed), seed if order == "random" else None)
+    words = 3 if order == "random" else 2
+    return sort_by_words(find_words(keys.draw(batch, ranges).join(batch), words)).tolist()
+
+
+ODD = (b"", b"a", b"a\0", b"ab", None)
+CHANCES: dict[str, tuple[list[bytes | None], str, int]] = {
+    "texts": ([b"", b"a", b"a\0", None], "input", 0),
+    "several each, in two inputs": ([b"1", b"2", b"2", b"3", b"4", b"1", b"1"], "input", 3),
+    "random inside": ([b"x", b"y", b"x", b"y", b"x"], "random", 2),
+    "ids": ([b"1", b"2", b"3", b"4", b"5"], "input", 0),
+    "five": ([*ODD, None][:5], "input", 2),
+    "without values": ([None] * 4, "input", 1),
+    "random alone": ([b"u"] * 4, "random", 0),
+}  # fmt: skip
+
+
+def count_orders(texts: Sequence[bytes | None], order: str) -> int:
+    """Return how many orders there are."""
+    values = Counter(text if text is not None else object() for text in texts)
+    inside = [len(list(permutations(range(count)))) if order == "random" else 1 for count in values.values()]
+    return len(list(permutations(values))) * int(np.prod(inside))
+
+
+@pytest.mark.parametrize(
+    ("name", "samples"),
+    [*((name, 8) for name in list(CHANCES)[:3]), *(pytest.param(name, 1000, marks=pytest.mark.slow) for name in CHANCES)],
+)  # fmt: skip
+def test_all_orders_are_equally_likely(name: str, samples: int):
+    """Of the groups, and of the records inside."""
+    texts, order, cut = CHANCES[name]
+    cells = count_orders(texts, order)
+    count = cells * samples
+    seen = Counter(tuple(order_by(seed, texts, order, cut)) for seed in range(count))
+    assert len(seen) == cells
+    statistic = sum((number - samples) ** 2 for number in seen.values()) / samples
+    upper = chi_square_upper(statistic, cells - 1)
+    assert 1e-3 < upper < 1 - 1e-3
+    print(name, statistic, (statistic - cells + 1) / np.sqrt(2 * (cells - 1)))  # noqa: T201 - shown with -s

@@ -1,0 +1,71 @@
+"""Groups by the formulas of docs/store.md, one record at a time: a slow, obvious oracle."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import numpy as np
+import xxhash
+from numpy.random import SeedSequence
+
+from recshuf.records.keys import draw_keys, stream_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Texts = tuple[bytes | None, ...]
+"""Of the values of a record, a field each; None where it has none."""
+
+
+def find_key(texts: Texts, seed: int, place: tuple[int, int]) -> tuple[int, int]:
+    """Return the two words of the key of a record at some input and row."""
+    hash_seed, key = SeedSequence(seed, spawn_key=stream_of("value")).generate_state(2, np.uint64).tolist()
+    hashes = [0 if text is None else xxhash.xxh3_128_intdigest(text, hash_seed) for text in texts]
+    number = hashes[0]
+    if len(texts) > 1:
+        number = xxhash.xxh3_128_intdigest(b"".join(one.to_bytes(16, "big") for one in hashes), hash_seed)
+    if all(text is None for text in texts):
+        number = (place[0] << 42 | place[1]) | (2**64 - 1) << 64
+    return _encrypt(number, key)
+
+
+def _encrypt(number: int, key: int) -> tuple[int, int]:
+    """Return the words of a number under Philox-4x32-10."""
+    x = [number >> shift & 0xFFFFFFFF for shift in (0, 32, 64, 96)]
+    for rounds in range(10):
+        k0, k1 = (key + rounds * 0x9E3779B9) & 0xFFFFFFFF, ((key >> 32) + rounds * 0xBB67AE85) & 0xFFFFFFFF
+        low, high = x[0] * 0xD2511F53, x[2] * 0xCD9E8D57
+        x = [(high >> 32) ^ x[1] ^ k0, high & 0xFFFFFFFF, (low >> 32) ^ x[3] ^ k1, low & 0xFFFFFFFF]
+    return x[0] | x[1] << 32, x[2] | x[3] << 32
+
+
+def expect_groups(inputs: Sequence[Sequence[Texts]], seed: int, order: str = "input") -> list[list[int]]:
+    """Return the groups of all records in order, each as the numbers of its records through all inputs.
+
+    Parameters
+    ----------
+    inputs
+        The texts of the records of each input.
+    """
+    places = [(index, row) for index, records in enumerate(inputs) for row in range(len(records))]
+    keys = {place: find_key(inputs[place[0]][place[1]], seed, place) for place in places}
+    inner = dict.fromkeys(places, 0)
+    if order == "random":
+        inner = {(index, row): int(draw_keys(seed, [(index, row, 1)])[0]) for index, row in places}
+    numbers = {place: number for number, place in enumerate(places)}
+    ordered = sorted(places, key=lambda place: (*keys[place], inner[place], *place))
+    return [[numbers[place] for place in group] for _, group in groupby(ordered, keys.__getitem__)]
+
+
+def cut_groups(groups: Sequence[Sequence[int]], shard_count: int) -> list[list[int]]:
+    """Return the records of each shard: it begins with the first group at or after its place without groups."""
+    total = sum(map(len, groups))
+    share, longer = divmod(total, shard_count)
+    bounds = [shard * share + min(shard, longer) for shard in range(1, shard_count)]
+    shards: list[list[int]] = [[] for _ in range(shard_count)]
+    start = 0
+    for group in groups:
+        shards[sum(bound <= start for bound in bounds)] += group
+        start += len(group)
+    return shards

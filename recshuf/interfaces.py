@@ -678,6 +678,10 @@ class Source(ABC):
             When the schema alone shows that a field has no table form.
         """
 
+    def checker(self) -> Decoder | None:
+        """Return a decoder that keeps native records, and with `ReadOptions.sets_bad_aside` tells bad ones; None if none are."""
+        return None
+
     def field_adder(self, names: Sequence[str]) -> FieldAdder | None:  # noqa: ARG002 - for others
         """Return a decoder that adds fields of these names to native records; None if they take none."""
         return None

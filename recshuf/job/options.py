@@ -368,7 +368,7 @@ class Options(CheckOptions, total=False):
     nan_as_null: Annotated[bool, Option("Output", None, "JSONL: write NaN and infinities as null. Default: they are an error.",
         {"verify": "NaN and infinities of the inputs are null in OUTPUT, which is JSONL. Default: they are not."},
         default=False, side="output", identity=lambda job: job.write.nan_as_null)]
-    on_bad_record: Annotated[str, Option("Input", "WHAT", "What to do with a line that does not parse, in a conversion: fail, or quarantine:FILE to set it aside. Default: fail.",
+    on_bad_record: Annotated[str, Option("Input", "WHAT", "What to do with a line that does not parse, in a conversion, or with a damaged payload of TFRecord: fail, or quarantine:FILE to set it aside. Default: fail.",
         {"scatter window": "What to do with a line that does not parse: fail, or quarantine:FILE to set it aside. Default: fail."},
         default="fail", identity=lambda job: job.quarantine and str(job.quarantine))]
     provenance: Annotated[bool, Option("Output", None, "Add the columns source_file and source_row, the input and row of each record.",

@@ -34,9 +34,11 @@ def check_options(job: Job, source_name: str, target_name: str) -> None:
     check_sides(job, source_name, target_name)
     source, target = (load_format(name).traits for name in (source_name, target_name))
     is_conversion, pair = not keeps_records(source_name, target_name), f"{source_name} to {target_name}"
-    if job.quarantine is not None and not (is_conversion and source.is_lines):
+    sets_aside = source.is_lines if is_conversion else "sets_bad_aside" in source.native_options
+    if job.quarantine is not None and not sets_aside:
         *names, last = list_formats(lambda traits: traits.is_lines)
-        formats = f"{', '.join(names)} or {last}"
+        natives = list_formats(lambda traits: "sets_bad_aside" in traits.native_options)
+        formats = f"{', '.join(names)} or {last}, and {' and '.join(f'{name} to {name}' for name in natives)}"
         raise UsageError(f"--on-bad-record: for a conversion of {formats} only; leave it out")
     if job.options["provenance"] and not target.has_columns:
         raise UsageError(f"--provenance: {target_name} has no columns; give --to parquet or --to jsonl")
@@ -149,10 +151,12 @@ class Decoding:
     """Whether `inner` infers the schema from a prefix of the records."""
 
     @classmethod
-    def choose(cls, inputs: Inputs, to: str, *, provenance: bool) -> Decoding:
-        """Return how records of inputs are decoded for the format `to`."""
+    def choose(cls, inputs: Inputs, to: str, *, provenance: bool, sets_aside: bool = False) -> Decoding:
+        """Return how records of inputs are decoded for the format `to`; `sets_aside` says whether bad ones are told."""
         source, converts = inputs.source, not keeps_records(inputs.format, to)
         inner = source.decoder() if converts else _choose_field_adder(source) if provenance else None
+        if inner is None and sets_aside:
+            inner = source.checker()
         if inner is None or not provenance:
             return cls(converts, inner, inner)
         names = [one.name for one in source.inputs]

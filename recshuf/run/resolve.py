@@ -445,7 +445,9 @@ def count_added_bytes(job: Job) -> int:
 
 
 def _choose_decoding(job: Job, inputs: Inputs, to: str) -> Decoding:
-    return Decoding.choose(inputs, to, provenance=job.options["provenance"])
+    return Decoding.choose(
+        inputs, to, provenance=job.options["provenance"], sets_aside=job.quarantine is not None
+    )
 
 
 def _choose_output(job: Job, destination: Destination | None, inputs: Inputs, to: Format) -> Output:

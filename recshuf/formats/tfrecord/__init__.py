@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from recshuf.errors import ConversionError, InputError, UsageError
 from recshuf.formats.compression import COMPRESSIONS, recognise_compression
-from recshuf.formats.lines.cutting import Cutter, Header, view_records
+from recshuf.formats.lines.cutting import SCHEMA, Cutter, Header, view_records
 from recshuf.formats.lines.files import fill
 from recshuf.formats.lines.sink import LineTarget
 from recshuf.formats.lines.source import LineLayout, LineSource, count_batch_records
@@ -111,6 +111,9 @@ class FrameSource(LineSource):
     def decoder(self) -> Decoder:
         return FrameDecoder([summary.name for summary in self.inputs], self.options)
 
+    def checker(self) -> Decoder:
+        return FrameChecker([summary.name for summary in self.inputs], self.options)
+
 
 class FrameDecoder(Decoder):
     """Turns frames into a column of their payloads."""
@@ -139,6 +142,18 @@ class FrameDecoder(Decoder):
         return pa.RecordBatch.from_arrays(
             [pc.binary_slice(batch.column(0), HEAD_BYTES, -TAIL_BYTES)], schema=_TABLE
         )
+
+
+class FrameChecker(FrameDecoder):
+    """Tells frames whose payload is damaged, and keeps the others."""
+
+    schema = SCHEMA
+
+    def finish(self) -> pa.Schema:
+        return SCHEMA
+
+    def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch
 
 
 def _check_schema(schema: pa.Schema) -> None:
@@ -190,6 +205,7 @@ class TFRecordFormat(Format):
         has_columns=False,
         adds_columns=False,
         is_framed=True,
+        native_options=frozenset({"sets_bad_aside"}),
         content_rank=1,
     )
     layout_types = (LineLayout,)

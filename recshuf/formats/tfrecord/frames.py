@@ -151,7 +151,7 @@ class FrameFragment(Fragment):
                 self._limit,
                 self._position + int(offsets[bad[0]]),
                 "the payload of the record that starts here is damaged: its checksum differs",
-                "in a conversion, --on-bad-record quarantine:FILE sets such records aside",
+                "--on-bad-record quarantine:FILE sets such records aside",
             )
         pieces = (
             self._ends[at : at + self._max_records] for at in range(0, self._ends.size, self._max_records)

@@ -154,11 +154,13 @@ def test_damaged_frames_are_told_by_place(tmp_path: Path, content: bytes, messag
     assert not (tmp_path / "b.tfrecord").exists()
 
 
-def test_a_damaged_payload_is_set_aside_in_a_conversion(tmp_path: Path, call: Run) -> None:
+@pytest.mark.parametrize("kind", ["parquet", "tfrecord"])
+def test_a_damaged_payload_is_set_aside(tmp_path: Path, call: Run, kind: str) -> None:
     (tmp_path / "a.tfrecord").write_bytes(flip(SECOND + 13))
-    bad = tmp_path / "bad.jsonl"
-    done = call(tmp_path / "a.tfrecord", "-o", tmp_path / "a.parquet", "--on-bad-record", f"quarantine:{bad}")
-    assert done.returncode == 0
+    bad, out = tmp_path / "bad.jsonl", tmp_path / f"b.{kind}"
+    done = call(tmp_path / "a.tfrecord", "-o", out, "--on-bad-record", f"quarantine:{bad}")
+    assert done.returncode == 0, done.stderr
+    recshuf.shuffle(out, tmp_path / "a.parquet")
     assert sorted(pq.read_table(tmp_path / "a.parquet")["record"].to_pylist()) == sorted(
         [PAYLOADS[0], *PAYLOADS[2:]]
     )

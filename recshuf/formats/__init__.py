@@ -284,7 +284,7 @@ def detect_format(inputs: Sequence[InputFile], read: ReadOptions) -> str:
     if of_tables := name_of_tables(inputs, None, None):
         return of_tables
     first: tuple[str, str] | None = None
-    named = _name_by_options(read)
+    named = name_by_options(read)
     listed = [name_by_listing(file) or named for file in inputs]
     ahead = look_ahead(
         [file for file, name in zip(inputs, listed, strict=True) if _is_unsure(name)], head_bytes=UNIT_BYTES
@@ -303,7 +303,7 @@ def detect_format(inputs: Sequence[InputFile], read: ReadOptions) -> str:
     return first[1]
 
 
-def _name_by_options(read: ReadOptions) -> str | None:
+def name_by_options(read: ReadOptions) -> str | None:
     """Return the format whose files the options describe; None if they describe none."""
     for name in OWN_FORMATS:
         if load_format(name).traits.named_by.intersection(dict(read.own)):

@@ -7,18 +7,19 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recshuf.formats import is_one_line, load_format, look_into, name_by_listing
+from recshuf.formats import is_one_line, load_format, look_into, name_by_listing, name_by_options
 from recshuf.formats.arrow.saved import INFO, SPLITS, STATE, find_sets
 from recshuf.formats.companions import complete_name, pair_files
 from recshuf.formats.compression import split_suffix
-from recshuf.formats.lines.foreign import explain_suffix
+from recshuf.formats.lines.foreign import explain_suffix, is_kind_of_text
+from recshuf.formats.lines.options import has_several_lines
 from recshuf.formats.pointers import refuse_pointer
 from recshuf.storage.reading.choosing import Judged, Role
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from recshuf.interfaces import InputFile, NameSuffix
+    from recshuf.interfaces import InputFile, NameSuffix, ReadOptions
 
 
 _JSON_SUFFIX, _JSON_FORMAT, _ARRAY_FORMAT = ".json", "jsonl", "json"
@@ -44,10 +45,16 @@ class NameRules:
     ----------
     schema
         What was given as ``--schema``: if it is a file, that is no input.
+    read
+        Options, which may say what records are, so that files of other suffixes hold some.
     """
 
-    def __init__(self, format_name: str | None, schema: object = None) -> None:
+    def __init__(
+        self, format_name: str | None, schema: object = None, read: ReadOptions | None = None
+    ) -> None:
         self._format_name = format_name
+        self._is_text = read is not None and has_several_lines(read)
+        self._described = name_by_options(read) if read else None
         self._schema = Path(schema) if isinstance(schema, str | os.PathLike) else None
 
     @staticmethod
@@ -143,7 +150,18 @@ class NameRules:
             return None
         if _is_empty(file):
             return Role.NOTHING
+        if self._says_records(kind):
+            return Role.INPUT
         return Role.OTHER if self._format_name and explain_suffix(kind) else Role.DATA
+
+    def _says_records(self, kind: str) -> bool:
+        """Tell whether options say what the records of files with this suffix are, which is that of no format."""
+        is_binary = self._described is not None and self._format_name in (None, self._described)
+        return (
+            self._is_text
+            if is_kind_of_text(kind)
+            else (is_binary or self._is_text) and not explain_suffix(kind)
+        )
 
     def _is_array(self, file: InputFile) -> bool:
         if not _is_json(file) or file.stamp is None:

@@ -59,7 +59,7 @@ def list_inputs(job: Job, destination: Destination | None, progress: Progress) -
         _refuse_store(name)
     stores = Stores(job.storage, job.memory_bytes, job.workers, progress.warn)
     files = InputLister(
-        NameRules(job.options["format"], job.options["schema"]), progress.warn, stores
+        NameRules(job.options["format"], job.options["schema"], job.read), progress.warn, stores
     ).list_all(job.inputs)
     _refuse_own_output(job, files)
     _hint_at_directory(destination, files, progress)

@@ -18,6 +18,7 @@ from recshuf.audit.verify.record_sets import (
 from recshuf.audit.verify.type_classes import find_difference, find_exact_difference
 from recshuf.errors import InputError, UsageError
 from recshuf.formats import detect_format, keeps_records, list_formats, load_format, suffix_delimiter
+from recshuf.formats.folders import NameRules
 from recshuf.formats.metadata import compare_written
 from recshuf.job.plan import Limits, sum_known
 from recshuf.job.sizing import halve_blocks, plan_reading
@@ -262,7 +263,9 @@ def open_comparison(
 
 def _open_inputs(job: Job, stores: Stores, progress: Progress, output: str | None = None) -> RecordSet:
     """Open the inputs of a job, without an output that lies among them."""
-    files = list_files(job.inputs, job.options["format"], stores, progress, job.options["schema"])
+    files = list_files(
+        job.inputs, NameRules(job.options["format"], job.options["schema"], job.read), stores, progress
+    )
     if output is not None:
         files = leave_out_output(files, job.inputs, output)
         if not files:
@@ -292,6 +295,7 @@ def _list_output(
 ) -> list[InputFile]:
     if not manifest:
         parts = [f"{output.rstrip('/')}/{name}/" for name in job.part_names]
-        return list_files(parts or [output], job.options["to"], stores, progress, mixes_splits=True)
+        rules = NameRules(job.options["to"])
+        return list_files(parts or [output], rules, stores, progress, mixes_splits=True)
     present = manifest.find_present()
-    return list_files(present, None, stores, progress, mixes_splits=True) if present else []
+    return list_files(present, NameRules(None), stores, progress, mixes_splits=True) if present else []

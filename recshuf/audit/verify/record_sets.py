@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from recshuf.errors import InputError, RecshufError, UsageError
 from recshuf.formats import keeps_records, load_format, open_source
-from recshuf.formats.folders import NameRules
 from recshuf.output.manifest import Manifest, find_manifest
 from recshuf.output.objects.written import read_object_manifest
 from recshuf.piles.kept.folder import StoreFolder
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from recshuf.formats.folders import NameRules
     from recshuf.interfaces import Decoder, InputFile, ReadOptions, Source, Traits
     from recshuf.job.job import Job
     from recshuf.job.report import Progress
@@ -170,23 +170,20 @@ def read_manifest(job: Job, output: str) -> Manifest | None:
 
 def list_files(
     patterns: Sequence[str],
-    name: str | None,
+    rules: NameRules,
     stores: Stores,
     progress: Progress,
-    schema: object = None,
     *,
     mixes_splits: bool = False,
 ) -> list[InputFile]:
-    """Return the files that patterns match; in a folder, only those of the format `name`, unless it is None, and not `schema`."""
+    """Return the files that patterns match; in a folder, those that `rules` choose."""
     for pattern in patterns:
         if StoreFolder(Path(pattern)).is_store:
             raise UsageError(
                 f"{pattern}: is a pile store; recshuf gather {quote(pattern)} -o OUTPUT --verify writes it and compares, recshuf "
                 f"check --loader {quote(pattern)} tests its order"
             )
-    files = InputLister(NameRules(name, schema), progress.warn, stores).list_all(
-        patterns, mixes_splits=mixes_splits
-    )
+    files = InputLister(rules, progress.warn, stores).list_all(patterns, mixes_splits=mixes_splits)
     for file in files:
         if file.stamp is None and file.table is None:  # a pipe or a device, which opening might block
             raise UsageError(

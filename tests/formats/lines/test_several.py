@@ -263,3 +263,19 @@ def test_the_command_that_a_refusal_names_works_when_pasted(tmp_path: Path, call
     done = call(*command, *shlex.split(remedy[1]), "--verify")
     assert f"{count} records" in done.stderr.decode()
     assert sorted((tmp_path / "out").read_bytes()) == sorted(content)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("a.fq", {"record_lines": 2}), ("a.fa", {"record_start": ">"}), ("a.dat", {"dtype": "u2", "record_shape": 2})],
+)  # fmt: skip
+def test_options_that_say_what_records_are_choose_files_of_a_folder(
+    tmp_path: Path, name: str, options: dict[str, Any]
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / name).write_bytes(b">a\n1" * 40 + b">a\n1")
+    (tmp_path / "in" / "README.md").write_bytes(b"of no records")
+    recshuf.shuffle(tmp_path / "in", tmp_path / "out", seed=1, verify=True, **options)
+    assert recshuf.verify(tmp_path / "in", tmp_path / "out", **options)
+    with pytest.raises(InputError, match="holds no readable files, "):
+        recshuf.shuffle(tmp_path / "in", tmp_path / "no")

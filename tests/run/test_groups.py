@@ -24,6 +24,7 @@ from recshuf.records.field_keys import FieldKeys
 from recshuf.records.key_makers import find_words
 from recshuf.records.keys import RowRange, sort_by_words
 from recshuf.records.value_keys import ValueKeys
+from tests.support.effort import examples
 from tests.support.group_oracle import cut_groups, expect_groups
 from tests.support.order_statistics import chi_square_upper
 from tests.support.processes.killed_runs import run, run_and_die

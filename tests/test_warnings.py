@@ -90,19 +90,19 @@ def test_the_report_of_the_command_has_its_words(call: Run, inputs: Path, tmp_pa
 def test_reports_are_shown_as_some_lines(tmp_path: Path) -> None:
     inputs = tmp_path / "in"
     inputs.mkdir()
-    for number in range(300):
-        (inputs / f"{number}.txt").write_text("".join(f"{number} {row}\n" for row in range(10)))
+    for number in range(12):
+        (inputs / f"{number}.txt").write_text("".join(f"{number} {row}\n" for row in range(100)))
     shuffled = recshuf.shuffle(inputs, f"{tmp_path}/out/", seed=5)
     verified = recshuf.verify(inputs, tmp_path / "out")
     checked = recshuf.check(tmp_path / "out", against=inputs)
     scattered = recshuf.scatter(inputs, tmp_path / "store")
     assert repr(shuffled).startswith(
-        "<ShuffleReport: 3,000 of 3,000 records\n  300 inputs of text, 300 shards of text\n"
+        "<ShuffleReport: 1,200 of 1,200 records\n  12 inputs of text, 12 shards of text\n"
     )
-    assert repr(verified) == "<VerifyReport: equal, 3,000 of 3,000 records>"
+    assert repr(verified) == "<VerifyReport: equal, 1,200 of 1,200 records>"
     assert repr(checked).startswith(
-        "<CheckReport: uniformly random, 3,000 of 3,000 records tested by origins"
+        "<CheckReport: uniformly random, 1,200 of 1,200 records tested by origins"
     )
     assert repr(scattered).startswith(
-        f"<ScatterReport: 3,000 records of 300 inputs in {tmp_path}/store, snapshot 1\n"
+        f"<ScatterReport: 1,200 records of 12 inputs in {tmp_path}/store, snapshot 1\n"
     )

@@ -93,16 +93,15 @@ def test_options_of_a_side_are_those_of_some_format():
 
 def test_words_behind_the_flag_of_a_format_are_formats():
     """In messages of Python they become values, as in format='text'."""
-    package = Path(recshuf.__file__).parent
+    package, flag = Path(recshuf.__file__).parent, re.compile(r"--(?:format|to) (\w+)\b")
     texts = [
         node.value
-        for path in package.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        for code in (path.read_text() for path in package.rglob("*.py"))
+        if flag.search(code)
+        for node in ast.walk(ast.parse(code))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     ]
-    words = {
-        word for text in texts for word in re.findall(r"--(?:format|to) (\w+)\b", text) if word.islower()
-    }
+    words = {word for text in texts for word in flag.findall(text) if word.islower()}
     values = {word for word in words if f"={word!r}" in to_keywords(f"--format {word}")}
     assert values <= {*OWN_FORMATS}
     assert len(values) > 3

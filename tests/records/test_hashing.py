@@ -74,7 +74,7 @@ def columns(draw: st.DrawFn) -> pa.Array:
     return pa.array(draw(st.lists(st.one_of(st.none(), values), min_size=1, max_size=12)), kind)
 
 
-@settings(max_examples=examples(200))
+@settings(max_examples=examples(100))
 @given(columns(), st.integers(1, 5), st.integers(0, 99), st.booleans())
 def test_hashes_are_equal_exactly_where_values_are_whatever_the_cuts(
     array: pa.Array, pieces: int, seed: int, is_converted: bool

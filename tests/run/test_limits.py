@@ -104,7 +104,8 @@ def test_peak_memory_stays_within_the_limit(
     assert sorted(os.listdir(empty_folder)) == sorted(["in", output.rstrip("/"), *manifest])
 
 
-@pytest.mark.parametrize("columns", [9, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("columns", [9, 2])
 def test_little_csv_needs_little_memory_for_parquet(tmp_path: Path, columns: int):
     (few, many), peaks = (tmp_path / "few.csv", tmp_path / "many.csv"), []
     for path, count in ((few, 10), (many, 40_000)):

@@ -14,6 +14,7 @@ import pytest
 
 from benchmarks.data import make_data
 from benchmarks.out_of_core import CASES
+from tests.support.effort import mostly_slow
 from tests.support.formats.format_tools import decompress_file
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def sizes_match(content_bytes: int, size: int) -> bool:
     return 0.8 * size < content_bytes < 1.25 * size
 
 
-@pytest.mark.parametrize("case", TEXTS)
+@pytest.mark.parametrize("case", mostly_slow(TEXTS, TEXTS[1]))
 def test_text_is_deterministic_and_of_the_size_asked_for(tmp_path: Path, case: str) -> None:
     kind, suffix = case.split()
     first, second, other = (

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import recshuf
 from recshuf.records.keys import draw_keys
-from tests.support.effort import TRIES_ALL, examples
+from tests.support.effort import TRIES_ALL, examples, mostly_slow
 from tests.support.numbered_files import FORMATS, SUFFIXES, make_inputs, order_of, read_ids
 from tests.support.order_statistics import battery, permutation_chi_square
 from tests.support.output_trees import list_shards
@@ -130,7 +130,12 @@ def test_any_plan_gives_the_order_of_the_oracle(
         ]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way",
+    mostly_slow(
+        WAYS, "split in memory", "evicted midway", "on disk, split", "shared regions, split", "parallel"
+    ),
+)
 def test_equal_keys_are_ordered_by_input_and_row(tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch):
     """Also those of small inputs, which are read together."""
     change_plans(monkeypatch, block_bytes=200, **WAYS[way])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -21,6 +23,16 @@ def examples(count: int) -> int:
 def some(items: Iterable[T], every: int = 4) -> Iterator[T]:
     """Return an iterator over one of `every` items, the first among them, or over all."""
     return (item for number, item in enumerate(items) if TRIES_ALL or number % every == 0)
+
+
+def mostly_slow(cases: Iterable[Any], *fast: Any) -> list[Any]:
+    """Return parameters of a test, which is slow with all but some of them; a tuple is several parameters."""
+    return [
+        pytest.param(
+            *(case if isinstance(case, tuple) else (case,)), marks=() if case in fast else pytest.mark.slow
+        )
+        for case in cases
+    ]
 
 
 def flipped(content: bytes, places: Iterable[int]) -> Iterator[bytes]:

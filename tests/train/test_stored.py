@@ -19,6 +19,7 @@ import recshuf
 from recshuf.errors import ConversionError, PileError, RecshufWarning, UsageError
 from recshuf.train import batch_reader as cutting
 from recshuf.train.loader import PileLoader
+from tests.support.effort import mostly_slow
 from tests.support.golden_inputs import make_inputs
 from tests.support.stores.epoch_oracle import flatten
 
@@ -48,7 +49,12 @@ def read_epoch(loader: PileLoader) -> str:
 
 
 @pytest.mark.parametrize(
-    ("name", "mix"), [("utf8", 1), ("quoted", 3), ("documents", 1), ("rich", 3), ("union", 1), ("arrays", 3)]
+    ("name", "mix"),
+    mostly_slow(
+        [("utf8", 1), ("quoted", 3), ("documents", 1), ("rich", 3), ("union", 1), ("arrays", 3)],
+        ("documents", 1),
+        ("rich", 3),
+    ),
 )
 def test_the_first_epoch_is_what_gather_writes(name: str, mix: int, tmp_path: Path) -> None:
     make_inputs(tmp_path, name)

@@ -10,6 +10,7 @@ import pytest
 
 from recshuf.audit.order import shufflers
 from recshuf.audit.order.shufflers import METHODS
+from tests.support.effort import mostly_slow
 from tests.support.order_statistics import battery, permutation_chi_square
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ FLAWS: list[tuple[str, dict[str, float], str, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "given", "higher", "lower"), FLAWS)
+@pytest.mark.parametrize(("name", "given", "higher", "lower"), mostly_slow(FLAWS, *FLAWS[::2]))
 def test_flaws_are_flagged(name: str, given: dict[str, float], higher: str, lower: str) -> None:
     scores = measure(name, **given)
     missed = [test for test in higher.split() if scores[test] <= LIMIT]

@@ -10,6 +10,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import InputError, UsageError
+from tests.support.effort import mostly_slow
 from tests.support.formats.hdf5_tools import outline
 from tests.support.processes.killed_runs import run, run_and_die
 
@@ -56,7 +57,12 @@ ALIGNED = ("X", "layers/counts", "obsm/X_pca", "raw/X", "obs/_index", "obs/cell_
 
 
 @pytest.mark.parametrize(
-    ("options", "variables"), [({}, 4), ({"datasets": ALIGNED}, ROWS), ({"compression": "lzf"}, ROWS)]
+    ("options", "variables"),
+    mostly_slow(
+        [({}, 4), ({"datasets": ALIGNED}, ROWS), ({"compression": "lzf"}, ROWS)],
+        ({"datasets": ALIGNED}, ROWS),
+        ({}, 4),
+    ),
 )
 def test_of_anndata_the_observations_are_shuffled(tmp_path: Path, options: dict[str, Any], variables: int):
     given = write_anndata(tmp_path / "in.h5", variables)

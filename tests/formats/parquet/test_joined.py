@@ -210,7 +210,7 @@ def test_row_groups_that_are_read_together_hold_the_same(tmp_path: Path, seed: i
     """Those without lists; of others, each by itself into one batch."""
     rng = np.random.default_rng(seed)
     for number, (name, kind) in enumerate(KINDS.items()):
-        column = draw_column(rng, kind, 40)
+        column = draw_column(rng, kind, 150)
         [path] = store(
             tmp_path,
             pa.table({"a": column}),

@@ -12,6 +12,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import ConversionError, InputError, RecshufWarning, UsageError
+from tests.support.effort import mostly_slow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -152,7 +153,12 @@ CODES = ["01234", "+49123", "-007", "00", " 05", "007.5", "+.5", '"010"', "01e5"
 
 
 @pytest.mark.parametrize(
-    ("code", "place"), [*((code, 0) for code in CODES), ("01234", 150_000), ("+.5", 150_000)]
+    ("code", "place"),
+    mostly_slow(
+        [*((code, 0) for code in CODES), ("01234", 150_000), ("+.5", 150_000)],
+        *[(code, 0) for code in CODES[::2]],
+        ("01234", 150_000),
+    ),
 )
 def test_a_column_with_a_zero_or_plus_before_digits_is_text(tmp_path: Path, code: str, place: int) -> None:
     lines = ["5,0,1e-05,2020-01-02"] * (place + 1)

@@ -15,6 +15,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import InputError, RecshufWarning
+from tests.support.effort import mostly_slow
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -161,7 +162,7 @@ LISTS = {
 }
 
 
-@pytest.mark.parametrize("kind", LISTS)
+@pytest.mark.parametrize("kind", mostly_slow(LISTS, "list", "json", "flags"))
 def test_of_lists_of_labels_the_longer_one_is_taken(files: Files, kind: str) -> None:
     """In whatever order the inputs come, and through a store; nothing is said, as nothing is lost."""
     shorter, longer = LISTS[kind]

@@ -67,7 +67,7 @@ def test_an_old_object_that_others_delete_is_made_anew(
     ("key", "moment", "has_old", "overwrite"),
     [
         (SHARD, "claim", True, True),
-        (MANIFEST, "claim", False, False),
+        pytest.param(MANIFEST, "claim", False, False, marks=slow),
         pytest.param(MANIFEST, "manifest", True, True, marks=slow),
         pytest.param(SHARD, "claim", False, True, marks=slow),
         pytest.param(SHARD, "complete", True, True, marks=slow),

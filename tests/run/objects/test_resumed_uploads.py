@@ -13,6 +13,7 @@ import pytest
 from recshuf.errors import AlreadyCompleteError, OutputError, UsageError
 from recshuf.output.objects.stage import Uploads
 from recshuf.storage.writing.parts import PREFIX, UploadFolder
+from tests.support.effort import mostly_slow
 from tests.support.objects.object_outputs import (
     SHARDS,
     Output,
@@ -113,7 +114,7 @@ def test_a_seed_that_was_drawn_is_kept_and_other_options_are_refused(
     check_whole(bucket, shuffle_locally(output.source, tmp_path / "other", seed=report.seed))
 
 
-@pytest.mark.parametrize("harm", ["aborted", "another part", "damaged entry"])
+@pytest.mark.parametrize("harm", mostly_slow(["aborted", "another part", "damaged entry"], "another part"))
 def test_shards_that_are_lost_or_changed_are_written_again(bucket: AnyBucket, output: Output, harm: str):
     leave_shards(output, 2)
     harms: dict[str, Callable[[], None]] = {
@@ -243,7 +244,7 @@ def test_a_journal_that_cannot_be_deleted_is_told_and_deleted_later(
     output.check()
 
 
-@pytest.mark.parametrize("is_partly_removed", [False, True])
+@pytest.mark.parametrize("is_partly_removed", mostly_slow([False, True], True))
 def test_a_run_that_dies_after_its_commit_is_complete(
     bucket: AnyBucket, output: Output, call: Run, monkeypatch: pytest.MonkeyPatch, is_partly_removed: bool
 ):

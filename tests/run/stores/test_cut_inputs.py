@@ -11,6 +11,7 @@ import pytest
 
 import recshuf
 from recshuf.run.stores import scatter_store
+from tests.support.effort import mostly_slow
 from tests.support.stores.store_reader import read_sets
 
 if TYPE_CHECKING:
@@ -37,12 +38,7 @@ def make_inputs(folder: Path, kind: str) -> list[Path]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "workers"),
-    [
-        ("parquet", 3),
-        ("jsonl", 1),
-        *(pytest.param(*one, marks=pytest.mark.slow) for one in (("txt", 1), ("txt", 3))),
-    ],
+    ("kind", "workers"), mostly_slow([("parquet", 3), ("jsonl", 1), ("txt", 1), ("txt", 3)], ("parquet", 3))
 )
 def test_a_store_of_large_inputs_is_that_of_one_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, workers: int

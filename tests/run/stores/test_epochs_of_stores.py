@@ -13,6 +13,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import AlreadyCompleteError, OutputExistsError, UsageError
+from tests.support.effort import mostly_slow
 from tests.support.small_runs import change_plans, forge_keys
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ def test_a_complete_gather_with_another_seed_is_known_again(store: Path, tmp_pat
         recshuf.gather(store, f"{tmp_path}/out/", resume=True)
 
 
-@pytest.mark.parametrize("provenance", [False, True])
+@pytest.mark.parametrize("provenance", mostly_slow([False, True], True))
 def test_a_pile_that_is_too_large_is_split(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, provenance: bool
 ) -> None:
@@ -150,7 +151,7 @@ def test_a_pile_that_is_too_large_is_split(
     assert pq.read_table(tmp_path / "split.parquet").equals(pq.read_table(tmp_path / "whole.parquet"))
 
 
-@pytest.mark.parametrize("pile_bytes", [1 << 20, 200])
+@pytest.mark.parametrize("pile_bytes", mostly_slow([1 << 20, 200], 200))
 def test_equal_keys_of_several_writers_come_by_source_and_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pile_bytes: int
 ) -> None:

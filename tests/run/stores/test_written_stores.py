@@ -81,10 +81,7 @@ def nest(leaf: pa.Array, kind: pa.DataType) -> pa.Array:
 
 @pytest.mark.parametrize(
     "leaf",
-    [
-        pytest.param(leaf, marks=() if number in (1, 4) else pytest.mark.slow)
-        for number, leaf in enumerate(LEAVES)
-    ],
+    [pytest.param(leaf, marks=() if number == 4 else pytest.mark.slow) for number, leaf in enumerate(LEAVES)],
     ids=lambda leaf: str(leaf.type),
 )
 def test_types_that_parquet_lacks_keep_their_values(

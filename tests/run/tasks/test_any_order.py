@@ -97,10 +97,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     "kind",
-    [
-        kind if kind == "bad records" else pytest.param(kind, marks=pytest.mark.slow)
-        for kind in KINDS
-    ],
+    [kind if kind == "bad records" else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS],
 )
 def test_tasks_in_any_order_and_each_twice_at_once_write_the_bytes_of_one_process(tmp_path: Path, kind: str):
     plan = Plan(tmp_path, kind)
@@ -121,7 +118,10 @@ def test_tasks_in_any_order_and_each_twice_at_once_write_the_bytes_of_one_proces
 
 @pytest.mark.parametrize(
     "kind",
-    ["file, converted", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("bad records", "replaced"))],
+    [
+        "file, converted",
+        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("bad records", "replaced")),
+    ],
 )
 def test_tasks_that_die_before_any_change_run_again(tmp_path: Path, kind: str):
     plan = Plan(tmp_path, kind)

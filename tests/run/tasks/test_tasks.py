@@ -69,9 +69,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 FAST_PAIRS = {
-    ("text", "parquet"),
     ("csv", "jsonl"),
-    ("jsonl", "hdf5"),
     ("hdf5", "parquet"),
 }
 
@@ -233,8 +231,9 @@ def test_a_run_that_dies_is_continued(folder: Path, count: int):
     [
         ("out", 19, "piles/set-*", "deleted"),
         ("out", 26, "tasks/shards-*/shard-00001.txt", "flipped"),
-        ("out", 26, "tasks/shards-*/shard-00001.txt", "deleted"),
-        ("out.txt", 25, "tasks/shards-*/out.txt", "flipped"),  # all tasks but the commit
+        pytest.param("out", 26, "tasks/shards-*/shard-00001.txt", "deleted", marks=pytest.mark.slow),
+        # All tasks but the commit
+        pytest.param("out.txt", 25, "tasks/shards-*/out.txt", "flipped", marks=pytest.mark.slow),
     ],
 )
 def test_what_is_lost_is_written_again(folder: Path, output: str, count: int, lost: str, harm: str):

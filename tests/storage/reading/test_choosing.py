@@ -15,6 +15,7 @@ from recshuf.formats.folders import NameRules
 from recshuf.storage.reading.listing import InputLister
 from recshuf.storage.reading.objects import Stores
 from recshuf.storage.settings import StorageOptions
+from tests.support.effort import mostly_slow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -95,7 +96,10 @@ LEFT_OUT: dict[str, tuple[Files, str | None, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", LEFT_OUT)
+@pytest.mark.parametrize(
+    "case",
+    mostly_slow(LEFT_OUT, "an array", "lists of objects", "one long object", "another suffix", "no suffix"),
+)
 def test_data_that_would_be_left_out_is_refused_with_a_pattern(put: Callable[..., str], case: str) -> None:
     files, format_name, name = LEFT_OUT[case]
     with pytest.raises(InputError, match=r"would be left out: \S+; choose with a pattern, as .") as caught:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import io
 import os
@@ -26,6 +27,7 @@ if str(PROJECT) not in sys.path:
 
 pytest.register_assert_rewrite("tests.support")
 
+from recshuf.system import memory  # noqa: E402
 from tests.support.effort import TRIES_ALL, examples  # noqa: E402
 from tests.support.objects.azure_buckets import (  # noqa: E402
     ACCOUNT,
@@ -56,6 +58,9 @@ def _sync_devices(file: Any, sync: Callable[[Any], None] = os.fsync) -> None:
 
 if not TRIES_ALL:
     os.fsync = _sync_devices
+
+# A sixth of the time of a small run goes into files of the kernel that say how much memory the process may take.
+memory._cgroup_headrooms = functools.cache(memory._cgroup_headrooms)
 
 MEMORY_FOLDER = Path("/dev/shm")
 MEMORY_FOLDER_BYTES = 4 << 30

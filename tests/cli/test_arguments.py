@@ -13,6 +13,7 @@ import pytest
 
 from recshuf.errors import UsageError
 from recshuf.system.units import parse_bytes
+from tests.support.effort import mostly_slow
 from tests.support.processes.command_line import COMMAND, DEADLINE, assert_one_line, numbers
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ class TestUsage:
         assert result.returncode == 2
         assert_one_line(result.stderr, "INPUT", "--help")
 
-    @pytest.mark.parametrize("closed", ["<&-", ">&-"])
+    @pytest.mark.parametrize("closed", mostly_slow(["<&-", ">&-"], ">&-"))
     def test_closed_stream(self, closed: str) -> None:
         script = f'"$0" -m recshuf - {closed}'
         result = subprocess.run(

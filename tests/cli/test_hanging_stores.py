@@ -33,7 +33,8 @@ def test_a_run_that_reads(tmp_path: Path, s3_bucket: Bucket, request_name: str, 
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("spills_to_store", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.slow
+@pytest.mark.parametrize("spills_to_store", [False, True])
 def test_a_run_that_writes(tmp_path: Path, s3_bucket: Bucket, spills_to_store: bool):
     """The upload is open, so it is to be aborted, and the journal to be deleted."""
     source = tmp_path / "in.txt"

@@ -102,6 +102,7 @@ class TestErrors:
         assert_one_line(result.stderr, f"error: {name}: no space left", "; free some, or choose another")
         assert os.listdir(lines.parent) == [lines.name]
 
+    @pytest.mark.slow
     @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
     def test_full_device_for_a_completion_script(self, tmp_path: Path) -> None:
         result = self._run_on_full_device(tmp_path, (), {"_RECSHUF_COMPLETE": "zsh_source"})
@@ -122,7 +123,7 @@ class TestErrors:
             )
 
     @pytest.mark.parametrize(
-        "arguments", [(), pytest.param(("--plan",), marks=pytest.mark.slow), ("--help",)]
+        "arguments", [(), *(pytest.param((word,), marks=pytest.mark.slow) for word in ("--plan", "--help"))]
     )
     def test_closed_pipe_ends_quietly(self, lines: Path, arguments: tuple[str, ...]) -> None:
         reader, writer = os.pipe()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from recshuf.cli.commands import commands
+from tests.support.effort import mostly_slow
 from tests.support.processes.command_line import COMMAND, DEADLINE, assert_one_line, numbers
 
 if TYPE_CHECKING:
@@ -92,12 +93,11 @@ def test_the_value_of_an_option_may_be_the_name_of_a_command(call: Run, lines: P
 
 @pytest.mark.parametrize(
     ("reading", "redirection"),
-    [
-        ("lines.txt", ">"),
+    mostly_slow(
+        [("lines.txt", ">"), ("-", ">>"), ("./lines.txt", ">>"), ("folder", ">")],
         ("-", ">>"),
-        pytest.param("./lines.txt", ">>", marks=pytest.mark.slow),
         ("folder", ">"),
-    ],
+    ),
 )
 def test_standard_output_must_not_be_an_input(folder: Path, redirection: str, reading: str):
     target = "folder/lines.txt" if reading == "folder" else "lines.txt"

@@ -80,7 +80,7 @@ def test_arrays_of_other_lengths_are_refused_left_out_or_copied(tmp_path: Path) 
     recshuf.shuffle(sources, tmp_path / "out.npz", datasets="id,*a*e")
     assert np.load(tmp_path / "out.npz").files == ["id", "image", "name"]
     with pytest.warns(RecshufWarning, match="'held': copied as they are; if they count records, they count"):
-        recshuf.shuffle(sources, tmp_path / "out", keep_others=True, shards=300, verify=True)
+        recshuf.shuffle(sources, tmp_path / "out", keep_others=True, shards=40, verify=True)
     for path in (tmp_path / "out").iterdir():
         with np.load(path) as found:
             assert {*found.files} == {*arrays}
@@ -89,7 +89,7 @@ def test_arrays_of_other_lengths_are_refused_left_out_or_copied(tmp_path: Path) 
                 7,
                 [*range(90)],
             ]
-            assert len(found["id"]) < 4
+            assert len(found["id"]) < 21
     save(sources[1], {**arrays, "classes": np.array(["dog", "cat"])})
     with pytest.raises(InputError, match=r"1\.npz: array 'classes': differs from that of"):
         recshuf.shuffle(sources, tmp_path / "other", keep_others=True, shards=2)

@@ -21,6 +21,7 @@ from recshuf.storage.reading import read_ahead
 from recshuf.storage.reading.objects import ObjectFile
 from recshuf.storage.reading.read_ahead import SegmentCache, SegmentedObject
 from recshuf.storage.requests import Requests
+from tests.support.effort import mostly_slow
 from tests.support.formats.hdf5_bytes import patch
 from tests.support.formats.hdf5_tools import open_source, read_all
 
@@ -78,7 +79,7 @@ STORAGES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("libver", ["earliest", "latest"])
+@pytest.mark.parametrize("libver", mostly_slow(["earliest", "latest"], "latest"))
 def test_rows_are_those_of_the_file(tmp_path: Path, libver: str) -> None:
     """Also of chunks that were never written, and with values of variable length, whose heaps are checked."""
     with h5py.File(tmp_path / "in.h5", "w", libver=libver) as file:

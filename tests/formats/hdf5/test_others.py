@@ -12,6 +12,7 @@ from h5py import h5d, h5s, h5t
 from recshuf.errors import InputError
 from recshuf.formats.hdf5 import FORMAT
 from recshuf.interfaces import ReadOptions, Source, WriteOptions
+from tests.support.effort import mostly_slow
 from tests.support.formats.hdf5_bytes import find, patch
 from tests.support.formats.hdf5_tools import given, outline, read_all, write_shard
 
@@ -152,7 +153,7 @@ KINDS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("compression", [None, "lzf"])
+@pytest.mark.parametrize("compression", mostly_slow([None, "lzf"], "lzf"))
 def test_copies_are_equal(tmp_path: Path, compression: str | None) -> None:
     """Also of more values than are copied at once."""
     path = write(tmp_path / "in.h5", x=np.arange(9), y=np.arange(9))

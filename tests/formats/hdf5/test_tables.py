@@ -17,6 +17,7 @@ import recshuf
 from recshuf.errors import ConversionError, InputError
 from recshuf.formats.hdf5 import FORMAT
 from recshuf.interfaces import WriteOptions
+from tests.support.effort import mostly_slow
 from tests.support.formats.format_tools import cut_batch
 from tests.support.formats.hdf5_tools import create_raw, open_source, read_all, write_table
 
@@ -71,7 +72,7 @@ def table_type(dtype: np.dtype[Any]) -> pa.DataType:
     return pa.from_numpy_dtype(dtype.newbyteorder("="))
 
 
-@pytest.mark.parametrize("block_bytes", [100, 1 << 20])
+@pytest.mark.parametrize("block_bytes", mostly_slow([100, 1 << 20], 1 << 20))
 def test_numbers_keep_their_bits(tmp_path: Path, block_bytes: int) -> None:
     """In rows, as members of compounds, and in lists; of either byte order."""
     with h5py.File(tmp_path / "in.h5", "w") as file:

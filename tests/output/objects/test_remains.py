@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.effort import mostly_slow
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -67,9 +69,7 @@ def test_what_is_cleaned_is_found_by_the_options_given(
     assert bucket.list_uploads() == []
 
 
-@pytest.mark.parametrize(
-    "spared", [7, 9, *(pytest.param(count, marks=pytest.mark.slow) for count in (6, 12))]
-)
+@pytest.mark.parametrize("spared", mostly_slow((6, 7, 9, 12), 9))
 def test_a_run_that_cannot_remove_what_it_leaves_says_how_to_go_on(
     bucket: Bucket, tmp_path: Path, call: Run, spared: int
 ):

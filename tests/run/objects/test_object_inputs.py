@@ -14,6 +14,7 @@ import pytest
 import recshuf
 from recshuf.errors import InputError, MissingInputError, RecshufWarning, UsageError
 from recshuf.formats.compression import OUTPUT_SUFFIXES
+from tests.support.effort import mostly_slow
 from tests.support.numbered_files import FORMATS, make_inputs
 from tests.support.objects.object_outputs import in_each_store, shuffle, shuffle_locally, write_lines
 from tests.support.objects.object_server import CREDENTIALS
@@ -120,7 +121,7 @@ def test_a_store_is_scattered_from_a_bucket_and_counted_by_plans(tmp_path: Path,
     }
 
 
-@pytest.mark.parametrize("change", ["content", "size", "gone"])
+@pytest.mark.parametrize("change", mostly_slow(["content", "size", "gone"], "content"))
 def test_a_failed_run_is_resumed_unless_an_object_has_changed(
     tmp_path: Path, bucket: AnyBucket, change: str, monkeypatch: pytest.MonkeyPatch
 ):

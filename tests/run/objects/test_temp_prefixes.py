@@ -94,7 +94,8 @@ def test_a_prefix_beside_the_output_is_taken(bucket: AnyBucket, output: Output, 
     output.check()
 
 
-@pytest.mark.parametrize("name", ["jsonl", pytest.param("hdf5", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["jsonl", "hdf5"])
 def test_the_memory_that_an_error_names_is_enough(tmp_path: Path, s3_bucket: Bucket, name: str):
     inputs = make_inputs(tmp_path / "in", name, [30, 20])
     options: dict[str, Any] = {"to": "parquet", "shards": 2, "workers": 2}

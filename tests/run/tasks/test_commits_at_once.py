@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.conftest import Run
     from tests.support.objects.object_server import Bucket, ProxiedRequest
 
-OPTIONS: dict[str, Any] = {"seed": 5, "workers": 1, "piles": 16, "memory": "300MB", "shards": 2}
+OPTIONS: dict[str, Any] = {"seed": 5, "workers": 1, "piles": 4, "memory": "300MB", "shards": 2}
 
 
 def die_in_commit(bucket: Bucket, run: SavedPlan, claim: int) -> None:

@@ -126,10 +126,8 @@ def test_an_engine_writes_lost_bad_records_again(tmp_path: Path, harm: str, with
     run.check()
 
 
-@pytest.mark.parametrize(
-    "harm",
-    [Bucket.delete, pytest.param(lambda bucket, key: bucket.put(key, b"other"), marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("harm", [Bucket.delete, lambda bucket, key: bucket.put(key, b"other")])
 def test_bad_records_that_are_lost_in_a_bucket_are_written_again(
     tmp_path: Path, s3_bucket: Bucket, harm: Callable[[Bucket, str], None]
 ):

@@ -24,7 +24,7 @@ from recshuf.run.header import Header
 from recshuf.run.saved_plan import save_plan
 from recshuf.storage.settings import StorageOptions
 from recshuf.version import __version__
-from tests.support.effort import TRIES_ALL
+from tests.support.effort import TRIES_ALL, mostly_slow
 from tests.support.numbered_files import make_inputs
 from tests.support.objects.object_outputs import SEED, shuffle_locally
 from tests.support.output_trees import list_shards
@@ -92,7 +92,7 @@ def test_tasks_leave_no_credentials_in_the_work_folder_and_take_those_of_the_pla
 # After the commit
 
 
-@pytest.mark.parametrize("overwrites", [True, False])
+@pytest.mark.parametrize("overwrites", mostly_slow([True, False], True))
 def test_late_tasks_do_not_begin_a_plan_again(
     tmp_path: Path, output: str, inputs: list[Path], overwrites: bool
 ):

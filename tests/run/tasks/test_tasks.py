@@ -17,7 +17,7 @@ import recshuf
 from recshuf.errors import InputError, OutputError, UsageError
 from recshuf.job.options import ENGINES
 from recshuf.piles.pile_set import GrowingPileSet
-from tests.support.effort import TRIES_ALL
+from tests.support.effort import TRIES_ALL, mostly_slow
 from tests.support.formats.conversion_data import PAIRS, WRITERS, choose_columns, choose_schema
 from tests.support.numbered_files import FORMATS, make_inputs
 from tests.support.processes.task_runs import (
@@ -184,7 +184,7 @@ def test_types_that_tasks_find_in_conflict_are_named_with_both_places(folder: Pa
     assert sorted(os.listdir(folder)) == ["here", "in.jsonl", "there"]
 
 
-@pytest.mark.parametrize("name", ["text", "csv"])
+@pytest.mark.parametrize("name", mostly_slow(["text", "csv"], "csv"))
 def test_bad_records_are_set_aside_in_the_order_of_inputs_and_lines(folder: Path, name: str):
     inputs = make_inputs(folder / "in", name, COUNTS)
     for path in inputs[:4]:

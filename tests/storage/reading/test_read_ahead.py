@@ -10,13 +10,14 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recshuf.interfaces import InputFile, Stamp
 from recshuf.storage.reading.objects import ObjectFile, look_ahead
 from recshuf.storage.reading.read_ahead import PART_BYTES, UNIT_BYTES, SegmentCache, SegmentedObject
 from recshuf.storage.requests import Requests
+from tests.support.effort import examples
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -96,6 +97,7 @@ reads = st.lists(
 )
 
 
+@settings(max_examples=examples(100))
 @given(reads=reads, most_bytes=st.sampled_from([1, MB, 4 * MB, 64 * MB]), expects=st.booleans())
 def test_any_read_gives_the_bytes_of_the_object(reads: list[tuple[int, int]], most_bytes: int, expects: bool):
     content, *_ = open_object(most_bytes, content=CONTENT[: 3 * MB + 5])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ from recshuf.errors import ConversionError, InputError, RecshufError
 from recshuf.formats.jsonl import inference
 from recshuf.formats.jsonl.decoder import JsonDecoder
 from recshuf.job.schema_file import parse_schema
-from tests.support.effort import examples
+from tests.support.effort import examples, mostly_slow
 from tests.support.formats.json_decoding import batch_of, decode, failure
 from tests.support.small_runs import infer_from_few
 
@@ -187,8 +188,10 @@ PROPOSED = {
 }
 
 
-@pytest.mark.parametrize("case", PROPOSED)
-@pytest.mark.parametrize("by_prefix", [True, False])
+@pytest.mark.parametrize(
+    ("case", "by_prefix"),
+    mostly_slow(product(PROPOSED, [True, False]), *zip(PROPOSED, [True, False, True, False], strict=True)),
+)
 def test_the_message_shows_a_schema_that_works(
     tmp_path: Path, case: str, by_prefix: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

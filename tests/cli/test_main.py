@@ -80,12 +80,12 @@ class TestErrors:
         ("arguments", "name"),
         [
             ("lines.txt", "standard output"),
-            ("lines.txt -o new.txt --plan --report -", "standard output"),
             ("verify lines.txt lines.txt --report /dev/full", "/dev/full"),
             *(
                 pytest.param(line, "standard output", marks=pytest.mark.slow)
                 for line in (
                     "--help",
+                    "lines.txt -o new.txt --plan --report -",
                     "lines.txt --plan",
                     "store --help",
                     "--version",

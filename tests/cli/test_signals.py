@@ -36,7 +36,7 @@ class TestSignals:
         ("number", "output"),
         [
             (signal.SIGTERM, "out/"),
-            (signal.SIGHUP, "-"),
+            pytest.param(signal.SIGHUP, "-", marks=pytest.mark.slow),
             pytest.param(signal.SIGINT, "out.txt", marks=pytest.mark.slow),
         ],
     )
@@ -65,8 +65,8 @@ class TestSignals:
     @pytest.mark.parametrize(
         ("number", "module"),
         [
-            (signal.SIGINT, "click"),
             (signal.SIGTERM, "pyarrow"),
+            pytest.param(signal.SIGINT, "click", marks=pytest.mark.slow),
             pytest.param(signal.SIGHUP, "recshuf.cli.commands", marks=pytest.mark.slow),
             pytest.param(signal.SIGTERM, "numpy", marks=pytest.mark.slow),
         ],
@@ -238,6 +238,7 @@ def test_a_signal_ends_a_run_that_reads_a_silent_pipe(tmp_path: Path, pipe: int)
     assert os.listdir(tmp_path) == ["pipe"]
 
 
+@pytest.mark.slow
 def test_a_signal_ends_a_run_whose_pipe_nobody_reads(many: Path, pipe: int) -> None:
     stop_waiting([many, "-o", many.parent / "pipe"], lambda _: has_some(pipe))
     assert sorted(os.listdir(many.parent)) == ["lines.txt", "pipe"]

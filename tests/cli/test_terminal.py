@@ -82,6 +82,7 @@ class TestProgress:
         assert "/dev/stdout is a terminal, and the output is compressed (gzip); name a file" in shown
         assert "\n999\r" in self.run_on_terminal(lines, *output, "--compression", "none", has_stdout=True)
 
+    @pytest.mark.slow
     def test_not_shown_when_quiet(self, lines: Path, tmp_path: Path) -> None:
         assert self.run_on_terminal(lines, "-q", "-o", tmp_path / "out.txt") == ""
 

@@ -153,7 +153,10 @@ def test_equal_keys_are_ordered_by_input_and_row(tmp_path: Path, way: str, monke
             assert read_rows(list_shards(output)) == sort_places(counts, SEED, draw), (name, bits)
 
 
-@pytest.mark.parametrize("way", ["evicted midway", "shared regions", "on disk, split"])
+@pytest.mark.parametrize(
+    "way",
+    mostly_slow(["evicted midway", "shared regions", "on disk, split"], "evicted midway", "shared regions"),
+)
 def test_a_sample_of_any_size_is_the_first_records(tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch):
     """Sizes around the ends of piles, where a pile is wanted or not; and among equal keys."""
     counts = [70, 20]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -26,7 +27,7 @@ from tests.support.formats.hostile_tools import GB, refusal
 from tests.support.formats.parquet_tools import load, open_source, read_alone, shuffled, store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 
@@ -60,13 +61,15 @@ def with_unknown(value: bytes) -> bytes:
     return bytes([1 << 4 | LIST]) + value + footer(ROOT, [], rows=0)
 
 
-CLAIMS = {
+CLAIMS: dict[str, bytes | Callable[[], bytes]] = {
     "row groups by the billion": no_rows(*ROOT, claimed_groups=(1 << 31) - 1),
     "schema elements by the billion": no_rows(*ROOT, claimed_schema=(1 << 31) - 1),
     "children by the billion": no_rows(group("schema", (1 << 31) - 1), leaf("a")),
-    "groups in groups": no_rows(group("schema", 1), *[group("g", 1)] * 50_000, leaf("a")),
-    "lists of lists": no_rows(group("schema", 1), *[group("g", 1, repetition=2)] * 50_000, leaf("a")),
-    "columns by the hundred thousand": no_rows(group("schema", 100_001), *[leaf("a")] * 100_001),
+    "groups in groups": partial(no_rows, group("schema", 1), *[group("g", 1)] * 50_000, leaf("a")),
+    "lists of lists": partial(
+        no_rows, group("schema", 1), *[group("g", 1, repetition=2)] * 50_000, leaf("a")
+    ),
+    "columns by the hundred thousand": partial(no_rows, group("schema", 100_001), *[leaf("a")] * 100_001),
     "more than 100 levels": no_rows(group("schema", 1002), *COLUMNS, *[group("g", 1)] * 100, leaf("a")),
     "a name that is not UTF-8": no_rows(group("schema", 1), leaf("a") | {4: (BINARY, b"\xff\xfe")}),
     "items of no type by the quintillion": wrap(b"", with_unknown(encode_list(0, [], claimed=1 << 60))),
@@ -92,7 +95,8 @@ CLAIMS = {
 
 @pytest.mark.parametrize("claim", CLAIMS)
 def test_what_a_footer_claims_is_not_believed(tmp_path: Path, child: Server, claim: str) -> None:
-    (tmp_path / "in.parquet").write_bytes(CLAIMS[claim])
+    content = CLAIMS[claim]
+    (tmp_path / "in.parquet").write_bytes(content() if callable(content) else content)
     line = refusal(child.run(["in.parquet", "-o", "out/", "--memory", "300MB"], tmp_path), tmp_path)
     assert line.startswith("recshuf: error: in.parquet: ")
 

@@ -10,7 +10,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import InputError
-from tests.support.effort import mostly_slow, some
+from tests.support.effort import some
 from tests.support.formats.parquet_tools import load, shuffled, store
 
 if TYPE_CHECKING:
@@ -38,9 +38,7 @@ VOID: dict[str, list[pa.DataType]] = {
 """Types that a file without values may give to a column, of which each clashes."""
 
 
-@pytest.mark.parametrize(
-    "options", mostly_slow([{}, {"write_statistics": False}], {}), ids=["", "no statistics"]
-)
+@pytest.mark.parametrize("options", [{}, {"write_statistics": False}], ids=["", "no statistics"])
 def test_columns_without_values_take_the_types_of_the_others(tmp_path: Path, options: dict[str, Any]) -> None:
     full = store(tmp_path / "full.parquet", {"n": [1, 2], **VALUES}, **options)
     expected = load(shuffled(full)).schema.types

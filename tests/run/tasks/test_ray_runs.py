@@ -133,13 +133,13 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("name", some(FORMATS, 2))
+@pytest.mark.parametrize("name", [*some(FORMATS, 2)])
 def test_machines_write_the_same_bytes(folder: Path, name: str, machines: Machines):
     compare(make_inputs(folder / "in", name, COUNTS), folder, machines)
 
 
 @pytest.mark.parametrize(
-    ("stage", "count"), some([("scatter", 9), ("scatter", 1), ("gather", 1), ("scatter", 20)], 2)
+    ("stage", "count"), [*some([("scatter", 9), ("scatter", 1), ("gather", 1), ("scatter", 20)], 2)]
 )
 def test_a_machine_dies(folder: Path, stage: str, count: int, machines: Machines):
     """Of the scatter's tasks 10 count; there are 6 of the gather."""

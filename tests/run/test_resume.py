@@ -181,6 +181,7 @@ CHANGED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "header_bytes": ("text", {"format": "binary", "record_bytes": 1}, {"header_bytes": 1}),
     "dtype": ("text", {"format": "binary", "dtype": "u1"}, {"dtype": "i1"}),
     "record_shape": ("text", {"format": "binary", "dtype": "u1", "record_shape": 1}, {"record_shape": 2}),
+    "token_type": ("text", {"format": "binary", "dtype": "u1[1]", "to": "megatron"}, {"token_type": "uint16"}),
     "comment": ("csv", {}, {"comment": "#"}),
     "schema": ("jsonl", {"to": "parquet", "schema": SCHEMAS[0]}, {"schema": SCHEMAS[1]}),
     "to": ("text", {}, {"to": "jsonl"}),

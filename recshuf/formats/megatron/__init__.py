@@ -22,18 +22,15 @@ CODES = {1: "uint8", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 6: "float64"
 
 def _parse_type(text: str) -> str:
     if text not in CODES.values():
-        raise ValueError(f"is none of {', '.join(CODES.values())}")
+        raise ValueError(f"it is none of {', '.join(CODES.values())}")
     return text
 
 
 TOKEN_TYPE = FormatOption(
     "token_type",
-    "Type of the tokens that are written from a column of lists: uint8, int8, uint16, int16, int32, int64, float32 or float64. "
-    "Default: that of the column.",
-    "TYPE",
-    _parse_type,
-    side="output",
-)
+    "Megatron: type of the tokens that are written from a column of lists, such as uint16 or int32. Default: that of the column.",
+    "TYPE", _parse_type, side="output", group="Output",
+)  # fmt: skip
 
 
 class MegatronFormat(Format):

@@ -60,6 +60,11 @@ class MegatronLayout:
         return np.dtype(CODES[self.code]).newbyteorder("<")
 
     @property
+    def sequence_bytes(self) -> int:
+        """Bytes of a sequence in a native record, beside its tokens."""
+        return LENGTH.itemsize + (MODE.itemsize if self.has_modes else 0)
+
+    @property
     def schema(self) -> pa.Schema:
         """Native schema: the bytes of a document, and those of the lengths and modes of its sequences."""
         names = ("tokens", "lengths", "modes") if self.has_modes else ("tokens", "lengths")

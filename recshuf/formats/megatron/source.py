@@ -49,13 +49,13 @@ class MegatronSource(Source):
         self.notes = tuple(
             f"{pair.file.name}: {pair.byte_count - pair.last_end:,} bytes behind the last sequence of its index are left out"
             for pair in self._pairs
-            if pair.sequences and pair.last_end < pair.byte_count
+            if pair.last_end < pair.byte_count
         )
 
     def _estimate(self, pair: Pair) -> int:
         """Return the bytes of native records, if no sequence lies in another one or is left out."""
-        columns = len(self.schema)
-        return pair.byte_count + (columns + 2) * pair.sequences + _OFFSET_BYTES * columns * pair.documents
+        offsets_bytes = _OFFSET_BYTES * len(self.schema) * pair.documents
+        return pair.byte_count + self.layout.sequence_bytes * pair.sequences + offsets_bytes
 
     def fragments(self, input_index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Fragment]:
         pair, limits = self._pairs[input_index], self._options.limit(block_bytes, max_record_bytes)
@@ -78,7 +78,7 @@ class MegatronSource(Source):
     ) -> Iterator[Fragment]:
         """Yield fragments of documents that have these ends."""
         start, edges = int(ends[0]), ends - ends[0]
-        sizes = (len(self.schema) + 2) * np.diff(edges)
+        sizes = self.layout.sequence_bytes * np.diff(edges)
         _check_sizes(pair, first, sizes, limits)  # before so many lengths are read
         count = int(edges[-1])
         lengths, pointers, modes = (

@@ -71,6 +71,11 @@ def test_sequences_are_where_pointers_say(tmp_path: Path) -> None:
     ):
         found = shuffle(path, tmp_path / "out.bin", verify=True)
     assert sorted(found) == [[], [(), (0, 1), (1, 2)], [(90, 91, 92)]]
+    path.with_suffix(".idx").write_bytes(make_index(8, [], [0]))
+    with pytest.warns(
+        RecshufWarning, match=r"x\.bin: 200 bytes behind the last sequence of its index are left"
+    ):
+        assert shuffle(path, tmp_path / "none.bin") == []
 
 
 def test_tokens_and_modes_that_differ_are_refused(tmp_path: Path) -> None:
@@ -240,6 +245,10 @@ def test_lists_of_any_kind_become_documents(tmp_path: Path, kind: pa.DataType) -
     )
     with pytest.raises(UsageError, match="token_type uint8: tokens of megatron inputs keep their type"):
         shuffle(tmp_path / "out.bin", tmp_path / "again.bin", token_type="uint8")
+    with pytest.raises(
+        UsageError, match="token_type 'uint24' is not possible: it is none of uint8, int8, int16,"
+    ):
+        shuffle(tmp_path / "in.parquet", tmp_path / "again.bin", to="megatron", token_type="uint24")
 
 
 def test_numbers_of_json_are_written_wide_and_that_is_said(tmp_path: Path) -> None:

@@ -146,9 +146,23 @@ def test_tasks_write_what_one_process_does(
         assert shuffle(inputs, there / name, engine="threads").shards == report.shards
     assert read_files(there / "out") == read_files(here / "out")
     assert len(read_files(there / "out")) == 6
-    for name in (".out.recshuf.json", "one.bin", "one.idx"):
+    options = {"split": "train=0.9,val=0.1", "shards": 4, "verify": True}
+    shuffle(inputs, here / "parts", **options)
+    shuffle(inputs, there / "parts", engine="threads", **options)
+    found = {str(path.relative_to(there)): path.read_bytes() for path in (there / "parts").rglob("*.*")}
+    assert found == {name: (here / name).read_bytes() for name in found}
+    assert sorted({name.partition("/")[2] for name in found}) == [
+        f"{part}/shard-{number:05}{suffix}"
+        for part, count in (("train", 3), ("val", 1))
+        for number in range(count)
+        for suffix in (".bin", ".idx")
+    ]
+    assert recshuf.verify(inputs, there / "parts")
+    for name in (".out.recshuf.json", ".parts.recshuf.json", "one.bin", "one.idx"):
         assert (there / name).read_bytes() == (here / name).read_bytes()
-    assert sorted(path.name for path in there.iterdir()) == [".out.recshuf.json", "one.bin", "one.idx", "out"]
+    assert sorted(path.name for path in there.iterdir()) == [
+        ".out.recshuf.json", ".parts.recshuf.json", "one.bin", "one.idx", "out", "parts"
+    ]  # fmt: skip
 
 
 def test_a_folder_is_compared_and_replaced_with_all_files(tmp_path: Path, inputs: list[Path]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import replace
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from recshuf.output.manifest import WrittenFile, find_checksum
@@ -94,7 +95,8 @@ class ShardSyncer:
         paths = _list_paths(path, shard)
         if self._on_synced is not None:
             (_, size, checksum), *others = [
-                WrittenFile(one.name, one.stat().st_size, find_checksum(one)) for one in paths
+                WrittenFile(file.name, one.stat().st_size, find_checksum(one))
+                for file, one in zip(shard.files, paths, strict=True)
             ]
             self._on_synced(replace(shard, byte_count=size, checksum=checksum, companions=tuple(others)))
         if self._drop_page_cache:
@@ -104,4 +106,4 @@ class ShardSyncer:
 
 def _list_paths(path: Path, shard: FinishedShard) -> list[Path]:
     """Return the path of a shard, and those of its companions."""
-    return [path, *(path.with_name(one.name) for one in shard.companions)]
+    return [path, *(path.with_name(PurePath(one.name).name) for one in shard.companions)]

@@ -69,9 +69,8 @@ class Contents:
 def looking_into(input_file: InputFile) -> Iterator[Contents]:
     """Open an input, walk through it, and close it at the end; errors are as of `opened`."""
     with opened(input_file) as file:
-        contents = walk_file(file, input_file.name)
         check_small_file(content_of(file), read_stamp(file).size)
-        yield contents
+        yield walk_file(file, input_file.name)
 
 
 def walk_file(file: h5py.File, name: str) -> Contents:

@@ -16,6 +16,7 @@ from recshuf.errors import InputError
 from tests.support.formats.hdf5_bytes import patch
 from tests.support.formats.hdf5_tools import copy_through, open_source
 from tests.support.formats.hostile_tools import GB, TINY, refusal
+from tests.support.formats.sparse_tools import write_anndata
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -116,3 +117,13 @@ def test_a_file_that_changes_is_refused_and_one_that_loses_its_name_is_read_to_t
     said = "changed while it was read" if is_begun else ""
     with pytest.raises(InputError, match=rf"in\.h5: {said}"):
         [list(fragment.batches()) for fragment in fragments]
+
+
+def test_a_damaged_heap_is_found_before_an_attribute_is_read(tmp_path: Path, child: Server) -> None:
+    """HDF5 would walk through the heap for ever."""
+    data = write_anndata(tmp_path / "in.h5ad", 40, groups=("X",)).read_bytes()
+    place = data.index(b"cell 7")
+    (tmp_path / "in.h5ad").write_bytes(data[: place - 16] + bytes(16) + data[place:])
+    ended = child.run(["in.h5ad", "-o", "out.h5ad"], tmp_path)
+    assert ended.status == 1
+    assert "the heap of variable-length values at byte" in ended.stderr

@@ -56,8 +56,13 @@ class Dedup:
     """Empty for whole records."""
     flag: ClassVar[str] = "--dedup"
     word_count: ClassVar[int] = 2
-    keeps_keys_together: ClassVar[bool] = True
+    keeps_keys_together: ClassVar[bool] = False
+    """By positions: shards are ranges of keys."""
     counts_records: ClassVar[bool] = False
+
+    def to_json(self) -> dict[str, object]:
+        """Return it as JSON values."""
+        return {"fields": list(self.fields) or _RECORD}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +122,7 @@ def choose_feature(options: Options) -> Feature | None:
             split_names("--group-by", options["group_by"]) or (), _choose_order(options["group_order"])
         )
     if options["dedup"] is not None:
+        _check_dedup(options)
         fields = split_names("--dedup", options["dedup"]) or ()
         return Dedup(() if fields == (_RECORD,) else fields)
     if options["split"] is not None:
@@ -146,6 +152,17 @@ def _check_companions(options: Options) -> None:
         values = cast("dict[str, object]", options)
         if values[name] is not None and values[needed] is None:
             raise UsageError(f"{flag}: is used with --{needed.replace('_', '-')} only; give that, too")
+
+
+def _check_dedup(options: Options) -> None:
+    """Refuse what needs the number of records that are kept."""
+    flags = {"head_count": "-n", "shard_records": "--shard-records", "shard_bytes": "--shard-bytes"}
+    given = [flag for name, flag in flags.items() if cast("dict[str, object]", options)[name] is not None]
+    if given:
+        remedy = "take the sample of the output" if given == ["-n"] else "give --shards"
+        raise UsageError(
+            f"{', '.join(given)}: not with --dedup: the number of records kept is not known before; {remedy}"
+        )
 
 
 def _choose_order(order: str | None) -> GroupOrder:

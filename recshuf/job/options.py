@@ -58,7 +58,7 @@ Size = int | float | str
 SchemaLike = ArrowSchema | Mapping[str, object] | str | os.PathLike[str]
 """A schema, the content of a schema file, or its path."""
 _FLAG = re.compile(
-    r"(?<![\w./-])(--[a-z]+(?:-[a-z]+)*|-[oz])\b"
+    r"(?<![\w./-])(--[a-z]+(?:-[a-z]+)*|-[oz]|(?<!ulimit )-n)\b"
     r"( (?:(?:(?<=--format )|(?<=--to ))(?!(?:and|if|is|or|was)\b)\w+"
     r"|(?:(?<=--record-start )|(?<=--separator ))'[^']+'|(?<=--record-lines )\d+"
     r"|(?<=give --memory )\d+[A-Z]B|(?<=give --compression )[a-z]+\d*(?!:)|quarantine:FILE|[A-Z]{3,}"
@@ -68,6 +68,7 @@ _FLAG = re.compile(
 """A flag in a message, and the format, the size, the compression or the placeholder after it."""
 _COMMAND = re.compile(r"recshuf (?:check |clean |gather |scatter |store |task |verify |INPUT)|GNU tar ")
 _ODD_NAMES = {
+    "-n": "head_count",
     "-o": "output",
     "-z": "zero_terminated",
     "--id": "id_column",
@@ -253,6 +254,7 @@ class StreamOptions(InputOptions, total=False):
     group_order: str | None
     piles: int | None
     spill_compression: str
+    dedup: Names | None
     on_bad_record: str
     overwrite: bool
     provenance: bool
@@ -302,6 +304,7 @@ class VerifyOptions(CheckOptions, total=False):
     head_count: int | str | None
     weights: Numbers | None
     copies: Numbers | None
+    dedup: Names | None
     provenance: bool
     nan_as_null: bool
     temp_dir: str | os.PathLike[str] | None
@@ -351,7 +354,8 @@ class Options(CheckOptions, total=False):
         identity=lambda job: job.options["group_by"] and list(job.feature.fields))]
     group_order: Annotated[str | None, Option("Order", "NAME", "With --group-by: order inside a group: input, that of the inputs, or random. Default: input.",
         choices=("input", "random"), identity=lambda job: job.options["group_order"] and job.feature.order)]
-    dedup: Annotated[Names | None, Option("Order", "record|F[,F]", "Of equal records, or of records with equal values of these fields, keep the first in the order of the inputs. Default: all are kept.",
+    dedup: Annotated[Names | None, Option("Order", "F[,F]", "Of records with equal values of these fields, or with the word record of equal records, keep the first in the order of the inputs. Shards are ranges of keys, with nearly as many records each. Default: all are kept.",
+        {"verify": "OUTPUT was written with this --dedup: it holds the first record of each value. Default: as in its manifest, else all are kept."},
         identity=lambda job: job.options["dedup"] and (list(job.feature.fields) or "record"))]
     split: Annotated[str | Mapping[str, float | str] | None, Option("Output", "NAME=SHARE,...", "Write parts of these shares, such as train=0.98,val=0.01,test=0.01, each into a folder of OUTPUT. Default: one part.",
         {"verify": "Shares of the parts in the folders of OUTPUT. Default: as in its manifest."},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from recshuf.output.manifest import WrittenFile
@@ -37,6 +37,10 @@ class FinishedShard:
     """Its further files."""
     values: int = 0
     """Number of different values that give its keys; 0 if keys are those of rows."""
+    dropped: Digest = field(default_factory=Digest)
+    """Digest of the records that were dropped for it, because they repeat others."""
+    basis: str = ""
+    """Tells the records in piles that its bounds count, if another attempt may have others."""
 
     @property
     def files(self) -> list[WrittenFile]:
@@ -47,6 +51,11 @@ class FinishedShard:
     def records(self) -> int:
         """Number of its records."""
         return self.digest.records
+
+    @property
+    def total(self) -> Digest:
+        """Digest of its records, and of those dropped, as they are in piles."""
+        return self.digest + self.dropped
 
     def to_json(self) -> dict[str, Any]:
         """Return its entry, as JSON values."""
@@ -59,6 +68,7 @@ class FinishedShard:
             "schema": self.schema,
             **({"companions": self.companions} if self.companions else {}),
             **({"values": self.values} if self.values else {}),
+            **({"dropped": astuple(self.dropped), "basis": self.basis} if self.basis else {}),
             **self.place,
         }
 
@@ -68,8 +78,10 @@ class FinishedShard:
         place = dict(entry)
         number, name, byte_count, checksum, digest, schema = map(place.pop, _SHARD_KEYS)
         companions = tuple(WrittenFile(*one) for one in place.pop("companions", ()))
-        values = place.pop("values", 0)
-        return cls(number, name, Digest(*digest), schema, byte_count, checksum, place, companions, values)
+        values, basis = place.pop("values", 0), place.pop("basis", "")
+        dropped = Digest(*place.pop("dropped", ()))
+        found = cls(number, name, Digest(*digest), schema, byte_count, checksum, place, companions, values)
+        return replace(found, dropped=dropped, basis=basis)
 
 
 _SHARD_KEYS = ("shard", "name", "bytes", "xxh3", "digest", "schema")

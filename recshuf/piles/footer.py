@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import secrets
 import struct
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +24,7 @@ import xxhash
 from recshuf.errors import PileError
 from recshuf.piles.layout import SPILL_COMPRESSIONS
 from recshuf.records.arrays import pack_schema, unpack_schema
-from recshuf.records.digests import Digest, Digests, InputCount
+from recshuf.records.digests import Digests, InputCount
 from recshuf.records.keys import ORDER_VERSION
 
 if TYPE_CHECKING:
@@ -103,10 +103,7 @@ class Footer:
             "region_count": self.sums.shape[1],
             "part_count": len(self.parts),
             "variable_columns": list(self.variable_columns),
-            "sources": [
-                [one.index, one.name, one.count.byte_count, *astuple(one.count.digest)]
-                for one in about.sources
-            ],
+            "sources": [[one.index, one.name, *one.count.pack()] for one in about.sources],
         }
         text = json.dumps(header, separators=(",", ":")).encode()
         text += b" " * (-len(text) % _ALIGNMENT)
@@ -153,8 +150,7 @@ def read_footer(file: PileFile) -> Footer:
     digests.counts, digests.byte_counts, fingerprints = rows.reshape(3, -1).copy()
     digests.fingerprints = fingerprints.view(np.uint64)
     sources = (
-        SetSource(index, source, InputCount(byte_count, Digest(*digest)))
-        for index, source, byte_count, *digest in header["sources"]
+        SetSource(index, source, InputCount.unpack(count)) for index, source, *count in header["sources"]
     )
     return Footer(
         SetDescription(int(header["seed"]), tuple(sources), tuple(header["stream"])),

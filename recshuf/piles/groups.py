@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from recshuf.records.digests import Digest, Digests, digest_records
-from recshuf.records.key_makers import VALUE_WORDS, find_starts, find_words
+from recshuf.records.key_makers import VALUE_WORDS, find_others, find_starts, find_words
 from recshuf.records.keys import sort_by_words
 from recshuf.records.value_sizes import find_largest
 from recshuf.system.buffers import allocate
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from recshuf.errors import RecshufError
     from recshuf.piles.slices import Packed
     from recshuf.records.batch import Records
+    from recshuf.records.duplicates import Duplicates
     from recshuf.records.value_sizes import ValueSize
     from recshuf.system.buffers import Allocate
 
@@ -43,10 +44,17 @@ class Content(NamedTuple):
     """Digest of the records in native form."""
     values: int = 0
     """Number of different values that give keys; 0 if keys are those of rows."""
+    dropped: Digest = Digest()
+    """Digest of the records that were dropped, because they repeat others."""
+
+    @property
+    def total(self) -> Digest:
+        """Digest of all records, as they are in piles."""
+        return self.digest + self.dropped
 
     def join(self, other: Content) -> Content:
         """Return what is in records and others that follow them, which begin with another key."""
-        return Content(self.digest + other.digest, self.values + other.values)
+        return Content(self.digest + other.digest, self.values + other.values, self.dropped + other.dropped)
 
 
 class Order(Protocol):
@@ -155,13 +163,22 @@ class Groups:
     ----------
     column_count
         How many of the first columns of records are wanted. Default: all.
+    duplicates
+        Tells which records are dropped as repeats of others, from the parts of groups in an order by keys. Default: none.
     """
 
-    def __init__(self, regions: Regions, order: Order, column_count: int | None = None) -> None:
+    def __init__(
+        self,
+        regions: Regions,
+        order: Order,
+        column_count: int | None = None,
+        duplicates: Duplicates | None = None,
+    ) -> None:
         self._regions = regions
         self._order = order
         self._mix = order.mix
         self._column_count = column_count
+        self._duplicates = duplicates
         self._slots = order.find_slots(regions.names, regions.counts.shape[1])
         self._rows = np.arange(len(self._slots))[:, np.newaxis]
         self.sizes = self.sum(regions.counts)
@@ -202,16 +219,26 @@ class Groups:
         self._regions.check(self._list_cells(groups), digest_records(records))
         return self._select(records)
 
-    def load_parts(self, groups: Sequence[int], edges: Sequence[int]) -> tuple[Records, list[Content]]:
-        """Return what `load` does, and what is in each part ``edges[k]:edges[k + 1]`` of it.
+    def load_parts(
+        self, groups: Sequence[int], edges: Sequence[int]
+    ) -> tuple[Records, list[int], list[Content]]:
+        """Return what `load` does without repeats, where its parts ``edges[k]:edges[k + 1]`` are now, and what is in each.
 
-        Each record is digested once: the sum over all parts, and what lies before and after them, is what is compared.
+        Each record is digested once: the sum over all parts, what is dropped, and what lies before and after them, is what
+        is compared.
         """
         records = self._take(groups)
-        digests = Digests.find(records, np.array([0, *edges, len(records)]))
-        self._regions.check(self._list_cells(groups), digests.sum())
-        values = self._count_values(records, edges)
-        return self._select(records), list(map(Content, list(digests)[1:-1], values))
+        values, places = self._count_values(records, edges), np.array([0, *edges, len(records)])
+        dropped = Digests(len(places) - 1)
+        repeats = None if self._duplicates is None else self._duplicates.find_ordered(records)
+        if repeats is not None and repeats.size:
+            before = np.searchsorted(repeats, places)
+            dropped = Digests.find(records.take(repeats), before)
+            records, places = records.take(find_others(repeats, len(records))), places - before
+        digests = Digests.find(records, places)
+        self._regions.check(self._list_cells(groups), digests.sum() + dropped.sum())
+        contents = list(map(Content, list(digests)[1:-1], values, list(dropped)[1:-1]))
+        return self._select(records), places[1:-1].tolist(), contents
 
     def _count_values(self, records: Records, edges: Sequence[int]) -> list[int]:
         """Return how many values begin in each part ``edges[k]:edges[k + 1]`` of ordered records."""
@@ -308,7 +335,7 @@ class Groups:
     def split(self, group: int, part_count: int) -> tuple[Groups, Regions]:
         """Return the groups of a group's records in as many finer ranges of keys; the caller closes their regions."""
         parts = self._regions.split(group, part_count)
-        return Groups(parts, self._order, self._column_count), parts
+        return Groups(parts, self._order, self._column_count, self._duplicates), parts
 
     def _list_cells(self, groups: Iterable[int]) -> list[tuple[int, int]]:
         """Return the cells of some groups that have records, by set and column within a group."""

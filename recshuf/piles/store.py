@@ -227,9 +227,7 @@ class Store:
             Whether every slice is verified now, not only when it is loaded.
         """
         if not entry.name:
-            self._count_sources(
-                {index: InputCount(size, Digest(*digest)) for index, size, *digest in entry.counts}
-            )
+            self._count_sources({index: InputCount.unpack(count) for index, *count in entry.counts})
             return
         pile_set, footer = PileSet.open(self.folder, entry.file_name, reads_all=reads_all)
         if footer.schema != self.codec.schema or footer.sums.shape[1] != self.layout.count:

@@ -9,7 +9,7 @@ checksums for that, and `recshuf verify` compares contents.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -144,6 +144,12 @@ class Digests:
         self.byte_counts += other.byte_counts
         self.fingerprints += other.fingerprints
 
+    def subtract(self, other: Digests) -> None:
+        """Take away the digests of some of the records, part by part."""
+        self.counts -= other.counts
+        self.byte_counts -= other.byte_counts
+        self.fingerprints -= other.fingerprints
+
     def add_to(self, parts: Sequence[int], other: Digests) -> None:
         """Add digest k of `other` to part ``parts[k]``; a part may occur more than once."""
         np.add.at(self.counts, parts, other.counts)
@@ -170,15 +176,36 @@ class Digests:
 
 
 class InputCount(NamedTuple):
-    """Bytes and digest of one input, as read."""
+    """Bytes and digests of the records of one input, as read."""
 
     byte_count: int
     """Bytes of the records, for lines and fixed rows without keys and offsets."""
     digest: Digest
+    """That of the records that are added to piles."""
+    dropped: Digest = Digest()
+    """That of the records that are not, because they repeat others."""
 
     def __add__(self, other: InputCount) -> InputCount:  # type: ignore[override] # it is no tuple to its users
         """Return the sums of both."""
-        return InputCount(self.byte_count + other.byte_count, self.digest + other.digest)
+        return InputCount(
+            self.byte_count + other.byte_count,
+            self.digest + other.digest,
+            self.dropped + other.dropped,
+        )
+
+    def pack(self) -> tuple[int, ...]:
+        """Return it as numbers, four of them if nothing was dropped."""
+        dropped = astuple(self.dropped) if self.dropped.records else ()
+        return (self.byte_count, *astuple(self.digest), *dropped)
+
+    @classmethod
+    def unpack(cls, numbers: Sequence[int]) -> InputCount:
+        """Return what `pack` was called of.
+
+        >>> InputCount.unpack(InputCount(7, Digest(1, 2, 3), Digest(4, 5, 6)).pack()).dropped
+        Digest(records=4, byte_count=5, fingerprint=6)
+        """
+        return cls(numbers[0], Digest(*numbers[1:4]), Digest(*numbers[4:]))
 
 
 class InputCounts:
@@ -187,20 +214,26 @@ class InputCounts:
     def __init__(self, input_count: int) -> None:
         self._byte_counts: NDArray[np.int64] = np.zeros(input_count, np.int64)
         self._digests = Digests(input_count)
+        self._dropped = Digests(input_count)
 
     def __getitem__(self, index: int) -> InputCount:
         """Return the counts of one input."""
-        return InputCount(int(self._byte_counts[index]), self.digest([index]))
+        return InputCount(int(self._byte_counts[index]), self.digest([index]), self._dropped.sum([index]))
 
     def add(self, inputs: Sequence[int], byte_counts: NDArray[np.int64], digests: Digests) -> None:
         """Add to the counts of some inputs; an input may occur more than once."""
         np.add.at(self._byte_counts, inputs, byte_counts)
         self._digests.add_to(inputs, digests)
 
+    def add_dropped(self, inputs: Sequence[int], digests: Digests) -> None:
+        """Count records of some inputs that are not added to piles."""
+        self._dropped.add_to(inputs, digests)
+
     def put(self, index: int, count: InputCount) -> None:
         """Set the counts of an input."""
         self._byte_counts[index] = count.byte_count
         self._digests.put(index, count.digest)
+        self._dropped.put(index, count.dropped)
 
     def digest(self, inputs: Sequence[int]) -> Digest:
         """Return the digest of all records of some inputs."""
@@ -208,13 +241,23 @@ class InputCounts:
 
     @property
     def records(self) -> NDArray[np.int64]:
-        """Number of records of each input, shape ``(n,)``."""
+        """Number of records of each input in piles, shape ``(n,)``."""
         return self._digests.counts
 
     @property
+    def dropped(self) -> NDArray[np.int64]:
+        """Number of records of each input that are not added to piles, shape ``(n,)``."""
+        return self._dropped.counts
+
+    @property
     def record_count(self) -> int:
-        """Number of records of all inputs."""
+        """Number of records of all inputs in piles."""
         return int(self.records.sum())
+
+    @property
+    def read_count(self) -> int:
+        """Number of records of all inputs, without those that are set aside."""
+        return self.record_count + int(self.dropped.sum())
 
     @property
     def byte_count(self) -> int:

@@ -38,6 +38,8 @@ class KeyedRows(NamedTuple):
     """Each word of the keys, shape ``(n,)``."""
     rows: NDArray[np.intp] | None = None
     """Which rows they are, ascending; one may occur more than once. None if each row occurs once."""
+    repeats: NDArray[np.intp] | None = None
+    """Ascending places in `words` of records that equal earlier ones, and are to be dropped. Not beside `rows`."""
     missing: NDArray[np.bool_] | None = None
     """Which rows of the batch have no value of each field that gives keys, shape ``(F, n)``; None if none lack one."""
 
@@ -116,6 +118,17 @@ def cut_rows(
                 own.append(span._replace(first_row=span.first_row + begin - start, rows=end - begin))
         if own:
             yield batch.slice(first, stop - first), own
+
+
+def find_others(rows: NDArray[np.intp], count: int) -> NDArray[np.intp]:
+    """Return those of the rows 0 to `count` that are not among some.
+
+    >>> find_others(np.array([1, 3]), 4).tolist()
+    [0, 2]
+    """
+    stays = np.ones(count, np.bool_)
+    stays[rows] = False
+    return np.flatnonzero(stays)
 
 
 def remove_rows(ranges: Sequence[RowRange], rows: NDArray[np.intp]) -> list[RowRange]:

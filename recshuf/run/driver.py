@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Self
 from recshuf.errors import AlreadyCompleteError, ConversionError, PileError, SchemaMismatch, UsageError
 from recshuf.formats import load_format
 from recshuf.interfaces import ShardFile
+from recshuf.job.features import Dedup
 from recshuf.job.report import FileReport, PassReport
 from recshuf.output.entries import find_shards
 from recshuf.output.manifest import WrittenFile, name_companion
@@ -24,7 +25,7 @@ from recshuf.run.resolve import find_destination, resolve_job, resolve_opened
 from recshuf.run.scatter_pass import count_spilled, find_counts, observe, take_set
 from recshuf.run.set_folders import check_sets
 from recshuf.run.shards import cut_shards, iterate_records, learn, open_groups, settle
-from recshuf.run.summary import describe_inputs, make_manifest, make_report
+from recshuf.run.summary import check_dropped, describe_inputs, make_manifest, make_report
 from recshuf.system.memory import resident_bytes
 
 if TYPE_CHECKING:
@@ -76,9 +77,9 @@ def run_job(job: Job, progress: Progress, planned: Header | None = None) -> Shuf
         timer = _Timer()
         sets = _fill(run, engine)
         counts = find_counts(run)
-        check_fields(run, counts.record_count)
+        check_fields(run, counts.read_count)
         check_sizes(run)
-        reports = [timer.report("scatter", counts.record_count, counts.byte_count)]
+        reports = [timer.report("scatter", counts.read_count, counts.byte_count)]
         bounds = _cut(run, counts)
         try:
             shards = _write(run, engine, bounds)
@@ -93,8 +94,10 @@ def run_job(job: Job, progress: Progress, planned: Header | None = None) -> Shuf
             shards = _write(run, engine, bounds)
         for note in run.decoding.inner.notes if run.decoding.inner else ():
             progress.warn(note)
-        check_written(open_groups(run), bounds.record_count, [shard.digest for shard in shards.values()])
-        reports.append(timer.report("gather", bounds.record_count, bounds.byte_count))
+        check_written(open_groups(run), bounds.record_count, [shard.total for shard in shards.values()])
+        check_dropped(run, counts, shards.values())
+        kept_count = sum(shard.records for shard in shards.values())
+        reports.append(timer.report("gather", kept_count, bounds.byte_count))
         verifies_late = _verifies_late(job, run.output.destination)
         if job.options["verify"]:
             from recshuf.run.verify import verify_committed, verify_written  # reads data sets of any format
@@ -103,7 +106,7 @@ def run_job(job: Job, progress: Progress, planned: Header | None = None) -> Shuf
             timer.start()
         inputs = describe_inputs(run, counts)
         files = _commit(run, inputs, bounds, shards)
-        reports.append(timer.report("commit", bounds.record_count))
+        reports.append(timer.report("commit", kept_count))
         if run.stage is not None and verifies_late:
             run.stage.remove()
             reports.append(verify_committed(run, progress))
@@ -130,7 +133,7 @@ class RecordStream:
             run = _begin(job, progress, cleanup, None)
             _fill(run, _choose_map(run, cleanup))
             counts = find_counts(run)
-            check_fields(run, counts.record_count)
+            check_fields(run, counts.read_count)
             check_sizes(run)
             bounds = _cut(run, counts)
             self.schema, self._batches = iterate_records(run, bounds)
@@ -263,6 +266,8 @@ def _warn_of_empty(run: Run, bounds: Bounds, empty: set[int]) -> None:
     reason, parts = f"as there are {bounds.record_count:,} records", bounds.list_empty_parts()
     if run.job.keeps_keys_together:
         reason = "as each value goes to one shard"
+    if isinstance(run.job.feature, Dedup):
+        reason = "as few records are kept"
     run.progress.warn(
         f"{len(empty):,} of {bounds.shard_count:,} shards are empty, {reason}"
         + (f": all of {', '.join(parts)}" if parts else "")
@@ -277,7 +282,7 @@ def _commit(
     if quarantine is not None:
         quarantine.finish()
     if stage is None or destination is None:
-        files = [FileReport(run.output.name, bounds.record_count, None)]
+        files = [FileReport(run.output.name, sum(shard.records for shard in shards.values()), None)]
     else:
         target = run.open_target()
         noted = find_shards(stage.log.read()).values()

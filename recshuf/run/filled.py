@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recshuf.errors import MemoryLimitError, UsageError
-from recshuf.job.features import GroupBy
+from recshuf.job.features import Dedup, GroupBy
 from recshuf.job.planner import ORDERING
 from recshuf.job.sizing import find_least
 from recshuf.piles.epochs import StoredOrder
 from recshuf.piles.groups import Groups
 from recshuf.piles.regions import FilledRegions
+from recshuf.run.keys import find_duplicates
 from recshuf.run.resolve import plan_again
 from recshuf.run.scatter_pass import spill
 from recshuf.system.units import format_size
@@ -46,14 +47,14 @@ def count_missing(store: Store, field_count: int) -> list[int]:
 
 
 def check_fields(run: Run, record_count: int) -> None:
-    """Refuse to group by a field that no record has, which nothing but the records tells."""
+    """Refuse to tell records apart by a field that no record has, which nothing but the records tells."""
     feature = run.job.feature
-    if not isinstance(feature, GroupBy) or run.values is None or not record_count:
+    if not isinstance(feature, GroupBy | Dedup) or run.values is None or not record_count:
         return
     _, *missing = count_missing(run.store, len(feature.fields))
     empty = [name for name, count in zip(feature.fields, missing, strict=True) if count == record_count]
     for name in empty:
-        problem = f"--group-by: no record has a value of {name!r}"
+        problem = f"{feature.flag}: no record has a value of {name!r}"
         if not run.values.knows_fields:
             raise UsageError(f"{problem}; name a field that some have")
         run.progress.warn(problem)
@@ -64,7 +65,10 @@ def open_filled(run: Run, store: Store) -> Groups:
     word_count = run.job.key_words
     column_count = None if word_count == 1 else len(run.loaded_schema)
     return Groups(
-        FilledRegions(store), StoredOrder(word_count, of_values=run.job.keeps_keys_together), column_count
+        FilledRegions(store),
+        StoredOrder(word_count, of_values=run.job.keeps_keys_together),
+        column_count,
+        find_duplicates(run),
     )
 
 

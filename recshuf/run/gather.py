@@ -64,14 +64,14 @@ class SortedChunk:
 
 def load_chunks(run: GroupRange, edges: Sequence[int], decoder: Decoder | None) -> list[SortedChunk]:
     """Return the records of groups in order, a chunk for each range ``edges[k]:edges[k + 1]`` of them."""
-    records, contents = run.groups.load_parts(run.numbers, edges)
+    records, kept_edges, contents = run.groups.load_parts(run.numbers, edges)
     batch = records.batch
     del records
     if decoder is not None:
         batch = decoder.decode(batch)
     return [
         SortedChunk(batch.slice(start, stop - start), content)
-        for (start, stop), content in zip(pairwise(edges), contents, strict=True)
+        for (start, stop), content in zip(pairwise(kept_edges), contents, strict=True)
     ]
 
 
@@ -210,11 +210,11 @@ class Gather:
 
     def iterate(self) -> Generator[pa.RecordBatch]:
         """Yield the records of the only shard in place of writing it, ordering some ahead; threads end with the iterator."""
-        wanted, digest = self._bounds[-1], Digest()
+        wanted, digest = self._bounds[-1], Digest()  # of the records in piles
         with Pool(self._plan.gather_workers, "order") as loaders:
             for chunk in self._order(self._bounds, loaders):
-                digest += chunk.content.digest
-                self._progress.advance(chunk.batch.num_rows, count_bytes(chunk.batch))
+                digest += chunk.content.total
+                self._progress.advance(chunk.content.total.records, count_bytes(chunk.batch))
                 yield chunk.batch
         if digest.records != wanted:
             raise _miscounted(0, digest.records, "given", wanted)
@@ -226,11 +226,11 @@ class Gather:
             wanted = self._bounds[shard + 1] - self._bounds[shard]
             content = Content()
             with self._shards.open(shard) as sink:
-                while content.digest.records < wanted:
+                while content.total.records < wanted:
                     chunk = next(chunks)
                     sink.write(chunk.batch)
                     content = content.join(chunk.content)
-                    self._progress.advance(chunk.batch.num_rows, count_bytes(chunk.batch))
+                    self._progress.advance(chunk.content.total.records, count_bytes(chunk.batch))
                     del chunk
                     if self._stopped.is_set():
                         raise Stopped
@@ -238,7 +238,7 @@ class Gather:
 
     def _finish_shard(self, shard: int, sink: Sink, content: Content) -> None:
         """Check the record counts of a shard, and pass it on."""
-        wanted = self._bounds[shard + 1] - self._bounds[shard]
+        wanted = self._bounds[shard + 1] - self._bounds[shard] - content.dropped.records
         for count, what in ((content.digest.records, "given"), (sink.record_count, "written")):
             if count != wanted:
                 raise _miscounted(shard, count, what, wanted)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import UsageError
 from recshuf.formats import load_format
-from recshuf.job.features import GroupBy, Mixture, SplitFiles
+from recshuf.job.features import Dedup, GroupBy, Mixture, SplitFiles
 from recshuf.records.copies import CopyKeys
 from recshuf.records.key_makers import PositionKeys
 from recshuf.run.mixture import find_quotas
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from recshuf.interfaces import ValueReader
     from recshuf.job.job import Job
     from recshuf.job.plan import Costs
+    from recshuf.records.duplicates import Duplicates
     from recshuf.records.key_makers import KeyMaker
     from recshuf.run.inputs import Inputs
     from recshuf.run.resolve import Run
@@ -39,28 +40,42 @@ def choose_keys(run: Run) -> KeyMaker:
         return CopyKeys(run.seed, find_quotas(run.job, run.inputs), run.inputs.counts or ())
     if isinstance(feature, SplitFiles):
         return choose_part_keys(run, feature)
-    return PositionKeys(run.seed)
+    return find_duplicates(run) or PositionKeys(run.seed)
+
+
+def find_duplicates(run: Run) -> Duplicates | None:
+    """Return what tells which records of a run repeat others; None if all are kept."""
+    if not isinstance(run.job.feature, Dedup):
+        return None
+    from recshuf.records.duplicates import Duplicates
+
+    are_lines = load_format(run.inputs.format).traits.is_lines
+    column_count = len(run.inputs.source.schema)
+    return Duplicates(run.seed, run.values, are_lines=are_lines, column_count=column_count)
 
 
 def open_values(job: Job, inputs: Inputs) -> ValueReader | None:
     """Return what reads the fields by which a job tells records apart; None if it does not."""
-    if not isinstance(job.feature, GroupBy):
+    if not isinstance(job.feature, GroupBy | Dedup) or not job.feature.fields:
         return None
-    flag, fields = "--group-by", job.feature.fields
+    flag, fields = job.feature.flag, job.feature.fields
     try:
         reader = inputs.source.value_reader(fields)
     except UsageError as error:
         raise UsageError(f"{flag}: {error}") from error
     if reader is None:
-        remedy = "leave it out"
+        remedy = "give --dedup record" if isinstance(job.feature, Dedup) else "leave it out"
         if load_format(inputs.format).traits.is_lines:
             remedy = "give --format jsonl or csv if its lines have some"
         raise UsageError(f"{flag} {','.join(fields)}: {inputs.format} has no fields; {remedy}")
     return reader
 
 
-def add_values(costs: Costs, values: ValueReader | None) -> Costs:
-    """Return the memory needs of a run that reads values besides."""
-    if values is None:
+def add_values(costs: Costs, job: Job, values: ValueReader | None) -> Costs:
+    """Return the memory needs of a run that reads values besides, and copies the records that it keeps."""
+    copies = isinstance(job.feature, Dedup)
+    if values is None and not copies:
         return costs
-    return replace(costs, reading_bytes=lambda block: costs.reading_bytes(block) + _VALUE_BYTES)
+    return replace(
+        costs, reading_bytes=lambda block: costs.reading_bytes(block) + copies * block + _VALUE_BYTES
+    )

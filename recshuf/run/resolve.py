@@ -304,7 +304,7 @@ def _plan(
 def _make_plan(run: Run, target: Target, piles: PileLayout | None) -> Plan:
     job, inputs, output = run.job, run.inputs, run.output
     costs = run.decoding.find_costs(inputs.source, target.sink_bytes, count_added_bytes(job))
-    costs = add_values(costs, run.values)
+    costs = add_values(costs, job, run.values)
     is_exact = inputs.sizes.are_exact and job.quarantine is None
     sample = job.count_sample(inputs.sizes.record_count if is_exact else None)
     limits = find_limits(job, output.destination)

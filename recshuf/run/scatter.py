@@ -17,7 +17,7 @@ from recshuf.records.arrays import take_rows
 from recshuf.records.batch import split_ranges
 from recshuf.records.batch_groups import whole_inputs
 from recshuf.records.digests import Digests, InputCounts
-from recshuf.records.key_makers import cut_rows, remove_rows
+from recshuf.records.key_makers import cut_rows, find_others, remove_rows
 from recshuf.records.provenance import add_provenance
 from recshuf.records.reader import InputReader, ReadingPlan
 from recshuf.storage.reading.listing import check_unchanged
@@ -141,7 +141,8 @@ class Scatter:
 
     def _check_rows(self) -> None:
         """Check that every row was added to the store, as often as it has keys, or is bad."""
-        for index, count in enumerate(self._counts.records.tolist()):
+        counts = self._counts
+        for index, count in enumerate((counts.records + counts.dropped).tolist()):
             done, rows = count + self._left_out[index], self._reading.rows_of(index)
             if done != rows and (index not in self._task.finished or rows):
                 raise CheckError(
@@ -212,7 +213,8 @@ class Scatter:
                     self._callbacks.on_missing(
                         set_index, [int(missing.all(0).sum()), *missing.sum(1).tolist()]
                     )
-                self._add(set_index, inside, records.slice(part[0], part[-1]), part - part[0])
+                repeats = None if keyed.repeats is None else _cut_places(keyed.repeats, part[0], part[-1])
+                self._add(set_index, inside, records.slice(part[0], part[-1]), part - part[0], repeats)
 
     def _count_left_out(
         self, ranges: list[RowRange], before: NDArray[np.int64], after: NDArray[np.int64]
@@ -250,12 +252,32 @@ class Scatter:
         return bad.index
 
     def _add(
-        self, set_index: int, ranges: list[RowRange], records: Records, edges: NDArray[np.int64]
+        self,
+        set_index: int,
+        ranges: list[RowRange],
+        records: Records,
+        edges: NDArray[np.int64],
+        repeats: NDArray[np.intp] | None,
     ) -> None:
-        """Add records to a pile set; range k of `ranges` has records ``edges[k]:edges[k + 1]``."""
+        """Add records to a pile set, but those at `repeats`; range k of `ranges` has records ``edges[k]:edges[k + 1]``."""
+        inputs = [one.input_index for one in ranges]
         digests = Digests.find(records, edges)
         sizes = self._store.codec.count_bytes(records.batch, edges)
-        self._store.add(set_index, Origin(ranges[0].input_index, ranges[0].first_row), records)
+        if repeats is not None and repeats.size:
+            dropped = Digests.find(records.take(repeats), np.searchsorted(repeats, edges))
+            # So the set is complete if its digest and that of what is dropped are that of all.
+            digests.subtract(dropped)
+            records = records.take(find_others(repeats, len(records)))
+            with self._lock:
+                self._counts.add_dropped(inputs, dropped)
+        if len(records):
+            self._store.add(set_index, Origin(ranges[0].input_index, ranges[0].first_row), records)
         with self._lock:
-            self._counts.add([one.input_index for one in ranges], sizes, digests)
+            self._counts.add(inputs, sizes, digests)
         self._seal_sets()
+
+
+def _cut_places(places: NDArray[np.intp], start: int, stop: int) -> NDArray[np.intp]:
+    """Return the ascending places from `start` to `stop`, counted from `start`."""
+    first, end = np.searchsorted(places, [start, stop])
+    return places[first:end] - start

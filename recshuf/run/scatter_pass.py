@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 from contextlib import ExitStack
-from dataclasses import astuple, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import xxhash
@@ -185,7 +185,7 @@ def scatter_set(run: Run, number: int, cleanup: ExitStack) -> SealedSet:
 def _describe_dropped(parts: Sequence[InputPart], counts: InputCounts) -> SealedSet:
     """Return the entry of a set without a file."""
     own = [(part.input_index, counts[part.input_index]) for part in parts]
-    packed = tuple((index, count.byte_count, *astuple(count.digest)) for index, count in own)
+    packed = tuple((index, *count.pack()) for index, count in own)
     return SealedSet("", counts.record_count, counts.byte_count, 0, counts=packed)
 
 

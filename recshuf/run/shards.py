@@ -12,8 +12,8 @@ import xxhash
 from recshuf.errors import DamagedSetError, MemoryLimitError, OutputError, PileError, RecshufError, UsageError
 from recshuf.formats import load_format
 from recshuf.interfaces import SupportsBatches, SupportsStream
-from recshuf.job.features import SplitFiles
-from recshuf.job.plan import cut_parts, shard_bounds
+from recshuf.job.features import Dedup, SplitFiles
+from recshuf.job.plan import count_shards, cut_parts, shard_bounds
 from recshuf.job.planner import ORDERING
 from recshuf.output.entries import FinishedShard, find_sets, find_shards, read_entries
 from recshuf.output.manifest import WrittenFile, name_companion, name_shard
@@ -55,6 +55,8 @@ class Bounds(NamedTuple):
     """Bytes of all records in it, about."""
     parts: tuple[tuple[str, int], ...] = ()
     """Name and number of shards of each part of a split; none if it has no parts."""
+    basis: str = ""
+    """Tells the records that are counted, if other attempts of the run may have more or fewer in their piles."""
 
     @property
     def shard_count(self) -> int:
@@ -102,6 +104,8 @@ def cut_shards(run: Run, counts: InputCounts, groups: Groups) -> Bounds:
     groups
         The records in the order of the output.
     """
+    if isinstance(run.job.feature, Dedup):
+        return _cut_by_key(run, counts, groups)
     records = counts.record_count
     head_count = run.job.count_sample(records)
     wanted = records if head_count is None else min(records, head_count)
@@ -115,6 +119,20 @@ def cut_shards(run: Run, counts: InputCounts, groups: Groups) -> Bounds:
         return Bounds(edges, counts.byte_count, tuple(zip(feature.shares, shard_counts, strict=True)))
     edges = shard_bounds(run.output.cut, wanted, file_bytes * wanted // max(1, records))
     return Bounds(edges, counts.byte_count * wanted // max(1, records))
+
+
+def _cut_by_key(run: Run, counts: InputCounts, groups: Groups) -> Bounds:
+    """Return the bounds of shards that are ranges of keys of one size.
+
+    How many repeats piles hold depends on the plan. Ranges do not, and as keys are random, nearly as many records are kept of
+    each.
+    """
+    count = count_shards(run.output.cut, None, None) or 1
+    first_keys = [(shard << 64) // count for shard in range(1, count)]
+    held = groups.digest(range(len(groups.sizes)))
+    edges = [0, *groups.count_before(first_keys, run.job.key_words), held.records]
+    byte_count = counts.byte_count * held.records // max(1, counts.read_count)
+    return Bounds(edges, byte_count, basis=f"{held.records}:{held.fingerprint:016x}")
 
 
 def settle(run: Run, bounds: Bounds, groups: Groups, shards: range) -> Bounds:
@@ -140,7 +158,7 @@ class _KeptShards:
     ) -> None:
         self._place, self._target, self._keeper = place, target, keeper
         self._names = bounds.name_shards(place, target.suffix)
-        self._shard_bytes = bounds.largest_bytes
+        self._shard_bytes, self._basis = bounds.largest_bytes, bounds.basis
         self._threads = run.plan.sink_threads
         self._schema = sum_schema(run.find_table_schema())
         self._companions = load_format(run.output.format).traits.companion_suffixes
@@ -157,7 +175,14 @@ class _KeptShards:
         name = self._names[shard]
         companions = tuple(WrittenFile(name_companion(name, suffix)) for suffix in self._companions)
         finished = FinishedShard(
-            shard, name, content.digest, self._schema, companions=companions, values=content.values
+            shard,
+            name,
+            content.digest,
+            self._schema,
+            companions=companions,
+            values=content.values,
+            dropped=content.dropped,
+            basis=self._basis,
         )
         self._keeper.add(self._place.path_of(name), finished)
 
@@ -273,7 +298,10 @@ def gather(run: Run, numbers: Collection[int], bounds: Bounds) -> dict[int, Fini
         written = write_shards(run, stage, open_groups(run), bounds, numbers, note)
     # A stream and a single local file are not in the log: the run ends with them.
     return {
-        number: kept.get(number, FinishedShard(number, "", content.digest, None, values=content.values))
+        number: kept.get(
+            number,
+            FinishedShard(number, "", content.digest, None, values=content.values, dropped=content.dropped),
+        )
         for number, content in written.items()
     }
 
@@ -294,7 +322,11 @@ def find_unchanged(run: Run, bounds: Bounds) -> dict[int, FinishedShard]:
         number: shard for number, shard in find_shards(stage.log.entries).items() if shard.schema == schema
     }
     planned = set(zip(range(bounds.shard_count), names, bounds.sizes, strict=True))
-    fitting = [shard for shard in known.values() if (shard.number, shard.name, shard.records) in planned]
+    fitting = [
+        shard
+        for shard in known.values()
+        if (shard.number, shard.name, shard.total.records) in planned and shard.basis == bounds.basis
+    ]
     unchanged = stage.find_unchanged(fitting)
     damaged = [shard.name for number, shard in known.items() if number not in unchanged]
     if damaged and stage.is_committed:

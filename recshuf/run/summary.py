@@ -6,16 +6,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recshuf.errors import ConversionError
+from recshuf.errors import CheckError, ConversionError
 from recshuf.formats import find_packages
-from recshuf.job.features import GroupBy, Mixture, SplitFiles
+from recshuf.job.features import Dedup, GroupBy, Mixture, SplitFiles
 from recshuf.job.report import DownloadReport, FileReport, ShuffleReport
 from recshuf.output.manifest import Manifest
 from recshuf.records.keys import ORDER_VERSION
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
-from recshuf.run.filled import describe_groups
+from recshuf.run.filled import count_missing, describe_groups
 from recshuf.run.mixture import describe_sources
 from recshuf.run.parts import describe_parts
+from recshuf.run.scatter_pass import find_counts
 from recshuf.storage.reading.objects import list_requests
 from recshuf.system.memory import peak_bytes
 from recshuf.version import __version__
@@ -35,7 +36,8 @@ def describe_inputs(run: Run, counts: InputCounts) -> list[FileReport]:
     """Return the figures of each input; `records` includes those in quarantine."""
     summaries, quarantine = run.inputs.source.inputs, run.quarantine
     bad_counts = quarantine.counts if quarantine else [0] * len(summaries)
-    read = counts.records.tolist() if run.inputs.counts is None else run.inputs.counts
+    found = (counts.records + counts.dropped).tolist()
+    read = found if run.inputs.counts is None else run.inputs.counts
     return [
         FileReport(summary.name, count + bad, summary.file_bytes, bad)
         for summary, count, bad in zip(summaries, read, bad_counts, strict=True)
@@ -53,7 +55,25 @@ def describe_feature(
         return {"sources": describe_sources(run.job, run.inputs)}
     if isinstance(feature, SplitFiles):
         return {"split": describe_parts(feature, shards)}
+    if isinstance(feature, Dedup):
+        kept, read = sum(one.records for one in shards), find_counts(run).read_count
+        without_value, *_ = count_missing(run.store, len(feature.fields))
+        figures = {"kept": kept, "dropped": read - kept, "without_value": without_value}
+        return {"dedup": feature.to_json() | figures}
     return {}
+
+
+def check_dropped(run: Run, counts: InputCounts, shards: Iterable[FinishedShard]) -> None:
+    """Check that every record read is in a shard, or was dropped before or for it."""
+    if not isinstance(run.job.feature, Dedup):
+        return
+    kept, dropped = 0, int(counts.dropped.sum())
+    for shard in shards:
+        kept, dropped = kept + shard.records, dropped + shard.dropped.records
+    if kept + dropped != counts.read_count:
+        raise CheckError(
+            f"dedup: {kept:,} records kept and {dropped:,} dropped, {counts.read_count:,} read; run again, and report this as a fault"
+        )
 
 
 def make_report(

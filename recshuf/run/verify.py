@@ -18,6 +18,7 @@ from recshuf.errors import (
     UsageError,
 )
 from recshuf.formats import load_format, suffix_compression
+from recshuf.job.features import Dedup
 from recshuf.job.job import Epoch
 from recshuf.job.plan import Cut
 from recshuf.job.report import PassReport, SilentProgress
@@ -67,6 +68,9 @@ def _compare_options(job: Job, manifest: Manifest) -> str | None:
     found = sum(one.records for one in manifest.inputs) - sum(one.quarantined for one in manifest.inputs)
     sample = job.count_sample(found)
     records = found if sample is None else min(found, sample)
+    dedup = manifest.features.get("dedup")
+    if dedup is not None:
+        records -= int(dedup["dropped"])
     cut = job.cut or Cut(shards=len(job.part_names) or len(manifest.inputs))
     compression = _find_compression(manifest)
     epoch, before = (one if one and not one.is_first else Epoch() for one in (job.epoch, manifest.epoch))
@@ -83,6 +87,9 @@ def _compare_options(job: Job, manifest: Manifest) -> str | None:
     for name, was, now in pairs:
         if now is not None and was != now:
             return f"its {name} is {was}, and that of this command {now}"
+    fields = job.feature.to_json()["fields"] if isinstance(job.feature, Dedup) else None
+    if fields != (dedup and dedup["fields"]):
+        return f"it was written {_show_dedup(dedup and dedup['fields'])}, and this command is {_show_dedup(fields)}"
     if bool(manifest.added) != job.options["provenance"]:
         return f"it was written {'with' if manifest.added else 'without'} --provenance"
     return None
@@ -94,6 +101,13 @@ def _describe_split(split: Mapping[str, Any] | None) -> str:
         return "none"
     by = f" by {','.join(split['by'])}, seed {split['seed']}" if "by" in split else ""
     return ",".join(f"{name}={share}" for name, share in split["shares"].items()) + by
+
+
+def _show_dedup(fields: Any) -> str:
+    """Return by which fields, or by whole records, equal records were dropped."""
+    if not fields:
+        return "without --dedup"
+    return f"with --dedup {fields if isinstance(fields, str) else ','.join(fields)}"
 
 
 def _find_compression(manifest: Manifest) -> str | None:

@@ -192,6 +192,7 @@ CHANGED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "shard_bytes": ("text", {"shards": None, "shard_bytes": 900}, {"shard_bytes": 800}),
     "seed": ("text", {}, {"seed": 6}),
     "head_count": ("text", {"head_count": 90}, {"head_count": 91}),
+    "dedup": ("jsonl", {"dedup": "id"}, {"dedup": "record"}),
     "weights": ("text", {"weights": [1, 1, 0, 1], "head_count": 400}, {"weights": [2, 1, 0, 1]}),
     "copies": ("text", {"copies": [2] * 4}, {"copies": [2, 2, 2, 1]}),
     "split": ("csv", {"split": "a=0.5,b=0.5"}, {"split": "a=0.6,b=0.4"}),

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
     VisitHashes = Callable[[NDArray[np.uint64], int, int], None]
     """Takes hashes of consecutive records, shape ``(n, 2)``, their file's index and the first row; called in threads."""
+    VisitBoth = Callable[[pa.RecordBatch, NDArray[np.uint64], int, int], None]
+    """The same with the records before."""
     VisitTable = Callable[[pa.RecordBatch, int, int], None]
     """The same with a table in place of hashes."""
 
@@ -107,9 +109,13 @@ class RecordReader:
 
     def read_hashes(self, verb: str, visit: VisitHashes) -> None:
         """Call `visit` with the hashes of all records; `verb` names the pass for progress."""
+        self.read_both(verb, lambda _, *hashed: visit(*hashed))
+
+    def read_both(self, verb: str, visit: VisitBoth) -> None:
+        """Do what `read_hashes` does, and give the native records, too."""
 
         def hash_and_visit(batch: pa.RecordBatch, file: int, first_row: int) -> None:
-            visit(self.record_set.hash(batch, file, first_row, self._key), file, first_row)
+            visit(batch, self.record_set.hash(batch, file, first_row, self._key), file, first_row)
 
         self._read(verb, hash_and_visit)
 

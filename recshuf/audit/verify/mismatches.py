@@ -181,12 +181,27 @@ class Search:
             (-1, -1) if set_index == OUTPUT else (1, 1) if self._quotas is None else self._quotas[file]
         )
         counts = np.full(len(rows), least + ((most - least) << _MORE_SHIFT))
-        entries, starts = _Entries(hashes[rows, 0], hashes[rows, 1], location, counts).sort()
+        self._put(Origin(file, set_index), hashes[rows], location, counts)
+
+    def add_located(self, hashes: NDArray[np.uint64], locations: NDArray[np.uint64]) -> None:
+        """Add the hashes of records of `INPUTS`, shape ``(n, 2)``, which are anywhere, given their provenance."""
+        rows = np.flatnonzero(self._wanted[_find_buckets(hashes)])
+        if rows.size:
+            self._put(Origin(0, INPUTS), hashes[rows], locations[rows], np.ones(len(rows), np.int64))
+
+    def _put(
+        self,
+        origin: Origin,
+        hashes: NDArray[np.uint64],
+        location: NDArray[np.uint64],
+        counts: NDArray[np.int64],
+    ) -> None:
+        entries, starts = _Entries(hashes[:, 0], hashes[:, 1], location, counts).sort()
         # Equal records of a batch are kept as one with its count: a million of them take no more than one.
         firsts, counts = entries.take(starts), np.add.reduceat(entries.count, starts)
         columns = [wrap_values(array, pa.binary(8)) for array in (firsts.second, firsts.location, counts)]
         batch = pa.RecordBatch.from_arrays(columns, schema=self._store.codec.schema)
-        self._store.add(0, Origin(file, set_index), Records(firsts.first, batch))
+        self._store.add(0, origin, Records(firsts.first, batch))
 
     def run(self) -> Mismatches:
         """Return the records that differ."""

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from recshuf.audit.verify.comparison import open_comparison
+from recshuf.audit.verify.first_records import FirstRecords, find_dedup
 from recshuf.audit.verify.mismatches import INPUTS, OUTPUT, Mismatches, Search, Tally
 from recshuf.audit.verify.mixture import ExpectedCopies
 from recshuf.audit.verify.record_sets import read_manifest
@@ -27,11 +28,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import numpy as np
+    import pyarrow as pa
     from numpy.typing import NDArray
 
     from recshuf.audit.verify.comparison import Comparison, RecordReader
     from recshuf.audit.verify.mismatches import Mismatch
     from recshuf.audit.verify.record_sets import RecordSet
+    from recshuf.job.features import Dedup
     from recshuf.job.job import Job
     from recshuf.job.report import Progress
 
@@ -153,9 +156,13 @@ def verify_job(job: Job, progress: Progress, inputs: RecordSet | None = None) ->
     if schema_difference:
         differences.append(f"schemas: {schema_difference}")
     else:
-        before, after = _count(comparison.inputs), _count(comparison.output)
-        copies = ExpectedCopies.find(job, manifest, inputs.files, before.records)
-        mismatches = _find_mismatches(comparison, before, after, job, copies)
+        after, dedup, copies = _count(comparison.output), find_dedup(job, manifest), None
+        if dedup is not None:
+            before, mismatches = _compare_firsts(comparison, after, job, dedup)
+        else:
+            before = _count(comparison.inputs)
+            copies = ExpectedCopies.find(job, manifest, inputs.files, before.records)
+            mismatches = _find_mismatches(comparison, before, after, job, copies)
         if copies is not None and sum(after.records) != copies.record_count:
             differences.append(
                 f"{job.output}: holds {sum(after.records):,} records, and the mixture has {copies.record_count:,}"
@@ -228,6 +235,38 @@ def _find_mismatches(
     if head_count is None:
         return mismatches
     return mismatches.without_missing(max(0, sum(before.records) - head_count))
+
+
+def _compare_firsts(comparison: Comparison, after: Tally, job: Job, dedup: Dedup) -> tuple[Tally, Mismatches]:
+    """Return the tally of the inputs, and how the output differs from the first records of all values."""
+    inputs = comparison.inputs.record_set
+    before, kept, mismatches = Tally(len(inputs.files)), Tally(1), Mismatches()
+    lock, expected = threading.Lock(), 2 * sum(after.records)
+
+    def add(batch: pa.RecordBatch, hashes: NDArray[np.uint64], file: int, first_row: int) -> None:
+        own = Tally(len(inputs.files))
+        own.add(hashes, file)
+        with lock:
+            before.merge(own)
+        firsts.add(batch, hashes, file, first_row)
+
+    with (
+        closing(SetFolder(choose_temp_dir(job.temp_dir))) as folder,
+        closing(FirstRecords(inputs, dedup, expected, folder, job.memory_bytes // 2)) as firsts,
+    ):
+        comparison.inputs.read_both("read", add)
+        for hashes, _ in firsts.find():
+            kept.add(hashes, 0)
+        differing = kept.find_differing(after)
+        if differing.any():
+            count = int(kept.counts[differing].sum() + after.counts[differing].sum())
+            with closing(Search(differing, count, folder, job.memory_bytes)) as search:
+                for found in firsts.find():
+                    search.add_located(*found)
+                if comparison.output is not None:
+                    comparison.output.read_hashes("search", partial(search.add, OUTPUT))
+                mismatches = search.run()
+    return before, mismatches
 
 
 def _suggest_folder(output: str) -> list[str]:

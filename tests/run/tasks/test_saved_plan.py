@@ -337,6 +337,7 @@ EACH_OPTION: dict[str, tuple[str, dict[str, Any]]] = {
     "no_space_check": ("text", {"no_space_check": True}),
     "piles": ("text", {"piles": 8}),
     "head_count": ("text", {"head_count": 50}),
+    "dedup": ("text", {"dedup": "record"}),
     "weights": ("text", {"weights": [1], "head_count": 400}),
     "copies": ("text", {"copies": "0.5"}),
     "split": ("text", {"split": {"a": 0.25, "b": "3/4"}}),

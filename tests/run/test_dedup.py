@@ -1,0 +1,440 @@
+"""Of equal records the first in the order of the inputs is kept, however a run is planned; and every record is counted."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+import h5py
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import recshuf
+from recshuf.errors import (
+    AlreadyCompleteError,
+    CheckError,
+    InputError,
+    OutputExistsError,
+    RecshufWarning,
+    UsageError,
+)
+from recshuf.records import value_keys
+from recshuf.records.value_keys import ValueKeys
+from tests.support.effort import examples
+from tests.support.processes.killed_runs import read_journal, run, run_and_die
+from tests.support.processes.task_runs import die_after, divide_small, shuffle
+from tests.support.small_runs import change_plans, put_in_place, read_files, spill
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+SEED = 7
+PLANS: list[dict[str, Any]] = [
+    {},
+    {"pile_count": 1},
+    {"pile_count": 3, "resident_bytes": 0, "block_bytes": 40, "pile_bytes": 100},
+    {"pile_count": 900, "block_bytes": 400},
+]
+
+
+def expect(texts: Sequence[bytes], seed: int = SEED) -> list[bytes]:
+    """Return the different ones of some texts in the order of their keys, found one at a time."""
+    keys = ValueKeys(seed)
+
+    def find_key(text: bytes) -> tuple[int, int]:
+        first, second = keys.keys([pa.array([text], pa.large_binary())], 0, 0)
+        return int(first[0]), int(second[0])
+
+    return sorted(dict.fromkeys(texts), key=find_key)
+
+
+def read_all(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted(folder.iterdir()))
+
+
+# Lines
+
+
+@settings(
+    max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    files=st.lists(st.lists(st.integers(0, 12), max_size=60), min_size=1, max_size=4),
+    plan=st.sampled_from(PLANS),
+    shards=st.integers(1, 4),
+)
+def test_first_ones_are_kept_in_the_order_of_their_keys(
+    tmp_path: Path, files: list[list[int]], plan: dict[str, Any], shards: int
+):
+    lines = [[b"%s\n" % (b"x" * (number * 3)) for number in numbers] for numbers in files]
+    paths = [tmp_path / f"in{index}.txt" for index in range(len(files))]
+    for path, own in zip(paths, lines, strict=True):
+        path.write_bytes(b"".join(own))
+    with pytest.MonkeyPatch.context() as patch:
+        change_plans(patch, **plan)
+        report = recshuf.shuffle(
+            paths, f"{tmp_path}/out/", dedup="record", seed=SEED, shards=shards, overwrite=True
+        )
+    wanted, read = expect([line for own in lines for line in own]), sum(map(len, files))
+    assert read_all(tmp_path / "out") == b"".join(wanted)
+    assert [one.records for one in report.inputs] == list(map(len, files))
+    assert (report.records, report.records_written) == (read, len(wanted))
+    figures = {"fields": "record", "kept": len(wanted), "dropped": read - len(wanted), "without_value": 0}
+    assert report.features["dedup"] == report.to_json()["dedup"] == figures
+    manifest = json.loads((tmp_path / ".out.recshuf.json").read_text())
+    assert manifest["dedup"] == figures
+    assert sum(one["records"] for one in manifest["shards"]) == manifest["records"] == len(wanted)
+
+
+@pytest.mark.parametrize("name", ["all-equal", "all-different", "empty"])
+def test_extremes(tmp_path: Path, name: str):
+    lines = {
+        "all-equal": [b"same\n"] * 500,
+        "all-different": [b"%d\n" % number for number in range(500)],
+        "empty": [],
+    }[name]
+    (tmp_path / "in.txt").write_bytes(b"".join(lines))
+    report = recshuf.shuffle(tmp_path / "in.txt", tmp_path / "out.txt", dedup="record", seed=SEED)
+    assert (tmp_path / "out.txt").read_bytes() == b"".join(expect(lines))
+    assert report.features["dedup"]["dropped"] == len(lines) - len(set(lines))
+
+
+def test_bytes_of_lines_count_and_an_unended_line_equals_one_that_ends(tmp_path: Path):
+    (tmp_path / "a.txt").write_bytes(b"x\nx\r\n x\n{}\nX\n")
+    (tmp_path / "b.txt").write_bytes(b"{ }\n{}\nx\r\n\nx")
+    report = recshuf.shuffle(
+        [tmp_path / "a.txt", tmp_path / "b.txt"], tmp_path / "out.txt", dedup="record", seed=SEED
+    )
+    assert sorted((tmp_path / "out.txt").read_bytes().splitlines(keepends=True)) == sorted(
+        [b"x\n", b"x\r\n", b" x\n", b"{}\n", b"X\n", b"{ }\n", b"\n"]
+    )
+    assert report.features["dedup"]["dropped"] == 3
+
+
+def test_streams(tmp_path: Path):
+    out = io.BytesIO()
+    recshuf.shuffle("-", "-", stdin=io.BytesIO(b"b\na\nb\nb"), stdout=out, dedup="record", seed=SEED)
+    assert out.getvalue() == b"".join(expect([b"b\n", b"a\n"]))
+    table = pa.table({"x": [1, 2, 1, None, None]})
+    batches = recshuf.stream(table, dedup="record", seed=SEED)
+    assert sorted(pa.Table.from_batches(batches)["x"].to_pylist(), key=str) == [1, 2, None]
+
+
+def test_another_seed_orders_the_same_records_otherwise(tmp_path: Path):
+    lines = [b"%d\n" % (number % 50) for number in range(200)]
+    (tmp_path / "in.txt").write_bytes(b"".join(lines))
+    for seed in (1, 2):
+        recshuf.shuffle(tmp_path / "in.txt", tmp_path / f"{seed}.txt", dedup="record", seed=seed)
+    first, second = ((tmp_path / f"{seed}.txt").read_bytes().splitlines() for seed in (1, 2))
+    assert sorted(first) == sorted(second)
+    assert first != second
+
+
+# Fields
+
+
+RECORDS = [
+    {"id": 0, "user": "a", "meta": {"site": 7}},
+    {"id": 1, "user": "b", "meta": {"site": 7}},
+    {"id": 2, "user": "a", "meta": {"site": 8}},
+    {"id": 3, "user": None, "meta": {"site": 7}},
+    {"id": 4, "user": "", "meta": {"site": None}},
+    {"id": 5, "user": None, "meta": {"site": None}},
+    {"id": 6, "user": None, "meta": None},
+    {"id": 7, "user": "a", "meta": {"site": 7}},
+    {"id": 8, "user": "", "meta": {"site": None}},
+]
+FIELDS = {
+    "user": ([0, 1, 3, 4, 5, 6], 3),
+    "meta.site": ([0, 2, 4, 5, 6, 8], 4),
+    "user,meta.site": ([0, 1, 2, 3, 4, 5, 6], 2),
+}
+
+
+@pytest.mark.parametrize("to", ["jsonl", "parquet"])
+@pytest.mark.parametrize("name", ["jsonl", "parquet"])
+def test_values_of_fields_tell_records_apart_and_those_without_one_are_kept(
+    tmp_path: Path, name: str, to: str
+):
+    path, output = tmp_path / f"in.{name}", tmp_path / f"out.{to}"
+    if name == "jsonl":
+        path.write_text("".join(json.dumps(record) + "\n" for record in RECORDS))
+    else:
+        pq.write_table(pa.Table.from_pylist(RECORDS), path, row_group_size=2)
+    for fields, (kept, without_value) in FIELDS.items():
+        for plan in PLANS:
+            with pytest.MonkeyPatch.context() as patch:
+                change_plans(patch, **plan)
+                report = recshuf.shuffle(path, output, dedup=fields, seed=SEED, overwrite=True)
+            rows = (
+                pq.read_table(output).to_pylist()
+                if to == "parquet"
+                else map(json.loads, output.read_text().splitlines())
+            )
+            assert sorted(row["id"] for row in rows) == kept, fields
+            assert report.features["dedup"] == {
+                "fields": fields.split(","),
+                "kept": len(kept),
+                "dropped": len(RECORDS) - len(kept),
+                "without_value": without_value,
+            }
+
+
+def test_fields_of_csv(tmp_path: Path):
+    (tmp_path / "in.csv").write_text('id,user\n0,07\n1,7\n2,"7"\n3,\n4,""\n5,\n6,""\n')
+    report = recshuf.shuffle(tmp_path / "in.csv", tmp_path / "out.csv", dedup="user", seed=SEED)
+    header, *rows = (tmp_path / "out.csv").read_text().splitlines()
+    assert (header, sorted(rows)) == ("id,user", ["0,07", "1,7", "3,", '4,""', "5,"])
+    assert report.features["dedup"]["without_value"] == 2
+
+
+# Tables and arrays
+
+
+def test_whole_rows_of_parquet_with_nulls_nan_and_nested_values(tmp_path: Path):
+    other_nan = np.array([0x7FF8000000000001], np.uint64).view(np.float64)[0]
+    table = pa.table(
+        {
+            "x": pa.array(
+                [1.5, None, math.nan, 1.5, None, math.nan, 0.0, -0.0, other_nan],
+                pa.float64(),
+                from_pandas=False,
+            ),
+            "y": [[{"a": 1}], None, [], [{"a": 1}], None, [], [None], [None], []],
+            "z": pa.array(["t", "t", None, "t", "t", None, "", "", None]).dictionary_encode(),
+        }
+    )
+    pq.write_table(table, tmp_path / "in.parquet", row_group_size=2)
+    for plan in PLANS:
+        with pytest.MonkeyPatch.context() as patch:
+            change_plans(patch, **plan)
+            report = recshuf.shuffle(
+                tmp_path / "in.parquet", tmp_path / "out.parquet", dedup="record", seed=SEED, overwrite=True
+            )
+        assert report.features["dedup"]["dropped"] == 3
+        found = pq.read_table(tmp_path / "out.parquet")
+        assert sorted(map(str, found.to_pylist())) == sorted(
+            map(str, table.take([0, 1, 2, 6, 7, 8]).to_pylist())
+        )
+
+
+def test_rows_of_all_datasets_of_hdf5(tmp_path: Path):
+    ids, images = np.array([3, 1, 3, 3, 1]), np.array([[1, 2], [0, 0], [1, 2], [1, 3], [0, 0]], np.float32)
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file["id"], file["image"] = ids, images
+    for dedup, kept in {"record": [0, 1, 3], "id": [0, 1], "image": [0, 1, 3]}.items():
+        recshuf.shuffle(tmp_path / "in.h5", tmp_path / "out.h5", dedup=dedup, seed=SEED, overwrite=True)
+        with h5py.File(tmp_path / "out.h5") as file:
+            rows = sorted(zip(file["id"][:].tolist(), map(tuple, file["image"][:].tolist()), strict=True))
+        assert rows == sorted((int(ids[row]), tuple(images[row].tolist())) for row in kept)
+
+
+def test_provenance_is_that_of_the_first_record(tmp_path: Path):
+    for index, numbers in enumerate([(5, 6, 5), (6, 7, 5, 8)]):
+        (tmp_path / f"in{index}.jsonl").write_text("".join(f'{{"x": {number}}}\n' for number in numbers))
+    recshuf.shuffle(
+        [tmp_path / "in0.jsonl", tmp_path / "in1.jsonl"],
+        tmp_path / "out.parquet",
+        dedup="x",
+        seed=SEED,
+        provenance=True,
+    )
+    rows = pq.read_table(tmp_path / "out.parquet").to_pylist()
+    found = {row["x"]: (row["source_file"][-9:-6], row["source_row"]) for row in rows}
+    assert found == {5: ("in0", 0), 6: ("in0", 1), 7: ("in1", 1), 8: ("in1", 3)}
+
+
+def test_bad_records_are_set_aside_before_others_are_compared(tmp_path: Path):
+    (tmp_path / "in.jsonl").write_text('{"x": 1}\n{bad\n{"x": 1}\n{bad\n{"x": 2}\n')
+    report = recshuf.shuffle(
+        tmp_path / "in.jsonl", tmp_path / "out.parquet", dedup="x", on_bad_record=f"quarantine:{tmp_path}/bad"
+    )
+    assert (report.records, report.quarantined, report.records_written) == (5, 2, 2)
+    assert report.features["dedup"]["dropped"] == 1
+
+
+# Hashes
+
+
+@pytest.mark.parametrize("block_bytes", [1 << 20, 20])
+@pytest.mark.parametrize("dedup", ["record", "x"])
+@pytest.mark.parametrize("name", ["jsonl", "parquet"])
+def test_different_values_of_one_hash_are_an_error(
+    tmp_path: Path, name: str, dedup: str, block_bytes: int, monkeypatch: pytest.MonkeyPatch
+):
+    if name == "jsonl":
+        (tmp_path / "in.jsonl").write_text("".join(f'{{"x": "{number}"}}\n' for number in range(300)))
+    else:
+        rows = pa.table({"x": [f"{number}" for number in range(300)]})
+        pq.write_table(rows, tmp_path / "in.parquet", row_group_size=2)
+    change_plans(monkeypatch, block_bytes=block_bytes)
+    encrypt = value_keys.encrypt
+
+    def stub(low: Any, high: Any, key: int) -> Any:
+        return encrypt(low % np.uint64(256), high * np.uint64(0), key)
+
+    put_in_place(monkeypatch, encrypt, stub)
+    with pytest.raises(
+        CheckError, match=r"two different values have one hash, .+ and .+; run again with another seed$"
+    ):
+        recshuf.shuffle(tmp_path / f"in.{name}", tmp_path / f"out.{name}", dedup=dedup, seed=SEED)
+    assert not (tmp_path / f"out.{name}").exists()
+
+
+# Plans, tasks, deaths
+
+
+def make_repeated(folder: Path) -> list[Path]:
+    """Write four files of lines, many of which repeat others of the same and of other files; one is empty."""
+    folder.mkdir()
+    paths = [folder / f"in{index}.jsonl" for index in range(4)]
+    for index, path in enumerate(paths):
+        numbers = [] if index == 2 else [(number * 7 + index) % 90 for number in range(60 + 40 * index)]
+        path.write_text("".join(f'{{"id": {number}, "x": "{"y" * (number % 20)}"}}\n' for number in numbers))
+    return paths
+
+
+@pytest.mark.parametrize("dedup", ["record", "x"])
+def test_the_same_bytes_however_the_run_is_planned(
+    tmp_path: Path, dedup: str, monkeypatch: pytest.MonkeyPatch
+):
+    paths, outputs = make_repeated(tmp_path / "in"), []
+    divide_small(monkeypatch)
+    for options in (
+        {},
+        {"piles": 1},
+        {"piles": 900, "memory": "80MB", "workers": 3},
+        {"engine": "threads", "piles": 64, "memory": "300MB"},
+    ):
+        report = run(paths, tmp_path / "out", dedup=dedup, overwrite=True, verify=True, **options)
+        outputs.append((read_files(tmp_path / "out"), report.features, report.inputs))
+    assert outputs == outputs[:1] * 4
+
+
+def test_tasks_know_what_was_dropped_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A task whose records all repeat those of an earlier one leaves no record; one that dies is continued."""
+    divide_small(monkeypatch, block_bytes=300)
+    (tmp_path / "in").mkdir()
+    paths = [tmp_path / "in" / f"{index}.txt" for index in range(3)]
+    for path in paths:
+        path.write_bytes(b"".join(b"%d\n" % (number % 10) for number in range(400)))
+    die_after(4, paths, tmp_path / "out", dedup="record")
+    report = shuffle(paths, tmp_path / "out", dedup="record", engine="threads", resume=True)
+    assert report.features["dedup"] == {"fields": "record", "kept": 10, "dropped": 1190, "without_value": 0}
+    assert [one.records for one in report.inputs] == [400] * 3
+    lines = [b"%d\n" % number for number in range(10)]
+    assert read_all(tmp_path / "out") == b"".join(expect(lines, 5))
+
+
+@pytest.mark.parametrize(
+    "parts", [1, 3, 4, *(pytest.param(one, marks=pytest.mark.slow) for one in (2, 5, 6))]
+)
+@pytest.mark.parametrize("dedup", ["x", pytest.param("record", marks=pytest.mark.slow)])
+def test_a_run_that_died_is_continued_and_counts_what_was_dropped_before(
+    tmp_path: Path, dedup: str, parts: int, monkeypatch: pytest.MonkeyPatch
+):
+    paths = make_repeated(tmp_path / "in")
+    with monkeypatch.context() as patch:
+        spill(patch)
+        whole = run(paths, tmp_path / "whole", dedup=dedup)
+        run_and_die(parts, paths, tmp_path / "out", dedup=dedup)
+        report = run(paths, tmp_path / "out", dedup=dedup, resume=True, verify=True)
+    assert read_files(tmp_path / "out") == read_files(tmp_path / "whole")
+    assert (report.features, report.inputs) == (whole.features, whole.inputs)
+    with pytest.raises(AlreadyCompleteError):
+        run(paths, tmp_path / "out", dedup=dedup, resume=True)
+    for other in (None, "id"):
+        with pytest.raises(OutputExistsError, match="it was written with dedup"):
+            run(paths, tmp_path / "out", dedup=other, resume=True)
+
+
+def test_shards_that_count_other_repeats_are_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Another memory limit may read other batches, which drop more or fewer repeats before records go to piles."""
+    paths = make_repeated(tmp_path / "in")
+    whole = run(paths, tmp_path / "whole", dedup="record")
+    with monkeypatch.context() as patch:
+        change_plans(patch, block_bytes=100)
+        run_and_die(2, paths, tmp_path / "out", dedup="record")
+    assert sum("shard" in entry for entry in read_journal(tmp_path / "out")) == 2
+    with pytest.warns(RecshufWarning, match="has changed since it was written; it is written again"):
+        report = run(paths, tmp_path / "out", dedup="record", resume=True)
+    assert read_files(tmp_path / "out") == read_files(tmp_path / "whole")
+    assert report.features == whole.features
+
+
+# Verify
+
+
+def test_verify_finds_a_wrong_copy_a_missing_record_and_one_too_many(tmp_path: Path):
+    rows = [{"id": number, "x": number % 5 if number % 7 else None} for number in range(60)]
+    path, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    recshuf.shuffle(path, output, dedup="x", seed=SEED, verify=True)
+    lines = output.read_text().splitlines()
+    of_x = [json.dumps(row) for row in rows if row["x"] == 3]
+    assert of_x[0] in lines
+    changes = {
+        (1, 1): [of_x[1] if line == of_x[0] else line for line in lines],
+        (1, 0): [line for line in lines if line != of_x[0]],
+        (0, 1): [*lines, of_x[0]],
+        (0, 2): [*lines, of_x[1], '{"id": 99, "x": 9}'],
+        (0, 0): lines[::-1],
+    }
+    for (missing, extra), changed in changes.items():
+        output.write_text("".join(line + "\n" for line in changed))
+        report = recshuf.verify(path, output, dedup="x")
+        assert (report.missing, report.extra) == (missing, extra)
+        if missing:
+            assert [place.index for place in report.missing_places] == [3]
+    assert not recshuf.verify(path, output)
+
+
+@pytest.mark.parametrize("to", ["jsonl", "parquet"])
+def test_verify_finds_the_option_in_the_manifest(tmp_path: Path, to: str):
+    """Lines of other bytes are different records, also where they are equal rows."""
+    (tmp_path / "in.jsonl").write_text('{"x": 1}\n{"x":1}\n{"x": 1}\n{"x": 2}\n')
+    recshuf.shuffle(tmp_path / "in.jsonl", f"{tmp_path}/out/", dedup="record", to=to, verify=True)
+    report = recshuf.verify(tmp_path / "in.jsonl", tmp_path / "out")
+    assert (report.is_equal, report.records, report.records_written) == (True, 4, 3)
+
+
+# Refused
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("in.txt", {"dedup": "user"}, "^dedup user: text has no fields; give format=.jsonl. or csv if"),
+        ("in.jsonl", {"dedup": "usr"}, "^dedup: no record has a value of 'usr'; name a field that some have$"),
+        ("in.jsonl", {"dedup": "x,usr"}, "^dedup: no record has a value of 'usr'"),
+        ("in.csv", {"dedup": "usr"}, "^dedup: there is no column 'usr'; there are: x, y$"),
+        ("in.jsonl", {"dedup": "x", "head_count": 5}, "^head_count: not with dedup: the number of records kept is"),
+        ("in.jsonl", {"dedup": "x", "shard_records": 5}, "^shard_records: not with dedup.*; give shards$"),
+        ("in.jsonl", {"dedup": "x", "shard_bytes": 500, "head_count": 1}, "^head_count, shard_bytes: not with dedup"),
+        ("in.jsonl", {"dedup": "x", "copies": "2"}, "^dedup and copies: give one of them in a run"),
+        ("in.jsonl", {"dedup": ","}, "dedup holds an empty name"),
+    ],
+)  # fmt: skip
+def test_what_has_no_meaning_is_refused(tmp_path: Path, name: str, options: dict[str, Any], message: str):
+    (tmp_path / "in.txt").write_text("a\nb\n")
+    (tmp_path / "in.jsonl").write_text('{"x": 1}\n{"x": 1}\n')
+    (tmp_path / "in.csv").write_text("x,y\n1,2\n")
+    output = "out/" if "shard_records" in options or "shard_bytes" in options else name.replace("in", "out")
+    with pytest.raises(UsageError, match=message):
+        recshuf.shuffle(tmp_path / name, f"{tmp_path}/{output}", **options)
+    assert not (tmp_path / output).exists()
+
+
+def test_a_value_that_has_no_text_is_named_with_its_place(tmp_path: Path):
+    (tmp_path / "in.jsonl").write_text('{"x": 1}\n{"x": {"y": 2}}\n')
+    with pytest.raises(
+        InputError, match=r"in\.jsonl: line 2, field 'x': holds an object; name a field inside it"
+    ):
+        recshuf.shuffle(tmp_path / "in.jsonl", tmp_path / "out.jsonl", dedup="x")

@@ -16,6 +16,7 @@ from recshuf.api import listen, speak_batches
 from recshuf.errors import UsageError
 from recshuf.formats import TABLES
 from recshuf.job.arguments import list_paths, make_job, parse_path
+from recshuf.job.features import SplitFiles
 from recshuf.job.job import Epoch
 from recshuf.job.options import (
     GatherOptions,
@@ -155,21 +156,23 @@ def scatter(
         Folder of the store; it must not exist.
     split
         Shares of the records by name, numbers or text such as ``"1/3"``, which add up to 1. Each becomes a store of this name
-        in the folder `store`. Counts are exact, and every choice of so many records is equally likely. Inputs whose files
-        do not tell how many records they hold are read twice. Default: one store.
+        in the folder `store`. Counts are exact, and every choice of so many records is equally likely, unless ``split_by`` is
+        given. Inputs whose files do not tell how many records they hold are read twice. Default: one store.
     **options
         See `recshuf.ScatterOptions`.
     """
     refuse_unknown(options, ScatterOptions)
-    job = make_job(inputs, None, cast("Options", options))
-    path, shares = Path(parse_path("store", store)), None if split is None else check_shares(split)
+    given = options if split is None else options | {"split": check_shares(split)}
+    job = make_job(inputs, None, cast("Options", given))
+    # Parts are stores, and no keys: nothing else of the job is other than that of one store.
+    path, feature, job = Path(parse_path("store", store)), job.feature, replace(job, feature=None)
     choose_allocators(job.memory_bytes)
     from recshuf.run.stores.scatter_store import scatter_store
     from recshuf.run.stores.split_store import scatter_split
 
     with listen(progress) as listener:
-        if shares is not None:
-            return listener.sign(scatter_split(job, path, shares, listener))
+        if isinstance(feature, SplitFiles):
+            return listener.sign(scatter_split(job, path, feature, listener))
         return listener.sign(scatter_store(job, path, listener))
 
 

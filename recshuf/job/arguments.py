@@ -227,6 +227,8 @@ def make_job(inputs: Inputs, output: str | os.PathLike[str] | None, options: Opt
     header = _choose_header(options["header"])
     quarantine = _parse_bad_record(options["on_bad_record"])
     feature = choose_feature(options)
+    if isinstance(feature, SplitFiles):  # exact shares, which JSON values are not
+        options["split"] = cast("dict[str, str]", feature.to_json()["shares"])
     memory, temp_dir = options["memory"], options["temp_dir"]
     if temp_dir == "":
         raise UsageError("--temp-dir: the path is empty; give one, or leave it out")

@@ -108,6 +108,13 @@ class Mixture:
 Feature = GroupBy | Dedup | SplitFiles | Mixture
 
 
+def find_fields(feature: Feature | None) -> tuple[str, tuple[str, ...]] | None:
+    """Return the option that names fields by whose values records are told apart, and these; None if there is none."""
+    if isinstance(feature, GroupBy | Dedup) and feature.fields:
+        return feature.flag, feature.fields
+    return ("--split-by", feature.fields) if isinstance(feature, SplitFiles) and feature.fields else None
+
+
 def choose_feature(options: Options) -> Feature | None:
     """Return what a run does besides the order; None for a plain shuffle. A second one is a `UsageError`."""
     given = [flag for name, flag in _FLAGS.items() if cast("dict[str, object]", options)[name] is not None]

@@ -242,6 +242,8 @@ class ScatterOptions(InputOptions, total=False):
     spill_compression: str
     on_bad_record: str
     overwrite: bool
+    split_by: Names | None
+    split_seed: int | None
 
 
 class StreamOptions(InputOptions, total=False):
@@ -300,6 +302,8 @@ class VerifyOptions(CheckOptions, total=False):
 
     first_metadata: bool
     split: str | Mapping[str, float | str] | None
+    split_by: Names | None
+    split_seed: int | None
     rename_keys: bool | None
     head_count: int | str | None
     weights: Numbers | None

@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from recshuf.piles.store import Store
     from recshuf.records.batch import Records
     from recshuf.records.digests import Digest
-    from recshuf.records.split import Split
+    from recshuf.records.part_keys import PartFinder
 
 
 class SplitStore:
     """Stores with the same sets, one for each part of a split, filled by many threads. Records have provenance."""
 
-    def __init__(self, parts: Sequence[Store | CutStore], split: Split, input_count: int) -> None:
+    def __init__(self, parts: Sequence[Store | CutStore], finder: PartFinder, input_count: int) -> None:
         self.codec = parts[0].codec
         self.counts = [InputCounts(input_count) for _ in parts]
         """Counts of the inputs in each part."""
         self.sealed: list[list[SealedSet]] = [[] for _ in parts]
         """Sealed sets of each part."""
         self._parts = parts
-        self._split = split
+        self._finder = finder
         self._lock = threading.Lock()
         """Guards counts and sealed sets; no other lock is taken under it."""
 
@@ -44,7 +44,8 @@ class SplitStore:
         ranges = find_ranges(records.batch)
         edges = np.cumsum([0, *(one.rows for one in ranges)])
         inputs = [one.input_index for one in ranges]
-        part_of_record = self._split.find_parts(ranges)
+        batch = records.batch.select(range(records.batch.num_columns - 1))
+        part_of_record = self._finder.find_parts(batch, ranges).parts
         for part, piles in enumerate(self._parts):
             index = np.flatnonzero(part_of_record == part)
             if index.size:

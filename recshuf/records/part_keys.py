@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
@@ -26,10 +26,19 @@ _UNITS = 1 << 32
 """First words are multiples of this, and so many."""
 
 
+class FoundParts(NamedTuple):
+    """Where the records of a batch belong."""
+
+    parts: NDArray[np.uint8]
+    """The part of each, shape ``(n,)``."""
+    missing: NDArray[np.bool_] | None = None
+    """Which have no value of each field that tells, shape ``(F, n)``; None if none lack one."""
+
+
 class PartFinder(Protocol):
     """Tells which part of a split records belong to; used by many threads."""
 
-    def find_parts(self, batch: pa.RecordBatch, ranges: Sequence[RowRange]) -> NDArray[np.uint8]:
+    def find_parts(self, batch: pa.RecordBatch, ranges: Sequence[RowRange]) -> FoundParts:
         """Return the part of each row of a native batch, whose rows are those of some ranges in turn."""
         ...
 
@@ -40,8 +49,8 @@ class PlacedParts:
 
     split: Split
 
-    def find_parts(self, _: pa.RecordBatch, ranges: Sequence[RowRange]) -> NDArray[np.uint8]:
-        return self.split.find_parts(ranges)
+    def find_parts(self, _: pa.RecordBatch, ranges: Sequence[RowRange]) -> FoundParts:
+        return FoundParts(self.split.find_parts(ranges))
 
 
 def divide_keys(shares: Sequence[Fraction]) -> list[int]:
@@ -70,13 +79,13 @@ class PartKeys(KeyMaker):
 
     def draw(self, batch: pa.RecordBatch, ranges: Sequence[RowRange]) -> KeyedRows:
         keys, edges = draw_keys(self.seed, ranges), np.array(self.edges, np.uint64)
-        parts = self.finder.find_parts(batch, ranges)
+        parts, missing = self.finder.find_parts(batch, ranges)
         first = keys >> np.uint64(32)
         first *= np.diff(edges)[parts]
         first >>= np.uint64(32)
         first += edges[:-1][parts]
         first <<= np.uint64(32)
-        return KeyedRows((first, keys))
+        return KeyedRows((first, keys), missing=missing)
 
 
 def find_begins(edges: Sequence[int]) -> list[int]:

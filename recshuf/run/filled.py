@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recshuf.errors import MemoryLimitError, UsageError
-from recshuf.job.features import Dedup, GroupBy
+from recshuf.job.features import GroupBy, find_fields
 from recshuf.job.planner import ORDERING
 from recshuf.job.sizing import find_least
 from recshuf.piles.epochs import StoredOrder
@@ -47,14 +47,15 @@ def count_missing(store: Store, field_count: int) -> list[int]:
 
 
 def check_fields(run: Run, record_count: int) -> None:
-    """Refuse to tell records apart by a field that no record has, which nothing but the records tells."""
-    feature = run.job.feature
-    if not isinstance(feature, GroupBy | Dedup) or run.values is None or not record_count:
+    """Refuse to tell records apart by a field that none of them has, which nothing but the records tells."""
+    named = find_fields(run.job.feature)
+    if named is None or run.values is None or not record_count:
         return
-    _, *missing = count_missing(run.store, len(feature.fields))
-    empty = [name for name, count in zip(feature.fields, missing, strict=True) if count == record_count]
+    flag, fields = named
+    _, *missing = count_missing(run.store, len(fields))
+    empty = [name for name, count in zip(fields, missing, strict=True) if count == record_count]
     for name in empty:
-        problem = f"{feature.flag}: no record has a value of {name!r}"
+        problem = f"{flag}: no record has a value of {name!r}"
         if not run.values.knows_fields:
             raise UsageError(f"{problem}; name a field that some have")
         run.progress.warn(problem)

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import UsageError
 from recshuf.formats import load_format
-from recshuf.job.features import Dedup, GroupBy, Mixture, SplitFiles
+from recshuf.job.features import Dedup, GroupBy, Mixture, SplitFiles, find_fields
 from recshuf.records.copies import CopyKeys
 from recshuf.records.key_makers import PositionKeys
 from recshuf.run.mixture import find_quotas
 from recshuf.run.parts import choose_part_keys
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from recshuf.interfaces import ValueReader
     from recshuf.job.job import Job
     from recshuf.job.plan import Costs
@@ -56,15 +58,18 @@ def find_duplicates(run: Run) -> Duplicates | None:
 
 def open_values(job: Job, inputs: Inputs) -> ValueReader | None:
     """Return what reads the fields by which a job tells records apart; None if it does not."""
-    if not isinstance(job.feature, GroupBy | Dedup) or not job.feature.fields:
-        return None
-    flag, fields = job.feature.flag, job.feature.fields
+    named = find_fields(job.feature)
+    return None if named is None else open_fields(*named, inputs)
+
+
+def open_fields(flag: str, fields: Sequence[str], inputs: Inputs) -> ValueReader:
+    """Return what reads some fields, which an option names."""
     try:
         reader = inputs.source.value_reader(fields)
     except UsageError as error:
         raise UsageError(f"{flag}: {error}") from error
     if reader is None:
-        remedy = "give --dedup record" if isinstance(job.feature, Dedup) else "leave it out"
+        remedy = "give --dedup record" if flag == Dedup.flag else "leave it out"
         if load_format(inputs.format).traits.is_lines:
             remedy = "give --format jsonl or csv if its lines have some"
         raise UsageError(f"{flag} {','.join(fields)}: {inputs.format} has no fields; {remedy}")

@@ -50,8 +50,12 @@ def plan_sizes(run: Run, feature: SplitFiles) -> list[int]:
 
 def choose_part_keys(run: Run, feature: SplitFiles) -> PartKeys:
     """Return what gives the records of a run their keys."""
-    assert run.split is not None  # noqa: S101 - it is settled before records are read
     edges = tuple(divide_keys(tuple(feature.shares.values())))
+    if run.values is not None:
+        from recshuf.records.value_parts import ValueParts  # most runs read no values
+
+        return PartKeys(run.seed, edges, ValueParts(run.values, feature.seed, tuple(feature.shares.values())))
+    assert run.split is not None  # noqa: S101 - it is settled before records are read
     return PartKeys(run.seed, edges, PlacedParts(run.split))
 
 

@@ -17,9 +17,12 @@ from recshuf.piles.kept.new_sets import SetNames
 from recshuf.piles.kept.snapshots import Snapshot
 from recshuf.piles.split import SplitStore
 from recshuf.records.key_makers import PositionKeys
+from recshuf.records.part_keys import PlacedParts
 from recshuf.records.split import Split, apportion
+from recshuf.records.value_parts import ValueParts
 from recshuf.run.counting import count_records, require_files
 from recshuf.run.inputs import list_inputs
+from recshuf.run.keys import open_fields
 from recshuf.run.resolve import find_limits, resolve_inputs
 from recshuf.run.scatter import Scatter, ScatterTask
 from recshuf.run.stores.scatter_store import (
@@ -38,13 +41,14 @@ from recshuf.system.locks import lock_folder
 from recshuf.system.paths import real_path, write_error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from fractions import Fraction
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from recshuf.job.features import SplitFiles
     from recshuf.job.job import Job
     from recshuf.job.plan import Plan
     from recshuf.job.report import Progress, ScatterReport
+    from recshuf.records.part_keys import PartFinder
     from recshuf.run.inputs import Inputs
 
 
@@ -59,8 +63,8 @@ class _Part:
     plan: Plan
 
 
-def scatter_split(job: Job, path: Path, shares: Mapping[str, Fraction], progress: Progress) -> ScatterReport:
-    """Scatter the inputs of a job into new stores, the folders in `path` with the names of the shares.
+def scatter_split(job: Job, path: Path, feature: SplitFiles, progress: Progress) -> ScatterReport:
+    """Scatter the inputs of a job into new stores, the folders in `path` with the names of the parts.
 
     They appear all at once. On an error nothing of them can be seen.
     """
@@ -70,13 +74,13 @@ def scatter_split(job: Job, path: Path, shares: Mapping[str, Fraction], progress
     files = list_inputs(job, None, progress)
     if job.quarantine is not None:
         raise UsageError("--split and --on-bad-record quarantine: exclude each other; leave one of them out")
-    job.require_rereading("--split")
-    require_files("--split", files)
+    shares = feature.shares
+    if feature.counts_records:
+        job.require_rereading("--split")
+        require_files("--split", files, ", or --split-by")
     inputs = resolve_inputs(job, files, progress)
     seed = secrets.randbits(128) if job.options["seed"] is None else job.options["seed"]
-    counts = count_records(inputs, find_limits(job), progress)
-    sizes = apportion(sum(counts), tuple(shares.values()))
-    split = Split.find(seed, counts, sizes)
+    finder, sizes = _choose_finder(job, feature, inputs, seed, progress)
     with _hidden_folder(path) as work:
         plan = plan_scatter(job, inputs, 1)
         parts = [
@@ -89,9 +93,9 @@ def scatter_split(job: Job, path: Path, shares: Mapping[str, Fraction], progress
             )
             for name, share in shares.items()
         ]
-        made = _scatter_parts(inputs, parts, split, progress)
+        made = _scatter_parts(inputs, parts, seed, finder, progress)
         found = [one.counts.record_count for one in made]
-        if found != sizes:
+        if found != (sizes or found):
             raise CheckError(
                 f"scatter: {found} records in the parts of the split, {sizes} planned; run again"
             )
@@ -107,15 +111,29 @@ def scatter_split(job: Job, path: Path, shares: Mapping[str, Fraction], progress
     return replace(
         reports[0],
         path=str(path),
-        records=sum(sizes),
+        records=sum(found),
         byte_count=sum(one.byte_count for one in reports),
         pile_count=sum(one.pile_count for one in reports),
         set_count=sum(one.set_count for one in reports),
         inputs=tuple(
-            replace(one, records=count) for one, count in zip(reports[0].inputs, counts, strict=True)
+            replace(one, records=sum(part.inputs[index].records for part in reports))
+            for index, one in enumerate(reports[0].inputs)
         ),
         parts=reports,
     )
+
+
+def _choose_finder(
+    job: Job, feature: SplitFiles, inputs: Inputs, seed: int, progress: Progress
+) -> tuple[PartFinder, list[int] | None]:
+    """Return what tells the part of records, and how many each part has; None if only reading tells."""
+    shares = tuple(feature.shares.values())
+    if feature.fields:
+        reader = open_fields("--split-by", feature.fields, inputs)
+        return ValueParts(reader, feature.seed, shares), None
+    counts = count_records(inputs, find_limits(job), progress)
+    sizes = apportion(sum(counts), shares)
+    return PlacedParts(Split.find(seed, counts, sizes)), sizes
 
 
 @contextmanager
@@ -154,7 +172,7 @@ def _removed_on_error(folder: Path) -> Iterator[None]:
 
 
 def _scatter_parts(
-    inputs: Inputs, parts: Sequence[_Part], split: Split, progress: Progress
+    inputs: Inputs, parts: Sequence[_Part], seed: int, finder: PartFinder, progress: Progress
 ) -> list[ScatteredSets]:
     """Write the records of all parts to pile sets, synced to disk."""
     observer = choose_observer(inputs.source)
@@ -164,10 +182,8 @@ def _scatter_parts(
             cleanup.enter_context(SetNames(part.folder, SCATTER_NAME))
             plan = replace(part.plan, pile_count=part.snapshot.pile_count)
             opened.append(open_piles(plan, inputs, part.folder, SCATTER_NAME, cleanup, part.share))
-        store = SplitStore(opened, split, len(inputs.source.inputs))
-        task = ScatterTask(
-            inputs.source, parts[0].plan, split.seed, PositionKeys(split.seed), adds_provenance=True
-        )
+        store = SplitStore(opened, finder, len(inputs.source.inputs))
+        task = ScatterTask(inputs.source, parts[0].plan, seed, PositionKeys(seed), adds_provenance=True)
         progress.start("scatter", task.plan.record_count, task.plan.byte_count)
         Scatter(task, store, observer, progress).run(inputs.files)
     table = observer.finish_form(progress)

@@ -15,6 +15,8 @@ from recshuf.records.provenance import find_ranges
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
     from recshuf.piles.cut import CutStore
     from recshuf.piles.footer import SetDescription
     from recshuf.piles.sealed_set import SealedSet
@@ -34,6 +36,8 @@ class SplitStore:
         """Counts of the inputs in each part."""
         self.sealed: list[list[SealedSet]] = [[] for _ in parts]
         """Sealed sets of each part."""
+        self.missing: NDArray[np.int64] = np.zeros(1, np.int64)
+        """How many records have no value of each field that tells their part."""
         self._parts = parts
         self._finder = finder
         self._lock = threading.Lock()
@@ -45,7 +49,10 @@ class SplitStore:
         edges = np.cumsum([0, *(one.rows for one in ranges)])
         inputs = [one.input_index for one in ranges]
         batch = records.batch.select(range(records.batch.num_columns - 1))
-        part_of_record = self._finder.find_parts(batch, ranges).parts
+        part_of_record, missing = self._finder.find_parts(batch, ranges)
+        if missing is not None:
+            with self._lock:
+                self.missing = self.missing + missing.sum(1)
         for part, piles in enumerate(self._parts):
             index = np.flatnonzero(part_of_record == part)
             if index.size:

@@ -155,6 +155,14 @@ CASES = {
     "parquet: groups, spilled": case("large parquet", "out/", **SMALL, shards=2, group_by="id"),
     "hdf5: groups": case("arrays", "out/", shards=3, group_by="objects/kind"),
     "jsonl to parquet: groups": case("nested", "out/", to="parquet", provenance=True, group_by="flag"),
+    # Parts
+    "text: parts": case("text", "out/", shards=5, split="train=0.8,val=0.1,test=0.1"),
+    "hdf5: parts": case("arrays", "out/", split="a=1/3,b=2/3"),
+    "parquet: parts, spilled": case("large parquet", "out/", **SMALL, shards=4, split="a=0.7,b=0.3"),
+    "jsonl to parquet: parts": case("nested", "out/", to="parquet", provenance=True, split="a=0.5,b=0.5"),
+    "jsonl: parts of values": case("nested", "out/", split="a=0.5,b=0.5", split_by="flag,inner.x"),
+    "csv: parts of values": case("quoted", "out/", split="a=0.5,b=0.5", split_by="value", split_seed=3),
+    "parquet: parts of values": case("rich", "out/", shards=3, split="a=0.6,b=0.4", split_by="category"),
 }
 
 ON_THE_COMMAND_LINE = (
@@ -286,9 +294,9 @@ PACKINGS = ({"piles": 1}, {"piles": 7, "spill_compression": "zstd"})
 STORED = [
     name
     for name, case in CASES.items()
-    if not {"on_bad_record", "group_by"} & case.options.keys() and name != "jsonl: bad lines"
+    if not {"on_bad_record", "group_by", "split"} & case.options.keys() and name != "jsonl: bad lines"
 ]
-"""Cases that a store takes; bad lines are an error there, and it keeps no groups."""
+"""Cases that a store takes; bad lines are an error there, and it keeps no groups and parts."""
 
 
 @pytest.mark.parametrize(

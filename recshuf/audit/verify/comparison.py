@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     """Takes hashes of consecutive records, shape ``(n, 2)``, their file's index and the first row; called in threads."""
     VisitBoth = Callable[[pa.RecordBatch, NDArray[np.uint64], int, int], None]
     """The same with the records before."""
+    MarkRecords = Callable[[pa.RecordBatch, int, int], NDArray[np.uint64]]
+    """Takes native records, their file's index and the first row; called in threads."""
     VisitTable = Callable[[pa.RecordBatch, int, int], None]
     """The same with a table in place of hashes."""
 
@@ -72,6 +74,8 @@ class RecordReader:
         self.record_set = record_set
         self._key = key
         self._progress = progress
+        self.mark: MarkRecords | None = None
+        """Returns what is added to the second words of the hashes of a batch; None for nothing."""
         copies = 1 + (_DECODING_FACTOR if record_set.decoder else 0)
 
         def worker_bytes(block: int) -> int:
@@ -115,7 +119,10 @@ class RecordReader:
         """Do what `read_hashes` does, and give the native records, too."""
 
         def hash_and_visit(batch: pa.RecordBatch, file: int, first_row: int) -> None:
-            visit(batch, self.record_set.hash(batch, file, first_row, self._key), file, first_row)
+            hashes = self.record_set.hash(batch, file, first_row, self._key)
+            if self.mark is not None:
+                hashes[:, 1] += self.mark(batch, file, first_row)
+            visit(batch, hashes, file, first_row)
 
         self._read(verb, hash_and_visit)
 

@@ -13,6 +13,7 @@ from recshuf.audit.verify.comparison import open_comparison
 from recshuf.audit.verify.first_records import FirstRecords, find_dedup
 from recshuf.audit.verify.mismatches import INPUTS, OUTPUT, Mismatches, Search, Tally
 from recshuf.audit.verify.mixture import ExpectedCopies
+from recshuf.audit.verify.parts import describe_misplaced, mark_parts
 from recshuf.audit.verify.record_sets import read_manifest
 from recshuf.errors import UsageError
 from recshuf.job.report import DownloadReport, FileReport, Report
@@ -156,6 +157,7 @@ def verify_job(job: Job, progress: Progress, inputs: RecordSet | None = None) ->
     if schema_difference:
         differences.append(f"schemas: {schema_difference}")
     else:
+        split = mark_parts(comparison, job, manifest)
         after, dedup, copies = _count(comparison.output), find_dedup(job, manifest), None
         if dedup is not None:
             before, mismatches = _compare_firsts(comparison, after, job, dedup)
@@ -167,6 +169,7 @@ def verify_job(job: Job, progress: Progress, inputs: RecordSet | None = None) ->
             differences.append(
                 f"{job.output}: holds {sum(after.records):,} records, and the mixture has {copies.record_count:,}"
             )
+        differences += describe_misplaced(before, after, mismatches, split)
         if manifest:
             names = output.names if output else []
             differences += manifest.compare_counts(names, after.records, sum(before.records))

@@ -93,7 +93,7 @@ def scatter_split(job: Job, path: Path, feature: SplitFiles, progress: Progress)
             )
             for name, share in shares.items()
         ]
-        made = _scatter_parts(inputs, parts, seed, finder, progress)
+        made = _scatter_parts(inputs, parts, seed, finder, feature.fields, progress)
         found = [one.counts.record_count for one in made]
         if found != (sizes or found):
             raise CheckError(
@@ -172,7 +172,12 @@ def _removed_on_error(folder: Path) -> Iterator[None]:
 
 
 def _scatter_parts(
-    inputs: Inputs, parts: Sequence[_Part], seed: int, finder: PartFinder, progress: Progress
+    inputs: Inputs,
+    parts: Sequence[_Part],
+    seed: int,
+    finder: PartFinder,
+    fields: Sequence[str],
+    progress: Progress,
 ) -> list[ScatteredSets]:
     """Write the records of all parts to pile sets, synced to disk."""
     observer = choose_observer(inputs.source)
@@ -185,7 +190,12 @@ def _scatter_parts(
         store = SplitStore(opened, finder, len(inputs.source.inputs))
         task = ScatterTask(inputs.source, parts[0].plan, seed, PositionKeys(seed), adds_provenance=True)
         progress.start("scatter", task.plan.record_count, task.plan.byte_count)
-        Scatter(task, store, observer, progress).run(inputs.files)
+        counts = Scatter(task, store, observer, progress).run(inputs.files)
+        for name, count in zip(fields, store.missing.tolist(), strict=False):
+            if counts.record_count == count > 0:
+                raise UsageError(
+                    f"--split-by: no record has a value of {name!r}; name a field that some have"
+                )
     table = observer.finish_form(progress)
     return [
         ScatteredSets(note_nulls(sealed, observer, inputs), store.codec.schema, counts, inputs, table)

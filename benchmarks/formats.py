@@ -107,6 +107,27 @@ def copy_tar(path: Path, out: Path) -> None:
             copied.addfile(member, archive.extractfile(member))
 
 
+def make_megatron(path: Path, rows: int) -> None:
+    """Write documents of tokens, by way of a table."""
+    tokens = pa.FixedSizeListArray.from_arrays(pa.array(draw(rows).view("<u2").ravel()), RECORD_BYTES // 2)
+    recshuf.shuffle(pa.table({"tokens": tokens}), path, to="megatron", seed=0, workers=1)
+
+
+def copy_megatron(path: Path, out: Path) -> None:
+    """Copy documents one by one, as Megatron's own builder does, with the same index."""
+    index = np.memmap(path.with_suffix(".idx"), mode="r")
+    count = int(index[18:26].view("<u8")[0])
+    lengths, pointers = (
+        index[34 : 34 + 4 * count].view("<i4"),
+        index[34 + 4 * count :][: 8 * count].view("<i8"),
+    )
+    tokens = np.memmap(path, mode="r")
+    with out.open("xb") as file:
+        for length, pointer in zip(lengths.tolist(), pointers.tolist(), strict=True):
+            file.write(tokens[pointer : pointer + 2 * length].tobytes())
+    shutil.copyfile(path.with_suffix(".idx"), out.with_suffix(".idx"))
+
+
 def make_json(path: Path, rows: int) -> None:
     """Write an array of objects."""
     path.write_text(json.dumps([{"id": row, "text": "word " * (RECORD_BYTES // 5)} for row in range(rows)]))
@@ -148,6 +169,7 @@ CASES = {
     "arrow": Case(".arrow", make_arrow, {"pyarrow": copy_arrow}),
     "tfrecord": Case(".tfrecord", make_tfrecord, {"tfrecord": copy_tfrecord} | BYTES, library="google_crc32c"),
     "webdataset": Case(".tar", make_tar, {"tarfile": copy_tar} | BYTES, longer=LONGER),
+    "megatron": Case(".bin", make_megatron, {"numpy": copy_megatron} | BYTES, {"overwrite": True}),
     "json": Case(
         ".json",
         make_json,

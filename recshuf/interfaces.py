@@ -769,6 +769,10 @@ class Target(ABC):
         """Return documents, by name, that lie in a folder beside its shards and that readers of it need."""
         return {}
 
+    def describe_parts(self, names: Sequence[str]) -> Mapping[str, bytes]:  # noqa: ARG002 - as above
+        """Return documents, by name, that lie beside the folders of parts of these names, each with shards and their documents."""
+        return {}
+
     @abstractmethod
     def open(self, path: Path, threads: int) -> Sink:
         """Create the file and return its sink, which may use that many threads for encoding.

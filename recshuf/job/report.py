@@ -299,6 +299,8 @@ class ScatterReport(Report):
         Records in quarantine because they do not parse; `records` does not include them.
     quarantine
         File of the quarantine; None if there is none.
+    deviation
+        Standard deviation of `records` of a part that values tell, about; None for others.
     warnings
         What the run warned of, a sentence each; that of a split has those of all parts.
     """
@@ -317,6 +319,7 @@ class ScatterReport(Report):
     downloads: DownloadReport | None = None
     quarantined: int = 0
     quarantine: str | None = None
+    deviation: int | None = None
     warnings: tuple[str, ...] = ()
 
     def summarize(self) -> Iterator[str]:
@@ -329,4 +332,5 @@ class ScatterReport(Report):
     def to_json(self) -> dict[str, object]:
         """Return the report as JSON values."""
         parts = [part.to_json() for part in self.parts]
-        return asdict(self) | {"seed": str(self.seed), "parts": parts}
+        values = asdict(self) | {"seed": str(self.seed), "parts": parts}
+        return {name: value for name, value in values.items() if name != "deviation" or value is not None}

@@ -39,6 +39,8 @@ class SealedSet:
     """Number, bytes and digest of each source of a set without a file; else its footer has them."""
     missing: tuple[int, ...] = ()
     """How many of its records have no value of all fields that give keys, and of each; empty if there are none."""
+    squares: str = ""
+    """Counters of the values of its records, packed; empty without values. See `value_squares`."""
     bad: dict[str, Any] | None = None
     """The file of bad records beside it; None if there are none, or they are set aside already."""
 
@@ -66,7 +68,9 @@ class SealedSet:
             "state": self.state,
             "counts": self.counts,
             "bad": self.bad,
-        } | ({"missing": self.missing} if self.missing else {})
+            **({"missing": self.missing} if self.missing else {}),
+            **({"squares": self.squares} if self.squares else {}),
+        }
 
     @classmethod
     def from_json(cls, entry: dict[str, Any]) -> SealedSet:

@@ -11,6 +11,7 @@ import numpy as np
 from recshuf.errors import CheckError
 from recshuf.records.digests import Digests, InputCounts, sum_digests
 from recshuf.records.provenance import find_ranges
+from recshuf.records.value_squares import COUNTERS, count_values
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,6 +39,8 @@ class SplitStore:
         """Sealed sets of each part."""
         self.missing: NDArray[np.int64] = np.zeros(1, np.int64)
         """How many records have no value of each field that tells their part."""
+        self.squares: NDArray[np.int64] = np.zeros(COUNTERS, np.int64)
+        """Counters of the values that tell parts; see `value_squares`."""
         self._parts = parts
         self._finder = finder
         self._lock = threading.Lock()
@@ -49,9 +52,11 @@ class SplitStore:
         edges = np.cumsum([0, *(one.rows for one in ranges)])
         inputs = [one.input_index for one in ranges]
         batch = records.batch.select(range(records.batch.num_columns - 1))
-        part_of_record, missing = self._finder.find_parts(batch, ranges)
-        if missing is not None:
-            with self._lock:
+        part_of_record, missing, values = self._finder.find_parts(batch, ranges)
+        with self._lock:
+            if values is not None:
+                self.squares = self.squares + count_values(values)
+            if missing is not None:
                 self.missing = self.missing + missing.sum(1)
         for part, piles in enumerate(self._parts):
             index = np.flatnonzero(part_of_record == part)

@@ -24,6 +24,7 @@ from recshuf.piles.sealed_set import SET_SUFFIX, SealedSet
 from recshuf.piles.slices import PREFIX_BYTES
 from recshuf.records.digests import Digest, Digests, InputCount, sum_digests
 from recshuf.records.keys import KeyRange, find_piles, sort_by_pile
+from recshuf.records.value_squares import count_values, pack_counters, unpack_counters
 from recshuf.system.buffers import allocate
 
 if TYPE_CHECKING:
@@ -124,6 +125,8 @@ class Store:
         """Records of each source in complete sets, by number."""
         self.missing: dict[int, tuple[int, ...]] = {}
         """Records without a value in each set that has some; see `SealedSet.missing`."""
+        self.squares: dict[int, NDArray[np.int64]] = {}
+        """Counters of the values of each set; none without values. See `value_squares`."""
 
         self.resident_count = plan.pile_count
         """How many of the first piles are in memory."""
@@ -162,6 +165,12 @@ class Store:
         with self._lock:
             before = self.missing.get(set_index, (0,) * len(counts))
             self.missing[set_index] = tuple(map(sum, zip(before, counts, strict=True)))
+
+    def note_values(self, set_index: int, words: NDArray[np.uint64]) -> None:
+        """Count the values of records of a pile set, given a word of each."""
+        counters = count_values(words)
+        with self._lock:
+            self.squares[set_index] = self.squares.get(set_index, 0) + counters
 
     def complete(self, set_index: int, given: Digest, description: SetDescription) -> None:
         """Declare a pile set complete, and check the digest of its records."""
@@ -216,6 +225,7 @@ class Store:
             checksum,
             number=set_index,
             missing=self.missing.get(set_index, ()),
+            squares=pack_counters(self.squares[set_index]) if set_index in self.squares else "",
         )
 
     def adopt(self, entry: SealedSet, *, reads_all: bool = True) -> None:
@@ -234,6 +244,8 @@ class Store:
             pile_set.close()
             raise PileError(f"{entry.file_name}: holds other columns or piles than this run")
         with self._lock, self._sets_lock:
+            if entry.squares:
+                self.squares[entry.number] = unpack_counters(entry.squares)
             if entry.missing:
                 self.missing[entry.number] = entry.missing
             self._sets[entry.number], self._bases[entry.number] = pile_set, entry.base

@@ -42,6 +42,8 @@ class KeyedRows(NamedTuple):
     """Ascending places in `words` of records that equal earlier ones, and are to be dropped. Not beside `rows`."""
     missing: NDArray[np.bool_] | None = None
     """Which rows of the batch have no value of each field that gives keys, shape ``(F, n)``; None if none lack one."""
+    values: NDArray[np.uint64] | None = None
+    """A word of the value of each row of the batch, to count values; None if they are not counted."""
 
     def join(self, batch: pa.RecordBatch) -> Records:
         """Return the rows of the batch as records in piles. Its columns are copied if rows are left out or repeated."""

@@ -33,6 +33,8 @@ class FoundParts(NamedTuple):
     """The part of each, shape ``(n,)``."""
     missing: NDArray[np.bool_] | None = None
     """Which have no value of each field that tells, shape ``(F, n)``; None if none lack one."""
+    values: NDArray[np.uint64] | None = None
+    """A word of the value of each, which is independent of its part; None if no value tells."""
 
 
 class PartFinder(Protocol):
@@ -79,13 +81,13 @@ class PartKeys(KeyMaker):
 
     def draw(self, batch: pa.RecordBatch, ranges: Sequence[RowRange]) -> KeyedRows:
         keys, edges = draw_keys(self.seed, ranges), np.array(self.edges, np.uint64)
-        parts, missing = self.finder.find_parts(batch, ranges)
+        parts, missing, values = self.finder.find_parts(batch, ranges)
         first = keys >> np.uint64(32)
         first *= np.diff(edges)[parts]
         first >>= np.uint64(32)
         first += edges[:-1][parts]
         first <<= np.uint64(32)
-        return KeyedRows((first, keys), missing=missing)
+        return KeyedRows((first, keys), None, missing, values)
 
 
 def find_begins(edges: Sequence[int]) -> list[int]:

@@ -37,14 +37,18 @@ class ValueParts:
 
     def find_parts(self, batch: pa.RecordBatch, ranges: Sequence[RowRange]) -> FoundParts:
         parts: list[NDArray[np.uint8]] = []
+        values: list[NDArray[np.uint64]] = []
         missing: list[NDArray[np.bool_]] = []
         for piece, input_index, first_row in self._cut(batch, ranges):
             texts = self._reader.read(piece, input_index, first_row)
-            first, _ = self._keys.keys(texts, input_index, first_row)
+            first, second = self._keys.keys(texts, input_index, first_row)
             parts.append(np.searchsorted(self._thresholds, first, side="right").astype(np.uint8))
+            values.append(second)
             missing.append(np.array([_find_nulls(field) for field in texts]))
         lacks = any(one.any() for one in missing)
-        return FoundParts(np.concatenate(parts), np.hstack(missing) if lacks else None)
+        return FoundParts(
+            np.concatenate(parts), np.hstack(missing) if lacks else None, np.concatenate(values)
+        )
 
     def _cut(
         self, batch: pa.RecordBatch, ranges: Sequence[RowRange]

@@ -293,7 +293,7 @@ def _commit(
             for number, name in enumerate(names)
         ]
         if destination.is_directory:
-            documents = _describe_shards(target, files)
+            documents = _describe_shards(target, files, run.job.part_names)
             suffixes = load_format(run.output.format).traits.companion_suffixes
             companions = tuple(
                 WrittenFile(name, sizes[name], checksums.get(name, ""))
@@ -310,13 +310,14 @@ def _commit(
     return files
 
 
-def _describe_shards(target: Target, files: Sequence[FileReport]) -> dict[str, bytes]:
-    """Return the documents that lie beside the shards, of each part those in its folder."""
+def _describe_shards(target: Target, files: Sequence[FileReport], parts: Sequence[str]) -> dict[str, bytes]:
+    """Return the documents that lie beside the shards, of each part those in its folder, and those of all parts."""
     folders: dict[str, list[ShardFile]] = {}
     for file in files:
         folder, slash, name = file.name.rpartition("/")
         folders.setdefault(folder + slash, []).append(ShardFile(name, file.records, file.checksum))
-    return {
+    documents = dict(target.describe_parts(parts)) if parts else {}
+    return documents | {
         folder + name: content
         for folder, shards in folders.items()
         for name, content in target.describe(shards).items()

@@ -6,10 +6,13 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from recshuf.errors import CheckError
 from recshuf.job.features import SplitFiles
 from recshuf.records.part_keys import PartKeys, PlacedParts, divide_keys, find_begins
 from recshuf.records.split import Split, apportion
+from recshuf.records.value_squares import COUNTERS, find_deviation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -69,11 +72,14 @@ def find_part_sizes(run: Run, feature: SplitFiles, counts: InputCounts, groups: 
     return sizes
 
 
-def describe_parts(feature: SplitFiles, shards: Iterable[FileReport]) -> dict[str, Any]:
-    """Return the parts of an output as JSON values."""
+def describe_parts(run: Run, feature: SplitFiles, shards: Iterable[FileReport]) -> dict[str, Any]:
+    """Return the parts of an output as JSON values, of values with the standard deviation of their sizes."""
     records = dict.fromkeys(feature.shares, 0)
     for shard in shards:
         records[shard.name.partition("/")[0]] += shard.records
-    return feature.to_json() | {
-        "parts": [{"name": name, "records": count} for name, count in records.items()]
-    }
+    parts: list[dict[str, Any]] = [{"name": name, "records": count} for name, count in records.items()]
+    if feature.fields:
+        counters = sum(run.store.squares.values(), np.zeros(COUNTERS, np.int64))
+        for part in parts:
+            part["deviation"] = find_deviation(float(feature.shares[part["name"]]), counters)
+    return feature.to_json() | {"parts": parts}

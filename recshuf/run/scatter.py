@@ -72,6 +72,8 @@ class ScatterCallbacks:
     """Gets the index of each finished input."""
     on_set: Callable[[SealedSet], None] | None = None
     """Gets the entry of each pile set once it is sealed."""
+    on_values: Callable[[int, NDArray[np.uint64]], None] | None = None
+    """Gets the index of a pile set, and the `KeyedRows.values` of records added to it."""
     on_missing: Callable[[int, Sequence[int]], None] | None = None
     """Gets the index of a pile set, and how many records added to it have no value of all fields that give keys, and of each."""
 
@@ -208,6 +210,8 @@ class Scatter:
             part = edges[chosen[0] : chosen[-1] + 2]
             if part[0] < part[-1]:
                 inside = [ranges[index] for index in chosen]
+                if keyed.values is not None and self._callbacks.on_values is not None:
+                    self._callbacks.on_values(set_index, keyed.values[rows[chosen[0]] : rows[chosen[-1] + 1]])
                 if keyed.missing is not None and self._callbacks.on_missing is not None:
                     missing = keyed.missing[:, rows[chosen[0]] : rows[chosen[-1] + 1]]
                     self._callbacks.on_missing(

@@ -130,6 +130,7 @@ def _read_inputs(run: Run, finished: Collection[int], note: Callable[[SealedSet]
         quarantine.put if quarantine else None,
         drop_input if run.inputs.drop_page_cache else None,
         note,
+        run.store.note_values,
         run.store.note_missing,
     )
     Scatter(task, run.store, run.decoder, run.progress, callbacks).run(files)
@@ -167,7 +168,10 @@ def scatter_set(run: Run, number: int, cleanup: ExitStack) -> SealedSet:
             parts=parts,
         )
         callbacks = ScatterCallbacks(
-            quarantine.put if quarantine else None, on_set=sealed.append, on_missing=store.note_missing
+            quarantine.put if quarantine else None,
+            on_set=sealed.append,
+            on_values=store.note_values,
+            on_missing=store.note_missing,
         )
         counts = Scatter(task, store, decoder, run.progress, callbacks).run(run.inputs.files)
         _release_freed(run)

@@ -54,7 +54,7 @@ def describe_feature(
     if isinstance(feature, Mixture):
         return {"sources": describe_sources(run.job, run.inputs)}
     if isinstance(feature, SplitFiles):
-        return {"split": describe_parts(feature, shards)}
+        return {"split": describe_parts(run, feature, shards)}
     if isinstance(feature, Dedup):
         kept, read = sum(one.records for one in shards), find_counts(run).read_count
         without_value, *_ = count_missing(run.store, len(feature.fields))

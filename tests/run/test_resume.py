@@ -196,6 +196,8 @@ CHANGED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "weights": ("text", {"weights": [1, 1, 0, 1], "head_count": 400}, {"weights": [2, 1, 0, 1]}),
     "copies": ("text", {"copies": [2] * 4}, {"copies": [2, 2, 2, 1]}),
     "split": ("csv", {"split": "a=0.5,b=0.5"}, {"split": "a=0.6,b=0.4"}),
+    "split_by": ("jsonl", {"split": "a=0.5,b=0.5", "split_by": "id"}, {"split_by": "pad"}),
+    "split_seed": ("jsonl", {"split": "a=0.5,b=0.5", "split_by": "id"}, {"split_seed": 1}),
     "group_by": ("csv", {"group_by": "id"}, {"group_by": "fields"}),
     "group_order": ("csv", {"group_by": "id"}, {"group_order": "random"}),
     "nan_as_null": ("parquet", {"to": "jsonl"}, {"nan_as_null": True}),

@@ -8,6 +8,7 @@ import shutil
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -158,6 +159,23 @@ def test_only_inputs_whose_files_do_not_tell_are_counted(
     shuffle(inputs, tmp_path / "out", progress=heard)
     assert heard.passes == ["count"] * (kind != "parquet") + ["scatter", "gather"]
     assert read_files(tmp_path / "out") == read_files(tmp_path / "whole")
+
+
+def test_parts_of_a_saved_data_set_are_saved_data_sets(tmp_path: Path):
+    """As `load_from_disk` opens them, alone and together."""
+    (tmp_path / "in").mkdir()
+    table = pa.table({"id": range(100)})
+    with pa.ipc.new_stream(tmp_path / "in" / "data.arrow", table.schema) as file:
+        file.write_table(table)
+    (tmp_path / "in" / "state.json").write_text('{"_data_files": [{"filename": "data.arrow"}]}')
+    shuffle(tmp_path / "in", tmp_path / "out", shards=4, verify=True)
+    assert json.loads((tmp_path / "out" / "dataset_dict.json").read_text()) == {"splits": [*SHARES]}
+    for part in SHARES:
+        listed = json.loads((tmp_path / "out" / part / "state.json").read_text())["_data_files"]
+        shards = [path.name for path in sorted((tmp_path / "out" / part).glob("*.arrow"))]
+        assert [one["filename"] for one in listed] == shards
+    shuffle(tmp_path / "in", tmp_path / "out", split="a=0.5,b=0.5", overwrite=True)
+    assert sorted(os.listdir(tmp_path / "out")) == ["a", "b", "dataset_dict.json"]
 
 
 # Outputs that exist, and runs that died

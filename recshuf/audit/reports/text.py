@@ -126,7 +126,14 @@ def summary(report: ShuffleReport, output: str | None) -> str:
 
 def _describe_parts(report: ShuffleReport) -> str:
     split: Any = report.features.get("split", {"parts": ()})
-    return "".join(f", {part['records']:,} in {part['name']}" for part in split["parts"])
+    return "".join(
+        f", {part['records']:,}{_describe_deviation(part.get('deviation'))} in {part['name']}"
+        for part in split["parts"]
+    )
+
+
+def _describe_deviation(deviation: int | None) -> str:
+    return "" if deviation is None else f" (\u00b1 {deviation:,})"
 
 
 def _describe_quarantine(report: ShuffleReport | ScatterReport) -> str:
@@ -147,7 +154,8 @@ def _describe_output(report: ShuffleReport, output: str | None) -> str:
 def scatter_summary(report: ScatterReport) -> str:
     """Return the last line of a scatter."""
     return (
-        f"{count_of(report.records, 'record')}, {format_size(report.byte_count)} in {duration(report.seconds)}, "
+        f"{count_of(report.records, 'record')}{_describe_deviation(report.deviation)}, "
+        f"{format_size(report.byte_count)} in {duration(report.seconds)}, "
         f"{count_of(report.pile_count, 'pile')} and {count_of(report.set_count, 'set')} in {report.path}"
         f"{_describe_quarantine(report)}, seed {report.seed}"
     )

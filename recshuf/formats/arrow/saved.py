@@ -133,3 +133,8 @@ def make_documents(
     return {
         name: json.dumps(content, indent=2, sort_keys=True).encode() for name, content in documents.items()
     }
+
+
+def make_parts_document(names: Sequence[str]) -> dict[str, bytes]:
+    """Return the document with which `load_from_disk` opens folders of these names as the splits of one data set."""
+    return {SPLITS: json.dumps({"splits": list(names)}).encode()}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import pyarrow as pa
 
 from recshuf.errors import ConversionError
-from recshuf.formats.arrow.saved import make_documents
+from recshuf.formats.arrow.saved import make_documents, make_parts_document
 from recshuf.formats.parquet.types import dense_schema
 from recshuf.interfaces import RowBuffer, Sink, Target
 from recshuf.records.conforming import conform
@@ -75,6 +75,9 @@ class ArrowTarget(Target):
     def describe(self, shards: Sequence[ShardFile]) -> Mapping[str, bytes]:
         kept = self._layout.documents
         return make_documents(kept, self.declared.names, shards) if kept else {}
+
+    def describe_parts(self, names: Sequence[str]) -> Mapping[str, bytes]:
+        return make_parts_document(names) if self._layout.documents else {}
 
     def open(self, path: Path, threads: int) -> Sink:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -146,6 +146,8 @@ class ScatteredSets:
     table: TableForm
     quarantine: Quarantine | None = None
     """What was set aside, in place and withdrawn on an error."""
+    deviation: int | None = None
+    """See `ScatterReport.deviation`."""
 
     def settle(self) -> None:
         """Keep what was set aside: the sets are committed."""
@@ -213,6 +215,7 @@ def describe_scatter(path: Path, snapshot: Snapshot, made: ScatteredSets, second
         ),
         quarantined=sum(bad_counts),
         quarantine=None if made.quarantine is None else str(made.quarantine.path),
+        deviation=made.deviation,
         downloads=DownloadReport.of(list_requests(made.inputs.files)),
     )
 

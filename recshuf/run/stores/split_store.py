@@ -20,6 +20,7 @@ from recshuf.records.key_makers import PositionKeys
 from recshuf.records.part_keys import PlacedParts
 from recshuf.records.split import Split, apportion
 from recshuf.records.value_parts import ValueParts
+from recshuf.records.value_squares import find_deviation
 from recshuf.run.counting import count_records, require_files
 from recshuf.run.inputs import list_inputs
 from recshuf.run.keys import open_fields
@@ -111,6 +112,7 @@ def scatter_split(job: Job, path: Path, feature: SplitFiles, progress: Progress)
     return replace(
         reports[0],
         path=str(path),
+        deviation=None,
         records=sum(found),
         byte_count=sum(one.byte_count for one in reports),
         pile_count=sum(one.pile_count for one in reports),
@@ -198,6 +200,13 @@ def _scatter_parts(
                 )
     table = observer.finish_form(progress)
     return [
-        ScatteredSets(note_nulls(sealed, observer, inputs), store.codec.schema, counts, inputs, table)
-        for sealed, counts in zip(store.sealed, store.counts, strict=True)
+        ScatteredSets(
+            note_nulls(sealed, observer, inputs),
+            store.codec.schema,
+            counts,
+            inputs,
+            table,
+            deviation=find_deviation(part.share, store.squares) if fields else None,
+        )
+        for part, sealed, counts in zip(parts, store.sealed, store.counts, strict=True)
     ]

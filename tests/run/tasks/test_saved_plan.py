@@ -341,6 +341,8 @@ EACH_OPTION: dict[str, tuple[str, dict[str, Any]]] = {
     "weights": ("text", {"weights": [1], "head_count": 400}),
     "copies": ("text", {"copies": "0.5"}),
     "split": ("text", {"split": {"a": 0.25, "b": "3/4"}}),
+    "split_by": ("csv", {"split": "a=0.5,b=0.5", "split_by": ["id"]}),
+    "split_seed": ("csv", {"split": "a=0.5,b=0.5", "split_by": "id", "split_seed": 2**127}),
     "group_by": ("jsonl", {"group_by": ("id", "pad")}),
     "group_order": ("jsonl", {"group_by": "id", "group_order": "random"}),
     "nan_as_null": ("parquet", {"to": "jsonl", "nan_as_null": True}),

@@ -47,6 +47,10 @@ class GroupBy:
         """Number of words of a key."""
         return 3 if self.order == "random" else 2
 
+    def to_json(self) -> dict[str, object]:
+        """Return it as JSON values."""
+        return {"fields": list(self.fields), "order": self.order}
+
 
 @dataclass(frozen=True, slots=True)
 class Dedup:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from recshuf.errors import UsageError
 from recshuf.interfaces import TableName
-from recshuf.job.features import Mixture, SplitFiles
+from recshuf.job.features import GroupBy, Mixture, SplitFiles
 from recshuf.job.options import LOCAL, OPTIONS, check_engine
 from recshuf.piles.layout import SPILL_COMPRESSIONS
 from recshuf.records.keys import MAX_PILES, MAX_SEED
@@ -231,6 +231,11 @@ class Job:
     def split(self) -> dict[str, object] | None:
         """What decides which records go to which part, as JSON values; None if the output has no parts."""
         return self.feature.to_json() if isinstance(self.feature, SplitFiles) else None
+
+    @property
+    def group_by(self) -> dict[str, object] | None:
+        """What keeps records together, as JSON values; None if nothing does."""
+        return self.feature.to_json() if isinstance(self.feature, GroupBy) else None
 
     @property
     def part_names(self) -> tuple[str, ...]:

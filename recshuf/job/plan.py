@@ -233,6 +233,8 @@ class Plan:
     split
         What decides which records go to which part of the output: ``shares``, and ``by`` which fields with which ``seed``. None
         without parts.
+    group_by
+        What keeps records together: ``fields``, and the ``order`` inside a group. None if nothing does.
     """
 
     record_count: int | None
@@ -261,6 +263,7 @@ class Plan:
     value_bytes: int = 0
     spilled_to: str = ""
     split: Mapping[str, Any] | None = None
+    group_by: Mapping[str, Any] | None = None
 
     @property
     def set_count(self) -> int:
@@ -277,9 +280,10 @@ class Plan:
         return 1 if size <= self.pile_bytes else count_parts(size, self.pile_bytes)
 
     def to_json(self) -> dict[str, object]:
-        """Return the plan as JSON values, without `split` where it is None."""
+        """Return the plan as JSON values, without `split` and `group_by` where they are None."""
         values = asdict(self) | {"set_of_input": list(self.set_of_input), "set_count": self.set_count}
-        return {name: value for name, value in values.items() if name != "split" or value is not None}
+        features = ("split", "group_by")
+        return {name: value for name, value in values.items() if name not in features or value is not None}
 
 
 def count_parts(pile_bytes: int, most_bytes: int) -> int:

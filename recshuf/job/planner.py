@@ -329,7 +329,10 @@ class _Planner:
         writers, _, in_flight, _, sink_bytes = self._gathering
         waiting = int((in_flight + self._ahead) * self._pile_bytes * self._ordering_factor)
         taken = writers * sink_bytes + (writers - 1) * waiting
-        return max(self._pile_bytes, int((self._limits.room_bytes - taken) / self._ordering_factor))
+        # Until its next row group is complete, the sink of another writer may hold the pile that was alone before.
+        held = (writers - 1) * self._costs.decoding_factor
+        room = (self._limits.room_bytes - taken) / (self._ordering_factor + held)
+        return max(self._pile_bytes, int(room))
 
     @cached_property
     def _set_of_input(self) -> tuple[int, ...]:

@@ -161,7 +161,7 @@ class Report:
 def _describe_groups(groups: Any) -> str:
     alone = groups["without_value"]
     return f"{groups['groups']:,} groups by {', '.join(groups['fields'])}" + (
-        f", {alone:,} of them records without a value" if alone else ""
+        f", {alone:,} of them a record without a value" if alone else ""
     )
 
 

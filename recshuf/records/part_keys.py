@@ -87,7 +87,7 @@ class PartKeys(KeyMaker):
         first >>= np.uint64(32)
         first += edges[:-1][parts]
         first <<= np.uint64(32)
-        return KeyedRows((first, keys), None, missing, values)
+        return KeyedRows((first, keys), missing=missing, values=values)
 
 
 def find_begins(edges: Sequence[int]) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from recshuf.errors import MemoryLimitError, UsageError
 from recshuf.job.features import GroupBy, find_fields
@@ -29,15 +29,10 @@ _FULL = 0.9
 """Share of the largest pile that is ordered alone which the records of a value may fill; they share a pile with others."""
 
 
-def describe_groups(run: Run, feature: GroupBy, shards: Iterable[FinishedShard]) -> dict[str, Any]:
-    """Return the figures of the groups in all shards of a run, as JSON values."""
+def count_groups(run: Run, feature: GroupBy, shards: Iterable[FinishedShard]) -> dict[str, int]:
+    """Return how many groups are in all shards of a run, and how many of them are a record without a value."""
     without_value, *_ = count_missing(run.store, len(feature.fields))
-    return {
-        "fields": list(feature.fields),
-        "order": feature.order,
-        "groups": sum(shard.values for shard in shards),
-        "without_value": without_value,
-    }
+    return {"groups": sum(shard.values for shard in shards), "without_value": without_value}
 
 
 def count_missing(store: Store, field_count: int) -> list[int]:

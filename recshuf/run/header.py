@@ -123,9 +123,8 @@ class Header:
             raise damaged_plan()
         return self.tasks
 
-    def find_address(self, results: TaskResults) -> RunAddress:
-        """Return where tasks find the run, whose results are in this folder."""
-        memory_bytes = json.loads(self.options)["memory"]
+    def find_address(self, results: TaskResults, memory_bytes: int) -> RunAddress:
+        """Return where tasks find the run, whose results are in this folder, and the memory limit of each."""
         options = tuple(self.storage.options.items())
         return RunAddress(
             results.address, self.output, self.id, memory_bytes, self.storage.endpoint_url, options

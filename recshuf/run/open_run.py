@@ -89,7 +89,8 @@ def join_address(address: RunAddress) -> Run:
     if values is None or values["id"] != address.run_id:
         raise OutputError(f"{address.tasks}: the run of this task has ended")
     header = Header.from_json(values, address.storage)
-    job = header.make_job()
+    # That of the attempt that runs the task, which may not be the first one.
+    job = replace(header.make_job(), memory_bytes=address.memory_bytes)
     return join(header, job, find_destination(job))
 
 

@@ -13,7 +13,7 @@ from recshuf.job.report import DownloadReport, FileReport, ShuffleReport
 from recshuf.output.manifest import Manifest
 from recshuf.records.keys import ORDER_VERSION
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
-from recshuf.run.filled import count_missing, describe_groups
+from recshuf.run.filled import count_groups, count_missing
 from recshuf.run.mixture import describe_sources
 from recshuf.run.parts import describe_parts
 from recshuf.run.scatter_pass import find_counts
@@ -50,7 +50,7 @@ def describe_feature(
     """Return what a run did besides the order, as JSON values by name, given its shards."""
     feature = run.job.feature
     if isinstance(feature, GroupBy):
-        return {"group_by": describe_groups(run, feature, finished)}
+        return {"group_by": feature.to_json() | count_groups(run, feature, finished)}
     if isinstance(feature, Mixture):
         return {"sources": describe_sources(run.job, run.inputs)}
     if isinstance(feature, SplitFiles):

@@ -108,7 +108,7 @@ class TaskMap(EngineMap):
         """Have those tasks run that have no result, and return the entries of all."""
         numbers = list(tasks)
         found = find_results(self._results, self._header.id, numbers)
-        address = self._header.find_address(self._results)
+        address = self._header.find_address(self._results, self._run.job.memory_bytes)
         missing = [Task(address, number) for number, result in found.items() if result is None]
         if missing:
             with closing(self._engine.run(run_task, missing, self._run.job.workers)) as results:

@@ -39,6 +39,7 @@ KINDS = {
     "shards, replaced": Kind("jsonl", "out/", {"shards": 3}, replaces=True),
     "shards, in memory": Kind("parquet", "out/", {"shards": 3}, spills=False),
     "shards, sample": Kind("hdf5", "out/", {"shards": 2, "head_count": 70}),
+    "shards, groups": Kind("parquet", "out/", {"shards": 3, "group_by": "tag"}),
     "shards, split, replaced": Kind("csv", "out/", {"shards": 3, "split": "a=0.6,b=0.4"}, replaces=True),
     "shards, in new folders": Kind("csv", "new/folder/out/", {}, spills=False),
     "shards, converted": Kind("jsonl", "out/", {"to": "parquet", "shards": 2, "provenance": True}),

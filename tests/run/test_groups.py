@@ -28,7 +28,7 @@ from tests.support.effort import examples
 from tests.support.group_oracle import cut_groups, expect_groups
 from tests.support.order_statistics import chi_square_upper
 from tests.support.processes.killed_runs import run, run_and_die
-from tests.support.processes.task_runs import divide_small, shuffle
+from tests.support.processes.task_runs import SavedPlan, divide_small, shuffle
 from tests.support.small_runs import Listener, change_plans, put_in_place, read_files, spill
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def test_groups_and_shards_are_those_of_the_formulas(tmp_path: Path, name: str, 
     }
     manifest = json.loads((tmp_path / ".out.recshuf.json").read_text())
     assert manifest["group_by"] == report.features["group_by"] == report.to_json()["group_by"]
-    assert f"{len(groups)} groups by user, {missing} of them records without a value" in repr(report)
+    assert f"{len(groups)} groups by user, {missing} of them a record without a value" in repr(report)
     assert recshuf.verify(paths, tmp_path / "out")
 
 
@@ -256,6 +256,27 @@ def test_a_group_that_does_not_fit_is_refused_and_continued_from_the_pile_sets(
     assert report.features["group_by"]["groups"] == len(set(users))
 
 
+def test_tasks_go_on_with_the_memory_of_the_new_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    divide_small(monkeypatch, block_bytes=30_000, region_bytes=2000)
+    change_plans(monkeypatch, pile_bytes=1000, value_bytes=lambda plan: plan.value_bytes // 1000)
+    users = [f"u{number // 2}" if number % 2 else "all" for number in range(1600)]
+    paths = make_inputs(tmp_path / "in", "jsonl", [users])
+    options: dict[str, Any] = {"group_by": "user", "engine": "threads", "piles": 8}
+    with pytest.raises(MemoryLimitError, match=r"; continue with resume=True and give memory='") as raised:
+        shuffle(paths, tmp_path / "out", memory="64MB", **options)
+    needed = str(raised.value).split("'")[1]
+    report = shuffle(paths, tmp_path / "out", memory=needed, resume=True, **options)
+    assert report.features["group_by"]["groups"] == 801
+    plan = SavedPlan(
+        paths, f"{tmp_path}/plan/", memory="64MB", seed=5, shards=3, **options | {"engine": "tasks"}
+    )
+    plan.do(*plan.list("count"), *plan.list("scatter"))
+    with pytest.raises(
+        MemoryLimitError, match=f"; make the plan again and give --memory {needed}, or group by"
+    ):
+        plan.do(*plan.list("gather"))
+
+
 def test_piles_leave_memory_for_a_group_and_are_kept_for_a_later_attempt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -371,6 +392,21 @@ def test_what_has_no_meaning_is_refused(tmp_path: Path, name: str, options: dict
     with pytest.raises(UsageError, match=message):
         recshuf.shuffle(paths, tmp_path / "out", **options)
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+def test_the_command_tells_of_groups(tmp_path: Path, call: Run):
+    paths = make_inputs(tmp_path / "in", "jsonl", INPUTS)
+    words = (tmp_path / "in", "-o", tmp_path / "out/", "--group-by", "user", "--seed", "7")
+    planned = call(*words, "--plan")
+    assert b"\ngroups        by user, inside in input order\n" in planned.stdout + planned.stderr
+    done = call(*words, "--shards", "2").stderr.decode()
+    groups = expect_groups(to_texts(INPUTS), 7)
+    missing = sum(users.count(None) for users in INPUTS)
+    assert f", {len(groups)} groups, {missing} of them a record without a value, seed 7" in done
+    checked = call("check", tmp_path / "out", "--against", *paths, "--id", "id").stderr.decode()
+    assert (
+        "out: its records are in groups by user; these are in random order, but the test looks at" in checked
+    )
 
 
 def test_a_value_without_a_text_is_named_with_its_line(tmp_path: Path):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,6 +25,7 @@ from recshuf.audit.order.matching import (
 from recshuf.audit.verify.comparison import open_comparison, open_tables
 from recshuf.audit.verify.record_sets import read_manifest
 from recshuf.errors import InputError, MemoryLimitError, UsageError
+from recshuf.interfaces import TableName
 from recshuf.records.arrays import find_value
 from recshuf.records.hashing import hash_rows
 from recshuf.records.keys import draw_keys
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from recshuf.audit.verify.comparison import RecordReader
     from recshuf.job.job import Job
     from recshuf.job.report import Progress
+    from recshuf.output.manifest import Manifest
 
 
 MOST_LABELS = 1000
@@ -120,8 +124,18 @@ def match_output(job: Job, progress: Progress, id_column: str | None = None) -> 
     return _match_by_content(job, job.output, progress, id_column)
 
 
+def _warn_of_groups(output: str, manifest: Manifest | None, progress: Progress) -> None:
+    """Say why the order of an output whose records are in groups is not uniform."""
+    if manifest is not None and (groups := manifest.features.get("group_by")):
+        fields = ", ".join(groups["fields"])
+        progress.warn(
+            f"{output}: its records are in groups by {fields}; these are in random order, but the test looks at single records"
+        )
+
+
 def _match_by_content(job: Job, output: str, progress: Progress, id_column: str | None) -> Matching:
     manifest = read_manifest(job, output)
+    _warn_of_groups(output, manifest, progress)
     comparison = open_comparison(
         _read_only(job, id_column), output, manifest, progress, as_tables=id_column is not None
     )
@@ -155,6 +169,10 @@ def _match_by_provenance(job: Job, progress: Progress) -> Matching:
 def sample_column(job: Job, progress: Progress, column: str, sample_count: int = 1) -> BottomKSample:
     """Return a sample of the values of a column of a job's inputs, one of `sample_count` that share the memory limit."""
     _check_readable(job)
+    for name in job.inputs:
+        if not isinstance(name, TableName) and Path(name).is_dir():
+            with suppress(InputError):  # nothing else of it is wanted
+                _warn_of_groups(name, read_manifest(job, name), progress)
     reader = open_tables(_read_only(job, column), progress)
     sample = BottomKSample.within(job.memory_bytes, sample_count)
 

@@ -94,6 +94,9 @@ def plan_lines(plan: Plan) -> Iterator[str]:
     }
     if plan.split is not None:
         figures["parts"] = ", ".join(f"{name} {share}" for name, share in plan.split["shares"].items())
+    if plan.group_by is not None:
+        fields = ", ".join(plan.group_by["fields"])
+        figures["groups"] = f"by {fields}, inside in {plan.group_by['order']} order"
     if plan.added_bytes:
         figures["record bytes"] += (
             f", with {plan.added_bytes} each for where it was read or by what it is ordered"
@@ -119,7 +122,8 @@ def summary(report: ShuffleReport, output: str | None) -> str:
     rate = format_size(report.byte_count / report.seconds) if report.seconds else "0 B"
     return (
         f"{records}, {format_size(report.byte_count)} in {duration(report.seconds)} ({rate}/s), "
-        f"{_describe_output(report, output)}{_describe_parts(report)}{_describe_quarantine(report)}, "
+        f"{_describe_output(report, output)}{_describe_parts(report)}{_describe_groups(report)}"
+        f"{_describe_quarantine(report)}, "
         f"{'verified, ' if any(each.name == 'verify' for each in report.passes) else ''}seed {report.seed}"
     )
 
@@ -134,6 +138,16 @@ def _describe_parts(report: ShuffleReport) -> str:
 
 def _describe_deviation(deviation: int | None) -> str:
     return "" if deviation is None else f" (\u00b1 {deviation:,})"
+
+
+def _describe_groups(report: ShuffleReport) -> str:
+    groups: Any = report.features.get("group_by")
+    if groups is None:
+        return ""
+    alone = (
+        f", {groups['without_value']:,} of them a record without a value" if groups["without_value"] else ""
+    )
+    return f", {count_of(groups['groups'], 'group')}{alone}"
 
 
 def _describe_quarantine(report: ShuffleReport | ScatterReport) -> str:

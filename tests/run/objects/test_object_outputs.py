@@ -47,6 +47,7 @@ COUNTS = (300, 200, 0, 250)
         ("text", (1, 0, 1), {}),  # two shards are empty
         ("jsonl", COUNTS, {"to": "parquet"}),
         ("csv", COUNTS, {"split": "a=0.6,b=0.4", "verify": True}),
+        ("parquet", COUNTS, {"group_by": "tag", "verify": True}),
         *(pytest.param(name, COUNTS, {}, marks=slow) for name in FORMATS),
         pytest.param("parquet", COUNTS, {"to": "jsonl"}, marks=slow),
         pytest.param("csv", COUNTS, {"to": "jsonl"}, marks=slow),

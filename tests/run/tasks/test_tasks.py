@@ -245,7 +245,13 @@ def test_what_is_lost_is_written_again(folder: Path, output: str, count: int, lo
     assert read_all(folder / "there") == read_all(folder / "here")
 
 
-@pytest.mark.parametrize(("name", "options"), [("jsonl", {"split": "a=0.6,b=0.3,c=0.1"})])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("jsonl", {"split": "a=0.6,b=0.3,c=0.1"}),
+        ("csv", {"group_by": "fields,text", "group_order": "random"}),
+    ],
+)
 def test_parts_are_those_of_a_run_in_one_process(folder: Path, name: str, options: dict[str, Any]):
     """However the tasks are run, in whatever order, and whatever is lost."""
     inputs = make_inputs(folder / "in", name, COUNTS)

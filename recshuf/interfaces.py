@@ -837,7 +837,7 @@ class Traits:
     native_options: frozenset[str] = frozenset()
     """Fields of `ReadOptions` that have an effect only if the output has this format, too."""
     converted_options: frozenset[str] = frozenset()
-    """Those of `read_options` that have an effect only if the output has another format."""
+    """Those of `read_options`, and names of `options`, that have an effect only if the output has another format."""
     options: tuple[FormatOption, ...] = ()
     """Options of its own."""
     libraries: tuple[str, ...] = ()

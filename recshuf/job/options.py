@@ -226,6 +226,7 @@ class InputOptions(DeclaredElsewhere, total=False):
 class CheckOptions(InputOptions, total=False):
     """Options that `shuffle`, `verify`, `check` and `picture` share."""
 
+    token_type: str | None
     to: Annotated[str | None, Option("Output", "NAME", "Output format. Default: from the suffix of OUTPUT, else that of the inputs.", {
             "verify": "Format of OUTPUT. Default: from its manifest, suffix or content.",
             "check picture": "With --against: format of DATA. Default: from its manifest, suffix or content.",
@@ -267,6 +268,7 @@ class StreamOptions(InputOptions, total=False):
 class GatherOptions(TypedDict, total=False):
     """Options of `gather`; see `Options` for their forms."""
 
+    token_type: str | None
     to: str | None
     memory: Size | None
     workers: int | None
@@ -527,7 +529,7 @@ def refuse_unknown(options: Mapping[str, object], kind: type) -> None:
     unknown = sorted(set(options) - kind.__annotations__.keys())
     unknown = [name for name in unknown if name not in find_own(unknown, kind)]
     if unknown:
-        near = get_close_matches(unknown[0], kind.__annotations__, 1)
+        near = get_close_matches(unknown[0], {**kind.__annotations__, **list_own(kind)}, 1)
         remedy = f"did you mean {near[0]}?" if near else f"see help(recshuf.{kind.__name__})"
         raise UnknownOptionError(f"unknown option {unknown[0]!r}; {remedy}")
 

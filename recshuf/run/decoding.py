@@ -49,7 +49,9 @@ def check_options(job: Job, source_name: str, target_name: str) -> None:
         raise _refuse_pair("keep_others", names, pair)
     if job.read.schema is not None and not is_conversion:
         raise UsageError(f"--schema: {pair} is no conversion; leave it out")
-    _check_columns(job, source, is_conversion=is_conversion)
+    _check_converted(job, source, is_conversion=is_conversion)
+    for name in dict(job.read.own).keys() & source.converted_options if not is_conversion else ():
+        raise _refuse_kept(name, source)
     if job.write.nan_as_null and not is_conversion:
         raise UsageError(f"--nan-as-null: {pair} is no conversion; leave it out")
 
@@ -63,15 +65,20 @@ def _refuse_pair(option_name: str, names: Iterable[str], pair: str) -> UsageErro
 def check_stored(job: Job, source_name: str) -> None:
     """Refuse options that would have no effect on inputs that are kept as they are, in a store."""
     check_sides(job, source_name, source_name)
-    _check_columns(job, load_format(source_name).traits, is_conversion=False)
+    _check_converted(job, load_format(source_name).traits, is_conversion=False)
 
 
-def _check_columns(job: Job, source: Traits, *, is_conversion: bool) -> None:
+def _check_converted(job: Job, source: Traits, *, is_conversion: bool) -> None:
     """Refuse to leave out columns of records that are kept as they are."""
     if job.read.columns is not None and not is_conversion and "columns" in source.converted_options:
-        raise UsageError(
-            f"--columns: records of {source.name} are kept as they are, unless they are converted to another format; leave it out"
-        )
+        raise _refuse_kept("columns", source)
+
+
+def _refuse_kept(option_name: str, source: Traits) -> UsageError:
+    return UsageError(
+        f"{flag_of(option_name)}: records of {source.name} are kept as they are, unless they are converted to another format; "
+        "leave it out"
+    )
 
 
 def check_sides(job: Job, source_name: str, target_name: str) -> None:

@@ -31,13 +31,20 @@ if TYPE_CHECKING:
 
 SKIP = FormatOption("skip_rows", "Rows to skip. Default: 0.", "N", int, 0)
 MARK = FormatOption("mark", "What shards say. Default: nothing.", "TEXT", side="output")
+TABLE = FormatOption("as_table", "Only of conversions.")
 LOUD = FormatOption("is_loud", "Say what is read.", side="records")
 
 
 class Marked(ParquetFormat):
     """Parquet with options."""
 
-    traits = replace(FORMAT.traits, name="marked", suffixes=(".marked",), options=(SKIP, MARK, LOUD))
+    traits = replace(
+        FORMAT.traits,
+        name="marked",
+        suffixes=(".marked",),
+        options=(SKIP, MARK, LOUD, TABLE),
+        converted_options=frozenset({"as_table"}),
+    )
 
     def open_source(self, inputs: Any, options: Any) -> Source:
         source = super().open_source(inputs, options)
@@ -108,7 +115,11 @@ def test_the_command_and_python_give_them_to_the_format(tmp_path: Path, inputs: 
         ({"skip_rows": "x"}, "skip_rows 'x' is not possible: it is no whole number"),
         ({"skip_rows": None, "is_loud": "yes"}, "is_loud: give True or False; here: str"),
         ({"mark": ["a"]}, "mark: give text, bytes or a whole number; here: list"),
-        ({"skip_row": 1}, "unknown option 'skip_row'"),
+        ({"skip_row": 1}, "unknown option 'skip_row'; did you mean skip_rows"),
+        (
+            {"as_table": True},
+            "as_table=True: records of marked are kept as they are, unless they are converted",
+        ),
     ],
 )
 def test_values_that_are_not_possible_are_named(inputs: list[Path], options: dict[str, Any], problem: str):

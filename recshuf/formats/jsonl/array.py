@@ -13,7 +13,6 @@ from recshuf.formats.jsonl import JsonlFormat, JsonlSource, check_options, find_
 from recshuf.formats.jsonl.documents import refuse_other
 from recshuf.formats.jsonl.elements import BLANK, ElementFragment, ElementReader, find_elements
 from recshuf.formats.lines.cutting import MARK, Cutter, Header, view_records
-from recshuf.formats.lines.files import skip_bytes
 from recshuf.formats.lines.sink import LineSink, LineTarget
 from recshuf.formats.lines.source import LineLayout, count_batch_records
 from recshuf.interfaces import Traits
@@ -68,21 +67,13 @@ class ArraySource(JsonlSource):
     unit = "element"
     spans_lines = True
 
-    def _blocks(
-        self, lines: LineInput, block_bytes: int, limit: RecordLimit, window_bytes: int
+    def _cut_blocks(
+        self, reader: ByteReader, lines: LineInput, limit: RecordLimit, block_bytes: int
     ) -> Iterator[Fragment]:
-        reader = lines.open()
-        try:
-            reader.limit_window(window_bytes)
-            if lines.file:
-                skip_bytes(reader, lines.data_begin)
-            if lines.header is None:
-                return
-            elements = ElementReader(reader, lines.data_begin, limit, block_bytes)
-            for data, ends, position in elements.read_blocks():
-                yield ElementFragment(data, ends, position, limit, count_batch_records(block_bytes))
-        finally:
-            reader.close()
+        if lines.header is None:
+            return
+        for block in ElementReader(reader, lines.data_begin, limit, block_bytes).read_blocks():
+            yield ElementFragment(*block, limit, count_batch_records(block_bytes))
 
     def reading_bytes(self, block_bytes: int) -> int:
         return (

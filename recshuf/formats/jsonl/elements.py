@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from recshuf.errors import InputError
-from recshuf.formats.lines.cutting import PIECE_BYTES, cut_batches
-from recshuf.formats.lines.files import fill
-from recshuf.interfaces import Fragment
+from recshuf.formats.lines.cutting import PIECE_BYTES
+from recshuf.formats.lines.files import CutFragment, fill
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -166,18 +165,8 @@ def _skip_blanks(data: Bytes, places: Positions, step: int) -> Positions:
     return places
 
 
-class ElementFragment(Fragment):
-    """Whole elements in memory, from byte `position` of the (decompressed) input on."""
-
-    def __init__(
-        self, data: Bytes, ends: Positions, position: int, limit: RecordLimit, max_records: int
-    ) -> None:
-        self.record_count = ends.size
-        self._data = data
-        self._ends = ends
-        self._position = position
-        self._limit = limit
-        self._max_records = max_records
+class ElementFragment(CutFragment):
+    """Elements, of which it makes lines."""
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         lines, ends = make_lines(self._data, self._ends)
@@ -188,8 +177,7 @@ class ElementFragment(Fragment):
             if sizes[wrong[0]] > 1:
                 raise self._limit.exceeded(place)
             raise refuse(self._limit, place, "a comma follows no element")
-        pieces = (ends[at : at + self._max_records] for at in range(0, ends.size, self._max_records))
-        yield from cut_batches(lines, 0, pieces, self._max_records)
+        yield from self._cut(lines, ends)
 
 
 def refuse(limit: RecordLimit, position: int, problem: str) -> InputError:

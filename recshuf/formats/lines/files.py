@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from recshuf.formats.compression.readers import ByteReader
     from recshuf.formats.lines.census import LineInput
-    from recshuf.formats.lines.cutting import Bytes, Cutter, RecordLimit
+    from recshuf.formats.lines.cutting import Bytes, Cutter, Positions, RecordLimit
     from recshuf.interfaces import Handle, InputFile, Stamp
 
 
@@ -196,6 +196,30 @@ class BlockFragment(Fragment):
         for batch in cut_batches(self._data, 0, ends, self._max_records):
             self._limit.check(batch, self._position)
             yield batch
+
+
+class CutFragment(Fragment):
+    """Whole records in memory whose ends are known, from byte `position` of the (decompressed) input on."""
+
+    def __init__(
+        self, data: Bytes, ends: Positions, position: int, limit: RecordLimit, max_records: int
+    ) -> None:
+        self.record_count: int = ends.size
+        self._data = data
+        self._ends = ends
+        self._position = position
+        self._limit = limit
+        self._max_records = max_records
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        for batch in self._cut(self._data, self._ends):
+            self._limit.check(batch, self._position)
+            yield batch
+
+    def _cut(self, data: Bytes, ends: Positions) -> Iterator[pa.RecordBatch]:
+        """Yield batches of bytes that have so many records, or fewer."""
+        pieces = (ends[at : at + self._max_records] for at in range(0, ends.size, self._max_records))
+        return cut_batches(data, 0, pieces, self._max_records)
 
 
 class BlockReader:

@@ -131,11 +131,17 @@ class LineSource(Source):
             reader.limit_window(window_bytes)
             if lines.file:
                 skip_bytes(reader, lines.data_begin)
-            blocks = self._open_blocks(reader, lines, limit, block_bytes)
-            for data, position in blocks.read_blocks():
-                yield BlockFragment(data, position, self._cutter, limit, count_batch_records(block_bytes))
+            yield from self._cut_blocks(reader, lines, limit, block_bytes)
         finally:
             reader.close()
+
+    def _cut_blocks(
+        self, reader: ByteReader, lines: LineInput, limit: RecordLimit, block_bytes: int
+    ) -> Iterator[Fragment]:
+        """Yield the records of a reader, which stands at the first one."""
+        blocks = self._open_blocks(reader, lines, limit, block_bytes)
+        for data, position in blocks.read_blocks():
+            yield BlockFragment(data, position, self._cutter, limit, count_batch_records(block_bytes))
 
     def _open_blocks(
         self, reader: ByteReader, lines: LineInput, limit: RecordLimit, block_bytes: int

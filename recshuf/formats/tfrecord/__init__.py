@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from recshuf.errors import ConversionError, InputError, UsageError
 from recshuf.formats.compression import COMPRESSIONS, recognise_compression
 from recshuf.formats.lines.cutting import SCHEMA, Cutter, Header, view_records
-from recshuf.formats.lines.files import fill
+from recshuf.formats.lines.files import CutFragment, fill
 from recshuf.formats.lines.sink import LineTarget
 from recshuf.formats.lines.source import LineLayout, LineSource, count_batch_records
 from recshuf.formats.tfrecord.frames import (
@@ -93,17 +93,16 @@ class FrameSource(LineSource):
             self.layout = replace(self.layout, compression="gzip")
             self.notes += (f"{self.inputs[0].name} is compressed with zlib; shards are compressed with gzip",)
 
-    def _blocks(
-        self, lines: LineInput, block_bytes: int, limit: RecordLimit, window_bytes: int
+    def _cut_blocks(
+        self,
+        reader: ByteReader,
+        lines: LineInput,
+        limit: RecordLimit,
+        block_bytes: int,  # noqa: ARG002 - has no header
     ) -> Iterator[Fragment]:
-        reader = lines.open()
-        try:
-            reader.limit_window(window_bytes)
-            max_records, checks = count_batch_records(block_bytes), not self.options.sets_bad_aside
-            for data, ends, position in FrameReader(reader, limit, block_bytes).read_blocks():
-                yield FrameFragment(data, ends, position, limit, max_records, checks=checks)
-        finally:
-            reader.close()
+        kind = CutFragment if self.options.sets_bad_aside else FrameFragment  # the decoder checks them
+        for block in FrameReader(reader, limit, block_bytes).read_blocks():
+            yield kind(*block, limit, count_batch_records(block_bytes))
 
     def reading_bytes(self, block_bytes: int) -> int:
         return super().reading_bytes(block_bytes) + 4 * block_bytes  # a copy, and the places of short records

@@ -16,9 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from recshuf.errors import InputError, UsageError
-from recshuf.formats.lines.cutting import cut_batches
-from recshuf.formats.lines.files import fill
-from recshuf.interfaces import Fragment
+from recshuf.formats.lines.files import CutFragment, fill
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -122,30 +120,12 @@ def walk(data: Bytes) -> tuple[Positions, int]:
     return ends[1:], -1
 
 
-class FrameFragment(Fragment):
-    """Whole frames in memory, from byte `position` of the (decompressed) input on."""
-
-    def __init__(
-        self,
-        data: Bytes,
-        ends: Positions,
-        position: int,
-        limit: RecordLimit,
-        max_records: int,
-        *,
-        checks: bool,
-    ) -> None:
-        self.record_count = ends.size
-        self._data = data
-        self._ends = ends
-        self._position = position
-        self._limit = limit
-        self._max_records = max_records
-        self._checks = checks
+class FrameFragment(CutFragment):
+    """Frames, whose payloads it compares with their checksums."""
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         offsets = np.append(0, self._ends)
-        bad = find_bad_payloads(self._data, offsets) if self._checks else offsets[:0]
+        bad = find_bad_payloads(self._data, offsets)
         if bad.size:
             raise refuse(
                 self._limit,
@@ -153,12 +133,7 @@ class FrameFragment(Fragment):
                 "the payload of the record that starts here is damaged: its checksum differs",
                 "--on-bad-record quarantine:FILE sets such records aside",
             )
-        pieces = (
-            self._ends[at : at + self._max_records] for at in range(0, self._ends.size, self._max_records)
-        )
-        for batch in cut_batches(self._data, 0, pieces, self._max_records):
-            self._limit.check(batch, self._position)
-            yield batch
+        yield from super().batches()
 
 
 def refuse(limit: RecordLimit, position: int, problem: str, remedy: str) -> InputError:

@@ -329,7 +329,6 @@ class Options(CheckOptions, total=False):
             "window": "HDF5, Parquet, Arrow: of attributes and keys in which the inputs differ from the store, take those of the store, also where these decide what values mean. Default: such inputs are refused.",
         }, default=False, side="inputs", identity=lambda job: job.read.first_metadata or None)]
     rename_keys: bool | None
-    token_type: str | None
     compression: Annotated[str | None, Option("Output", "NAME[:LEVEL]", "Output compression: none, zstd, gzip, bz2, xz, lz4 or snappy. Default: from the suffix of OUTPUT, else that of the inputs.")]
     shards: Annotated[int | None, Option("Output", "N", "Number of shards; their record counts differ by at most one. Default: one per input file, in a directory.",
         {"gather": "Number of shards. Default: one per input of the store, in a directory."}, parse=int)]

@@ -96,9 +96,9 @@ class FrameSource(LineSource):
     def _cut_blocks(
         self,
         reader: ByteReader,
-        lines: LineInput,
+        lines: LineInput,  # noqa: ARG002 - has no header
         limit: RecordLimit,
-        block_bytes: int,  # noqa: ARG002 - has no header
+        block_bytes: int,
     ) -> Iterator[Fragment]:
         kind = CutFragment if self.options.sets_bad_aside else FrameFragment  # the decoder checks them
         for block in FrameReader(reader, limit, block_bytes).read_blocks():

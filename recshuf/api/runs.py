@@ -29,9 +29,9 @@ from recshuf.job.options import (
     refuse_unknown,
 )
 from recshuf.job.report import Progress  # noqa: TC001
+from recshuf.job.shares import check_shares
 from recshuf.piles.epochs import MAX_EPOCH, Reshuffle
 from recshuf.records.keys import MAX_PILES
-from recshuf.records.split import check_shares
 from recshuf.system.memory import choose_allocators
 from recshuf.system.units import check_number
 

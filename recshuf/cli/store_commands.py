@@ -110,7 +110,7 @@ def _run_scatter(
     from recshuf.api import runs
     from recshuf.audit.reports.terminal import say
     from recshuf.audit.reports.text import scatter_summary
-    from recshuf.records.split import parse_shares
+    from recshuf.job.shares import parse_shares
 
     shares = None if split is None else parse_shares(split)
     done = runs.scatter(

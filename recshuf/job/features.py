@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar, Literal, cast, get_args
 
 from recshuf.errors import UsageError
-from recshuf.records.split import check_shares, parse_shares
+from recshuf.job.shares import check_shares, parse_shares
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from abc import abstractmethod
+from collections.abc import Mapping  # noqa: TC003 - for typing.get_type_hints
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -13,7 +14,7 @@ from recshuf.job.plan import Plan  # noqa: TC001 - for typing.get_type_hints
 from recshuf.system.units import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from types import FrameType
 
     from recshuf.storage.requests import Requests

@@ -7,18 +7,15 @@ are the first part, and so on. So any choice of so many records is equally likel
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from recshuf.errors import UsageError
 from recshuf.records.keys import RowRange, draw_keys, stream_of
-from recshuf.system.paths import PLAIN_NAME_RULE, is_plain_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,60 +23,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-_TOLERANCE = Fraction(1, 10**9)
-_MOST = 255
 _STREAM = stream_of("split")
 _CHUNK_ROWS = 1 << 20
 _BUCKET_BITS = 16
-
-
-def parse_shares(text: str) -> dict[str, str]:
-    """Return the shares in an option's value, as text.
-
-    >>> parse_shares("train=0.75,val=1/4")
-    {'train': '0.75', 'val': '1/4'}
-    """
-    shares: dict[str, str] = {}
-    for part in text.split(","):
-        name, equals, share = part.partition("=")
-        if not equals or name in shares:
-            raise UsageError(
-                f"--split {text}: {part!r} is no share of a new name; give NAME=SHARE,NAME=SHARE, such as "
-                "train=0.99,val=0.01"
-            )
-        shares[name] = share
-    if not 1 < len(shares) <= _MOST:
-        raise UsageError(
-            f"--split: the number of shares is {len(shares)}; give 2 to {_MOST}, such as train=0.99,val=0.01"
-        )
-    return shares
-
-
-def check_shares(shares: Any) -> dict[str, Fraction]:
-    """Return the shares of a split by name, whose sum is 1."""
-    if not isinstance(shares, Mapping) or not 1 < len(shares) <= _MOST:
-        raise UsageError(
-            f"split: {shares!r} is no split; give 2 to {_MOST} shares by name, such as {{'train': 0.99, 'val': 0.01}}"
-        )
-    for name in shares:
-        if not isinstance(name, str) or not is_plain_name(name):
-            raise UsageError(f"split: name {name!r}: {PLAIN_NAME_RULE}")
-    exact = {name: _read_share(name, share) for name, share in shares.items()}
-    if abs(sum(exact.values(), Fraction(-1))) > _TOLERANCE:
-        total = float(sum(exact.values()))
-        raise UsageError(f"split: the shares add up to {total:.10g}; let them add up to 1")
-    return exact
-
-
-def _read_share(name: str, share: Any) -> Fraction:
-    try:
-        # A float is what its shortest text says, so that Python and the command mean the same share.
-        exact = Fraction(str(share)) if isinstance(share, float | str | Fraction) else Fraction()
-    except (ValueError, ZeroDivisionError):
-        exact = Fraction()
-    if not 0 < exact < 1:
-        raise UsageError(f"split: share {share!r} of {name!r}: give a number between 0 and 1")
-    return exact
 
 
 def apportion(total: int, weights: Sequence[float | Fraction]) -> list[int]:

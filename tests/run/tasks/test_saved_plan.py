@@ -345,6 +345,7 @@ EACH_OPTION: dict[str, tuple[str, dict[str, Any]]] = {
     "split_seed": ("csv", {"split": "a=0.5,b=0.5", "split_by": "id", "split_seed": 2**127}),
     "group_by": ("jsonl", {"group_by": ("id", "pad")}),
     "group_order": ("jsonl", {"group_by": "id", "group_order": "random"}),
+    "token_type": ("jsonl", {"to": "megatron", "token_type": "uint16"}),
     "nan_as_null": ("parquet", {"to": "jsonl", "nan_as_null": True}),
     "on_bad_record": ("jsonl", {"to": "parquet", "on_bad_record": "quarantine:/tmp/bad.jsonl"}),
     "provenance": ("jsonl", {"to": "parquet", "provenance": True}),

@@ -242,3 +242,21 @@ def test_a_field_that_no_record_has_is_refused(tmp_path: Path, scatters: bool):
     with pytest.raises(UsageError, match=r"^split_by: is used with split only; give that, too"):
         recshuf.scatter(inputs, tmp_path / "out", split_by="user")
     assert os.listdir(tmp_path) == ["in"]
+
+
+def test_check_tests_the_order_of_each_part_that_is_large_enough(tmp_path: Path):
+    """All parts as one are in no random order, as users are in some of them alone."""
+    (tmp_path / "in.jsonl").write_text(
+        "".join(f'{{"id": {row}, "user": {row % 300}}}\n' for row in range(6000))
+    )
+    shuffle(tmp_path / "in.jsonl", tmp_path / "out", split="a=0.5,b=0.4,c=0.1", split_by="user", shards=5)
+    found = recshuf.check(tmp_path / "out", against=tmp_path / "in.jsonl")
+    assert found.is_uniform
+    done = recshuf.verify(tmp_path / "in.jsonl", tmp_path / "out")
+    assert done
+    assert found.tested == sum(one.records for one in done.shards if "/c/" not in one.name) < 6000
+    shuffle(tmp_path / "in.jsonl", tmp_path / "small", split={f"{part}": 0.1 for part in range(10)})
+    with pytest.raises(
+        UsageError, match=r"^no part of .*small has the 1,000 records that it takes to test an order"
+    ):
+        recshuf.check(tmp_path / "small", against=tmp_path / "in.jsonl")

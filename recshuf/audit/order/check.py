@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from recshuf.audit.order.battery import MIN_RECORDS, Score, combine_scores, run_battery
 from recshuf.audit.order.sampling import SEED, match_output, order_by_value, sample_column
+from recshuf.audit.verify.record_sets import read_manifest
 from recshuf.errors import UsageError
 from recshuf.job.report import Report
 
@@ -98,8 +99,25 @@ def check_outputs(jobs: Sequence[Job], progress: Progress, id_column: str | None
     """
     started = time.perf_counter()
     # Written so that one matching is in memory at a time.
-    reports = [score_matching(match_output(job, progress, id_column), started) for job in jobs]
+    orders = [one for job in jobs for one in list_orders(job)]
+    reports = [score_matching(match_output(one, progress, id_column), started) for one in orders]
     return combine_reports(reports, started)
+
+
+def list_orders(job: Job) -> list[Job]:
+    """Return a job for each order in the output of a job: of each part of a split, if it is large enough to be tested."""
+    if job.output is None:
+        return [job]
+    manifest = read_manifest(job, job.output)
+    if manifest is None or manifest.split is None:
+        return [job]
+    large = [part["name"] for part in manifest.split["parts"] if part["records"] >= MIN_RECORDS]
+    if not large:
+        raise UsageError(
+            f"no part of {job.output} has the {MIN_RECORDS:,} records that it takes to test an order"
+        )
+    folder = job.output.rstrip("/")
+    return [replace(job, output=f"{folder}/{name}/", feature=None) for name in large]
 
 
 def check_values(job: Job, progress: Progress, column: str) -> CheckReport:

@@ -12,7 +12,13 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.audit.order.battery import LIMIT
-from recshuf.audit.order.check import CheckReport, combine_reports, score_matching, score_values
+from recshuf.audit.order.check import (
+    CheckReport,
+    combine_reports,
+    list_orders,
+    score_matching,
+    score_values,
+)
 from recshuf.audit.order.sampling import MOST_LABELS, match_output, name_codes, rank_densely, sample_column
 from recshuf.audit.reports.colors import Labels, Ramp
 from recshuf.audit.reports.html import (
@@ -172,7 +178,8 @@ def _examine(
     """Read the files once; return the result of the check and pictures."""
     started = time.perf_counter()
     if column is None:
-        matchings = (match_output(job, progress, id_column) for job in jobs)  # one in memory at a time
+        orders = [one for job in jobs for one in list_orders(job)]
+        matchings = (match_output(one, progress, id_column) for one in orders)  # one in memory at a time
         first = next(matchings)
         reports = [score_matching(first, started)]
         pictures = draw_panels("Before and after", draw_matching(first), Ramp())

@@ -51,7 +51,10 @@ def read_manifest(output: Path) -> dict[str, Any]:
     return json.loads(manifest_path(output).read_text())
 
 
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=() if kind in ("csv", "hdf5") else pytest.mark.slow) for kind in FORMATS],
+)
 def test_parts_are_those_of_a_split_store_to_the_byte(tmp_path: Path, kind: str):
     counts = counts_of(kind)
     inputs, total = make_inputs(tmp_path / "in", kind, counts), sum(counts)
@@ -78,7 +81,11 @@ def test_parts_are_those_of_a_split_store_to_the_byte(tmp_path: Path, kind: str)
 
 
 @pytest.mark.parametrize(
-    "options", [{"piles": 1}, {"piles": 3}, {"piles": 4000}, {"workers": 3}, {"memory": "64MB"}, {"piles": 3, "spills": True}]
+    "options", [
+        {"piles": 4000, "workers": 3},
+        {"piles": 3, "spills": True},
+        *(pytest.param(one, marks=pytest.mark.slow) for one in ({"piles": 1}, {"piles": 3}, {"memory": "64MB"})),
+    ],
 )  # fmt: skip
 def test_the_plan_changes_no_byte(tmp_path: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch):
     inputs = make_inputs(tmp_path / "in", "jsonl", COUNTS)
@@ -178,6 +185,27 @@ def test_parts_of_a_saved_data_set_are_saved_data_sets(tmp_path: Path):
     assert sorted(os.listdir(tmp_path / "out")) == ["a", "b", "dataset_dict.json"]
 
 
+def test_files_beside_shards_lie_in_the_folder_of_their_part(tmp_path: Path):
+    tokens = pa.array([[number, 1] for number in range(100)], pa.list_(pa.uint16()))
+    pq.write_table(pa.table({"tokens": tokens}), tmp_path / "in.parquet")
+    given = {"to": "megatron", "shards": 4}
+    shuffle(tmp_path / "in.parquet", tmp_path / "whole", **given)
+    with pytest.MonkeyPatch.context() as patch:
+        kill_after(patch, 2)
+        with pytest.raises(Killed):
+            shuffle(tmp_path / "in.parquet", tmp_path / "out", **given)
+    shuffle(tmp_path / "in.parquet", tmp_path / "out", resume=True, verify=True, **given)
+    found = read_files(tmp_path / "out")
+    assert found == read_files(tmp_path / "whole")
+    assert sorted(found) == sorted(
+        f"{name}.{end}"
+        for name in ("train/shard-00000", "train/shard-00001", "val/shard-00000", "test/shard-00000")
+        for end in ("bin", "idx")
+    )
+    shuffle(tmp_path / "in.parquet", tmp_path / "out", overwrite=True, **given)
+    assert recshuf.verify(tmp_path / "in.parquet", tmp_path / "out")
+
+
 # Outputs that exist, and runs that died
 
 
@@ -202,7 +230,9 @@ def test_a_split_output_is_replaced_as_a_whole_and_only_that(tmp_path: Path):
     assert sorted(os.listdir(tmp_path)) == [".out.recshuf.json", "in", "out"]
 
 
-@pytest.mark.parametrize("parts", range(1, 9))
+@pytest.mark.parametrize(
+    "parts", [pytest.param(parts, marks=() if parts in (3, 6) else pytest.mark.slow) for parts in range(1, 9)]
+)
 def test_a_run_that_died_goes_on_from_what_is_finished(
     tmp_path: Path, parts: int, monkeypatch: pytest.MonkeyPatch
 ):
@@ -227,8 +257,14 @@ def test_a_run_that_died_goes_on_from_what_is_finished(
     assert sorted(os.listdir(tmp_path)) == [".out.recshuf.json", ".whole.recshuf.json", "in", "out", "whole"]
 
 
-@pytest.mark.parametrize("late", [False, True])
-@pytest.mark.parametrize("exchanges", [False, True])
+@pytest.mark.parametrize(
+    ("exchanges", "late"),
+    [
+        (True, False),
+        (False, True),
+        *(pytest.param(*one, marks=pytest.mark.slow) for one in ((True, True), (False, False))),
+    ],
+)
 def test_a_reader_sees_the_old_parts_or_the_new_ones(tmp_path: Path, late: bool, exchanges: bool):
     inputs = make_inputs(tmp_path / "in", "text", COUNTS)
     shuffle(inputs, tmp_path / "old", seed=1)

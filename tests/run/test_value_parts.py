@@ -147,7 +147,14 @@ def test_parts_are_those_of_the_formula(tmp_path: Path):
     assert len(found) == 41
 
 
-@pytest.mark.parametrize("options", [{"piles": 3}, {"workers": 3}, {"spills": True}, {"engine": "threads"}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"piles": 3, "spills": True},
+        {"engine": "threads"},
+        *(pytest.param(one, marks=pytest.mark.slow) for one in ({"piles": 3}, {"workers": 3})),
+    ],
+)
 def test_no_plan_changes_parts_of_values(
     tmp_path: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ):

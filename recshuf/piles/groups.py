@@ -7,6 +7,7 @@ an epoch. Gather, the loaders, and the check of loaders read records through it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from recshuf.records.digests import Digest, Digests, digest_records
 from recshuf.records.key_makers import VALUE_WORDS, find_others, find_starts, find_words
 from recshuf.records.keys import sort_by_words
-from recshuf.records.value_sizes import find_largest
+from recshuf.records.value_sizes import count_distinct_bytes, find_largest
 from recshuf.system.buffers import allocate
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recshuf.errors import RecshufError
-    from recshuf.piles.slices import Packed
+    from recshuf.piles.slices import Origin, Packed
     from recshuf.records.batch import Records
     from recshuf.records.duplicates import Duplicates
     from recshuf.records.value_sizes import ValueSize
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     """Set and column of each."""
 
 
+_FINDING_BYTES = 64
+"""Memory for each record when repeats are found: its key, place and size."""
 _SORTING_BYTES = 8
 """Memory for each word of several of a key when records are sorted by them: of small records, it is most."""
 
@@ -137,6 +140,10 @@ class Regions(ABC):
         """
         raise RuntimeError(f"column {column} has no keys of {word_count} words")
 
+    def iterate_parts(self, column: int) -> Iterator[tuple[Origin, Records]]:
+        """Yield the records of a column with their origins, some at a time, in no particular order. Only of a filled store."""
+        raise RuntimeError(f"column {column} is not read in parts")
+
     def find_column(self, key: int) -> int:
         """Return the column with the records whose first word may be `key`. Only of a filled store."""
         raise RuntimeError(f"no column has the key {key}")
@@ -240,6 +247,18 @@ class Groups:
         contents = list(map(Content, list(digests)[1:-1], values, list(dropped)[1:-1]))
         return self._select(records), places[1:-1].tolist(), contents
 
+    def load_distinct(self, group: int, edges: Sequence[int]) -> tuple[Records, list[int], list[Content]]:
+        """Do what `load_parts` does for a group in an order by keys, of which repeats are not all in memory."""
+        if self._duplicates is None:
+            return self.load_parts([group], edges)
+        read = partial(self._regions.iterate_parts, group)
+        records, places, dropped = self._duplicates.join(read, edges)
+        digests = Digests.find(records, places)
+        self._regions.check(self._list_cells([group]), digests.sum() + dropped.sum())
+        inner = zip(list(digests)[1:-1], list(dropped)[1:-1], strict=True)
+        contents = [Content(digest, dropped=repeated) for digest, repeated in inner]
+        return self._select(records), places[1:-1].tolist(), contents
+
     def _count_values(self, records: Records, edges: Sequence[int]) -> list[int]:
         """Return how many values begin in each part ``edges[k]:edges[k + 1]`` of ordered records."""
         if not self.keeps_values:
@@ -306,6 +325,9 @@ class Groups:
         needed = self.byte_counts[group] + self.sorting_bytes * self.sizes[group]
         if needed <= largest_bytes or self.sizes[group] == 1 or not self.can_split:
             return False
+        if self._duplicates is not None and _FINDING_BYTES * self.sizes[group] <= largest_bytes:
+            # What stays may fit, and is not split.
+            return count_distinct_bytes(self._regions.iterate_records(group)) > largest_bytes
         return not self.keeps_values or not self._has_one_value(group)
 
     def _has_one_value(self, group: int) -> bool:

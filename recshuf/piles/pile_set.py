@@ -25,7 +25,7 @@ from recshuf.piles.slices import ALIGNMENT, PREFIX_BYTES, SliceFormat
 from recshuf.system.buffers import allocate
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
     from numpy.typing import NDArray
@@ -214,16 +214,16 @@ class PileSet:
         """Return the bytes of each part of a region in the file, as `read` allocates them."""
         return [used for _, used in self._regions.parts(region)]
 
-    def read(self, region: int, memory: Allocate = allocate) -> list[Slice]:
-        """Return the slices of a region, in no particular order; they may be views of the memory."""
-        found = []
+    def read(self, region: int, memory: Allocate = allocate) -> Iterator[Slice]:
+        """Yield the slices of a region, in no particular order; they may be views of the memory."""
         for start, used in self._regions.parts(region):
             content = self._file.read(start, used, memory)
             try:
-                found += self._format.parse(content)
+                found = self._format.parse(content)
             except PileError as error:
                 raise self._damaged(region) from error
-        return found
+            del content
+            yield from found
 
     def _damaged(self, region: int) -> DamagedSetError:
         """Return the error for a damaged region."""

@@ -89,6 +89,10 @@ class FilledRegions(Regions):
         for _, _, records in self._parts(column):
             yield records
 
+    def iterate_parts(self, column: int) -> Iterator[tuple[Origin, Records]]:
+        for _, origin, records in self._parts(column):
+            yield origin, records
+
     def find_column(self, key: int) -> int:
         pile = int(find_piles(np.array([key], np.uint64), self._store.pile_count, self._store.key_range)[0])
         return bisect_right(self._starts, pile) - 1

@@ -5,21 +5,22 @@ Equal keys tell them, and what the keys are made of is compared before one is dr
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import CheckError
 from recshuf.records.arrays import count_bytes, take_rows
-from recshuf.records.batch import split_ranges
+from recshuf.records.batch import concat_records, split_ranges
+from recshuf.records.digests import Digests
 from recshuf.records.key_makers import KeyedRows, KeyMaker, find_words
 from recshuf.records.keys import sort_by_words
 from recshuf.records.text_hashing import PIECE_BYTES, PIECE_ROWS
 from recshuf.records.value_keys import ValueKeys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -79,6 +80,68 @@ class Duplicates(KeyMaker):
         if places.size:
             self._compare(records.batch.select(range(self._column_count)), None, places, firsts)
         return places
+
+    def join(
+        self, read: Callable[[], Iterable[tuple[Any, Records]]], edges: Sequence[int]
+    ) -> tuple[Records, NDArray[np.intp], Digests]:
+        """Return the records of parts in the order of keys, without repeats, which are compared by a second hash.
+
+        Parameters
+        ----------
+        read
+            Yields the records of each part with what orders parts, which come in any order, but twice in the same.
+        edges
+            Places in the order of all records.
+
+        Returns
+        -------
+        tuple[Records, NDArray[np.intp], Digests]
+            The records; where they begin, the edges are, and they end; and what is dropped between these.
+        """
+        origins, parts = [], []
+        for origin, records in read():
+            origins.append(origin)
+            parts.append(np.array(find_words(records, _WORD_COUNT)))
+        turn = sorted(range(len(parts)), key=origins.__getitem__)
+        sizes = np.array([parts[part].shape[1] for part in turn])
+        begins = dict(zip(turn, (np.cumsum(sizes) - sizes).tolist(), strict=True))
+        words = list(np.hstack([parts[part] for part in turn]))
+        del parts
+        order = sort_by_words(words)
+        places, firsts = _find_ties([word[order] for word in words])
+        repeats, heads = order[places], order[firsts]
+        stays = np.ones(len(order), np.bool_)
+        stays[repeats] = False
+        place_of_row = np.empty(len(order), np.intp)
+        place_of_row[order] = np.arange(len(order))
+        bounds, dropped = np.array([0, *edges, len(order)]), Digests(len(edges) + 1)
+        compared = np.unique(np.concatenate([repeats, heads]))
+        hashes = np.empty((_WORD_COUNT, len(compared)), np.uint64)
+        kept: dict[int, Records] = {}
+        for part, (_, records) in enumerate(read()):
+            begin = begins[part]
+            first, stop = np.searchsorted(compared, [begin, begin + len(records)])
+            if first < stop:
+                batch = records.batch.select(range(self._column_count))
+                hashes[:, first:stop] = self._hash_again(take_rows(batch, compared[first:stop] - begin))
+            own = stays[begin : begin + len(records)]
+            if not own.all():
+                gone = np.flatnonzero(~own)
+                gone = gone[np.argsort(place_of_row[begin + gone])]
+                cut = np.searchsorted(place_of_row[begin + gone], bounds)
+                dropped.add(Digests.find(records.take(gone), cut))
+            kept[part] = records.take(np.flatnonzero(own))
+        pairs = [hashes[:, np.searchsorted(compared, rows)] for rows in (repeats, heads)]
+        if (pairs[0] != pairs[1]).any():
+            raise CheckError("two different values have one hash; run again with another --seed")
+        number = np.cumsum(stays) - 1
+        joined = concat_records([kept.pop(part) for part in turn])
+        return joined.take(number[order[stays[order]]]), bounds - np.searchsorted(places, bounds), dropped
+
+    def _hash_again(self, batch: pa.RecordBatch) -> tuple[Words, Words]:
+        if self._reader is None:
+            return self._others.keys_of_rows(batch, 0, 0, self._are_lines)
+        return self._others.keys(self._reader.read(batch, 0, 0), 0, 0)
 
     def _find_repeats(
         self, batch: pa.RecordBatch, texts: Sequence[pa.Array] | None, words: tuple[Words, ...]

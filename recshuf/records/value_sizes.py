@@ -47,6 +47,18 @@ def find_largest(parts: Iterable[Records], word_count: int) -> ValueSize:
     return ValueSize(*sizes[:, largest].tolist())
 
 
+def count_distinct_bytes(parts: Iterable[Records]) -> int:
+    """Return the bytes of one record of each value, the largest, of records that are given in parts, each in any order."""
+    keys, sizes = [np.zeros((VALUE_WORDS, 0), np.uint64)], [np.zeros(0, np.int64)]
+    for records in parts:
+        keys.append(np.array(find_words(records, VALUE_WORDS)))
+        sizes.append(np.diff(records.bytes_before(np.arange(len(records) + 1))))
+    words = list(np.hstack(keys))
+    index = sort_by_words(words)
+    starts = find_starts([word[index] for word in words])
+    return int(np.maximum.reduceat(np.concatenate(sizes)[index], starts).sum())
+
+
 def _merge(
     words: NDArray[np.uint64], sizes: NDArray[np.int64]
 ) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:

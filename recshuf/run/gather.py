@@ -62,9 +62,14 @@ class SortedChunk:
     content: Content
 
 
-def load_chunks(run: GroupRange, edges: Sequence[int], decoder: Decoder | None) -> list[SortedChunk]:
+def load_chunks(
+    run: GroupRange, edges: Sequence[int], decoder: Decoder | None, *, is_giant: bool = False
+) -> list[SortedChunk]:
     """Return the records of groups in order, a chunk for each range ``edges[k]:edges[k + 1]`` of them."""
-    records, kept_edges, contents = run.groups.load_parts(run.numbers, edges)
+    if is_giant and len(run.numbers) == 1:
+        records, kept_edges, contents = run.groups.load_distinct(run.numbers[0], edges)
+    else:
+        records, kept_edges, contents = run.groups.load_parts(run.numbers, edges)
     batch = records.batch
     del records
     if decoder is not None:
@@ -253,8 +258,9 @@ class Gather:
         """Yield the records of consecutive shards in shuffled order, ordering some runs ahead."""
         ahead: deque[Future[list[SortedChunk]]] = deque()
 
-        def submit(run: GroupRange) -> Future[list[SortedChunk]]:
-            return loaders.submit(load_chunks, run, _find_edges(run, bounds), self._decoder)
+        def submit(run: GroupRange, *, is_giant: bool = False) -> Future[list[SortedChunk]]:
+            load = partial(load_chunks, is_giant=is_giant)
+            return loaders.submit(load, run, _find_edges(run, bounds), self._decoder)
 
         try:
             for run in iterate_ranges(self._groups, bounds[0], bounds[-1], self._largest, self._joined_bytes):
@@ -267,7 +273,7 @@ class Gather:
                     yield from ahead.popleft().result()
                 if isinstance(run, GroupRange):
                     with self._giants:
-                        yield from submit(run).result()
+                        yield from submit(run, is_giant=True).result()
                 else:
                     run.close()
             while ahead:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import io
 import json
 import math
+import subprocess
+import sys
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 import h5py
@@ -24,6 +27,7 @@ from recshuf.errors import (
     RecshufWarning,
     UsageError,
 )
+from recshuf.piles.groups import Groups
 from recshuf.records import value_keys
 from recshuf.records.value_keys import ValueKeys
 from tests.support.effort import examples
@@ -438,3 +442,55 @@ def test_a_value_that_has_no_text_is_named_with_its_place(tmp_path: Path):
         InputError, match=r"in\.jsonl: line 2, field 'x': holds an object; name a field inside it"
     ):
         recshuf.shuffle(tmp_path / "in.jsonl", tmp_path / "out.jsonl", dedup="x")
+
+
+# Memory
+
+
+@pytest.mark.parametrize("dedup", ["record", "x"])
+def test_a_pile_of_repeats_is_not_split_but_read_without_them(
+    tmp_path: Path, dedup: str, monkeypatch: pytest.MonkeyPatch
+):
+    """Long records are few in a batch, so that each keeps some that repeat those of others."""
+    numbers = [(number % 2) * number % 50 for number in range(240)]
+    rows = [f'{{"x": {number}, "y": "{"z" * (800 if number else 900)}"}}\n' for number in numbers]
+    (tmp_path / "in.jsonl").write_text("".join(rows))
+    outputs, loaded, load = [], list[int](), Groups.load_distinct
+
+    def load_distinct(groups: Groups, group: int, edges: Sequence[int]) -> Any:
+        found = load(groups, group, edges)
+        loaded.append(int(groups.byte_counts[group] > groups.sizes[group] * 900 / 2))
+        return found
+
+    monkeypatch.setattr(Groups, "load_distinct", load_distinct)
+    for plan in ({}, {"block_bytes": 2000, "pile_count": 2, "pile_bytes": 60_000, "resident_bytes": 0}):
+        with monkeypatch.context() as patch:
+            change_plans(patch, **plan)
+            report = run(tmp_path / "in.jsonl", tmp_path / "out", dedup=dedup, piles=None, overwrite=True)
+        outputs.append((read_files(tmp_path / "out"), report.features))
+        assert bool(loaded) == bool(plan)
+    assert outputs[0] == outputs[1]
+    assert outputs[0][1]["dedup"]["kept"] == len(set(rows))
+
+
+@pytest.mark.slow
+def test_half_of_all_records_of_one_value_take_no_more_memory(tmp_path: Path):
+    """Records of 300 KB, two in a block, so that one pile holds hundreds that are equal: 335 MB if they were loaded."""
+    with (tmp_path / "in.txt").open("wb") as file:
+        for number in range(900):
+            line = b"same" if number % 2 else b"%d" % number
+            file.write(line + b"x" * 300_000 + b"\n")
+    program = textwrap.dedent("""
+        import sys
+        from dataclasses import replace
+        import recshuf, recshuf.run.resolve as resolve
+        plan = resolve.make_plan
+        resolve.make_plan = lambda *given: replace(plan(*given), block_bytes=700_000)
+        report = recshuf.shuffle(*sys.argv[1:], dedup="record", seed=1, memory="64MB", workers=1)
+        print(report.records_written, report.measured_peak_bytes - report.base_bytes)
+    """)
+    command = [sys.executable, "-c", program, str(tmp_path / "in.txt"), str(tmp_path / "out.txt")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    written, taken = map(int, done.stdout.split())
+    assert written == 451
+    assert taken < 100 * 10**6

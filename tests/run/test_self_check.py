@@ -128,7 +128,7 @@ def test_of_piles_that_share_a_region_all_are_named(tmp_path: Path, monkeypatch:
     whole = PileSet.read
     spill(monkeypatch, region_piles=3)
     monkeypatch.setattr(
-        PileSet, "read", lambda self, region, memory: whole(self, region, memory)[region == 1 :]
+        PileSet, "read", lambda self, region, memory: [*whole(self, region, memory)][region == 1 :]
     )
     run_and_fail(tmp_path, "text", r"gather: piles 3 to 4: \d+ records, \d+ given", piles=5)
 

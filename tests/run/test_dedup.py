@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from tests.support.objects.object_server import Bucket
+
 SEED = 7
 PLANS: list[dict[str, Any]] = [
     {},
@@ -371,6 +373,21 @@ def test_shards_that_count_other_repeats_are_written_again(tmp_path: Path, monke
         report = run(paths, tmp_path / "out", dedup="record", resume=True)
     assert read_files(tmp_path / "out") == read_files(tmp_path / "whole")
     assert report.features == whole.features
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{}, {"engine": "threads", "memory": "300MB"}])
+def test_objects(tmp_path: Path, s3_bucket: Bucket, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch):
+    divide_small(monkeypatch)
+    paths = make_repeated(tmp_path / "in")
+    here = run(paths, tmp_path / "out", dedup="x")
+    place = {"temp_dir": f"{s3_bucket.url}/tmp"} if options else {}
+    url = f"{s3_bucket.url}/out"
+    given = {"dedup": "x", "seed": 5, "shards": 3, "verify": True} | options | place
+    there = recshuf.shuffle(paths, f"{url}/", **given)
+    assert there.features == here.features
+    assert [shard.checksum for shard in there.shards] == [shard.checksum for shard in here.shards]
+    assert recshuf.verify(paths, f"{url}/")
 
 
 # Verify

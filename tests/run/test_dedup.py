@@ -124,6 +124,15 @@ def test_bytes_of_lines_count_and_an_unended_line_equals_one_that_ends(tmp_path:
     assert report.features["dedup"]["dropped"] == 3
 
 
+def test_files_in_another_order_give_the_same_lines(tmp_path: Path):
+    paths = make_repeated(tmp_path / "in")
+    outputs = []
+    for order in (paths, paths[::-1], [*paths, *paths]):
+        recshuf.shuffle(order, tmp_path / "out.jsonl", dedup="record", seed=SEED, overwrite=True)
+        outputs.append((tmp_path / "out.jsonl").read_bytes())
+    assert outputs == outputs[:1] * 3
+
+
 def test_streams(tmp_path: Path):
     out = io.BytesIO()
     recshuf.shuffle("-", "-", stdin=io.BytesIO(b"b\na\nb\nb"), stdout=out, dedup="record", seed=SEED)

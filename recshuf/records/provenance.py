@@ -94,14 +94,14 @@ def shift_sources(records: Records, added: NDArray[np.int64]) -> Records:
 
 def check_names(names: Sequence[str]) -> None:
     """Check that no two inputs have the same name."""
-    _check_count(names)
+    check_count(len(names))
     for name, count in _find_repeated(names):
         raise UsageError(f"--provenance: {name} is an input {count} times; name it once")
 
 
 def check_stored_names(names: Sequence[str], record_counts: Sequence[int | None]) -> None:
     """Check that no two sources of a store that have records have the same name."""
-    _check_count(names)
+    check_count(len(names))
     for name, count in _find_repeated(list(compress(names, record_counts))):
         raise UsageError(
             f"--provenance: the store holds records of {count} inputs named {name}; leave it out, and give what is "
@@ -109,9 +109,10 @@ def check_stored_names(names: Sequence[str], record_counts: Sequence[int | None]
         )
 
 
-def _check_count(names: Sequence[str]) -> None:
-    if len(names) > MAX_INPUTS:
-        raise UsageError(f"--provenance: {len(names):,} inputs are more than {MAX_INPUTS:,}; join some")
+def check_count(input_count: int, option: str = "--provenance") -> None:
+    """Check that the inputs can be numbered in provenance."""
+    if input_count > MAX_INPUTS:
+        raise UsageError(f"{option}: {input_count:,} inputs are more than {MAX_INPUTS:,}; join some")
 
 
 def _find_repeated(names: Sequence[str]) -> list[tuple[str, int]]:

@@ -10,6 +10,7 @@ from recshuf.formats import load_format
 from recshuf.job.features import Dedup, GroupBy, Mixture, SplitFiles, find_fields
 from recshuf.records.copies import CopyKeys
 from recshuf.records.key_makers import PositionKeys
+from recshuf.records.provenance import check_count
 from recshuf.run.mixture import find_quotas
 from recshuf.run.parts import choose_part_keys
 
@@ -64,6 +65,7 @@ def open_values(job: Job, inputs: Inputs) -> ValueReader | None:
 
 def open_fields(flag: str, fields: Sequence[str], inputs: Inputs) -> ValueReader:
     """Return what reads some fields, which an option names."""
+    check_count(len(inputs.source.inputs), flag)
     try:
         reader = inputs.source.value_reader(fields)
     except UsageError as error:

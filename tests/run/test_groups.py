@@ -183,7 +183,7 @@ def test_the_same_bytes_however_the_run_is_planned(tmp_path: Path):
             if plan.pop("spills", False):
                 spill(patch)
             if "engine" in plan:
-                divide_small(patch)
+                divide_small(patch, block_bytes=10_000, region_bytes=500)
             options = {"seed": 7, "shards": 5, "group_by": "user", "group_order": "random"} | plan
             report = shuffle(paths, tmp_path / "out", overwrite=True, **options)
         assert report.features["group_by"]["groups"] == 100
@@ -423,6 +423,13 @@ def test_the_command_tells_of_groups(tmp_path: Path, call: Run):
     assert (
         "out: its records are in groups by user; these are in random order, but the test looks at" in checked
     )
+
+
+def test_more_inputs_than_have_numbers_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("recshuf.records.provenance.MAX_INPUTS", 1)
+    paths = make_inputs(tmp_path / "in", "jsonl", INPUTS)
+    with pytest.raises(UsageError, match=r"^group_by: 3 inputs are more than 1; join some$"):
+        recshuf.shuffle(paths, tmp_path / "out", group_by="user")
 
 
 def test_a_value_without_a_text_is_named_with_its_line(tmp_path: Path):

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING, ClassVar, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast, get_args
 
 from recshuf.errors import UsageError
 from recshuf.job.shares import check_shares, parse_shares
@@ -30,6 +30,7 @@ _FLAGS = {
     "copies": "--copies",
 }
 """Of the options of which a run takes one."""
+_KEYS = {flag: name for name, flag in _FLAGS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +111,53 @@ class Mixture:
 
 
 Feature = GroupBy | Dedup | SplitFiles | Mixture
+
+
+def show_features(features: Mapping[str, Any]) -> str:
+    """Return the options that a manifest tells of; empty for a plain shuffle.
+
+    >>> show_features({"dedup": {"fields": ["url", "text"], "kept": 7}})
+    '--dedup url,text'
+    """
+    texts = []
+    if group := features.get("group_by"):
+        texts.append(f"--group-by {','.join(group['fields'])} --group-order {group['order']}")
+    if dedup := features.get("dedup"):
+        fields = dedup["fields"]
+        texts.append(f"--dedup {fields if isinstance(fields, str) else ','.join(fields)}")
+    if split := features.get("split"):
+        texts.append("--split " + ",".join(f"{name}={share}" for name, share in split["shares"].items()))
+        texts += [f"--split-by {','.join(split['by'])} --split-seed {split['seed']}"] if "by" in split else []
+    for word, flag in (("weight", "--weights"), ("copies", "--copies")):
+        numbers = [source[word] for source in features.get("sources", ()) if word in source]
+        texts += [f"{flag} {','.join(numbers)}"] if numbers else []
+    return " ".join(texts)
+
+
+def list_features(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what options of a header say, by flag, in the form of a manifest, without figures."""
+    features: dict[str, Any] = {}
+    if fields := options.get("--group-by"):
+        features["group_by"] = {"fields": fields, "order": options.get("--group-order") or "input"}
+    if fields := options.get("--dedup"):
+        features["dedup"] = {"fields": fields}
+    if shares := options.get("--split"):
+        by = options.get("--split-by")
+        features["split"] = {"shares": shares} | (
+            {"by": by, "seed": str(options.get("--split-seed") or 0)} if by else {}
+        )
+    for word, flag in (("weight", "--weights"), ("copies", "--copies")):
+        if numbers := options.get(flag):
+            features["sources"] = [{word: number} for number in numbers]
+    return features
+
+
+def show_feature(feature: Feature | None) -> str:
+    """Return the options of what a run does besides the order, as `show_features` does."""
+    if isinstance(feature, Mixture):
+        word, numbers = ("weight", feature.weights) if feature.weights else ("copies", feature.copies)
+        return show_features({"sources": [{word: show_number(number)} for number in numbers]})
+    return "" if feature is None else show_features({_KEYS[feature.flag]: feature.to_json()})
 
 
 def find_fields(feature: Feature | None) -> tuple[str, tuple[str, ...]] | None:

@@ -215,12 +215,11 @@ class Job:
 
     def count_sample(self, record_count: int | None) -> int | None:
         """Return the number of records of a sample of so many; None if there is no sample, or if it depends on a number unknown."""
-        count = self.options["head_count"]
-        if isinstance(count, str):
-            return (
-                None if record_count is None else floor(parse_percent(count) * record_count + Fraction(1, 2))
-            )
-        return None if isinstance(self.feature, Mixture) else count
+        return (
+            None
+            if isinstance(self.feature, Mixture)
+            else size_sample(self.options["head_count"], record_count)
+        )
 
     @property
     def shares(self) -> tuple[Fraction, ...]:
@@ -261,6 +260,13 @@ class Job:
     def writes_stdout(self) -> bool:
         """Tell whether the output goes to standard output."""
         return self.output in (None, "-") and not self.streams
+
+
+def size_sample(count: int | str | None, record_count: int | None) -> int | None:
+    """Return the number of records of a sample of so many, which may be given as a share; None as `Job.count_sample` does."""
+    if not isinstance(count, str):
+        return count
+    return None if record_count is None else floor(parse_percent(count) * record_count + Fraction(1, 2))
 
 
 def _check_count(count: int | str | None) -> None:

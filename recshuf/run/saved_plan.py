@@ -16,6 +16,8 @@ from recshuf.errors import (
     UnfinishedOutputError,
     UsageError,
 )
+from recshuf.job.features import list_features, show_features
+from recshuf.job.job import size_sample
 from recshuf.job.parts import STAGES
 from recshuf.job.plan import Cut
 from recshuf.output.entries import find_sets
@@ -190,18 +192,23 @@ def _is_own(destination: Destination, header: Header) -> bool:
 def _fits(manifest: Manifest, job: Entry) -> bool:
     """Tell whether a manifest can be that of a run with this job in its header."""
     options = job["options"]
-    records = sum(one.records - one.quarantined for one in manifest.inputs)
-    if options["--head-count"] is not None:
-        records = min(records, options["--head-count"])
+    records, written = (
+        sum(one.records - one.quarantined for one in manifest.inputs),
+        sum(one.records for one in manifest.shards),
+    )
+    sample = size_sample(options["--head-count"], records)
+    if manifest.features:
+        records = written
+    elif sample is not None:
+        records = min(records, sample)
     cut = Cut(options["--shards"], options["--shard-records"], options["--shard-bytes"])
     return (
         (str(manifest.seed), manifest.format, manifest.to)
         == (options["--seed"], options["--format"], options["--to"])
         and [[one.name, one.file_bytes] for one in manifest.inputs] == [one[:2] for one in job["inputs"]]
-        and sum(one.records for one in manifest.shards) == records
+        and written == records
         and manifest.count_planned(cut) in (None, len(manifest.shards))
-        and (manifest.split or {}).get("shares") == options.get("--split")
-        and (manifest.split or {}).get("by") == options.get("--split-by")
+        and show_features(manifest.features) == show_features(list_features(options))
         and bool(manifest.added) == bool(options["--provenance"])
         and manifest.epoch is None
     )

@@ -6,7 +6,7 @@ import time
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path, PurePath, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from recshuf.audit.verify.record_sets import read_manifest
 from recshuf.errors import (
@@ -18,7 +18,7 @@ from recshuf.errors import (
     UsageError,
 )
 from recshuf.formats import load_format, suffix_compression
-from recshuf.job.features import Dedup
+from recshuf.job.features import show_feature, show_features
 from recshuf.job.job import Epoch
 from recshuf.job.plan import Cut
 from recshuf.job.report import PassReport, SilentProgress
@@ -28,8 +28,6 @@ from recshuf.run.open_run import explain_again
 from recshuf.run.stores.stored_inputs import PileSource
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from recshuf.audit.verify.record_sets import RecordSet
     from recshuf.audit.verify.verification import VerifyReport
     from recshuf.job.job import Job
@@ -68,9 +66,8 @@ def _compare_options(job: Job, manifest: Manifest) -> str | None:
     found = sum(one.records for one in manifest.inputs) - sum(one.quarantined for one in manifest.inputs)
     sample = job.count_sample(found)
     records = found if sample is None else min(found, sample)
-    dedup = manifest.features.get("dedup")
-    if dedup is not None:
-        records -= int(dedup["dropped"])
+    does, did = show_feature(job.feature), show_features(manifest.features)
+    written = sum(one.records for one in manifest.shards)
     cut = job.cut or Cut(shards=len(job.part_names) or len(manifest.inputs))
     compression = _find_compression(manifest)
     epoch, before = (one if one and not one.is_first else Epoch() for one in (job.epoch, manifest.epoch))
@@ -79,35 +76,18 @@ def _compare_options(job: Job, manifest: Manifest) -> str | None:
         *zip(("epoch", "reshuffle", "mix"), before, epoch, strict=True),
         ("format of the inputs", manifest.format, given),
         ("format of the shards", manifest.to, to or given),
-        ("number of records", sum(one.records for one in manifest.shards), records),
-        ("split", *map(_describe_split, (manifest.split, job.split))),
+        ("number of records", written, written if manifest.features else records),
         ("number of shards", len(manifest.shards), manifest.count_planned(cut)),
         ("compression", compression, compression and job.write.compression),
     ]
+    if does != did:
+        return f"it was written with {did or 'none of --group-by, --dedup, --split and --weights'}, and this command has {does or 'none'}"
     for name, was, now in pairs:
         if now is not None and was != now:
             return f"its {name} is {was}, and that of this command {now}"
-    fields = job.feature.to_json()["fields"] if isinstance(job.feature, Dedup) else None
-    if fields != (dedup and dedup["fields"]):
-        return f"it was written {_show_dedup(dedup and dedup['fields'])}, and this command is {_show_dedup(fields)}"
     if bool(manifest.added) != job.options["provenance"]:
         return f"it was written {'with' if manifest.added else 'without'} --provenance"
     return None
-
-
-def _describe_split(split: Mapping[str, Any] | None) -> str:
-    """Return what decides which records go to which part as text."""
-    if split is None:
-        return "none"
-    by = f" by {','.join(split['by'])}, seed {split['seed']}" if "by" in split else ""
-    return ",".join(f"{name}={share}" for name, share in split["shares"].items()) + by
-
-
-def _show_dedup(fields: Any) -> str:
-    """Return by which fields, or by whole records, equal records were dropped."""
-    if not fields:
-        return "without --dedup"
-    return f"with --dedup {fields if isinstance(fields, str) else ','.join(fields)}"
 
 
 def _find_compression(manifest: Manifest) -> str | None:

@@ -32,12 +32,26 @@ GIVEN: dict[str, dict[str, Any]] = {
     "formats": {"format": "jsonl", "to": "jsonl"},
     "provenance": {"provenance": True},
     "quarantine": {"on_bad_record": "quarantine:bad", "to": "parquet"},
+    "share": {"head_count": "20%"},
+    "groups": {"group_by": "id", "group_order": "random"},
+    "duplicates": {"dedup": "pad"},
+    "parts": {"split": "a=0.5,b=0.5"},
+    "parts of values": {"split": "a=0.5,b=0.5", "split_by": "id", "split_seed": 3},
+    "weights": {"weights": [1, 0, "1/3"], "head_count": 70},
+    "copies": {"copies": "1,0,2.5"},
 }
 OTHER: dict[str, tuple[dict[str, Any], str]] = {
     "seed": ({"seed": 6}, "its seed is 5, and that of this command 6"),
     "shards": ({"shards": 4}, "its number of shards is 3, and that of this command 4"),
     "records": ({"shard_records": 9}, "its number of shards is 3"),
     "sample": ({"head_count": 9}, "its number of records is 55, and that of this command 9"),
+    "share": ({"head_count": "10%"}, "its number of records is 55, and that of this command 6"),
+    "groups": ({"group_by": "id"}, "it was written with none of .* and this command has .*group_by id"),
+    "parts": (
+        {"split": "a=0.5,b=0.5"},
+        "it was written with none .*, and this command has .*split a=0.5,b=0.5",
+    ),
+    "copies": ({"copies": "1,0,2"}, "it was written with none .*, and this command has .*copies 1,0,2"),
     "to": ({"to": "parquet"}, "its format of the shards is jsonl, and that of this command parquet"),
     "format": ({"format": "text", "to": "text"}, "its format of the inputs is jsonl"),
     "compression": ({"compression": "gzip"}, "its compression is none, and that of this command gzip"),
@@ -54,13 +68,17 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return inputs
 
 
+def read_shards(output: Any) -> list[bytes]:
+    return [path.read_bytes() for path in sorted(manifest_path(Path(output)).parent.rglob("shard-*"))]
+
+
 def resume(inputs: Any, output: Any = "out/", **options: Any) -> None:
     """Resume, and make sure that the output stays."""
-    before = [path.read_bytes() for path in sorted(manifest_path(output).parent.glob("out/*"))]
+    before = read_shards(output)
     try:
         recshuf.shuffle(inputs, output, resume=True, **options)
     finally:
-        assert before == [path.read_bytes() for path in sorted(manifest_path(output).parent.glob("out/*"))]
+        assert read_shards(output) == before != []
 
 
 FITTING = [

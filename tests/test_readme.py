@@ -89,6 +89,7 @@ def test_links_lead_somewhere():
     assert all((PROJECT / link).exists() for link in links)
 
 
+@pytest.mark.slow
 def test_first_command_and_python_example_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):

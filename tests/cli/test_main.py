@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.conftest import Run
 
 
-def test_pandas_is_not_imported(run: Run, lines: Path, tmp_path: Path):
+def test_pandas_is_not_imported(call: Run, run: Run, lines: Path, tmp_path: Path):
     """pyarrow does so on its own account where it is installed, which takes 0.2 s."""
     told = tmp_path / "told"
     fake = tmp_path / "fake" / "pandas.py"
@@ -27,7 +27,7 @@ def test_pandas_is_not_imported(run: Run, lines: Path, tmp_path: Path):
     fake.write_text(f"open({str(told)!r}, 'w').close()\n__version__ = '3.0.0'\n")
     table = tmp_path / "t.parquet"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(fake.parent), *sys.path])}
-    assert run(lines, "-o", table, "--format", "text", env=environment).returncode == 0
+    assert call(lines, "-o", table, "--format", "text").returncode == 0
     assert run(table, "-o", tmp_path / "out.parquet", env=environment).returncode == 0
     assert not told.exists()
 
@@ -134,6 +134,7 @@ class TestErrors:
             )
         assert (result.returncode, result.stderr) == (141, b"")
 
+    @pytest.mark.slow
     def test_head(self, tmp_path: Path) -> None:
         path = tmp_path / "long.txt"
         path.write_bytes(numbers(300_000))

@@ -127,7 +127,7 @@ VALUE = st.none() | st.sampled_from(["", "a", "a\0", "ab", "7", "é"]) | st.text
 RECORDS = st.lists(st.lists(st.tuples(VALUE, VALUE), max_size=25), min_size=1, max_size=3)
 
 
-@settings(max_examples=examples(80))
+@settings(max_examples=examples(40))
 @given(
     inputs=RECORDS,
     fields=st.sampled_from([("a",), ("a", "b")]),

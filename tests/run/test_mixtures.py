@@ -18,7 +18,7 @@ import recshuf
 from recshuf.errors import RecshufWarning, UsageError
 from recshuf.records.copies import CopyKeys, list_quotas
 from recshuf.records.keys import RowRange, draw_keys, stream_of
-from tests.support.effort import examples
+from tests.support.effort import examples, mostly_slow
 from tests.support.numbered_files import FORMATS, SUFFIXES, make_inputs, read_ids, write_lines
 from tests.support.order_statistics import chi_square_upper
 from tests.support.small_runs import change_plans, forge_keys
@@ -79,7 +79,7 @@ MIXTURES: list[tuple[dict[str, Any], tuple[int, int]]] = [
 ]
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", mostly_slow(FORMATS, "hdf5", "csv"))
 def test_counts_samples_and_order_are_those_of_the_formulas(tmp_path: Path, name: str):
     paths = make_sources(tmp_path / "in", name)
     for options, taken in MIXTURES:
@@ -172,7 +172,7 @@ def test_every_choice_and_order_is_equally_likely():
     quotas = list_quotas([2, 1], [0, 1], weights=[Fraction(3), Fraction(1)], total=4)
     batch, ranges = pa.record_batch({"id": [0, 1, 2]}), [RowRange(0, 0, 2), RowRange(1, 0, 1)]
     seen: Counter[tuple[int, ...]] = Counter()
-    count = 24 * examples(800)
+    count = 24 * examples(240)
     for seed in range(count):
         records = CopyKeys(seed, quotas, [2, 1]).draw(batch, ranges).join(batch)
         seen[tuple(records.batch.column(0).to_numpy()[np.argsort(records.keys)].tolist())] += 1

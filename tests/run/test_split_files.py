@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from contextlib import suppress
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ from recshuf.errors import (
 )
 from recshuf.output.manifest import manifest_path
 from recshuf.records.split import apportion
+from tests.support.effort import mostly_slow
 from tests.support.numbered_files import FORMATS, make_inputs, read_ids
 from tests.support.processes.killed_runs import Killed, die, kill_after, read_journal, strike_renames
 from tests.support.small_runs import Listener, forge_keys, read_files, spill
@@ -51,10 +53,7 @@ def read_manifest(output: Path) -> dict[str, Any]:
     return json.loads(manifest_path(output).read_text())
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [pytest.param(kind, marks=() if kind in ("csv", "hdf5") else pytest.mark.slow) for kind in FORMATS],
-)
+@pytest.mark.parametrize("kind", mostly_slow(FORMATS, "hdf5", "jsonl"))
 def test_parts_are_those_of_a_split_store_to_the_byte(tmp_path: Path, kind: str):
     counts = counts_of(kind)
     inputs, total = make_inputs(tmp_path / "in", kind, counts), sum(counts)
@@ -258,12 +257,7 @@ def test_a_run_that_died_goes_on_from_what_is_finished(
 
 
 @pytest.mark.parametrize(
-    ("exchanges", "late"),
-    [
-        (True, False),
-        (False, True),
-        *(pytest.param(*one, marks=pytest.mark.slow) for one in ((True, True), (False, False))),
-    ],
+    ("exchanges", "late"), mostly_slow(product([False, True], repeat=2), (False, True), (True, False))
 )
 def test_a_reader_sees_the_old_parts_or_the_new_ones(tmp_path: Path, late: bool, exchanges: bool):
     inputs = make_inputs(tmp_path / "in", "text", COUNTS)

@@ -125,7 +125,7 @@ def test_sparse_observations_are_refused(tmp_path: Path) -> None:
         shuffle_kept(tmp_path / "in.h5", tmp_path / "out.h5")
 
 
-@pytest.mark.parametrize("kind", ["table", "fixed"])
+@pytest.mark.parametrize("kind", mostly_slow(["table", "fixed"], "table"))
 def test_a_frame_of_pandas_comes_back(tmp_path: Path, kind: str) -> None:
     pandas = pytest.importorskip("pandas")
     pytest.importorskip("tables")

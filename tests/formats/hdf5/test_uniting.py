@@ -101,7 +101,7 @@ CASES: dict[str, tuple[list[Any], str, list[Any]]] = {
 }
 
 
-@pytest.mark.parametrize(("name", "order"), [*some(product(CASES, [1, -1]), 3)])
+@pytest.mark.parametrize(("name", "order"), [*some(product(CASES, [1, -1]), 5)])
 def test_types_that_differ_become_one_that_holds_all(tmp_path: Path, name: str, order: int) -> None:
     inputs, kind, expected = CASES[name]
     given = [write(tmp_path / f"{index}.h5", each) for index, each in enumerate(inputs)][::order]

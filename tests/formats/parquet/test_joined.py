@@ -210,12 +210,14 @@ def test_row_groups_that_are_read_together_hold_the_same(tmp_path: Path, seed: i
     """Those without lists; of others, each by itself into one batch."""
     rng = np.random.default_rng(seed)
     for number, (name, kind) in enumerate(KINDS.items()):
+        if number % 2 != seed % 2:
+            continue
         column = draw_column(rng, kind, 150)
         [path] = store(
             tmp_path,
             pa.table({"a": column}),
             row_group_size=GROUP_ROWS,
-            use_dictionary=(number + seed) % 2 > 0,
+            use_dictionary=(number + seed) % 4 > 1,
         )
         source = open_source(path)
         assert next(source.fragments(0, BLOCK, BLOCK)).record_count > GROUP_ROWS, name

@@ -12,6 +12,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import InputError, RecshufWarning
+from tests.support.effort import mostly_slow
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -149,7 +150,7 @@ TYPES = {
 
 
 @pytest.mark.parametrize("kind", TYPES)
-@pytest.mark.parametrize("is_nested", [False, True])
+@pytest.mark.parametrize("is_nested", mostly_slow([False, True], True))
 def test_extension_types_that_arrow_knows_must_agree(run: Run, kind: str, is_nested: bool) -> None:
     arrays = [pa.StructArray.from_arrays([one], ["t"]) if is_nested else one for one in TYPES[kind]]
     paths = [run.folder / f"{name}.parquet" for name in "ab"]

@@ -17,6 +17,7 @@ import recshuf
 from recshuf.errors import ConversionError, InputError
 from recshuf.formats.parquet import FORMAT
 from recshuf.interfaces import WriteOptions
+from tests.support.effort import mostly_slow
 from tests.support.formats.decimal_tools import make_decimals
 from tests.support.formats.parquet_tools import (
     convert,
@@ -219,7 +220,8 @@ def problem_of(path: Path) -> str | None:
     return "encrypted" if path.suffix == ".encrypted" else UNREADABLE.get(path.name)
 
 
-def test_every_real_file_survives_or_says_why_not(corpora: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", mostly_slow(range(4), 0))
+def test_every_real_file_survives_or_says_why_not(corpora: Path, tmp_path: Path, part: int) -> None:
     suffixes = (".parquet", ".parq", ".encrypted")
     files = sorted(
         path for path in (corpora / "parquet").rglob("*") if path.is_file() and path.suffix in suffixes
@@ -228,7 +230,7 @@ def test_every_real_file_survives_or_says_why_not(corpora: Path, tmp_path: Path)
     assert len(files) > 150
     if int(pa.__version__.split(".")[0]) < 20:
         files = [path for path in files if path.name not in NEEDS_PYARROW_20]
-    for index, path in enumerate(files):
+    for index, path in enumerate(files[part::4]):
         out = tmp_path / f"{index}.parquet"
         problem = problem_of(path)
         if problem is not None:

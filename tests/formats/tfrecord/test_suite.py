@@ -20,6 +20,7 @@ import pytest
 import recshuf
 from recshuf.errors import ConversionError, InputError, UsageError
 from recshuf.formats.tfrecord import FORMAT
+from tests.support.effort import mostly_slow
 from tests.support.formats.format_tools import OneWayReader, decompress_file
 from tests.support.formats.line_suite import LineSuite
 
@@ -78,7 +79,11 @@ def test_a_payload_may_begin_like_a_byte_order_mark_and_have_no_bytes(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    "name", ["train.tfrecord-00000-of-00010", "a.tfrec", "a.tfrecords.gz", "a.tfrecord", "b"]
+    "name",
+    mostly_slow(
+        ["train.tfrecord-00000-of-00010", "a.tfrec", "a.tfrecords.gz", "a.tfrecord", "b"],
+        *("train.tfrecord-00000-of-00010", "a.tfrecords.gz", "b"),
+    ),
 )
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, zlib.compress])
 def test_names_and_compressions(tmp_path: Path, name: str, pack: object) -> None:

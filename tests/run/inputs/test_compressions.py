@@ -104,9 +104,9 @@ def test_files_are_recognised_by_content_under_any_name(
 @pytest.mark.parametrize("suffix", [".gz", pytest.param(".lz4", marks=pytest.mark.slow)])
 def test_one_of_hundreds_of_files_is_recognised_by_content(tmp_path: Path, suffix: str) -> None:
     (tmp_path / "in").mkdir()
-    lines = [b"%d\n" % index for index in range(600)]
+    lines = [b"%d\n" % index for index in range(300)]
     for index, line in enumerate(lines):
-        (tmp_path / "in" / f"{index}.txt").write_bytes(PACK[suffix](line) if index == 577 else line)
+        (tmp_path / "in" / f"{index}.txt").write_bytes(PACK[suffix](line) if index == 277 else line)
     recshuf.shuffle(tmp_path / "in", tmp_path / "out.txt", verify=True)
     assert sorted((tmp_path / "out.txt").read_bytes().splitlines(keepends=True)) == sorted(lines)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import warnings
+from itertools import cycle, product
 from typing import TYPE_CHECKING, Any
 
 import h5py
@@ -110,7 +111,11 @@ CONTRADICTIONS = {
 }
 
 
-@pytest.mark.parametrize("name", CONTRADICTIONS)
+@pytest.mark.parametrize(
+    ("files", "name"),
+    mostly_slow(product(WRITERS, CONTRADICTIONS), *zip(cycle(WRITERS), CONTRADICTIONS, strict=False)),
+    indirect=["files"],
+)
 def test_what_decides_the_meaning_of_values_must_agree(files: Files, name: str) -> None:
     """The error names input, column, attribute and both values; its remedy takes the first, whatever comes first."""
     sides = [{} if value is None else {name: value} for value in CONTRADICTIONS[name]]
@@ -162,7 +167,11 @@ LISTS = {
 }
 
 
-@pytest.mark.parametrize("kind", mostly_slow(LISTS, "list", "json", "flags"))
+@pytest.mark.parametrize(
+    ("files", "kind"),
+    mostly_slow(product(WRITERS, LISTS), (".h5", "list"), (".parquet", "json"), (".h5", "flags")),
+    indirect=["files"],
+)
 def test_of_lists_of_labels_the_longer_one_is_taken(files: Files, kind: str) -> None:
     """In whatever order the inputs come, and through a store; nothing is said, as nothing is lost."""
     shorter, longer = LISTS[kind]
@@ -206,7 +215,7 @@ def test_an_input_without_records_has_no_say(files: Files) -> None:
     assert not files.warnings
 
 
-@pytest.mark.parametrize("to", [".h5", ".parquet", ".jsonl"])
+@pytest.mark.parametrize("to", mostly_slow([".h5", ".parquet", ".jsonl"], ".jsonl"))
 def test_a_conversion_mixes_values_of_inputs_too(files: Files, to: str) -> None:
     paths = files.make({"classes": ["a", "b"]}, {"classes": ["b", "a"]})
     with pytest.raises(InputError, match="'classes'"):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from recshuf.errors import AlreadyCompleteError, OutputError
+from tests.support.effort import mostly_slow
 from tests.support.objects.object_outputs import check_whole, read_visible
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def change(bucket: AnyBucket, key: str, moment: str, deed: str) -> None:
     ("key", "moment", "deed"),
     [
         (SHARD, "complete", "deleted"),
-        (MANIFEST, "claim", "replaced, deleted"),
+        pytest.param(MANIFEST, "claim", "replaced, deleted", marks=slow),
         pytest.param(SHARD, "claim", "replaced, deleted", marks=slow),
         pytest.param(MANIFEST, "manifest", "deleted", marks=slow),
     ],
@@ -112,7 +113,7 @@ def test_an_object_of_another_run_is_not_taken_for_ones_own(bucket: Bucket, outp
 
 @pytest.mark.usefixtures("old")
 @pytest.mark.parametrize(
-    "key", [MANIFEST, "data/out/shard-00099.txt", pytest.param("data/out/shard-00007.txt", marks=slow)]
+    "key", mostly_slow([MANIFEST, "data/out/shard-00099.txt", "data/out/shard-00007.txt"], MANIFEST)
 )
 def test_an_object_that_changes_before_the_commit_is_not_replaced(
     bucket: AnyBucket, output: Output, key: str

@@ -157,7 +157,7 @@ def test_a_failed_run_is_resumed_unless_an_object_has_changed(
 
 
 def test_requests_are_reported(tmp_path: Path, s3_bucket: Bucket, source: Path):
-    content = b"".join(b"%0999d\n" % number for number in range(64_000))
+    content = b"".join(b"%0999d\n" % number for number in range(24_000))
     s3_bucket.put("in.txt", content)
     report = shuffle(f"{s3_bucket.url}/in.txt", tmp_path / "out.txt", shards=None, memory="1GB")
     found = report.downloads

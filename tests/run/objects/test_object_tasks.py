@@ -100,9 +100,8 @@ def die_in(
 @pytest.mark.parametrize(
     ("name", "place"),
     [
-        ("parquet", "bucket"),
         pytest.param("text", "folder", marks=slow),
-        *(pytest.param(name, "bucket", marks=slow) for name in FORMATS if name != "parquet"),
+        *(pytest.param(name, "bucket", marks=slow) for name in FORMATS),
     ],
     indirect=["place"],
 )
@@ -234,7 +233,7 @@ def test_tasks_take_credentials_with_them_and_the_bucket_does_not_tell_them(
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     where = (f"{s3_bucket.url}/data/out/", f"{s3_bucket.url}/tmp")
-    die_in("commit", monkeypatch, inputs, *where, **storage)
+    die_in("commit", monkeypatch, inputs, *where, engine="twins", **storage)
     left = s3_bucket.read_all()
     assert RUN_FILE in left
     assert not [key for key, content in left.items() if b"a secret" in content]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +10,7 @@ import pytest
 
 from recshuf.errors import AlreadyCompleteError, OutputError, UsageError
 from recshuf.output.objects.stage import Uploads
+from recshuf.output.objects.uploader import ShardUploader
 from recshuf.storage.writing.parts import PREFIX, UploadFolder
 from tests.support.effort import mostly_slow
 from tests.support.objects.object_outputs import (
@@ -23,6 +22,7 @@ from tests.support.objects.object_outputs import (
     shuffle,
     shuffle_locally,
 )
+from tests.support.stores.killed_stores import fork, join
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -404,12 +404,12 @@ def test_a_run_that_is_cleaned_away_commits_nothing(
 
 def test_a_dead_run_on_this_machine_leaves_no_folder(s3_bucket: AnyBucket, source: Path, scratch: Path):
     """The child ends as by kill -9, in the middle of an upload."""
-    script = (
-        "import os, recshuf, recshuf.output.objects.uploader as uploader\n"
-        "uploader.ShardUploader._send = lambda *_: os._exit(9)\n"
-        f"recshuf.shuffle({str(source)!r}, {s3_bucket.url + '/data/out/'!r}, seed=5, shards=4)"
-    )
-    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 9
+
+    def die() -> None:
+        ShardUploader._send = lambda *_: os._exit(9)  # type: ignore[method-assign]
+        shuffle(source, f"{s3_bucket.url}/data/out/")
+
+    assert join(fork(die)) == 9
     (folder,) = scratch.iterdir()
     assert folder.name.startswith(PREFIX)
     other = UploadFolder(scratch, "of a run that lives")

@@ -169,7 +169,7 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("is_late", [True, pytest.param(False, marks=slow)])
 def test_the_task_that_commits_compares(bucket: AnyBucket, source: Path, shared: Path, is_late: bool):
     """Also when it is run again."""
-    options: dict[str, Any] = {"verify": True, "shards": 4, "piles": 16, "seed": 5}
+    options: dict[str, Any] = {"verify": True, "shards": 2, "piles": 4, "seed": 5}
     run = runs.plan_tasks(source, f"{bucket.url}/data/out/", temp_dir=shared, **options)[1]
     (last,) = runs.list_tasks(run, "commit")
     for number in range(last):

@@ -190,7 +190,9 @@ PROPOSED = {
 
 @pytest.mark.parametrize(
     ("case", "by_prefix"),
-    mostly_slow(product(PROPOSED, [True, False]), *zip(PROPOSED, [True, False, True, False], strict=True)),
+    mostly_slow(
+        product(PROPOSED, [True, False]), *list(zip(PROPOSED, [True, False, True, False], strict=True))[:2]
+    ),
 )
 def test_the_message_shows_a_schema_that_works(
     tmp_path: Path, case: str, by_prefix: bool, monkeypatch: pytest.MonkeyPatch

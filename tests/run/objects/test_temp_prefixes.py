@@ -12,6 +12,7 @@ import recshuf
 from recshuf.api import runs
 from recshuf.errors import MemoryLimitError, OutputError, UsageError
 from recshuf.output.objects.stage import Uploads
+from tests.support.effort import mostly_slow
 from tests.support.numbered_files import make_inputs
 from tests.support.objects.object_outputs import SHARDS, check_whole, shuffle
 
@@ -94,8 +95,7 @@ def test_a_prefix_beside_the_output_is_taken(bucket: AnyBucket, output: Output, 
     output.check()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["jsonl", "hdf5"])
+@pytest.mark.parametrize("name", mostly_slow(["jsonl", "hdf5"], "jsonl"))
 def test_the_memory_that_an_error_names_is_enough(tmp_path: Path, s3_bucket: Bucket, name: str):
     inputs = make_inputs(tmp_path / "in", name, [30, 20])
     options: dict[str, Any] = {"to": "parquet", "shards": 2, "workers": 2}

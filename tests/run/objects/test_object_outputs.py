@@ -17,6 +17,7 @@ from recshuf.errors import AlreadyCompleteError, InputError, OutputError, Output
 from recshuf.output.objects import uploader
 from recshuf.storage.writing import parts as file_parts
 from recshuf.storage.writing import s3
+from tests.support.effort import mostly_slow
 from tests.support.numbered_files import FORMATS, make_inputs
 from tests.support.objects.object_outputs import (
     SHARDS,
@@ -277,7 +278,7 @@ def test_a_store_that_ignores_conditions_is_refused(bucket: AnyBucket, output: O
     check_whole(bucket, {})
 
 
-@pytest.mark.parametrize("has_prefix", [False, True])
+@pytest.mark.parametrize("has_prefix", mostly_slow([False, True], True))
 def test_an_input_that_fails_leaves_nothing(
     tmp_path: Path, bucket: AnyBucket, scratch: Path, has_prefix: bool
 ):

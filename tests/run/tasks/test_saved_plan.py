@@ -228,7 +228,7 @@ def test_a_commit_that_died_is_completed_by_the_commit_alone(tmp_path: Path):
 # Inputs that change
 
 
-@pytest.mark.parametrize("moment", ["planned", "begun"])
+@pytest.mark.parametrize("moment", mostly_slow(["planned", "begun"], "begun"))
 def test_an_input_that_changed_is_named_and_may_be_restored(
     tmp_path: Path, output: str, inputs: list[Path], moment: str
 ):

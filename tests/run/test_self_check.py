@@ -11,8 +11,8 @@ import pytest
 
 import recshuf
 import recshuf.piles.epochs as epochs
+import recshuf.records.key_makers as key_makers
 import recshuf.run.gather as gather
-import recshuf.run.scatter as scatter
 from recshuf.errors import CheckError
 from recshuf.formats.hdf5.sink import Hdf5Sink
 from recshuf.formats.lines.sink import LineSink
@@ -83,7 +83,7 @@ def test_what_grouping_by_pile_gets_wrong_is_found(
             whole = Records(self.keys, self.batch).slice(start, stop)
             return Faulty(whole.keys, whole.batch)
 
-    monkeypatch.setattr(scatter, "Records", Faulty)
+    monkeypatch.setattr(key_makers, "Records", Faulty)
     if fault is lose_one:  # the bounds then no longer fit, and the last pile is short
         run_and_fail(tmp_path, name, r"scatter: pile set [01]: ")
     else:
@@ -146,14 +146,14 @@ def test_records_that_get_lost_in_memory_are_found(
 def test_what_ordering_gets_wrong_is_found(
     tmp_path: Path, place: str, name: str, workers: int, monkeypatch: pytest.MonkeyPatch
 ):
-    whole = epochs.sort_by_key
+    whole = epochs.sort_by_words
 
-    def sort_wrong(keys: Any) -> Any:
-        index = whole(keys)
+    def sort_wrong(words: Any) -> Any:
+        index = whole(words)
         index[0] = index[-1]
         return index
 
-    monkeypatch.setattr(epochs, "sort_by_key", sort_wrong)
+    monkeypatch.setattr(epochs, "sort_by_words", sort_wrong)
     run_and_fail(tmp_path, name, "gather: piles? .* read or ordered wrongly once", workers=workers)
 
 

@@ -283,8 +283,8 @@ def test_a_complete_output_of_another_split_is_told(tmp_path: Path):
     inputs = make_inputs(tmp_path / "in", "text", COUNTS)
     shuffle(inputs, tmp_path / "out", shard_records=20)
     for other, told in (
-        ({"split": {"train": 0.6, "val": 0.2, "test": 0.2}}, r"its split is train=0\.7,val=0\.2,test=0\.1, and that of this command train=0\.6"),
-        ({"split": None}, "its split is train=.*, and that of this command none"),
+        ({"split": {"train": 0.6, "val": 0.2, "test": 0.2}}, r"it was written with split train=0\.7,val=0\.2,test=0\.1, and this command has split train=0\.6"),
+        ({"split": None}, "it was written with split train=.*, and this command has none"),
         ({"shard_records": 30}, "its number of shards is 9, and that of this command 6"),
     ):  # fmt: skip
         with pytest.raises(OutputExistsError, match=told):

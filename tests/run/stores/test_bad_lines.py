@@ -74,7 +74,7 @@ def test_where_lines_cannot_be_set_aside(tmp_path: Path) -> None:
     source = tmp_path / "in.jsonl"
     source.write_text('{"a": 1}\n')
     aside = f"quarantine:{tmp_path / 'bad'}"
-    with pytest.raises(UsageError, match="split and on_bad_record quarantine: exclude each other"):
+    with pytest.raises(UsageError, match="on_bad_record: not with split alone, whose sizes are known before"):
         recshuf.scatter(source, tmp_path / "store", split={"a": 0.5, "b": 0.5}, on_bad_record=aside)
     recshuf.shuffle(source, tmp_path / "in.parquet")
     with pytest.raises(UsageError, match=r"for inputs of .* only"):

@@ -89,6 +89,10 @@ def test_a_run_that_dies_before_any_change_is_continued_to_the_same_bytes(
     def run(**others: Any) -> None:
         recshuf.shuffle(inputs, f"{folder}/{kind.output}", **options | others)
 
+    def resume(**others: Any) -> None:
+        with suppress(AlreadyCompleteError):  # it died when all was done
+            run(resume=True, **others)
+
     before, whole = read_files(folder), read_whole(folder, run)
     deaths = 0
     for step in die_everywhere(run, folder, every=1 if TRIES_ALL else 13):
@@ -96,9 +100,8 @@ def test_a_run_that_dies_before_any_change_is_continued_to_the_same_bytes(
         assert pick(left, kind.output) in (pick(before, kind.output), pick(whole, kind.output)), step
         assert left.get("bad.jsonl") in (before.get("bad.jsonl"), whole.get("bad.jsonl")), step
         if step % 2:
-            dies(lambda: run(resume=True), folder, step * 5 % 13)
-        with suppress(AlreadyCompleteError):
-            run(resume=True, workers=1 + step % 3)
+            dies(resume, folder, step * 5 % 13)
+        resume(workers=1 + step % 3)
         assert read_files(folder) == whole, step
         assert sorted(os.listdir(folder / "piles")) == []
         deaths += 1

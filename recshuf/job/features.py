@@ -102,7 +102,11 @@ class Mixture:
     copies: tuple[Fraction, ...] = ()
     word_count: ClassVar[int] = 1
     keeps_keys_together: ClassVar[bool] = False
-    counts_records: ClassVar[bool] = True
+
+    @property
+    def counts_records(self) -> bool:
+        """Whether the records of each input are counted before they are read: not if each is taken equally often."""
+        return not all(number >= 1 and number.denominator == 1 for number in self.copies or (0,))
 
     @property
     def flag(self) -> str:

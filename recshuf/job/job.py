@@ -166,7 +166,8 @@ class Job:
             raise UsageError(
                 f"{flag} and --on-bad-record quarantine: exclude each other; leave one of them out"
             )
-        self.require_rereading(flag)
+        if mixture.counts_records:
+            self.require_rereading(flag)
 
     def _check_engine(self) -> None:
         engine, address = self.options["engine"], self.options["ray_address"]

@@ -93,16 +93,24 @@ class _Sample:
 
 
 class CopyKeys(KeyMaker):
-    """Keys of records that are taken several times, or not at all."""
+    """Keys of records that are taken several times, or not at all.
 
-    def __init__(self, seed: int, quotas: Sequence[Quota], counts: Sequence[int]) -> None:
+    Parameters
+    ----------
+    counts
+        Number of records of each input; None if all quotas are in whole copies.
+    """
+
+    def __init__(self, seed: int, quotas: Sequence[Quota], counts: Sequence[int] | None) -> None:
         self._seed = seed
         self._samples: list[_Sample] = []
         """Of each input."""
         for own, records, taken in quotas:
             whole, more = divmod(taken, records) if records else (0, 0)
-            sizes, inputs = (more, records - more), counts[own.start : own.stop]
-            split = Split.find(seed, inputs, sizes, _SAMPLE, own.start) if more else None
+            split = None
+            if more and counts is not None:
+                sizes, inputs = (more, records - more), counts[own.start : own.stop]
+                split = Split.find(seed, inputs, sizes, _SAMPLE, own.start)
             self._samples += [_Sample(whole, split)] * len(own)
         self.most_copies = max((one.most_copies for one in quotas), default=1)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
+from recshuf.job.plan import sum_known
 from recshuf.output.entries import find_sets
 from recshuf.run.scatter_pass import list_stored, scatter
 from recshuf.run.shards import find_unchanged, gather
@@ -66,8 +67,8 @@ class LocalMap(EngineMap):
     def scatter(self, run: Run, numbers: Sequence[int]) -> list[SealedSet]:
         if run.inputs.stored is not None:
             return []
-        counts = run.inputs.counts
-        records = run.plan.record_count if counts is None else sum(counts)
+        inputs = run.inputs
+        records = sum_known(inputs.counts or [one.record_count for one in inputs.source.inputs])
         run.progress.start("scatter", records, run.plan.byte_count)
         return scatter(run, numbers)
 

@@ -40,7 +40,7 @@ def choose_keys(run: Run) -> KeyMaker:
         row_seed = run.seed if feature.order == "random" else None
         return FieldKeys(run.values, ValueKeys(run.seed), row_seed)
     if isinstance(feature, Mixture):
-        return CopyKeys(run.seed, find_quotas(run.job, run.inputs), run.inputs.counts or ())
+        return CopyKeys(run.seed, find_quotas(run.job, run.inputs), run.inputs.counts)
     if isinstance(feature, SplitFiles):
         return choose_part_keys(run, feature)
     return find_duplicates(run) or PositionKeys(run.seed)

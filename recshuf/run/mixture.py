@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import UsageError
 from recshuf.job.features import Mixture, show_number
-from recshuf.job.plan import InputSizes
+from recshuf.job.plan import InputSize, InputSizes
 from recshuf.records.copies import list_quotas
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from recshuf.job.job import Job
-    from recshuf.job.plan import InputSize
     from recshuf.job.report import Progress
     from recshuf.records.copies import Quota
     from recshuf.run.inputs import Inputs
@@ -21,12 +22,18 @@ if TYPE_CHECKING:
 _MANY_COPIES = 4
 
 
-def find_quotas(job: Job, inputs: Inputs) -> list[Quota]:
-    """Return how many records to take of each INPUT of a job, whose records have been counted."""
+def find_quotas(job: Job, inputs: Inputs, counts: Sequence[int] | None = None) -> list[Quota]:
+    """Return how many records to take of each INPUT of a job.
+
+    Parameters
+    ----------
+    counts
+        Number of records of each input. Default: as counted before, else one each, which quotas in whole copies allow.
+    """
     feature = job.feature
     assert isinstance(feature, Mixture)  # noqa: S101 - the caller knows
     return list_quotas(
-        inputs.counts or (),
+        counts or inputs.counts or [1] * len(inputs.files),
         [file.argument for file in inputs.files],
         copies=feature.copies,
         weights=feature.weights,
@@ -42,29 +49,40 @@ def size_mixture(job: Job, inputs: Inputs, progress: Progress) -> Inputs:
             raise UsageError(f"{name}: holds no records, and {quota.taken:,} are to be taken; leave it out")
         if quota.most_copies > _MANY_COPIES:
             progress.warn(
-                f"{name}: each of its {quota.records:,} records is taken {quota.taken // quota.records:,} times or more"
+                f"{name}: each of its records is taken {quota.taken // quota.records:,} times or more"
             )
-        sizes += [_scale(inputs.sizes[index], (inputs.counts or ())[index], quota) for index in quota.inputs]
+        for index in quota.inputs:
+            size = inputs.sizes[index]
+            count = size.record_count if inputs.counts is None else inputs.counts[index]
+            sizes.append(_scale(size._replace(record_count=count), quota))
     return replace(inputs, sizes=InputSizes.of(sizes))
 
 
-def describe_sources(job: Job, inputs: Inputs) -> list[dict[str, Any]]:
-    """Return what was taken of each INPUT, as JSON values."""
+def count_read(job: Job, inputs: Inputs, found: Sequence[int]) -> list[int]:
+    """Return how many records of each input were read, given how many of them were put into piles."""
+    if inputs.counts is not None:
+        return list(inputs.counts)
+    if not isinstance(job.feature, Mixture):
+        return list(found)
+    copies = [int(job.feature.copies[file.argument]) for file in inputs.files]
+    return [count // each for count, each in zip(found, copies, strict=True)]
+
+
+def describe_sources(job: Job, inputs: Inputs, counts: Sequence[int]) -> list[dict[str, Any]]:
+    """Return what was taken of each INPUT, as JSON values, given the number of records of each input."""
     feature = job.feature
     assert isinstance(feature, Mixture)  # noqa: S101 - the caller knows
     word, numbers = ("weight", feature.weights) if feature.weights else ("copies", feature.copies)
     return [
         {"input": name, word: show_number(number), "records": quota.records, "written": quota.taken}
-        for name, number, quota in zip(job.inputs, numbers, find_quotas(job, inputs), strict=True)
+        for name, number, quota in zip(job.inputs, numbers, find_quotas(job, inputs, counts), strict=True)
     ]
 
 
-def _scale(size: InputSize, count: int, quota: Quota) -> InputSize:
-    """Return the size of what is taken of an input of so many records, about."""
+def _scale(size: InputSize, quota: Quota) -> InputSize:
+    """Return the size of what is taken of an input, about."""
     taken, records = quota.taken, max(1, quota.records)
-    byte_count, file_bytes = (
-        None if number is None else number * taken // records for number in (size.byte_count, size.file_bytes)
+    count, byte_count, file_bytes = (
+        None if number is None else number * taken // records for number in size[:3]
     )
-    return size._replace(
-        record_count=count * taken // records, byte_count=byte_count, file_bytes=file_bytes, is_exact=False
-    )
+    return InputSize(count, byte_count, file_bytes, is_exact=False)

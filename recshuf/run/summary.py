@@ -14,7 +14,7 @@ from recshuf.output.manifest import Manifest
 from recshuf.records.keys import ORDER_VERSION
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
 from recshuf.run.filled import count_groups, count_missing
-from recshuf.run.mixture import describe_sources
+from recshuf.run.mixture import count_read, describe_sources
 from recshuf.run.parts import describe_parts
 from recshuf.run.scatter_pass import find_counts
 from recshuf.storage.reading.objects import list_requests
@@ -37,7 +37,7 @@ def describe_inputs(run: Run, counts: InputCounts) -> list[FileReport]:
     summaries, quarantine = run.inputs.source.inputs, run.quarantine
     bad_counts = quarantine.counts if quarantine else [0] * len(summaries)
     found = (counts.records + counts.dropped).tolist()
-    read = found if run.inputs.counts is None else run.inputs.counts
+    read = count_read(run.job, run.inputs, found)
     return [
         FileReport(summary.name, count + bad, summary.file_bytes, bad)
         for summary, count, bad in zip(summaries, read, bad_counts, strict=True)
@@ -52,7 +52,11 @@ def describe_feature(
     if isinstance(feature, GroupBy):
         return {"group_by": feature.to_json() | count_groups(run, feature, finished)}
     if isinstance(feature, Mixture):
-        return {"sources": describe_sources(run.job, run.inputs)}
+        return {
+            "sources": describe_sources(
+                run.job, run.inputs, count_read(run.job, run.inputs, find_counts(run).records.tolist())
+            )
+        }
     if isinstance(feature, SplitFiles):
         return {"split": describe_parts(run, feature, shards)}
     if isinstance(feature, Dedup):

@@ -76,6 +76,7 @@ MIXTURES: list[tuple[dict[str, Any], tuple[int, int]]] = [
     ({"weights": "1,0", "head_count": 30}, (30, 0)),
     ({"copies": [0.255, 2.5]}, (26, 50)),  # 25.5 is rounded up
     ({"copies": "1,1"}, (100, 20)),
+    ({"copies": "2,3"}, (200, 60)),
 ]
 
 
@@ -206,13 +207,16 @@ def test_what_has_no_meaning_is_refused(tmp_path: Path, inputs: int, options: di
     assert not (tmp_path / "out.jsonl").exists()
 
 
-def test_a_stream_is_refused_and_many_copies_are_told(tmp_path: Path):
+def test_a_stream_is_read_once_and_many_copies_are_told(tmp_path: Path):
     (path,) = make_inputs(tmp_path, "text", [3])
     with pytest.raises(
         UsageError, match=r"^copies reads its inputs twice, and a stream is read once; give files$"
     ):
-        recshuf.shuffle("-", tmp_path / "out.txt", stdin=io.BytesIO(b"1\n"), copies=[2])
-    with pytest.warns(RecshufWarning, match=r"input0\.txt: each of its 3 records is taken 5 times or more"):
+        recshuf.shuffle("-", tmp_path / "out.txt", stdin=io.BytesIO(b"1\n"), copies=[1.5])
+    output = io.BytesIO()
+    recshuf.shuffle("-", "-", stdin=io.BytesIO(b"1\n2\n"), stdout=output, copies=[2], seed=3)
+    assert sorted(output.getvalue().split()) == [b"1", b"1", b"2", b"2"]
+    with pytest.warns(RecshufWarning, match=r"input0\.txt: each of its records is taken 5 times or more"):
         recshuf.shuffle(path, tmp_path / "out.txt", copies=[5.5])
 
 

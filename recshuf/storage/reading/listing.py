@@ -57,7 +57,9 @@ class InputLister:
             files += [file._replace(argument=argument) for file in self._list_argument(pattern)]
         files = self._rules.pair(files)
         if not mixes_splits:
-            self._tell_splits([file.name for file in files])
+            # Local names may begin at the root or in the working folder.
+            self._tell_splits([str(file.path.absolute()) for file in files if file.path is not None])
+            self._tell_splits([file.name for file in files if file.path is None])
         return files
 
     def _list_argument(self, pattern: str) -> list[InputFile]:

@@ -280,3 +280,12 @@ def test_an_output_falls_in_no_input_of_another_bucket():
     for output in (f"{ROOT}out/", f"{ROOT}out"):
         assert find_pattern(others, output, is_directory=True) is None
         assert find_pattern([*others, "s3://bucket/in"], output, is_directory=True) == "s3://bucket/in"
+
+
+def test_folders_above_all_inputs_are_no_splits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    work = tmp_path / "dev" / "work"
+    work.mkdir(parents=True)
+    for name in ("a.txt", "test.txt"):
+        (work / name).write_text("1\n")
+    monkeypatch.chdir(work)
+    assert len(list_inputs(f"{work}/a.txt", "test.txt")) == 2  # a warning would be an error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -189,12 +190,17 @@ def find_destination(job: Job) -> Destination | None:
     if is_url(job.output or ""):
         destination = _find_object_destination(job)
     elif not (job.writes_stdout or job.streams):
-        destination = LocalDestination.of(job.output or "", wants_shards=job.cut is not None)
+        destination = LocalDestination.of(job.output or "", wants_shards=_wants_shards(job))
     if job.part_names and (destination is None or not destination.is_directory):
         raise UsageError("--split: the output is a folder of folders; give -o with a / at its end")
     if job.cut is not None and (destination is None or destination.is_stream):
         raise UsageError("shards cannot go to standard output or a device; give a directory with -o")
     return destination
+
+
+def _wants_shards(job: Job) -> bool:
+    """Tell whether the output is a folder, whatever its name: that of parts, if it does not look like a file's."""
+    return job.cut is not None or bool(job.part_names and not PurePath(job.output or "").suffix)
 
 
 def _find_object_destination(job: Job) -> Destination:
@@ -204,7 +210,7 @@ def _find_object_destination(job: Job) -> Destination:
     return ObjectDestination(
         url,
         job.storage,
-        wants_shards=job.cut is not None,
+        wants_shards=_wants_shards(job),
         parts=job.part_names,
         temp_dir=job.temp_dir,
         memory_bytes=job.memory_bytes,

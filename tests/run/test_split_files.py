@@ -389,6 +389,8 @@ def test_streams_are_refused_and_a_file_is_no_output(tmp_path: Path):
         ):
             recshuf.shuffle(tmp_path / "in.txt", output, split=SHARES)
     assert sorted(os.listdir(tmp_path)) == ["in.txt", "pipe"]
+    recshuf.shuffle(tmp_path / "in.txt", tmp_path / "out", split={"a": 0.5, "b": 0.5})
+    assert sorted(os.listdir(tmp_path / "out")) == ["a", "b"]  # a path of Python has no slash at its end
 
 
 def test_the_command_plans_and_tells_sizes(tmp_path: Path, call: Run):

@@ -108,6 +108,11 @@ class Mixture:
         """Whether the records of each input are counted before they are read: not if each is taken equally often."""
         return not all(number >= 1 and number.denominator == 1 for number in self.copies or (0,))
 
+    def list_numbers(self) -> list[dict[str, str]]:
+        """Return the number of each INPUT, as JSON values."""
+        word, numbers = ("weight", self.weights) if self.weights else ("copies", self.copies)
+        return [{word: show_number(number)} for number in numbers]
+
     @property
     def flag(self) -> str:
         """The option that gives the numbers."""
@@ -158,10 +163,14 @@ def list_features(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def show_feature(feature: Feature | None) -> str:
     """Return the options of what a run does besides the order, as `show_features` does."""
+    return show_features(describe_feature(feature))
+
+
+def describe_feature(feature: Feature | None) -> dict[str, Any]:
+    """Return what a run does besides the order, as in a manifest, without figures."""
     if isinstance(feature, Mixture):
-        word, numbers = ("weight", feature.weights) if feature.weights else ("copies", feature.copies)
-        return show_features({"sources": [{word: show_number(number)} for number in numbers]})
-    return "" if feature is None else show_features({_KEYS[feature.flag]: feature.to_json()})
+        return {"sources": feature.list_numbers()}
+    return {} if feature is None else {_KEYS[feature.flag]: feature.to_json()}
 
 
 def find_fields(feature: Feature | None) -> tuple[str, tuple[str, ...]] | None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from math import floor
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from recshuf.errors import UsageError
 from recshuf.interfaces import TableName
-from recshuf.job.features import GroupBy, Mixture, SplitFiles
+from recshuf.job.features import Mixture, SplitFiles, describe_feature
 from recshuf.job.options import LOCAL, OPTIONS, check_engine
 from recshuf.piles.layout import SPILL_COMPRESSIONS
 from recshuf.records.keys import MAX_PILES, MAX_SEED
@@ -228,14 +228,12 @@ class Job:
         return tuple(self.feature.shares.values()) if isinstance(self.feature, SplitFiles) else ()
 
     @property
-    def split(self) -> dict[str, object] | None:
-        """What decides which records go to which part, as JSON values; None if the output has no parts."""
-        return self.feature.to_json() if isinstance(self.feature, SplitFiles) else None
-
-    @property
-    def group_by(self) -> dict[str, object] | None:
-        """What keeps records together, as JSON values; None if nothing does."""
-        return self.feature.to_json() if isinstance(self.feature, GroupBy) else None
+    def features(self) -> dict[str, Any]:
+        """What it does besides the order, as in a manifest, without figures."""
+        if isinstance(self.feature, Mixture):
+            sources = zip(self.inputs, self.feature.list_numbers(), strict=True)
+            return {"sources": [{"input": name} | number for name, number in sources]}
+        return describe_feature(self.feature)
 
     @property
     def part_names(self) -> tuple[str, ...]:

@@ -230,11 +230,9 @@ class Plan:
         need that.
     spilled_to
         Prefix in an object store to which each pile set is uploaded when it is written; empty if they stay on a disk.
-    split
-        What decides which records go to which part of the output: ``shares``, and ``by`` which fields with which ``seed``. None
-        without parts.
-    group_by
-        What keeps records together: ``fields``, and the ``order`` inside a group. None if nothing does.
+    features
+        What the run does besides the order, as in the manifest, without figures: ``group_by``, ``dedup``, ``split`` or
+        ``sources``.
     """
 
     record_count: int | None
@@ -262,8 +260,7 @@ class Plan:
     added_bytes: int = 0
     value_bytes: int = 0
     spilled_to: str = ""
-    split: Mapping[str, Any] | None = None
-    group_by: Mapping[str, Any] | None = None
+    features: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def set_count(self) -> int:
@@ -280,10 +277,10 @@ class Plan:
         return 1 if size <= self.pile_bytes else count_parts(size, self.pile_bytes)
 
     def to_json(self) -> dict[str, object]:
-        """Return the plan as JSON values, without `split` and `group_by` where they are None."""
+        """Return the plan as JSON values."""
         values = asdict(self) | {"set_of_input": list(self.set_of_input), "set_count": self.set_count}
-        features = ("split", "group_by")
-        return {name: value for name, value in values.items() if name not in features or value is not None}
+        del values["features"]
+        return values | dict(self.features)
 
 
 def count_parts(pile_bytes: int, most_bytes: int) -> int:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import UsageError
-from recshuf.job.features import Mixture, show_number
+from recshuf.job.features import Mixture
 from recshuf.job.plan import InputSize, InputSizes
 from recshuf.records.copies import list_quotas
 
@@ -72,10 +72,10 @@ def describe_sources(job: Job, inputs: Inputs, counts: Sequence[int]) -> list[di
     """Return what was taken of each INPUT, as JSON values, given the number of records of each input."""
     feature = job.feature
     assert isinstance(feature, Mixture)  # noqa: S101 - the caller knows
-    word, numbers = ("weight", feature.weights) if feature.weights else ("copies", feature.copies)
+    quotas = find_quotas(job, inputs, counts)
     return [
-        {"input": name, word: show_number(number), "records": quota.records, "written": quota.taken}
-        for name, number, quota in zip(job.inputs, numbers, find_quotas(job, inputs, counts), strict=True)
+        {"input": name, **number, "records": quota.records, "written": quota.taken}
+        for name, number, quota in zip(job.inputs, feature.list_numbers(), quotas, strict=True)
     ]
 
 

@@ -301,7 +301,7 @@ def _plan(
     plan = _make_plan(run, target, piles)
     if job.temp_url is not None:
         plan = replace(plan, spilled_to=str(job.temp_url))
-    plan = replace(_count_disk_bytes(job, plan, destination, target), split=job.split, group_by=job.group_by)
+    plan = replace(_count_disk_bytes(job, plan, destination, target), features=job.features)
     if _can_read_again(inputs, destination):
         decoding = decoding.infer_from_prefix(job, inputs.source)
     return replace(run, decoding=decoding, plan=plan)

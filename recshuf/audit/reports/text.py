@@ -92,11 +92,9 @@ def plan_lines(plan: Plan) -> Iterator[str]:
         "descriptors": f"{plan.descriptors:,}",
         "shards": _or_unknown(plan.shard_count, "{:,}"),
     }
-    if plan.split is not None:
-        figures["parts"] = ", ".join(f"{name} {share}" for name, share in plan.split["shares"].items())
-    if plan.group_by is not None:
-        fields = ", ".join(plan.group_by["fields"])
-        figures["groups"] = f"by {fields}, inside in {plan.group_by['order']} order"
+    for name, told in plan.features.items():
+        heading, figure = _describe_feature(name, told)
+        figures[heading] = figure
     if plan.added_bytes:
         figures["record bytes"] += (
             f", with {plan.added_bytes} each for where it was read or by what it is ordered"
@@ -104,6 +102,19 @@ def plan_lines(plan: Plan) -> Iterator[str]:
     if plan.output_count is not None:
         figures["records"] += f", of which at most {plan.output_count:,} are written"
     return (f"{name:<12}  {figure}" for name, figure in figures.items())
+
+
+def _describe_feature(name: str, told: Any) -> tuple[str, str]:
+    """Return name and figure of what a plan does besides the order."""
+    if name == "split":
+        return "parts", ", ".join(f"{part} {share}" for part, share in told["shares"].items())
+    if name == "group_by":
+        return "groups", f"by {', '.join(told['fields'])}, inside in {told['order']} order"
+    if name == "dedup":
+        fields = told["fields"]
+        return "duplicates", f"dropped, by {'record' if isinstance(fields, str) else ', '.join(fields)}"
+    numbers = (f"{one['input']} {'x ' + one['copies'] if 'copies' in one else one['weight']}" for one in told)
+    return "sources", ", ".join(numbers)
 
 
 def _describe_spilled(plan: Plan) -> str:

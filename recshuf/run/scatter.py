@@ -266,7 +266,8 @@ class Scatter:
         """Add records to a pile set, but those at `repeats`; range k of `ranges` has records ``edges[k]:edges[k + 1]``."""
         inputs = [one.input_index for one in ranges]
         digests = Digests.find(records, edges)
-        sizes = self._store.codec.count_bytes(records.batch, edges)
+        own = len(self._task.source.schema) + self._task.adds_provenance  # words of keys follow
+        sizes = self._store.codec.count_bytes(records.select(own).batch, edges)
         if repeats is not None and repeats.size:
             dropped = Digests.find(records.take(repeats), np.searchsorted(repeats, edges))
             # So the set is complete if its digest and that of what is dropped are that of all.

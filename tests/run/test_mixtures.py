@@ -257,3 +257,11 @@ def test_a_plan_tells_what_a_run_does_besides(
     planned = recshuf.plan("in.jsonl", "out/", **options)
     assert planned.features == features
     assert features.items() <= planned.to_json().items()
+
+
+def test_words_of_keys_are_no_bytes_of_records(tmp_path: Path):
+    (path,) = make_inputs(tmp_path, "text", [50])
+    plain = recshuf.shuffle(path, tmp_path / "plain.txt").byte_count
+    for options in ({"dedup": "record"}, {"group_by": "id", "format": "jsonl"}):
+        found = recshuf.shuffle(path, tmp_path / "out.jsonl", overwrite=True, **options).byte_count
+        assert found == plain

@@ -146,6 +146,12 @@ CASES = {
     "hdf5 to jsonl": case("arrays", "out/", to="jsonl"),
     "hdf5 to jsonl: nan as null": case("lengths", "out.jsonl", datasets="train/x", nan_as_null=True),
     "hdf5 to parquet": case("arrays", "out/", to="parquet", provenance=True),
+    # Duplicates and mixtures
+    "text: duplicates": case("text", "out/", shards=2, dedup="record"),
+    "parquet: duplicates": case("rich", "out/", shards=2, dedup="category"),
+    "parquet: duplicates, spilled": case("large parquet", "out/", **SMALL, shards=2, dedup="record"),
+    "jsonl: copies": case("nested", "out/", copies=["5/2"]),
+    "parquet: weights, spilled": case("large parquet", "out/", **SMALL, weights=[1], head_count=3000),
     # Groups
     "jsonl: groups": case("nested", "out/", shards=3, group_by="flag,inner.x"),
     "jsonl: groups, random": case("nested", "out/", shards=3, group_by="flag", group_order="random"),
@@ -294,7 +300,7 @@ PACKINGS = ({"piles": 1}, {"piles": 7, "spill_compression": "zstd"})
 STORED = [
     name
     for name, case in CASES.items()
-    if not {"on_bad_record", "group_by", "split"} & case.options.keys() and name != "jsonl: bad lines"
+    if not {"on_bad_record", "dedup", "copies", "weights", "group_by", "split"} & case.options.keys() and name != "jsonl: bad lines"
 ]
 """Cases that a store takes; bad lines are an error there, and it keeps no groups and parts."""
 

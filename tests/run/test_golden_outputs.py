@@ -300,7 +300,8 @@ PACKINGS = ({"piles": 1}, {"piles": 7, "spill_compression": "zstd"})
 STORED = [
     name
     for name, case in CASES.items()
-    if not {"on_bad_record", "dedup", "copies", "weights", "group_by", "split"} & case.options.keys() and name != "jsonl: bad lines"
+    if not {"on_bad_record", "dedup", "copies", "weights", "group_by", "split"} & case.options.keys()
+    and name != "jsonl: bad lines"
 ]
 """Cases that a store takes; bad lines are an error there, and it keeps no groups and parts."""
 

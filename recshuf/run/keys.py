@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from recshuf.errors import UsageError
 from recshuf.formats import load_format
 from recshuf.job.features import Dedup, GroupBy, Mixture, SplitFiles, find_fields
-from recshuf.records.copies import CopyKeys
 from recshuf.records.key_makers import PositionKeys
 from recshuf.records.provenance import check_count
 from recshuf.run.mixture import find_quotas
@@ -40,6 +39,8 @@ def choose_keys(run: Run) -> KeyMaker:
         row_seed = run.seed if feature.order == "random" else None
         return FieldKeys(run.values, ValueKeys(run.seed), row_seed)
     if isinstance(feature, Mixture):
+        from recshuf.records.copies import CopyKeys  # a plain shuffle starts faster
+
         return CopyKeys(run.seed, find_quotas(run.job, run.inputs), run.inputs.counts)
     if isinstance(feature, SplitFiles):
         return choose_part_keys(run, feature)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from recshuf.errors import UsageError
 from recshuf.job.features import Mixture
 from recshuf.job.plan import InputSize, InputSizes
-from recshuf.records.copies import list_quotas
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +29,8 @@ def find_quotas(job: Job, inputs: Inputs, counts: Sequence[int] | None = None) -
     counts
         Number of records of each input. Default: as counted before, else one each, which quotas in whole copies allow.
     """
+    from recshuf.records.copies import list_quotas  # a plain shuffle starts faster
+
     feature = job.feature
     assert isinstance(feature, Mixture)  # noqa: S101 - the caller knows
     return list_quotas(

@@ -10,7 +10,6 @@ import numpy as np
 
 from recshuf.errors import CheckError
 from recshuf.job.features import SplitFiles
-from recshuf.records.part_keys import PartKeys, PlacedParts, divide_keys, find_begins
 from recshuf.records.split import Split, apportion
 from recshuf.records.value_squares import COUNTERS, find_deviation
 
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from recshuf.job.report import FileReport
     from recshuf.piles.groups import Groups
     from recshuf.records.digests import InputCounts
+    from recshuf.records.part_keys import PartKeys
     from recshuf.run.header import Header
     from recshuf.run.resolve import Run
 
@@ -53,6 +53,8 @@ def plan_sizes(run: Run, feature: SplitFiles) -> list[int]:
 
 def choose_part_keys(run: Run, feature: SplitFiles) -> PartKeys:
     """Return what gives the records of a run their keys."""
+    from recshuf.records.part_keys import PartKeys, PlacedParts, divide_keys  # a plain shuffle starts faster
+
     edges = tuple(divide_keys(tuple(feature.shares.values())))
     if run.values is not None:
         from recshuf.records.value_parts import ValueParts  # most runs read no values
@@ -64,6 +66,8 @@ def choose_part_keys(run: Run, feature: SplitFiles) -> PartKeys:
 
 def find_part_sizes(run: Run, feature: SplitFiles, counts: InputCounts, groups: Groups) -> list[int]:
     """Return the number of records of each part, given all records in the order of their keys."""
+    from recshuf.records.part_keys import divide_keys, find_begins  # a plain shuffle starts faster
+
     edges = divide_keys(tuple(feature.shares.values()))
     places = groups.count_before(find_begins(edges), feature.word_count)
     sizes = [stop - start for start, stop in pairwise([0, *places, counts.record_count])]

@@ -16,6 +16,7 @@ from h5py._objects import phil
 
 from recshuf.errors import InputError
 from recshuf.formats.hdf5 import FORMAT
+from recshuf.formats.hdf5.heap import SMALL_FILE_BYTES
 from recshuf.interfaces import InputFile, ReadOptions, Stamp
 from recshuf.storage.reading import read_ahead
 from recshuf.storage.reading.objects import ObjectFile
@@ -169,9 +170,11 @@ def test_chunks_in_another_order_are_not_read_ahead(tmp_path: Path) -> None:
 @pytest.mark.timeout(60)
 def test_garbage_of_h5py_does_not_stop_a_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread that frees an object of h5py waits for the lock that HDF5 holds while it waits for that thread."""
+    rows = 5 * ROWS
     with h5py.File(tmp_path / "in.h5", "w") as file:
-        file.create_dataset("x", data=make_rows(), chunks=(8, 100))
-        file["y"] = np.arange(ROWS)
+        file.create_dataset("x", data=make_rows(rows=rows), chunks=(32, 100))
+        file["y"] = np.arange(rows)
+    assert (tmp_path / "in.h5").stat().st_size > SMALL_FILE_BYTES  # which are read at once, before HDF5 asks
     get, collected = FileStore.get, []
 
     def collect_and_get(self: FileStore, *args: Any) -> bytes:

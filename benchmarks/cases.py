@@ -157,6 +157,14 @@ TERASHUF = Contender(
     writes_stdout=True,
     environment={"MEMORY": "{memory_gib}", "TMPDIR": "{temp}", "SEED": "7"},
 )
+SORT = Contender(
+    "GNU sort -R",
+    ("sort", "-R", "-S", "{memory}b", "-T", "{temp}", "-o", "{output}", "{given}"),
+    executable="sort",
+)
+TWO_COPIES = Contender(
+    FLOOR, ("sh", "-c", "cp {given} {temp}/copy && cat {temp}/copy && rm {temp}/copy"), writes_stdout=True
+)
 CAT = Contender(FLOOR, ("cat", "{given}"), writes_stdout=True)
 PYTHON = Contender(FLOOR, (sys.executable, "-c", "pass"))
 REWRITE = name_rival(FLOOR, "pyarrow", "rewrite")
@@ -267,3 +275,10 @@ CASES = (
     make_startup_case("--version", 0.15),
     make_startup_case("--help", 0.3),
 )
+GROUP_CASES = (
+    Case("lines", LINES, "out.jsonl", (TEXT, TWO_COPIES, TERASHUF, SORT), MEDIUM, "lines"),
+    make_table_case("Parquet", (DUCKDB, POLARS), MEDIUM, {}),
+    make_array_case("HDF5 gzip", "gzip", MEDIUM, {}),
+    replace(make_json_case("JSONL to Parquet", (DUCKDB, POLARS), MEDIUM, {}), data=LINES),
+)
+"""Those that run in a memory group."""

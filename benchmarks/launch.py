@@ -61,6 +61,7 @@ def run(given: dict[str, Any]) -> dict[str, Any]:
             for name, mode in [("stdin", "rb"), ("stdout", "wb"), ("stderr", "wb")]
         )
         environment = os.environ | given["environment"]
+        group = given["group"] and Path(given["group"], "cgroup.procs")
         started = time.perf_counter()
         process = subprocess.Popen(
             given["command"],
@@ -69,6 +70,9 @@ def run(given: dict[str, Any]) -> dict[str, Any]:
             stderr=stderr,
             env=environment,
             start_new_session=True,
+            preexec_fn=(lambda: group.write_text("0"))
+            if group
+            else None,  # its memory alone counts, not this one's
         )
         try:
             code = wait(process, given["limit_seconds"])

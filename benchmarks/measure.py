@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass, fields
@@ -61,6 +62,7 @@ def measure(
     stdout: Path | None = None,
     environment: Mapping[str, str] | None = None,
     cores: int | None = None,
+    group: Path | None = None,
 ) -> Usage:
     """Run a command in the checkout and return what it took.
 
@@ -70,6 +72,8 @@ def measure(
         Where its standard error goes.
     cores
         Let it use this many cores only.
+    group
+        Run it in this memory group.
 
     Raises
     ------
@@ -86,6 +90,7 @@ def measure(
         "stderr": str(log),
         "environment": dict(environment or {}),
         "cores": cores,
+        "group": str(group or ""),
     }
     launcher = [sys.executable, "-I", "-S", str(LAUNCHER), json.dumps(given)]
     ended = subprocess.run(launcher, cwd=PROJECT, capture_output=True, text=True, check=False)
@@ -95,6 +100,8 @@ def measure(
     code = figures.pop("code")
     if code is None:
         raise LimitError(f"ended at its limit of {limit_seconds:g} s")
+    if code == -signal.SIGKILL:
+        raise CommandError("killed, as the memory was used up")
     if code:
         raise CommandError(f"exit code {code}: {find_last_line(log.read_text(errors='replace'))}")
     return Usage(**figures)

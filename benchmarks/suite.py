@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ import numpy as np
 from benchmarks.cases import fill_in, make_job
 from benchmarks.data import count_rows
 from benchmarks.measure import PROJECT, CommandError, Usage, measure, summarise
+from benchmarks.memory_group import drop_pages, open_group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,6 +45,8 @@ class Settings:
     """Cores that each tool may use."""
     touched_bytes: int = 0
     """Memory that is touched, and free again, before each run."""
+    group_bytes: int = 0
+    """Memory of the group in which each tool runs, on inputs that are not in the page cache; 0 for none."""
 
 
 @dataclass(slots=True)
@@ -171,7 +175,10 @@ def run_once(
         os.sync()  # no run pays for earlier writes
         touch_memory(settings.touched_bytes)
         try:
-            usage = run_filled(filled, given, output, Path(work), settings)
+            with open_group(settings.group_bytes) if settings.group_bytes else nullcontext() as group:
+                for file in list_files(given) if group else ():
+                    drop_pages(file)
+                usage = run_filled(filled, given, output, Path(work), settings, group)
             usage = replace(usage, sync_seconds=sync_output(output))
             if contender.is_sample:
                 usage, result.note = extrapolate(usage, Path(work, "stdout"))
@@ -183,7 +190,9 @@ def run_once(
             result.problem = str(error)
 
 
-def run_filled(contender: Contender, given: Path, output: Path, work: Path, settings: Settings) -> Usage:
+def run_filled(
+    contender: Contender, given: Path, output: Path, work: Path, settings: Settings, group: Path | None
+) -> Usage:
     """Return what the command of a contender took."""
     return measure(
         contender.command,
@@ -193,6 +202,7 @@ def run_filled(contender: Contender, given: Path, output: Path, work: Path, sett
         stdin=given if contender.reads_stdin else None,
         stdout=output if contender.writes_stdout else work / "stdout",
         environment=contender.environment,
+        group=group,
     )
 
 

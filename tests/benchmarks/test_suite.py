@@ -23,6 +23,7 @@ from benchmarks.digest import digest
 from benchmarks.growth import DATA_TO_MEMORY, format_growth, plan
 from benchmarks.markdown import format_report
 from benchmarks.measure import LimitError, measure
+from benchmarks.memory_group import open_group
 from benchmarks.report import make_report
 from benchmarks.suite import Settings, run_case
 
@@ -109,6 +110,22 @@ def test_a_rival_that_does_not_do_the_job_is_a_line_that_says_so(
     assert report["cases"][0]["times_recshuf"] == {}
     assert f"| other | {problem}" in format_report(report)
     assert not list(folder.glob("work-*"))
+
+
+@pytest.mark.usefixtures("modules_are_called")
+def test_a_tool_that_uses_up_its_memory_group_is_killed(folder: Path) -> None:
+    try:
+        with open_group(50_000_000) as group:
+            assert (group / "cgroup.procs").read_text() == ""
+    except OSError as error:
+        pytest.skip(f"no memory group can be made: {error}")
+    code = "import sys; bytearray(10**8) if len(sys.argv) > 2 else sys.stdout.buffer.write(open(sys.argv[1], 'rb').read())"
+    small = Contender(OURSELVES, (sys.executable, "-c", code, "{given}"), writes_stdout=True)
+    large = Contender("other", (sys.executable, "-c", code, "{given}", "large"), writes_stdout=True)
+    report = run_fakes(folder, small, large, group_bytes=50_000_000)
+    assert find_contender(report, OURSELVES)["problem"] == ""
+    assert find_contender(report, "other")["problem"] == "killed, as the memory was used up"
+    assert not group.exists()
 
 
 def test_recshuf_itself_must_be_right(folder: Path) -> None:

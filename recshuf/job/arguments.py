@@ -19,7 +19,7 @@ from recshuf.formats.compression import check_level
 from recshuf.formats.objects import name_table
 from recshuf.interfaces import ReadOptions, TableName, WriteOptions
 from recshuf.job.features import SplitFiles, choose_feature, split_names
-from recshuf.job.job import SMALLEST_MEMORY, Job
+from recshuf.job.job import SMALLEST_MEMORY, USUAL_MEMORY, Job
 from recshuf.job.options import (
     FIRST,
     OPTIONS,
@@ -436,9 +436,10 @@ def _count_threads(options: Options) -> int:
 
 
 def _choose_memory(options: Options, workers: int) -> int:
-    """Return half of the available memory, with an engine one task's share of it."""
+    """Return half of the available memory, with an engine one task's share of it; of very little, more than half."""
     tasks = 1 if options["engine"] == "local" else max(1, _count_cores() // max(1, workers))
-    return max(SMALLEST_MEMORY, available_bytes() // 2 // tasks)
+    share = available_bytes() // tasks
+    return max(SMALLEST_MEMORY, share // 2, min(USUAL_MEMORY, 2 * share // 3))
 
 
 def _count_cores() -> int:

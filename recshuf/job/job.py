@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from recshuf.storage.settings import StorageOptions
 
 
-SMALLEST_MEMORY = 64 * 10**6
-"""Least memory limit, in bytes."""
+SMALLEST_MEMORY = 16 * 10**6
+"""Least memory limit, in bytes; enough for lines."""
+USUAL_MEMORY = 64 * 10**6
+"""Enough for all formats, with columns and records of usual sizes."""
 
 
 class Epoch(NamedTuple):
@@ -299,7 +301,7 @@ def _check_memory(memory_bytes: int, given: object) -> None:
     limit = f"it must be at least {format_size(SMALLEST_MEMORY)}"
     if not 1 <= memory_bytes < 10**5 or not str(given).isdecimal():
         raise UsageError(f"--memory {given} is out of range; {limit}")
-    unit = "MB" if memory_bytes * 10**6 >= SMALLEST_MEMORY else "GB"
+    unit = "MB" if memory_bytes * 10**6 >= USUAL_MEMORY else "GB"
     raise UsageError(
         f"--memory {given} is out of range, as a number without a unit is bytes; {limit}: give --memory {given}{unit}"
     )

@@ -20,6 +20,8 @@ _MOST_KEPT_BYTES = 32 << 20
 """The C library accepts no higher threshold."""
 _MOST_KEPT_MS = 86_400_000
 """A day; jemalloc complains of some centuries."""
+_UNLIMITED_BYTES = 1 << 62
+"""A cgroup of version 1 without a limit has the largest page number."""
 
 
 def choose_allocators(memory_bytes: int) -> None:
@@ -120,20 +122,27 @@ def resident_bytes() -> int:
 
 
 def _cgroup_headrooms() -> list[int]:
-    """Return limit less use of each memory cgroup this process is in, version 1 or 2, ancestors included."""
+    """Return what each memory cgroup with a limit leaves this process, version 1 or 2, ancestors included.
+
+    The page cache of files that were read counts as use; the kernel takes it back before a process has to end.
+    """
     headrooms = []
-    for folder, limit_name, use_name in _cgroup_folders():
+    for folder, limit_name, use_name, prefix in _cgroup_folders():
         try:
             limit = (folder / limit_name).read_text().strip()
-            used = (folder / use_name).read_text().strip()
-        except OSError:
+            if not limit.isdecimal() or int(limit) >= _UNLIMITED_BYTES:
+                continue
+            used = int((folder / use_name).read_text())
+            figures = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+        except (OSError, ValueError):
             continue
-        if limit.isdecimal() and used.isdecimal():
-            headrooms.append(max(0, int(limit) - int(used)))
+        cached = sum(int(figures.get(f"{prefix}{name}_file", 0)) for name in ("active", "inactive"))
+        headrooms.append(max(0, int(limit) - used + cached))
     return headrooms
 
 
-def _cgroup_folders() -> list[tuple[Path, str, str]]:
+def _cgroup_folders() -> list[tuple[Path, str, str, str]]:
+    """Return each folder of a cgroup, its files of limit and use, and what names of sums over children begin with."""
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -142,9 +151,10 @@ def _cgroup_folders() -> list[tuple[Path, str, str]]:
     for line in lines:
         _, controllers, name = line.split(":", 2)
         if not controllers:
-            root, names = Path("/sys/fs/cgroup"), ("memory.max", "memory.current")
+            root, names = Path("/sys/fs/cgroup"), ("memory.max", "memory.current", "")
         elif "memory" in controllers.split(","):
-            root, names = Path("/sys/fs/cgroup/memory"), ("memory.limit_in_bytes", "memory.usage_in_bytes")
+            root = Path("/sys/fs/cgroup/memory")
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
         else:
             continue
         own = root / name.lstrip("/")

@@ -6,9 +6,15 @@ import os
 import platform
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+
+from recshuf.system import memory
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 CODE = """
 import os, sys
@@ -80,3 +86,38 @@ def test_the_allocator_of_the_user_is_left_alone():
 def test_what_the_c_library_keeps_of_freed_memory_is_given_back():
     done = subprocess.run([sys.executable, "-c", HELD], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True", "True"]
+
+
+MB = 10**6
+
+
+@pytest.mark.parametrize(
+    ("names", "limits", "left"),
+    [
+        (("memory.max", "memory.current", ""), (100, 70), 50),
+        (("memory.max", "memory.current", ""), (100, "max"), 80),
+        (("memory.limit_in_bytes", "memory.usage_in_bytes", "total_"), (90, 100), 70),
+        (("memory.limit_in_bytes", "memory.usage_in_bytes", "total_"), (1 << 48, 100), 80),
+    ],
+)
+def test_the_page_cache_of_a_group_of_processes_is_available(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    names: tuple[str, str, str],
+    limits: tuple[int | str, ...],
+    left: int,
+) -> None:
+    """A container that has read files is charged for them, as long as nobody needs the memory."""
+    folders = [tmp_path, tmp_path / "parent"]
+    for folder, limit in zip(folders, limits, strict=True):
+        folder.mkdir(exist_ok=True)
+        (folder / names[0]).write_text(f"{limit if isinstance(limit, str) else limit * MB}\n")
+        (folder / names[1]).write_text(f"{60 * MB}\n")
+        (folder / "memory.stat").write_text(
+            f"cache 1\n{names[2]}inactive_file {30 * MB}\n{names[2]}active_file {10 * MB}\n"
+        )
+    monkeypatch.setattr(memory, "_cgroup_folders", lambda: [(folder, *names) for folder in folders])
+    monkeypatch.setattr(
+        memory, "_cgroup_headrooms", memory._cgroup_headrooms.__wrapped__
+    )  # the tests ask once
+    assert memory.available_bytes() == left * MB

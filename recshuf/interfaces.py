@@ -15,7 +15,7 @@ A package adds a format by an entry point of the group ``recshuf.formats`` that 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, Protocol, Self, runtime_checkable
 
@@ -232,18 +232,24 @@ class FormatOption:
     name: str
     """Its name in Python: ``line_width``. The flag is ``--line-width``. No option of recshuf has it."""
     help: str
-    """What it means, and its default, in a sentence each. The name of the format is put before it."""
+    """What it means, and its default, in a sentence each. The name of the format is put before it. Empty for what is not given,
+    but found in inputs, for `ReadOptions.found`."""
     metavar: str | None = None
     """Name of its value in ``--help``; None for a flag, which is False or True."""
     parse: Callable[[str], Any] = str
     """Returns the value of a text; a `ValueError` says what is wrong with it. Numbers that Python gives become texts first."""
     default: Any = None
-    side: Literal["inputs", "output", "records", "both"] = "inputs"
-    """What must be of a format that declares it; ``records`` means inputs or output, ``both`` the same one on both sides."""
+    side: Literal["inputs", "output", "records", "both", "native"] = "inputs"
+    """What must be of a format that declares it; ``records`` means inputs or output, ``both`` the same one on both sides,
+    ``native`` that, too, but commands that only read take it as well."""
     group: str = FORMATS_GROUP
     """Its heading in ``--help``. Under another one than the default, `help` names the formats itself."""
     elsewhere: tuple[tuple[str, str], ...] = ()
     """Names of commands, ``*`` for all but the shuffle, and what it means there in place of `help`."""
+    flags: tuple[str, ...] = ()
+    """Its flags, if ``--line-width`` is not the only one."""
+    is_list: bool = False
+    """Whether its value is a tuple of names, which Python may give as a list; text is split at commas."""
 
     def of(self, options: ReadOptions | WriteOptions) -> Any:
         """Return its value; the default if it is not given."""
@@ -281,48 +287,22 @@ class BatchLimits(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How inputs are read. Each format uses its own part."""
+    """How inputs are read: what concerns formats of any kind, and what those of one kind declare, in `own`."""
 
-    separator: bytes = b"\n"
-    """Bytes that end a text record."""
-    header_lines: int = 0
-    """Number of header lines of each text input, or header records of each CSV input."""
-    finds_header: bool = False
-    """Whether a CSV header is found by its contents, and `header_lines` is not known."""
-    header_in_first: bool = False
-    """Whether only the first input that is not empty has a header: the others are parts that were cut from it."""
-    skip_lines: int | None = None
-    """Number of lines above the header of each CSV input; None to find them."""
-    comment: bytes = b""
-    """Byte with which lines of CSV begin that are no records; empty for none."""
-    delimiter: bytes | None = None
-    """Byte between CSV fields; None to find it."""
-    quote: bytes = b'"'
-    """Byte around quoted CSV fields; empty for none."""
-    finds_quote: bool = False
-    """Whether the first records tell if `quote` has a meaning, and `pads_quotes`."""
-    pads_quotes: bool = False
-    """Whether blanks may stand before a quote that opens a CSV field."""
     max_record_bytes: int = 1 << 30
     """Longest record accepted, the separator of a line included."""
-    datasets: tuple[str, ...] | None = None
-    """HDF5 datasets to read; None for all that have a first axis."""
-    keeps_others: bool = False
-    """Whether HDF5 datasets of other lengths are copied to every shard."""
-    others: tuple[str, ...] | None = None
-    """Paths of those datasets, if `keeps_others`; None to find them."""
     columns: tuple[str, ...] | None = None
-    """Columns to keep of Parquet, or of the table form of JSONL, in this order; None for all."""
+    """Columns to keep, in this order; None for all."""
     widens: bool = False
     """Whether columns of integers here, and of floats or decimals there, get one type. A value that it does not hold exactly
-    is an error. Also whether HDF5 that is written with the types of its inputs may get wider ones."""
+    is an error. Also whether files that are written with the types of the inputs may get wider ones."""
     first_metadata: bool = False
     """Whether the metadata of the first input hold for others where these say something else of the same values."""
     field: str | None = None
     """Path of the only wanted field of the table form: ``a``, ``a.b``, ``a/b``; None for all. Sources may leave out
     other fields."""
     schema: pa.Schema | None = None
-    """Table form of JSONL or text records; None to infer it."""
+    """Table form of records that do not say their types; None to infer it."""
     drop_page_cache: bool = False
     """Drop read data from the page cache, because it cannot hold all files of the run."""
     memory_bytes: int | None = None
@@ -333,7 +313,12 @@ class ReadOptions:
     sets_bad_aside: bool = False
     """Whether decoders return lines that do not parse, instead of raising an error."""
     own: tuple[tuple[str, Any], ...] = ()
-    """Names and values of those given that formats declare; see `FormatOption.of`."""
+    """Names and values of those given that formats declare, and in `Source.options` of what was found; see `FormatOption.of`."""
+
+    def found(self, values: Mapping[FormatOption, object]) -> ReadOptions:
+        """Return options with what was found in the inputs in place of what was left open, for `Source.options`."""
+        own = dict(self.own) | {option.name: value for option, value in values.items()}
+        return replace(self, own=tuple(own.items()))
 
     def limit(self, block_bytes: int, max_record_bytes: int) -> BatchLimits:
         """Return the limits on batches, given the arguments of `Source.fragments`."""
@@ -347,18 +332,14 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """How shards are written. Each format uses its own part."""
+    """How shards are written."""
 
     compression: str | None = None
     """``none``, ``zstd``, ``gzip``, ``bz2``, ``xz``, ``snappy`` or ``lz4``; None for that of the inputs."""
     compression_level: int | None = None
     """None for the default of the library."""
-    separator: bytes = b"\n"
-    """Bytes that end a text record."""
-    delimiter: bytes | None = None
-    """Byte between CSV fields; None for that of the inputs, else a comma."""
-    nan_as_null: bool = False
-    """Write NaN and infinities as JSON null; else they are an error."""
+    file_name: str = ""
+    """Name of the output, if it is a file: its suffix may tell more than the format."""
     drop_page_cache: bool = False
     """Drop written data from the page cache, because it cannot hold all files of the run."""
     table_bytes: int | None = None
@@ -629,6 +610,10 @@ class Source(ABC):
     """Compression of the first input as a value of `--compression`; None if there is no such value."""
     spans_lines: bool = False
     """Whether a record may hold newlines, so that messages count records and not lines."""
+    header_lines: int = 0
+    """Lines above the records of each input, if records do not span lines."""
+    end_bytes: int = 1
+    """Bytes at the end of a record, if that is a line, which are none of its content."""
     options: ReadOptions | None = None
     """How the inputs are read, with what was found in them in place of what was left open; None if nothing was."""
     repeated: Mapping[str, str] = MappingProxyType({})
@@ -831,15 +816,15 @@ class Traits:
     name but for the suffix. `Format.recognises` is asked for the first one, which a sink writes beside its path, as all others.
     Such shards are not written to object stores."""
     read_options: frozenset[str] = frozenset()
-    """Fields of `ReadOptions` that have an effect, of those that users give and not every format takes."""
-    write_options: frozenset[str] = frozenset()
-    """The same of `WriteOptions`."""
-    native_options: frozenset[str] = frozenset()
-    """Fields of `ReadOptions` that have an effect only if the output has this format, too."""
+    """Which of the fields `columns`, `schema`, `widens` and `first_metadata` of `ReadOptions` have an effect."""
+    options: tuple[FormatOption, ...] = ()
+    """Options of its own, and those that it shares with others."""
     converted_options: frozenset[str] = frozenset()
     """Those of `read_options`, and names of `options`, that have an effect only if the output has another format."""
-    options: tuple[FormatOption, ...] = ()
-    """Options of its own."""
+    written_options: tuple[tuple[str, Any], ...] = ()
+    """Names of `options`, and values with which a shard is read that was written from tables."""
+    checks_records: bool = False
+    """Whether records that are kept as they are can be bad, and set aside; see `Source.checker`."""
     libraries: tuple[str, ...] = ()
     """Modules whose ``__version__`` the bytes of shards depend on. A run is resumed with the same versions only."""
     is_lines: bool = False
@@ -850,8 +835,6 @@ class Traits:
     """Whether compression wraps it as a whole, though it is no lines."""
     is_framed: bool = False
     """Whether its native records end with themselves, and not with a separator."""
-    written_header_lines: int = 0
-    """Header records of a shard that is written from tables."""
     reads_partitions: bool = False
     """Whether Hive folders (``year=2024``) become columns."""
     has_columns: bool = True
@@ -910,13 +893,13 @@ class StoredInputs:
     schema: pa.Schema
     """Native schema."""
     names: list[str]
-    find_layout: Callable[[], object]
+    find_layout: Callable[[], Any]
     """Returns `layout`, which may take its time."""
     options: ReadOptions
     """How they were read; `schema` is that of the table form."""
 
     @property
-    def layout(self) -> object:
+    def layout(self) -> Any:
         """`Source.layout`."""
         return self.find_layout()
 
@@ -972,15 +955,15 @@ class Format(ABC):
         """
         raise NotImplementedError
 
-    def grow_layout(self, layout: object) -> object:
+    def grow_layout(self, layout: Any) -> object:
         """Return a `Source.layout` that suits records of further inputs, too, which were not there when it was made."""
         return layout
 
-    def layout_header(self, layout: object) -> bytes:  # noqa: ARG002 - by default none
-        """Return the lines before the records, by the `Source.layout`, that every shard repeats."""
-        return b""
+    def layout_header(self, layout: Any) -> bytes:
+        """Return the lines before the records, by the `Source.layout`, that every shard repeats: its `header`, if it has one."""
+        return getattr(layout, "header", b"")
 
-    def check_appended(self, kept: object, layout: object) -> None:  # noqa: B027 - by default the schema tells all
+    def check_appended(self, kept: Any, layout: Any) -> None:  # noqa: B027 - by default the schema tells all
         """Check that native records of a `Source.layout` can lie with those of another one, the `kept`, in one store.
 
         Raises
@@ -1002,7 +985,7 @@ class Format(ABC):
         """
 
     @abstractmethod
-    def open_target(self, schema: pa.Schema, layout: object | None, options: WriteOptions) -> Target:
+    def open_target(self, schema: pa.Schema, layout: Any, options: WriteOptions) -> Target:
         """Return the target for shards of this format.
 
         Parameters

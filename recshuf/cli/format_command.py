@@ -52,9 +52,8 @@ def _list_formats() -> tuple[list[dict[str, Any]], list[str]]:
 
 def _list_flags(traits: Traits) -> list[str]:
     """Return the flags of the options that have an effect, and that not every format has."""
-    fields = traits.read_options | traits.write_options | traits.native_options
-    shared = [name for name, option in OPTIONS.items() if (option.field or name) in fields]
-    return [*map(flag_of, shared), *(flag_of(option.name) for option in traits.options)]
+    shared = [name for name, option in OPTIONS.items() if option.field in traits.read_options]
+    return [*map(flag_of, [*(one.name for one in traits.options if one.help), *shared])]
 
 
 def _find_version(library: str) -> str | None:

@@ -13,7 +13,7 @@ from recshuf.job.options import OPTIONS, Option, Options, flag_of, options_of
 from recshuf.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from click.shell_completion import CompletionItem
 
@@ -217,24 +217,25 @@ class GroupedCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the command line; what formats declare is looked up only if it has a word that is not known."""
         known = {flag for param in self.params for flag in param.opts}
-        unknown = {word.partition("=")[0] for word in args if word.startswith("--")} - {*known, "--"}
+        unknown = {word.partition("=")[0] for word in args if word.startswith("-")} - {*known, "-", "--"}
         helps = {*HELP_SETTINGS["help_option_names"]} & {*args}
         completes = ctx.resilient_parsing
         self._own, self._problem = {}, ""
         try:
-            self._own = self.list_own() if unknown or helps or completes else {}
+            names = [] if helps or completes else [word.lstrip("-").replace("-", "_") for word in unknown]
+            self._own = self.list_own(names) if unknown or helps or completes else {}
         except UsageError as error:
             if not (helps or completes):
                 raise
             self._problem = str(error)
         return super().parse_args(ctx, args)
 
-    def list_own(self) -> dict[str, list[click.Option]]:
-        """Return the options that formats declare, for inputs or an output of this command, by their headings."""
+    def list_own(self, wanted: Sequence[str] = ()) -> dict[str, list[click.Option]]:
+        """Return the options that formats declare, for inputs or an output of this command, by their headings; see `list_own`."""
         from recshuf.job.options import describe_own, list_own
 
         own: dict[str, list[click.Option]] = {}
-        for name, declared in list_own(self._wording.shared).items():
+        for name, declared in list_own(self._wording.shared, wanted).items():
             option = describe_own(declared)
             heading = self._wording.headings.get(option.group, option.group)
             own.setdefault(heading, []).append(make_option(name, self.name or "", option))

@@ -6,6 +6,7 @@ when a name, a suffix or content is of none of recshuf's own formats, and for li
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from traceback import walk_tb
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 OWN_FORMATS = {
     "jsonl": "recshuf.formats.jsonl:FORMAT",
-    "json": "recshuf.formats.jsonl.array:FORMAT",
+    "json": "recshuf.formats.jsonl:ARRAY",
     "csv": "recshuf.formats.csv:FORMAT",
     "text": "recshuf.formats.text:FORMAT",
     "tfrecord": "recshuf.formats.tfrecord:FORMAT",
@@ -56,7 +57,7 @@ _OF_TABLES = "parquet"
 """The format that tables are of, where neither files among them nor the output says one."""
 LAST_RESORT = "text"
 """The format of bytes of which nothing is known."""
-_WITH_OPTIONS = ("text", "binary", "webdataset", "megatron")
+_WITH_OPTIONS = ("jsonl", "json", "csv", "text", "hdf5", "npz", "binary", "webdataset", "megatron")
 """Those that declare options. Help asks them, so their modules import no library."""
 PAIRED = ("megatron",)
 """Those with companions. They are looked for beside every input, so their modules import no library."""
@@ -84,18 +85,23 @@ class DeclaredOption(NamedTuple):
     """Names of the formats that declare it."""
 
 
-def list_options() -> dict[str, DeclaredOption]:
-    """Return the options that formats declare, by name."""
+def list_options(wanted: Iterable[str] = ()) -> dict[str, DeclaredOption]:
+    """Return the options that formats declare, by name; if own formats have all those `wanted`, only theirs."""
     options: dict[str, DeclaredOption] = {}
-    for name in (*_WITH_OPTIONS, *_list_others()):
-        for option in load_format(name).traits.options:
+    for names in (lambda: _WITH_OPTIONS, _list_others):
+        if options and wanted and options.keys() >= {*wanted}:
+            break
+        declared = ((name, option) for name in names() for option in load_format(name).traits.options)
+        for owner, option in declared:
+            if not option.help:
+                continue
             known = options.setdefault(option.name, DeclaredOption(option, []))
             if known.option != option:
                 raise UsageError(
-                    f"{explain_owner(name)} declares the option {option.name} in another way than "
+                    f"{explain_owner(owner)} declares the option {option.name} in another way than "
                     f"{explain_owner(known.owners[0])}; mend or remove one of them"
                 )
-            known.owners.append(name)
+            known.owners.append(owner)
     return options
 
 
@@ -197,8 +203,13 @@ def find_culprit(error: BaseException) -> str | None:
 
 
 def open_source(name: str, inputs: Sequence[InputFile], options: ReadOptions) -> Source:
-    """Return the source of inputs of a format, which may be tables that a caller holds; see `Format.open_source`."""
+    """Return the source of inputs of a format, which may be tables that a caller holds; see `Format.open_source`.
+
+    Options that other formats declare, such as that of the output, have no effect.
+    """
     known = load_format(name)
+    declared = {option.name for option in known.traits.options}
+    options = replace(options, own=tuple(pair for pair in options.own if pair[0] in declared))
     if name == TABLES or all(file.table is None for file in inputs):
         return known.open_source(inputs, options)
     from recshuf.formats.tables import TableSource
@@ -447,11 +458,6 @@ def keeps_records(given: str, to: str) -> bool:
 def has_suffix(name: str, format_name: str) -> bool:
     """Tell whether a file name has a suffix of a format."""
     return split_suffix(name).kind in load_format(format_name).traits.suffixes
-
-
-def suffix_delimiter(name: str) -> bytes | None:
-    """Return the byte between fields that the suffix of an output file promises; None if it promises none."""
-    return b"\t" if split_suffix(name).kind == ".tsv" else None
 
 
 def suffix_compression(name: str, traits: Traits) -> str | None:

@@ -142,6 +142,20 @@ def unpack(value: Any, classes: Sequence[type]) -> Any:
     return chosen(**{name: unpack(field, classes) for name, field in content.items()})
 
 
+_OLD_NAMES = {"header_lines": "header", "keeps_others": "keep_others"}
+
+
+def _unpack_options(packed: dict[str, Any]) -> ReadOptions:
+    """Return the read options of a store; those of early versions had a field for each option of a format."""
+    values = {name: unpack(value, ()) for name, value in packed.items()}
+    old = [
+        (_OLD_NAMES.get(name, name), values.pop(name))
+        for name in packed.keys() - ReadOptions.__annotations__.keys()
+    ]
+    own = [pair for pair in old if pair[1] is not None]
+    return ReadOptions(**values | {"own": (*own, *values.get("own", ()))})
+
+
 class StoredSource(Source):
     """The inputs of a store. Their records are in piles, and have no fragments.
 
@@ -166,7 +180,7 @@ class StoredSource(Source):
         if origin is not None:
             _check_package(origin)
             self.compression = origin["compression"]
-            self.options = unpack(origin["options"], (ReadOptions,))
+            self.options = _unpack_options(origin["options"]["ReadOptions"])
             self._problem = origin["problem"]
             self.repeated = origin.get("repeated", {})
             self.metadata = read_metadata(origin)

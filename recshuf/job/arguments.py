@@ -6,6 +6,7 @@ import io
 import operator
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from types import NoneType, UnionType
@@ -21,13 +22,12 @@ from recshuf.interfaces import ReadOptions, TableName, WriteOptions
 from recshuf.job.features import SplitFiles, choose_feature, split_names
 from recshuf.job.job import SMALLEST_MEMORY, USUAL_MEMORY, Job
 from recshuf.job.options import (
-    FIRST,
     OPTIONS,
     ArrowSchema,
+    Names,
     Options,
     find_own,
     flag_of,
-    parse_header,
     refuse_unknown,
 )
 from recshuf.job.plan import Cut
@@ -222,9 +222,6 @@ def make_job(inputs: Inputs, output: str | os.PathLike[str] | None, options: Opt
     known = {name: value for name, value in options.items() if name in {*OPTIONS, *_STREAMS}}
     options = cast("Options", defaults | make_plain(known, Options) | texts)
     compression, level = _parse_compression(options["compression"])
-    separator = _choose_separator(options)
-    options["separator"] = None if separator == b"\n" else separator
-    header = _choose_header(options["header"])
     quarantine = _parse_bad_record(options["on_bad_record"])
     feature = choose_feature(options)
     if isinstance(feature, SplitFiles):  # exact shares, which JSON values are not
@@ -248,18 +245,7 @@ def make_job(inputs: Inputs, output: str | os.PathLike[str] | None, options: Opt
         storage=StorageOptions(options["endpoint_url"], parse_storage_options(options["storage_options"])),
         quarantine=quarantine,
         read=ReadOptions(
-            separator=separator,
-            header_lines=1 if header == FIRST else cast("int", header or 0),
-            finds_header=header is None,
-            header_in_first=header == FIRST,
-            skip_lines=options["skip_lines"],
-            comment=_parse_byte("--comment", options["comment"]) or b"",
-            delimiter=_parse_byte("--delimiter", options["delimiter"]),
-            quote=b'"' if options["quote"] is None else _parse_quote(options["quote"]),
-            finds_quote=options["quote"] is None,
             max_record_bytes=_parse(options["max_record_bytes"]),
-            datasets=split_names("--datasets", options["datasets"]),
-            keeps_others=options["keep_others"],
             columns=split_names("--columns", options["columns"]),
             widens=options["widen"],
             first_metadata=options["first_metadata"],
@@ -269,14 +255,7 @@ def make_job(inputs: Inputs, output: str | os.PathLike[str] | None, options: Opt
             sets_bad_aside=quarantine is not None,
             own=own,
         ),
-        write=WriteOptions(
-            compression,
-            level,
-            separator,
-            delimiter=_parse_byte("--delimiter", options["delimiter"]),
-            nan_as_null=options["nan_as_null"],
-            own=own,
-        ),
+        write=WriteOptions(compression, level, own=own),
     )
 
 
@@ -286,19 +265,23 @@ def _parse_own(options: Options) -> tuple[dict[str, object], tuple[tuple[str, ob
     values: list[tuple[str, object]] = []
     given = {name: value for name, value in options.items() if value is not None and name not in _STREAMS}
     for name, (option, _) in find_own(given).items():
-        kinds = Options.__annotations__.get(name, str | bytes | int)
+        kinds = Options.__annotations__.get(name, Names if option.is_list else str | bytes | int)
         plain[name] = _make_plain(name, given[name], bool if option.metavar is None else kinds | str)
         value = plain[name] if option.metavar is None else _parse_text(option, plain[name])
-        if value in (option.default, False):
+        if value is False or value == option.default:
             del plain[name]
         else:
             values.append((name, value))
     return plain, tuple(values)
 
 
-def _parse_text(option: FormatOption, given: object) -> object:
+def _parse_text(option: FormatOption, given: Any) -> object:
     """Return the value of an option that a format declares, as the format gets it."""
-    text = os.fsdecode(given) if isinstance(given, bytes) else str(given)
+    if option.is_list:
+        one = replace(option, is_list=False)
+        return tuple(_parse_text(one, name) for name in split_names(flag_of(option.name), given) or ())
+    # Bytes are meant as they are, and what parses text may take a backslash for an escape.
+    text = os.fsdecode(given.replace(b"\\", rb"\\")) if isinstance(given, bytes) else str(given)
     if isinstance(given, bool):
         raise UsageError(f"{flag_of(option.name)}: give text or a number; here: bool")
     try:
@@ -341,38 +324,6 @@ def _make_cut(options: Options, feature: Feature | None) -> Cut | None:
             "--shards, --shard-records and --shard-bytes contradict each other; give one of them"
         )
     return cut if count else None
-
-
-def _choose_header(header: int | str | None) -> int | str | None:
-    """Return the number of header lines, or `FIRST`; None if it is to be found."""
-    if isinstance(header, str) and header not in ("auto", "none", FIRST):
-        raise UsageError(f"--header {header!r} is not a number of lines, 'auto', 'none' or 'first'")
-    return parse_header(header) if isinstance(header, str) else header
-
-
-def _parse_quote(quote: str | bytes) -> bytes:
-    return b"" if quote in ("none", b"") else _parse_byte("--quote", quote) or b""
-
-
-def _parse_byte(flag: str, character: str | bytes | None) -> bytes | None:
-    """Return one byte that can be a delimiter or quote; None for None."""
-    if character is None:
-        return None
-    byte = os.fsencode(character) if isinstance(character, str) else character
-    if len(byte) != 1 or not byte.isascii() or byte in b"\r\n":
-        raise UsageError(f"{flag} takes one ASCII character that ends no line, such as ; or \\t for a tab")
-    return byte
-
-
-def _choose_separator(options: Options) -> bytes:
-    separator = options["separator"]
-    if options["zero_terminated"]:
-        if separator is not None:
-            raise UsageError("--zero-terminated and --separator contradict each other; give one of them")
-        return b"\0"
-    if separator is None:
-        return b"\n"
-    return os.fsencode(separator) if isinstance(separator, str) else separator
 
 
 def _parse_compression(text: str | None) -> tuple[str | None, int | None]:

@@ -81,8 +81,6 @@ class Job:
         _check("--workers", self.workers, 1, 1024)
         _check_count(self.options["head_count"])
         _check("--piles", self.options["piles"], 1, MAX_PILES)
-        _check("--header", self.read.header_lines, 0, None)
-        _check("--skip-lines", self.read.skip_lines, 0, None)
         _check("--max-record-bytes", self.read.max_record_bytes, 1, 2**32 - 1)
         if self.cut is not None:
             _check("--shards", self.cut.shards, 1, 10**6)
@@ -92,12 +90,6 @@ class Job:
             raise UsageError(
                 f"--spill-compression {self.options['spill_compression']} is not possible; choose one of "
                 f"{', '.join(SPILL_COMPRESSIONS)}"
-            )
-        if not self.read.separator:
-            raise UsageError("--separator is empty; give at least one byte")
-        if self.read.delimiter is not None and self.read.delimiter == self.read.quote:
-            raise UsageError(
-                f"--delimiter and --quote are both {self.read.quote.decode()!r}; give another one of them, or --quote none"
             )
         self._check_tables()
         if self.options["resume"] and (self.reads_stdin or self.writes_stdout):

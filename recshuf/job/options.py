@@ -7,11 +7,11 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal, NamedTuple, Protocol, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, NamedTuple, Protocol, TypedDict
 
 from recshuf.errors import UnknownOptionError, UsageError
 from recshuf.job.features import show_number
-from recshuf.system.units import parse_bytes, parse_size
+from recshuf.system.units import parse_size
 
 if TYPE_CHECKING:
     from recshuf.formats import DeclaredOption
@@ -103,12 +103,8 @@ class Option(NamedTuple):
     is_repeatable: bool = False
     flags: tuple[str, ...] = ()
     """Its flags, if its name is not the only one; the last one stands for it in messages."""
-    side: Literal["records", "inputs", "output"] | None = None
-    """What must be of a format that it is for; ``records`` means inputs or output. None for an option of all formats."""
     field: str | None = None
-    """The field of `ReadOptions` or `WriteOptions` that it sets, if it has a side. Default: that of its name."""
-    spoken: str | None = None
-    """Its flags in the message that no format fits. Default: the one that stands for it."""
+    """The field of `ReadOptions` that it sets, if formats say in `Traits.read_options` whether they heed it."""
     identity: Callable[[Any], object] | None = None
     """Returns its value of a `Job` for the journal, which ``--resume`` compares; None if the output does not depend on it.
 
@@ -146,28 +142,19 @@ def parse_count(text: str) -> int | str:
         raise UsageError(f"{text!r} is neither a whole number nor a share such as 10%") from None
 
 
-FIRST = "first"
-"""The header that only the first input has, of one line."""
-
-
-def parse_header(text: str) -> int | str | None:
-    """Return the number of header lines; None for ``auto``, and ``first`` as it is.
-
-    >>> parse_header("2"), parse_header("none"), parse_header("auto")
-    (2, 0, None)
-    """
-    if text in ("auto", "none", FIRST):
-        return {"auto": None, "none": 0}.get(text, text)
-    try:
-        return int(text)
-    except ValueError:
-        raise UsageError(f"--header {text!r} is not a number of lines, auto, none or first") from None
-
-
 # fmt: off
 class DeclaredElsewhere(TypedDict, total=False):
     """Options of inputs that recshuf's own formats declare, for type checkers; docs/options.md says what they mean."""
 
+    header: int | str | None
+    skip_lines: int | None
+    comment: str | bytes | None
+    delimiter: str | bytes | None
+    quote: str | bytes | None
+    separator: str | bytes | None
+    zero_terminated: bool | None
+    datasets: Names | None
+    keep_others: bool | None
     record_lines: int | None
     record_start: str | bytes | None
     record_bytes: int | None
@@ -181,41 +168,16 @@ class InputOptions(DeclaredElsewhere, total=False):
 
     format: Annotated[str | None, Option("Input", "NAME", "Format of the inputs: jsonl, json, csv, text, tfrecord, parquet, hdf5, arrow, npy, npz, binary, webdataset, megatron. Default: from suffix, else from content.",
         {"check picture": "Format of DATA, or with --against of the INPUTs. Default: from suffix, else from content."}, is_format=True)]
-    header: Annotated[int | str | None, Option("Input", "N", "Text, CSV: number of header lines of each input, written once at the top of each shard; auto, none, or first: one, in the first input only. Default: auto, which is 0 for text; for CSV, 0 or 1 as its first records tell.",
-        {"*": "Text, CSV: number of header lines of each file, which are no records; auto, none, or first: one, in the first file only. Default: auto, which is 0 for text; for CSV, 0 or 1 as its first records tell."},
-        parse=parse_header, side="inputs", field="header_lines", identity=lambda job: {0: "none"}.get(job.options["header"], job.options["header"]) if job.options["header"] in (0, "none", "first") else job.read.header_lines)]
-    skip_lines: Annotated[int | None, Option("Input", "N", "CSV: number of lines above the header of each input, which are no records and stay at the top of each shard. Default: found: text above a table, blank lines, and the line sep= of Excel.",
-        {"*": "CSV: number of lines above the header of each file, which are no records. Default: found: text above a table, blank lines, and the line sep= of Excel."},
-        parse=int, side="inputs", identity=lambda job: job.read.skip_lines)]
-    comment: Annotated[str | bytes | None, Option("Input", "C", "CSV: character with which lines begin that are no records; above the header they stay at the top of each shard, others are left out. Default: none.",
-        {"*": "CSV: character with which lines begin that are no records. Default: none."},
-        parse=parse_bytes, side="inputs", identity=lambda job: job.read.comment.hex() or None)]
-    delimiter: Annotated[str | bytes | None, Option("Input", "C", "CSV: character between fields. Default: a tab in .tsv, else found in the first input; in a conversion to CSV, a tab into .tsv, else a comma.",
-        {"*": "CSV: character between fields. Default: a tab in .tsv, else found in the first file."},
-        parse=parse_bytes, side="records", identity=lambda job: job.read.delimiter and job.read.delimiter.hex())]
-    quote: Annotated[str | bytes | None, Option("Input", "C", "CSV: character around quoted fields, or none. Default: a double quote, or none as the first records tell.",
-        side="inputs", identity=lambda job: None if job.options["quote"] is None else job.read.quote.hex())]
-    zero_terminated: Annotated[bool, Option("Input", None, "Text: records end in a NUL byte.", default=False, flags=("-z", "--zero-terminated"))]
-    separator: Annotated[str | bytes | None, Option("Input", "STR", r"Text: string that ends a record, with the escapes \n, \t, \r, \0, \xHH and \\. Default: \n.",
-        parse=parse_bytes, side="records", spoken="--separator and -z", identity=lambda job: job.read.separator.hex())]
     max_record_bytes: Annotated[Size, Option("Input", "SIZE", "Longest record accepted. A longer one is an error. Default: 1GiB.", parse=parse_size, default="1GiB")]
-    datasets: Annotated[Names | None, Option("Input", "A,B", "HDF5, NumPy archives: datasets to read; * in a name stands for any letters. Default: all that have a first axis.",
-        side="inputs", identity=lambda job: job.read.datasets and list(job.read.datasets))]
-    keep_others: Annotated[bool, Option("Input", None, "HDF5 and NumPy archives, each to the same format: shuffle the datasets of the commonest length, or those of --datasets, and copy datasets of other lengths unchanged into every shard. Default: datasets of several lengths are refused.", {
-            "verify": "HDF5, NumPy archives: compare the datasets of the commonest length, or those of --datasets, by record, and others as wholes. Default: datasets of several lengths are refused.",
-            "check picture": "HDF5, NumPy archives: the records are the datasets of the commonest length, or those of --datasets. Default: datasets of several lengths are refused.",
-            "scatter": "HDF5, NumPy archives: scatter the datasets of the commonest length, or those of --datasets, and keep the others for gather, which copies them into every shard of the same format. Default: datasets of several lengths are refused.",
-            "window": "HDF5, NumPy archives: append the datasets of the commonest length, or those of --datasets. Default: datasets of several lengths are refused.",
-        }, default=False, field="keeps_others", identity=lambda job: job.read.keeps_others or None)]
     columns: Annotated[Names | None, Option("Input", "A,B", "Parquet, Arrow, CSV, JSONL: columns to keep. Default: all.",
-        side="inputs", identity=lambda job: job.read.columns and list(job.read.columns))]
+        field="columns", identity=lambda job: job.read.columns and list(job.read.columns))]
     widen: Annotated[bool, Option("Input", None, "Parquet, Arrow and HDF5: unite integers of one input with floats of another, as float64; Parquet: integers or decimals with decimals of another scale. A value that the type does not hold exactly is an error. Default: such inputs are refused, unless the float holds all integers of the type. HDF5 that is written as HDF5: unite types that differ, such as text of other lengths. Default: such inputs are refused, but output of another format has one type for all.",
-        default=False, side="inputs", field="widens", identity=lambda job: job.read.widens or None)]
+        default=False, field="widens", identity=lambda job: job.read.widens or None)]
     schema: Annotated[SchemaLike | None, Option("Input", "FILE", "Schema file for a conversion from JSONL, CSV or text. Default: inferred types.", {
             "check picture": "Schema file for the fields of JSONL, CSV or text, if the shuffle got one. Default: inferred types.",
             "scatter": "Schema file for the fields of JSONL, CSV or text. Default: inferred types.",
             "window": "Has no effect: inputs are read with the columns of the store, which never change.",
-        }, is_path=True, side="inputs", identity=lambda job: None if job.read.schema is None else str(job.read.schema))]
+        }, is_path=True, field="schema", identity=lambda job: None if job.read.schema is None else str(job.read.schema))]
     memory: Annotated[Size | None, Option("Resources", "SIZE", "Memory limit, excluding about 150 MB for Python and libraries. Default: half of available memory.", parse=parse_size)]
     workers: Annotated[int | None, Option("Resources", "N", "Number of threads. Does not change the output. Default: usable cores.", parse=int)]
     endpoint_url: Annotated[str | None, Option("Resources", "URL", "Object stores: server that speaks the protocol of the store. Default: that of the provider.")]
@@ -282,7 +244,7 @@ class GatherOptions(TypedDict, total=False):
     endpoint_url: str | None
     storage_options: Mapping[str, str]
     head_count: int | str | None
-    nan_as_null: bool
+    nan_as_null: bool | None
     provenance: bool
     verify: bool
     overwrite: bool
@@ -312,7 +274,7 @@ class VerifyOptions(CheckOptions, total=False):
     copies: Numbers | None
     dedup: Names | None
     provenance: bool
-    nan_as_null: bool
+    nan_as_null: bool | None
     temp_dir: str | os.PathLike[str] | None
 
 
@@ -327,7 +289,7 @@ class Options(CheckOptions, total=False):
     first_metadata: Annotated[bool, Option("Input", None, "HDF5, Parquet, Arrow: of attributes and keys in which the inputs differ, take those of the first, also where these decide what values mean. Default: such inputs are refused.", {
             "verify": "HDF5, Parquet, Arrow: expect the attributes and keys of the first input, where the inputs differ. Default: inputs that differ in what values mean are refused.",
             "window": "HDF5, Parquet, Arrow: of attributes and keys in which the inputs differ from the store, take those of the store, also where these decide what values mean. Default: such inputs are refused.",
-        }, default=False, side="inputs", identity=lambda job: job.read.first_metadata or None)]
+        }, default=False, field="first_metadata", identity=lambda job: job.read.first_metadata or None)]
     rename_keys: bool | None
     compression: Annotated[str | None, Option("Output", "NAME[:LEVEL]", "Output compression: none, zstd, gzip, bz2, xz, lz4 or snappy. Default: from the suffix of OUTPUT, else that of the inputs.")]
     shards: Annotated[int | None, Option("Output", "N", "Number of shards; their record counts differ by at most one. Default: one per input file, in a directory.",
@@ -375,9 +337,7 @@ class Options(CheckOptions, total=False):
     copies: Annotated[Numbers | None, Option("Order", "C,C", "How often to take the records of each INPUT, such as 1,3,0.5; a fraction is a sample. Default: each record once.",
         {"verify": "The copies of the run that wrote OUTPUT. Default: as in its manifest."},
         identity=lambda job: job.options["copies"] and list(map(show_number, job.feature.copies)))]
-    nan_as_null: Annotated[bool, Option("Output", None, "JSONL: write NaN and infinities as null. Default: they are an error.",
-        {"verify": "NaN and infinities of the inputs are null in OUTPUT, which is JSONL. Default: they are not."},
-        default=False, side="output", identity=lambda job: job.write.nan_as_null)]
+    nan_as_null: bool | None
     on_bad_record: Annotated[str, Option("Input", "WHAT", "What to do with a line that does not parse, in a conversion, or with a damaged payload of TFRecord: fail, or quarantine:FILE to set it aside. Default: fail.",
         {"scatter window": "What to do with a line that does not parse: fail, or quarantine:FILE to set it aside. Default: fail."},
         default="fail", identity=lambda job: job.quarantine and str(job.quarantine))]
@@ -435,16 +395,19 @@ def describe_options(job: "Job") -> dict[str, object]:
 
 def _identify(value: object, given: object) -> object:
     """Return a value of an option that a format declares as a JSON value, by that which was given."""
-    if isinstance(value, bytes):
-        return value.hex()
+    if isinstance(value, bytes | tuple):
+        return value.hex() if isinstance(value, bytes) else [*value]
     return value if isinstance(value, bool | int | float | str) else str(given)
 
 
-def list_own(kind: type | None = None) -> "dict[str, DeclaredOption]":
-    """Return the options that formats declare, by name: of inputs or outputs of a function with this option class, or all."""
+def list_own(kind: type | None = None, wanted: Iterable[str] = ()) -> "dict[str, DeclaredOption]":
+    """Return the options that formats declare, by name: of inputs or outputs of a function with this option class, or all.
+
+    If those wanted are among those of recshuf's own formats, other packages are not asked.
+    """
     from recshuf.formats import explain_owner, list_options  # most runs need none
 
-    own = list_options()
+    own = list_options(wanted)
     if taken := sorted(own.keys() & {*_RESERVED, *OPTIONS, *options_of(OrderOptions)}):
         owner = explain_owner(own[taken[0]].owners[0])
         raise UsageError(f"{owner} declares the option {taken[0]}, which recshuf has; mend or remove it")
@@ -458,7 +421,8 @@ def describe_own(declared: "DeclaredOption") -> Option:
 
     option, owners = declared
     prefix = f"{', '.join(owners)}: " if option.group == FORMATS_GROUP else ""
-    return Option(option.group, option.metavar, prefix + option.help, dict(option.elsewhere))
+    text = prefix + option.help
+    return Option(option.group, option.metavar, text, dict(option.elsewhere), flags=option.flags)
 
 
 _FORMAT_OPTIONS = frozenset({"format", "to"})
@@ -467,6 +431,7 @@ _SIDES: Mapping[str, Callable[[Iterable[str]], bool]] = {
     "output": lambda options: "to" in options,
     "records": bool,
     "both": lambda options: {*options} >= _FORMAT_OPTIONS,
+    "native": lambda options: "format" in options,
 }
 """Whether a function takes options of a side of `FormatOption`, given those of `_FORMAT_OPTIONS` that it has."""
 
@@ -474,7 +439,7 @@ _SIDES: Mapping[str, Callable[[Iterable[str]], bool]] = {
 def find_own(names: Iterable[str], kind: type | None = None) -> "dict[str, DeclaredOption]":
     """Return those of some options that formats declare, by name; see `list_own`."""
     wanted = {*names} - OPTIONS.keys()
-    own = list_own(kind) if wanted else {}
+    own = list_own(kind, wanted) if wanted else {}
     return {name: own[name] for name in sorted(wanted & own.keys())}
 
 
@@ -514,7 +479,7 @@ def _to_keyword(match: re.Match[str]) -> str:
 
 def _is_switch(name: str) -> bool:
     """Tell whether an option, perhaps of a format, is True or False."""
-    if name in OPTIONS or name in _RESERVED or name in OrderOptions.__annotations__:
+    if name in {*OPTIONS, *_RESERVED, *options_of(OrderOptions)}:
         return name in OPTIONS and OPTIONS[name].metavar is None
     try:
         own = find_own([name])

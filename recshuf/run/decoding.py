@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from recshuf.errors import UsageError
-from recshuf.formats import keeps_records, list_formats, load_format
+from recshuf.formats import keeps_records, list_formats, list_names, load_format
 from recshuf.interfaces import FieldAdder, SupportsPrefixInference
 from recshuf.job.options import OPTIONS, find_own, flag_of
 from recshuf.job.plan import Costs, sum_known
@@ -22,7 +21,7 @@ from recshuf.records.provenance import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from recshuf.interfaces import Decoder, InputSummary, Source, Traits
     from recshuf.job.job import Job
@@ -34,92 +33,60 @@ def check_options(job: Job, source_name: str, target_name: str) -> None:
     check_sides(job, source_name, target_name)
     source, target = (load_format(name).traits for name in (source_name, target_name))
     is_conversion, pair = not keeps_records(source_name, target_name), f"{source_name} to {target_name}"
-    sets_aside = source.is_lines if is_conversion else "sets_bad_aside" in source.native_options
+    sets_aside = source.is_lines if is_conversion else source.checks_records
     if job.quarantine is not None and not sets_aside:
         *names, last = list_formats(lambda traits: traits.is_lines)
-        natives = list_formats(lambda traits: "sets_bad_aside" in traits.native_options)
+        natives = list_formats(lambda traits: traits.checks_records)
         formats = f"{', '.join(names)} or {last}, and {' and '.join(f'{name} to {name}' for name in natives)}"
         raise UsageError(f"--on-bad-record: for a conversion of {formats} only; leave it out")
     if job.options["provenance"] and not target.has_columns:
         raise UsageError(f"--provenance: {target_name} has no columns; give --to parquet or --to jsonl")
     if job.options["provenance"] and not (is_conversion or source.adds_columns):
         raise UsageError(f"--provenance: not possible from {pair}; give --to parquet")
-    if job.read.keeps_others and (is_conversion or "keeps_others" not in source.native_options):
-        names = list_formats(lambda traits: "keeps_others" in traits.native_options)
-        raise _refuse_pair("keep_others", names, pair)
     if job.read.schema is not None and not is_conversion:
         raise UsageError(f"--schema: {pair} is no conversion; leave it out")
-    _check_converted(job, source, is_conversion=is_conversion)
-    for name in dict(job.read.own).keys() & source.converted_options if not is_conversion else ():
-        raise _refuse_kept(name, source)
-    if job.write.nan_as_null and not is_conversion:
-        raise UsageError(f"--nan-as-null: {pair} is no conversion; leave it out")
-
-
-def _refuse_pair(option_name: str, names: Iterable[str], pair: str) -> UsageError:
-    """Return the error of an option that has an effect if inputs and output are of one of these formats alike."""
-    formats = " or ".join(f"{name} to {name}" for name in names)
-    return UsageError(f"{flag_of(option_name)}: for {formats} only; here: {pair}; leave it out")
+    if not is_conversion:
+        _refuse_unheeded(job, source, [*dict(job.read.own)])
 
 
 def check_stored(job: Job, source_name: str) -> None:
     """Refuse options that would have no effect on inputs that are kept as they are, in a store."""
     check_sides(job, source_name, source_name)
-    _check_converted(job, load_format(source_name).traits, is_conversion=False)
+    _refuse_unheeded(job, load_format(source_name).traits)
 
 
-def _check_converted(job: Job, source: Traits, *, is_conversion: bool) -> None:
-    """Refuse to leave out columns of records that are kept as they are."""
-    if job.read.columns is not None and not is_conversion and "columns" in source.converted_options:
-        raise _refuse_kept("columns", source)
-
-
-def _refuse_kept(option_name: str, source: Traits) -> UsageError:
-    return UsageError(
-        f"{flag_of(option_name)}: records of {source.name} are kept as they are, unless they are converted to another format; "
-        "leave it out"
-    )
+def _refuse_unheeded(job: Job, source: Traits, own: Sequence[str] = ()) -> None:
+    """Refuse options that have no effect on records that are kept as they are."""
+    for name in ("columns", *own):
+        if name in source.converted_options and (name in own or job.read.columns is not None):
+            raise UsageError(
+                f"{flag_of(name)}: records of {source.name} are kept as they are, unless they are converted to another format; "
+                "leave it out"
+            )
 
 
 def check_sides(job: Job, source_name: str, target_name: str) -> None:
     """Refuse options of formats that are not read or written."""
     source, target = (load_format(name).traits for name in (source_name, target_name))
-    for side, name in (("records", source_name), ("inputs", source_name), ("output", target_name)):
-        for option_name, option in OPTIONS.items():
-            field = option.field or option_name
-            is_given = option.side == side and job.is_given(option_name)
-            if is_given and field not in _list_fields(side, source, target):
-                flags = option.spoken or flag_of(option_name)
-                formats = " or ".join(list_formats(partial(_takes, side, field)))
-                raise UsageError(f"{flags}: for {side} of {formats} only; here: {name}")
-    for name, _ in job.read.own:
-        _check_own(name, source, target)
-
-
-def _check_own(name: str, source: Traits, target: Traits) -> None:
-    """Refuse an option that a format declares, if it is neither read nor written."""
-    option, owners = find_own([name])[name]
-    if option.side == "both":
-        if source.name != target.name or option not in source.options:
-            raise _refuse_pair(name, owners, f"{source.name} to {target.name}")
-        return
-    read, written = option.side != "output", option.side != "inputs"
-    if not (read and option in source.options) and not (written and option in target.options):
-        shown = {"inputs": source.name, "output": target.name}.get(
-            option.side, f"{source.name} to {target.name}"
-        )
-        raise UsageError(f"{flag_of(name)}: for {option.side} of {' or '.join(owners)} only; here: {shown}")
-
-
-def _list_fields(side: str, source: Traits, target: Traits) -> frozenset[str]:
-    """Return the fields of options that have an effect on one side of a run; see `Option.side`."""
-    if side == "records":
-        return source.read_options | target.write_options
-    return source.read_options if side == "inputs" else target.write_options
-
-
-def _takes(side: str, field: str, traits: Traits) -> bool:
-    return field in _list_fields(side, traits, traits)
+    for name, option in OPTIONS.items():
+        if option.field and job.is_given(name) and option.field not in source.read_options:
+            takers = [one for one in list_names() if option.field in load_format(one).traits.read_options]
+            raise UsageError(
+                f"{flag_of(name)}: for inputs of {' or '.join(takers)} only; here: {source.name}"
+            )
+    for name, (own, owners) in find_own(dict(job.read.own)).items():
+        pair = f"{source.name} to {target.name}"
+        if own.side in ("both", "native"):
+            is_read = is_written = source.name == target.name and own in source.options
+            formats = " or ".join(f"{owner} to {owner}" for owner in owners)
+            problem = f"for {formats} only; here: {pair}; leave it out"
+        else:
+            is_read = own.side != "output" and own in source.options
+            is_written = own.side != "inputs" and own in target.options
+            shown = {"inputs": source.name, "output": target.name}.get(own.side, pair)
+            problem = f"for {own.side} of {' or '.join(owners)} only; here: {shown}"
+        if not (is_read or is_written):
+            raise UsageError(f"{flag_of(name)}: {problem}")
 
 
 def check_streams(job: Job, source_name: str, target_name: str, *, to_stream: bool) -> None:

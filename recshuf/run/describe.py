@@ -104,12 +104,9 @@ def _pack_options(job: Job, seed: int) -> str:
         "engine": LOCAL if job.options["engine"] == LOCAL else "tasks",
         "memory": job.memory_bytes,
         "workers": job.workers,
-        "datasets": job.read.datasets,
         "columns": job.read.columns,
         "schema": job.read.schema,
         "temp_dir": None if temp_dir is None else os.fspath(temp_dir),
-        # The job has derived it from --zero-terminated, beside which it may not be given.
-        "separator": None if job.options["zero_terminated"] else job.options["separator"],
     }
     return json.dumps({name: pack(value) for name, value in (given | parsed).items()})
 

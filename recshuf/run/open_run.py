@@ -21,7 +21,6 @@ from recshuf.errors import (
     UnavailableInputError,
     UsageError,
 )
-from recshuf.formats import load_format
 from recshuf.job.plan import sum_known
 from recshuf.job.report import SilentProgress
 from recshuf.output.run_log import RUN
@@ -363,14 +362,14 @@ def open_quarantine(
 
     files = [file.path for file in inputs.files if file.path is not None and file.stamp is not None]
     check_path(path, files, output, overwrite=job.options["overwrite"] or job.options["resume"])
-    quarantine = make_quarantine(job, inputs, path, folder, name)
+    quarantine = make_quarantine(inputs, path, folder, name)
     cleanup.callback(quarantine.close)
     cleanup.callback(quarantine.withdraw)
     return quarantine
 
 
-def make_quarantine(job: Job, inputs: Inputs, path: Path, folder: Path, name: str) -> Quarantine:
-    """Return a quarantine of a job; see `Quarantine`."""
+def make_quarantine(inputs: Inputs, path: Path, folder: Path, name: str) -> Quarantine:
+    """Return a quarantine of inputs; see `Quarantine`."""
     from recshuf.output.quarantine import Quarantine
 
     return Quarantine(
@@ -378,8 +377,8 @@ def make_quarantine(job: Job, inputs: Inputs, path: Path, folder: Path, name: st
         folder,
         [summary.name for summary in inputs.source.inputs],
         name,
-        header_lines=0 if inputs.source.spans_lines else job.read.header_lines,
-        separator_bytes=0 if load_format(inputs.format).traits.is_framed else len(job.read.separator),
+        header_lines=0 if inputs.source.spans_lines else inputs.source.header_lines,
+        separator_bytes=inputs.source.end_bytes,
     )
 
 

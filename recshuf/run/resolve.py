@@ -24,7 +24,6 @@ from recshuf.formats import (
     name_of_tables,
     open_source,
     suffix_compression,
-    suffix_delimiter,
 )
 from recshuf.interfaces import InputFile, SupportsStream
 from recshuf.job.features import Mixture
@@ -466,11 +465,8 @@ def _choose_output(job: Job, destination: Destination | None, inputs: Inputs, to
             f"--compression {write.compression} is not possible for {to.traits.name}; choose one of "
             f"{', '.join(to.traits.compressions)}"
         )
-    if inputs.format == to.traits.name:  # the option is about the inputs
-        write = replace(write, delimiter=None)
-    if write.delimiter is None and destination is not None and not destination.is_directory:
-        write = replace(write, delimiter=suffix_delimiter(destination.name))
     if destination is not None and not is_directory:
+        write = replace(write, file_name=destination.name)
         check_output(job.output or "", to.traits, job.write.compression)
     _check_companions(job, destination, to.traits)
     cut = job.cut or Cut(

@@ -225,7 +225,7 @@ def _open_quarantine(run: Run, sets: SetFolder, cleanup: ExitStack) -> Quarantin
     if run.job.quarantine is None:
         return None
     token, folder = secrets.token_hex(8), sets.make_kept()
-    quarantine = make_quarantine(run.job, run.inputs, folder / f"bad-{token}.jsonl", folder, token)
+    quarantine = make_quarantine(run.inputs, folder / f"bad-{token}.jsonl", folder, token)
     cleanup.callback(quarantine.close)
     cleanup.callback(quarantine.withdraw)
     return quarantine

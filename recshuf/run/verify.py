@@ -191,14 +191,13 @@ def _is_of(shards: str, name: str) -> bool:
 
 def _open_given(run: Run) -> RecordSet:
     """Return the records of the inputs, or of the store."""
-    from recshuf.audit.verify.record_sets import RecordSet, open_record_set, options_of_inputs
+    from recshuf.audit.verify.record_sets import RecordSet, open_record_set
 
     inputs = run.inputs
     source = inputs.source if inputs.stored is None else PileSource(inputs.source, inputs.stored)
     if isinstance(source, PileSource):
         return RecordSet("store", inputs.format, source, inputs.files, is_from_program=source.is_from_program)
-    read = options_of_inputs(run.job.read, inputs.format)
-    return open_record_set("inputs", inputs.files, inputs.format, read)
+    return open_record_set("inputs", inputs.files, inputs.format, run.job.read)
 
 
 def _describe(found: VerifyReport) -> list[str]:

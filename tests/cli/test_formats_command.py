@@ -43,7 +43,9 @@ def test_formats_are_listed_with_their_packages(
     rows = {line.split()[0]: line for line in shown.stdout.decode().splitlines()}
     assert [*rows] == ["FORMAT", *found]
     assert "recshuf-rows 1.0" in rows["rows"]
-    assert rows["text"].endswith("--header --separator --schema --record-lines --record-start")
+    assert rows["text"].endswith(
+        "--header --separator --zero-terminated --record-lines --record-start --schema"
+    )
     assert rows["megatron"].split()[1] == ".bin+.idx"
     assert (listed.returncode, shown.returncode) == (2, 2) if is_broken else (0, 0)
     problem = "the format 'gone' of the package recshuf-rows cannot be imported"

@@ -17,6 +17,7 @@ from recshuf import formats
 from recshuf.api import runs
 from recshuf.cli.commands import commands
 from recshuf.errors import UnknownOptionError, UsageError
+from recshuf.formats.csv.options import DELIMITER
 from recshuf.formats.parquet import FORMAT, ParquetFormat
 from recshuf.interfaces import FormatOption, Source, Target, Traits
 from tests.support.other_packages import forget_formats, install, use
@@ -33,6 +34,8 @@ SKIP = FormatOption("skip_rows", "Rows to skip. Default: 0.", "N", int, 0)
 MARK = FormatOption("mark", "What shards say. Default: nothing.", "TEXT", side="output")
 TABLE = FormatOption("as_table", "Only of conversions.")
 LOUD = FormatOption("is_loud", "Say what is read.", side="records")
+PICK = FormatOption("pick", "Columns to name.", "A,B", is_list=True, flags=("-k", "--pick"))
+FOUND = FormatOption("row_number", "", "N")
 
 
 class Marked(ParquetFormat):
@@ -42,7 +45,7 @@ class Marked(ParquetFormat):
         FORMAT.traits,
         name="marked",
         suffixes=(".marked",),
-        options=(SKIP, MARK, LOUD, TABLE),
+        options=(SKIP, MARK, LOUD, TABLE, PICK, FOUND, DELIMITER),
         converted_options=frozenset({"as_table"}),
     )
 
@@ -50,6 +53,10 @@ class Marked(ParquetFormat):
         source = super().open_source(inputs, options)
         if LOUD.of(options):
             source.notes = (f"skips {SKIP.of(options)}",)
+        if PICK.of(options) or DELIMITER.of(options):
+            source.notes = (f"picks {PICK.of(options)}, {DELIMITER.of(options)!r}",)
+        SEEN_ROWS.append(FOUND.of(options))
+        source.options = options.found({FOUND: 7})
         return source
 
     def open_target(self, schema: pa.Schema, layout: Any, options: Any) -> Target:
@@ -71,6 +78,8 @@ class Taker(ParquetFormat):
 
 SEEN: list[str | None] = []
 """The marks that targets got."""
+SEEN_ROWS: list[int | None] = []
+"""What was found before, of each source."""
 MARKED, ODD, TAKER = Marked(), Odd(), Taker()
 HERE = "tests.formats.test_own_options"
 
@@ -107,6 +116,33 @@ def test_the_command_and_python_give_them_to_the_format(tmp_path: Path, inputs: 
     assert "Formats:\n" in shown
     assert re.search(r"--skip-rows N +marked: Rows to skip. Default: 0\.", shown)
     assert "--mark" not in call("scatter", "--help").stdout.decode()
+
+
+def test_lists_short_flags_and_options_of_other_formats_are_declared_alike(
+    tmp_path: Path, inputs: list[Path], call: Run
+):
+    out = tmp_path / "out.marked"
+    for words in (["-k", "a,b", "--delimiter", r"\t"], ["--pick=a,b", "--delimiter", "\t"]):
+        done = call(*inputs, "-o", out, *words, "--seed", 1, "--overwrite")
+        assert r"picks ('a', 'b'), b'\t'" in done.stderr.decode()
+    with pytest.warns(recshuf.errors.RecshufWarning, match="picks .'a', 'b'., None"):
+        recshuf.shuffle(inputs, out, pick=["a", "b"], overwrite=True)
+    with pytest.raises(UsageError, match="pick holds 'a' twice"):
+        recshuf.shuffle(inputs, out, pick="a,a")
+    (tmp_path / "in.csv").write_text("a;b\n1;2\n")
+    assert recshuf.shuffle(tmp_path / "in.csv", tmp_path / "out.csv", delimiter=";").records == 1
+
+
+def test_what_is_found_is_never_given_and_an_output_is_read_with_it(
+    tmp_path: Path, inputs: list[Path], call: Run
+):
+    with pytest.raises(UnknownOptionError, match="unknown option 'row_number'"):
+        recshuf.plan(inputs, "out.marked", row_number=7)
+    assert "--row-number" not in call("formats").stdout.decode() + call("--help").stdout.decode()
+    recshuf.shuffle(inputs, tmp_path / "out.marked", seed=1)
+    SEEN_ROWS.clear()
+    assert recshuf.verify(inputs, tmp_path / "out.marked")
+    assert SEEN_ROWS == [None, 7]
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from recshuf.records import text_hashing
 from recshuf.records.value_keys import ValueKeys
 from tests.support.formats.foreign_rows import RowsFormat
 from tests.support.formats.format_tools import place_batches
+from tests.support.formats.given_options import reading
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +40,7 @@ MOMENT = dt.datetime(2024, 2, 29, 23, 59, 58, 123456)
 def open_path(path: Path, **options: Any) -> Source:
     names = {"h5": "hdf5", "csv": "csv", "txt": "text"}
     kind = path.suffix[1:]
-    return open_source(names.get(kind, kind), [InputFile(path.name, path)], ReadOptions(**options))
+    return open_source(names.get(kind, kind), [InputFile(path.name, path)], reading(**options))
 
 
 def hold(table: pa.Table, target: str = "arrow") -> Source:
@@ -135,7 +136,7 @@ def write_all(folder: Path, table: pa.Table) -> list[Source]:
     rows["s"]["m"] = table["s"].combine_chunks().field("m")
     np.save(folder / "in.npy", rows)
     np.savez(folder / "in.npz", n=columns["n"], t=columns["t"].astype("S8"), s=rows["s"])
-    options = {"in.csv": {"header_lines": 1}}
+    options = {"in.csv": {"header": 1}}
     sources = [open_path(path, **options.get(path.name, {})) for path in sorted(folder.glob("in.*"))]
     return [*sources, hold(table), hold(table, "parquet")]
 
@@ -334,7 +335,7 @@ def test_elements_of_arrays_are_named_as_such(tmp_path: Path) -> None:
 def test_fields_of_csv_are_as_they_are_written(tmp_path: Path) -> None:
     rows = b'7,a\n07,""\r\n,"x ""y""\r\nz"\n"", 7 \n\xc3\xa9,NaN\n'
     (tmp_path / "in.csv").write_bytes(b"\xef\xbb\xbfu,v.w\n" + rows)
-    source = open_path(tmp_path / "in.csv", finds_header=True, header_lines=1, skip_lines=0)
+    source = open_path(tmp_path / "in.csv", header=1, skip_lines=0)
     texts = [[b"7", b"07", None, b"", "é".encode()], [b"a", b"", b'x "y"\r\nz', b" 7 ", b"NaN"]]
     assert read_texts(source, "u", "v.w") == texts
     assert read_texts(source, "v.w", "u", "v.w", block_bytes=8) == [texts[1], texts[0], texts[1]]
@@ -344,14 +345,14 @@ def test_fields_of_csv_are_as_they_are_written(tmp_path: Path) -> None:
     with pytest.raises(
         InputError, match=r"^in.csv: record 2: has 1 field, and the first record has 2; correct it"
     ):
-        read_texts(open_path(tmp_path / "in.csv", header_lines=1), "u")
+        read_texts(open_path(tmp_path / "in.csv", header=1), "u")
 
 
 def test_columns_of_several_headers_are_found_by_name(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("u,v\n1,2\n")
     (tmp_path / "b.csv").write_text("v,w\n3,4\n")
     files = [InputFile(name, tmp_path / name) for name in ("a.csv", "b.csv")]
-    source = open_source("csv", files, ReadOptions(header_lines=1))
+    source = open_source("csv", files, reading(header=1))
     assert read_texts(source, "u", "v") == [[b"1", None], [b"2", b"3"]]
 
 

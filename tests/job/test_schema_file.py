@@ -51,7 +51,7 @@ def test_every_form_of_type_is_read_and_can_be_decoded(tmp_path: Path) -> None:
     for declared, expected in FORMS:
         schema = read_schema(write(tmp_path, json.dumps({"x": declared})))
         assert schema == pa.schema([("x", expected)])
-        assert JsonDecoder(["in"], schema, 0).schema == schema
+        assert JsonDecoder(["in"], schema).schema == schema
 
 
 def test_types_are_also_called_as_messages_name_them(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from recshuf.formats import load_format
 from recshuf.interfaces import InputFile, ReadOptions
 from recshuf.records.arrays import find_value, split_path
 from tests.support.formats.format_tools import place_batches
+from tests.support.formats.given_options import reading
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -94,7 +95,7 @@ def test_columns_and_datasets_that_are_left_out_hold_no_field(tmp_path: Path):
     write_hdf5(tmp_path / "in.hdf5")
     write_parquet(tmp_path / "in.parquet")
     for name, options in (
-        ("in.hdf5", ReadOptions(datasets=("text", "/meta/time"), field="id")),
+        ("in.hdf5", reading(datasets=("text", "/meta/time"), field="id")),
         ("in.parquet", ReadOptions(columns=("text", "meta"), field="id")),
     ):
         with pytest.raises(UsageError, match=r"no column 'id'; there are: text, /?meta"):

@@ -40,7 +40,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"shards": 0}, "shards"),
     ({"shards": "3"}, "shards"),
     ({"shards": 2, "shard_records": 5}, "shard"),
-    ({"header": "1"}, "header"),
+    ({"header": "one"}, "header 'one' is not possible: give a number of lines, auto, none or first$"),
+    ({"header": -1}, "header -1 is not possible"),
     ({"schema": 7}, "schema"),
     ({"compression": "lzma"}, "compression"),
     ({"separator": b""}, "separator"),
@@ -72,8 +73,8 @@ def test_the_command_ends_with_2(tmp_path: Path, call: Run):
 PAIRS = [(given, to) for given in FORMATS for to in FORMATS]
 LINES = ("jsonl", "csv", "text")
 FITTING: dict[str, tuple[Any, str, Any]] = {
-    "separator": ("|", "separator and zero_terminated=True: for records", lambda given, to: "text" in (given, to)),
-    "zero_terminated": (True, "separator and zero_terminated=True: for records", lambda given, to: "text" in (given, to)),
+    "separator": ("|", "separator: for records of text only", lambda given, to: "text" in (given, to)),
+    "zero_terminated": (True, "zero_terminated=True: for records of text only", lambda given, to: "text" in (given, to)),
     "header": (1, "header: for inputs of csv or text only", lambda given, _: given in ("text", "csv")),
     "datasets": ("id", "datasets: for inputs of hdf5 or npz only", lambda given, _: given == "hdf5"),
     "columns": ("id", "columns: (for inputs of|records of)", lambda given, to: given in ("csv", "parquet") or (given, to != given) == ("jsonl", True)),

@@ -167,7 +167,8 @@ CHANGED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "header": ("text", {}, {"header": 1}),
     "delimiter": ("csv", {}, {"delimiter": ";"}),
     "quote": ("csv", {}, {"quote": "none"}),
-    "separator": ("text", {}, {"zero_terminated": True}),
+    "separator": ("text", {}, {"separator": "x"}),
+    "zero_terminated": ("text", {}, {"zero_terminated": True}),
     "record_lines": ("text", {"record_lines": 1}, {"record_lines": 2}),
     "record_start": ("text", {"record_start": "{"}, {"record_start": '{"'}),
     "rename_keys": ("tar", {}, {"rename_keys": True}),
@@ -207,7 +208,7 @@ CHANGED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 }  # fmt: skip
 FREE = {
     "max_record_bytes", "memory", "workers", "endpoint_url", "storage_options", "spill_compression", "ray_address",
-    "no_space_check", "piles", "temp_dir", "zero_terminated", "overwrite", "verify", "resume",
+    "no_space_check", "piles", "temp_dir", "overwrite", "verify", "resume",
 }  # fmt: skip
 """Options that do not change the output, or are compared as another one."""
 

@@ -12,14 +12,15 @@ from recshuf.audit.verify.record_sets import (
     RecordSet,
     list_files,
     open_record_set,
-    options_of_inputs,
     options_of_output,
 )
 from recshuf.audit.verify.type_classes import find_difference, find_exact_difference
 from recshuf.errors import InputError, UsageError
-from recshuf.formats import detect_format, keeps_records, list_formats, load_format, suffix_delimiter
+from recshuf.formats import detect_format, keeps_records, load_format
+from recshuf.formats.csv.options import suffix_delimiter
 from recshuf.formats.folders import NameRules
 from recshuf.formats.metadata import compare_written
+from recshuf.job.options import find_own
 from recshuf.job.plan import Limits, sum_known
 from recshuf.job.sizing import halve_blocks, plan_reading
 from recshuf.records.batch import split_ranges
@@ -214,7 +215,8 @@ class Comparison:
 
 def _suggest_columns(inputs: RecordSet) -> str:
     """Return what to do about columns that only the inputs have, as the end of a sentence; empty if there is nothing."""
-    option = next((name for name in ("columns", "datasets") if name in inputs.traits.read_options), None)
+    known = inputs.traits.read_options | {option.name for option in inputs.traits.options}
+    option = next((name for name in ("columns", "datasets") if name in known), None)
     return f"; if a run chose columns, give --{option}" if option else ""
 
 
@@ -233,17 +235,19 @@ def open_comparison(
     source, key = inputs.source, HashKey()
     files = _list_output(path, manifest, job, stores, progress)
     to = job.options["to"] or (manifest.to if manifest else None) or detect_format(files, job.read)
-    is_same, nan_as_null = keeps_records(inputs.format, to), job.options["nan_as_null"]
+    is_same, nan_as_null = keeps_records(inputs.format, to), "nan_as_null" in dict(job.read.own)
     # What was found in the inputs holds for an output of their format, which may show too few records to find it.
     read = (source.options if is_same else None) or job.read
-    delimiter = suffix_delimiter(files[0].name) if files and is_same and read.delimiter else None
-    is_rewritten = delimiter not in (None, read.delimiter)
+    own = dict(read.own)
+    named = suffix_delimiter(files[0].name) if files else None
+    delimiter = named or dict(job.read.own).get("delimiter")  # that of a gather is of the output
+    is_rewritten = is_same and "delimiter" in own and delimiter not in (None, own["delimiter"])
     if is_rewritten:
-        read = replace(read, delimiter=delimiter)
+        read = replace(read, own=tuple((own | {"delimiter": delimiter}).items()))
     if is_same and read.columns is not None and not inputs.traits.native_is_table:
         is_rewritten = True
-    if nan_as_null and (is_same or "nan_as_null" not in load_format(to).traits.write_options):
-        formats = " or ".join(list_formats(lambda traits: "nan_as_null" in traits.write_options))
+    if nan_as_null and (is_same or "nan_as_null" not in {one.name for one in load_format(to).traits.options}):
+        formats = " or ".join(find_own(["nan_as_null"])["nan_as_null"].owners)
         raise UsageError(f"--nan-as-null: for a conversion to {formats} only; leave it out")
     decodes = as_tables or not is_same or is_rewritten
     inputs.decoder, inputs.nan_as_null = source.decoder() if decodes else None, nan_as_null
@@ -264,7 +268,7 @@ def open_comparison(
         output = open_record_set("output", files, to, replace(read, schema=None))
         output.decoder = output.source.decoder()
     output.added = added
-    if (source.options or job.read).datasets:
+    if "datasets" in dict((source.options or job.read).own):
         output.order = tuple(source.schema.names)  # the datasets of a file have no order
     # A difference of types alone, which the format of the output forces, leaves the values to compare.
     if inputs.is_from_program and find_exact_difference(
@@ -284,7 +288,7 @@ def _open_inputs(job: Job, stores: Stores, progress: Progress, output: str | Non
         if not files:
             raise InputError(job.inputs[0], "holds no file beside those of the output")
     name = job.options["format"] or detect_format(files, job.read)
-    return open_record_set("inputs", files, name, options_of_inputs(job.read, name))
+    return open_record_set("inputs", files, name, job.read)
 
 
 def open_tables(job: Job, progress: Progress, wanted: tuple[str, ...] = ()) -> RecordReader:
@@ -295,7 +299,7 @@ def open_tables(job: Job, progress: Progress, wanted: tuple[str, ...] = ()) -> R
     name = record_set.format
     has_wanted = {*wanted} <= {*record_set.source.schema.names}
     if wanted and has_wanted and "columns" in record_set.traits.read_options:
-        read = replace(options_of_inputs(job.read, name), columns=wanted)
+        read = replace(job.read, columns=wanted)
         record_set = open_record_set("inputs", record_set.files, name, read)
     record_set.decoder = record_set.source.decoder()
     reader = RecordReader(record_set, HashKey(), job, progress)

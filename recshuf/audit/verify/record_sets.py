@@ -197,32 +197,21 @@ def open_record_set(name: str, files: list[InputFile], format_name: str, read: R
     return RecordSet(name, format_name, open_source(format_name, files, read), files)
 
 
-def options_of_inputs(read: ReadOptions, format_name: str) -> ReadOptions:
-    """Return the read options of the inputs; a separator concerns few formats."""
-    takes_separator = "separator" in load_format(format_name).traits.read_options
-    return read if takes_separator else replace(read, separator=b"\n")
-
-
 def options_of_output(read: ReadOptions, format_name: str, to: str, schema: pa.Schema | None) -> ReadOptions:
     """Return the read options of an output by those of its inputs, which have a schema if they are read as tables."""
     is_same, written = keeps_records(format_name, to), load_format(to)
-    # A short shard does not show which datasets are of the record.
-    keeps_others = is_same and read.keeps_others
+    own = dict(read.own)
+    if not is_same:
+        of_output = {option.name for option in written.traits.options if option.side != "inputs"}
+        own = {name: own[name] for name in own.keys() & of_output} | dict(written.traits.written_options)
+    # A short shard does not show which datasets are of the record; else it has those that were chosen.
+    if not own.get("keep_others"):
+        own.pop("datasets", None)
     return replace(
-        options_of_inputs(read, to),
-        header_lines=read.header_lines if is_same else written.traits.written_header_lines,
-        finds_header=is_same and read.finds_header,
-        header_in_first=False,
-        skip_lines=read.skip_lines if is_same else 0,
-        comment=read.comment if is_same else b"",
-        quote=read.quote if is_same else b'"',
-        finds_quote=is_same and read.finds_quote,
-        pads_quotes=is_same and read.pads_quotes,
-        delimiter=read.delimiter if is_same or read.delimiter else None,
+        read,
         columns=None,
         first_metadata=True,  # where its files differ is told as a difference
-        datasets=read.datasets if keeps_others else None,
-        keeps_others=keeps_others,
         refuses_foreign=False,  # shuffled lines may begin with any bytes
         schema=None if is_same or schema is None else written.reading_schema(schema),
+        own=tuple(own.items()),
     )

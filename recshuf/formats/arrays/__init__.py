@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from recshuf.formats.options import DATASETS, KEEP_OTHERS
 from recshuf.interfaces import Format, FormatOption, Traits, whole_number
 
 if TYPE_CHECKING:
@@ -54,11 +55,9 @@ class _FixedFormat(Format):
 
         return FixedSource(inputs, options, is_npy=self.traits.name == "npy")
 
-    def open_target(self, schema: pa.Schema, layout: object | None, options: WriteOptions) -> Target:  # noqa: ARG002 - none applies
-        from recshuf.formats.arrays.sink import FixedLayout, FixedTarget, find_layout
+    def open_target(self, schema: pa.Schema, layout: Any, options: WriteOptions) -> Target:  # noqa: ARG002 - none applies
+        from recshuf.formats.arrays.sink import FixedTarget, find_layout
 
-        if layout is not None and not isinstance(layout, FixedLayout):
-            raise TypeError(f"not a layout of fixed records: {type(layout).__name__}")
         return FixedTarget(schema, layout or find_layout(schema, is_npy=self.traits.name == "npy"))
 
     @property
@@ -69,11 +68,8 @@ class _FixedFormat(Format):
 
     def restore_decoder(self, stored: StoredInputs) -> Decoder:
         from recshuf.formats.arrays.decoder import FixedDecoder
-        from recshuf.formats.arrays.sink import FixedLayout
 
-        layout = stored.layout
-        assert isinstance(layout, FixedLayout)  # noqa: S101 - it was packed by this format
-        return FixedDecoder(layout)
+        return FixedDecoder(stored.layout)
 
 
 class NpyFormat(_FixedFormat):
@@ -110,8 +106,7 @@ class NpzFormat(Format):
         "npz",
         (".npz",),
         ("none", "gzip"),
-        read_options=frozenset({"datasets"}),
-        native_options=frozenset({"keeps_others"}),
+        options=(DATASETS, KEEP_OTHERS),
         libraries=("numpy",),
         adds_columns=False,
         content_rank=4,
@@ -126,12 +121,10 @@ class NpzFormat(Format):
 
         return ArchiveSource(inputs, options)
 
-    def open_target(self, schema: pa.Schema, layout: object | None, options: WriteOptions) -> Target:
+    def open_target(self, schema: pa.Schema, layout: Any, options: WriteOptions) -> Target:
         from recshuf.formats.arrays.archive_sink import ArchiveTarget
-        from recshuf.formats.arrays.sink import ArchiveLayout, find_archive_layout
+        from recshuf.formats.arrays.sink import find_archive_layout
 
-        if layout is not None and not isinstance(layout, ArchiveLayout):
-            raise TypeError(f"not a layout of archives: {type(layout).__name__}")
         return ArchiveTarget(layout or find_archive_layout(schema), options, is_table=layout is None)
 
     @property
@@ -142,11 +135,8 @@ class NpzFormat(Format):
 
     def restore_decoder(self, stored: StoredInputs) -> Decoder:
         from recshuf.formats.arrays.decoder import ArchiveDecoder
-        from recshuf.formats.arrays.sink import ArchiveLayout
 
-        layout = stored.layout
-        assert isinstance(layout, ArchiveLayout)  # noqa: S101 - it was packed by this format
-        return ArchiveDecoder(layout)
+        return ArchiveDecoder(stored.layout)
 
 
 NPY, NPZ, BINARY = NpyFormat(), NpzFormat(), BinaryFormat()

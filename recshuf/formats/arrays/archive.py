@@ -11,7 +11,6 @@ import lzma
 import zipfile
 import zlib
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from math import prod
 from typing import IO, TYPE_CHECKING, NamedTuple
@@ -25,6 +24,7 @@ from recshuf.formats.arrays.decoder import ArchiveDecoder
 from recshuf.formats.arrays.header import DAMAGED, Header, parse_header
 from recshuf.formats.arrays.sink import ArchiveLayout, FixedLayout, describe_type
 from recshuf.formats.arrays.source import check_record
+from recshuf.formats.options import DATASETS, KEEP_OTHERS
 from recshuf.interfaces import Decoder, Fragment, InputSummary, Source
 from recshuf.storage.reading.local import opener_of, read_head
 
@@ -86,7 +86,7 @@ class _File(NamedTuple):
 class ArchiveSource(Source):
     """All inputs of a run. The native form is a column for each array, of the bytes of its rows.
 
-    Of the options `datasets`, `keeps_others`, `memory_bytes` and `max_record_bytes` apply.
+    Of the options `DATASETS`, `KEEP_OTHERS`, `memory_bytes` and `max_record_bytes` apply.
     """
 
     def __init__(self, inputs: Sequence[InputFile], options: ReadOptions) -> None:
@@ -96,8 +96,8 @@ class ArchiveSource(Source):
         for file in self._files:
             _check_same(first, file)
             _check_memory(file, options)
-        if options.keeps_others:
-            self.options = replace(options, datasets=names)
+        if KEEP_OTHERS.of(options):
+            self.options = options.found({DATASETS: names})
         self._name_limit = options.name_limit
         is_packed = any(array.info.compress_type != zipfile.ZIP_STORED for array in first.arrays.values())
         self.compression = "gzip" if is_packed else "none"
@@ -237,7 +237,7 @@ def _look_into(file: InputFile, options: ReadOptions, names: Sequence[str] | Non
         if not arrays:
             raise InputError(file.name, "holds no arrays", remedy="leave it out")
         chosen = _choose(file.name, arrays, options) if names is None else _take(file.name, arrays, names)
-        others = [name for name in arrays if name not in chosen] if options.keeps_others else []
+        others = [name for name in arrays if name not in chosen] if KEEP_OTHERS.of(options) else []
         if sum(arrays[name].info.file_size for name in others) > _MOST_OTHERS_BYTES:
             problem = f"its arrays {', '.join(others)} are longer than the {_MOST_OTHERS_BYTES:,} bytes that shards repeat"
             raise InputError(
@@ -273,11 +273,10 @@ def _read_header(file_name: str, name: str, archive: zipfile.ZipFile, info: zipf
 def _choose(file_name: str, arrays: Mapping[str, _Array], options: ReadOptions) -> dict[str, _Array]:
     """Return the arrays of the record."""
     chosen = dict(arrays)
-    if options.datasets is not None:
-        found = [[name for name in arrays if fnmatchcase(name, wanted)] for wanted in options.datasets]
-        unknown = next(
-            (wanted for wanted, some in zip(options.datasets, found, strict=True) if not some), None
-        )
+    datasets = DATASETS.of(options)
+    if datasets is not None:
+        found = [[name for name in arrays if fnmatchcase(name, wanted)] for wanted in datasets]
+        unknown = next((wanted for wanted, some in zip(datasets, found, strict=True) if not some), None)
         if unknown is not None:
             raise UsageError(f"no array {unknown!r} in {file_name}; there are {', '.join(arrays)}")
         chosen = {name: arrays[name] for some in found for name in some}
@@ -296,7 +295,7 @@ def _choose(file_name: str, arrays: Mapping[str, _Array], options: ReadOptions) 
         raise InputError(
             file_name, "holds single values only, and no records along an axis", remedy="leave it out"
         )
-    if options.keeps_others and options.datasets is None:
+    if KEEP_OTHERS.of(options) and datasets is None:
         return {name: arrays[name] for name in commonest}
     lengths = ", ".join(
         f"{name} {f'{array.rows:,}' if array.rows >= 0 else 'a single value'}"

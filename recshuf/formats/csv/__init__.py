@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import InputError, UsageError
 from recshuf.formats.compression import COMPRESSIONS
-from recshuf.formats.lines.sink import LineTarget
-from recshuf.formats.lines.source import LineLayout
+from recshuf.formats.csv.options import COMMENT, DELIMITER, PADS_QUOTES, QUOTE, SKIP_LINES, suffix_delimiter
+from recshuf.formats.lines.options import HEADER
 from recshuf.interfaces import Format, Traits
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from recshuf.formats.csv.source import CsvLayout, CsvSource
+    from recshuf.formats.lines.sink import LineTarget
     from recshuf.interfaces import Decoder, InputFile, ReadOptions, StoredInputs, WriteOptions
 
 
@@ -31,13 +32,11 @@ class CsvFormat(Format):
         "csv",
         (".csv", _TAB_SUFFIX),
         COMPRESSIONS,
-        read_options=frozenset(
-            {"header_lines", "skip_lines", "comment", "delimiter", "quote", "columns", "schema"}
-        ),
-        write_options=frozenset({"delimiter"}),
+        read_options=frozenset({"columns", "schema"}),
+        options=(HEADER, SKIP_LINES, COMMENT, DELIMITER, QUOTE, PADS_QUOTES),
+        written_options=(("header", 1), ("skip_lines", 0), ("quote", b'"')),
         libraries=("zstandard",),
         is_lines=True,
-        written_header_lines=1,
         adds_columns=False,
     )  # only a suffix tells CSV from text
 
@@ -46,37 +45,38 @@ class CsvFormat(Format):
 
         return reading_schema(table)
 
-    def layout_header(self, layout: object) -> bytes:
-        return layout.header if isinstance(layout, LineLayout) else b""
-
     @property
     def layout_types(self) -> tuple[type, ...]:  # type: ignore[override] # imports the reader
         from recshuf.formats.csv.source import CsvLayout
 
         return (CsvLayout,)
 
-    def check_appended(self, kept: object, layout: object) -> None:
-        from recshuf.formats.csv.source import CsvLayout
-
-        if isinstance(kept, CsvLayout) and isinstance(layout, CsvLayout) and layout.form != kept.form:
+    def check_appended(self, kept: Any, layout: Any) -> None:
+        if layout.form != kept.form:
             raise UsageError(
                 "the inputs have another delimiter, other quotes or other headers than those of the store; begin a new store "
                 "for them"
             )
 
     def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> CsvSource:
+        from recshuf.formats.csv.quotes import Dialect
         from recshuf.formats.csv.source import CsvSource
 
-        if options.separator != b"\n":
-            raise UsageError("--separator and --zero-terminated are for text; CSV records end with a newline")
-        if options.delimiter is None and inputs[0].suffix.kind == _TAB_SUFFIX:
-            options = replace(options, delimiter=b"\t")
+        delimiter = DELIMITER.of(options)
+        if delimiter == Dialect.of(options).quote:
+            raise UsageError(
+                f"--delimiter and --quote are both {delimiter.decode()!r}; give another one of them, or --quote none"
+            )
+        if delimiter is None and inputs[0].suffix.kind == _TAB_SUFFIX:
+            options = options.found({DELIMITER: b"\t"})
         return CsvSource(inputs, options)
 
-    def open_target(self, schema: pa.Schema, layout: object | None, options: WriteOptions) -> LineTarget:
-        from recshuf.formats.csv.source import CsvLayout
+    def open_target(self, schema: pa.Schema, layout: Any, options: WriteOptions) -> LineTarget:
+        from recshuf.formats.lines.sink import LineTarget
+        from recshuf.formats.lines.source import LineLayout
 
-        if isinstance(layout, CsvLayout):
+        named = suffix_delimiter(options.file_name)
+        if layout is not None:
             if layout.differing:
                 name, other = layout.differing
                 raise InputError(
@@ -85,22 +85,22 @@ class CsvFormat(Format):
                     remedy="give --to jsonl or --to parquet, which unite columns by name, make the headers equal, or shuffle "
                     "them apart",
                 )
-            return self._open_native(layout, options)
+            return self._open_native(layout, named or DELIMITER.of(options) or layout.delimiter, options)
         from recshuf.formats.csv.encoding import check_schema, encode_header, encode_records
 
         check_schema(schema)
-        delimiter = options.delimiter or b","
-        layout = LineLayout(options.separator, encode_header(schema, delimiter), "none")
+        delimiter = DELIMITER.of(options) or named or b","
+        layout = LineLayout(b"\n", encode_header(schema, delimiter), "none")
         encode = partial(encode_records, delimiter=delimiter)
         return LineTarget(self._suffix(delimiter), layout, options, encode)
 
-    def _open_native(self, layout: CsvLayout, options: WriteOptions) -> LineTarget:
+    def _open_native(self, layout: CsvLayout, delimiter: bytes, options: WriteOptions) -> LineTarget:
         """Return the target of native records, which keep their bytes unless columns or a delimiter are asked for."""
         from recshuf.formats.csv.quotes import Dialect
         from recshuf.formats.csv.rewriting import Rewriter
+        from recshuf.formats.lines.sink import LineTarget
 
-        delimiter, notes = options.delimiter or layout.delimiter, list(layout.notes)
-        encode = None
+        notes, encode = list(layout.notes), None
         if delimiter != layout.delimiter or layout.columns is not None:
             dialect = Dialect(layout.delimiter, layout.quote, layout.is_padded)
             names = layout.headers[0] if layout.headers else ()
@@ -121,14 +121,10 @@ class CsvFormat(Format):
     def restore_decoder(self, stored: StoredInputs) -> Decoder:
         from recshuf.formats.csv.decoder import CsvDecoder
         from recshuf.formats.csv.quotes import Dialect
-        from recshuf.formats.csv.source import CsvLayout
 
-        options, schema = stored.options, stored.options.schema
-        dialect = Dialect(options.delimiter or b",", options.quote, options.pads_quotes)
-        layout = stored.layout
-        headers = layout.headers if isinstance(layout, CsvLayout) else ()
-        names = [] if schema is None else schema.names
-        return CsvDecoder(stored.names, dialect, headers or [names], replace(options, sets_bad_aside=False))
+        options, schema = replace(stored.options, sets_bad_aside=False), stored.options.schema
+        headers = stored.layout.headers or [[] if schema is None else schema.names]
+        return CsvDecoder(stored.names, Dialect.of(options), headers, options)
 
 
 FORMAT = CsvFormat()

@@ -9,6 +9,7 @@ import numpy as np
 
 from recshuf.errors import InputError
 from recshuf.formats.csv.cleaning import Cleaning
+from recshuf.formats.csv.options import COMMENT, QUOTE, SKIP_LINES
 from recshuf.formats.csv.quotes import Dialect, QuoteScanner, State, find_returns
 from recshuf.formats.csv.top import Top, examine, parse_head
 from recshuf.formats.lines.cutting import CRLF, MARK, Cutter, Header, RecordLimit
@@ -45,7 +46,7 @@ class CsvCutter(Cutter):
         """All lines above the records of that input."""
         self._above: dict[bytes, int] = {}
         """Bytes above the header, by the whole top."""
-        self.scanner = QuoteScanner(Dialect(options.delimiter or b",", options.quote, options.pads_quotes))
+        self.scanner = QuoteScanner(Dialect.of(options))
         """Finds records in the dialect of the inputs."""
 
     @property
@@ -86,7 +87,7 @@ class CsvCutter(Cutter):
         limit = RecordLimit(
             name, self.options.max_record_bytes, "--max-record-bytes", is_compressed, self.long_record_hint
         )
-        is_part = self.top is not None and self.options.header_in_first
+        is_part = self.top is not None and self.header_in_first
         begin, wanted = self._examine(name, data[:filled].tobytes(), is_whole=filled < data.size)
         while (end := self._find_header_end(data[:filled], begin, wanted)) < 0 and filled == data.size:
             if filled > limit.max_bytes:
@@ -139,15 +140,15 @@ class CsvCutter(Cutter):
     def _examine(self, name: str, head: bytes, *, is_whole: bool) -> tuple[int, int]:
         """Return where the header of an input begins, and its number of records; the first one decides the dialect."""
         begin = len(MARK) if head.startswith(MARK) else 0
-        if self.top is not None and self.options.header_in_first:
+        if self.top is not None and self.header_in_first:
             return begin, 0
         if self.top is not None and self._first_lines and head.startswith(self._first_lines, begin):
             return begin + self.top.skipped, self.top.header_records
-        if head.count(b"\n") < (self.options.skip_lines or 0):
+        if head.count(b"\n") < (SKIP_LINES.of(self.options) or 0):
             raise InputError(
                 name,
                 f"has {head.count(10):,} lines {'' if is_whole else 'in its first 64 KiB'}".rstrip(),
-                remedy=f"give less than --skip-lines {self.options.skip_lines}",
+                remedy=f"give less than --skip-lines {SKIP_LINES.of(self.options)}",
             )
         top = examine(head[begin:], self.options, self.top, is_whole=is_whole)
         for note in top.notes:
@@ -181,7 +182,7 @@ class CsvCutter(Cutter):
 
     def make_cleaning(self, name: str) -> Cleaning:
         """Return what is done to the records of an input, apart from line ends and headers."""
-        return Cleaning(name, self.options.comment, self.top is not None and self.top.width > 1)
+        return Cleaning(name, COMMENT.of(self.options), self.top is not None and self.top.width > 1)
 
     def count_records(self, data: Bytes, offsets: Positions) -> int:
         return int(self.make_cleaning("").find_records(data, offsets).sum())
@@ -191,7 +192,7 @@ class CsvCutter(Cutter):
 
     def find_records(self, data: Bytes, begin: int) -> Iterator[Positions]:
         # Of bad records that are set aside, one that joins lines is one.
-        is_strict = self.options.finds_quote and not self.options.sets_bad_aside
+        is_strict = QUOTE.of(self.options) is None and not self.options.sets_bad_aside
         found = self.scanner.find_ends(data, begin, State(), is_strict=is_strict)
         return (ends for ends, _ in found)
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from recshuf.formats.csv.options import DELIMITER, PADS_QUOTES, QUOTE
 from recshuf.formats.lines.cutting import PIECE_BYTES, find_set
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recshuf.formats.lines.cutting import Bytes, Positions
+    from recshuf.interfaces import ReadOptions
 
     Mask = NDArray[np.bool_]
 
@@ -39,6 +41,14 @@ class Dialect(NamedTuple):
     """Empty where nothing is quoted."""
     is_padded: bool = False
     """Whether blanks may stand before a quote that opens a field."""
+
+    @classmethod
+    def of(cls, options: ReadOptions, delimiter: bytes = b",") -> Dialect:
+        """Return that of options, and what `Source.options` says was found; with a delimiter, if they name none."""
+        quote = QUOTE.of(options)
+        return cls(
+            DELIMITER.of(options) or delimiter, b'"' if quote is None else quote, PADS_QUOTES.of(options)
+        )
 
 
 class State(NamedTuple):

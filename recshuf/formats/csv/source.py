@@ -10,9 +10,11 @@ import numpy as np
 from recshuf.errors import InputError, UsageError
 from recshuf.formats.csv.cleaning import UNITED_SCHEMA, CleanFragment, Cleaning
 from recshuf.formats.csv.cutter import CsvCutter
+from recshuf.formats.csv.options import DELIMITER, PADS_QUOTES, QUOTE, SKIP_LINES
 from recshuf.formats.csv.quotes import OddQuote
 from recshuf.formats.csv.ranges import CsvBlockReader, RangeCuts, RecordRange
 from recshuf.formats.lines.cutting import CRLF, MARK, view_records
+from recshuf.formats.lines.options import HEADER
 from recshuf.formats.lines.source import LineLayout, LineSource, count_batch_records
 from recshuf.interfaces import Joined
 
@@ -70,15 +72,14 @@ class CsvSource(LineSource):
         if top := self.cutter.top:
             lines_above = self.cutter.split_top(self.layout.header)[0]
             above = len(lines_above)
-            self.options = replace(
-                self.options,
-                delimiter=top.dialect.delimiter,
-                quote=top.dialect.quote,
-                pads_quotes=top.dialect.is_padded,
-                header_lines=top.header_records,
-                skip_lines=lines_above.count(b"\n"),
-                finds_header=False,
-                finds_quote=False,
+            self.options = self.options.found(
+                {
+                    DELIMITER: top.dialect.delimiter,
+                    QUOTE: top.dialect.quote,
+                    PADS_QUOTES: top.dialect.is_padded,
+                    HEADER: top.header_records,
+                    SKIP_LINES: lines_above.count(b"\n"),
+                }
             )
         if len(self._headers) > 1:
             self.schema = UNITED_SCHEMA

@@ -13,7 +13,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from recshuf.formats.csv.header import find_kinds, judge_header
+from recshuf.formats.csv.options import COMMENT, DELIMITER, QUOTE, SKIP_LINES
 from recshuf.formats.csv.quotes import Dialect
+from recshuf.formats.lines.options import HEADER, count_header_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,22 +71,24 @@ def examine(head: bytes, options: ReadOptions, before: Top | None, *, is_whole: 
         Whether `head` is all of the input.
     """
     notes: list[str] = []
+    header, skipped = HEADER.of(options), SKIP_LINES.of(options)
     above, delimiter = _skip_given(head, options, notes)
     body = head[above:]
     plain = body
-    if options.comment:
-        plain = re.sub(rb"(?m)^" + re.escape(options.comment) + rb".*$", b"", body)
+    comment = COMMENT.of(options)
+    if comment:
+        plain = re.sub(rb"(?m)^" + re.escape(comment) + rb".*$", b"", body)
     if before is None:
-        dialect = _find_dialect(plain, options.delimiter or delimiter, options, notes, is_whole=is_whole)
+        dialect = _find_dialect(plain, DELIMITER.of(options) or delimiter, options, notes, is_whole=is_whole)
         rows = parse_head(body, dialect)
     else:
         dialect = before.dialect
         first = next((row.fields for row in parse_head(body[:_GLANCE_BYTES], dialect, 1)), [])
-        if first and options.finds_header and find_kinds(first) == find_kinds(before.first):
+        if first and header is None and find_kinds(first) == find_kinds(before.first):
             return before._replace(skipped=above, first=first, notes=tuple(notes))
         rows = parse_head(body, dialect)
-    if options.skip_lines is None:
-        count = _count_above(rows, is_free=options.finds_header)
+    if skipped is None:
+        count = _count_above(rows, is_free=header is None)
         lines = rows[count].line if count else 0
         if any(row.fields for row in rows[:count]):
             shown = show(body.decode("latin-1").splitlines()[0])
@@ -94,15 +98,15 @@ def examine(head: bytes, options: ReadOptions, before: Top | None, *, is_whole: 
             )
         above += _find_line(body, lines)
         rows = rows[count:]
-    comment = options.comment.decode("latin-1")
+    comment = comment.decode("latin-1")
     records = [
         row.fields for row in rows if row.fields and not (comment and row.fields[0].startswith(comment))
     ]
     first = records[0] if records else []
-    header_records = options.header_lines
-    if options.finds_header and before is not None and first == before.first:
+    header_records = count_header_lines(options)
+    if header is None and before is not None and first == before.first:
         header_records = before.header_records
-    elif options.finds_header:
+    elif header is None:
         header_records, note = judge_header(records)
         if note and before is None:
             notes.append(note.format(show(join(first, dialect))))
@@ -144,13 +148,14 @@ def parse_head(head: bytes, dialect: Dialect, most: int = _MOST_RECORDS) -> list
 
 def _skip_given(head: bytes, options: ReadOptions, notes: list[str]) -> tuple[int, bytes | None]:
     """Return the bytes of the lines that options or a line of Excel pass over, and the delimiter that this line names."""
-    above, delimiter = _find_line(head, options.skip_lines or 0), None
-    if options.skip_lines is None and (match := _SEPARATOR_LINE.match(head)):
+    skipped, comment = SKIP_LINES.of(options), COMMENT.of(options)
+    above, delimiter = _find_line(head, skipped or 0), None
+    if skipped is None and (match := _SEPARATOR_LINE.match(head)):
         above, delimiter = match.end(), match[1]
         notes.append(
             f"line 1 ({match[0].decode('latin-1').strip()}) names the delimiter, and is no record; --skip-lines 0 if it is"
         )
-    while options.comment and head.startswith(options.comment, above):
+    while comment and head.startswith(comment, above):
         above += _find_line(head[above:], 1)
     return above, delimiter
 
@@ -168,15 +173,16 @@ def _find_line(data: bytes, count: int) -> int:
 def _find_dialect(
     body: bytes, delimiter: bytes | None, options: ReadOptions, notes: list[str], *, is_whole: bool
 ) -> Dialect:
-    plain = Dialect(delimiter or detect_delimiter(body, options.quote), options.quote, options.pads_quotes)
+    plain = Dialect.of(options)
+    plain = plain._replace(delimiter=delimiter or detect_delimiter(body, plain.quote))
     if delimiter == b"\t" not in body:
-        other = plain._replace(delimiter=detect_delimiter(body, options.quote))
+        other = plain._replace(delimiter=detect_delimiter(body, plain.quote))
         rows = parse_head(body, other)
         if len(rows) > 1 and len(rows[0].fields) > 1 and _share(body, other) == 1:
             notes.append(
                 f"no tab in the first records; --delimiter '{other.delimiter.decode()}' if that is between fields"
             )
-    if not options.finds_quote or not options.quote:
+    if QUOTE.of(options) is not None:
         return plain
     padded, bare = plain._replace(is_padded=True), plain._replace(quote=b"")
     if re.search(_begin(plain) + b" +" + re.escape(plain.quote), body):
@@ -291,7 +297,7 @@ def _tell_odd_lines(rows: Sequence[Row], width: int, options: ReadOptions) -> li
             else "blank lines are records of the only column, without a value"
         )
     marked = [row for row in rows if len(row.fields) not in (0, width) and row.fields[0].startswith(_MARKS)]
-    if marked and not options.comment and width:
+    if marked and not COMMENT.of(options) and width:
         mark = marked[0].fields[0][0]
         notes.append(
             f"a line that begins with {mark} taken for a record; --comment '{mark}' if it is a comment"

@@ -20,9 +20,9 @@ from __future__ import annotations
 
 from functools import cached_property
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from recshuf.errors import UsageError
+from recshuf.formats.options import DATASETS, KEEP_OTHERS, OTHERS
 from recshuf.interfaces import Format, Traits
 
 if TYPE_CHECKING:
@@ -68,8 +68,8 @@ class Hdf5Format(Format):
             "hdf5",
             (".h5", ".hdf5", ".hdf", ".he5", ".h5ad"),
             list_compressions(),
-            read_options=frozenset({"datasets", "first_metadata", "widens"}),
-            native_options=frozenset({"keeps_others"}),
+            read_options=frozenset({"first_metadata", "widens"}),
+            options=(DATASETS, KEEP_OTHERS, OTHERS),
             libraries=("h5py", "deflate"),
             adds_columns=False,
             content_rank=1,
@@ -80,26 +80,22 @@ class Hdf5Format(Format):
         return any(head.startswith(SIGNATURE, place) for place in list_places(len(head)))
 
     def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> Source:
-        """Return the source of the inputs; `options.datasets` names the datasets of the record."""
+        """Return the source of the inputs; `DATASETS` names the datasets of the record."""
         from recshuf.formats.hdf5.source import Hdf5Source
 
-        if options.datasets is not None and not options.datasets:
-            raise UsageError("--datasets names no dataset")
         return Hdf5Source(inputs, options)
 
-    def open_target(self, schema: pa.Schema, layout: object | None, options: WriteOptions) -> Target:
+    def open_target(self, schema: pa.Schema, layout: Any, options: WriteOptions) -> Target:
         """Return the target; `options.compression` replaces the compression of the inputs."""
         from recshuf.formats.hdf5.encoder import TableEncoder, make_layout
         from recshuf.formats.hdf5.filters import check_compression
         from recshuf.formats.hdf5.sink import Hdf5Target
-        from recshuf.formats.hdf5.template import Layout, recompress_image
+        from recshuf.formats.hdf5.template import recompress_image
 
         check_compression(options)
         if layout is None:
             encoder = TableEncoder(schema)
             return Hdf5Target(make_layout(encoder.leaves, options), encoder)
-        if not isinstance(layout, Layout):
-            raise TypeError(f"{type(layout).__name__} is no layout of HDF5 inputs")
         if options.compression is not None:
             layout = recompress_image(layout, options.compression, options.compression_level)
         return Hdf5Target(layout)
@@ -114,10 +110,8 @@ class Hdf5Format(Format):
         """Return the decoder of the image, which has the datasets of the record."""
         from recshuf.formats.hdf5.decoder import RowDecoder
         from recshuf.formats.hdf5.inventory import read_columns
-        from recshuf.formats.hdf5.template import Layout, open_image
+        from recshuf.formats.hdf5.template import open_image
 
-        if not isinstance(stored.layout, Layout):
-            raise TypeError(f"{type(stored.layout).__name__} is no layout of HDF5 inputs")
         with open_image(stored.layout.image) as image:
             return RowDecoder(read_columns(image, stored.schema.names), stored.names)
 

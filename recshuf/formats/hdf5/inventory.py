@@ -35,6 +35,7 @@ from recshuf.formats.hdf5.types import (
     read_storage,
 )
 from recshuf.formats.hdf5.uniting import unite_columns
+from recshuf.formats.options import DATASETS
 from recshuf.records.arrays import dotted, unknown_column
 
 if TYPE_CHECKING:
@@ -120,8 +121,8 @@ def find_records(contents: Contents, options: ReadOptions) -> dict[str, str]:
     HoldsOthers
         When no datasets are chosen, and attributes say that some belong to no record.
     """
-    if options.datasets is not None:
-        chosen = [_find_chosen(contents, path) for path in options.datasets]
+    if (datasets := DATASETS.of(options)) is not None:
+        chosen = [_find_chosen(contents, path) for path in datasets]
         records = {name: path for found in chosen for name, path in found.items()}
         matrices = [contents.matrices[path] for path in records.values() if path in contents.matrices]
         return records | {part: part for each in matrices for part in each.parts}  # none without the other
@@ -153,7 +154,7 @@ def _find_chosen(contents: Contents, path: str) -> dict[str, str]:
 
 def choose_datasets(input_file: InputFile, options: ReadOptions, field: str) -> tuple[str, ...]:
     """Return the datasets, of the record or with a first axis, that hold a field or are part of it."""
-    datasets = options.datasets
+    datasets = DATASETS.of(options)
     if datasets is None or any("*" in name for name in datasets):
         with looking_into(input_file) as contents:
             datasets = tuple(contents.arrays if datasets is None else find_records(contents, options))

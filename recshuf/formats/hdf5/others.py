@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -24,6 +23,7 @@ from recshuf.formats.hdf5.signs import LEAVE_OUT, check_independent, refuse_part
 from recshuf.formats.hdf5.sparse import SAME_VARIABLES
 from recshuf.formats.hdf5.types import Kind, describe_type, find_copy_obstacle, read_column, read_storage
 from recshuf.formats.meaning import Weight, weigh
+from recshuf.formats.options import DATASETS, OTHERS
 from recshuf.interfaces import MetadataKey
 
 if TYPE_CHECKING:
@@ -51,23 +51,24 @@ def choose_others(input_file: InputFile, options: ReadOptions) -> ReadOptions:
         refuse_external_links(contents)
         require_arrays(contents)
         roles = find_roles(contents)
-        if options.datasets is None:
+        if DATASETS.of(options) is None:
             commonest = find_commonest(contents, contents.arrays)
             if options.refuses_foreign and not roles.rows:
                 refuse_parts(contents, commonest)
-            options = replace(options, datasets=tuple(commonest))
+            options = options.found({DATASETS: tuple(commonest)})
         records = tuple(dict.fromkeys(find_records(contents, options).values()))
         others = _list_others(contents, records)
         check_independent(contents, records, others, roles)
-    return replace(options, datasets=records, others=others)
+    return options.found({DATASETS: records, OTHERS: others})
 
 
 def describe_choice(options: ReadOptions, name: str) -> dict[str, str]:
     """Return a sentence about the datasets of the record and the others, by the path of what it is about."""
-    if not options.others or not options.datasets:
+    datasets, others = DATASETS.of(options), OTHERS.of(options)
+    if not others or not datasets:
         return {}
-    by_use = sorted(options.others, key=lambda path: _INDEX.match(path) is not None)
-    shuffled, copied = shorten(options.datasets), shorten(by_use)
+    by_use = sorted(others, key=lambda path: _INDEX.match(path) is not None)
+    shuffled, copied = shorten(datasets), shorten(by_use)
     return {"": f"{name}: shuffled are the rows of {shuffled}; copied unchanged are {copied}"}
 
 
@@ -104,7 +105,7 @@ def hash_others(input_file: InputFile, options: ReadOptions) -> dict[str, str]:
     most_bytes = _count_most_bytes(options)
     with looking_into(input_file) as contents:
         others = _list_others(contents, find_records(contents, options).values())
-        for path in sorted({*others} ^ {*(options.others or ())}):
+        for path in sorted({*others} ^ {*(OTHERS.of(options) or ())}):
             problem = f"has {'a' if path in others else 'no'} dataset {path!r}, unlike the first input"
             raise InputError(input_file.name, problem, remedy=LEAVE_OUT)
         hasher = _Hasher(contents.file, input_file.name, most_bytes)

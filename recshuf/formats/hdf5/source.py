@@ -38,6 +38,7 @@ from recshuf.formats.hdf5.rows import RowFragment, RowReader
 from recshuf.formats.hdf5.signs import describe_doubt
 from recshuf.formats.hdf5.template import ImageCopier
 from recshuf.formats.metadata import MetadataUnion
+from recshuf.formats.options import DATASETS, KEEP_OTHERS, OTHERS
 from recshuf.interfaces import Decoder, Fragment, InputSummary, Source
 from recshuf.storage.reading.objects import look_ahead
 from recshuf.storage.reading.read_ahead import UNIT_BYTES
@@ -63,7 +64,7 @@ class Hdf5Source(Source):
     Parameters
     ----------
     options
-        `datasets` are those of the record, or None for all with a first axis; `field` selects some of them.
+        `DATASETS` are those of the record, or None for all with a first axis; `field` selects some of them.
     """
 
     def __init__(self, inputs: Sequence[InputFile], options: ReadOptions) -> None:
@@ -73,23 +74,24 @@ class Hdf5Source(Source):
             gc.collect()
         if options.field is not None:
             datasets = choose_datasets(inputs[0], options, options.field)
-            options = replace(options, datasets=datasets, keeps_others=False)
+            options = options.found({DATASETS: datasets, KEEP_OTHERS: False})
         try:
             self._open(inputs, options)
         except HoldsOthers:
-            self._open(inputs, replace(options, keeps_others=True))
+            self._open(inputs, options.found({KEEP_OTHERS: True}))
 
     def _open(self, inputs: Sequence[InputFile], options: ReadOptions) -> None:
-        is_doubted = options.refuses_foreign and options.datasets is None
+        is_doubted = options.refuses_foreign and DATASETS.of(options) is None
         union = MetadataUnion(is_lenient=options.first_metadata)
-        if options.keeps_others:
-            self.options = options = choose_others(inputs[0], options) if options.others is None else options
+        if KEEP_OTHERS.of(options):
+            is_known = OTHERS.of(options) is not None
+            self.options = options = options if is_known else choose_others(inputs[0], options)
             self.repeated = hash_others(inputs[0], options)
             for each in inputs[1:]:
                 check_same(union, hash_others(each, options), self.repeated, inputs[0].name, each.name)
         self._name_limit = options.name_limit
         ahead = look_ahead(inputs[1:], head_bytes=UNIT_BYTES, tail_bytes=UNIT_BYTES)
-        copies = options.others or ()
+        copies = OTHERS.of(options) or ()
         reader = MetadataReader(copies, partial(check_whole, options)) if options.field is None else None
         rest = [_take_inventory(each, options, union, reader, index) for index, each in enumerate(ahead, 1)]
         opened = _open_first(inputs[0], options, rest, union, reader)
@@ -172,10 +174,10 @@ def _open_first(
         records = find_records(contents, options)
         first = read_inventory(contents, input_file, records)
         inventories = unite_inventories([first, *rest], widens=options.widens)
-        lenient = options.datasets is not None and not options.keeps_others
+        lenient = DATASETS.of(options) is not None and not KEEP_OTHERS.of(options)
         check_scalars(contents, lenient=lenient)
         notes = describe_choice(options, input_file.name)
-        if options.keeps_others:
+        if KEEP_OTHERS.of(options):
             notes |= drop_indexes(contents, records.values())
         if reader is not None:
             union.add(0, contents.name, reader.read(contents, records), origin=input_file)
@@ -196,7 +198,7 @@ def _open_first(
         layout = copier.copy()
         doubt = describe_doubt(contents, list(records.values()))
     wholes = {key.path[0]: file for key, file in taken.items() if not key.name}
-    copies = {path: wholes[path] for path in options.others or () if path in wholes}
+    copies = {path: wholes[path] for path in OTHERS.of(options) or () if path in wholes}
     layout = replace(layout, notes=notes | layout.notes)
     return inventories, layout, metadata._replace(values=written), copies, doubt
 

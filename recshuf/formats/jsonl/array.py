@@ -7,28 +7,25 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from recshuf.formats.compression import COMPRESSIONS
-from recshuf.formats.jsonl import FORMAT as LINES
-from recshuf.formats.jsonl import JsonlFormat, JsonlSource, check_options, find_encoding, make_decoder
 from recshuf.formats.jsonl.documents import refuse_other
 from recshuf.formats.jsonl.elements import BLANK, ElementFragment, ElementReader, find_elements
+from recshuf.formats.jsonl.source import JsonlSource
 from recshuf.formats.lines.cutting import MARK, Cutter, Header, view_records
 from recshuf.formats.lines.sink import LineSink, LineTarget
-from recshuf.formats.lines.source import LineLayout, count_batch_records
-from recshuf.interfaces import Traits
+from recshuf.formats.lines.source import count_batch_records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from recshuf.formats.compression.readers import ByteReader
     from recshuf.formats.lines.census import LineInput
     from recshuf.formats.lines.cutting import Bytes, Positions, RecordLimit
-    from recshuf.interfaces import Decoder, Fragment, InputFile, ReadOptions, StoredInputs, WriteOptions
+    from recshuf.interfaces import Fragment
 
 
 _HEAD_BYTES = 1 << 12
 _MOST_BLANKS = 1 << 20
-_OPEN, _BETWEEN, _CLOSE = b"[\n", b",\n", b"]\n"
+OPEN, _BETWEEN, _CLOSE = b"[\n", b",\n", b"]\n"
 
 
 class ArrayCutter(Cutter):
@@ -106,43 +103,3 @@ class ArrayTarget(LineTarget):
     """Shards that are arrays."""
 
     sink_type = ArraySink
-
-
-class ArrayFormat(JsonlFormat):
-    """JSON arrays."""
-
-    traits = Traits(
-        "json",
-        (".json",),
-        COMPRESSIONS,
-        read_options=LINES.traits.read_options,
-        converted_options=LINES.traits.converted_options,
-        write_options=LINES.traits.write_options,
-        libraries=LINES.traits.libraries,
-        is_lines=True,
-        shares_suffixes=True,
-        default_target=LINES.traits.name,
-        native_targets=(LINES.traits.name,),
-    )
-
-    def recognises(self, head: bytes) -> bool:
-        """Tell whether an array begins here."""
-        return head.removeprefix(MARK).lstrip(BLANK).startswith(b"[")
-
-    def refuse_head(self, head: bytes, *, is_whole: bool) -> str | None:  # noqa: ARG002 # content tells
-        return None
-
-    def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> ArraySource:
-        check_options(options, "JSON arrays have")
-        return ArraySource(inputs, options)
-
-    def open_target(self, schema: pa.Schema, layout: object | None, options: WriteOptions) -> LineTarget:
-        compression = layout.compression if isinstance(layout, LineLayout) else "none"
-        layout = LineLayout(b"\n", _OPEN, compression)
-        return ArrayTarget(self.traits.suffixes[0], layout, options, find_encoding(schema, options))
-
-    def restore_decoder(self, stored: StoredInputs) -> Decoder:
-        return make_decoder(stored.names, stored.options, "element")
-
-
-FORMAT = ArrayFormat()

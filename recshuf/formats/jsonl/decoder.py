@@ -58,9 +58,8 @@ _DIGITS = {"integer": "an integer that float64 cannot hold exactly", "float": "a
 class LineMessages:
     """Makes an `InputError` of what is wrong at a position, naming input, line and field."""
 
-    def __init__(self, names: Sequence[str], header_lines: int, unit: str) -> None:
+    def __init__(self, names: Sequence[str], unit: str) -> None:
         self._names = names
-        self._header_lines = header_lines
         self._unit = unit
 
     def record_error(self, error: BadRecord, position: RecordPosition) -> InputError:
@@ -98,7 +97,7 @@ class LineMessages:
         return f"{kind} in {self._line(early)}{name}"
 
     def _line(self, position: RecordPosition) -> str:
-        return f"{self._unit} {position.row + self._header_lines + 1}"
+        return f"{self._unit} {position.row + 1}"
 
 
 class _Observer:
@@ -226,7 +225,6 @@ class JsonDecoder(Decoder):
         self,
         names: Sequence[str],
         schema: pa.Schema | None,
-        header_lines: int,
         *,
         field: str | None = None,
         columns: tuple[str, ...] | None = None,
@@ -240,7 +238,7 @@ class JsonDecoder(Decoder):
         others = "error" if field is None and columns is None else "ignore"
         self._types = InferredTypes(field) if schema is None else GivenTypes(schema, others=others)
         self._final_parser = None if schema is None else self._narrow(self._types.parser)
-        self._messages = LineMessages(names, header_lines, unit)
+        self._messages = LineMessages(names, unit)
         self._observer = (_BadLineFilter if sets_bad_aside else _Observer)(self._types, self._messages)
         self._parse = _parse_observed
 

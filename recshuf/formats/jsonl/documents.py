@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from recshuf.errors import InputError
-from recshuf.formats.lines.cutting import MARK
+from recshuf.formats.lines import MARK
 
 _BLANK = b" \t\r\n"
 _LIST = re.compile(rb'"([^"\\]+)"\s*:\s*\[')

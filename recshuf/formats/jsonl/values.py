@@ -67,7 +67,7 @@ class JsonValueReader(ValueReader):
     knows_fields = False
 
     def __init__(self, names: Sequence[str], paths: Sequence[str], options: ReadOptions, unit: str) -> None:
-        self._messages = LineMessages(names, options.header_lines, unit)
+        self._messages = LineMessages(names, unit)
         self._fields = [_find_slots(path, options) for path in paths]
         self._slots = list(dict.fromkeys(slot for slots in self._fields for slot in slots))
         self._tree = _grow_tree(self._slots)

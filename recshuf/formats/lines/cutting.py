@@ -13,6 +13,8 @@ import pyarrow as pa
 
 from recshuf.errors import InputError
 from recshuf.formats.compression import recognise_compression
+from recshuf.formats.lines import MARK as MARK
+from recshuf.formats.lines.options import FIRST, HEADER, count_header_lines, find_separator
 from recshuf.records.arrays import view_bytes, view_offsets
 
 if TYPE_CHECKING:
@@ -34,8 +36,6 @@ OFFSET_BYTES = 8
 CRLF = b"\r\n"
 MOST_END_BYTES = 2
 """Bytes of a line end that a last line may lack, if its separator has one byte."""
-MARK = b"\xef\xbb\xbf"
-"""The byte order mark of UTF-8. It stays at the top of a file, with the header."""
 BLANK_END_BYTES = 1 << 12
 """Bytes at the end of an input in which blank lines are looked for: few, so that every cut finds the same ones."""
 _BLANKS = b" \t\r\n"
@@ -67,7 +67,10 @@ class Cutter:
 
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
-        self.separator = options.separator
+        self.separator = find_separator(options)
+        self.header_lines = count_header_lines(options)
+        self.header_in_first = HEADER.of(options) == FIRST
+        """Whether only the first input that is not empty has a header: the others are parts that were cut from it."""
         self.notes: list[str] = []
         """What was taken where inputs leave it open."""
         self._has_taken = False
@@ -79,7 +82,7 @@ class Cutter:
     @property
     def has_header(self) -> bool:
         """Whether an input must be opened to find its first record."""
-        return self.options.header_lines > 0
+        return self.header_lines > 0
 
     @property
     def has_places(self) -> bool:
@@ -96,8 +99,8 @@ class Cutter:
         limit = RecordLimit(name, self.options.max_record_bytes, "--max-record-bytes", is_compressed)
         data = bytearray()
         view = memoryview(bytearray(_HEADER_PIECE_BYTES))
-        is_part = self.options.header_in_first and self._has_taken
-        end, missing = 0, 0 if is_part else self.options.header_lines
+        is_part = self.header_in_first and self._has_taken
+        end, missing = 0, 0 if is_part else self.header_lines
         while missing or len(data) <= len(MARK):
             at = data.find(self.separator, end) if missing else -1
             if at >= 0:
@@ -122,8 +125,8 @@ class Cutter:
     def _end_lines(self, name: str, data: bytearray, end: int, missing: int) -> Header:
         """Return the header of an input that ends within its header; the last line may lack its separator."""
         if missing > 1 or len(data) == end:
-            wanted = self.options.header_lines
-            raise InputError(name, f"has fewer lines than its header, {wanted}", remedy="check --header")
+            problem = f"has fewer lines than its header, {self.header_lines}"
+            raise InputError(name, problem, remedy="check --header")
         self._has_taken = True
         is_crlf = self.separator == b"\n" and data[:end].endswith(CRLF)
         missing_end = CRLF.removeprefix(data[-1:]) if is_crlf else self.separator

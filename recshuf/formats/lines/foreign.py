@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from recshuf.errors import InputError
 from recshuf.formats.compression import DECOMPRESS, UNPACK, recognise_compression
 from recshuf.formats.lines.cutting import CRLF, MARK
-from recshuf.formats.lines.options import has_several_lines
+from recshuf.formats.lines.options import NEWLINE, count_header_lines, find_separator, has_several_lines
 from recshuf.formats.pointers import refuse_pointer
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def check_head(name: str, head: bytes, options: ReadOptions) -> None:
             name, f"begins like {compression} data, and not like lines", remedy=remedy + _EXPLICIT
         )
     kind = _BINARY.find(head)
-    if kind is None and options.separator == b"\n" and b"\0" in head:
+    if kind is None and find_separator(options) == NEWLINE and b"\0" in head:
         kind = _WITH_NULS.find(head)
     if kind is not None:
         raise InputError(name, f"begins like {kind.what}, and not like lines", remedy=kind.remedy + _EXPLICIT)
@@ -210,7 +210,8 @@ def check_kind(name: str, suffix: str, options: ReadOptions) -> None:
 
 def _says_records(options: ReadOptions) -> bool:
     """Tell whether options say what the records of text are."""
-    return options.separator != b"\n" or options.header_lines > 0 or has_several_lines(options)
+    has_header = count_header_lines(options) > 0
+    return has_header or find_separator(options) != NEWLINE or has_several_lines(options)
 
 
 def explain_suffix(suffix: str) -> tuple[str, str] | None:

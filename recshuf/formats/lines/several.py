@@ -22,7 +22,7 @@ from recshuf.formats.lines.cutting import (
     find_last_end,
 )
 from recshuf.formats.lines.files import BlockReader
-from recshuf.formats.lines.options import RECORD_LINES, RECORD_START
+from recshuf.formats.lines.options import NEWLINE, RECORD_LINES, RECORD_START, find_separator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from recshuf.interfaces import ReadOptions
 
 
-_NEWLINE = b"\n"
 _BLANK_LINES = (b"\n\n", b"\n\r\n")
 _HEAD_BYTES = 1 << 16
 
@@ -43,7 +42,7 @@ def open_cutter(options: ReadOptions) -> Cutter:
     named = {
         "--record-lines": count is not None,
         "--record-start": start != b"",
-        "--separator (or -z)": options.separator != _NEWLINE,
+        "--separator (or -z)": find_separator(options) != NEWLINE,
     }
     if len(given := [flag for flag, is_given in named.items() if is_given]) > 1:
         raise UsageError(f"{given[0]} and {given[1]} contradict each other; give one of them")
@@ -81,17 +80,17 @@ class CountCutter(SeveralCutter):
 
     def find_ends(self, data: Bytes, begin: int) -> Iterator[Positions]:
         seen = 0
-        for ends in find_ends(data, begin, _NEWLINE):
+        for ends in find_ends(data, begin, NEWLINE):
             yield ends[self._count - 1 - seen % self._count :: self._count]
             seen += ends.size
 
     def find_last_end(self, data: Bytes) -> int:
         pieces = range(0, data.size, PIECE_BYTES)
-        counts = [np.count_nonzero(data[at : at + PIECE_BYTES] == ord(_NEWLINE)) for at in pieces]
+        counts = [np.count_nonzero(data[at : at + PIECE_BYTES] == ord(NEWLINE)) for at in pieces]
         left = sum(counts) - sum(counts) % self._count
         for at, count in zip(pieces, counts, strict=True):
             if 0 < left <= count:
-                return at + int(np.flatnonzero(data[at : at + PIECE_BYTES] == ord(_NEWLINE))[left - 1]) + 1
+                return at + int(np.flatnonzero(data[at : at + PIECE_BYTES] == ord(NEWLINE))[left - 1]) + 1
             left -= count
         return 0
 
@@ -99,11 +98,11 @@ class CountCutter(SeveralCutter):
         rest = data[begin:end].tobytes()
         if not rest.strip(CRLF):
             return begin
-        count = rest.count(_NEWLINE)
-        if count < self._count - 1 or rest.endswith(_NEWLINE):
-            lines = count + (not rest.endswith(_NEWLINE))
+        count = rest.count(NEWLINE)
+        if count < self._count - 1 or rest.endswith(NEWLINE):
+            lines = count + (not rest.endswith(NEWLINE))
             return f"the last record has {lines:,} of {self._count:,} lines"
-        return end_line(data, end, (before + rest[: rest.rfind(_NEWLINE) + 1])[-MOST_END_BYTES:], _NEWLINE)
+        return end_line(data, end, (before + rest[: rest.rfind(NEWLINE) + 1])[-MOST_END_BYTES:], NEWLINE)
 
 
 class StartCutter(SeveralCutter):
@@ -126,24 +125,24 @@ class StartCutter(SeveralCutter):
             return header  # of an empty input
         if rest.startswith(self._start) or not rest:
             return header
-        place = rest.find(_NEWLINE + self._start)
+        place = rest.find(NEWLINE + self._start)
         if place < 0:
             raise InputError(
                 name,
                 f"has no line that begins with {_show(self._start)} near its start",
                 remedy="check --record-start",
             )
-        lines = rest.count(_NEWLINE, 0, place + 1)
+        lines = rest.count(NEWLINE, 0, place + 1)
         raise InputError(
             name,
-            f"no record begins before line {self.options.header_lines + lines + 1}",
-            place=f"line {self.options.header_lines + 1}",
-            remedy=f"give --header {self.options.header_lines + lines} if the lines above it are a header",
+            f"no record begins before line {self.header_lines + lines + 1}",
+            place=f"line {self.header_lines + 1}",
+            remedy=f"give --header {self.header_lines + lines} if the lines above it are a header",
         )
 
     def find_ends(self, data: Bytes, begin: int) -> Iterator[Positions]:
         size = len(self._start)
-        return (ends - size for ends in find_ends(data, begin, _NEWLINE + self._start))
+        return (ends - size for ends in find_ends(data, begin, NEWLINE + self._start))
 
     def find_records(self, data: Bytes, begin: int) -> Iterator[Positions]:
         yield from self.find_ends(data, begin)
@@ -154,16 +153,16 @@ class StartCutter(SeveralCutter):
         return not data.size or data[: len(self._start)].tobytes() == self._start
 
     def find_last_end(self, data: Bytes) -> int:
-        return max(0, find_last_end(data, _NEWLINE + self._start) - len(self._start))
+        return max(0, find_last_end(data, NEWLINE + self._start) - len(self._start))
 
     def end_last(self, data: Bytes, begin: int, end: int, before: bytes) -> int | str:
         # The end of a line that the input lacks, and a blank line if the record before ends with one.
-        is_cut = data[end - 1] != ord(_NEWLINE)
-        place = data[begin:end].tobytes().rfind(_NEWLINE) + 1
+        is_cut = data[end - 1] != ord(NEWLINE)
+        place = data[begin:end].tobytes().rfind(NEWLINE) + 1
         line_before = (before + data[begin : begin + place].tobytes())[-MOST_END_BYTES:]
-        stop = end_line(data, end, line_before, _NEWLINE)
+        stop = end_line(data, end, line_before, NEWLINE)
         if is_cut and before.endswith(_BLANK_LINES):
-            added = CRLF if before.endswith(CRLF) else _NEWLINE
+            added = CRLF if before.endswith(CRLF) else NEWLINE
             data[stop : stop + len(added)] = np.frombuffer(added, np.uint8)
             stop += len(added)
         return stop

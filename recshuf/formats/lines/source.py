@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from recshuf.errors import InputError, UsageError
+from recshuf.errors import InputError
 from recshuf.formats.lines.census import Census
 from recshuf.formats.lines.cutting import MARK, OFFSET_BYTES, PIECE_BYTES, SCHEMA, Cutter, RecordLimit
 from recshuf.formats.lines.files import BlockFragment, BlockReader, skip_bytes
+from recshuf.formats.lines.options import HEADER
 from recshuf.formats.lines.ranges import READ_ON_BYTES, RangeFragment, read_files
 from recshuf.interfaces import Source
 
@@ -48,20 +49,19 @@ class LineSource(Source):
     def __init__(
         self, files: Sequence[InputFile], options: ReadOptions, cutter: Cutter | None = None
     ) -> None:
-        if not options.separator:
-            raise UsageError("--separator: an empty separator separates nothing")
         sample_bytes = min(max(_SAMPLES_BYTES // len(files), _MIN_SAMPLE_BYTES), _MAX_SAMPLE_BYTES)
         self._cutter = cutter or Cutter(options)
         census = Census(self._cutter, sample_bytes)
         # Outputs have their header in every shard.
-        self.options = replace(options, header_in_first=False) if options.header_in_first else options
+        self.options = options.found({HEADER: 1}) if self._cutter.header_in_first else options
+        self.header_lines, self.end_bytes = self._cutter.header_lines, len(self._cutter.separator)
         self._streams_taken: set[int] = set()
         self._lines = census.look_at_all(files)
         self.notes = tuple(self._cutter.notes)
         self.schema = SCHEMA
         self.inputs = tuple(lines.summary for lines in self._lines)
         self.compression = self._lines[0].compression
-        self.layout = LineLayout(options.separator, self._common_header(), self._lines[0].compression)
+        self.layout = LineLayout(self._cutter.separator, self._common_header(), self._lines[0].compression)
 
     def _common_header(self) -> bytes:
         """Return the header of all inputs; a byte order mark that only some have is for every shard."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import UsageError
 from recshuf.interfaces import Format, FormatOption, Traits
@@ -61,12 +61,9 @@ class MegatronFormat(Format):
 
         return MegatronSource(inputs, options)
 
-    def open_target(self, schema: pa.Schema, layout: object | None, options: WriteOptions) -> Target:
-        from recshuf.formats.megatron.index import MegatronLayout
+    def open_target(self, schema: pa.Schema, layout: Any, options: WriteOptions) -> Target:
         from recshuf.formats.megatron.sink import MegatronTarget
 
-        if layout is not None and not isinstance(layout, MegatronLayout):
-            raise TypeError(f"not a layout of megatron: {type(layout).__name__}")
         wanted = TOKEN_TYPE.of(options)
         if layout is not None and wanted is not None:
             raise UsageError(
@@ -74,11 +71,7 @@ class MegatronFormat(Format):
             )
         return MegatronTarget(schema, layout, wanted)
 
-    def check_appended(self, kept: object, layout: object) -> None:
-        from recshuf.formats.megatron.index import MegatronLayout
-
-        assert isinstance(kept, MegatronLayout)  # noqa: S101 - both are of this format
-        assert isinstance(layout, MegatronLayout)  # noqa: S101
+    def check_appended(self, kept: Any, layout: Any) -> None:
         remedy = "begin a new store for them"
         if kept.code != layout.code:
             raise UsageError(
@@ -88,12 +81,9 @@ class MegatronFormat(Format):
             raise UsageError(f"documents have several sequences, and one each in the store; {remedy}")
 
     def restore_decoder(self, stored: StoredInputs) -> Decoder:
-        from recshuf.formats.megatron.index import MegatronLayout
         from recshuf.formats.megatron.table import MegatronDecoder
 
-        layout = stored.layout
-        assert isinstance(layout, MegatronLayout)  # noqa: S101 - it was packed by this format
-        return MegatronDecoder(layout, stored.names)
+        return MegatronDecoder(stored.layout, stored.names)
 
 
 FORMAT = MegatronFormat()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from recshuf.interfaces import Format, Traits
 
@@ -53,12 +53,10 @@ class ParquetFormat(Format):
 
         return ParquetSource(inputs, options)
 
-    def open_target(self, schema: pa.Schema, layout: object | None, options: WriteOptions) -> Target:
-        from recshuf.formats.parquet.plan import ParquetLayout, make_plan
+    def open_target(self, schema: pa.Schema, layout: Any, options: WriteOptions) -> Target:
+        from recshuf.formats.parquet.plan import make_plan
         from recshuf.formats.parquet.sink import ParquetTarget
 
-        if layout is not None and not isinstance(layout, ParquetLayout):
-            raise TypeError(f"not a layout of Parquet inputs: {type(layout).__name__}")
         return ParquetTarget(schema, make_plan(schema, layout, options), options)
 
     def layout_of_tables(self, tables: HeldTables, kept: object | None) -> SupportsSchema:
@@ -66,10 +64,10 @@ class ParquetFormat(Format):
 
         return make_layout(tables, kept)
 
-    def grow_layout(self, layout: object) -> object:
-        from recshuf.formats.parquet.plan import ParquetLayout, grow_layout
+    def grow_layout(self, layout: Any) -> object:
+        from recshuf.formats.parquet.plan import grow_layout
 
-        return grow_layout(layout) if isinstance(layout, ParquetLayout) else layout
+        return grow_layout(layout)
 
     @property
     def layout_types(self) -> tuple[type, ...]:  # type: ignore[override] # imports the library

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from recshuf.formats.compression import COMPRESSIONS
-from recshuf.formats.lines.options import RECORD_LINES, RECORD_START
+from recshuf.formats.lines.options import HEADER, RECORD_LINES, RECORD_START, SEPARATOR, ZERO_TERMINATED
 from recshuf.interfaces import Format, Traits
 
 if TYPE_CHECKING:
@@ -23,9 +23,8 @@ class TextFormat(Format):
         "text",
         (".txt", ".text", ".log", ".lines"),
         COMPRESSIONS,
-        read_options=frozenset({"separator", "header_lines", "schema"}),
-        write_options=frozenset({"separator"}),
-        options=(RECORD_LINES, RECORD_START),
+        read_options=frozenset({"schema"}),
+        options=(HEADER, SEPARATOR, ZERO_TERMINATED, RECORD_LINES, RECORD_START),
         libraries=("zstandard",),
         is_lines=True,
         has_columns=False,
@@ -48,15 +47,12 @@ class TextFormat(Format):
 
         return BYTES_SCHEMA
 
-    def layout_header(self, layout: object) -> bytes:
-        return getattr(layout, "header", b"")
-
     def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> Source:
         from recshuf.formats.text.source import TextSource
 
         return TextSource(inputs, options)
 
-    def open_target(self, schema: pa.Schema, layout: object | None, options: WriteOptions) -> Target:
+    def open_target(self, schema: pa.Schema, layout: Any, options: WriteOptions) -> Target:
         from recshuf.formats.text.source import open_target
 
         return open_target(self.traits.suffixes[0], schema, layout, options)

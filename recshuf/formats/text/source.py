@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from recshuf.errors import ConversionError, InputError, UsageError
 from recshuf.formats.lines.cutting import MARK, Cutter, view_records
 from recshuf.formats.lines.files import BlockReader
-from recshuf.formats.lines.options import has_several_lines
+from recshuf.formats.lines.options import NEWLINE, count_header_lines, find_separator, has_several_lines
 from recshuf.formats.lines.several import SeveralBlockReader, SeveralCutter, open_cutter
 from recshuf.formats.lines.sink import LineTarget
 from recshuf.formats.lines.source import LineLayout, LineSource
@@ -43,8 +43,8 @@ class TextDecoder(Decoder):
 
     def __init__(self, names: Sequence[str], options: ReadOptions) -> None:
         self._names = names
-        self._separator = options.separator
-        self._header_lines = options.header_lines
+        self._separator = find_separator(options)
+        self._header_lines = count_header_lines(options)
         self._has_several_lines = has_several_lines(options)
         schema = options.schema
         if schema is None:
@@ -214,10 +214,16 @@ class TextSource(LineSource):
         return TextDecoder([summary.name for summary in self.inputs], self.options)
 
 
-def open_target(suffix: str, schema: pa.Schema, layout: object | None, options: WriteOptions) -> LineTarget:
+def open_target(
+    suffix: str, schema: pa.Schema, layout: LineLayout | None, options: WriteOptions
+) -> LineTarget:
     """Return the target of text, of lines or of a table of one column."""
-    if isinstance(layout, LineLayout):
+    if layout is not None:
+        if find_separator(options) not in (NEWLINE, layout.separator):  # of a store
+            raise UsageError(
+                f"--separator (or -z): records keep their end, {layout.separator!r}; leave it out"
+            )
         return LineTarget(suffix, layout, options, None)
     _check_schema(schema)
-    cutter = open_cutter(ReadOptions(options.separator, own=options.own))
+    cutter = open_cutter(ReadOptions(own=options.own))
     return LineTarget(suffix, None, options, partial(_encode, cutter=cutter))

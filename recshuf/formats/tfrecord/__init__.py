@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from recshuf.errors import ConversionError, InputError, UsageError
+from recshuf.errors import ConversionError, InputError
 from recshuf.formats.compression import COMPRESSIONS, recognise_compression
 from recshuf.formats.lines.cutting import SCHEMA, Cutter, Header, view_records
 from recshuf.formats.lines.files import CutFragment, fill
@@ -83,6 +83,7 @@ class FrameSource(LineSource):
     """Inputs of TFRecord."""
 
     spans_lines = True
+    end_bytes = 0
 
     def __init__(self, files: Sequence[InputFile], options: ReadOptions) -> None:
         find_checksum()
@@ -204,7 +205,7 @@ class TFRecordFormat(Format):
         has_columns=False,
         adds_columns=False,
         is_framed=True,
-        native_options=frozenset({"sets_bad_aside"}),
+        checks_records=True,
         content_rank=1,
     )
     layout_types = (LineLayout,)
@@ -214,13 +215,11 @@ class TFRecordFormat(Format):
         return _begins_frame(head)
 
     def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> FrameSource:
-        if options.separator != b"\n" or options.header_lines:
-            raise UsageError("--separator, --zero-terminated and --header are for text; TFRecord has frames")
         return FrameSource(inputs, options)
 
-    def open_target(self, schema: pa.Schema, layout: object | None, options: WriteOptions) -> LineTarget:
+    def open_target(self, schema: pa.Schema, layout: Any, options: WriteOptions) -> LineTarget:
         suffix = self.traits.suffixes[0]
-        if isinstance(layout, LineLayout):
+        if layout is not None:
             return LineTarget(suffix, layout, options, None)
         _check_schema(schema)
         find_checksum()

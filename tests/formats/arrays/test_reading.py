@@ -141,6 +141,9 @@ def test_binary_records_keep_every_byte_behind_their_header(tmp_path: Path) -> N
         found += [content[place : place + 4] for place in range(6, len(content), 4)]
     assert found != records
     assert sorted(found) == records
+    (tmp_path / "other.bin").write_bytes(b"HEADER" + b"".join(records))
+    report = recshuf.verify(tmp_path / "in.bin", tmp_path / "other.bin", record_bytes=4, header_bytes=6)
+    assert "header" in report.differences[0]
 
 
 def test_binary_records_are_converted_by_their_type(tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ import pytest
 
 from recshuf.errors import InputError
 from recshuf.formats.csv import FORMAT
-from recshuf.interfaces import ReadOptions, SupportsJoining, WriteOptions
+from recshuf.interfaces import SupportsJoining, WriteOptions
 from tests.support.formats.format_tools import read_input
+from tests.support.formats.given_options import reading_csv
 from tests.support.formats.line_tools import give, records_in
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 def open_csv(folder: Path, *contents: bytes, **options: Any) -> Any:
     files = [give(folder / f"{index}.csv", content) for index, content in enumerate(contents)]
-    return FORMAT.open_source(files, ReadOptions(**options))
+    return FORMAT.open_source(files, reading_csv(**options))
 
 
 def test_a_quote_that_is_never_closed_is_named_where_a_record_is_too_long(tmp_path: Path) -> None:
@@ -28,7 +29,7 @@ def test_a_quote_that_is_never_closed_is_named_where_a_record_is_too_long(tmp_pa
     packed = {"in.csv": content, "in.csv.gz": gzip.compress(content)}
     for (name, data), header_lines in product(packed.items(), [0, 1]):
         file = give(tmp_path / name, data)
-        options = ReadOptions(header_lines=header_lines, max_record_bytes=1000)
+        options = reading_csv(header=header_lines, max_record_bytes=1000)
         problem = r"in\.csv.*: byte 0.*: .*longer than 1,000 bytes.* close a quoted field"
         with pytest.raises(InputError, match=problem):
             read_input(FORMAT.open_source([file], options), 0, 500)
@@ -40,7 +41,7 @@ def test_a_quote_that_is_open_at_the_end_is_named_by_its_line(tmp_path: Path, na
         content = b'a,b\n1,"2\n3"\n' * 20 + b"4," + rest
         file = give(tmp_path / name, gzip.compress(content) if name.endswith(".gz") else content)
         for block_bytes in (7, 100, 1 << 20):
-            source = FORMAT.open_source([file], ReadOptions(delimiter=b","))
+            source = FORMAT.open_source([file], reading_csv(delimiter=b","))
             with pytest.raises(InputError, match=r"line 61: a quoted field .* is not closed; close it"):
                 read_input(source, 0, block_bytes)
 
@@ -59,7 +60,7 @@ CONTENTS = {
 def test_files_are_cut_between_records_only(tmp_path: Path, what: str) -> None:
     content = b"a,b\n" + b"".join(CONTENTS[what])
     for name, data in (("in.csv", content), ("in.csv.gz", gzip.compress(content, 1))):
-        source = FORMAT.open_source([give(tmp_path / name, data)], ReadOptions(finds_header=True))
+        source = FORMAT.open_source([give(tmp_path / name, data)], reading_csv(header=None))
         for block_bytes in (40_000, 2 << 20):
             assert records_in(read_input(source, 0, block_bytes)) == CONTENTS[what]
 
@@ -77,7 +78,7 @@ def test_records_of_small_files_read_at_once_end_with_their_file(tmp_path: Path)
 
 
 def test_a_byte_order_mark_alone_is_an_empty_input(tmp_path: Path) -> None:
-    source = open_csv(tmp_path, b"\xef\xbb\xbf", b"a,b\n1,2\n", finds_header=True)
+    source = open_csv(tmp_path, b"\xef\xbb\xbf", b"a,b\n1,2\n", header=None)
     assert [sum(batch.num_rows for batch in read_input(source, index, 100)) for index in range(2)] == [0, 1]
     assert source.layout.header == b"a,b\n"
 
@@ -88,14 +89,14 @@ def test_a_header_may_lack_its_newline_but_no_record(tmp_path: Path) -> None:
         (b'"a\nb",c', 1, b'"a\nb",c\n'),
         (b"\xef\xbb\xbfa,b\n1,2", 2, b"\xef\xbb\xbfa,b\n1,2\n"),
     ):
-        source = open_csv(tmp_path, content, header_lines=lines)
+        source = open_csv(tmp_path, content, header=lines)
         assert source.layout.header == header
         assert records_in(read_input(source, 0, 100)) == []
     for content, lines in ((b"a,b\n", 2), (b"a,b", 2), (b'a,"b\n1,2\n', 1), (b"a,b\n\n", 3)):
         with pytest.raises(
             InputError, match=r"has fewer complete records than its header, \d; check --header"
         ):
-            open_csv(tmp_path, content, header_lines=lines)
+            open_csv(tmp_path, content, header=lines)
 
 
 def test_a_header_may_be_longer_than_the_head_that_is_looked_at(tmp_path: Path) -> None:
@@ -103,7 +104,7 @@ def test_a_header_may_be_longer_than_the_head_that_is_looked_at(tmp_path: Path) 
     header = ",".join(f'"{name}"' for name in names).encode() + b"\n"
     assert len(header) > 1 << 17
     record = b",".join([b"1"] * len(names)) + b"\n"
-    source = open_csv(tmp_path, header + record, finds_header=True)
+    source = open_csv(tmp_path, header + record, header=None)
     assert source.layout.header == header
     assert source.decoder().finish().names == names
     assert records_in(read_input(source, 0, 100)) == [record]
@@ -112,7 +113,7 @@ def test_a_header_may_be_longer_than_the_head_that_is_looked_at(tmp_path: Path) 
 def test_the_record_that_the_head_cuts_is_not_looked_at(tmp_path: Path) -> None:
     # It ends with "-" there.
     cut = [b"2019,n\n", b"1" * 32_000 + b",-5\n", b"1" * (65_536 - 7 - 32_004 - 2) + b",-5\n"]
-    assert open_csv(tmp_path, b"".join(cut), finds_header=True).layout.header == cut[0]
+    assert open_csv(tmp_path, b"".join(cut), header=None).layout.header == cut[0]
 
 
 def test_the_delimiter_found_cuts_records_and_is_kept(tmp_path: Path) -> None:
@@ -120,7 +121,7 @@ def test_the_delimiter_found_cuts_records_and_is_kept(tmp_path: Path) -> None:
     for delimiter in (b",", b"\t", b";", b"|"):
         records = [b'%d,"a\n%d"\n' % (row, row) for row in range(6000)]
         content = b"".join([b"id,t\n", *records]).replace(b",", delimiter)
-        source = open_csv(tmp_path, content, finds_header=True)
+        source = open_csv(tmp_path, content, header=None)
         assert source.decoder().finish().names == ["id", "t"]
         found = records_in(read_input(source, 0, 1000))
         assert found == [record.replace(b",", delimiter) for record in records]
@@ -131,11 +132,11 @@ def test_the_delimiter_found_cuts_records_and_is_kept(tmp_path: Path) -> None:
 def test_files_of_tabs_have_tabs_unless_another_delimiter_is_asked_for(tmp_path: Path) -> None:
     file = give(tmp_path / "in.tsv", b"a,b\tc,d\n1,2\t3,4\n")
     for options, names in (({}, ["a,b", "c,d"]), ({"delimiter": b","}, ["a", "b\tc", "d"])):
-        source = FORMAT.open_source([file], ReadOptions(header_lines=1, **options))
+        source = FORMAT.open_source([file], reading_csv(header=1, **options))
         assert source.decoder().finish().names == names
 
 
 def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
-    source = open_csv(tmp_path, b"a,b,a\n1,2,3\n", finds_header=True)
+    source = open_csv(tmp_path, b"a,b,a\n1,2,3\n", header=None)
     with pytest.raises(InputError, match="two columns are named 'a'"):
         source.decoder()

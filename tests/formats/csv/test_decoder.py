@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 
 from recshuf.errors import InputError, UsageError
 from recshuf.formats.csv import FORMAT
-from recshuf.interfaces import InputFile, ReadOptions
+from recshuf.interfaces import InputFile
 from tests.support.formats.format_tools import place_batches
+from tests.support.formats.given_options import reading_csv
 from tests.support.formats.line_tools import give, same_folder
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def decode(
     content = "".join(f"{value},k\n" for value in values)
     file = give(folder / "in.csv", content.encode())
     schema = None if given is None else pa.schema([("f0", given), ("f1", pa.string())])
-    source = FORMAT.open_source([file], ReadOptions(delimiter=b",", schema=schema))
+    source = FORMAT.open_source([file], reading_csv(delimiter=b",", schema=schema))
     decoder = source.decoder()
     placed = place_batches(source, block_bytes)
     for one in reversed(placed):
@@ -60,7 +61,7 @@ def test_the_schema_names_the_columns_of_empty_inputs(tmp_path: Path) -> None:
 
 def merge_types(path: Path) -> pa.Schema:
     """Return the schema of what decoders of one record each say to another one."""
-    source = FORMAT.open_source([InputFile(path.name, path)], ReadOptions(delimiter=b","))
+    source = FORMAT.open_source([InputFile(path.name, path)], reading_csv(delimiter=b","))
     merged = source.decoder()
     for placed in place_batches(source, 1):
         one = source.decoder()
@@ -73,7 +74,7 @@ def merge_types(path: Path) -> pa.Schema:
 @given(st.lists(st.sampled_from(VALUES) | st.text("xyz", max_size=30), min_size=1, max_size=50))
 def test_a_table_takes_no_more_memory_than_is_planned(tmp_path: Path, values: list[str]) -> None:
     file = give(tmp_path / "in.csv", "".join(f"{value},1\n" for value in values).encode())
-    source = FORMAT.open_source([file], ReadOptions(delimiter=b",", header_lines=0))
+    source = FORMAT.open_source([file], reading_csv(delimiter=b","))
     ((batch, *place),) = place_batches(source, 1 << 20)
     decoder = source.decoder()
     decoder.observe(batch, *place)
@@ -215,7 +216,7 @@ def test_a_record_that_python_reads_is_read_or_the_input_refused(
     file = give(tmp_path / "in.csv", content.encode())
     wanted = [row for row in csv.reader(io.StringIO(content, newline="")) if row]
     try:
-        source = FORMAT.open_source([file], ReadOptions(finds_header=True))
+        source = FORMAT.open_source([file], reading_csv(header=None))
         decoder = source.decoder()
         found = [source.layout.header]  # type: ignore[attr-defined]
         for batch, index, row in place_batches(source, 1 << 20):
@@ -229,7 +230,7 @@ def test_a_record_that_python_reads_is_read_or_the_input_refused(
 
 def test_a_record_with_too_few_fields_is_named_whatever_its_bytes(tmp_path: Path) -> None:
     file = give(tmp_path / "in.csv", b"a,b\n" * 5 + b"\xff\n" + b"c,d\n")
-    source = FORMAT.open_source([file], ReadOptions(delimiter=b","))
+    source = FORMAT.open_source([file], reading_csv(delimiter=b","))
     [(batch, index, row)] = place_batches(source, 1 << 20)
     with pytest.raises(InputError, match=r"in\.csv: record 6: has 1 field, and the first record has 2"):
         source.decoder().observe(batch, index, row)
@@ -241,7 +242,7 @@ def test_bad_records_are_set_aside_wherever_they_are_and_the_others_decoded(tmp_
     for row, record in problems.items():
         rows[row] = record
     file = give(tmp_path / "in.csv", b"".join(rows))
-    source = FORMAT.open_source([file], ReadOptions(delimiter=b",", sets_bad_aside=True))
+    source = FORMAT.open_source([file], reading_csv(delimiter=b",", sets_bad_aside=True))
     decoder = source.decoder()
     [(batch, index, _)] = place_batches(source, 1 << 30)
     bad = decoder.observe(batch, index, 1000)
@@ -256,6 +257,6 @@ def test_bad_records_are_set_aside_wherever_they_are_and_the_others_decoded(tmp_
     assert (bad.index.tolist(), bad.reasons) == ([*problems], expected)
     good = [row for row in range(60_000) if row not in problems]
     assert decoder.decode(batch.take(pa.array(good)))["f0"].to_pylist() == good
-    strict = FORMAT.open_source([file], ReadOptions(delimiter=b",")).decoder()
+    strict = FORMAT.open_source([file], reading_csv(delimiter=b",")).decoder()
     with pytest.raises(InputError, match="record 26001: has 1 field"):
         strict.observe(pa.concat_batches([batch.slice(5, 25_000), batch.slice(3, 1)]), index, 1000)

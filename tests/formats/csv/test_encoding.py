@@ -16,11 +16,11 @@ import recshuf
 from recshuf.errors import ConversionError, InputError
 from recshuf.formats.csv import FORMAT
 from recshuf.formats.csv.encoding import encode_records
-from recshuf.interfaces import ReadOptions
 from tests.support.effort import examples
 from tests.support.formats.decimal_tools import KINDS as DECIMAL_KINDS
 from tests.support.formats.decimal_tools import make_decimals
 from tests.support.formats.format_tools import place_batches
+from tests.support.formats.given_options import reading_csv
 from tests.support.formats.line_tools import give, same_folder
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def decode_decimals(folder: Path, values: list[str], kind: pa.DataType) -> pa.Re
     """Return records of text and a decimal."""
     file = give(folder / "in.csv", "".join(f"k,{value}\n" for value in values).encode())
     schema = pa.schema([("f0", pa.string()), ("f1", kind)])
-    source = FORMAT.open_source([file], ReadOptions(delimiter=b",", header_lines=0, schema=schema))
+    source = FORMAT.open_source([file], reading_csv(delimiter=b",", schema=schema))
     decoder = source.decoder()
     ((batch, *place),) = place_batches(source, 1 << 20)
     decoder.observe(batch, *place)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from recshuf.formats.csv import quotes
 from recshuf.formats.csv.cutter import CsvCutter
 from recshuf.formats.csv.quotes import Dialect, QuoteScanner, State
-from recshuf.interfaces import ReadOptions
 from tests.support.effort import examples
+from tests.support.formats.given_options import reading_csv
 
 DIALECT = Dialect(b",", b'"')
 nasty = st.text('a,"\n\r', max_size=60) | st.lists(
@@ -84,7 +84,7 @@ def test_a_sync_is_outside_of_quotes_whatever_comes_before(before: str, text: st
 @settings(max_examples=examples(400))
 @given(nasty)
 def test_the_last_end_is_that_of_the_automaton(text: str) -> None:
-    cutter = CsvCutter(ReadOptions(delimiter=b","))
+    cutter = CsvCutter(reading_csv(delimiter=b","))
     data = np.frombuffer(text.encode(), np.uint8)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("recshuf.formats.csv.cutter._SYNC_BYTES", (3, 9))

@@ -7,8 +7,8 @@ import io
 from typing import TYPE_CHECKING
 
 from recshuf.formats.csv import FORMAT
-from recshuf.interfaces import ReadOptions
 from tests.support.formats.format_tools import decompress_file
+from tests.support.formats.given_options import reading_csv
 from tests.support.formats.line_suite import LineSuite
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def split_records(data: bytes) -> list[bytes]:
 
 class TestCsv(LineSuite):
     format = FORMAT
-    read_options = ReadOptions(finds_header=True)
+    read_options = reading_csv(header=None)
 
     def make_content(self, index: int, count: int) -> bytes:
         lines = [

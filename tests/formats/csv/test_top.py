@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from recshuf.formats.csv import FORMAT
-from recshuf.interfaces import ReadOptions
+from recshuf.formats.csv.options import SKIP_LINES
+from recshuf.formats.lines.options import HEADER
 from tests.support.formats.format_tools import read_input
+from tests.support.formats.given_options import reading
 from tests.support.formats.line_tools import give, records_in
 
 if TYPE_CHECKING:
@@ -19,7 +21,7 @@ TAKEN, LEFT, ABOVE = "header taken: ", "no header taken, but a record: ", "taken
 
 def open_csv(folder: Path, content: bytes, name: str = "in.csv", **options: Any) -> Any:
     file = give(folder / name, content)
-    return FORMAT.open_source([file], ReadOptions(**{"finds_header": True, "finds_quote": True} | options))
+    return FORMAT.open_source([file], reading(**options))
 
 
 HEADERS = [
@@ -81,10 +83,8 @@ def test_lines_above_the_header_stay_there_and_are_no_records(tmp_path: Path, ab
     assert len(source.notes) == bool(above.strip())
     assert all("--skip-lines 0" in note for note in source.notes)
     found = source.options
-    assert (found.skip_lines, found.header_lines) == (above.count(b"\n"), 1)
-    again = open_csv(
-        tmp_path, above + TABLE, finds_header=False, skip_lines=above.count(b"\n"), header_lines=1
-    )
+    assert (SKIP_LINES.of(found), HEADER.of(found)) == (above.count(b"\n"), 1)
+    again = open_csv(tmp_path, above + TABLE, skip_lines=above.count(b"\n"), header=1)
     assert (again.layout.header, again.notes) == (source.layout.header, ())
     kept = open_csv(tmp_path, above + TABLE, skip_lines=0)
     assert len(records_in(read_input(kept, 0, 100))) > 3 - (b"\n\n" in above)
@@ -96,10 +96,10 @@ def test_the_line_of_excel_names_the_delimiter(tmp_path: Path) -> None:
 
 
 def test_a_name_of_tabs_without_any_is_told(tmp_path: Path) -> None:
-    (note,) = open_csv(tmp_path, b"id;x\n1;2\n3;4\n", "in.tsv", finds_header=False).notes
+    (note,) = open_csv(tmp_path, b"id;x\n1;2\n3;4\n", "in.tsv", header=0).notes
     assert note == "in.tsv: no tab in the first records; --delimiter ';' if that is between fields"
     for content in (b"id;x\ty\n1;2\t3\n", b"Hello, you\nOne\n", b"id\n1\n"):
-        assert not open_csv(tmp_path, content, "in.tsv", finds_header=False).notes
+        assert not open_csv(tmp_path, content, "in.tsv", header=0).notes
 
 
 @pytest.mark.parametrize("content", [b"# id,x\n1,2\n3,4\n", b"tag,n\n#a,1\n", b"x,y\n1,2,3\n4,5,6\n7,8,9\n"])

@@ -17,12 +17,13 @@ from h5py._objects import phil
 from recshuf.errors import InputError
 from recshuf.formats.hdf5 import FORMAT
 from recshuf.formats.hdf5.heap import SMALL_FILE_BYTES
-from recshuf.interfaces import InputFile, ReadOptions, Stamp
+from recshuf.interfaces import InputFile, Stamp
 from recshuf.storage.reading import read_ahead
 from recshuf.storage.reading.objects import ObjectFile
 from recshuf.storage.reading.read_ahead import SegmentCache, SegmentedObject
 from recshuf.storage.requests import Requests
 from tests.support.effort import mostly_slow
+from tests.support.formats.given_options import reading
 from tests.support.formats.hdf5_bytes import patch
 from tests.support.formats.hdf5_tools import open_source, read_all
 
@@ -60,7 +61,7 @@ def open_object(
     stamp = Stamp(store.path.stat().st_size, etag="x")
     content = SegmentedObject("s3://b/in.h5", "in.h5", stamp, store, SegmentCache(cache_bytes, 1))
     source = InputFile("s3://b/in.h5", None, stamp=stamp, opener=ObjectFile(content, store.requests))
-    return FORMAT.open_source([source], ReadOptions(datasets=datasets))
+    return FORMAT.open_source([source], reading(datasets=datasets))
 
 
 def make_rows(seed: int = 0, rows: int = ROWS) -> np.ndarray:

@@ -11,8 +11,9 @@ from h5py import h5d, h5s, h5t
 
 from recshuf.errors import InputError
 from recshuf.formats.hdf5 import FORMAT
-from recshuf.interfaces import ReadOptions, Source, WriteOptions
+from recshuf.interfaces import Source, WriteOptions
 from tests.support.effort import mostly_slow
+from tests.support.formats.given_options import reading
 from tests.support.formats.hdf5_bytes import find, patch
 from tests.support.formats.hdf5_tools import given, outline, read_all, write_shard
 
@@ -23,7 +24,7 @@ ROWS = 30
 
 
 def open_kept(*paths: Path, **options: Any) -> Source:
-    return FORMAT.open_source([given(path) for path in paths], ReadOptions(keeps_others=True, **options))
+    return FORMAT.open_source([given(path) for path in paths], reading(keep_others=True, **options))
 
 
 def write(path: Path, **datasets: Any) -> Path:

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 import recshuf
 from recshuf.errors import InputError
+from recshuf.formats.jsonl import ARRAY as FORMAT
 from recshuf.formats.jsonl import elements
-from recshuf.formats.jsonl.array import FORMAT
 from tests.support.effort import examples
 from tests.support.formats.format_tools import OneWayReader, decompress_file, read_input
 from tests.support.formats.line_suite import LineSuite

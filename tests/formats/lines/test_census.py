@@ -41,7 +41,7 @@ def test_headers_are_no_records_and_top_each_shard(
     bodies = [b"1,2\n\n3,4" + separator, b"", b"5,6"]
     files = [give(tmp_path / f"{i}{suffix}", pack(header + body)) for i, body in enumerate(bodies)]
     files.insert(0, give(tmp_path / f"empty{suffix}", b""))
-    source = open_text(files, header_lines=2, separator=separator)
+    source = open_text(files, header=2, separator=separator)
     assert source.layout.header == header
     batches = [read_input(source, index, block_bytes) for index in range(4)]
     assert [records_in(part) for part in batches] == [
@@ -61,11 +61,11 @@ def test_each_header_must_be_that_of_the_first_input(tmp_path: Path) -> None:
     files = [give(tmp_path / f"{name}.csv", head + b"\n1\n") for name, head in (("one", b"a"), ("two", b"a"))]
     files.append(give(tmp_path / "three.csv", b"b\n1\n"))
     with pytest.raises(InputError, match=r"three.csv: its header differs from that of one.csv"):
-        open_text(files, header_lines=1)
+        open_text(files, header=1)
 
 
 def test_a_header_without_its_newline_is_completed(tmp_path: Path) -> None:
-    source = open_text(give(tmp_path / "in.csv", b"a\nb"), header_lines=2)
+    source = open_text(give(tmp_path / "in.csv", b"a\nb"), header=2)
     assert source.layout.header == b"a\nb\n"
     assert records_in(read_input(source, 0, 10)) == []
 
@@ -73,9 +73,9 @@ def test_a_header_without_its_newline_is_completed(tmp_path: Path) -> None:
 def test_an_input_shorter_than_its_header_is_refused(tmp_path: Path) -> None:
     for content in (b"a\nb\n", b"a\nb", b"a", b"\n"):
         with pytest.raises(InputError, match=r"in.csv: has fewer lines than its header, 3"):
-            open_text(give(tmp_path / "in.csv", content), header_lines=3)
+            open_text(give(tmp_path / "in.csv", content), header=3)
     with pytest.raises(InputError, match=r"byte 2: .*--max-record-bytes"):
-        open_text(give(tmp_path / "in.csv", b"a\n" + b"x" * 200_000), header_lines=3, max_record_bytes=1000)
+        open_text(give(tmp_path / "in.csv", b"a\n" + b"x" * 200_000), header=3, max_record_bytes=1000)
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
@@ -85,7 +85,7 @@ def test_of_many_inputs_some_tell_what_the_others_hold(tmp_path: Path, suffix: s
     counts = [0, *rng.integers(200, 300, MANY - 2).tolist(), 0]
     bodies = [b"".join(b"%012d\n" % number for number in rng.integers(0, 10**9, count)) for count in counts]
     files = [give(tmp_path / f"{i}{suffix}", pack(b"head\n" + body)) for i, body in enumerate(bodies)]
-    source = open_text(files, header_lines=1)
+    source = open_text(files, header=1)
     exact = [index for index, one in enumerate(source.inputs) if one.record_count_is_exact]
     assert exact == list(range(0, MANY, 2)), "only each second one is sampled"
     assert sum(one.record_count or 0 for one in source.inputs) == pytest.approx(sum(counts), rel=0.02)

@@ -97,7 +97,7 @@ def test_small_files_read_at_once_hold_what_each_does(
     header = b"header" + separator
     contents = data.draw(st.lists(texts(separator), min_size=1, max_size=6))
     files = [give(tmp_path / f"{i}.txt", header * header_lines + one) for i, one in enumerate(contents)]
-    source = open_text(files, separator=separator, header_lines=header_lines)
+    source = open_text(files, separator=separator, header=header_lines)
     assert isinstance(source, SupportsJoining)
     joined = source.read_joined(range(len(files)), 1 << 20, LONGEST)
     assert joined is not None
@@ -190,7 +190,7 @@ def test_a_stream_is_read_with_its_compression_told_by_content(
     content = b"head\n" * header_lines + HOSTILE
     stream = OneWayReader(pack(content))
     file = InputFile(name="standard input", path=None, stream=io.BufferedReader(stream))
-    source = open_text(file, header_lines=header_lines)
+    source = open_text(file, header=header_lines)
     [summary] = source.inputs
     assert (summary.file_bytes, summary.record_count, summary.native_bytes) == (None, None, None)
     assert source.layout.header == b"head\n" * header_lines

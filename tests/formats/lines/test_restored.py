@@ -12,6 +12,7 @@ from recshuf.errors import InputError, UsageError
 from recshuf.formats import csv, jsonl, text
 from recshuf.interfaces import ReadOptions, StoredInputs
 from tests.support.formats.format_tools import place_batches
+from tests.support.formats.given_options import reading
 from tests.support.formats.line_tools import give
 
 if TYPE_CHECKING:
@@ -33,10 +34,10 @@ def store(source: Any, schema: pa.Schema | None) -> StoredInputs:
 @pytest.mark.parametrize(
     ("format_", "content", "options"),
     [
-        (text.FORMAT, "a;b\n\0é\0", ReadOptions(separator=b"\0")),
+        (text.FORMAT, "a;b\n\0é\0", reading(separator=b"\0")),
         (jsonl.FORMAT, '{"a":"1","b":[2]}\n{"c":null,"b":[0.5]}\n', ReadOptions()),
-        (csv.FORMAT, "a;b\n1;'x;\n'\n2;\"\n", ReadOptions(finds_header=True, quote=b"'")),
-        (csv.FORMAT, '1\t"\n2\t\n', ReadOptions(delimiter=b"\t", quote=b"")),
+        (csv.FORMAT, "a;b\n1;'x;\n'\n2;\"\n", reading(quote=b"'")),
+        (csv.FORMAT, '1\t"\n2\t\n', reading(delimiter=b"\t", quote=b"", header=0)),
     ],
     ids=["text", "jsonl", "csv", "tsv-unquoted"],
 )

@@ -9,8 +9,9 @@ import pytest
 
 from recshuf.errors import ConversionError, InputError, UsageError
 from recshuf.formats import jsonl, text
-from recshuf.interfaces import ReadOptions, WriteOptions
+from recshuf.interfaces import WriteOptions
 from tests.support.formats.format_tools import read_input
+from tests.support.formats.given_options import writing
 from tests.support.formats.line_tools import give, open_text
 
 if TYPE_CHECKING:
@@ -62,12 +63,12 @@ def test_invalid_utf8_is_refused_with_its_line_or_set_aside(tmp_path: Path) -> N
         for row in bad_rows:
             lines[1 + row] = b"cut \xc3"  # with the next separator or line, it would be no better
         file = give(tmp_path / "in.txt", b"\n".join(lines))
-        source = open_text(file, header_lines=1)
+        source = open_text(file, header=1)
         [batch] = read_input(source, 0, 1 << 20)
         place = f"line {7000 + bad_rows[0] + 2}"
         with pytest.raises(InputError, match=rf'in.txt: {place}: .*{{"text": "binary"}}'):
             source.decoder().observe(batch, 0, 7000)
-        bad = open_text(file, header_lines=1, sets_bad_aside=True).decoder().observe(batch, 0, 7000)
+        bad = open_text(file, header=1, sets_bad_aside=True).decoder().observe(batch, 0, 7000)
         assert bad is not None
         assert (bad.index.tolist(), bad.reasons) == (bad_rows, ["is not UTF-8"] * len(bad_rows))
 
@@ -77,7 +78,7 @@ def test_a_column_of_strings_is_written_as_text(tmp_path: Path) -> None:
     for number, kind in enumerate([*kinds, pa.dictionary(pa.int8(), pa.string())]):
         values = pa.array(["skipped", "a", "", "naïve\r"]).cast(kind)[1:]
         batch = pa.record_batch([values], names=["words"])
-        target = text.FORMAT.open_target(batch.schema, None, WriteOptions(separator=b"\0"))
+        target = text.FORMAT.open_target(batch.schema, None, writing(separator=b"\0"))
         with target.open(tmp_path / f"{number}.txt", 1) as sink:
             sink.write(batch)
             sink.write(batch[:0])
@@ -111,7 +112,7 @@ def test_values_that_text_cannot_hold_are_refused(
     tmp_path: Path, values: Any, separator: bytes, problem: str
 ) -> None:
     batch = pa.record_batch([pa.array(values)], names=["words"])
-    target = text.FORMAT.open_target(batch.schema, None, WriteOptions(separator=separator))
+    target = text.FORMAT.open_target(batch.schema, None, writing(separator=separator))
     with (
         pytest.raises(ConversionError, match=f"'words': .*{problem}"),
         target.open(tmp_path / "o", 1) as sink,
@@ -132,15 +133,6 @@ def test_jsonl_is_recognised_by_its_first_object() -> None:
         assert not jsonl.FORMAT.recognises(head), head
 
 
-def test_jsonl_has_neither_separator_nor_header(tmp_path: Path) -> None:
-    file = give(tmp_path / "in.jsonl", b"{}\n")
-    for options in (ReadOptions(separator=b"\0"), ReadOptions(header_lines=1)):
-        with pytest.raises(UsageError, match="text"):
-            jsonl.FORMAT.open_source([file], options)
-    with pytest.raises(UsageError, match="--separator"):
-        open_text(file, separator=b"")
-
-
 @pytest.mark.parametrize(
     ("content", "shown"),
     [(b"id,x\n1,a\n2,b\n", "id,x"), (b"\xef\xbb\xbfw\tn\r\na\t1\r\nb\t2\r\n", "w\tn"), (b"one, two\nthree, 4\n5, six\n", ""), (b"1,2\n3,4\n5,6\n", "")],
@@ -149,4 +141,4 @@ def test_a_line_that_looks_like_a_header_is_told(tmp_path: Path, content: bytes,
     file = give(tmp_path / "in", content)
     notes = open_text(file, refuses_foreign=True).notes
     assert [f"line 1 ({shown}) taken for a record" in note for note in notes] == [True] * bool(shown)
-    assert open_text(file).notes == open_text(file, refuses_foreign=True, header_lines=1).notes == ()
+    assert open_text(file).notes == open_text(file, refuses_foreign=True, header=1).notes == ()

@@ -40,7 +40,7 @@ STRANGE = {
 
 def decoder_of_prefix(lines: list[bytes], known: int) -> JsonDecoder:
     """Return a decoder that has looked closely at the first lines only."""
-    decoder = JsonDecoder(["in.jsonl"], None, 0)
+    decoder = JsonDecoder(["in.jsonl"], None)
     decoder.infer_from_prefix(0)
     for start, stop in ((known, len(lines)), (0, known)):
         decoder.observe(batch_of(lines[start:stop]), 0, start)
@@ -53,7 +53,7 @@ def test_records_are_decoded_as_if_all_had_been_observed_or_not_at_all(
     records: list[dict[str, Any]], known: int
 ) -> None:
     lines = [json.dumps(record).encode() for record in records]
-    observing = JsonDecoder(["in.jsonl"], None, 0)
+    observing = JsonDecoder(["in.jsonl"], None)
     try:
         decoder = decoder_of_prefix(lines, known)
         decoder.finish()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import recshuf
-from recshuf.errors import CheckError, ConversionError, InputError, RecshufWarning
+from recshuf.errors import CheckError, ConversionError, InputError, RecshufWarning, UsageError
 from tests.support.effort import TRIES_ALL
 from tests.support.processes.deaths import die_everywhere
 from tests.support.small_runs import Listener
@@ -29,6 +29,31 @@ def test_records_without_a_table_form_can_be_gathered_in_their_own_format(tmp_pa
     with pytest.raises(ConversionError, match=r"no table form: .*mixed.jsonl.*line"):
         recshuf.gather(tmp_path / "store", tmp_path / "out.parquet")
     assert not (tmp_path / "out.parquet").exists()
+
+
+def test_a_gather_gives_records_another_delimiter_and_keeps_their_separator(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("a,b\n1,x;y\n")
+    recshuf.scatter(tmp_path / "in.csv", tmp_path / "csv")
+    with pytest.warns(RecshufWarning, match="';' takes the place of ','"):
+        recshuf.gather(tmp_path / "csv", tmp_path / "out.csv", delimiter=";", verify=True)
+    assert (tmp_path / "out.csv").read_text() == 'a;b\n1;"x;y"\n'
+    recshuf.gather(tmp_path / "csv", tmp_path / "out.tsv", verify=True)
+    assert (tmp_path / "out.tsv").read_text() == "a\tb\n1\tx;y\n"
+    (tmp_path / "in.txt").write_text("a\0b\0")
+    recshuf.scatter(tmp_path / "in.txt", tmp_path / "text", zero_terminated=True)
+    recshuf.gather(tmp_path / "text", tmp_path / "same.txt", zero_terminated=True, verify=True)
+    with pytest.raises(
+        UsageError, match=r"^separator \(or zero_terminated=True\): records keep their end, b'.x00'; leave"
+    ):
+        recshuf.gather(tmp_path / "text", tmp_path / "out.txt", separator="|")
+
+
+def test_a_separator_is_that_of_the_text_whatever_the_inputs_are(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"a": "x"}\n')
+    (tmp_path / "in.csv").write_text("a\nx\n")
+    for name in ("in.jsonl", "in.csv"):
+        recshuf.shuffle(tmp_path / name, tmp_path / "out.txt", separator="|", overwrite=True, verify=True)
+        assert (tmp_path / "out.txt").read_text() == "x|"
 
 
 def test_a_record_that_cannot_get_provenance_is_named(tmp_path: Path) -> None:

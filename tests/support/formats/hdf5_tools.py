@@ -11,7 +11,8 @@ import numpy as np
 from h5py import h5d, h5g, h5p, h5s, h5t
 
 from recshuf.formats.hdf5 import FORMAT
-from recshuf.interfaces import InputFile, ReadOptions, Source, WriteOptions
+from recshuf.interfaces import InputFile, Source, WriteOptions
+from tests.support.formats.given_options import reading
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +28,7 @@ def given(path: Path) -> InputFile:
 
 
 def open_source(*paths: Path, datasets: tuple[str, ...] | None = None) -> Source:
-    return FORMAT.open_source([given(path) for path in paths], ReadOptions(datasets=datasets))
+    return FORMAT.open_source([given(path) for path in paths], reading(datasets=datasets))
 
 
 def read_all(source: Source, block_bytes: int = 1 << 20) -> list[pa.RecordBatch]:

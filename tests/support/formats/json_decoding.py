@@ -16,7 +16,7 @@ def batch_of(lines: list[bytes]) -> pa.RecordBatch:
 
 
 def decode(lines: list[bytes], schema: pa.Schema | None = None) -> pa.RecordBatch:
-    decoder = JsonDecoder(["in.jsonl"], schema, 0)
+    decoder = JsonDecoder(["in.jsonl"], schema)
     decoder.observe(batch_of(lines), 0, 0)
     decoder.finish()
     return decode_with(decoder, lines)

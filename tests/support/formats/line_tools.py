@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from recshuf.formats import text
 from recshuf.formats.compression import recognise_compression, split_suffix
 from recshuf.formats.lines import cutting
-from recshuf.interfaces import InputFile, ReadOptions, Stamp
+from recshuf.interfaces import InputFile, Stamp
 from tests.support.effort import examples
 from tests.support.formats.format_tools import decompress_file, read_input
+from tests.support.formats.given_options import reading
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,7 +64,7 @@ def give(path: Path, content: bytes) -> InputFile:
 
 
 def open_text(file: InputFile | list[InputFile], **options: Any) -> Source:
-    return text.FORMAT.open_source(file if isinstance(file, list) else [file], ReadOptions(**options))
+    return text.FORMAT.open_source(file if isinstance(file, list) else [file], reading(**options))
 
 
 def records_in(batches: list[pa.RecordBatch]) -> list[bytes]:

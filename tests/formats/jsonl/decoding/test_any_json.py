@@ -211,13 +211,13 @@ def test_the_message_shows_a_schema_that_works(
 
 
 def test_names_that_may_be_data_are_told() -> None:
-    decoder = JsonDecoder(["in.jsonl"], None, 0)
+    decoder = JsonDecoder(["in.jsonl"], None)
     decoder.observe(batch_of([json.dumps({"a": {"m": {f"k{row}": 1}}}).encode() for row in range(250)]), 0, 0)
     decoder.finish()
     (note,) = decoder.notes
     assert note.startswith("field 'a.m' has 250 different names")
     assert '{"a":{"m":"map<string, int64>"}}' in note
-    wide = JsonDecoder(["in.jsonl"], None, 0)
+    wide = JsonDecoder(["in.jsonl"], None)
     wide.observe(batch_of([json.dumps({f"k{column}": 1 for column in range(400)}).encode()] * 3), 0, 0)
     wide.finish()
     assert not wide.notes

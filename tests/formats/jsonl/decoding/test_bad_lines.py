@@ -47,8 +47,8 @@ FITTING = [
 ]
 
 
-def bad_line_filter(schema: pa.Schema | None = None, header_lines: int = 0) -> JsonDecoder:
-    return JsonDecoder(["in.jsonl", "other.jsonl"], schema, header_lines, sets_bad_aside=True)
+def bad_line_filter(schema: pa.Schema | None = None) -> JsonDecoder:
+    return JsonDecoder(["in.jsonl", "other.jsonl"], schema, sets_bad_aside=True)
 
 
 def filter_lines(decoder: JsonDecoder, lines: list[bytes], first_row: int = 0) -> dict[int, str]:
@@ -83,7 +83,7 @@ def test_exactly_the_lines_that_are_bad_by_themselves_are_set_aside(lines: list[
     found = filter_lines(decoder, lines)
     assert list(found) == bad
     assert not any("\n" in reason for reason in found.values())
-    without = JsonDecoder(["in.jsonl"], None, 0)
+    without = JsonDecoder(["in.jsonl"], None)
     without.observe(batch_of(good), 0, 0)
     assert decoder.finish() == without.finish()
     assert decode_with(decoder, good).equals(decode_with(without, good))
@@ -119,7 +119,7 @@ def test_neither_verdict_nor_reason_depends_on_the_other_lines(
     assert {row: reason for part in parts for row, reason in part.items()} == expected
     if schema is None:
         kept = [line for row, line in enumerate(lines) if row not in expected]
-        without = JsonDecoder(["in.jsonl"], None, 0)
+        without = JsonDecoder(["in.jsonl"], None)
         without.observe(batch_of(kept), 0, 0)
         assert decoder.finish() == without.finish()
 
@@ -142,11 +142,11 @@ def filter_one_by_one(lines: list[bytes]) -> None:
 
 
 def test_an_error_names_the_line_in_the_input_though_lines_before_it_were_left_out() -> None:
-    decoder = bad_line_filter(header_lines=2)
+    decoder = bad_line_filter()
     with pytest.raises(InputError) as caught:
         filter_lines(decoder, [b"{", b"}", b'{"a":1}', b"", b'{"a":"x"}'], 100)
-    assert caught.value.place == "line 107, field 'a'"
-    assert "in line 105" in caught.value.problem
+    assert caught.value.place == "line 105, field 'a'"
+    assert "in line 103" in caught.value.problem
 
 
 def test_too_many_fields_in_one_line_make_it_bad_in_all_lines_they_are_an_error(

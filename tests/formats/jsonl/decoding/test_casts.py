@@ -188,7 +188,7 @@ def test_a_field_that_must_not_be_null() -> None:
 
 def test_a_type_that_json_has_no_words_for_is_refused() -> None:
     with pytest.raises(ConversionError) as caught:
-        JsonDecoder([], pa.schema([("a", pa.list_(pa.struct([("b", pa.month_day_nano_interval())])))]), 0)
+        JsonDecoder([], pa.schema([("a", pa.list_(pa.struct([("b", pa.month_day_nano_interval())])))]))
     assert caught.value.field == "a[].b"
 
 

@@ -42,7 +42,7 @@ def test_any_records_in_any_cuts_and_any_order(
     edges = sorted({0, len(lines), *(cut for cut in cuts if cut < len(lines))})
     spans = list(pairwise(edges))
     order = spans if data is None else data.draw(st.permutations(spans))
-    decoder = JsonDecoder(["in.jsonl"], None, 0)
+    decoder = JsonDecoder(["in.jsonl"], None)
     try:
         expected = pa.struct([])
         for record in records:
@@ -80,7 +80,7 @@ def test_pieces_of_many_sizes_make_one_whole(monkeypatch: pytest.MonkeyPatch) ->
 def test_fields_are_in_the_order_of_the_input_in_whatever_order_lines_are_observed() -> None:
     lines = {0: b'{"c":1}', 5: b'{"b":1,"a":1}', 10: b'{"a":1}', 20: b'{"b":1}'}
     for order in permutations(lines):
-        decoder = JsonDecoder(["in.jsonl"], None, 0)
+        decoder = JsonDecoder(["in.jsonl"], None)
         for row in order:
             decoder.observe(batch_of([lines[row]]), 0, row)
         assert decoder.finish().names == ["c", "b", "a"], order

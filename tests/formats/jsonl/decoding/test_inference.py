@@ -39,7 +39,7 @@ def test_a_conflict_names_field_types_and_both_places(
 ) -> None:
     lines = [b"{}", early, b'{"a":null}', b"{}", late, b"{}"]
     for spans in ([(0, 6)], [(0, 3), (3, 6)], [(3, 6), (0, 3)]):
-        decoder = JsonDecoder(["in.jsonl"], None, 0)
+        decoder = JsonDecoder(["in.jsonl"], None)
         with pytest.raises(InputError) as caught:
             observe_spans(decoder, lines, spans)
         message = str(caught.value)
@@ -78,7 +78,7 @@ def test_integers_and_floats_in_conflict_are_named_by_their_own_lines(
     if merges and lines[1] != LONG:
         ways.append([(0, 2), (2, 3), (3, 5)])
     for spans in ways:
-        decoder = JsonDecoder(["in.jsonl"], None, 0)
+        decoder = JsonDecoder(["in.jsonl"], None)
         with pytest.raises(InputError) as caught:
             (merge_all if merges else observe_spans)(decoder, lines, spans)
         assert caught.value.place == f"line {place}, field 'a'"
@@ -103,7 +103,7 @@ def test_integers_never_lose_digits(exact: bool) -> None:
     cases = product(texts[exact], forms, [False, True], cuts, ways)
     for text, form, backwards, spans, observe in some(cases, 5):
         lines = [form % b"0.5", b"{}", form % text][:: -1 if backwards else 1]
-        decoder = JsonDecoder(["in.jsonl"], None, 0)
+        decoder = JsonDecoder(["in.jsonl"], None)
         if exact:
             observe(decoder, lines, spans)
             assert_read(decoder, lines)
@@ -141,7 +141,7 @@ def test_decoders_of_some_records_merge_to_the_one_of_all(
     lines = [json.dumps(record).encode() for record in records]
     edges = sorted({0, len(lines), *data.draw(st.sets(st.integers(0, len(lines)), max_size=3))})
     spans = data.draw(st.permutations([*pairwise(edges)]))
-    merged = JsonDecoder(["in.jsonl"], None, 0)
+    merged = JsonDecoder(["in.jsonl"], None)
     try:
         whole = decode(lines)
     except InputError:
@@ -156,13 +156,13 @@ def test_decoders_of_some_records_merge_to_the_one_of_all(
 def merge_all(merged: JsonDecoder, lines: list[bytes], spans: list[tuple[int, int]]) -> None:
     """Let a decoder observe each span, and merge what they say as JSON."""
     for span in spans:
-        one = JsonDecoder(["in.jsonl"], None, 0)
+        one = JsonDecoder(["in.jsonl"], None)
         observe_spans(one, lines, [span])
         merged.merge(json.loads(json.dumps(one.state())))
 
 
 def test_a_conflict_of_merged_types_names_both_places() -> None:
-    one, other = (JsonDecoder(["one", "two"], None, 0) for _ in range(2))
+    one, other = (JsonDecoder(["one", "two"], None) for _ in range(2))
     one.observe(batch_of([b'{"a":"x"}']), 1, 6)
     other.observe(batch_of([b"{}", b"{}", b'{"a":2}']), 0, 0)
     with pytest.raises(InputError, match=r"two: line 7, field 'a': .* in line 3 of one"):
@@ -171,7 +171,7 @@ def test_a_conflict_of_merged_types_names_both_places() -> None:
 
 def test_decoders_that_together_have_too_many_fields_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inference, "MAX_FIELDS", 4)
-    one, other = (JsonDecoder(["one"], None, 0) for _ in range(2))
+    one, other = (JsonDecoder(["one"], None) for _ in range(2))
     one.observe(batch_of([b'{"a":1,"b":1}']), 0, 0)
     other.observe(batch_of([b'{"c":1,"d":1}']), 0, 1)
     with pytest.raises(InputError, match="one: line 2: brings the number of different fields above 4"):

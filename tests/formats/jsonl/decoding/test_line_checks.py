@@ -97,16 +97,16 @@ def test_depth_is_found_line_by_line() -> None:
     long = json.dumps({"a": "x" * 9000}).encode()
     short = b'{"a":[[[]]]}'
     for order in ([deep], [flat, deep, long], [long, short, deep, short, flat, deep, quoted] * 5):
-        decoder = JsonDecoder(["in.jsonl"], pa.schema([("a", pa.string())]), 0, sets_bad_aside=True)
+        decoder = JsonDecoder(["in.jsonl"], pa.schema([("a", pa.string())]), sets_bad_aside=True)
         bad = decoder.observe(batch_of(order), 0, 0)
         assert bad is not None
         said = [at for at, reason in zip(bad.index.tolist(), bad.reasons, strict=True) if "deep" in reason]
         assert said == [row for row, line in enumerate(order) if line is deep]
 
 
-def test_line_numbers_count_the_header_and_the_rows_before() -> None:
-    decoder = JsonDecoder(["one", "two"], None, 3)
+def test_line_numbers_count_the_rows_before() -> None:
+    decoder = JsonDecoder(["one", "two"], None)
     decoder.observe(batch_of([b"{}"]), 0, 0)
     with pytest.raises(InputError) as caught:
         decoder.observe(batch_of([b"{}", b"{"]), 1, 1000)
-    assert (caught.value.name, caught.value.place) == ("two", "line 1005")
+    assert (caught.value.name, caught.value.place) == ("two", "line 1002")

@@ -460,6 +460,17 @@ def has_suffix(name: str, format_name: str) -> bool:
     return split_suffix(name).kind in load_format(format_name).traits.suffixes
 
 
+def refuse_shared_suffix(name: str, format_name: str) -> None:
+    """Refuse an output file whose suffix another format writes, too, if nothing else tells which one is meant."""
+    kind = split_suffix(name).kind
+    other = find_paired(kind) if has_suffix(name, format_name) else None
+    if other is not None and other.traits.name != format_name and kind in other.traits.suffixes:
+        raise UsageError(
+            f"{name}: {format_name} and {other.traits.name} are both written with the suffix {kind}; give --to {format_name} or "
+            f"--to {other.traits.name}"
+        )
+
+
 def suffix_compression(name: str, traits: Traits) -> str | None:
     """Return the compression of an output file by its suffix; None when the suffix does not say."""
     suffix = split_suffix(name)

@@ -23,6 +23,7 @@ from recshuf.formats import (
     name_by_output,
     name_of_tables,
     open_source,
+    refuse_shared_suffix,
     suffix_compression,
 )
 from recshuf.interfaces import InputFile, SupportsStream
@@ -394,7 +395,12 @@ def _choose_target_name(job: Job, destination: Destination | None, given: str) -
     name = _find_target_name(job, destination)
     if name is None:
         return _follow(destination, given)
-    return given if not job.options["to"] and has_suffix(job.output or "", given) else name
+    if job.options["to"]:
+        return name
+    if has_suffix(job.output or "", given):
+        return given
+    refuse_shared_suffix(job.output or "", name)
+    return name
 
 
 def _follow(destination: Destination | None, given: str) -> str:

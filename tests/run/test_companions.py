@@ -9,6 +9,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
 import recshuf
@@ -212,3 +213,15 @@ def test_outputs_that_cannot_hold_both_files_are_refused(
     ):
         recshuf.shuffle(inputs, f"{s3_bucket.url}/out/")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["b.idx", "in", "link.bin"]
+
+
+@pytest.mark.parametrize(
+    ("name", "to"), [("in.parquet", "megatron"), ("in.jsonl", "megatron"), ("in.csv", "binary")]
+)
+def test_a_table_goes_into_a_bin_only_if_the_format_is_said(tmp_path: Path, name: str, to: str):
+    values = [[1, 2], [3, 4]] if to == "megatron" else [1, 2]
+    recshuf.shuffle(pa.table({"value": values}), tmp_path / name)
+    with pytest.raises(UsageError, match=r"written with the suffix \.bin; give to='binary' or to='megatron'"):
+        recshuf.shuffle(tmp_path / name, tmp_path / "out.bin")
+    recshuf.shuffle(tmp_path / name, tmp_path / "out.bin", to=to)
+    assert (tmp_path / "out.idx").exists() == (to == "megatron")

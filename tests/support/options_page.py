@@ -16,7 +16,7 @@ PATH = Path(__file__).resolve().parents[2] / "docs" / "options.md"
 INTRODUCTION = """\
 # Options
 
-All commands and their options, as `--help` shows them. This page is made from the declarations in
+All commands and their options, as `--help` shows them. This page is made from the declarations of formats and those in
 `recshuf/job/options.py` and `recshuf/cli/`, by `python -m tests.support.options_page --write`.
 
 A size is written `300MB`, `2GiB` or `1500000000`. `-h` and `--help` of every command print its help.

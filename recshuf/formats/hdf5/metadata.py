@@ -46,11 +46,13 @@ class MetadataReader:
         self._check_whole = check_whole
         self._texts: dict[bytes, str | None] = {}
 
-    def read(self, contents: Contents, records: Mapping[str, str]) -> dict[MetadataKey, str]:
+    def read(
+        self, contents: Contents, records: Mapping[str, str], *, is_whole: bool = False
+    ) -> dict[MetadataKey, str]:
         """Return what an open file says of some datasets of the record, by its name and path, and of all records.
 
-        What belongs to other datasets only is left out: the attributes and scalars of groups that hold no dataset of the
-        record, but others.
+        What belongs to other datasets only is left out, unless it `is_whole`: the attributes and scalars of groups that hold
+        no dataset of the record, but others.
         """
         taken, sparse = {*records.values()}, {matrix.path for matrix in contents.matrices.values()}
         others = [path for path in contents.arrays if path not in taken]
@@ -58,7 +60,7 @@ class MetadataReader:
         foreign = _list_folders(left_out) - _list_folders([*records.values(), *self._copies])
 
         def is_ours(path: str) -> bool:
-            return not foreign or foreign.isdisjoint(_list_folders([f"{path}/"]))
+            return is_whole or not foreign or foreign.isdisjoint(_list_folders([f"{path}/"]))
 
         owners = [("file", "", "")]
         owners += [("group", path, path) for path in contents.groups if is_ours(path)]

@@ -183,7 +183,10 @@ def _open_first(
             union.add(0, contents.name, reader.read(contents, records), origin=input_file)
         metadata, taken = union.merge()
         left_out = {*contents.arrays} - {*records.values()} if lenient else set()
-        written = {key: text for key, text in metadata.values.items() if left_out.isdisjoint(key.path)}
+        values = metadata.values
+        if reader is not None and left_out:  # groups of left-out datasets are copied, too
+            values = reader.read(contents, records, is_whole=True) | values
+        written = {key: text for key, text in values.items() if left_out.isdisjoint(key.path)}
         taken = {key: file for key, file in taken.items() if key in written}
         row_count = sum(each.row_count for each in inventories)
         pairs = zip(inventories[0].columns, first.given, strict=True)

@@ -76,7 +76,8 @@ def test_what_belongs_to_left_out_datasets_does_not_matter(tmp_path: Path) -> No
         ]
 
     paths = [write(tmp_path / f"{value}.h5", *other(value)) for value in range(2)]
-    assert not recshuf.shuffle(paths, tmp_path / "out.h5", datasets="x,group/label").warnings
+    result = recshuf.shuffle(paths, tmp_path / "out.h5", datasets="x,group/label", verify=True)
+    assert not result.warnings  # and its groups are those of the first input
     with pytest.raises(InputError, match="'other', attribute 'fs'"):
         recshuf.shuffle(paths, tmp_path / "kept.h5", keep_others=True)
 

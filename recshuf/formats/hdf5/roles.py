@@ -17,7 +17,7 @@ from recshuf.errors import InputError
 from recshuf.formats.hdf5.chunk_index import check_chunks
 from recshuf.formats.hdf5.contents import MARKS, check_access
 from recshuf.formats.hdf5.opening import read_stamp, reading
-from recshuf.formats.hdf5.sparse import ANNDATA, BARCODES, WRITE_ANEW, read_text
+from recshuf.formats.hdf5.sparse import ANNDATA, BARCODES, MUDATA, WRITE_ANEW, propose_parts, read_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -85,6 +85,9 @@ def find_roles(contents: Contents) -> Roles:
     for path in contents.marked:
         group, prefix = contents.file[f"/{path}"], f"{path}/" if path else ""
         layout, frame = (read_text(group, key.decode()) for key in MARKS)
+        if layout == MUDATA:
+            problem = "is MuData: several matrices of cells, and what ties them together, which is not shuffled with them"
+            raise InputError(contents.name, problem, remedy=propose_parts(contents.name))
         kind = _FRAMES.get(frame)
         if kind is not None and not _HIDDEN.search(prefix):
             own = _list_inside(contents, prefix)

@@ -29,6 +29,7 @@ SHAPE = "shape"
 BARCODES = "barcodes"
 LAYOUT_MARK = "encoding-type"
 ANNDATA = "anndata"
+MUDATA = "MuData"
 WRITE_ANEW = "write the matrix anew"
 SAME_VARIABLES = "give all files the same variables in the same order"
 _PLACES = re.compile(r"(?P<raw>raw/)?X|(?P<folder>layers|obsm)/(?P<key>.+)")
@@ -120,3 +121,10 @@ def propose_without(contents: Contents, path: str) -> str:
     copy = f'shutil.copy({json.dumps(contents.name)}, "changed.h5")'
     code = f'import h5py, shutil; del h5py.File({copy}, "a")[{json.dumps(path)}]'
     return f"make a copy without it: python -c {shlex.quote(code)}"
+
+
+def propose_parts(name: str) -> str:
+    """Return the command that writes each part of a file of MuData as one of AnnData."""
+    parts = f"mudata.read_h5mu({json.dumps(name)}).mod.items()"
+    code = f'import mudata; [part.write_h5ad(f"{{key}}.h5ad") for key, part in {parts}]'
+    return f"shuffle its parts, with one --seed so that those of the same cells stay aligned: python -c {shlex.quote(code)}"

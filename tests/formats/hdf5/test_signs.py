@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import h5py
@@ -285,3 +287,26 @@ def test_frames_of_pandas_keep_their_columns(tmp_path: Path) -> None:
     frame.head(4).to_hdf(tmp_path / "in.h5", key="short", format="fixed")
     with pytest.raises(InputError, match=r"differ in length: .*datasets deep/key/index_label0"):
         shuffle(tmp_path / "in.h5", tmp_path / "out2.h5")
+
+
+def test_mudata_is_refused_by_name_and_its_parts_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = tmp_path / "it's.h5mu"
+    for name in ("rna", "prot"):
+        write_anndata(tmp_path / f"{name}.h5")
+        with h5py.File(tmp_path / f"{name}.h5") as part, h5py.File(given, "a", userblock_size=512) as file:
+            part.copy("/", file.require_group("mod"), name)
+            file.attrs["encoding-type"] = "MuData"
+            file[f"obsmap/{name}"] = np.arange(len(part["X"]))
+    written: list[str] = []
+    part_of = SimpleNamespace(write_h5ad=written.append)
+    module = SimpleNamespace(read_h5mu=lambda name: SimpleNamespace(mod={name: part_of, "prot": part_of}))
+    monkeypatch.setitem(sys.modules, "mudata", module)  # type: ignore[arg-type]
+    for said in refusals(given):
+        assert "it's.h5mu: is MuData" in said
+        program, *arguments = shlex.split(said.partition("stay aligned: ")[2])
+        assert (program, arguments[0]) == ("python", "-c")
+        exec(arguments[1])
+    assert written[:2] == [f"{given}.h5ad", "prot.h5ad"]
+    shuffle(given, tmp_path / "out.h5", datasets=["mod/*/X"])

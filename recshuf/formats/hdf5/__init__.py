@@ -5,7 +5,7 @@ their attributes and those of the datasets of the record; of a list of labels th
 Dimension scales stay attached. If datasets are chosen by
 name, other datasets with a first axis, links, and scalars and attributes with references are left out; if none are
 chosen, objects that cannot be copied are refused, and so are datasets that seem to be no columns of a list. On request, datasets
-of other lengths than the record's are copied, too; of AnnData, 10x (see `sparse`) and pandas, without it.
+of other lengths than the record's are copied, too; of AnnData, 10x (see `roles`) and pandas, without it.
 
 Datasets of a shard keep type, filters, fill value and chunk shape, with these exceptions: datasets without chunks get
 chunks, so that they can grow; chunks with more than 64 MiB of rows get fewer rows; gzip replaces filters that are not

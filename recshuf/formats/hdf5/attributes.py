@@ -10,9 +10,9 @@ import xxhash
 from h5py import h5a, h5d, h5ds, h5s, h5t
 
 from recshuf.errors import InputError
-from recshuf.formats.hdf5.contents import find_address
-from recshuf.formats.hdf5.opening import reading
-from recshuf.formats.hdf5.types import find_chunk, holds_variable_length, kind_of, select_rows
+from recshuf.formats.hdf5.contents import find_address, reading
+from recshuf.formats.hdf5.storage import select_rows
+from recshuf.formats.hdf5.types import find_chunk, holds_variable_length, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

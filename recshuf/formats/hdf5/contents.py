@@ -1,30 +1,176 @@
-"""The objects of an HDF5 file, listed without following links out of it."""
+"""Opens HDF5 files, lists their objects without following links out of them, and turns exceptions of h5py into an `InputError`."""
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+import os
+import re
+import stat
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import h5py
-from h5py import h5a, h5d, h5g, h5s, h5t
+import pyarrow as pa
+from h5py import h5a, h5d, h5f, h5g, h5s, h5t
+from h5py._objects import phil
 
-from recshuf.errors import InputError
-from recshuf.formats.hdf5.filters import refuse_unknown_filters
-from recshuf.formats.hdf5.heap import check_small_file
-from recshuf.formats.hdf5.opening import content_of, opened, read_stamp
-from recshuf.formats.hdf5.sparse import Matrix, adopt_matrices
+from recshuf.errors import InputError, RecshufError, UnavailableInputError
+from recshuf.formats.compression import explain_packed
+from recshuf.formats.hdf5 import SIGNATURE, list_places
+from recshuf.formats.hdf5.chunks import check_small_file
+from recshuf.formats.hdf5.roles import MARKS, Matrix, adopt_matrices
+from recshuf.formats.hdf5.storage import IndexStream, check_access, check_chunks
+from recshuf.formats.pointers import POINTER_BYTES, refuse_pointer
+from recshuf.storage.reading.local import LocalHandle, opener_of
+from recshuf.storage.reading.objects import ObjectStream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from recshuf.interfaces import InputFile
+    import numpy as np
+    from numpy.typing import NDArray
 
-MARKS = (b"encoding-type", b"pandas_type")
+    from recshuf.interfaces import Handle, InputFile, Stamp
+    from recshuf.storage.reading.objects import ObjectHandle
+
+
+# Exceptions of h5py for damaged or hostile files; the type depends on the place of the damage.
+_FAILURES = (
+    OSError,
+    RuntimeError,
+    LookupError,
+    ValueError,
+    TypeError,
+    ArithmeticError,
+    AttributeError,
+    MemoryError,
+    SystemError,
+    pa.ArrowException,
+)
+_SYSTEM_ERROR = re.compile(r"file descriptor = \d+, errno = [1-9]")
+_MOST_READ = 1 << 24
 _MOST_HOPS = 64
 _MOST_NAMES = 20
 _MOST_LEVELS = 128
 _SHOWN_LETTERS = 40
+
+
+class ObjectHdf5(h5py.File):  # type: ignore[misc] # h5py ships no types
+    """An HDF5 file in an object store, open for reading."""
+
+    def __init__(self, raw: ObjectStream) -> None:
+        super().__init__(raw, "r")
+        self.stream = raw
+
+
+def content_of(file: h5py.File) -> Handle:
+    """Return the bytes of an open input; they are closed with it."""
+    if isinstance(file, ObjectHdf5):
+        return file.stream.handle
+    return LocalHandle(file.filename, file.id.get_vfd_handle())
+
+
+def read_stamp(file: h5py.File) -> Stamp:
+    """Return the stamp of the open file, even if another file has its name now."""
+    return content_of(file).stamp
+
+
+def check_stamp(file: h5py.File, name: str, stamp: Stamp) -> None:
+    """Raise `InputError` if a file has changed since the stamp was taken.
+
+    If it has shrunk, HDF5 reads zeros in place of the missing bytes.
+    """
+    if read_stamp(file) != stamp:
+        raise InputError(name, "changed while it was read", remedy="run again when nobody writes to it")
+
+
+@contextmanager
+def reading(name: str, place: str | None = None) -> Iterator[None]:
+    """Turn errors inside the context into an `InputError` that names the input and the place."""
+    try:
+        yield
+    except RecshufError:
+        raise
+    except _FAILURES as error:
+        said = " ".join(str(error).split()) or type(error).__name__
+        # h5py gives the number of an error of the system, for a `KeyError` in the text alone, and none for damage.
+        is_of_system = isinstance(error, OSError) and error.errno
+        kind = UnavailableInputError if is_of_system or _SYSTEM_ERROR.search(said) else InputError
+        raise kind(name, f"cannot be read as HDF5 ({said})", place=place) from error
+
+
+@contextmanager
+def opened(input_file: InputFile) -> Iterator[h5py.File]:
+    """Open an input to look into it, as `open_file` does, and close it at the end; errors in between are as in `reading`."""
+    with reading(input_file.name):
+        file = open_file(input_file, IndexStream)
+        try:
+            yield file
+        finally:
+            close_file(file)
+
+
+def open_file(input_file: InputFile, stream: type[ObjectStream] = ObjectStream) -> h5py.File:
+    """Return an input opened for reading, an object by `stream`; `close_file` closes it."""
+    if input_file.is_stream:
+        raise InputError(
+            input_file.name, "HDF5 cannot be read from a stream", remedy="save it to a file first"
+        )
+    if input_file.path is None:
+        return _open_object(input_file, stream)
+    _check_regular(input_file.name, input_file.path)
+    with reading(input_file.name), phil:
+        return h5py.File(input_file.path, "r", driver="sec2", locking="best-effort")
+
+
+def _open_object(input_file: InputFile, stream: type[ObjectStream]) -> ObjectHdf5:
+    raw = stream(cast("ObjectHandle", opener_of(input_file).open()))
+    _check_signature(input_file.name, raw)
+    with reading(input_file.name):
+        return ObjectHdf5(raw)
+
+
+def close_file(file: h5py.File) -> None:
+    """Close an input and all that is open in it."""
+    # HDF5 shares one descriptor between all openers of a file; the last one closes it. No lock of its own beside that of h5py,
+    # since a collection of garbage may call this with that one held.
+    with phil:
+        if file and not isinstance(file, ObjectHdf5) and h5f.get_obj_count(file.id, h5f.OBJ_FILE) == 1:
+            _give_up_descriptor(file.id.get_vfd_handle())
+        file.close()
+
+
+def _give_up_descriptor(descriptor: int) -> None:
+    """Replace the file behind a descriptor: HDF5 aborts when the system fails to close one."""
+    with suppress(OSError), Path(os.devnull).open("rb") as nothing:
+        os.dup2(nothing.fileno(), descriptor, inheritable=False)
+
+
+def _check_regular(name: str, path: Path) -> None:
+    """Raise `InputError` if a file cannot be opened, is not a regular file, or is not an HDF5 file."""
+    try:
+        mode = path.stat().st_mode
+        if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+            with path.open("rb") as file:
+                _check_signature(name, file)
+                return
+    except OSError as error:
+        raise InputError.of_system(error, name) from error
+    raise InputError(name, "is not a regular file, which HDF5 needs", remedy="save it to a file first")
+
+
+def _check_signature(name: str, file: BinaryIO | ObjectStream) -> None:
+    """Raise `InputError` if the signature is at no offset where HDF5 may begin."""
+    for place in list_places(file.seek(0, os.SEEK_END)):
+        file.seek(place)
+        if file.read(len(SIGNATURE)) == SIGNATURE:
+            return
+    file.seek(0)
+    head = file.read(POINTER_BYTES)
+    refuse_pointer(name, head)
+    raise explain_packed(name, head, "HDF5") or InputError(name, "is not an HDF5 file")
 
 
 @dataclass(slots=True)
@@ -58,6 +204,23 @@ class Contents:
     """Path of the object at an address in the file."""
     matrices: dict[str, Matrix] = field(default_factory=dict)
     """Sparse matrices whose rows are of the record, by the paths of their parts."""
+
+    def open_checked(self, path: str) -> h5py.Dataset:
+        """Return a dataset whose storage is checked."""
+        dataset = self.file[path]
+        check_access(dataset, path, self.name)
+        check_chunks(dataset, path, self.name, read_stamp(self.file).size)
+        return dataset
+
+    def read_integers(self, path: str) -> NDArray[np.integer[Any]] | None:
+        """Return a dataset of integers, of one axis or of pairs; None if it is another one, or a very large one."""
+        dataset = self.file[path]
+        shape, is_number = dataset.shape, dataset.id.get_type().get_class() == h5t.INTEGER
+        if not is_number or shape[1:] not in ((), (2,)) or prod(shape) > _MOST_READ:
+            return None
+        with reading(self.name, f"dataset {path!r}"):
+            values: NDArray[np.integer[Any]] = self.open_checked(path)[()]
+            return values
 
     def list_datasets(self) -> str:
         """Return the names of the arrays, for a message."""
@@ -177,21 +340,6 @@ def _split_path(path: str) -> list[str]:
 def _external_link_error(contents: Contents, path: str) -> InputError:
     remedy = "copy what it leads to into the file, or name other datasets with --datasets"
     return InputError(contents.name, "external links are not followed", place=f"link {path!r}", remedy=remedy)
-
-
-def refuse_elsewhere(dataset: h5d.DatasetID, path: str, name: str) -> None:
-    """Raise `InputError` if the values of a dataset lie in other files."""
-    plist = dataset.get_create_plist()
-    is_virtual = plist.get_layout() == h5d.VIRTUAL
-    if is_virtual or plist.get_external_count() > 0:
-        problem = f"{'virtual datasets read' if is_virtual else 'external storage reads'} other files"
-        raise InputError(name, problem, place=f"dataset {path!r}", remedy="make a copy of the data")
-
-
-def check_access(dataset: h5py.Dataset, path: str, name: str) -> None:
-    """Raise `InputError` if the values of a dataset lie in other files or need a filter that is not installed."""
-    refuse_elsewhere(dataset.id, path, name)
-    refuse_unknown_filters(dataset.id.get_create_plist(), name, f"dataset {path!r}")
 
 
 def require_arrays(contents: Contents) -> None:

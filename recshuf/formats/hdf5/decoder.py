@@ -1,15 +1,16 @@
-"""From native batches of HDF5 rows to table form: groups become structs, rows fixed-size lists."""
+"""From native batches of HDF5 rows to table form, and to the texts of fields: groups become structs, rows fixed-size lists."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
+from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from recshuf.errors import InputError
-from recshuf.formats.hdf5.compound import Packer, list_leaves
+from recshuf.errors import InputError, UsageError
 from recshuf.formats.hdf5.forms import (
     BINARY_NAME,
     BadValueError,
@@ -19,14 +20,15 @@ from recshuf.formats.hdf5.forms import (
     find_stand_in,
     parse_temporal,
 )
-from recshuf.formats.hdf5.types import Kind
-from recshuf.interfaces import Decoder
-from recshuf.records.arrays import dotted, view_bytes, view_offsets
+from recshuf.formats.hdf5.types import Kind, Packer, list_leaves
+from recshuf.interfaces import Decoder, ValueReader
+from recshuf.records.arrays import check_path, dotted, is_any_list, unknown_column, view_bytes, view_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from recshuf.formats.hdf5.types import Column
+    from recshuf.formats.texts import TableValueReader
 
 
 _Tree = dict[str, "int | _Tree"]
@@ -170,3 +172,40 @@ def _join_leaves(tree: _Tree, leaves: Sequence[pa.Array]) -> list[pa.Array]:
         else leaves[node]
         for node in tree.values()
     ]
+
+
+class Hdf5ValueReader(ValueReader):
+    """Reads datasets by their paths, and members of compounds behind them."""
+
+    def __init__(self, columns: Sequence[Column], names: Sequence[str], paths: Sequence[str]) -> None:
+        self._readers = [_find_reader(columns, names, path) for path in paths]
+
+    def read(
+        self, batch: pa.RecordBatch, input_index: int, first_row: int
+    ) -> tuple[pa.LargeBinaryArray, ...]:
+        return tuple(
+            batch.column(reader).cast(pa.large_binary())
+            if isinstance(reader, int)
+            else reader.read(batch, input_index, first_row)[0]
+            for reader in self._readers
+        )
+
+
+def _find_reader(columns: Sequence[Column], names: Sequence[str], path: str) -> int | TableValueReader:
+    """Return the reader of a field, or the place of the column whose bytes are its texts."""
+    from recshuf.formats.texts import TableValueReader
+
+    wanted = f"{dotted(path)}."
+    known = [f"{dotted(column.name)}." for column in columns]
+    place = next((place for place, name in enumerate(known) if wanted.startswith(name)), None)
+    if place is None:
+        if any(name.startswith(wanted) for name in known):
+            raise UsageError(f"column {path!r}: is a group; name a dataset inside it")
+        raise unknown_column(path, [column.name for column in columns])
+    column = columns[place]
+    if prod(column.row_shape) == 1:
+        column = replace(column, row_shape=())
+    decoder = RowDecoder([column], names)
+    if wanted == known[place] and is_any_list(check_path(dotted(path), decoder.finish())):
+        return place
+    return TableValueReader(decoder, names, [dotted(path)], [place])

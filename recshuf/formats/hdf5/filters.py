@@ -1,19 +1,41 @@
-"""The filters of HDF5 chunks: which are known and installed, those of shards, and the checksum of fletcher32."""
+"""The filters of HDF5 chunks: which are known and installed, those of shards, and how they are applied without HDF5.
+
+HDF5 serialises all calls; a `Pipeline` runs in many threads. It gives the same results, except for damaged chunks: HDF5 inflates
+a stream whole, even if it holds a thousand times the chunk, and if it holds less, takes the memory behind it for data. Here a
+chunk is inflated up to its size, and must fill it.
+
+LZF is that of h5py: its module `h5z` exports the two functions of LibLZF. The filter around them, which is not used, does
+not return the number of bytes.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import errno
+import zlib
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from math import prod
 from typing import TYPE_CHECKING
 
+import deflate
 import numpy as np
+import zstandard
 from h5py import h5p, h5z
 
 from recshuf.errors import InputError, UsageError
 from recshuf.formats.hdf5 import has_plugins, list_compressions
+from recshuf.formats.hdf5.types import find_chunk
 
 if TYPE_CHECKING:
+    from h5py import h5d
+    from numpy.typing import NDArray
+
     from recshuf.interfaces import WriteOptions
 
     Bytes = bytes | bytearray | memoryview
+
 
 CHECKSUM_BYTES = 4
 _MODULUS = 65535
@@ -50,6 +72,11 @@ _OTHER_FILTERS = {
 _BLOSC2_LOSSLESS = (range(4), range(6))
 """Values of Blosc2 that lose nothing: of its filter (none, shuffle, bitshuffle, delta), and of its codec."""
 _GZIP_LEVEL = 4
+_HIGHEST_DEFLATE = 9
+_HIGHEST_ZSTD = 22
+_USUAL_ZSTD = 3
+_COMPRESSIONS = {h5z.FILTER_DEFLATE, h5z.FILTER_LZF, ZSTD_FILTER}
+_LEVELLED = {h5z.FILTER_DEFLATE, ZSTD_FILTER}
 
 
 def _load_plugins() -> None:
@@ -158,3 +185,185 @@ def _sum_words(body: Bytes) -> tuple[int, int]:
         weighted += total * len(block) + int(block @ weights)
         total += int(block.sum())
     return total, weighted
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """The filters of the chunks of a dataset: byte shuffle, compression and checksums, each optional."""
+
+    codes: tuple[int, ...]
+    """The filters in the order in which they are applied."""
+    level: int
+    """Level of the compression, if there is one."""
+    item_bytes: int
+    """Size of an element in the file."""
+    chunk: tuple[int, ...]
+    """Shape of a chunk."""
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Size of an unfiltered chunk."""
+        return prod(self.chunk) * self.item_bytes
+
+    @property
+    def compresses(self) -> bool:
+        return not _COMPRESSIONS.isdisjoint(self.codes)
+
+    def encode(self, chunk: NDArray[np.uint8]) -> tuple[int, Bytes]:
+        """Return the filter mask and the stored bytes of a whole chunk, contiguous bytes in any shape.
+
+        Bit i of the mask says that filter i was not applied, as it would not make the chunk smaller.
+        """
+        mask = 0
+        stored: Bytes = chunk.data
+        for place, code in enumerate(self.codes):
+            if code == h5z.FILTER_SHUFFLE:
+                stored = chunk.reshape(-1, self.item_bytes).T.tobytes()
+                continue
+            filtered = self._apply(stored, code)
+            if filtered is None:
+                mask |= 1 << place
+            else:
+                stored = filtered
+        return mask, stored
+
+    def _apply(self, plain: Bytes, code: int) -> Bytes | None:
+        """Return the result of a filter for a chunk; None if it is left out."""
+        if code == h5z.FILTER_DEFLATE:
+            return _deflate(plain, self.level)
+        if code == h5z.FILTER_LZF:
+            return _call_lzf("lzf_compress", plain, memoryview(plain).nbytes - 1)
+        if code == ZSTD_FILTER:
+            return zstandard.ZstdCompressor(self.level).compress(plain)
+        return b"".join((plain, make_checksum(plain)))
+
+    def decode(self, stored: Bytes, mask: int) -> NDArray[np.uint8] | None:
+        """Return a chunk as an array of its shape, bytes on the last axis; None if HDF5 should report the error."""
+        codes = [code for index, code in enumerate(self.codes) if not mask >> index & 1]
+        plain = self._undo(stored, codes)
+        if plain is None:
+            return None
+        flat = np.frombuffer(plain, np.uint8)
+        if len(flat) != self.chunk_bytes:
+            amount = f"{len(flat)} bytes" if len(flat) < self.chunk_bytes else "more"
+            raise ValueError(f"a chunk of {self.chunk_bytes} bytes inflates to {amount}")
+        if h5z.FILTER_SHUFFLE in codes:
+            return np.moveaxis(flat.reshape(self.item_bytes, *self.chunk), 0, -1)
+        return flat.reshape(*self.chunk, self.item_bytes)
+
+    def _undo(self, stored: Bytes, codes: list[int]) -> Bytes | None:
+        """Return a chunk without checksums and compression; None if it is damaged."""
+        plain: Bytes | None = stored
+        for place, code in reversed(list(enumerate(codes))):
+            if plain is None or code == h5z.FILTER_SHUFFLE:
+                return plain
+            if code == h5z.FILTER_FLETCHER32:
+                plain = memoryview(plain)[:-CHECKSUM_BYTES] if has_right_checksum(plain) else None
+            else:
+                size = self.chunk_bytes + CHECKSUM_BYTES * codes[:place].count(h5z.FILTER_FLETCHER32)
+                plain = _DECODERS[code](plain, size)
+        return plain
+
+
+def find_pipeline(dataset: h5d.DatasetID, item_bytes: int) -> Pipeline | None:
+    """Return the filters of a chunked dataset; None if any filter or its order is not supported here."""
+    chunk = find_chunk(dataset)
+    if chunk is None:
+        return None
+    filters = list_filters(dataset.get_create_plist())
+    codes = tuple(code for code, _, _, _ in filters)
+    if (
+        len(set(codes)) < len(codes)
+        or h5z.FILTER_SHUFFLE in codes[1:]
+        or len(_COMPRESSIONS.intersection(codes)) > 1
+    ):
+        return None
+    if not all(_is_usual(code, values, item_bytes) for code, _, values, _ in filters):
+        return None
+    levels = [_find_level(values) for code, _, values, _ in filters if code in _LEVELLED]
+    return Pipeline(codes, levels[0] if levels else 0, item_bytes, chunk)
+
+
+def _is_usual(code: int, values: tuple[int, ...], item_bytes: int) -> bool:
+    """Tell whether a filter is supported here, with parameters that HDF5 accepts."""
+    if code == h5z.FILTER_SHUFFLE:
+        return values == (item_bytes,)
+    if code == h5z.FILTER_DEFLATE:
+        return len(values) == 1 and values[0] <= _HIGHEST_DEFLATE
+    if code == ZSTD_FILTER:
+        return len(values) < 2 and 1 <= _find_level(values) <= _HIGHEST_ZSTD
+    if code == h5z.FILTER_LZF:
+        return _load_lzf() is not None
+    return bool(code == h5z.FILTER_FLETCHER32)
+
+
+def _find_level(values: tuple[int, ...]) -> int:
+    return values[0] if values else _USUAL_ZSTD
+
+
+def _deflate(plain: Bytes, level: int) -> Bytes:
+    """Return a stream about as small as that of zlib at a level, or smaller."""
+    # At 1 it can be larger by a tenth; 2 takes the same time.
+    return deflate.zlib_compress(plain, max(level, 2) if level else 0)
+
+
+def _inflate(stored: Bytes, size: int) -> Bytes | None:
+    """Return what a stream holds, as far as it fits `size` or shows that it does not; None if it is damaged."""
+    with suppress(deflate.DeflateError):  # which does not say why
+        return deflate.zlib_decompress(stored, size)
+    stream = zlib.decompressobj()
+    try:
+        inflated = stream.decompress(stored, size + 1)
+    except zlib.error:
+        return None
+    return inflated if stream.eof or len(inflated) > size else None
+
+
+def _unpack_zstd(stored: Bytes, size: int) -> bytes | None:
+    """Return the contents of a frame; None if it is damaged or does not state its size."""
+    try:
+        held = zstandard.get_frame_parameters(stored).content_size
+        if held > size:
+            if held == zstandard.CONTENTSIZE_UNKNOWN:
+                return None
+            raise ValueError(f"a chunk of {size} bytes inflates to {held}")
+        return zstandard.ZstdDecompressor().decompress(stored, max_output_size=size, allow_extra_data=False)
+    except zstandard.ZstdError:
+        return None
+
+
+@cache
+def _load_lzf() -> ctypes.CDLL | None:
+    """Return the library with ``unsigned lzf_...(const void *in, unsigned in_len, void *out, unsigned out_len)``, if any."""
+    try:
+        library = ctypes.CDLL(h5z.__file__, use_errno=True)
+        functions = (library.lzf_compress, library.lzf_decompress)
+    except (OSError, AttributeError):
+        return None
+    for function in functions:
+        function.argtypes = (ctypes.c_void_p, ctypes.c_uint, ctypes.c_void_p, ctypes.c_uint)
+        function.restype = ctypes.c_uint
+    return library
+
+
+def _unpack_lzf(stored: Bytes, size: int) -> Bytes | None:
+    """Return the contents of an LZF stream; None if it is damaged."""
+    if not stored:
+        return b""
+    plain = _call_lzf("lzf_decompress", stored, size)
+    if plain is None and ctypes.get_errno() == errno.E2BIG:
+        raise ValueError(f"a chunk of {size} bytes inflates to more")
+    return plain
+
+
+def _call_lzf(name: str, data: Bytes, most: int) -> Bytes | None:
+    """Return the result of a function for some bytes, at most `most` bytes; None if it fails."""
+    if most <= 0:
+        return None
+    source, target = np.frombuffer(data, np.uint8), np.empty(most, np.uint8)
+    ctypes.set_errno(0)
+    length = getattr(_load_lzf(), name)(source.ctypes.data, len(source), target.ctypes.data, len(target))
+    return target[:length].data if length else None
+
+
+_DECODERS = {h5z.FILTER_DEFLATE: _inflate, h5z.FILTER_LZF: _unpack_lzf, ZSTD_FILTER: _unpack_zstd}

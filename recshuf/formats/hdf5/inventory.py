@@ -7,32 +7,28 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from recshuf.errors import InputError
-from recshuf.formats.hdf5.chunk_index import check_chunks
 from recshuf.formats.hdf5.contents import (
     Contents,
-    check_access,
     find_address,
     looking_into,
+    read_stamp,
+    reading,
     refuse_leftovers,
     require_arrays,
     resolve_path,
 )
 from recshuf.formats.hdf5.forms import ARROW_TYPE_ATTRIBUTE
 from recshuf.formats.hdf5.lists import Lists, find_pointers, item_column, list_column, read_lists
-from recshuf.formats.hdf5.opening import find_index_root, read_stamp, reading
-from recshuf.formats.hdf5.roles import Roles, find_commonest, find_roles
+from recshuf.formats.hdf5.roles import SAME_VARIABLES, Roles, find_commonest, find_roles
 from recshuf.formats.hdf5.signs import check_lengths, refuse_parts
-from recshuf.formats.hdf5.sparse import SAME_VARIABLES
+from recshuf.formats.hdf5.storage import Storage, check_access, check_chunks, find_index_root, read_storage
 from recshuf.formats.hdf5.types import (
     Column,
     Kind,
-    Storage,
     find_copy_obstacle,
-    find_file_bytes,
     find_obstacle,
     name_type,
     read_column,
-    read_storage,
 )
 from recshuf.formats.hdf5.uniting import unite_columns
 from recshuf.formats.options import DATASETS
@@ -187,8 +183,7 @@ def read_inventory(contents: Contents, input_file: InputFile, records: dict[str,
         with reading(input_file.name, f"dataset {storage.path!r}"):
             _check_column(column, storage, input_file.name, is_alone=len(contents.arrays) == 1)
             if storage.index_root is None:
-                item_bytes = find_item_bytes(file, column)
-                check_chunks(datasets[column.name].id, item_bytes, storage.path, input_file.name, stamp.size)
+                check_chunks(datasets[column.name], storage.path, input_file.name, stamp.size)
     _check_sizes(columns, storages, input_file.name, stamp.size)
     parts = {name: contents.matrices[name] for name in records if name in contents.matrices}
     known = {matrix: read_lists(contents, matrix) for matrix in dict.fromkeys(parts.values())}
@@ -311,14 +306,6 @@ def _check_column(column: Column, storage: Storage, name: str, *, is_alone: bool
     if column.row_bytes > _WIDEST_ROW_BYTES:
         problem = f"a row has {column.row_bytes} bytes, and at most {_WIDEST_ROW_BYTES} are possible"
         raise InputError(name, problem, place=place)
-
-
-def find_item_bytes(file: h5py.File, column: Column) -> int:
-    """Return the size of an element in the file; of a variable-length one, that of its length, address and index."""
-    if column.kind is Kind.FIXED:
-        return int(column.tid.get_size())
-    address_bytes, _ = file.id.get_create_plist().get_sizes()
-    return find_file_bytes(column.tid, int(address_bytes))
 
 
 def _check_sizes(columns: list[Column], storages: list[Storage], name: str, file_bytes: int) -> None:

@@ -9,21 +9,15 @@ import pyarrow as pa
 from h5py import h5d, h5t
 
 from recshuf.errors import InputError
-from recshuf.formats.hdf5.chunk_index import check_chunks
-from recshuf.formats.hdf5.contents import check_access
-from recshuf.formats.hdf5.opening import read_stamp, reading
-from recshuf.formats.hdf5.sparse import PARTS, POINTERS, SHAPE, WRITE_ANEW, Matrix
-from recshuf.formats.hdf5.types import (
-    Column,
-    Kind,
+from recshuf.formats.hdf5.contents import reading
+from recshuf.formats.hdf5.roles import PARTS, POINTERS, SHAPE, WRITE_ANEW, Matrix
+from recshuf.formats.hdf5.storage import (
     Storage,
     access_plist,
-    kind_of,
-    make_column,
-    read_column,
     read_storage,
     select_rows,
 )
+from recshuf.formats.hdf5.types import Column, Kind, kind_of, make_column, read_column
 from recshuf.formats.hdf5.writers import LibraryWriter, RowWriter, TaskQueue
 from recshuf.records.arrays import view_bytes, view_offsets
 
@@ -62,10 +56,10 @@ def item_column(column: Column) -> Column:
 def read_lists(contents: Contents, matrix: Matrix) -> Lists:
     """Return how an open file stores the rows of a matrix; `InputError` if its datasets do not fit each other."""
     with reading(contents.name, f"group {matrix.path!r}"):
-        pointers = _open_checked(contents, matrix.pointers)
+        pointers = contents.open_checked(matrix.pointers)
         axes = np.asarray(contents.file[matrix.path].attrs.get(SHAPE))
         if matrix.is_10x:
-            axes = _open_checked(contents, f"{matrix.path}/{SHAPE}")[()][::-1]
+            axes = contents.open_checked(f"{matrix.path}/{SHAPE}")[()][::-1]
         parts = [contents.file[part] for part in matrix.parts]
         counts = [len(part) for part in parts]
         if axes.shape != (2,) or axes.dtype.kind not in "iu":
@@ -83,15 +77,6 @@ def read_lists(contents: Contents, matrix: Matrix) -> Lists:
             stored = f"{counts[0]} values, {counts[1]} indices, and {last_row} rows from {begin} to {end}"
             problem = f"has {rows} rows by its shape, but {stored}"
     raise InputError(contents.name, problem, place=f"group {matrix.path!r}", remedy=WRITE_ANEW)
-
-
-def _open_checked(contents: Contents, path: str) -> h5py.Dataset:
-    """Return a dataset whose storage is checked."""
-    dataset = contents.file[path]
-    check_access(dataset, path, contents.name)
-    item_bytes = dataset.id.get_type().get_size()
-    check_chunks(dataset.id, item_bytes, path, contents.name, read_stamp(contents.file).size)
-    return dataset
 
 
 def _read_pointers(dataset: h5d.DatasetID, start: int, count: int) -> NDArray[np.int64]:

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import InputError
 from recshuf.formats.hdf5.attributes import ValueHash
-from recshuf.formats.hdf5.chunk_index import check_chunks
 from recshuf.formats.hdf5.chunks import SizeLimit, ValueGuard
 from recshuf.formats.hdf5.contents import (
-    check_access,
+    content_of,
     looking_into,
+    read_stamp,
+    reading,
     refuse_external_links,
     require_arrays,
 )
-from recshuf.formats.hdf5.inventory import find_item_bytes, find_records, find_scalar_obstacle
-from recshuf.formats.hdf5.opening import read_stamp, reading
-from recshuf.formats.hdf5.roles import find_commonest, find_roles, is_of_variables
+from recshuf.formats.hdf5.inventory import find_records, find_scalar_obstacle
+from recshuf.formats.hdf5.roles import SAME_VARIABLES, find_commonest, find_roles, is_of_variables
 from recshuf.formats.hdf5.signs import LEAVE_OUT, check_independent, refuse_parts, shorten
-from recshuf.formats.hdf5.sparse import SAME_VARIABLES
-from recshuf.formats.hdf5.types import Kind, describe_type, find_copy_obstacle, read_column, read_storage
+from recshuf.formats.hdf5.storage import check_access, check_chunks, read_storage
+from recshuf.formats.hdf5.types import Kind, describe_type, find_copy_obstacle, read_column
 from recshuf.formats.meaning import Weight, weigh
 from recshuf.formats.options import DATASETS, OTHERS
 from recshuf.interfaces import MetadataKey
@@ -176,10 +176,9 @@ class _Hasher:
             raise InputError(self._name, problem, place=f"dataset {path!r}", remedy=LEAVE_OUT)
         column, storage = read_column(dataset.id, path), read_storage(dataset.id, path)
         self._check_size(max(prod(dataset.shape) * tid.get_size(), storage.chunk_bytes, storage.stored_bytes))
-        item_bytes = find_item_bytes(self._file, column)
-        check_chunks(dataset.id, item_bytes, path, self._name, self._stamp.size)
+        check_chunks(dataset, path, self._name, self._stamp.size)
         if column.kind is not Kind.FIXED and not column.row_shape:
-            guard = ValueGuard(self._file, dataset.id, column, self._name, self._stamp)
+            guard = ValueGuard(self._file, content_of(self._file), dataset.id, column, self._name)
             guard.check(0, dataset.shape[0], SizeLimit(self._most_bytes, "--memory"))
 
     def _check_size(self, byte_count: int) -> None:

@@ -2,32 +2,47 @@
 
 AnnData and pandas say by attributes which datasets have a row for each record, and which describe all of them. Those may
 have the same length by chance, as the names of variables beside a square matrix.
+
+AnnData and 10x keep cells in sparse matrices whose compressed rows are those of the record. The items of a row are a list in
+each of two datasets, and a third says where the lists begin and end::
+
+    data:     5  1  9 |  2 |    |  7  7         indptr:  0  3  4  4  6
+    indices:  0  4  8 |  3 |    |  1  2
+
+As datasets of the record, `data` and `indices` have a list in each row; `indptr` is no dataset then, but made anew.
 """
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any
-
-from h5py import h5t
+from typing import TYPE_CHECKING, NamedTuple
 
 from recshuf.errors import InputError
-from recshuf.formats.hdf5.chunk_index import check_chunks
-from recshuf.formats.hdf5.contents import MARKS, check_access
-from recshuf.formats.hdf5.opening import read_stamp, reading
-from recshuf.formats.hdf5.sparse import ANNDATA, BARCODES, MUDATA, WRITE_ANEW, propose_parts, read_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
-    import numpy as np
-    from numpy.typing import NDArray
+    import h5py
 
     from recshuf.formats.hdf5.contents import Contents
 
 
+MARKS = (b"encoding-type", b"pandas_type")
+PARTS = ("data", "indices")
+POINTERS = "indptr"
+SHAPE = "shape"
+BARCODES = "barcodes"
+LAYOUT_MARK = "encoding-type"
+ANNDATA = "anndata"
+MUDATA = "MuData"
+WRITE_ANEW = "write the matrix anew"
+SAME_VARIABLES = "give all files the same variables in the same order"
+_PLACES = re.compile(r"(?P<raw>raw/)?X|(?P<folder>layers|obsm)/(?P<key>.+)")
+"""Groups of AnnData that hold a matrix with a row for each observation."""
 _OBSERVATIONS = re.compile(r"(obs|obsm|layers)/(?!.*/categories$|__categories/)|(raw/)?X$")
 """Datasets of AnnData whose rows are observations, unless they have another length."""
 _TORN = re.compile(r"(raw/)?X/")
@@ -43,8 +58,100 @@ _FRAMES = {
 """Datasets with a row for each record in a group of pandas, by its `pandas_type`."""
 # PyTables keeps its indexes under such names, and more of them than the table has datasets; pandas keeps categories so.
 _HIDDEN = re.compile(r"(^|/)(_[pi]_|meta/[^/]+/meta/)")
-_PARTS = ("data", "indices", "indptr")
-_MOST_READ = 1 << 24
+
+
+class Matrix(NamedTuple):
+    """A matrix whose rows are of the record."""
+
+    path: str
+    """Of its group."""
+    is_10x: bool
+    """Whether its rows are barcodes, and it is one of features and barcodes by name: a dataset has its shape."""
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Paths of the datasets that have a list for each record."""
+        return tuple(f"{self.path}/{part}" for part in PARTS)
+
+    @property
+    def pointers(self) -> str:
+        """Path of the dataset that says where lists begin and end."""
+        return f"{self.path}/{POINTERS}"
+
+
+def read_text(group: h5py.Group, key: str) -> str:
+    """Return an attribute of text; empty if there is none."""
+    value = group.attrs.get(key)
+    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+    return text if isinstance(text, str) else ""
+
+
+def adopt_matrices(contents: Contents) -> None:
+    """Note the matrices whose rows are of the record; their parts then have a list in each row, and are as long as it."""
+    found = [path.rpartition("/")[0] for path in contents.arrays if path.endswith(f"/{POINTERS}")]
+    names, shapes = (*PARTS, POINTERS), contents.shapes
+    groups = [each for each in found if all(len(shapes.get(f"{each}/{name}", ())) == 1 for name in names)]
+    matrices = [Matrix(group, False) for group in groups if _find_place(contents, group, "csr_matrix")]
+    of_10x = [Matrix(group, True) for group in groups if _is_10x(contents, group)]
+    matrices += of_10x if len(of_10x) == 1 else []  # several may have barcodes of their own
+    hidden = set()
+    for matrix in matrices:
+        row_count = max(0, contents.shapes[matrix.pointers][0] - 1)
+        contents.shapes |= dict.fromkeys(matrix.parts, (row_count,))
+        hidden |= {matrix.pointers, f"{matrix.path}/{SHAPE}"} if matrix.is_10x else {matrix.pointers}
+        contents.matrices |= dict.fromkeys(matrix.parts, matrix)
+    for path in hidden:
+        del contents.shapes[path]
+    contents.arrays[:] = [path for path in contents.arrays if path in contents.shapes]
+
+
+def _is_10x(contents: Contents, group: str) -> bool:
+    row_count = max(0, contents.shapes[f"{group}/{POINTERS}"][0] - 1)
+    barcodes, shape = (contents.shapes.get(f"{group}/{name}") for name in (BARCODES, SHAPE))
+    return barcodes == (row_count,) and shape == (2,)
+
+
+def _find_place(contents: Contents, group: str, encoding: str) -> re.Match[str] | None:
+    """Return the place of a matrix of observations in AnnData, if it is encoded so."""
+    if group not in contents.marked or read_text(contents.file[group], LAYOUT_MARK) != encoding:
+        return None
+    folders = [path for path in contents.marked if not path or group.startswith(f"{path}/")]
+    for path in folders:
+        if read_text(contents.file[f"/{path}"], LAYOUT_MARK) == ANNDATA:
+            return _PLACES.fullmatch(group, len(path) + 1 if path else 0)
+    return None
+
+
+def explain_storage(contents: Contents, groups: Sequence[str]) -> tuple[str, str] | None:
+    """Return why AnnData has not stored the first of some matrices by rows, and the command that does; None if it is another."""
+    places = [_find_place(contents, group, "csc_matrix") for group in groups]
+    code = [f"import anndata; a = anndata.read_h5ad({json.dumps(contents.name)})"]
+    for place in filter(None, places):
+        matrix = f"a.{place['folder']}[{json.dumps(place['key'])}]" if place["folder"] else "a.X"
+        of_raw = "raw = a.raw.to_adata(); raw.X = raw.X.tocsr(); a.raw = raw"
+        code.append(of_raw if place["raw"] else f"{matrix} = {matrix}.tocsr()")
+    code.append('a.write_h5ad("changed.h5ad")')
+    command = f"python -c {shlex.quote('; '.join(code))}"
+    if places[0] is not None and not places[0].start():
+        problem = "is a sparse matrix stored by columns, and a record is a row of it"
+        return problem, f"store it by rows: {command}"
+    if _PLACES.fullmatch(groups[0]) and "" not in contents.marked and {"obs", "var"} <= {*contents.order}:
+        return "is a sparse matrix of AnnData before 0.8, which does not say so", f"store it anew: {command}"
+    return None
+
+
+def propose_without(contents: Contents, path: str) -> str:
+    """Return the command that copies a file without an object of it."""
+    copy = f'shutil.copy({json.dumps(contents.name)}, "changed.h5")'
+    code = f'import h5py, shutil; del h5py.File({copy}, "a")[{json.dumps(path)}]'
+    return f"make a copy without it: python -c {shlex.quote(code)}"
+
+
+def propose_parts(name: str) -> str:
+    """Return the command that writes each part of a file of MuData as one of AnnData."""
+    parts = f"mudata.read_h5mu({json.dumps(name)}).mod.items()"
+    code = f'import mudata; [part.write_h5ad(f"{{key}}.h5ad") for key, part in {parts}]'
+    return f"shuffle its parts, with one --seed so that those of the same cells stay aligned: python -c {shlex.quote(code)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,34 +231,16 @@ def find_sparse(contents: Contents) -> Iterator[Sparse]:
     arrays = set(contents.arrays)
     for path in contents.arrays:
         group, _, name = path.rpartition("/")
-        parts = tuple(f"{group}/{part}".lstrip("/") for part in (*_PARTS, "shape"))
-        if name == _PARTS[-1] and arrays.issuperset(parts[:-1]):
+        parts = tuple(f"{group}/{part}".lstrip("/") for part in (*PARTS, POINTERS, SHAPE))
+        if name == POINTERS and arrays.issuperset(parts[:-1]):
             yield Sparse(group, tuple(part for part in parts if part in arrays), _find_axes(contents, group))
 
 
 def _find_axes(contents: Contents, group: str) -> tuple[int, ...]:
     attributes, shape = contents.file[f"/{group}"].attrs, f"{group}/shape".lstrip("/")
     found = [attributes[key] for key in ("shape", "h5sparse_shape") if key in attributes]
-    found += [read_integers(contents, shape)] if shape in contents.arrays else []
+    found += [contents.read_integers(shape)] if shape in contents.arrays else []
     return tuple(int(axis) for axis in found[0]) if found and found[0] is not None else ()
-
-
-def read_integers(contents: Contents, path: str) -> NDArray[np.integer[Any]] | None:
-    """Return a dataset of integers, of one axis or of pairs; None if it is another one, or a very large one."""
-    dataset = contents.file[path]
-    shape, tid = dataset.shape, dataset.id.get_type()
-    if (
-        tid.get_class() != h5t.INTEGER
-        or len(shape) > 2
-        or shape[1:] not in ((), (2,))
-        or prod(shape) > _MOST_READ
-    ):
-        return None
-    with reading(contents.name, f"dataset {path!r}"):
-        check_access(dataset, path, contents.name)
-        check_chunks(dataset.id, tid.get_size(), path, contents.name, read_stamp(contents.file).size)
-        values: NDArray[np.integer[Any]] = dataset[()]
-        return values
 
 
 def find_commonest(contents: Contents, paths: Iterable[str]) -> list[str]:

@@ -11,14 +11,13 @@ import pyarrow as pa
 from h5py import h5d, h5t
 
 from recshuf.errors import InputError
-from recshuf.formats.hdf5.chunk_index import ChunkChecker, RowGuard
 from recshuf.formats.hdf5.chunks import ChunkReader, SizeLimit, ValueGuard
-from recshuf.formats.hdf5.compound import Packer, join_arrays
+from recshuf.formats.hdf5.contents import check_stamp, close_file, content_of, open_file, reading
+from recshuf.formats.hdf5.filters import find_pipeline
 from recshuf.formats.hdf5.forms import BadValueError
 from recshuf.formats.hdf5.lists import PointerReader, item_column
-from recshuf.formats.hdf5.opening import check_stamp, close_file, content_of, open_file, reading
-from recshuf.formats.hdf5.pipeline import find_pipeline
-from recshuf.formats.hdf5.types import Kind, access_plist, select_rows
+from recshuf.formats.hdf5.storage import ChunkChecker, RowGuard, access_plist, select_rows
+from recshuf.formats.hdf5.types import Kind, Packer, join_arrays
 from recshuf.formats.hdf5.uniting import Change
 from recshuf.interfaces import Fragment
 from recshuf.records.arrays import view_offsets
@@ -129,7 +128,7 @@ class _DatasetReader:
         self._inflater: ChunkReader | None = None
         item_bytes = self._stored.tid.get_size()
         if self._stored.kind is not Kind.FIXED:
-            self.value_guard = ValueGuard(file, dataset, column, name, stamp)
+            self.value_guard = ValueGuard(file, content_of(file), dataset, column, name)
         elif (pipeline := find_pipeline(dataset, item_bytes)) and pipeline.compresses:
             self._inflater = ChunkReader(dataset, pipeline, keeps=keeps)
         if storage.index_root is not None:

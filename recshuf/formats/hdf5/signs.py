@@ -16,13 +16,13 @@ from h5py import h5t
 from recshuf.errors import InputError
 from recshuf.formats.hdf5.roles import (
     Roles,
+    explain_storage,
     find_commonest,
     find_roles,
     find_sparse,
     is_hidden,
-    read_integers,
+    propose_without,
 )
-from recshuf.formats.hdf5.sparse import explain_storage, propose_without
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -286,7 +286,7 @@ def _refuse_lists(contents: Contents, records: Sequence[str], others: Sequence[s
     for path in (path for path in (*records, *others) if path in shapes and path not in parts):
         count = shapes[path][0]
         longer = {length for length, other in lengths.items() if length > count and chosen & {path, other}}
-        numbers = read_integers(contents, path) if longer and count > 1 else None
+        numbers = contents.read_integers(path) if longer and count > 1 else None
         cut = None if numbers is None else _find_cut(numbers, longer, path)
         if cut is not None:
             problem = f"seems to hold {cut[1]} of lists in {lengths[cut[0]]!r}, which has {cut[0]} rows: a record is one of them"

@@ -14,11 +14,12 @@ import numpy as np
 import pyarrow as pa
 from h5py import h5d
 
+from recshuf.formats.hdf5.contents import reading
+from recshuf.formats.hdf5.filters import Pipeline, find_pipeline
 from recshuf.formats.hdf5.lists import ListWriter, PointerWriter, find_pointers, list_column
-from recshuf.formats.hdf5.opening import reading
-from recshuf.formats.hdf5.pipeline import Pipeline, find_pipeline
-from recshuf.formats.hdf5.sparse import ANNDATA, LAYOUT_MARK, PARTS, read_text
-from recshuf.formats.hdf5.types import Column, Kind, access_plist, find_chunk, read_column, select_rows
+from recshuf.formats.hdf5.roles import ANNDATA, LAYOUT_MARK, PARTS, read_text
+from recshuf.formats.hdf5.storage import access_plist, select_rows
+from recshuf.formats.hdf5.types import Column, Kind, find_chunk, read_column
 from recshuf.formats.hdf5.writers import (
     ChunkWriter,
     LibraryWriter,
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from recshuf.formats.hdf5.encoder import TableEncoder
+    from recshuf.formats.hdf5.storage import Storage
     from recshuf.formats.hdf5.template import Layout
-    from recshuf.formats.hdf5.types import Storage
 
 
 _STEP_BYTES = 4 << 20

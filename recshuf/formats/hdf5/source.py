@@ -13,7 +13,7 @@ from h5py import h5t
 from recshuf.errors import InputError
 from recshuf.formats.hdf5.chunks import SizeLimit
 from recshuf.formats.hdf5.contents import looking_into
-from recshuf.formats.hdf5.decoder import RowDecoder
+from recshuf.formats.hdf5.decoder import Hdf5ValueReader, RowDecoder
 from recshuf.formats.hdf5.inventory import (
     HoldsOthers,
     Inventory,
@@ -137,8 +137,6 @@ class Hdf5Source(Source):
 
     def value_reader(self, paths: Sequence[str]) -> ValueReader:
         """Return a reader of datasets, and of members of compounds."""
-        from recshuf.formats.hdf5.values import Hdf5ValueReader
-
         names = [each.name for each in self._inventories]
         return Hdf5ValueReader(self._inventories[0].columns, names, paths)
 
@@ -185,7 +183,7 @@ def _open_first(
         left_out = {*contents.arrays} - {*records.values()} if lenient else set()
         values = metadata.values
         if reader is not None and left_out:  # groups of left-out datasets are copied, too
-            values = reader.read(contents, records, is_whole=True) | values
+            values = {**reader.read(contents, records, is_whole=True), **values}
         written = {key: text for key, text in values.items() if left_out.isdisjoint(key.path)}
         taken = {key: file for key, file in taken.items() if key in written}
         row_count = sum(each.row_count for each in inventories)

@@ -17,10 +17,9 @@ import h5py
 from h5py import h5d, h5g, h5p, h5s, h5t
 
 from recshuf.formats.hdf5.attributes import attach_scales, copy_attributes, copy_values, find_type
-from recshuf.formats.hdf5.contents import find_address, looking_into, walk_file
+from recshuf.formats.hdf5.contents import find_address, looking_into, opened, reading, walk_file
 from recshuf.formats.hdf5.filters import replace_unusable_filters, set_compression
-from recshuf.formats.hdf5.opening import opened, reading
-from recshuf.formats.hdf5.sparse import SHAPE
+from recshuf.formats.hdf5.roles import SHAPE
 from recshuf.formats.hdf5.types import find_chunk
 
 if TYPE_CHECKING:

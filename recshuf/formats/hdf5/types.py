@@ -1,24 +1,38 @@
-"""HDF5 datatypes, and the datasets of the record: type, field in native batches, and storage in a file."""
+"""HDF5 datatypes and the datasets of the record: native forms of values, fields of native batches, packed rows of compounds.
+
+Rows of compounds that have members of variable length are packed into bytes. Members of compounds inside count as members::
+
+    members of a fixed size, one after the other | length of each other member, 4 bytes | their values
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import reduce
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import h5py
+import numpy as np
 import pyarrow as pa
-from h5py import h5d, h5p, h5s, h5t
+from h5py import h5d, h5t
+
+from recshuf.records.arrays import view_bytes, view_offsets
 
 if TYPE_CHECKING:
-    import numpy as np
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    _Values = NDArray[Any]
+
 
 _VLEN_KIND_PLACE = 3
 """Byte of an encoded variable-length type that holds its kind: 0 for arrays, 1 for strings."""
 _ADDRESS_BYTES = 8
-_CACHE_SLOTS = 521
 _REFERENCES = "holds references, which mean nothing in another file"
+_LENGTH_BYTES = 4
 
 
 class Kind(Enum):
@@ -31,7 +45,7 @@ class Kind(Enum):
     ARRAY = "array"
     """Variable-length arrays: the bytes of their elements."""
     COMPOUND = "compound"
-    """Compounds with members of variable length: see `compound`."""
+    """Compounds with members of variable length: packed, see `Packer`."""
 
 
 def find_obstacle(tid: h5t.TypeID) -> str | None:
@@ -188,15 +202,6 @@ def name_type(tid: h5t.TypeID) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class IndexRoot:
-    """Where the root of an index lies in a file."""
-
-    place: int
-    size: int
-    """Bytes of each node."""
-
-
-@dataclass(frozen=True, slots=True)
 class Column:
     """A dataset of the record, the same in all files of a run."""
 
@@ -247,25 +252,6 @@ class Column:
         return self.row_shape == other.row_shape and bool(is_same)
 
 
-@dataclass(frozen=True, slots=True)
-class Storage:
-    """The storage of a column in one file."""
-
-    path: str
-    """Path of the dataset without links."""
-    row_count: int
-    chunk_rows: int | None
-    """Rows of a chunk; None without chunks."""
-    chunk_bytes: int
-    """Size of a chunk before compression; 0 without chunks."""
-    stored_bytes: int
-    """Size in the file, without the values of variable-length rows; uncompressed if there is an `index_root`."""
-    begin: int | None
-    """Place in the file where the rows begin, if that is known."""
-    index_root: IndexRoot | None
-    """The root of the index of chunks, if the index is read and checked with the rows."""
-
-
 def read_column(dataset: h5d.DatasetID, name: str, arrow_type: str | None = None) -> Column:
     """Return the column of a dataset with a first axis."""
     return make_column(dataset.get_type().copy(), name, tuple(dataset.shape[1:]), arrow_type)
@@ -279,38 +265,138 @@ def make_column(
     return Column(name, kind_of(tid), tid.encode(), row_shape, row_bytes, arrow_type)
 
 
-def read_storage(dataset: h5d.DatasetID, path: str, index_root: IndexRoot | None = None) -> Storage:
-    """Return the storage of a dataset with a first axis; reads its index of chunks, unless it is given its root."""
-    chunk = find_chunk(dataset)
-    item_bytes = dataset.get_type().get_size()
-    chunk_bytes = prod(chunk) * item_bytes if chunk else 0
-    chunk_rows = chunk[0] if chunk else None
-    if index_root is None:
-        begin, stored_bytes = dataset.get_offset(), dataset.get_storage_size()
-    else:
-        # A dataset gets its index just before its first chunk.
-        begin, stored_bytes = index_root.place, prod(dataset.shape) * item_bytes
-    return Storage(path, dataset.shape[0], chunk_rows, chunk_bytes, stored_bytes, begin, index_root)
-
-
 def find_chunk(dataset: h5d.DatasetID) -> tuple[int, ...] | None:
     """Return the chunk shape of a dataset, or None if it has no chunks."""
     plist = dataset.get_create_plist()
     return tuple(plist.get_chunk()) if plist.get_layout() == h5d.CHUNKED else None
 
 
-def access_plist(cache_bytes: int) -> h5p.PropDAID:
-    """Return access properties with a chunk cache of so many bytes, which evicts fully used chunks first."""
-    plist = h5p.create(h5p.DATASET_ACCESS)
-    plist.set_chunk_cache(_CACHE_SLOTS, cache_bytes, 1.0)
-    return plist
+class Leaf(NamedTuple):
+    """A member that is no compound with such members."""
+
+    path: tuple[str, ...]
+    tid: h5t.TypeID
+
+    @property
+    def kind(self) -> Kind:
+        return kind_of(self.tid)
 
 
-def select_rows(
-    dataset: h5d.DatasetID, start: int, row_count: int, row_shape: tuple[int, ...]
-) -> tuple[h5s.SpaceID, h5s.SpaceID]:
-    """Return the dataspaces, in memory and in the file, of `row_count` rows from `start` on."""
-    shape = (row_count, *row_shape)
-    in_file = dataset.get_space()
-    in_file.select_hyperslab((start, *(0 for _ in row_shape)), shape)
-    return h5s.create_simple(shape), in_file
+def list_leaves(tid: h5t.TypeID, path: tuple[str, ...] = ()) -> list[Leaf]:
+    """Return the members of a compound, depth first."""
+    leaves: list[Leaf] = []
+    for name, member in list_members(tid):
+        inner = (*path, name)
+        leaves += list_leaves(member, inner) if kind_of(member) is Kind.COMPOUND else [Leaf(inner, member)]
+    return leaves
+
+
+class Packer:
+    """Packs and unpacks the rows of a compound type."""
+
+    def __init__(self, tid: h5t.TypeID) -> None:
+        self.dtype = tid.dtype
+        leaves = list_leaves(tid)
+        self.fixed = [leaf for leaf in leaves if leaf.kind is Kind.FIXED]
+        self.variable = [leaf for leaf in leaves if leaf.kind is not Kind.FIXED]
+        self._fixed_bytes = sum(int(leaf.tid.get_size()) for leaf in self.fixed)
+        self._head_bytes = self._fixed_bytes + _LENGTH_BYTES * len(self.variable)
+
+    def pack(self, values: _Values) -> pa.LargeBinaryArray:
+        """Return rows that h5py has read."""
+        columns = [_join(_get(values, leaf.path), leaf) for leaf in self.variable]
+        lengths = [np.diff(view_offsets(column)) for column in columns]
+        heads = np.empty((len(values), self._head_bytes), np.uint8)
+        parts = [_view_fixed(_get(values, leaf.path), leaf) for leaf in self.fixed]
+        parts += [each.astype("<u4").view(np.uint8).reshape(-1, _LENGTH_BYTES) for each in lengths]
+        np.concatenate(parts, axis=1, out=heads)
+        offsets = np.zeros(len(values) + 1, np.int64)
+        np.cumsum(self._head_bytes + sum(lengths), out=offsets[1:])
+        data = np.empty(offsets[-1], np.uint8)
+        places = offsets[:-1]
+        data[places[:, None] + np.arange(self._head_bytes)] = heads
+        places = places + self._head_bytes
+        for column, sizes in zip(columns, lengths, strict=True):
+            data[_spread(places, sizes)] = view_bytes(column)
+            places = places + sizes
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+        return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(values), buffers)
+
+    def split(self, rows: pa.LargeBinaryArray) -> tuple[list[NDArray[np.uint8]], list[pa.LargeBinaryArray]]:
+        """Return the bytes of each member of a fixed size, of shape ``(n, width)``, and the values of each other one."""
+        data, offsets = view_bytes(rows), view_offsets(rows)
+        places = offsets[:-1] - offsets[0]
+        heads = data[places[:, None] + np.arange(self._head_bytes)]
+        ends = np.cumsum([leaf.tid.get_size() for leaf in self.fixed]).tolist()
+        fixed = np.split(heads[:, : self._fixed_bytes], ends[:-1], axis=1) if self.fixed else []
+        sizes = np.ascontiguousarray(heads[:, self._fixed_bytes :]).view("<u4").astype(np.int64)
+        places = places + self._head_bytes
+        columns = []
+        for lengths in sizes.T:
+            ends_of_values = np.concatenate(([0], np.cumsum(lengths)))
+            buffers = [None, pa.py_buffer(ends_of_values), pa.py_buffer(data[_spread(places, lengths)])]
+            columns.append(pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(rows), buffers))
+            places = places + lengths
+        return fixed, columns
+
+    def unpack(self, rows: pa.LargeBinaryArray) -> _Values:
+        """Return rows as h5py writes them; lists share memory with what this makes."""
+        values = np.zeros(len(rows), self.dtype)
+        fixed, columns = self.split(rows)
+        for leaf, raw in zip(self.fixed, fixed, strict=True):
+            part = _get(values, leaf.path)
+            part[...] = np.ascontiguousarray(raw).view(part.dtype.base).reshape(part.shape)
+        for leaf, column in zip(self.variable, columns, strict=True):
+            _get(values, leaf.path)[...] = (
+                column.to_numpy(zero_copy_only=False)
+                if leaf.kind is Kind.STRING
+                else list_arrays(column, leaf.tid)
+            )
+        return values
+
+
+def _get(values: _Values, path: Sequence[str]) -> _Values:
+    return reduce(lambda part, name: part[name], path, values)
+
+
+def _view_fixed(values: _Values, leaf: Leaf) -> NDArray[np.uint8]:
+    return np.ascontiguousarray(values).view(np.uint8).reshape(len(values), leaf.tid.get_size())
+
+
+def _join(values: _Values, leaf: Leaf) -> pa.LargeBinaryArray:
+    values = np.ascontiguousarray(values)
+    if leaf.kind is Kind.STRING:
+        return pa.array(values, pa.large_binary())
+    return join_arrays(values, leaf.tid.get_super().get_size())
+
+
+def _spread(places: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the places of all bytes of values that begin at some places.
+
+    >>> _spread(np.array([5, 20]), np.array([2, 3])).tolist()
+    [5, 6, 20, 21, 22]
+    """
+    begins = np.cumsum(lengths) - lengths
+    spread: NDArray[np.int64] = np.arange(lengths.sum()) + np.repeat(places - begins, lengths)
+    return spread
+
+
+def join_arrays(values: _Values, item_bytes: int) -> pa.LargeBinaryArray:
+    """Return the bytes of NumPy arrays."""
+    offsets = np.zeros(len(values) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, values), np.int64, len(values)) * item_bytes, out=offsets[1:])
+    # The byte order stated by h5py may be wrong, but the bytes are those of the file. Without its dtype,
+    # concatenate would swap the bytes of members.
+    data = (
+        np.concatenate(values, dtype=values[0].dtype).view(np.uint8) if offsets[-1] else np.empty(0, np.uint8)
+    )
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(values), buffers)
+
+
+def list_arrays(rows: pa.LargeBinaryArray, tid: h5t.TypeID) -> _Values:
+    """Return an object array of NumPy arrays, which share memory with the rows, of a type of variable-length arrays."""
+    dtype = tid.get_super().dtype
+    offsets = view_offsets(rows)
+    parts = np.split(view_bytes(rows).view(dtype), (offsets[1:-1] - offsets[0]) // dtype.itemsize)
+    return np.fromiter(parts, object, len(rows))

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from recshuf.errors import InputError, UnavailableInputError
-from recshuf.formats.hdf5.opening import close_file, open_file, reading
+from recshuf.formats.hdf5.contents import close_file, open_file, reading
 from recshuf.interfaces import InputFile
 from tests.support.formats.hdf5_bytes import find, patch, write_chunks
 from tests.support.formats.hdf5_tools import copy_through, open_source, read_all, read_column, read_values

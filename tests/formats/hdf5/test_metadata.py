@@ -11,8 +11,7 @@ import pytest
 import recshuf
 from recshuf.errors import InputError, RecshufWarning
 from recshuf.formats.hdf5.contents import looking_into
-from recshuf.formats.hdf5.headers import HeaderReader
-from recshuf.formats.hdf5.metadata import MetadataReader
+from recshuf.formats.hdf5.metadata import HeaderReader, MetadataReader
 from tests.support.formats.hdf5_tools import given, open_source
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from h5py._objects import phil
 
 from recshuf.errors import InputError
 from recshuf.formats.hdf5 import FORMAT
-from recshuf.formats.hdf5.heap import SMALL_FILE_BYTES
+from recshuf.formats.hdf5.chunks import SMALL_FILE_BYTES
 from recshuf.interfaces import InputFile, Stamp
 from recshuf.storage.reading import read_ahead
 from recshuf.storage.reading.objects import ObjectFile

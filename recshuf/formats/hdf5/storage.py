@@ -1,4 +1,4 @@
-"""Checks the chunks that the index of a dataset lists, before they are read.
+"""How a dataset is stored in a file, and checks of the chunks that its index lists, before they are read.
 
 HDF5 trusts the index: for a chunk too short for its checksum or rows, it reads beyond its buffers.
 
@@ -18,16 +18,18 @@ from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
-from h5py import h5d, h5z
+from h5py import h5d, h5p, h5s, h5z
 
 from recshuf.errors import InputError
-from recshuf.formats.hdf5.filters import CHECKSUM_BYTES, list_filters
-from recshuf.formats.hdf5.types import find_chunk
+from recshuf.formats.hdf5.filters import CHECKSUM_BYTES, list_filters, refuse_unknown_filters
+from recshuf.formats.hdf5.types import find_chunk, find_file_bytes
+from recshuf.storage.reading.objects import ObjectStream
 
 if TYPE_CHECKING:
+    import h5py
+    from _typeshed import WriteableBuffer
     from numpy.typing import NDArray
 
-    from recshuf.formats.hdf5.types import IndexRoot
     from recshuf.interfaces import Handle
 
 
@@ -36,6 +38,7 @@ _SIZE_KEEPING_FILTERS = {h5z.FILTER_SHUFFLE, h5z.FILTER_FLETCHER32}
 _MOST_GROWTH = 2
 _MOST_EXTRA_BYTES = 64 << 10
 _LEAST_ORDERED = 4
+_CACHE_SLOTS = 521
 _KEPT_NODES = 16
 """Nodes below the root that a `RowGuard` keeps, of some kilobytes each."""
 _SIGNATURE = b"TREE\x01"  # of nodes for chunks
@@ -43,6 +46,75 @@ _HEADER_BYTES = 24
 _ENTRIES = 64  # HDF5's default; a node has room for so many children between keys
 _ADDRESS_BYTES = 8
 _NO_SIBLINGS = b"\xff" * 2 * _ADDRESS_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class IndexRoot:
+    """Where the root of an index lies in a file."""
+
+    place: int
+    size: int
+    """Bytes of each node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """The storage of a column in one file."""
+
+    path: str
+    """Path of the dataset without links."""
+    row_count: int
+    chunk_rows: int | None
+    """Rows of a chunk; None without chunks."""
+    chunk_bytes: int
+    """Size of a chunk before compression; 0 without chunks."""
+    stored_bytes: int
+    """Size in the file, without the values of variable-length rows; uncompressed if there is an `index_root`."""
+    begin: int | None
+    """Place in the file where the rows begin, if that is known."""
+    index_root: IndexRoot | None
+    """The root of the index of chunks, if the index is read and checked with the rows."""
+
+
+def read_storage(dataset: h5d.DatasetID, path: str, index_root: IndexRoot | None = None) -> Storage:
+    """Return the storage of a dataset with a first axis; reads its index of chunks, unless it is given its root."""
+    chunk = find_chunk(dataset)
+    item_bytes = dataset.get_type().get_size()
+    chunk_bytes = prod(chunk) * item_bytes if chunk else 0
+    chunk_rows = chunk[0] if chunk else None
+    if index_root is None:
+        begin, stored_bytes = dataset.get_offset(), dataset.get_storage_size()
+    else:
+        # A dataset gets its index just before its first chunk.
+        begin, stored_bytes = index_root.place, prod(dataset.shape) * item_bytes
+    return Storage(path, dataset.shape[0], chunk_rows, chunk_bytes, stored_bytes, begin, index_root)
+
+
+def access_plist(cache_bytes: int) -> h5p.PropDAID:
+    """Return access properties with a chunk cache of so many bytes, which evicts fully used chunks first."""
+    plist = h5p.create(h5p.DATASET_ACCESS)
+    plist.set_chunk_cache(_CACHE_SLOTS, cache_bytes, 1.0)
+    return plist
+
+
+def select_rows(
+    dataset: h5d.DatasetID, start: int, row_count: int, row_shape: tuple[int, ...]
+) -> tuple[h5s.SpaceID, h5s.SpaceID]:
+    """Return the dataspaces, in memory and in the file, of `row_count` rows from `start` on."""
+    shape = (row_count, *row_shape)
+    in_file = dataset.get_space()
+    in_file.select_hyperslab((start, *(0 for _ in row_shape)), shape)
+    return h5s.create_simple(shape), in_file
+
+
+def check_access(dataset: h5py.Dataset, path: str, name: str) -> None:
+    """Raise `InputError` if the values of a dataset lie in other files or need a filter that is not installed."""
+    plist = dataset.id.get_create_plist()
+    is_virtual = plist.get_layout() == h5d.VIRTUAL
+    if is_virtual or plist.get_external_count() > 0:
+        problem = f"{'virtual datasets read' if is_virtual else 'external storage reads'} other files"
+        raise InputError(name, problem, place=f"dataset {path!r}", remedy="make a copy of the data")
+    refuse_unknown_filters(plist, name, f"dataset {path!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +154,58 @@ def parse_node(content: memoryview) -> Node | None:
     return Node(content[5], content[8:_HEADER_BYTES] == _NO_SIBLINGS, entries)
 
 
-def check_chunks(dataset: h5d.DatasetID, item_bytes: int, path: str, name: str, file_bytes: int) -> None:
-    """Raise `InputError` if the index of a dataset lists an impossible chunk; an element has `item_bytes` in the file."""
+class _FoundRoot(Exception):  # noqa: N818 # no error
+    """Ends a walk through an index at its root."""
+
+    def __init__(self, root: IndexRoot) -> None:
+        super().__init__()
+        self.root = root
+
+
+class IndexStream(ObjectStream):
+    """An object whose indexes are read: all nodes below one are fetched at once, since HDF5 asks for one at a time."""
+
+    root_axes = 0
+    """Axes of the root at which a walk is to stop; 0 if it is not."""
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        """Raise `_FoundRoot` at such a root, unless it is a leaf."""
+        place = self.tell()
+        count = super().readinto(buffer)
+        node = parse_node(memoryview(buffer)[:count])
+        if node is not None and node.level:
+            if node.is_root and node.axes == self.root_axes:
+                raise _FoundRoot(IndexRoot(place, count))
+            self.handle.expect([(child, child + count) for child in node.children])
+        return count
+
+
+def find_index_root(file: h5py.File, dataset: h5d.DatasetID) -> IndexRoot | None:
+    """Return the root of the index of chunks of a dataset in an object.
+
+    None also if the root is a leaf, has another layout than is usual, or has been read before.
+    """
+    stream = getattr(file, "stream", None)
+    is_listed = find_chunk(dataset) is not None and hasattr(dataset, "chunk_iter")
+    if not isinstance(stream, IndexStream) or not is_listed or file.userblock_size:
+        return None
+    stream.root_axes = len(dataset.shape) + 1
+    try:
+        dataset.chunk_iter(lambda _: True)
+    except _FoundRoot as end:
+        return end.root
+    finally:
+        stream.root_axes = 0
+    return None
+
+
+def check_chunks(dataset: h5py.Dataset, path: str, name: str, file_bytes: int) -> None:
+    """Raise `InputError` if the index of a dataset lists an impossible chunk."""
     # The oldest HDF5 libraries cannot list chunks.
-    if find_chunk(dataset) is None or not hasattr(dataset, "chunk_iter"):
-        return
-    dataset.chunk_iter(ChunkChecker(dataset, item_bytes, path, name, file_bytes).check)
+    if find_chunk(dataset.id) is not None and hasattr(dataset.id, "chunk_iter"):
+        address_bytes, _ = dataset.file.id.get_create_plist().get_sizes()
+        item_bytes = find_file_bytes(dataset.id.get_type(), int(address_bytes))
+        dataset.id.chunk_iter(ChunkChecker(dataset.id, item_bytes, path, name, file_bytes).check)
 
 
 class RowGuard:
@@ -147,7 +265,7 @@ def _load_node(content: Handle, size: int, place: int, level: int | None = None)
 
 
 class ChunkChecker:
-    """Finds what is impossible about chunks that the index of a dataset lists; `item_bytes` is as of `check_chunks`."""
+    """Finds what is impossible about chunks that the index of a dataset lists; an element has `item_bytes` in the file."""
 
     def __init__(
         self, dataset: h5d.DatasetID, item_bytes: int, path: str, name: str, file_bytes: int

@@ -1,4 +1,4 @@
-"""Attributes, dimension scales and values, copied from one open HDF5 file to another; values also hashed, in pieces."""
+"""Attributes, dimension scales and values, copied from one open HDF5 file to another; values in pieces."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xxhash
 from h5py import h5a, h5d, h5ds, h5s, h5t
 
 from recshuf.errors import InputError
@@ -43,49 +42,11 @@ def copy_values(
             source.read(values, memory_type)
             target.write(values, memory_type)
         return
-    for part, values, memory_type in _read_pieces(source, tid):
+    for part, values, memory_type in read_pieces(source, tid):
         target.write(*part, values, memory_type)
 
 
-class ValueHash:
-    """Hash of all values of a dataset; the chunks and filters of its storage do not matter."""
-
-    def __init__(self) -> None:
-        self._hash = xxhash.xxh3_128()
-        self.byte_count = 0
-        """Bytes of the values so far."""
-
-    def add_pieces(self, dataset: h5d.DatasetID) -> Iterator[None]:
-        """Add all values; yields after every piece."""
-        for _, values, _ in _read_pieces(dataset, dataset.get_type()):
-            self._add(values)
-            yield
-
-    def hexdigest(self) -> str:
-        return self._hash.hexdigest()
-
-    def _add(self, values: _Array) -> None:
-        if not values.dtype.hasobject:
-            self._add_bytes(np.ascontiguousarray(values).data)
-        elif values.dtype.names:
-            for name in values.dtype.names:
-                self._add(values[name])
-        else:
-            self._add_objects(values.ravel().tolist())
-
-    def _add_objects(self, values: list[Any]) -> None:
-        self._add_bytes(np.fromiter(map(len, values), np.int64, len(values)).data)
-        if values and isinstance(values[0], bytes):
-            self._add_bytes(b"".join(values))
-        elif values:
-            self._add(np.concatenate(values))
-
-    def _add_bytes(self, data: bytes | memoryview) -> None:
-        self._hash.update(data)
-        self.byte_count += memoryview(data).nbytes
-
-
-def _read_pieces(
+def read_pieces(
     source: h5d.DatasetID, tid: h5t.TypeID
 ) -> Iterator[tuple[tuple[h5s.SpaceID, h5s.SpaceID], _Array, h5t.TypeID]]:
     """Yield all values in pieces: the dataspaces in memory and file, the values, and their type in memory."""

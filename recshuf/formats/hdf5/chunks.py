@@ -10,7 +10,6 @@ A heap begins with its signature and size. The object with index 0 is the free s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise, product
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
@@ -58,8 +57,7 @@ _HEAP_EXTRA_BYTES = 1 << 20
 """Most bytes of a heap beyond its largest value."""
 
 
-@dataclass(frozen=True, slots=True)
-class HeapValues:
+class HeapValues(NamedTuple):
     """Variable-length values, as addresses of heaps and indices in them."""
 
     places: _Numbers
@@ -68,23 +66,22 @@ class HeapValues:
     sizes: _Numbers
     """Bytes of each value."""
 
-    def __getitem__(self, part: slice) -> HeapValues:
-        return HeapValues(self.places[part], self.indexes[part], self.sizes[part])
+    def take(self, part: slice | _Numbers) -> HeapValues:
+        return HeapValues(*(each[part] for each in self))
 
     def sorted(self) -> HeapValues:
         """Return the values sorted by heap and index."""
         rises = np.diff(self.places)
         if ((rises > 0) | ((rises == 0) & (np.diff(self.indexes) > 0))).all():
             return self
-        order = np.lexsort((self.indexes, self.places))
-        return HeapValues(self.places[order], self.indexes[order], self.sizes[order])
+        return self.take(np.lexsort((self.indexes, self.places)))
 
     def windows(self) -> Iterator[HeapValues]:
         """Yield the values in groups whose heaps are close together."""
         cuts = np.flatnonzero(np.diff(self.places // _WINDOW_BYTES)) + 1
         bounds = [0, *cuts.tolist(), len(self.places)]
         for start, stop in pairwise(bounds):
-            yield self[start:stop]
+            yield self.take(slice(start, stop))
 
 
 def check_small_file(file: Handle, file_bytes: int) -> None:
@@ -284,6 +281,14 @@ class SizeLimit(NamedTuple):
     option: str
     """The command line option that raises the limit."""
 
+    def check(self, sizes: NDArray[np.int64], first_row: int, path: str, name: str) -> None:
+        """Raise `InputError` if a value of consecutive rows of a dataset of a file has too many bytes."""
+        if sizes.max() > self.max_bytes:
+            row = int(sizes.argmax())
+            problem = f"{sizes[row]} bytes are more than the {self.max_bytes} allowed"
+            place = f"row {first_row + row} of dataset {path!r}"
+            raise InputError(name, problem, place=place, remedy=f"raise {self.option}")
+
 
 class ValueGuard:
     """Checks the variable-length values of a dataset.
@@ -329,11 +334,7 @@ class ValueGuard:
         addresses = references[:, 4:12].copy().view("<i8")[:, 0]
         indexes = references[:, 12:].copy().view("<u4")[:, 0].astype(np.int64)
         lengths[addresses == 0] = 0  # no value
-        if lengths.max() > limit.max_bytes:
-            row = int(lengths.argmax())
-            problem = f"{lengths[row]} bytes are more than the {limit.max_bytes} allowed"
-            place = f"row {start + row} of dataset {self._label!r}"
-            raise InputError(self._name, problem, place=place, remedy=f"raise {limit.option}")
+        limit.check(lengths, start, self._label, self._name)
         if self._file_bytes > SMALL_FILE_BYTES:
             self._check_heaps(addresses, indexes, lengths, limit.max_bytes)
 

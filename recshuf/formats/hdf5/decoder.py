@@ -27,6 +27,8 @@ from recshuf.records.arrays import check_path, dotted, is_any_list, unknown_colu
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from h5py import h5t
+
     from recshuf.formats.hdf5.types import Column
     from recshuf.formats.texts import TableValueReader
 
@@ -55,7 +57,7 @@ class RowDecoder(Decoder):
         self._names = names
         self._columns = columns
         self._leaves = [_find_leaf(column) for column in columns]
-        self._tree = _grow_tree(columns)
+        self._tree = _grow_tree([column.name.split("/") for column in columns])
         empty = _join_leaves(self._tree, [pa.array([], leaf.arrow_type) for leaf in self._leaves])
         self._schema = pa.RecordBatch.from_arrays(empty, names=list(self._tree)).schema
 
@@ -84,46 +86,42 @@ class RowDecoder(Decoder):
 
 
 def _find_leaf(column: Column) -> _Leaf:
-    if column.kind is Kind.STRING:
-        return _Leaf(pa.large_string(), True, decode_text)
+    name = dotted(column.name)
     if column.kind is Kind.COMPOUND:
-        return _find_compound(column)
+        return _find_compound(column.tid, name)
     if column.kind is Kind.ARRAY and column.arrow_type == BINARY_NAME:
         return _Leaf(pa.large_binary(), False, lambda rows: rows)
-    if column.kind is Kind.ARRAY:
-        form = find_form(column.tid.get_super(), dotted(column.name))
-        return _Leaf(pa.large_list(form.arrow_type), form.can_fail, partial(_decode_lists, form))
-    form = find_form(column.tid, dotted(column.name), column.row_shape)
+    if column.kind is not Kind.FIXED:
+        return _find_simple(column.kind, column.tid, name)
+    form = find_form(column.tid, name, column.row_shape)
     noted = parse_temporal(column.arrow_type)
     if noted is None or find_stand_in(noted) != form.arrow_type:
         noted = form.arrow_type
     return _Leaf(noted, form.can_fail, partial(_decode_fixed, form, column.row_bytes, noted))
 
 
-def _find_compound(column: Column) -> _Leaf:
+def _find_simple(kind: Kind, tid: h5t.TypeID, name: str) -> _Leaf:
+    if kind is Kind.STRING:
+        return _Leaf(pa.large_string(), True, decode_text)
+    form = find_form(tid.get_super() if kind is Kind.ARRAY else tid, name)
+    if kind is Kind.ARRAY:
+        return _Leaf(pa.large_list(form.arrow_type), form.can_fail, partial(_decode_lists, form))
+    return _Leaf(form.arrow_type, form.can_fail, form.decode)
+
+
+def _find_compound(tid: h5t.TypeID, name: str) -> _Leaf:
     """Return the leaf of a compound with members of variable length: a struct of the members' table forms."""
-    packer, decoders = Packer(column.tid), {}
-    for leaf in (*packer.fixed, *packer.variable):
-        name = ".".join((dotted(column.name), *leaf.path))
-        if leaf.kind is Kind.STRING:
-            decoders[leaf.path] = _Leaf(pa.large_string(), True, decode_text)
-        elif leaf.kind is Kind.ARRAY:
-            form = find_form(leaf.tid.get_super(), name)
-            decoders[leaf.path] = _Leaf(
-                pa.large_list(form.arrow_type), form.can_fail, partial(_decode_lists, form)
-            )
-        else:
-            form = find_form(leaf.tid, name)
-            decoders[leaf.path] = _Leaf(form.arrow_type, form.can_fail, form.decode)
-    tree: _Tree = {}
-    paths = [leaf.path for leaf in list_leaves(column.tid)]
-    for index, path in enumerate(paths):
-        _plant(tree, path, index)
+    packer = Packer(tid)
+    members = (*packer.fixed, *packer.variable)
+    decoders = {
+        each.path: _find_simple(each.kind, each.tid, ".".join((name, *each.path))) for each in members
+    }
+    paths = [each.path for each in list_leaves(tid)]
+    tree = _grow_tree(paths)
 
     def decode(rows: pa.Array) -> pa.Array:
         fixed, variable = packer.split(rows)
-        leaves = (*packer.fixed, *packer.variable)
-        values = {leaf.path: part for leaf, part in zip(leaves, (*fixed, *variable), strict=True)}
+        values = {each.path: part for each, part in zip(members, (*fixed, *variable), strict=True)}
         arrays = [decoders[path].decode(values[path]) for path in paths]
         return pa.StructArray.from_arrays(_join_leaves(tree, arrays), names=list(tree))
 
@@ -149,20 +147,17 @@ def _decode_lists(form: Form, rows: pa.Array) -> pa.Array:
     return pa.LargeListArray.from_arrays(pa.array(ends), items)
 
 
-def _grow_tree(columns: Sequence[Column]) -> _Tree:
-    """Return the groups as nested dictionaries with column indices as leaves."""
-    tree: _Tree = {}
-    for index, column in enumerate(columns):
-        _plant(tree, column.name.split("/"), index)
-    return tree
-
-
-def _plant(tree: _Tree, path: Sequence[str], index: int) -> None:
-    for name in path[:-1]:
-        inner = tree.setdefault(name, {})
-        assert isinstance(inner, dict)  # noqa: S101 - a dataset is no group
-        tree = inner
-    tree[path[-1]] = index
+def _grow_tree(paths: Sequence[Sequence[str]]) -> _Tree:
+    """Return the groups on some paths as nested dictionaries, with the indices of paths as leaves."""
+    root: _Tree = {}
+    for index, path in enumerate(paths):
+        tree = root
+        for name in path[:-1]:
+            inner = tree.setdefault(name, {})
+            assert isinstance(inner, dict)  # noqa: S101 - a dataset is no group
+            tree = inner
+        tree[path[-1]] = index
+    return root
 
 
 def _join_leaves(tree: _Tree, leaves: Sequence[pa.Array]) -> list[pa.Array]:

@@ -20,6 +20,7 @@ from recshuf.errors import ConversionError
 from recshuf.formats.hdf5.filters import set_compression
 from recshuf.formats.hdf5.forms import ARROW_TYPE_ATTRIBUTE, BINARY_NAME, find_stand_in
 from recshuf.formats.hdf5.template import CHUNK_BYTES, Layout, link_plist, new_image
+from recshuf.formats.hdf5.types import wrap_lists, wrap_rows
 from recshuf.records.arrays import is_any_list, is_bytes, is_variable_list, view_bytes, view_offsets
 
 if TYPE_CHECKING:
@@ -149,8 +150,7 @@ def _encode_lists(field: str, list_type: pa.DataType, item_bytes: int, array: pa
     _refuse_nulls(items, field)
     offsets = view_offsets(lists)
     offsets = (offsets - offsets[0]) * item_bytes
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(_view_items(items))]
-    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(array), buffers)
+    return wrap_lists(offsets, _view_items(items))
 
 
 def _encode_fixed(field: str, row_shape: tuple[int, ...], item_bytes: int, array: pa.Array) -> pa.Array:
@@ -159,9 +159,7 @@ def _encode_fixed(field: str, row_shape: tuple[int, ...], item_bytes: int, array
     for _ in row_shape:
         array = array.flatten()
         _refuse_nulls(array, field)
-    width = max(1, row_bytes)
-    raw = _view_items(array) if row_bytes else np.zeros(row_count, np.uint8)
-    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), row_count, [None, pa.py_buffer(raw)])
+    return wrap_rows(_view_items(array) if row_bytes else np.zeros(row_count, np.uint8), max(1, row_bytes))
 
 
 def _name_kind(kind: pa.DataType) -> str:

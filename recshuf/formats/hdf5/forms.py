@@ -15,7 +15,7 @@ import pyarrow as pa
 from h5py import h5t
 
 from recshuf.errors import ConversionError
-from recshuf.formats.hdf5.types import describe_type, find_dtype
+from recshuf.formats.hdf5.types import describe_type, find_bounds, find_dtype, wrap_lists, wrap_rows
 from recshuf.formats.values import find_invalid
 
 if TYPE_CHECKING:
@@ -124,11 +124,7 @@ def strip_texts(raw: NDArray[np.uint8], padding: int) -> pa.LargeBinaryArray:
     else:
         filled = raw != (ord(" ") if padding == h5t.STR_SPACEPAD else 0)
         lengths = np.where(filled.any(axis=1), raw.shape[1] - filled[:, ::-1].argmax(axis=1), 0)
-    offsets = np.zeros(len(raw) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    data = raw[np.arange(raw.shape[1]) < lengths[:, None]]
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(raw), buffers)
+    return wrap_lists(find_bounds(lengths), raw[np.arange(raw.shape[1]) < lengths[:, None]])
 
 
 class _Opaque(Form):
@@ -137,8 +133,7 @@ class _Opaque(Form):
         self.arrow_type = pa.binary(width)
 
     def decode(self, raw: NDArray[np.uint8]) -> pa.Array:
-        buffer = pa.py_buffer(np.ascontiguousarray(raw))
-        return pa.FixedSizeBinaryArray.from_buffers(self.arrow_type, len(raw), [None, buffer])
+        return wrap_rows(np.ascontiguousarray(raw), self.width)
 
 
 class _Struct(Form):

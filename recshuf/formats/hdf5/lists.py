@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 from h5py import h5d, h5t
 
 from recshuf.errors import InputError
@@ -17,7 +16,7 @@ from recshuf.formats.hdf5.storage import (
     read_storage,
     select_rows,
 )
-from recshuf.formats.hdf5.types import Column, Kind, kind_of, make_column, read_column
+from recshuf.formats.hdf5.types import Column, Kind, kind_of, make_column, read_column, wrap_rows
 from recshuf.formats.hdf5.writers import LibraryWriter, RowWriter, TaskQueue
 from recshuf.records.arrays import view_bytes, view_offsets
 
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     import h5py
+    import pyarrow as pa
     from numpy.typing import NDArray
 
     from recshuf.formats.hdf5.contents import Contents
@@ -130,7 +130,7 @@ class ListWriter(RowWriter):
 
     def __init__(self, items: RowWriter, item_bytes: int, pointers: PointerWriter | None = None) -> None:
         self._items = items
-        self._kind = pa.binary(item_bytes)
+        self._item_bytes = item_bytes
         self._pointers = pointers
 
     def append(self, pieces: Sequence[pa.Array]) -> None:
@@ -140,7 +140,7 @@ class ListWriter(RowWriter):
             self._items.append(filled)
         if self._pointers is not None:
             lengths = np.concatenate([np.diff(view_offsets(piece)) for piece in pieces])
-            self._pointers.append(lengths // self._kind.byte_width)
+            self._pointers.append(lengths // self._item_bytes)
 
     def finish(self) -> None:
         self._items.finish()
@@ -148,9 +148,7 @@ class ListWriter(RowWriter):
             self._pointers.finish()
 
     def _flatten(self, lists: pa.LargeBinaryArray) -> pa.Array:
-        items = view_bytes(lists)
-        count = len(items) // self._kind.byte_width
-        return pa.FixedSizeBinaryArray.from_buffers(self._kind, count, [None, pa.py_buffer(items)])
+        return wrap_rows(view_bytes(lists), self._item_bytes)
 
 
 class PointerWriter:
@@ -160,7 +158,7 @@ class PointerWriter:
         self._group = file[storage.path].parent
         self._dataset = h5d.open(file.id, storage.path.encode(), access_plist(storage.chunk_bytes))
         column = read_column(self._dataset, storage.path)
-        self._dtype, self._kind = column.tid.dtype, pa.binary(column.row_bytes)
+        self._dtype = column.tid.dtype
         self._writer = LibraryWriter(self._dataset, column, tasks)
         self._last = 0
         self._write(np.zeros(1, np.int64))
@@ -183,5 +181,4 @@ class PointerWriter:
 
     def _write(self, pointers: NDArray[np.int64]) -> None:
         self._last = int(pointers[-1])
-        values = pa.py_buffer(pointers.astype(self._dtype))
-        self._writer.append([pa.FixedSizeBinaryArray.from_buffers(self._kind, len(pointers), [None, values])])
+        self._writer.append([wrap_rows(pointers.astype(self._dtype), self._dtype.itemsize)])

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xxhash
 
 from recshuf.errors import InputError
-from recshuf.formats.hdf5.attributes import ValueHash
+from recshuf.formats.hdf5.attributes import read_pieces
 from recshuf.formats.hdf5.chunks import SizeLimit, ValueGuard
 from recshuf.formats.hdf5.contents import (
     content_of,
@@ -27,9 +30,10 @@ from recshuf.formats.options import DATASETS, OTHERS
 from recshuf.interfaces import MetadataKey
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     import h5py
+    from numpy.typing import NDArray
 
     from recshuf.formats.hdf5.contents import Contents
     from recshuf.formats.metadata import MetadataUnion
@@ -158,15 +162,18 @@ class _Hasher:
 
     def hash(self, path: str) -> str:
         """Return the hash of type, shape and values of a dataset, and check its storage first."""
-        dataset, hashed = self._file[path], ValueHash()
+        dataset, digest = self._file[path], xxhash.xxh3_128()
         with reading(self._name, f"dataset {path!r}"):
+            tid = dataset.id.get_type()
             if dataset.shape is None:
-                return f"{describe_type(dataset.id.get_type())} null"
+                return f"{describe_type(tid)} null"
             self.check(dataset, path)
-            for _ in hashed.add_pieces(dataset.id):
-                self._check_size(hashed.byte_count)
-            self._byte_count += hashed.byte_count
-            return f"{describe_type(dataset.id.get_type())} {dataset.shape} {hashed.hexdigest()}"
+            for _, values, _ in read_pieces(dataset.id, tid):
+                for part in _list_bytes(values):
+                    digest.update(part)
+                    self._byte_count += memoryview(part).nbytes
+                self._check_size(0)
+            return f"{describe_type(tid)} {dataset.shape} {digest.hexdigest()}"
 
     def check(self, dataset: h5py.Dataset, path: str) -> None:
         check_access(dataset, path, self._name)
@@ -186,3 +193,19 @@ class _Hasher:
         if self._byte_count + byte_count > self._most_bytes:
             problem = f"the datasets of other lengths hold more than the {self._most_bytes} bytes that fit"
             raise InputError(self._name, problem, remedy=f"raise --memory, or {LEAVE_OUT}")
+
+
+def _list_bytes(values: NDArray[Any]) -> Iterator[bytes | memoryview]:
+    """Yield the bytes of values; those of variable length after their numbers of elements."""
+    if not values.dtype.hasobject:
+        yield np.ascontiguousarray(values).data
+    elif values.dtype.names:
+        for name in values.dtype.names:
+            yield from _list_bytes(values[name])
+    else:
+        items = values.ravel().tolist()
+        yield np.fromiter(map(len, items), np.int64, len(items)).data
+        if items:
+            yield from (
+                [b"".join(items)] if isinstance(items[0], bytes) else _list_bytes(np.concatenate(items))
+            )

@@ -17,7 +17,7 @@ from recshuf.formats.hdf5.filters import find_pipeline
 from recshuf.formats.hdf5.forms import BadValueError
 from recshuf.formats.hdf5.lists import PointerReader, item_column
 from recshuf.formats.hdf5.storage import ChunkChecker, RowGuard, access_plist, select_rows
-from recshuf.formats.hdf5.types import Kind, Packer, join_arrays
+from recshuf.formats.hdf5.types import Kind, Packer, join_arrays, wrap_lists, wrap_rows
 from recshuf.formats.hdf5.uniting import Change
 from recshuf.interfaces import Fragment
 from recshuf.records.arrays import view_offsets
@@ -65,7 +65,7 @@ class RowReader:
         for reader in self._readers:
             if reader.pointers is not None:
                 sizes = reader.pointers.measure(start, stop)
-                _check_sizes(sizes, start, reader.pointers.path, self.name, limit)
+                limit.check(sizes, start, reader.pointers.path, self.name)
                 byte_count += sizes
         return max(1, int(np.searchsorted(np.cumsum(byte_count), most_bytes, side="right")))
 
@@ -157,15 +157,12 @@ class _DatasetReader:
             return self._read_lists(self.pointers.read(start, stop))
         if self._column.kind is not Kind.FIXED:
             return self._read_variable(start, stop)
-        raw, width = self._read_fixed(start, stop), self._column.native_width
-        return pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), stop - start, [None, pa.py_buffer(raw)])
+        return wrap_rows(self._read_fixed(start, stop), self._column.native_width)
 
     def _read_lists(self, bounds: NDArray[np.int64]) -> pa.Array:
         start, stop = int(bounds[0]), int(bounds[-1])
         raw = self._read_fixed(start, stop) if stop > start else np.zeros(0, np.uint8)
-        offsets = (bounds - start) * self._stored.row_bytes
-        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(raw)]
-        return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(bounds) - 1, buffers)
+        return wrap_lists((bounds - start) * self._stored.row_bytes, raw)
 
     def _read_fixed(self, start: int, stop: int) -> NDArray[np.uint8]:
         """Return the stored bytes: reading in the file's own type converts nothing."""
@@ -243,14 +240,4 @@ class RowFragment(Fragment):
         for column, array in zip(self._reader.columns, batch.columns, strict=True):
             if column.kind is Kind.FIXED:
                 continue
-            sizes = np.diff(view_offsets(array))
-            _check_sizes(sizes, first_row, column.name, self._reader.name, self._limit)
-
-
-def _check_sizes(sizes: NDArray[np.int64], first_row: int, label: str, name: str, limit: SizeLimit) -> None:
-    """Raise `InputError` if a value of consecutive rows of a dataset has too many bytes."""
-    if sizes.max() > limit.max_bytes:
-        row = int(sizes.argmax())
-        problem = f"{sizes[row]} bytes are more than the {limit.max_bytes} allowed"
-        place = f"row {first_row + row} of dataset {label!r}"
-        raise InputError(name, problem, place=place, remedy=f"raise {limit.option}")
+            self._limit.check(np.diff(view_offsets(array)), first_row, column.name, self._reader.name)

@@ -94,28 +94,19 @@ class ShardPlan:
         is_cut = self.has_variable or self.step_rows % dataset.chunk_rows > 0
         return dataset.band_bytes * is_cut
 
-    def cache_bytes(self, dataset: DatasetPlan) -> int:
-        return 0 if dataset.pipeline else self.waiting_bytes(dataset)
-
     def memory_bytes(self, threads: int) -> int:
         """Return the peak memory of a sink: waiting rows, twice while they are joined, and chunks."""
+        own = [each for each in self.datasets if each.pipeline]
+        left = [each for each in self.datasets if not each.pipeline]
         step = self.step_rows * sum(each.column.fixed_bytes for each in self.datasets)
         variable = _VARIABLE_COPIES * VARIABLE_STEP_BYTES if self.has_variable else 0
         columns = _DATASET_BYTES * len(self.datasets)
         columns += sum(2 * each.pointers.chunk_bytes for each in self.datasets if each.pointers)
-        return 2 * step + variable + columns + self._library_bytes() + self._chunk_bytes(threads)
-
-    def _library_bytes(self) -> int:
-        """Return the memory of HDF5's caches and of the bands that it filters."""
-        left = [each for each in self.datasets if each.pipeline is None]
-        largest = max((each.band_bytes for each in left), default=0)
-        return sum(map(self.waiting_bytes, left)) + 2 * largest
-
-    def _chunk_bytes(self, threads: int) -> int:
-        """Return the memory of chunks filtered outside of HDF5."""
-        own = [each for each in self.datasets if each.pipeline is not None]
-        sizes = [each.pipeline.chunk_bytes for each in own if each.pipeline]
-        return task_bytes(sum(map(self.waiting_bytes, own)), max(sizes), threads) if sizes else 0
+        # HDF5's caches, and the bands that it filters; then chunks filtered outside of it.
+        library = sum(map(self.waiting_bytes, left)) + 2 * max((each.band_bytes for each in left), default=0)
+        most = max((each.pipeline.chunk_bytes for each in own if each.pipeline), default=0)
+        chunks = task_bytes(sum(map(self.waiting_bytes, own)), most, threads) if own else 0
+        return 2 * step + variable + columns + library + chunks
 
 
 def plan_shard(layout: Layout) -> ShardPlan:
@@ -235,7 +226,11 @@ class Hdf5Sink(Sink):
         try:
             self._file = h5py.File(self._shard, "r+")
             self._datasets = [
-                h5d.open(self._file.id, each.column.name.encode(), access_plist(plan.cache_bytes(each)))
+                h5d.open(
+                    self._file.id,
+                    each.column.name.encode(),
+                    access_plist(plan.waiting_bytes(each) * (not each.pipeline)),
+                )
                 for each in plan.datasets
             ]
             self._writers = [

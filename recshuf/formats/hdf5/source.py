@@ -102,7 +102,10 @@ class Hdf5Source(Source):
         first = self._inventories[0]
         self._widens = options.widens
         self.schema = pa.schema([column.field for column in first.columns])
-        self.inputs = tuple(_summarise(each) for each in self._inventories)
+        self.inputs = tuple(
+            InputSummary(each.name, each.stamp.size, each.row_count, True, each.native_bytes)
+            for each in self._inventories
+        )
 
     @property
     def layout(self) -> Layout:  # type: ignore[override] # asked for by outputs of HDF5 alone
@@ -202,16 +205,6 @@ def _open_first(
     copies = {path: wholes[path] for path in OTHERS.of(options) or () if path in wholes}
     layout = replace(layout, notes=notes | layout.notes)
     return inventories, layout, metadata._replace(values=written), copies, doubt
-
-
-def _summarise(inventory: Inventory) -> InputSummary:
-    return InputSummary(
-        name=inventory.name,
-        file_bytes=inventory.stamp.size,
-        record_count=inventory.row_count,
-        record_count_is_exact=True,
-        native_bytes=inventory.native_bytes,
-    )
 
 
 def _check_limits(inventory: Inventory, limit: SizeLimit) -> None:

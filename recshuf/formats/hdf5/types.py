@@ -235,12 +235,9 @@ class Column:
     @property
     def field(self) -> pa.Field:
         """The native field, with type and row shape as informative metadata."""
-        metadata = {"hdf5.type": self.describe(), "hdf5.row_shape": str(self.row_shape)}
+        metadata = {"hdf5.type": describe_type(self.tid), "hdf5.row_shape": str(self.row_shape)}
         kind = pa.binary(self.native_width) if self.kind is Kind.FIXED else pa.large_binary()
         return pa.field(self.name, kind, nullable=False, metadata=metadata)
-
-    def describe(self) -> str:
-        return describe_type(self.tid)
 
     def name_rows(self) -> str:
         """Return the type and shape of its rows, for messages."""
@@ -310,8 +307,7 @@ class Packer:
         parts = [_view_fixed(_get(values, leaf.path), leaf) for leaf in self.fixed]
         parts += [each.astype("<u4").view(np.uint8).reshape(-1, _LENGTH_BYTES) for each in lengths]
         np.concatenate(parts, axis=1, out=heads)
-        offsets = np.zeros(len(values) + 1, np.int64)
-        np.cumsum(self._head_bytes + sum(lengths), out=offsets[1:])
+        offsets = find_bounds(self._head_bytes + sum(lengths))
         data = np.empty(offsets[-1], np.uint8)
         places = offsets[:-1]
         data[places[:, None] + np.arange(self._head_bytes)] = heads
@@ -319,8 +315,7 @@ class Packer:
         for column, sizes in zip(columns, lengths, strict=True):
             data[_spread(places, sizes)] = view_bytes(column)
             places = places + sizes
-        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-        return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(values), buffers)
+        return wrap_lists(offsets, data)
 
     def split(self, rows: pa.LargeBinaryArray) -> tuple[list[NDArray[np.uint8]], list[pa.LargeBinaryArray]]:
         """Return the bytes of each member of a fixed size, of shape ``(n, width)``, and the values of each other one."""
@@ -333,9 +328,7 @@ class Packer:
         places = places + self._head_bytes
         columns = []
         for lengths in sizes.T:
-            ends_of_values = np.concatenate(([0], np.cumsum(lengths)))
-            buffers = [None, pa.py_buffer(ends_of_values), pa.py_buffer(data[_spread(places, lengths)])]
-            columns.append(pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(rows), buffers))
+            columns.append(wrap_lists(find_bounds(lengths), data[_spread(places, lengths)]))
             places = places + lengths
         return fixed, columns
 
@@ -381,17 +374,32 @@ def _spread(places: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np
     return spread
 
 
+def wrap_rows(raw: NDArray[Any], width: int) -> pa.FixedSizeBinaryArray:
+    """Return bytes as native rows of a fixed width."""
+    kind, buffers = pa.binary(width), [None, pa.py_buffer(raw)]
+    return pa.FixedSizeBinaryArray.from_buffers(kind, raw.nbytes // width, buffers)
+
+
+def wrap_lists(offsets: NDArray[np.int64], data: NDArray[Any]) -> pa.LargeBinaryArray:
+    """Return bytes as native rows of variable length, each between two of the offsets."""
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
+
+
+def find_bounds(lengths: Any) -> NDArray[np.int64]:
+    """Return where values of these lengths begin, and where the last one ends."""
+    return np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)))
+
+
 def join_arrays(values: _Values, item_bytes: int) -> pa.LargeBinaryArray:
     """Return the bytes of NumPy arrays."""
-    offsets = np.zeros(len(values) + 1, np.int64)
-    np.cumsum(np.fromiter(map(len, values), np.int64, len(values)) * item_bytes, out=offsets[1:])
+    offsets = find_bounds(np.fromiter(map(len, values), np.int64, len(values)) * item_bytes)
     # The byte order stated by h5py may be wrong, but the bytes are those of the file. Without its dtype,
     # concatenate would swap the bytes of members.
     data = (
         np.concatenate(values, dtype=values[0].dtype).view(np.uint8) if offsets[-1] else np.empty(0, np.uint8)
     )
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(values), buffers)
+    return wrap_lists(offsets, data)
 
 
 def list_arrays(rows: pa.LargeBinaryArray, tid: h5t.TypeID) -> _Values:

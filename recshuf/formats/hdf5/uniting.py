@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import h5py
 import numpy as np
-import pyarrow as pa
 from h5py import h5t
 
 from recshuf.formats.hdf5.forms import BadValueError, strip_texts
-from recshuf.formats.hdf5.types import Column, Kind, find_dtype, make_column
+from recshuf.formats.hdf5.types import Column, Kind, find_dtype, make_column, wrap_lists, wrap_rows
 from recshuf.records.arrays import view_bytes, view_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import pyarrow as pa
     from numpy.typing import NDArray
 
 
@@ -150,8 +150,7 @@ class Change:
         changed = np.zeros(len(rows) * self._wanted.native_width, np.uint8)
         if raw.size:
             changed = self._convert(raw)
-        kind = pa.binary(self._wanted.native_width)
-        return pa.FixedSizeBinaryArray.from_buffers(kind, len(rows), [None, pa.py_buffer(changed)])
+        return wrap_rows(changed, self._wanted.native_width)
 
     def _change_texts(self, raw: NDArray[np.uint8]) -> pa.Array:
         texts = strip_texts(raw, self._source.get_strpad())
@@ -164,10 +163,7 @@ class Change:
     def _change_arrays(self, rows: pa.LargeBinaryArray) -> pa.Array:
         offsets, item_bytes = view_offsets(rows), self._source.get_size()
         ends = (offsets - offsets[0]) // item_bytes * self._target.get_size()
-        data = self._convert(view_bytes(rows))
-        return pa.LargeBinaryArray.from_buffers(
-            pa.large_binary(), len(rows), [None, pa.py_buffer(ends), pa.py_buffer(data)]
-        )
+        return wrap_lists(ends, self._convert(view_bytes(rows)))
 
     def _convert(self, raw: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Return the bytes of the same values in the wanted type."""

@@ -107,16 +107,9 @@ def copy_attributes(
     lenient: bool,
     keys: Iterable[str] | None = None,
 ) -> None:
-    """Copy all attributes of an object, except those that attach dimension scales to datasets.
+    """Copy all attributes of an object, or those with some `keys`, except those that attach dimension scales to datasets.
 
-    Parameters
-    ----------
-    types
-        As of `find_type`.
-    lenient
-        Leave out attributes that hold references instead of refusing them.
-    keys
-        The attributes to copy, if not all.
+    `types` are as of `find_type`. If lenient, attributes that hold references are left out instead of refused.
     """
     for key in source.attrs if keys is None else keys:
         place = f"attribute {key!r} of {source.name!r}"

@@ -202,10 +202,7 @@ def _damage(place: int) -> ValueError:
 class ChunkReader:
     """Reads rows of a chunked dataset, undoing its filters without HDF5. References that cannot be read are zeros.
 
-    Parameters
-    ----------
-    keeps
-        Whether the last chunk stays in memory for the next read.
+    It `keeps` the last chunk in memory for the next read.
     """
 
     def __init__(self, dataset: h5d.DatasetID, pipeline: Pipeline, *, keeps: bool) -> None:
@@ -282,7 +279,6 @@ class SizeLimit(NamedTuple):
     """The command line option that raises the limit."""
 
     def check(self, sizes: NDArray[np.int64], first_row: int, path: str, name: str) -> None:
-        """Raise `InputError` if a value of consecutive rows of a dataset of a file has too many bytes."""
         if sizes.max() > self.max_bytes:
             row = int(sizes.argmax())
             problem = f"{sizes[row]} bytes are more than the {self.max_bytes} allowed"
@@ -318,7 +314,6 @@ class ValueGuard:
             self._chunks = ChunkReader(dataset, pipeline, keeps=True)
 
     def check(self, start: int, stop: int, limit: SizeLimit) -> None:
-        """Check rows ``start:stop``."""
         for low in range(start, stop, _STEP_ROWS):
             raw = self._read(low, min(low + _STEP_ROWS, stop))
             if raw is None:

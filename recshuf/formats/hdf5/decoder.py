@@ -45,13 +45,7 @@ class _Leaf(NamedTuple):
 
 
 class RowDecoder(Decoder):
-    """Decodes one native column for each dataset.
-
-    Parameters
-    ----------
-    columns
-        The datasets, in the order of the native fields.
-    """
+    """Decodes one native column for each dataset; the columns are in the order of the native fields."""
 
     def __init__(self, columns: Sequence[Column], names: Sequence[str]) -> None:
         self._names = names

@@ -169,7 +169,6 @@ class PointerWriter:
         return int(self._dataset.shape[0]) - 1
 
     def append(self, lengths: NDArray[np.int64]) -> None:
-        """Append some rows of so many items."""
         self._write(self._last + np.cumsum(lengths))
 
     def finish(self) -> None:

@@ -54,12 +54,7 @@ _MOST_BYTES = 1 << 62
 class MetadataReader:
     """Reads what files say; what several of them say in the same bytes is described once.
 
-    Parameters
-    ----------
-    copies
-        Datasets that every shard repeats.
-    check_whole
-        Checks whether a dataset that is not of the record can be read, and raises an `InputError` if not.
+    `copies` are datasets that every shard repeats; `check_whole` raises an `InputError` for others that cannot be read.
     """
 
     def __init__(self, copies: Collection[str], check_whole: Callable[[Contents, str], object]) -> None:
@@ -226,13 +221,7 @@ class RawAttribute(NamedTuple):
 
 
 class HeaderReader:
-    """Reads object headers of one file.
-
-    Parameters
-    ----------
-    read
-        Returns up to so many bytes from a place in the file on.
-    """
+    """Reads object headers of one file; `read` returns up to so many bytes from a place in it on."""
 
     def __init__(self, read: Callable[[int, int], bytes]) -> None:
         self._read_at = read

@@ -70,7 +70,6 @@ class Matrix(NamedTuple):
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Paths of the datasets that have a list for each record."""
         return tuple(f"{self.path}/{part}" for part in PARTS)
 
     @property

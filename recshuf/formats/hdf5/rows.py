@@ -35,25 +35,16 @@ _FIRST_ROWS = 64
 
 
 class RowReader:
-    """An input held open, from which any thread reads rows.
-
-    Parameters
-    ----------
-    cached
-        For each dataset, whether a chunk is kept in memory between reads.
-    """
+    """An input held open, from which any thread reads rows; of `cached` datasets a chunk stays in memory between reads."""
 
     def __init__(self, inventory: Inventory, schema: pa.Schema, cached: list[bool]) -> None:
         self.name = inventory.name
         self.schema = schema
-        self.columns = inventory.columns
-        self.is_fixed = inventory.is_fixed
-        self._stamp = inventory.stamp
-        self._storages = inventory.storages
+        self.inventory = inventory
         self._is_begun = False
         self._file = open_file(inventory.input_file)
         finalize(self, close_file, self._file)
-        check_stamp(self._file, self.name, self._stamp)
+        check_stamp(self._file, self.name, self.inventory.stamp)
         with reading(self.name):
             self._readers = [
                 _DatasetReader(self._file, inventory, index, keeps=keep) for index, keep in enumerate(cached)
@@ -86,7 +77,7 @@ class RowReader:
         for reader in self._readers:
             with reading(self.name, reader.name_rows(start, stop)):
                 arrays.append(reader.read(start, stop))
-        check_stamp(self._file, self.name, self._stamp)
+        check_stamp(self._file, self.name, self.inventory.stamp)
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _list_expected(self) -> list[tuple[int, int]]:
@@ -94,14 +85,14 @@ class RowReader:
 
         None if a dataset may lie in another order, or most of the file is not read.
         """
-        begins = {storage.begin or 0 for storage in self._storages}
-        stored_bytes = sum(storage.stored_bytes for storage in self._storages)
-        if not self.is_fixed or 0 in begins or 2 * stored_bytes < self._stamp.size:
+        begins = {storage.begin or 0 for storage in self.inventory.storages}
+        stored_bytes = sum(storage.stored_bytes for storage in self.inventory.storages)
+        if not self.inventory.is_fixed or 0 in begins or 2 * stored_bytes < self.inventory.stamp.size:
             return []
         guards = [reader.row_guard for reader in self._readers]
         if not all(guard is None or guard.seems_ordered() for guard in guards):
             return []
-        places = [0, *sorted(begins)[1:], self._stamp.size]
+        places = [0, *sorted(begins)[1:], self.inventory.stamp.size]
         return [(begin, end) for begin, end in pairwise(places) if begin < end]
 
 
@@ -187,15 +178,7 @@ class _DatasetReader:
 
 
 class RowFragment(Fragment):
-    """Rows ``start:stop`` of one input.
-
-    Parameters
-    ----------
-    batch_bytes
-        Most bytes of a batch of several records.
-    limit
-        That of variable-length values.
-    """
+    """Rows ``start:stop`` of one input; `batch_bytes` are the most of a batch of several records, `limit` is for values."""
 
     def __init__(self, reader: RowReader, start: int, stop: int, batch_bytes: int, limit: SizeLimit) -> None:
         self.record_count = stop - start
@@ -206,11 +189,11 @@ class RowFragment(Fragment):
         self._limit = limit
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        return self._slice_rows() if self._reader.is_fixed else self._read_steps()
+        return self._slice_rows() if self._reader.inventory.is_fixed else self._read_steps()
 
     def _slice_rows(self) -> Iterator[pa.RecordBatch]:
         batch = self._reader.read(self._start, self._stop)
-        rows = max(1, self._batch_bytes // sum(column.fixed_bytes for column in self._reader.columns))
+        rows = max(1, self._batch_bytes // self._reader.inventory.fixed_bytes)
         for start in range(0, batch.num_rows, rows):
             yield batch.slice(start, rows)
 
@@ -237,7 +220,7 @@ class RowFragment(Fragment):
             yield from self._cut(batch.slice(half))
 
     def _check_lengths(self, batch: pa.RecordBatch, first_row: int) -> None:
-        for column, array in zip(self._reader.columns, batch.columns, strict=True):
+        for column, array in zip(self._reader.inventory.columns, batch.columns, strict=True):
             if column.kind is Kind.FIXED:
                 continue
             self._limit.check(np.diff(view_offsets(array)), first_row, column.name, self._reader.name)

@@ -202,13 +202,7 @@ class _StepCutter:
 
 
 class Hdf5Sink(Sink):
-    """One HDF5 shard being written, in a new file.
-
-    Parameters
-    ----------
-    encoder
-        Turns table form into native batches; None if batches are native.
-    """
+    """One HDF5 shard being written, in a new file; an encoder turns table form into native batches."""
 
     def __init__(
         self, path: Path, image: bytes, plan: ShardPlan, threads: int, encoder: TableEncoder | None = None
@@ -313,13 +307,7 @@ def _writing(shard: ShardFile, path: Path, place: str = "") -> Iterator[None]:
 
 
 class Hdf5Target(Target):
-    """Shards that begin with the image of a layout.
-
-    Parameters
-    ----------
-    encoder
-        Turns table form into native batches; None if the sinks get native batches.
-    """
+    """Shards that begin with the image of a layout; an encoder turns table form into native batches."""
 
     def __init__(self, layout: Layout, encoder: TableEncoder | None = None) -> None:
         self._layout = layout

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from recshuf.formats.hdf5.template import Layout
-    from recshuf.interfaces import InputFile, Metadata, ReadOptions, ValueReader
+    from recshuf.interfaces import InputFile, ReadOptions, ValueReader
 
 
 _MOST_BLOCKS = 4
@@ -59,13 +59,7 @@ _CHUNK_COPIES = 3
 
 
 class Hdf5Source(Source):
-    """Inputs with the same datasets; chunks may differ.
-
-    Parameters
-    ----------
-    options
-        `DATASETS` are those of the record, or None for all with a first axis; `field` selects some of them.
-    """
+    """Inputs with the same datasets; chunks may differ. If none are chosen, all with a first axis are of the record."""
 
     def __init__(self, inputs: Sequence[InputFile], options: ReadOptions) -> None:
         if any(each.opener is not None for each in inputs):
@@ -94,10 +88,9 @@ class Hdf5Source(Source):
         copies = OTHERS.of(options) or ()
         reader = MetadataReader(copies, partial(check_whole, options)) if options.field is None else None
         rest = [_take_inventory(each, options, union, reader, index) for index, each in enumerate(ahead, 1)]
-        opened = _open_first(inputs[0], options, rest, union, reader)
-        self._inventories, self._layout, self.metadata, taken, doubt = opened
-        self.notes = tuple(filter(None, [self.metadata.differences, doubt if is_doubted else None]))
-        for path, file in taken.items():
+        copies_of_others, notes = self._open_first(inputs[0], options, rest, union, reader)
+        self.notes = tuple(filter(None, notes if is_doubted else notes[:1]))
+        for path, file in copies_of_others.items():
             self.repeated = {**self.repeated, path: hash_others(file, options)[path]}
         first = self._inventories[0]
         self._widens = options.widens
@@ -106,6 +99,47 @@ class Hdf5Source(Source):
             InputSummary(each.name, each.stamp.size, each.row_count, True, each.native_bytes)
             for each in self._inventories
         )
+
+    def _open_first(
+        self,
+        input_file: InputFile,
+        options: ReadOptions,
+        rest: list[Inventory],
+        union: MetadataUnion,
+        reader: MetadataReader | None,
+    ) -> tuple[dict[str, InputFile], list[str | None]]:
+        """Make inventories, layout and metadata of all inputs.
+
+        Return the copies that are those of another input, what differs, and what is doubtful if nobody named the datasets.
+        """
+        with looking_into(input_file) as contents:
+            records = find_records(contents, options)
+            first = read_inventory(contents, input_file, records)
+            self._inventories = inventories = unite_inventories([first, *rest], widens=options.widens)
+            lenient = DATASETS.of(options) is not None and not KEEP_OTHERS.of(options)
+            check_scalars(contents, lenient=lenient)
+            notes = describe_choice(options, input_file.name)
+            if KEEP_OTHERS.of(options):
+                notes |= drop_indexes(contents, records.values())
+            if reader is not None:
+                union.add(0, contents.name, reader.read(contents, records), origin=input_file)
+            metadata, taken = union.merge()
+            left_out = {*contents.arrays} - {*records.values()} if lenient else set()
+            values = metadata.values
+            if reader is not None and left_out:  # groups of left-out datasets are copied, too
+                values = {**reader.read(contents, records, is_whole=True), **values}
+            written = {key: text for key, text in values.items() if left_out.isdisjoint(key.path)}
+            taken = {key: file for key, file in taken.items() if key in written}
+            row_count = sum(each.row_count for each in inventories)
+            types = _find_changed_types(inventories)
+            copier = ImageCopier(contents, records, row_count, lenient, changed_types=types, replaced=taken)
+            layout = copier.copy()
+            doubt = describe_doubt(contents, list(records.values()))
+        self._layout = replace(layout, notes=notes | layout.notes)
+        self.metadata = metadata._replace(values=written)
+        wholes = {key.path[0]: file for key, file in taken.items() if not key.name}
+        copies = {path: wholes[path] for path in OTHERS.of(options) or () if path in wholes}
+        return copies, [metadata.differences, doubt]
 
     @property
     def layout(self) -> Layout:  # type: ignore[override] # asked for by outputs of HDF5 alone
@@ -135,11 +169,9 @@ class Hdf5Source(Source):
         return max(_reading_bytes(each, block_bytes) for each in self._inventories)
 
     def decoder(self) -> Decoder:
-        """Return a decoder: groups become structs, rows fixed-size lists."""
         return RowDecoder(self._inventories[0].columns, [each.name for each in self._inventories])
 
     def value_reader(self, paths: Sequence[str]) -> ValueReader:
-        """Return a reader of datasets, and of members of compounds."""
         names = [each.name for each in self._inventories]
         return Hdf5ValueReader(self._inventories[0].columns, names, paths)
 
@@ -160,51 +192,16 @@ def _take_inventory(
     return inventory
 
 
-def _open_first(
-    input_file: InputFile,
-    options: ReadOptions,
-    rest: list[Inventory],
-    union: MetadataUnion,
-    reader: MetadataReader | None,
-) -> tuple[list[Inventory], Layout, Metadata, dict[str, InputFile], str | None]:
-    """Return all inventories, layout and metadata of all shards, the copies of other inputs, and what is doubtful.
-
-    The doubt is about the datasets of the first input, unless users named them.
-    """
-    with looking_into(input_file) as contents:
-        records = find_records(contents, options)
-        first = read_inventory(contents, input_file, records)
-        inventories = unite_inventories([first, *rest], widens=options.widens)
-        lenient = DATASETS.of(options) is not None and not KEEP_OTHERS.of(options)
-        check_scalars(contents, lenient=lenient)
-        notes = describe_choice(options, input_file.name)
-        if KEEP_OTHERS.of(options):
-            notes |= drop_indexes(contents, records.values())
-        if reader is not None:
-            union.add(0, contents.name, reader.read(contents, records), origin=input_file)
-        metadata, taken = union.merge()
-        left_out = {*contents.arrays} - {*records.values()} if lenient else set()
-        values = metadata.values
-        if reader is not None and left_out:  # groups of left-out datasets are copied, too
-            values = {**reader.read(contents, records, is_whole=True), **values}
-        written = {key: text for key, text in values.items() if left_out.isdisjoint(key.path)}
-        taken = {key: file for key, file in taken.items() if key in written}
-        row_count = sum(each.row_count for each in inventories)
-        pairs = zip(inventories[0].columns, first.given, strict=True)
-        changed = [column for column, own in pairs if column is not own]
-        types = {each.name: (item_column(each) if each.name in first.lists else each).tid for each in changed}
-        for name, lists in first.lists.items():
-            if sum(each.lists[name].item_count for each in inventories) > lists.most_items:
-                types[lists.matrix.pointers] = h5t.STD_I64LE
-        copier = ImageCopier(
-            contents, records, row_count, lenient=lenient, replaced=taken, changed_types=types
-        )
-        layout = copier.copy()
-        doubt = describe_doubt(contents, list(records.values()))
-    wholes = {key.path[0]: file for key, file in taken.items() if not key.name}
-    copies = {path: wholes[path] for path in OTHERS.of(options) or () if path in wholes}
-    layout = replace(layout, notes=notes | layout.notes)
-    return inventories, layout, metadata._replace(values=written), copies, doubt
+def _find_changed_types(inventories: Sequence[Inventory]) -> dict[str, h5t.TypeID]:
+    """Return the types of shards that are not those of the first input: of columns, and of pointers to more items."""
+    first, types = inventories[0], {}
+    for column, own in zip(first.columns, first.given, strict=True):
+        if column is not own:
+            types[column.name] = (item_column(column) if column.name in first.lists else column).tid
+    for name, lists in first.lists.items():
+        if sum(each.lists[name].item_count for each in inventories) > lists.most_items:
+            types[lists.matrix.pointers] = h5t.STD_I64LE
+    return types
 
 
 def _check_limits(inventory: Inventory, limit: SizeLimit) -> None:

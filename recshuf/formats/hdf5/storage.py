@@ -134,7 +134,6 @@ class Node:
 
     @property
     def children(self) -> list[int]:
-        """Places of its children in the file."""
         places: list[int] = self.entries["child"][:-1].tolist()
         return places
 
@@ -222,7 +221,6 @@ class RowGuard:
         self._load = lru_cache(_KEPT_NODES)(load)
 
     def check(self, start: int, stop: int) -> None:
-        """Check the chunks of rows ``start:stop``."""
         nodes = [self._root] if start < stop else []
         while nodes:
             below: set[tuple[int, int]] = set()
@@ -282,7 +280,6 @@ class ChunkChecker:
         self._sizes: dict[int, int | None] = {}
 
     def check(self, info: h5d.StoreInfo) -> None:
-        """Raise `InputError` if a chunk is impossible."""
         problem = self._find_problem(info)
         if problem is not None:
             said = f"the chunk at {info.chunk_offset} {problem}: the file is damaged"

@@ -166,7 +166,6 @@ class ImageCopier:
         self.copy_whole(path, target)
 
     def copy_whole(self, path: str, target: h5py.File) -> None:
-        """Copy a dataset as it is."""
         source = self.contents.file[path].id
         plist = source.get_create_plist().copy()
         if plist.get_external_count():

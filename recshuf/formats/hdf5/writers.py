@@ -227,10 +227,7 @@ class ChunkWriter(RowWriter):
         rows:  [. . . . . . . . . . .]     chunks of 4 rows and half a row's width:
         bands: |       |       |          6 chunks, the last 2 filled up with the fill value
 
-    Parameters
-    ----------
-    fill
-        The bytes of an element that was never written.
+    `fill` are the bytes of an element that was never written.
     """
 
     def __init__(

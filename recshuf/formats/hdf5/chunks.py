@@ -20,14 +20,7 @@ from h5py._objects import phil
 
 from recshuf.errors import InputError
 from recshuf.formats.hdf5.filters import Pipeline, find_pipeline
-from recshuf.formats.hdf5.types import (
-    Column,
-    Kind,
-    find_chunk,
-    find_file_bytes,
-    kind_of,
-    list_references,
-)
+from recshuf.formats.hdf5.types import Kind, find_chunk, find_file_bytes, kind_of, list_references
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,6 +29,7 @@ if TYPE_CHECKING:
     from h5py import h5d
     from numpy.typing import NDArray
 
+    from recshuf.formats.hdf5.storage import Column
     from recshuf.interfaces import Handle
 
     _Numbers = NDArray[np.int64]

@@ -208,8 +208,8 @@ class Contents:
     def open_checked(self, path: str) -> h5py.Dataset:
         """Return a dataset whose storage is checked."""
         dataset = self.file[path]
-        check_access(dataset, path, self.name)
-        check_chunks(dataset, path, self.name, read_stamp(self.file).size)
+        check_access(dataset.id, path, self.name)
+        check_chunks(dataset.id, path, self.name, read_stamp(self.file).size)
         return dataset
 
     def read_integers(self, path: str) -> NDArray[np.integer[Any]] | None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from h5py import h5t
 
-    from recshuf.formats.hdf5.types import Column
+    from recshuf.formats.hdf5.storage import Column
     from recshuf.formats.texts import TableValueReader
 
 

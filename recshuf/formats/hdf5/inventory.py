@@ -21,15 +21,16 @@ from recshuf.formats.hdf5.forms import ARROW_TYPE_ATTRIBUTE
 from recshuf.formats.hdf5.lists import Lists, find_pointers, item_column, list_column, read_lists
 from recshuf.formats.hdf5.roles import SAME_VARIABLES, Roles, find_commonest, find_roles
 from recshuf.formats.hdf5.signs import check_lengths, refuse_parts
-from recshuf.formats.hdf5.storage import Storage, check_access, check_chunks, find_index_root, read_storage
-from recshuf.formats.hdf5.types import (
+from recshuf.formats.hdf5.storage import (
     Column,
-    Kind,
-    find_copy_obstacle,
-    find_obstacle,
-    name_type,
+    Storage,
+    check_access,
+    check_chunks,
+    find_index_root,
     read_column,
+    read_storage,
 )
+from recshuf.formats.hdf5.types import Kind, find_copy_obstacle, find_obstacle, name_type
 from recshuf.formats.hdf5.uniting import unite_columns
 from recshuf.formats.options import DATASETS
 from recshuf.records.arrays import dotted, unknown_column
@@ -60,7 +61,7 @@ class Inventory:
     """As native batches have them."""
     storages: tuple[Storage, ...]
     """Storage of each column."""
-    given: tuple[Column, ...]
+    own: tuple[Column, ...]
     """Columns as this input has them; their types may differ from those of other inputs."""
     lists: Mapping[str, Lists] = field(default_factory=dict)
     """How the lists of a column are stored, by its name, if they are rows of a sparse matrix."""
@@ -89,7 +90,7 @@ class Inventory:
         """Estimated size of the values of all variable-length columns: the rest of the file; known of sparse matrices."""
         listed = [column for column in self.columns if column.name in self.lists]
         known = sum(item_column(each).row_bytes * self.lists[each.name].item_count for each in listed)
-        pairs = [pair for pair in zip(self.columns, self.given, strict=True) if pair[0] not in listed]
+        pairs = [pair for pair in zip(self.columns, self.own, strict=True) if pair[0] not in listed]
         if all(column.kind is Kind.FIXED for column, _ in pairs):
             return known
         fixed = sum(own.row_bytes for column, own in pairs if own.kind is Kind.FIXED is not column.kind)
@@ -99,7 +100,7 @@ class Inventory:
     @property
     def changed_bytes(self) -> int:
         """Bytes of a record in columns whose types are changed, before and after that."""
-        pairs = zip(self.columns, self.given, strict=True)
+        pairs = zip(self.columns, self.own, strict=True)
         return sum(
             column.row_bytes + own.row_bytes for column, own in pairs if column.type_code != own.type_code
         )
@@ -119,7 +120,7 @@ def find_records(contents: Contents, options: ReadOptions) -> dict[str, str]:
     """
     if (datasets := DATASETS.of(options)) is not None:
         chosen = [_find_chosen(contents, path) for path in datasets]
-        records = {name: path for found in chosen for name, path in found.items()}
+        records = {name: path for paths in chosen for name, path in paths.items()}
         matrices = [contents.matrices[path] for path in records.values() if path in contents.matrices]
         return records | {part: part for each in matrices for part in each.parts}  # none without the other
     roles = find_roles(contents) if options.refuses_foreign else Roles()
@@ -169,7 +170,7 @@ def read_inventory(contents: Contents, input_file: InputFile, records: dict[str,
     for name, path in records.items():
         with reading(input_file.name, f"dataset {path!r}"):
             datasets[name] = dataset = file[path]
-            check_access(dataset, path, input_file.name)
+            check_access(dataset.id, path, input_file.name)
             columns.append(read_column(dataset.id, name, _read_arrow_type(dataset)))
     # The size of variable-length values is that of the file without what is stored of the datasets.
     is_fixed = all(column.kind is Kind.FIXED and column.name not in contents.matrices for column in columns)
@@ -183,7 +184,7 @@ def read_inventory(contents: Contents, input_file: InputFile, records: dict[str,
         with reading(input_file.name, f"dataset {storage.path!r}"):
             _check_column(column, storage, input_file.name, is_alone=len(contents.arrays) == 1)
             if storage.index_root is None:
-                check_chunks(datasets[column.name], storage.path, input_file.name, stamp.size)
+                check_chunks(datasets[column.name].id, storage.path, input_file.name, stamp.size)
     _check_sizes(columns, storages, input_file.name, stamp.size)
     parts = {name: contents.matrices[name] for name in records if name in contents.matrices}
     known = {matrix: read_lists(contents, matrix) for matrix in dict.fromkeys(parts.values())}
@@ -191,7 +192,9 @@ def read_inventory(contents: Contents, input_file: InputFile, records: dict[str,
     own = tuple(list_column(column) if column.name in lists else column for column in columns)
     row_count = contents.shapes[storages[0].path][0]
     # A chunk of items has no known number of rows.
-    kept = (replace(one, chunk_rows=one.chunk_rows and 1) if one.path in lists else one for one in storages)
+    kept = (
+        replace(each, chunk_rows=each.chunk_rows and 1) if each.path in lists else each for each in storages
+    )
     return Inventory(input_file, stamp, row_count, own, tuple(kept), own, lists)
 
 
@@ -230,20 +233,20 @@ def unite_inventories(inventories: Sequence[Inventory], *, widens: bool) -> list
     """Return inventories with the same columns, in the order of the first; `InputError` if they do not hold the same datasets."""
     first = inventories[0]
     ordered = [first, *(_order_as(first, other) for other in inventories[1:])]
-    columns = []
-    for given in zip(*(each.given for each in ordered), strict=True):
-        united = given[0] if all(map(given[0].holds_same, given)) else unite_columns(given, widens=widens)
-        if united is None:
-            raise _type_error(ordered, given, widens=widens)
-        columns.append(united)
-    if all(column is own for column, own in zip(columns, first.given, strict=True)):
+    united: list[Column] = []
+    for columns in zip(*(each.own for each in ordered), strict=True):
+        column = unite_columns(columns, widens=widens)
+        if column is None:
+            raise _type_error(ordered, columns, widens=widens)
+        united.append(column)
+    if all(column is own for column, own in zip(united, first.own, strict=True)):
         return ordered
-    return [replace(each, columns=tuple(columns)) for each in ordered]
+    return [replace(each, columns=tuple(united)) for each in ordered]
 
 
 def _order_as(first: Inventory, other: Inventory) -> Inventory:
     """Return an inventory with its columns in the order of the first; files may list the same datasets in another one."""
-    names, own = ([column.name for column in each.given] for each in (first, other))
+    names, own = ([column.name for column in each.own] for each in (first, other))
     for name in sorted({*names} ^ {*own}):
         have, lack = (first, other) if name in names else (other, first)
         problem = f"has no dataset {name!r}, but {have.name} has"
@@ -256,28 +259,28 @@ def _order_as(first: Inventory, other: Inventory) -> Inventory:
     if own == names:
         return other
     places = [own.index(name) for name in names]
-    columns = tuple(other.given[place] for place in places)
+    columns = tuple(other.own[place] for place in places)
     storages = tuple(other.storages[place] for place in places)
-    return replace(other, columns=columns, given=columns, storages=storages)
+    return replace(other, columns=columns, own=columns, storages=storages)
 
 
-def _type_error(inventories: Sequence[Inventory], given: Sequence[Column], *, widens: bool) -> InputError:
+def _type_error(inventories: Sequence[Inventory], columns: Sequence[Column], *, widens: bool) -> InputError:
     """Return the error for a dataset of whose types none holds the values of all inputs."""
-    wider = None if widens else unite_columns(given, widens=True)
+    wider = None if widens else unite_columns(columns, widens=True)
     remedy = "write it with one type, or shuffle the files apart"
     if wider is not None:
         remedy = f"give --widen to make both {name_type(wider.tid)}, or shuffle the files apart"
-    differing = [index for index, each in enumerate(given) if not given[0].holds_same(each)]
+    differing = [index for index, each in enumerate(columns) if not columns[0].holds_same(each)]
     clashing = (
-        index for index in differing if unite_columns([given[0], given[index]], widens=widens) is None
+        index for index in differing if unite_columns([columns[0], columns[index]], widens=widens) is None
     )
-    return _describe_clash(inventories, given, next(clashing, differing[0]), remedy)
+    return _describe_clash(inventories, columns, next(clashing, differing[0]), remedy)
 
 
 def _describe_clash(
-    inventories: Sequence[Inventory], given: Sequence[Column], index: int, remedy: str
+    inventories: Sequence[Inventory], columns: Sequence[Column], index: int, remedy: str
 ) -> InputError:
-    first, other = given[0], given[index]
+    first, other = columns[0], columns[index]
     problem = f"{other.name_rows()}, but {first.name_rows()} in {inventories[0].name}"
     return InputError(inventories[index].name, problem, place=f"dataset {first.name!r}", remedy=remedy)
 
@@ -286,11 +289,11 @@ def refuse_changed_types(inventories: Sequence[Inventory]) -> None:
     """Raise `InputError` if the type of a dataset differs between inputs."""
     first = inventories[0]
     for place, column in enumerate(first.columns):
-        given = [each.given[place] for each in inventories]
-        differing = [index for index, each in enumerate(given) if not given[0].holds_same(each)]
+        columns = [each.own[place] for each in inventories]
+        differing = [index for index, each in enumerate(columns) if not columns[0].holds_same(each)]
         if differing:
             remedy = f"give --widen to make both {name_type(column.tid)}, as output of another format does"
-            raise _describe_clash(inventories, given, differing[0], remedy)
+            raise _describe_clash(inventories, columns, differing[0], remedy)
 
 
 def _check_column(column: Column, storage: Storage, name: str, *, is_alone: bool) -> None:

@@ -11,12 +11,15 @@ from recshuf.errors import InputError
 from recshuf.formats.hdf5.contents import reading
 from recshuf.formats.hdf5.roles import PARTS, POINTERS, SHAPE, WRITE_ANEW, Matrix
 from recshuf.formats.hdf5.storage import (
+    Column,
     Storage,
     access_plist,
+    make_column,
+    read_column,
     read_storage,
     select_rows,
 )
-from recshuf.formats.hdf5.types import Column, Kind, kind_of, make_column, read_column, wrap_rows
+from recshuf.formats.hdf5.types import Kind, kind_of, wrap_rows
 from recshuf.formats.hdf5.writers import LibraryWriter, RowWriter, TaskQueue
 from recshuf.records.arrays import view_bytes, view_offsets
 
@@ -87,14 +90,14 @@ def _read_pointers(dataset: h5d.DatasetID, start: int, count: int) -> NDArray[np
 
 def find_pointers(image: h5py.File, names: Collection[str]) -> dict[str, Storage]:
     """Return the pointers of each part of a matrix among the datasets of the record, by its name."""
-    found = {}
+    pointers = {}
     for name in names:
         group, _, leaf = name.rpartition("/")
         path = f"{group}/{POINTERS}"
         # A whole matrix beside the records has no part among them, and at least one pointer.
         if group and leaf in PARTS and path not in names and path in image and image[path].shape == (0,):
-            found[name] = read_storage(image[path].id, path)
-    return found
+            pointers[name] = read_storage(image[path].id, path)
+    return pointers
 
 
 class PointerReader:

@@ -230,7 +230,7 @@ class HeaderReader:
     def list_attributes(self, address: int, skips: Callable[[bytes], bool]) -> list[RawAttribute] | None:
         """Return the attributes of the object at an address, without those to skip by name; None if they lie elsewhere."""
         try:
-            found = []
+            attributes: list[RawAttribute] = []
             for kind, flags, message in self._list_messages(address):
                 if kind == _ATTRIBUTE_INFO and message[4 if message[1] & 1 else 2 :][:8] != _NOWHERE:
                     return None
@@ -240,10 +240,10 @@ class HeaderReader:
                     raw = self._cut(message, skips)
                     if raw is None:
                         return None
-                    found += [raw] if raw.name else []
+                    attributes += [raw] if raw.name else []
         except (error, IndexError, KeyError):
             return None
-        return found
+        return attributes
 
     def _read(self, place: int, size: int) -> bytes:
         """Return bytes of a file; `IndexError` if they cannot be there, as in a damaged one."""

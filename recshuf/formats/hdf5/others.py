@@ -23,8 +23,8 @@ from recshuf.formats.hdf5.contents import (
 from recshuf.formats.hdf5.inventory import find_records, find_scalar_obstacle
 from recshuf.formats.hdf5.roles import SAME_VARIABLES, find_commonest, find_roles, is_of_variables
 from recshuf.formats.hdf5.signs import LEAVE_OUT, check_independent, refuse_parts, shorten
-from recshuf.formats.hdf5.storage import check_access, check_chunks, read_storage
-from recshuf.formats.hdf5.types import Kind, describe_type, find_copy_obstacle, read_column
+from recshuf.formats.hdf5.storage import check_access, check_chunks, read_column, read_storage
+from recshuf.formats.hdf5.types import Kind, describe_type, find_copy_obstacle
 from recshuf.formats.meaning import Weight, weigh
 from recshuf.formats.options import DATASETS, OTHERS
 from recshuf.interfaces import MetadataKey
@@ -126,7 +126,7 @@ def check_same(
     for path in hashes:
         if hashes[path] == first[path] or (
             weigh(path.rpartition("/")[2]) is Weight.LABELS
-            and all(_LIST_OF_TEXTS.match(one) for one in (first[path], hashes[path]))
+            and all(_LIST_OF_TEXTS.match(each) for each in (first[path], hashes[path]))
         ):
             continue
         if union.is_lenient:
@@ -176,14 +176,14 @@ class _Hasher:
             return f"{describe_type(tid)} {dataset.shape} {digest.hexdigest()}"
 
     def check(self, dataset: h5py.Dataset, path: str) -> None:
-        check_access(dataset, path, self._name)
+        check_access(dataset.id, path, self._name)
         tid = dataset.id.get_type()
         problem = find_copy_obstacle(tid)
         if problem:
             raise InputError(self._name, problem, place=f"dataset {path!r}", remedy=LEAVE_OUT)
         column, storage = read_column(dataset.id, path), read_storage(dataset.id, path)
         self._check_size(max(prod(dataset.shape) * tid.get_size(), storage.chunk_bytes, storage.stored_bytes))
-        check_chunks(dataset, path, self._name, self._stamp.size)
+        check_chunks(dataset.id, path, self._name, self._stamp.size)
         if column.kind is not Kind.FIXED and not column.row_shape:
             guard = ValueGuard(self._file, content_of(self._file), dataset.id, column, self._name)
             guard.check(0, dataset.shape[0], SizeLimit(self._most_bytes, "--memory"))

@@ -87,9 +87,9 @@ def read_text(group: h5py.Group, key: str) -> str:
 
 def adopt_matrices(contents: Contents) -> None:
     """Note the matrices whose rows are of the record; their parts then have a list in each row, and are as long as it."""
-    found = [path.rpartition("/")[0] for path in contents.arrays if path.endswith(f"/{POINTERS}")]
+    folders = [path.rpartition("/")[0] for path in contents.arrays if path.endswith(f"/{POINTERS}")]
     names, shapes = (*PARTS, POINTERS), contents.shapes
-    groups = [each for each in found if all(len(shapes.get(f"{each}/{name}", ())) == 1 for name in names)]
+    groups = [each for each in folders if all(len(shapes.get(f"{each}/{name}", ())) == 1 for name in names)]
     matrices = [Matrix(group, False) for group in groups if _find_place(contents, group, "csr_matrix")]
     of_10x = [Matrix(group, True) for group in groups if _is_10x(contents, group)]
     matrices += of_10x if len(of_10x) == 1 else []  # several may have barcodes of their own
@@ -197,23 +197,23 @@ def find_roles(contents: Contents) -> Roles:
         kind = _FRAMES.get(frame)
         if kind is not None and not _HIDDEN.search(prefix):
             own = _list_inside(contents, prefix)
-            found = {each for each in own if kind.fullmatch(each, len(prefix))}
+            moved = {each for each in own if kind.fullmatch(each, len(prefix))}
         elif layout == ANNDATA:
             parts = {
                 part for each in find_sparse(contents) if not each.is_of_variables for part in each.parts
             }
             own = {each for each in _list_inside(contents, prefix) if not _PAIRS.match(each, len(prefix))}
             own -= parts
-            found = {each for each in own if _OBSERVATIONS.match(each, len(prefix))} | own & {
+            moved = {each for each in own if _OBSERVATIONS.match(each, len(prefix))} | own & {
                 *contents.matrices
             }
-            for torn in sorted(each for each in own - found if _TORN.match(each, len(prefix))):
+            for torn in sorted(each for each in own - moved if _TORN.match(each, len(prefix))):
                 problem = "is of a sparse matrix of which another part is missing, or a link"
                 raise InputError(contents.name, problem, place=f"dataset {torn!r}", remedy=WRITE_ANEW)
         else:
             continue
-        rows |= found
-        copies |= own - found
+        rows |= moved
+        copies |= own - moved
     for matrix in {each for each in contents.matrices.values() if each.is_10x}:
         rows |= {*matrix.parts, f"{matrix.path}/{BARCODES}"}
         own = _list_inside(contents, f"{matrix.path}/")
@@ -237,9 +237,9 @@ def find_sparse(contents: Contents) -> Iterator[Sparse]:
 
 def _find_axes(contents: Contents, group: str) -> tuple[int, ...]:
     attributes, shape = contents.file[f"/{group}"].attrs, f"{group}/shape".lstrip("/")
-    found = [attributes[key] for key in ("shape", "h5sparse_shape") if key in attributes]
-    found += [contents.read_integers(shape)] if shape in contents.arrays else []
-    return tuple(int(axis) for axis in found[0]) if found and found[0] is not None else ()
+    shapes = [attributes[key] for key in ("shape", "h5sparse_shape") if key in attributes]
+    shapes += [contents.read_integers(shape)] if shape in contents.arrays else []
+    return tuple(int(axis) for axis in shapes[0]) if shapes and shapes[0] is not None else ()
 
 
 def find_commonest(contents: Contents, paths: Iterable[str]) -> list[str]:

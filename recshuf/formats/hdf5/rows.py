@@ -103,7 +103,7 @@ class _DatasetReader:
     row_guard: RowGuard | None = None
 
     def __init__(self, file: h5py.File, inventory: Inventory, index: int, *, keeps: bool) -> None:
-        column, storage = inventory.given[index], inventory.storages[index]
+        column, storage = inventory.own[index], inventory.storages[index]
         wanted = inventory.columns[index]
         name, stamp = inventory.name, inventory.stamp
         plist = access_plist(storage.chunk_bytes * keeps)

@@ -117,15 +117,15 @@ def _find_families(contents: Contents) -> list[_Family]:
 
 def _divide_by_type(contents: Contents, families: Sequence[_Family]) -> list[_Family]:
     """Return the families whose members have values of one type; text may differ in length."""
-    found = []
+    divided = []
     for family in families:
         by_type: dict[tuple[int, int], list[str]] = {}
         for path in family.paths:
             tid = contents.file[path].id.get_type()
             is_text = tid.get_class() == h5t.STRING
             by_type.setdefault((tid.get_class(), 0 if is_text else tid.get_size()), []).append(path)
-        found += [_make_family(contents, paths) for paths in by_type.values() if len(paths) > 1]
-    return found
+        divided += [_make_family(contents, paths) for paths in by_type.values() if len(paths) > 1]
+    return divided
 
 
 def _make_family(contents: Contents, paths: list[str]) -> _Family:
@@ -158,8 +158,8 @@ def _refuse_samples(contents: Contents, samples: Sequence[_Family]) -> None:
 
 def describe_doubt(contents: Contents, records: Sequence[str]) -> str | None:
     """Return a sentence about datasets that nobody has named and that may be lists of their own; None if there are none."""
-    found = _find_doubtful(records, _find_families(contents))
-    alike = _find_doubtful(records, _divide_by_type(contents, found))
+    by_name = _find_doubtful(records, _find_families(contents))
+    alike = _find_doubtful(records, _divide_by_type(contents, by_name))
     doubtful = alike[0].paths if alike else _find_twins(records)
     if not doubtful:
         return None

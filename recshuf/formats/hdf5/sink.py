@@ -18,8 +18,8 @@ from recshuf.formats.hdf5.contents import reading
 from recshuf.formats.hdf5.filters import Pipeline, find_pipeline
 from recshuf.formats.hdf5.lists import ListWriter, PointerWriter, find_pointers, list_column
 from recshuf.formats.hdf5.roles import ANNDATA, LAYOUT_MARK, PARTS, read_text
-from recshuf.formats.hdf5.storage import access_plist, select_rows
-from recshuf.formats.hdf5.types import Column, Kind, find_chunk, read_column
+from recshuf.formats.hdf5.storage import Column, access_plist, read_column, select_rows
+from recshuf.formats.hdf5.types import Kind, find_chunk
 from recshuf.formats.hdf5.writers import (
     ChunkWriter,
     LibraryWriter,

@@ -195,7 +195,7 @@ def _take_inventory(
 def _find_changed_types(inventories: Sequence[Inventory]) -> dict[str, h5t.TypeID]:
     """Return the types of shards that are not those of the first input: of columns, and of pointers to more items."""
     first, types = inventories[0], {}
-    for column, own in zip(first.columns, first.given, strict=True):
+    for column, own in zip(first.columns, first.own, strict=True):
         if column is not own:
             types[column.name] = (item_column(column) if column.name in first.lists else column).tid
     for name, lists in first.lists.items():

@@ -1,4 +1,4 @@
-"""How a dataset is stored in a file, and checks of the chunks that its index lists, before they are read.
+"""Datasets of the record: type, field in native batches, storage in a file; and checks of the chunks that an index lists.
 
 HDF5 trusts the index: for a chunk too short for its checksum or rows, it reads beyond its buffers.
 
@@ -18,11 +18,12 @@ from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
-from h5py import h5d, h5p, h5s, h5z
+import pyarrow as pa
+from h5py import h5d, h5i, h5p, h5s, h5t, h5z
 
 from recshuf.errors import InputError
 from recshuf.formats.hdf5.filters import CHECKSUM_BYTES, list_filters, refuse_unknown_filters
-from recshuf.formats.hdf5.types import find_chunk, find_file_bytes
+from recshuf.formats.hdf5.types import Kind, describe_type, find_chunk, find_file_bytes, kind_of, name_type
 from recshuf.storage.reading.objects import ObjectStream
 
 if TYPE_CHECKING:
@@ -46,6 +47,54 @@ _HEADER_BYTES = 24
 _ENTRIES = 64  # HDF5's default; a node has room for so many children between keys
 _ADDRESS_BYTES = 8
 _NO_SIBLINGS = b"\xff" * 2 * _ADDRESS_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A dataset of the record, the same in all files of a run."""
+
+    name: str
+    """Path in the file, without the leading slash; the name of its native field."""
+    kind: Kind
+    type_code: bytes
+    """The HDF5 type, encoded."""
+    row_shape: tuple[int, ...]
+    """Shape without the first axis."""
+    row_bytes: int
+    """Bytes of a row in the file, without variable-length values."""
+    arrow_type: str | None = None
+    """Arrow type recorded by a conversion to HDF5."""
+
+    @property
+    def tid(self) -> h5t.TypeID:
+        """The HDF5 type, not tied to a file."""
+        return h5t.decode(self.type_code)
+
+    @property
+    def native_width(self) -> int:
+        """Bytes of a row in a native batch, at least 1 so that rows without bytes can be counted."""
+        return max(self.row_bytes, 1)
+
+    @property
+    def fixed_bytes(self) -> int:
+        """Bytes of a row that do not depend on its value: all of them, or the offset of a variable-length value."""
+        return self.native_width if self.kind is Kind.FIXED else 8
+
+    @property
+    def field(self) -> pa.Field:
+        """The native field, with type and row shape as informative metadata."""
+        metadata = {"hdf5.type": describe_type(self.tid), "hdf5.row_shape": str(self.row_shape)}
+        kind = pa.binary(self.native_width) if self.kind is Kind.FIXED else pa.large_binary()
+        return pa.field(self.name, kind, nullable=False, metadata=metadata)
+
+    def name_rows(self) -> str:
+        """Return the type and shape of its rows, for messages."""
+        return f"{name_type(self.tid)}{f' rows of shape {self.row_shape}' if self.row_shape else ''}"
+
+    def holds_same(self, other: Column) -> bool:
+        """Tell whether the rows of both datasets are interchangeable."""
+        is_same = self.type_code == other.type_code or self.tid.equal(other.tid)
+        return self.row_shape == other.row_shape and bool(is_same)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +123,19 @@ class Storage:
     """Place in the file where the rows begin, if that is known."""
     index_root: IndexRoot | None
     """The root of the index of chunks, if the index is read and checked with the rows."""
+
+
+def read_column(dataset: h5d.DatasetID, name: str, arrow_type: str | None = None) -> Column:
+    """Return the column of a dataset with a first axis."""
+    return make_column(dataset.get_type().copy(), name, tuple(dataset.shape[1:]), arrow_type)
+
+
+def make_column(
+    tid: h5t.TypeID, name: str, row_shape: tuple[int, ...], arrow_type: str | None = None
+) -> Column:
+    """Return a column of this type and shape of a row."""
+    row_bytes = prod(row_shape) * tid.get_size()
+    return Column(name, kind_of(tid), tid.encode(), row_shape, row_bytes, arrow_type)
 
 
 def read_storage(dataset: h5d.DatasetID, path: str, index_root: IndexRoot | None = None) -> Storage:
@@ -107,9 +169,9 @@ def select_rows(
     return h5s.create_simple(shape), in_file
 
 
-def check_access(dataset: h5py.Dataset, path: str, name: str) -> None:
+def check_access(dataset: h5d.DatasetID, path: str, name: str) -> None:
     """Raise `InputError` if the values of a dataset lie in other files or need a filter that is not installed."""
-    plist = dataset.id.get_create_plist()
+    plist = dataset.get_create_plist()
     is_virtual = plist.get_layout() == h5d.VIRTUAL
     if is_virtual or plist.get_external_count() > 0:
         problem = f"{'virtual datasets read' if is_virtual else 'external storage reads'} other files"
@@ -198,13 +260,13 @@ def find_index_root(file: h5py.File, dataset: h5d.DatasetID) -> IndexRoot | None
     return None
 
 
-def check_chunks(dataset: h5py.Dataset, path: str, name: str, file_bytes: int) -> None:
+def check_chunks(dataset: h5d.DatasetID, path: str, name: str, file_bytes: int) -> None:
     """Raise `InputError` if the index of a dataset lists an impossible chunk."""
     # The oldest HDF5 libraries cannot list chunks.
-    if find_chunk(dataset.id) is not None and hasattr(dataset.id, "chunk_iter"):
-        address_bytes, _ = dataset.file.id.get_create_plist().get_sizes()
-        item_bytes = find_file_bytes(dataset.id.get_type(), int(address_bytes))
-        dataset.id.chunk_iter(ChunkChecker(dataset.id, item_bytes, path, name, file_bytes).check)
+    if find_chunk(dataset) is not None and hasattr(dataset, "chunk_iter"):
+        address_bytes, _ = h5i.get_file_id(dataset).get_create_plist().get_sizes()
+        item_bytes = find_file_bytes(dataset.get_type(), int(address_bytes))
+        dataset.chunk_iter(ChunkChecker(dataset, item_bytes, path, name, file_bytes).check)
 
 
 class RowGuard:

@@ -157,7 +157,7 @@ class ImageCopier:
 
     def _copy_whole(self, path: str, target: h5py.File) -> None:
         file = next(
-            (one for key, one in self.replaced.items() if (key.path, key.name) == ((path,), "")), None
+            (file for key, file in self.replaced.items() if (key.path, key.name) == ((path,), "")), None
         )
         if file is not None:
             with looking_into(file) as other:

@@ -1,4 +1,4 @@
-"""HDF5 datatypes and the datasets of the record: native forms of values, fields of native batches, packed rows of compounds.
+"""HDF5 datatypes, and native forms of their values: bytes, lists, packed rows of compounds.
 
 Rows of compounds that have members of variable length are packed into bytes. Members of compounds inside count as members::
 
@@ -7,10 +7,8 @@ Rows of compounds that have members of variable length are packed into bytes. Me
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from functools import reduce
-from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import h5py
@@ -137,13 +135,13 @@ def list_references(tid: h5t.TypeID, place: int = 0) -> list[tuple[int, int]]:
         return [(place, int(tid.get_super().get_size()))]
     if kind_of(tid) is not Kind.COMPOUND:
         return []
-    found: list[tuple[int, int]] = []
+    references: list[tuple[int, int]] = []
     grown = 0
     for index in sorted(range(tid.get_nmembers()), key=tid.get_member_offset):
         member = tid.get_member_type(index)
-        found += list_references(member, place + tid.get_member_offset(index) + grown)
+        references += list_references(member, place + tid.get_member_offset(index) + grown)
         grown += _find_growth(member, _ADDRESS_BYTES)
-    return found
+    return references
 
 
 def holds_variable_length(tid: h5t.TypeID) -> bool:
@@ -199,67 +197,6 @@ def name_type(tid: h5t.TypeID) -> str:
     if isinstance(tid, h5t.TypeStringID) and not tid.is_variable_str():
         return f"{'UTF-8' if tid.get_cset() else 'ASCII'} text of {tid.get_size()} bytes"
     return describe_type(tid)
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A dataset of the record, the same in all files of a run."""
-
-    name: str
-    """Path in the file, without the leading slash; the name of its native field."""
-    kind: Kind
-    type_code: bytes
-    """The HDF5 type, encoded."""
-    row_shape: tuple[int, ...]
-    """Shape without the first axis."""
-    row_bytes: int
-    """Bytes of a row in the file, without variable-length values."""
-    arrow_type: str | None = None
-    """Arrow type recorded by a conversion to HDF5."""
-
-    @property
-    def tid(self) -> h5t.TypeID:
-        """The HDF5 type, not tied to a file."""
-        return h5t.decode(self.type_code)
-
-    @property
-    def native_width(self) -> int:
-        """Bytes of a row in a native batch, at least 1 so that rows without bytes can be counted."""
-        return max(self.row_bytes, 1)
-
-    @property
-    def fixed_bytes(self) -> int:
-        """Bytes of a row that do not depend on its value: all of them, or the offset of a variable-length value."""
-        return self.native_width if self.kind is Kind.FIXED else 8
-
-    @property
-    def field(self) -> pa.Field:
-        """The native field, with type and row shape as informative metadata."""
-        metadata = {"hdf5.type": describe_type(self.tid), "hdf5.row_shape": str(self.row_shape)}
-        kind = pa.binary(self.native_width) if self.kind is Kind.FIXED else pa.large_binary()
-        return pa.field(self.name, kind, nullable=False, metadata=metadata)
-
-    def name_rows(self) -> str:
-        """Return the type and shape of its rows, for messages."""
-        return f"{name_type(self.tid)}{f' rows of shape {self.row_shape}' if self.row_shape else ''}"
-
-    def holds_same(self, other: Column) -> bool:
-        """Tell whether the rows of both datasets are interchangeable."""
-        is_same = self.type_code == other.type_code or self.tid.equal(other.tid)
-        return self.row_shape == other.row_shape and bool(is_same)
-
-
-def read_column(dataset: h5d.DatasetID, name: str, arrow_type: str | None = None) -> Column:
-    """Return the column of a dataset with a first axis."""
-    return make_column(dataset.get_type().copy(), name, tuple(dataset.shape[1:]), arrow_type)
-
-
-def make_column(
-    tid: h5t.TypeID, name: str, row_shape: tuple[int, ...], arrow_type: str | None = None
-) -> Column:
-    """Return a column of this type and shape of a row."""
-    row_bytes = prod(row_shape) * tid.get_size()
-    return Column(name, kind_of(tid), tid.encode(), row_shape, row_bytes, arrow_type)
 
 
 def find_chunk(dataset: h5d.DatasetID) -> tuple[int, ...] | None:

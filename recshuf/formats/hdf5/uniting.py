@@ -9,7 +9,8 @@ import numpy as np
 from h5py import h5t
 
 from recshuf.formats.hdf5.forms import BadValueError, strip_texts
-from recshuf.formats.hdf5.types import Column, Kind, find_dtype, make_column, wrap_lists, wrap_rows
+from recshuf.formats.hdf5.storage import Column, make_column
+from recshuf.formats.hdf5.types import Kind, find_dtype, wrap_lists, wrap_rows
 from recshuf.records.arrays import view_bytes, view_offsets
 
 if TYPE_CHECKING:
@@ -116,11 +117,11 @@ def _unite_members(types: Sequence[h5t.TypeID]) -> h5t.TypeID | None:
     parts = [
         _unite([each.get_member_type(i) for each in types], is_inside=True) for i in range(len(names[0]))
     ]
-    found = [part for part in parts if part is not None]
-    if len(found) < len(parts):
+    members = [part for part in parts if part is not None]
+    if len(members) < len(parts):
         return None
-    united, offset = h5t.create(h5t.COMPOUND, sum(part.get_size() for part in found)), 0
-    for name, part in zip(names[0], found, strict=True):
+    united, offset = h5t.create(h5t.COMPOUND, sum(part.get_size() for part in members)), 0
+    for name, part in zip(names[0], members, strict=True):
         united.insert(name, offset, part)
         offset += part.get_size()
     return united
@@ -129,22 +130,22 @@ def _unite_members(types: Sequence[h5t.TypeID]) -> h5t.TypeID | None:
 class Change:
     """Turns native rows of a dataset of one input into those of the united column."""
 
-    def __init__(self, given: Column, wanted: Column) -> None:
-        self._given = given
+    def __init__(self, own: Column, wanted: Column) -> None:
+        self._own = own
         self._wanted = wanted
-        self._source, self._target = given.tid, wanted.tid
-        if given.kind is Kind.ARRAY:
+        self._source, self._target = own.tid, wanted.tid
+        if own.kind is Kind.ARRAY:
             self._source, self._target = self._source.get_super(), self._target.get_super()
         elif wanted.kind is Kind.FIXED and self._source.get_class() == h5t.STRING:
             self._source.set_cset(self._target.get_cset())  # HDF5 would not convert the same bytes
 
     def apply(self, rows: pa.Array) -> pa.Array:
         """Return rows of the united column; raise `BadValueError` if a value cannot be one."""
-        if self._given.kind is Kind.STRING:
+        if self._own.kind is Kind.STRING:
             return rows
-        if self._given.kind is Kind.ARRAY:
+        if self._own.kind is Kind.ARRAY:
             return self._change_arrays(rows)
-        raw = view_bytes(rows).reshape(len(rows), -1)[:, : self._given.row_bytes]
+        raw = view_bytes(rows).reshape(len(rows), -1)[:, : self._own.row_bytes]
         if self._wanted.kind is Kind.STRING:
             return self._change_texts(raw)
         changed = np.zeros(len(rows) * self._wanted.native_width, np.uint8)
@@ -185,7 +186,7 @@ class Change:
             exact = integers <= np.iinfo(changed.dtype).max
         if not exact.all():
             place = int(exact.argmin())
-            items = max(1, self._given.row_bytes // integers.itemsize)
+            items = max(1, self._own.row_bytes // integers.itemsize)
             raise BadValueError(
                 place // items, f"{changed.dtype.name} does not hold {integers[place]} exactly"
             )

@@ -17,8 +17,8 @@ import pyarrow as pa
 from h5py import h5t
 from h5py._objects import phil
 
-from recshuf.formats.hdf5.storage import select_rows
-from recshuf.formats.hdf5.types import Column, Kind, Packer, list_arrays
+from recshuf.formats.hdf5.storage import Column, select_rows
+from recshuf.formats.hdf5.types import Kind, Packer, list_arrays
 from recshuf.records.arrays import view_bytes
 from recshuf.system.page_cache import BehindFile
 from recshuf.system.threads import Pool

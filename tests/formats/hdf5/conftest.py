@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def child() -> Iterator[Server]:
     """Return what runs the command line in a process with 2 GB of address space and half a minute of time."""
     with Server(seconds=30, memory_bytes=2 * GB) as server:

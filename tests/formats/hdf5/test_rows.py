@@ -297,11 +297,11 @@ def test_bytes_do_not_depend_on_cuts_and_threads(tmp_path: Path) -> None:
     rows = 70_000
     values = np.arange(3 * rows).reshape(-1, 3)
     with h5py.File(tmp_path / "in.h5", "w") as file:
-        for number, options in enumerate((*FILTERS.values(), {"chunks": (8192, 2)})):
+        for number, options in enumerate((*list(FILTERS.values())[::3], {"chunks": (8192, 2)})):
             file.create_dataset(f"x{number}", data=values[:, : 1 + number % 3], **{"chunks": True} | options)
         words = [b"w" * (row * 7919 % 301) for row in range(rows)]
         file.create_dataset("s", data=words, dtype=h5py.string_dtype(), chunks=(3200,))
-    for names in (None, ("x0", "x5", "x11")):
+    for names in (None, ("x0", "x2", "x4")):
         source = open_source(tmp_path / "in.h5", datasets=names)
         whole = merge_batches(source, read_all(source))
         shards = [

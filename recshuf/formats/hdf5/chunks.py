@@ -51,7 +51,7 @@ _HEAP_EXTRA_BYTES = 1 << 20
 """Most bytes of a heap beyond its largest value."""
 
 
-class HeapValues(NamedTuple):
+class _HeapValues(NamedTuple):
     """Variable-length values, as addresses of heaps and indices in them."""
 
     places: _Numbers
@@ -60,17 +60,17 @@ class HeapValues(NamedTuple):
     sizes: _Numbers
     """Bytes of each value."""
 
-    def take(self, part: slice | _Numbers) -> HeapValues:
-        return HeapValues(*(each[part] for each in self))
+    def take(self, part: slice | _Numbers) -> _HeapValues:
+        return _HeapValues(*(each[part] for each in self))
 
-    def sorted(self) -> HeapValues:
+    def sorted(self) -> _HeapValues:
         """Return the values sorted by heap and index."""
         rises = np.diff(self.places)
         if ((rises > 0) | ((rises == 0) & (np.diff(self.indexes) > 0))).all():
             return self
         return self.take(np.lexsort((self.indexes, self.places)))
 
-    def windows(self) -> Iterator[HeapValues]:
+    def windows(self) -> Iterator[_HeapValues]:
         """Yield the values in groups whose heaps are close together."""
         cuts = np.flatnonzero(np.diff(self.places // _WINDOW_BYTES)) + 1
         bounds = [0, *cuts.tolist(), len(self.places)]
@@ -95,7 +95,7 @@ def check_small_file(file: Handle, file_bytes: int) -> None:
         place = content.find(_SIGNATURE, place + size)
 
 
-def check_heaps(file: Handle, values: HeapValues, file_bytes: int, most_bytes: int) -> None:
+def _check_heaps(file: Handle, values: _HeapValues, file_bytes: int, most_bytes: int) -> None:
     """Raise `ValueError` if a heap of some values, which are in order, is damaged or has more than `most_bytes`."""
     if len(values.places) == 0:
         return
@@ -106,7 +106,7 @@ def check_heaps(file: Handle, values: HeapValues, file_bytes: int, most_bytes: i
         _check_window(file, window, file_bytes, most_bytes)
 
 
-def _check_window(file: Handle, values: HeapValues, file_bytes: int, most_bytes: int) -> None:
+def _check_window(file: Handle, values: _HeapValues, file_bytes: int, most_bytes: int) -> None:
     firsts = np.append(0, np.flatnonzero(np.diff(values.places)) + 1)
     places = values.places[firsts]
     origin = int(places[0])
@@ -136,7 +136,7 @@ def _read_sizes(content: NDArray[np.uint8], starts: _Numbers, origin: int) -> _N
 
 
 def _find_proven(
-    content: NDArray[np.uint8], values: HeapValues, firsts: _Numbers, starts: _Numbers, stops: _Numbers
+    content: NDArray[np.uint8], values: _HeapValues, firsts: _Numbers, starts: _Numbers, stops: _Numbers
 ) -> NDArray[np.bool_]:
     """Tell which heaps hold exactly these values in order, so that a walk ends.
 
@@ -325,20 +325,10 @@ class ValueGuard:
         lengths[addresses == 0] = 0  # no value
         limit.check(lengths, start, self._label, self._name)
         if self._file_bytes > SMALL_FILE_BYTES:
-            self._check_heaps(addresses, indexes, lengths, limit.max_bytes)
-
-    def _check_heaps(
-        self,
-        addresses: NDArray[np.int64],
-        indexes: NDArray[np.int64],
-        sizes: NDArray[np.int64],
-        most_bytes: int,
-    ) -> None:
-        """Check the heaps of some values, except the last one checked before."""
-        unseen = (addresses != 0) & (addresses != self._checked)
-        values = HeapValues(addresses[unseen] + self._base, indexes[unseen], sizes[unseen])
-        check_heaps(self._content, values.sorted(), self._file_bytes, most_bytes + _HEAP_EXTRA_BYTES)
-        self._checked = int(addresses[-1])
+            unseen = (addresses != 0) & (addresses != self._checked)
+            values = _HeapValues(addresses[unseen] + self._base, indexes[unseen], lengths[unseen]).sorted()
+            _check_heaps(self._content, values, self._file_bytes, limit.max_bytes + _HEAP_EXTRA_BYTES)
+            self._checked = int(addresses[-1])  # the last heap, which the next rows may begin with
 
     def _read(self, start: int, stop: int) -> NDArray[np.uint8] | None:
         if self._chunks is not None:

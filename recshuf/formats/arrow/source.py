@@ -51,6 +51,9 @@ class _File(NamedTuple):
     batch_bytes: int
     """Bytes of that batch, decoded."""
     row_bytes: float
+    """Bytes of a row of the first batch, decoded."""
+    byte_count: int
+    """About the bytes of all rows, decoded."""
     codec: str
     dictionaries: dict[int, list[pa.Array]]
     """All dictionaries of each column of a dictionary type."""
@@ -281,9 +284,14 @@ def _look_into(file: InputFile) -> _File:
     schema, range_index = settle(schema, rows)
     if range_index is not None:
         schema = schema.append(pa.field(range_index.name, pa.int64()))
+    codec, stored = _look_at_message(file, is_file=is_file)
+    byte_count = int(rows * row_bytes)
+    if count > 1 and stored and is_file and file.stamp and not any(map(_has_dictionary, schema.types)):
+        # Later rows may be longer; piles that are larger than planned are split, which costs a third of a run.
+        byte_count = max(byte_count, int(size * file.stamp.size / stored))
     return _File(
         file, is_file, schema, range_index, rows, longest if count > 1 else 0, int(longest * row_bytes), row_bytes,
-        _find_codec(file, is_file=is_file), dictionaries,
+        byte_count, codec, dictionaries,
     )  # fmt: skip
 
 
@@ -319,7 +327,8 @@ def _look_into_table(file: InputFile, table: Table) -> _File:
     if range_index is not None:
         schema = schema.append(pa.field(range_index.name, pa.int64()))
     size = int(longest * row_bytes)
-    return _File(file, True, schema, range_index, rows, 0, size, row_bytes, "none", dictionaries)
+    byte_count = int(rows * row_bytes)
+    return _File(file, True, schema, range_index, rows, 0, size, row_bytes, byte_count, "none", dictionaries)
 
 
 def _tell_plain(file: _File) -> str:
@@ -338,8 +347,7 @@ def _note_dictionary(known: list[pa.Array], found: pa.Array) -> None:
 
 
 def _summarise(file: _File) -> InputSummary:
-    name, table = file.file.name, file.file.table
-    size = int(file.rows * file.row_bytes)
+    name, table, size = file.file.name, file.file.table, file.byte_count
     if table is None:
         return InputSummary(
             name, file.file.stamp.size if file.file.stamp else None, file.rows, file.is_file, size
@@ -390,16 +398,19 @@ def _read_batches(
                 yield reader.get_batch(index)
 
 
-def _find_codec(file: InputFile, *, is_file: bool) -> str:
-    """Return the compression of the first buffers, by the magic behind their length, since pyarrow does not tell it."""
+def _look_at_message(file: InputFile, *, is_file: bool) -> tuple[str, int]:
+    """Return the compression of the first buffers, by the magic behind their length, and the bytes of the first batch as stored.
+
+    pyarrow tells neither. The bytes are 0 if there is no batch.
+    """
     with _opened(file) as opened:
         opened.seek(8 if is_file else 0)
         with suppress(pa.ArrowException, OSError):  # of what is damaged, reading tells
             for message in pa.ipc.MessageReader.open_stream(opened):
                 if message.type == "record batch" and message.body is not None:
                     head = message.body.slice(0, min(message.body.size, 12)).to_pybytes()
-                    return _CODECS.get(head[8:12], "none")
-    return "none"
+                    return _CODECS.get(head[8:12], "none"), message.metadata.size + message.body.size
+    return "none", 0
 
 
 def _pick(schema: pa.Schema, options: ReadOptions) -> list[int]:

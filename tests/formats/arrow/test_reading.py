@@ -60,6 +60,16 @@ def test_the_order_is_that_of_the_same_rows_in_parquet(tmp_path: Path, stream: b
     assert ((tmp_path / "out.arrow").read_bytes()[:6] == b"ARROW1") == (not stream)
 
 
+@pytest.mark.parametrize("compression", [None, "lz4"])
+def test_the_size_is_known_though_the_first_rows_are_short(tmp_path: Path, compression: str | None) -> None:
+    """Piles that come out larger than planned are split, which costs a third of a run."""
+    chance = np.random.default_rng(0)
+    table = pa.table({"value": [chance.bytes(20 * (1 + row // 700)) for row in range(ROWS)]})
+    source = write(tmp_path / "in.arrow", table, compression=compression)
+    planned = recshuf.plan(source, tmp_path / "out.arrow", memory="1GB")
+    assert planned.byte_count == pytest.approx(table.nbytes, rel=0.2)
+
+
 @pytest.mark.parametrize("compression", ["zstd", "lz4", None])
 def test_compression_and_rows_of_batches_are_kept(tmp_path: Path, compression: str | None) -> None:
     source = write(tmp_path / "in.arrow", make_table(), compression=compression)

@@ -209,7 +209,7 @@ def test_what_fits_is_not_spilled_and_what_does_not_is():
 
 def test_nothing_stays_in_memory_of_what_is_far_from_fitting():
     """Half in memory is slower than none: each batch would be copied for it."""
-    limits = Limits(500 * MB, workers=2, max_record_bytes=1 << 30)
+    limits = Limits(2000 * MB, workers=2, max_record_bytes=1 << 30)
     costs = Costs(reading_bytes=lambda block: 2 * block, sink_bytes=lambda threads: 4 * MB)
     most = make_plan([InputSize(None, None, None)], limits, costs, Cut(shards=1)).resident_bytes
     for factor, expected in ((0.5, True), (1.1, True), (1.5, False), (20, False)):

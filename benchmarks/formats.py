@@ -1,8 +1,9 @@
-"""Shuffles a file of each format with one thread, and copies it with what is made for the format, in turn; prints CPU seconds.
+"""Shuffles a file of each format with one thread, copies and shuffles it with its own library, in turn; prints CPU seconds.
 
     python -m benchmarks.formats [--size 200MB] [--rounds 3] [--small] [FORMAT...]
 
-A copy reads every record and writes it again, in order. Both are calls in this process, so that neither pays for its start.
+A copy reads every record and writes it again, in order. Where a few lines of the library shuffle all in memory, these are the
+floor of a shuffle. All are calls in this process, so that none pays for its start. For files in memory, set `TMPDIR=/dev/shm`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import tarfile
 import tempfile
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +36,8 @@ LONGER = 25
 """Times by which records of archives, such as pictures, are longer than others."""
 SMALL = "100kB"
 HEADS = ["format", "records", "MB", "recshuf s", "records/s", "copied by", "s", "recshuf / copy"]
+HEADS += ["shuffle by the library s", "recshuf / shuffle by the library"]
+SHUFFLED = "shuffled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,8 @@ class Case:
     """How many times `RECORD_BYTES` a record has."""
     library: str | None = None
     """What reading, writing or copying it needs."""
+    shuffle: Callable[[Path, Path], object] | None = None
+    """Reads all with the format's own library, takes a random permutation, and writes it."""
 
 
 def draw(rows: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
@@ -70,6 +76,38 @@ def copy_arrow(path: Path, out: Path) -> None:
     with pa.ipc.open_file(str(path)) as reader, pa.ipc.new_file(str(out), reader.schema) as writer:
         for number in range(reader.num_record_batches):
             writer.write_batch(reader.get_batch(number))
+
+
+def draw_order(records: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return a random permutation."""
+    return np.random.default_rng(1).permutation(len(records))
+
+
+def shuffle_arrow(path: Path, out: Path) -> None:
+    """Take the rows of all batches."""
+    with pa.ipc.open_file(str(path)) as reader:
+        table = reader.read_all()
+    with pa.ipc.new_file(str(out), table.schema) as writer:
+        writer.write_table(table.take(pa.array(draw_order(table))), 10_000)
+
+
+def shuffle_npy(path: Path, out: Path) -> None:
+    """Take the items of an array."""
+    records = np.load(path)
+    np.save(out, records[draw_order(records)])
+
+
+def shuffle_npz(path: Path, out: Path) -> None:
+    """Take the items of all arrays."""
+    arrays = dict(np.load(path))
+    order = draw_order(arrays["b"])
+    np.savez(out, **{name: array[order] for name, array in arrays.items()})
+
+
+def shuffle_binary(path: Path, out: Path) -> None:
+    """Take records of bytes."""
+    records = np.fromfile(path, np.uint8).reshape(-1, RECORD_BYTES)
+    records[draw_order(records)].tofile(out)
 
 
 def make_tfrecord(path: Path, rows: int) -> None:
@@ -156,17 +194,20 @@ BYTES = {"a copy of bytes": copy_bytes}
 NUMPY = {"numpy": lambda path, out: np.fromfile(path, f"V{RECORD_BYTES}").tofile(out)}
 CASES = {
     "binary": Case(
-        ".bin", lambda path, rows: draw(rows).tofile(path), NUMPY | BYTES, {"record_bytes": RECORD_BYTES}
+        ".bin", lambda path, rows: draw(rows).tofile(path), NUMPY | BYTES, {"record_bytes": RECORD_BYTES},
+        shuffle=shuffle_binary,
     ),
     "npy": Case(
-        ".npy", lambda path, rows: np.save(path, draw(rows)), {"numpy": lambda path, out: np.save(out, np.load(path))}
+        ".npy", lambda path, rows: np.save(path, draw(rows)), {"numpy": lambda path, out: np.save(out, np.load(path))},
+        shuffle=shuffle_npy,
     ),
     "npz": Case(
         ".npz",
         lambda path, rows: np.savez(path, a=draw(rows)[:, 8:], b=np.arange(rows)),
         {"numpy": lambda path, out: np.savez(out, **np.load(path))},
+        shuffle=shuffle_npz,
     ),
-    "arrow": Case(".arrow", make_arrow, {"pyarrow": copy_arrow}),
+    "arrow": Case(".arrow", make_arrow, {"pyarrow": copy_arrow}, shuffle=shuffle_arrow),
     "tfrecord": Case(".tfrecord", make_tfrecord, {"tfrecord": copy_tfrecord} | BYTES, library="google_crc32c"),
     "webdataset": Case(".tar", make_tar, {"tarfile": copy_tar} | BYTES, longer=LONGER),
     "megatron": Case(".bin", make_megatron, {"numpy": copy_megatron} | BYTES, {"overwrite": True}),
@@ -208,16 +249,21 @@ def run(name: str, case: Case, folder: Path, rows: int, rounds: int) -> list[lis
         if by == name and not has(by):
             click.echo(f"{name}: not copied with {by}, which is not installed", err=True)
         else:
-            calls[by] = lambda out, copy=copy: copy(path, out)
+            calls[by] = partial(copy, path)
+    if case.shuffle is not None:
+        calls[SHUFFLED] = partial(case.shuffle, path)
     seconds: dict[str, list[float]] = {by: [] for by in calls}
     for _ in range(rounds):
         for by, call in calls.items():
             time_least(call, out, seconds[by])
-    ours = min(seconds.pop(""))
+    ours, floor = min(seconds.pop("")), min(seconds.pop(SHUFFLED, []), default=0.0)
     size = f"{path.stat().st_size / 1e6:.1f}"
     shown = [name, f"{rows:,}", size, f"{ours:.3f}", f"{rows / max(ours, 1e-9):,.0f}"]
     least = {by: min(each) for by, each in seconds.items()}
-    return [[*shown, by, f"{each:.3f}", f"{ours / max(each, 1e-9):.2f}"] for by, each in least.items()]
+    behind = [f"{floor:.3f}", f"{ours / floor:.2f}"] if floor else []
+    return [
+        [*shown, by, f"{each:.3f}", f"{ours / max(each, 1e-9):.2f}", *behind] for by, each in least.items()
+    ]
 
 
 @click.command(help=(__doc__ or "").partition("\n")[0])

@@ -1,9 +1,9 @@
-"""Shuffles a table in memory with `recshuf.stream` and with what people use instead, in turn; prints CPU seconds.
+"""Shuffles tables in memory with `recshuf.stream` and with what people use instead, in turn; prints CPU seconds.
 
-    python -m benchmarks.tables [--rows 1000000] [--rounds 7] [--datasets]
+    python -m benchmarks.tables [--size 200MB] [--rounds 5] [--datasets]
 
-The table has whole numbers, floats, small numbers and short strings. `take` gets a permutation that is drawn before. Hugging
-Face is slow, and takes part once if it is asked for.
+One table has whole numbers, floats and small numbers, another short strings besides. `take` gets a permutation that is drawn
+before. Hugging Face is slow, and takes part once if it is asked for.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import time
 from collections import defaultdict
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,37 +19,38 @@ import numpy as np
 import pyarrow as pa
 
 import recshuf
+from benchmarks.formats import has
 from benchmarks.markdown import format_table
+from recshuf.system.units import parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+TAKE = "table.take(permutation)"
 
-def make_table(rows: int) -> pa.Table:
-    """Return the table."""
+
+def make_table(rows: int, *, with_text: bool = True) -> pa.Table:
+    """Return a table, of about 24 or 38 bytes a row."""
     chance = np.random.default_rng(0)
-    return pa.table(
-        {
-            "number": chance.integers(0, 1 << 40, rows),
-            "float": chance.random(rows),
-            "small": chance.integers(0, 100, rows),
-            "text": pa.array([f"row {row}" for row in range(rows)]),
-        }
-    )
+    numbers = {
+        "number": chance.integers(0, 1 << 40, rows),
+        "float": chance.random(rows),
+        "small": chance.integers(0, 100, rows),
+    }
+    return pa.table(numbers | ({"text": [f"row {row}" for row in range(rows)]} if with_text else {}))
 
 
 def choose_shufflers(table: pa.Table) -> dict[str, Callable[[], object]]:
     """Return what shuffles the table once, by name; only what is installed."""
     order = pa.array(np.random.default_rng(1).permutation(len(table)))
     shufflers: dict[str, Callable[[], object]] = {
-        "table.take(permutation)": lambda: table.take(order),
+        TAKE: lambda: table.take(order),
         "recshuf.stream": lambda: sum(batch.num_rows for batch in recshuf.stream(table, seed=1)),
     }
-    try:
-        import polars
-    except ImportError:
+    if not has("polars"):
+        click.echo("polars is not installed", err=True)
         return shufflers
-    frame: Any = polars.from_arrow(table)
+    frame: Any = import_module("polars").from_arrow(table)
     return shufflers | {"polars, sample": lambda: frame.sample(fraction=1, shuffle=True)}
 
 
@@ -60,28 +62,32 @@ def measure(shuffle: Callable[[], object]) -> float:
     return time.process_time() - begin
 
 
-@click.command(help=(__doc__ or "").partition("\n")[0])
-@click.option("--rows", default=1_000_000, show_default=True, help="Rows of the table.")
-@click.option("--rounds", default=7, show_default=True, help="Rounds; the least counts.")
-@click.option("--datasets", is_flag=True, help="Also shuffle and flatten a data set of Hugging Face, once.")
-def main(rows: int, rounds: int, datasets: bool) -> None:
-    """Print a line for each shuffler."""
-    table, seconds = make_table(rows), defaultdict[str, list[float]](list)
-    shufflers = choose_shufflers(table)
+def run(name: str, table: pa.Table, rounds: int, *, datasets: bool) -> list[list[str]]:
+    """Return a row for each shuffler of a table."""
+    shufflers, seconds = choose_shufflers(table), defaultdict[str, list[float]](list)
     for _ in range(rounds):
-        for name, shuffle in shufflers.items():
-            seconds[name].append(measure(shuffle))
+        for by, shuffle in shufflers.items():
+            seconds[by].append(measure(shuffle))
     if datasets:
-        from datasets import Dataset
+        held = import_module("datasets").Dataset(table)
+        flatten = lambda: held.shuffle(seed=1).flatten_indices(keep_in_memory=True)  # noqa: E731
+        seconds["datasets, shuffle and flatten_indices"].append(measure(flatten))
+    least = {by: min(each) for by, each in seconds.items()}
+    rows, size = f"{len(table):,}", f"{table.nbytes / 1e6:.1f}"
+    return [[name, rows, size, by, f"{each:.3f}", f"{each / least[TAKE]:.2f}"] for by, each in least.items()]
 
-        held = Dataset(table)
-        seconds["datasets, shuffle and flatten_indices"].append(
-            measure(lambda: held.shuffle(seed=1).flatten_indices(keep_in_memory=True))
-        )
-    least = {name: min(each) for name, each in seconds.items()}
-    base = least["table.take(permutation)"]
-    rows_shown = [[name, f"{each:.3f}", f"{each / base:.2f}"] for name, each in least.items()]
-    print(format_table(["", "CPU seconds", "of take"], rows_shown))
+
+@click.command(help=(__doc__ or "").partition("\n")[0])
+@click.option("--size", default="200MB", metavar="SIZE", show_default=True, help="Size of each table.")
+@click.option("--rounds", default=5, metavar="N", show_default=True, help="Rounds; the least counts.")
+@click.option("--datasets", is_flag=True, help="Also shuffle and flatten a data set of Hugging Face, once.")
+def main(size: str, rounds: int, datasets: bool) -> None:
+    """Print a table."""
+    shown = []
+    for name, row_bytes in (("numbers", 24), ("numbers and text", 38)):
+        table = make_table(parse_size(size) // row_bytes, with_text=row_bytes > 24)
+        shown += run(name, table, rounds, datasets=datasets)
+    print(format_table(["columns", "records", "MB", "shuffled by", "CPU seconds", "of take"], shown))
 
 
 if __name__ == "__main__":

@@ -109,6 +109,8 @@ class FormatSuite(RunSuite):
             for k, fragment in enumerate(fragments):
                 rows = [batch.num_rows for batch in batches[k]]
                 assert fragment.record_count in (None, sum(rows))
+                if k % (1 + len(fragments) // 16):
+                    continue  # some are read again
                 again = list(fragment.batches())
                 assert [batch.num_rows for batch in again] == rows
                 assert self.records_in(again) == self.records_in(batches[k])

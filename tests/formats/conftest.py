@@ -6,12 +6,26 @@ import pytest
 
 WITH_RUNS_ELSEWHERE = ("text", "jsonl", "csv", "parquet", "hdf5")
 """Formats that tests/run crosses with all else."""
+OF_VARIANTS = (
+    "test_fragments_hold_the_records_in_order[1000]",
+    "test_inputs_without_records",
+    "test_a_round_trip_keeps_every_record",
+    "test_shard_bytes_do_not_depend_on_cuts_or_threads[few]",
+    "test_table_form_does_not_depend_on_cuts_or_order",
+    "test_a_truncated_file_is_named_or_read_right",
+    "test_a_shuffle_has_every_record_in_the_order_of_its_seed",
+    "test_a_conversion_and_back_has_every_record",
+)
+"""What is tried by default of a variant of a form, whose class inherits the tests of that form."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the whole runs of the conformance suite as slow where other tests run the same."""
+    """Mark as slow what other tests run the same: whole runs of formats, and most of the suite of variants."""
     for item in items:
         module = getattr(getattr(item, "function", None), "__module__", "")
+        is_variant = any(base.__name__.startswith("Test") for base in getattr(getattr(item, "cls", None) or object, "__bases__", ()))
         if module == "recshuf.testing.runs" and item.path.parent.name in WITH_RUNS_ELSEWHERE:
+            item.add_marker(pytest.mark.slow)
+        if module.startswith("recshuf.testing.") and is_variant and item.name not in OF_VARIANTS:
             item.add_marker(pytest.mark.slow)

@@ -24,6 +24,7 @@ from recshuf.formats.texts import find_texts, find_value_reader
 from recshuf.interfaces import InputFile, ReadOptions, WriteOptions
 from recshuf.records import text_hashing
 from recshuf.records.value_keys import ValueKeys
+from tests.support.effort import TRIES_ALL
 from tests.support.formats.foreign_rows import RowsFormat
 from tests.support.formats.format_tools import place_batches
 from tests.support.formats.given_options import reading
@@ -247,7 +248,7 @@ def test_random_lines_are_read_as_one_by_one(tmp_path: Path, monkeypatch: pytest
         ]
         return f"{{{', '.join(fields)}}}"
 
-    for _ in range(40):
+    for _ in range(40 if TRIES_ALL else 12):
         names = rng.sample(["u", "v", "a b"], 2)
         lines = [make(0) for _ in range(rng.randint(1, 30))]
         assert read_lines(tmp_path, lines, *names) == [

@@ -21,6 +21,7 @@ from tests.support.effort import mostly_slow
 from tests.support.numbered_files import FORMATS, make_inputs
 from tests.support.objects.object_outputs import (
     SHARDS,
+    STORES,
     check_whole,
     in_each_store,
     read_visible,
@@ -39,20 +40,22 @@ if TYPE_CHECKING:
 
 slow = pytest.mark.slow
 COUNTS = (300, 200, 0, 250)
+CONVERSIONS = (("jsonl", "parquet"), ("parquet", "jsonl"), ("csv", "jsonl"))
 
 
-@in_each_store
 @pytest.mark.parametrize(
-    ("name", "counts", "options"),
+    ("bucket", "name", "counts", "options"),
     [
-        ("text", (1, 0, 1), {}),  # two shards are empty
-        ("jsonl", COUNTS, {"to": "parquet"}),
-        ("csv", COUNTS, {"split": "a=0.6,b=0.4", "verify": True}),
-        ("parquet", COUNTS, {"group_by": "tag", "verify": True}),
-        *(pytest.param(name, COUNTS, {}, marks=slow) for name in FORMATS),
-        pytest.param("parquet", COUNTS, {"to": "jsonl"}, marks=slow),
-        pytest.param("csv", COUNTS, {"to": "jsonl"}, marks=slow),
+        *((store, "csv", COUNTS, {"split": "a=0.6,b=0.4", "verify": True}) for store in STORES),
+        ("s3_bucket", "text", (1, 0, 1), {}),  # two shards are empty
+        ("s3_bucket", "parquet", COUNTS, {"group_by": "tag", "verify": True}),
+        *(
+            pytest.param(store, name, COUNTS, {"to": to}, marks=slow)
+            for store in STORES
+            for name, to in [*((name, None) for name in FORMATS), *CONVERSIONS]
+        ),
     ],
+    indirect=["bucket"],
 )
 def test_the_objects_are_those_of_a_local_run(
     tmp_path: Path, bucket: AnyBucket, scratch: Path, name: str, counts: tuple[int], options: dict[str, Any]

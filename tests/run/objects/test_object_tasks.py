@@ -224,8 +224,10 @@ def test_results_of_another_run_are_not_taken(
 
 
 def test_tasks_take_credentials_with_them_and_the_bucket_does_not_tell_them(
-    inputs: list[Path], s3_bucket: AnyBucket, expected: Contents, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, s3_bucket: AnyBucket, monkeypatch: pytest.MonkeyPatch
 ):
+    inputs = make_inputs(tmp_path / "in", "text", [100])
+    expected = shuffle_locally(inputs, tmp_path / "local", **TASKS)
     storage = {
         "endpoint_url": os.environ["AWS_ENDPOINT_URL"],
         "storage_options": {"access_key_id": "me", "secret_access_key": "a secret", "region": "us-east-1"},

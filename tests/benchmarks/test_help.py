@@ -6,6 +6,7 @@ import importlib
 from importlib.util import find_spec
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 import benchmarks
@@ -17,6 +18,7 @@ NAMES = sorted(
 )
 
 
+@pytest.mark.slow
 def test_sizes_are_called_so() -> None:
     names = [name for name in NAMES if find_spec("ray") or name != "scale"]
     assert len(names) > 8

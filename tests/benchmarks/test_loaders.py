@@ -16,17 +16,14 @@ if TYPE_CHECKING:
 ROWS = 1000
 
 
-# Of one kind of rows; the others are slow.
-@pytest.fixture(
-    scope="module",
-    params=[next(iter(KINDS)), *(pytest.param(kind, marks=pytest.mark.slow) for kind in [*KINDS][1:])],
-)
+@pytest.fixture(scope="module", params=KINDS)
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp(request.param)
     make_data(path, request.param, ROWS, filter(has_module, LOADERS))
     return path
 
 
+@pytest.mark.slow
 def test_every_row_comes_once_from_each_loader(folder: Path) -> None:
     """From those whose libraries are installed: recshuf's own at least."""
     present = [name for name in LOADERS if has_module(name)]

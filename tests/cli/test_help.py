@@ -7,8 +7,6 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-import pytest
-
 from recshuf.cli import main
 from recshuf.records.keys import MAX_PILES
 from tests.support import options_page
@@ -37,14 +35,14 @@ class TestHelp:
         assert result.stdout == f"recshuf {recshuf.version.__version__}\n".encode()
         assert (result.returncode, result.stderr) == (0, b"")
 
-    @pytest.mark.parametrize("option", ["--version", "--help"])
-    def test_imports_nothing_heavy(self, option: str) -> None:
+    def test_imports_nothing_heavy(self) -> None:
         code = (
-            "import sys; from recshuf.cli.main import main; sys.argv = ['recshuf', sys.argv[1]]; main();"
+            "import sys; from recshuf.cli.main import main;"
+            "sys.argv = ['recshuf', '--version']; main(); sys.argv = ['recshuf', '--help']; main();"
             "print(*{'numpy', 'pyarrow', 'rich', 'psutil', 'h5py'} & set(sys.modules), file=sys.stderr)"
         )
-        result = subprocess.run([sys.executable, "-c", code, option], capture_output=True, check=True)
-        assert result.stdout
+        result = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+        assert result.stdout.count(b"recshuf") > 2
         assert result.stderr.split() == []
 
     def test_completion(self, run: Run) -> None:

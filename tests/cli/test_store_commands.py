@@ -249,7 +249,7 @@ def test_check_tests_two_epochs_of_a_store(store: Path, call: Run):
 
 @pytest.mark.parametrize(
     "options",
-    [{"reshuffle": "none", "mix": 2}, {"seed": 9}, {"epoch": 3}, {"reshuffle": "piles"}, {"mix": 2}],
+    [{"reshuffle": "none", "mix": 2}, {"seed": 9, "epoch": 3, "reshuffle": "piles", "mix": 2}],
 )
 def test_the_check_of_a_loader_takes_its_options(store: Path, call: Run, options: dict[str, Any]) -> None:
     given = [word for name, value in options.items() for word in (f"--{name}", value)]

@@ -24,7 +24,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark as slow what other tests run the same: whole runs of formats, and most of the suite of variants."""
     for item in items:
         module = getattr(getattr(item, "function", None), "__module__", "")
-        is_variant = any(base.__name__.startswith("Test") for base in getattr(getattr(item, "cls", None) or object, "__bases__", ()))
+        is_variant = any(
+            base.__name__.startswith("Test")
+            for base in getattr(getattr(item, "cls", None) or object, "__bases__", ())
+        )
         if module == "recshuf.testing.runs" and item.path.parent.name in WITH_RUNS_ELSEWHERE:
             item.add_marker(pytest.mark.slow)
         if module.startswith("recshuf.testing.") and is_variant and item.name not in OF_VARIANTS:

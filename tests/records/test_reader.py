@@ -15,7 +15,7 @@ from recshuf.interfaces import Joined
 from recshuf.records.batch import RowCounter, concat_batches
 from recshuf.records.batch_groups import InputPart, whole_inputs
 from recshuf.records.reader import InputReader, ReadingPlan
-from tests.support.effort import examples
+from tests.support.effort import examples, mostly_slow
 from tests.support.formats.fake_source import FakeSource
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def test_what_is_visited_together_follows_each_other(
     assert sorted(rows_read) == [(i, row) for i, count in enumerate(counts) for row in range(count)]
 
 
-@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("workers", mostly_slow([1, 3], 3))
 @settings(max_examples=examples(100))
 @given(counts=st.lists(st.integers(0, 9), min_size=40, max_size=80))
 def test_inputs_read_at_once_are_finished_after_all_of_their_records(workers: int, counts: list[int]):

@@ -173,8 +173,7 @@ FIELDS = {
 }
 
 
-@pytest.mark.parametrize("to", ["jsonl", "parquet"])
-@pytest.mark.parametrize("name", ["jsonl", "parquet"])
+@pytest.mark.parametrize(("name", "to"), [("jsonl", "parquet"), ("parquet", "jsonl")])
 def test_values_of_fields_tell_records_apart_and_those_without_one_are_kept(
     tmp_path: Path, name: str, to: str
 ):
@@ -183,8 +182,8 @@ def test_values_of_fields_tell_records_apart_and_those_without_one_are_kept(
         path.write_text("".join(json.dumps(record) + "\n" for record in RECORDS))
     else:
         pq.write_table(pa.Table.from_pylist(RECORDS), path, row_group_size=2)
-    for fields, (kept, without_value) in FIELDS.items():
-        for plan in PLANS:
+    for number, (fields, (kept, without_value)) in enumerate(FIELDS.items()):
+        for plan in PLANS[number::3]:
             with pytest.MonkeyPatch.context() as patch:
                 change_plans(patch, **plan)
                 report = recshuf.shuffle(path, output, dedup=fields, seed=SEED, overwrite=True)
@@ -278,9 +277,10 @@ def test_bad_records_are_set_aside_before_others_are_compared(tmp_path: Path):
 # Hashes
 
 
-@pytest.mark.parametrize("block_bytes", [1 << 20, 20])
-@pytest.mark.parametrize("dedup", ["record", "x"])
-@pytest.mark.parametrize("name", ["jsonl", "parquet"])
+@pytest.mark.parametrize(
+    ("name", "dedup", "block_bytes"),
+    [("jsonl", "record", 20), ("jsonl", "x", 1 << 20), ("parquet", "record", 1 << 20), ("parquet", "x", 20)],
+)
 def test_different_values_of_one_hash_are_an_error(
     tmp_path: Path, name: str, dedup: str, block_bytes: int, monkeypatch: pytest.MonkeyPatch
 ):

@@ -132,7 +132,7 @@ def test_any_plan_gives_the_order_of_the_oracle(
 
 @pytest.mark.parametrize(
     "way",
-    mostly_slow(WAYS, "split in memory", "on disk, split", "shared regions, split", "parallel"),
+    mostly_slow(WAYS, "split in memory", "shared regions, split", "parallel"),
 )
 def test_equal_keys_are_ordered_by_input_and_row(tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch):
     """Also those of small inputs, which are read together."""

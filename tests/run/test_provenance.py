@@ -84,7 +84,13 @@ def read_shards(folder: Path) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize(
     ("name", "to", "is_spilled", "cores"),
-    [(*pair, number % 2 == 1, 1 + number % 3) for number, pair in enumerate(CONVERSIONS)],
+    [
+        pytest.param(
+            *(*pair, number % 2 == 1, 1 + number % 3),
+            marks=pytest.mark.slow if number in (1, 2, 6, 8, 9) else (),
+        )
+        for number, pair in enumerate(CONVERSIONS)
+    ],
 )
 def test_each_record_says_where_it_was_read(
     tmp_path: Path, name: str, to: str, is_spilled: bool, cores: int, monkeypatch: pytest.MonkeyPatch

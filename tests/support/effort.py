@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 def examples(count: int) -> int:
     """Return how many examples of Hypothesis to try, of a number that is enough to find what is rare."""
-    return count if TRIES_ALL else max(12, count // 8)
+    return count if TRIES_ALL else max(10, count // 12)
 
 
 def some(items: Iterable[T], every: int = 4) -> Iterator[T]:

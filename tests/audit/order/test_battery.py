@@ -25,7 +25,7 @@ from recshuf.audit.order.statistics import (
 )
 from recshuf.errors import UsageError
 from tests.support import flawed_orders as flawed
-from tests.support.effort import examples
+from tests.support.effort import examples, mostly_slow
 from tests.support.order_statistics import (
     battery,
     chi_square_upper,
@@ -149,7 +149,7 @@ FLAWS: list[tuple[Shuffler, str, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("shuffler", "higher", "lower"), FLAWS)
+@pytest.mark.parametrize(("shuffler", "higher", "lower"), mostly_slow(FLAWS, *FLAWS[::2]))
 def test_flaws_are_flagged_and_not_taken_for_a_buffer(shuffler: Shuffler, higher: str, lower: str) -> None:
     order = draw(shuffler)
     scores = battery(order, SIZES)

@@ -54,7 +54,7 @@ def test_every_setting_gives_a_permutation_and_the_seed_decides(name: str) -> No
     [
         ("swap_all", {}),
         ("merge_runs", {"run_records": 2}),
-        ("merge_runs", {"run_records": 3}),
+        pytest.param("merge_runs", {"run_records": 3}, marks=pytest.mark.slow),
         ("shuffle_in_two_passes", {"pile_count": 2}),
     ],
 )

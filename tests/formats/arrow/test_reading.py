@@ -176,7 +176,7 @@ def test_damage_is_an_error_or_changes_values_alone(
         tmp_path / "in.arrow", make_table(rows=400), stream=stream, chunk=100, compression=compression
     )
     sound, random = source.read_bytes(), np.random.default_rng(5)
-    for place in some(random.integers(0, len(sound), 60).tolist(), 3):
+    for place in some(random.integers(0, len(sound), 60).tolist(), 6):
         source.write_bytes(sound[:place] + bytes([sound[place] ^ (1 << place % 8)]) + sound[place + 1 :])
         try:
             report = recshuf.shuffle(source, tmp_path / "out.arrow", overwrite=True, format="arrow")

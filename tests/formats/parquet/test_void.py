@@ -48,7 +48,7 @@ def test_columns_without_values_take_the_types_of_the_others(tmp_path: Path, opt
         void = store(tmp_path / "void.parquet", {"n": [3, 4, 5], **nulls}, **options)
         none = {form: column[:0] for form, column in nulls.items()}
         empty = store(tmp_path / "empty.parquet", {"n": pa.array([], pa.string()), **none})
-        for paths in some(permutations((full, void, empty)), 1 if number == 0 else 3):
+        for paths in some(permutations((full, void, empty)), 1 if number == 0 and not options else 3):
             written = load(shuffled(*paths, verify=number == 0)).sort_by("n")
             assert written.schema.types == expected, kinds
             for form, column in VALUES.items():

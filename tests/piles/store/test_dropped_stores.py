@@ -14,6 +14,7 @@ from recshuf.errors import OutputError, OutputExistsError, RecshufError, UsageEr
 from recshuf.piles.kept.folder import StoreFolder
 from recshuf.piles.kept.upkeep import drop_store, verify_store
 from recshuf.run.stores import scatter_store
+from tests.support.effort import mostly_slow
 from tests.support.stores.small_stores import list_all, write
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def drop_beside(
     drop_store(store)
 
 
-@pytest.mark.parametrize("buffer_bytes", [1, 10_000])
+@pytest.mark.parametrize("buffer_bytes", mostly_slow([1, 10_000], 1))
 def test_a_writer_whose_store_is_deleted_says_so(
     store: Path, monkeypatch: pytest.MonkeyPatch, buffer_bytes: int
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -340,12 +339,3 @@ def test_an_unknown_option_and_a_missing_library_are_named(
     monkeypatch.setitem(sys.modules, "obstore", None)
     with pytest.raises(UsageError, match=r"reading s3:// needs obstore; install recshuf\[cloud\]"):
         read(s3_bucket, tmp_path)
-
-
-def test_local_runs_import_no_library_for_stores(tmp_path: Path, source: Path):
-    script = (
-        "import sys, recshuf; recshuf.shuffle(sys.argv[1], sys.argv[2]); "
-        "print(sorted({'obstore', 'boto3', 'botocore', 'fsspec', 'google.auth', 'requests', 'azure.core'} & set(sys.modules)))"
-    )
-    command = [sys.executable, "-c", script, source, tmp_path / "out.txt"]
-    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "[]\n"

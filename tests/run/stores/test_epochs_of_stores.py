@@ -158,9 +158,9 @@ def test_equal_keys_of_several_writers_come_by_source_and_row(
     forge_keys(monkeypatch, 3, 0)
     for name in "ab":
         with recshuf.PileWriter(tmp_path / "store", name, piles=2, seed=1, buffer_bytes=1) as writer:
-            for first in range(0, 40, 10):
+            for first in range(0, 20, 10):
                 writer.write({"name": [name] * 10, "row": range(first, first + 10)})
     change_plans(monkeypatch, pile_bytes=pile_bytes)
     recshuf.gather(tmp_path / "store", tmp_path / "out.parquet")
-    loader = recshuf.PileLoader(tmp_path / "store", 80, output="arrow")
+    loader = recshuf.PileLoader(tmp_path / "store", 40, output="arrow")
     assert pq.read_table(tmp_path / "out.parquet").equals(pa.Table.from_batches(list(loader)))

@@ -17,6 +17,7 @@ from recshuf.errors import CheckError, InputError, OutputError, OutputExistsErro
 from recshuf.records.batch import Records
 from recshuf.records.keys import RowRange
 from recshuf.records.split import Split
+from tests.support.effort import mostly_slow
 from tests.support.formats.conversion_data import WRITERS, choose_columns
 from tests.support.stores.killed_stores import fork, join
 
@@ -41,7 +42,7 @@ def read_ids(store: Path) -> list[tuple[int, int]]:
     return [(int(source), int(row)) for batch in loader for source, row in batch["_id"]]
 
 
-@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("name", mostly_slow(WRITERS, "jsonl", "hdf5"))
 def test_parts_are_disjoint_and_keep_the_order(tmp_path: Path, name: str) -> None:
     inputs = make_inputs(tmp_path / "inputs", name)
     whole = recshuf.scatter(inputs, tmp_path / "whole", seed=SEED, format=name)
@@ -78,10 +79,9 @@ def test_a_part_is_gathered_and_verified_as_a_store(tmp_path: Path) -> None:
     assert found.equals(given.select(["text", "id"]).sort_by(keys))
 
 
-@pytest.mark.parametrize("options", [{"workers": 4}, {"memory": "64MB", "workers": 1}, {"piles": 3}])
-def test_parts_depend_on_nothing_but_seed_and_inputs(tmp_path: Path, options: dict[str, Any]) -> None:
+def test_parts_depend_on_nothing_but_seed_and_inputs(tmp_path: Path) -> None:
     inputs = make_inputs(tmp_path / "inputs", "jsonl")
-    for folder, chosen in (("one", {}), ("two", options)):
+    for folder, chosen in (("one", {}), ("two", {"memory": "64MB", "piles": 3, "workers": 4})):
         recshuf.scatter(inputs, tmp_path / folder, seed=SEED, split=SHARES, **chosen)
     for share in SHARES:
         assert read_ids(tmp_path / "one" / share) == read_ids(tmp_path / "two" / share)

@@ -96,7 +96,7 @@ def test_each_record_says_where_it_was_read(
     tmp_path: Path, name: str, to: str, is_spilled: bool, cores: int, monkeypatch: pytest.MonkeyPatch
 ):
     if is_spilled:
-        spill(monkeypatch)
+        spill(monkeypatch, block_bytes=300)
     inputs = make_inputs(tmp_path / "in", name, COUNTS)
     options = {"to": to, "shards": 2, "seed": 5, "workers": cores, "piles": 5}
     report = recshuf.shuffle(inputs, tmp_path / "with", provenance=True, **options)

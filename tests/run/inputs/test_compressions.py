@@ -181,7 +181,7 @@ FILES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize(
-    ("suffix", "name"), zip([".gz", ".zst", ".bz2", ".xz", ".lz4"], cycle(FILES), strict=False)
+    ("suffix", "name"), [*zip([".gz", ".zst", ".bz2", ".xz", ".lz4"], cycle(FILES), strict=False)]
 )
 def test_a_file_that_is_compressed_as_a_whole_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, suffix: str

@@ -1,33 +1,36 @@
-"""Models the speed on more cores than this machine has, from what of a run is serial.
+"""Threads against processes on 1, 2, 4 and more cores; and, with --model, on more cores than this machine has.
 
-    python -m benchmarks.cores [FOLDER] [--size 1GB] [--workers 16] [--case NAME]...
+    python -m benchmarks.cores [FOLDER] [--size 1GB] [--workers 16] [--case NAME]... [--model]
 
-Three figures limit a run on n cores, in seconds per GB of data before compression:
+Without `--model` it prints seconds and CPU seconds of `--engine local` and `--engine processes`. It begins no run after
+`--seconds`. All runs write to shards, as one file is written by one process.
 
-- the CPU seconds of all threads of a run with one worker, over n;
-- the CPU seconds of the busiest thread, whose work is not divided, in a run with as many workers as the largest modelled
-  machine has cores;
-- the seconds in which a thread of the run with one worker held the interpreter's lock, which only one can; the machine
-  must be idle, so that it has a core meanwhile.
+The model needs one worker only. Two figures limit threads on n cores, in seconds per GB of data before compression:
 
-The model takes the largest of the three. It knows nothing of disks and memory bandwidth: it is an upper bound. Samples
-are taken by `py-spy`, which the extra `bench` installs.
+- the CPU seconds of all threads, over n;
+- the CPU seconds in which a thread held the interpreter's lock, which only one can: the share of the samples of running
+  threads in which it did. This does not depend on what else the machine does.
+
+Processes are limited by the CPU seconds of all of them, measured with two, over n. The start of the program is measured with
+little data, and left out. The model knows nothing of disks, memory bandwidth and work that one thread does alone: it is an
+upper bound. Samples are taken by `py-spy`, which the extra `bench` installs.
 """
 
 from __future__ import annotations
 
-import os
+import resource
 import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from benchmarks.cases import CASES, fill_in, make_job
+from benchmarks.cases import LINES, PACKED_LINES, TABLES, Data, name_module
 from benchmarks.markdown import format_table
 from benchmarks.option_types import SIZE
 from benchmarks.suite import prepare_data, warm_up
@@ -35,103 +38,140 @@ from benchmarks.suite import prepare_data, warm_up
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from benchmarks.cases import Case
 
-NAMES = (
-    "lines in memory",
-    "lines at 256 MB",
-    "Parquet in memory",
-    "Parquet at 512 MB",
-    "HDF5 gzip in memory",
-    "HDF5 gzip at 512 MB",
-    "JSONL.zst to Parquet in memory",
-    "JSONL.zst to Parquet at 512 MB",
-)
 CORES = (1, 2, 4, 8, 16)
+SHARDS = 32
 SAMPLES_PER_SECOND = 200
-_TICK = os.sysconf("SC_CLK_TCK")
-_PAUSE = 0.02
-_ENDED = "Z"
-"""State of a thread that has ended: the first one then has the times of all."""
+_LITTLE_BYTES = 4_000_000
+
+
+class Case(NamedTuple):
+    """Inputs, and what is done with them."""
+
+    data: Data
+    options: tuple[str, ...] = ()
+    files: int = 1
+    """How many inputs there are, links to one; compressed lines are read from their start."""
+
+
+CASES = {
+    "lines": Case(LINES),
+    "Parquet": Case(TABLES, ("--format", "parquet")),
+    "HDF5 gzip": Case(Data("hdf5", codec="gzip"), ("--format", "hdf5")),
+    "JSONL.zst to Parquet": Case(PACKED_LINES, ("--to", "parquet", "--compression", "snappy"), SHARDS),
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class Runs:
+    """Runs of one case on data of one size."""
+
+    case: Case
+    folder: Path
+    size: int
+    memory: str
+
+    @contextmanager
+    def begin(self, engine: str, workers: int) -> Iterator[subprocess.Popen[bytes]]:
+        """Give a run that has begun, and wait for its end."""
+        given = prepare_data(self.case.data, self.folder, self.size // self.case.files)
+        warm_up(given)
+        with tempfile.TemporaryDirectory(dir=self.folder) as work:
+            inputs = [Path(work, f"{number}-{given.name}") for number in range(self.case.files)]
+            for link in inputs if self.case.files > 1 else ():
+                link.hardlink_to(given)
+            names = [str(given)] if self.case.files == 1 else map(str, inputs)
+            own = f"-o {work}/out/ --shards {SHARDS} -q --seed 7 --engine {engine} --workers {workers} --memory {self.memory}"
+            command = [*name_module("recshuf", *names), *own.split(), *self.case.options]
+            with subprocess.Popen(command) as process:
+                yield process
+            if process.returncode:
+                raise click.ClickException(f"{engine} with {workers} workers: exit code {process.returncode}")
+
+    def time(self, engine: str, workers: int) -> tuple[float, float]:
+        """Return the seconds of a run, and the CPU seconds of all its processes."""
+        with self.begin(engine, workers):
+            begun, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+        return time.perf_counter() - begun, count_seconds(before)
+
+    def watch(self) -> tuple[float, float]:
+        """Return the CPU seconds of a run with one worker, and the share of these in which a thread held the lock."""
+        with tempfile.TemporaryDirectory() as kept:
+            held, running = Path(kept, "held"), Path(kept, "running")
+            with self.begin("local", 1) as process:
+                before = resource.getrusage(resource.RUSAGE_CHILDREN)
+                samplers = [sample(process.pid, held, "--gil"), sample(process.pid, running)]
+            cpu = count_seconds(before)
+            for sampler in samplers:
+                sampler.wait()
+            return cpu, count_samples(held) / count_samples(running)
+
+    def find_limits(self) -> Limits:
+        """Return what limits the speed on more cores."""
+        runs = [self, replace(self, size=_LITTLE_BYTES)]
+        alone = [one.watch() for one in runs]
+        cpu = [seconds for seconds, _ in alone]
+        lock = [seconds * share for seconds, share in alone]
+        divided = [one.time("processes", 2)[1] for one in runs]
+        gigabytes = (self.size - _LITTLE_BYTES) / 1e9
+        return Limits(*((whole - start) / gigabytes for whole, start in (cpu, lock, divided)))
+
+
+class Limits(NamedTuple):
     """What limits a run, in seconds per GB."""
 
     cpu: float
     lock: float
-    busiest: float
+    divided: float
+    """CPU seconds of processes."""
 
-    def find_speed(self, cores: int) -> float:
-        """Return GB per second."""
-        return 1 / max(self.cpu / cores, self.lock, self.busiest)
-
-    def name_limit(self, cores: int) -> str:
-        """Return what limits the speed."""
-        found = {self.cpu / cores: "cores", self.lock: "interpreter's lock", self.busiest: "one thread"}
-        return found[max(found)]
+    def find_speeds(self, cores: int) -> tuple[float, float]:
+        """Return GB per second of threads and of processes."""
+        return 1 / max(self.cpu / cores, self.lock), cores / self.divided
 
 
-def measure(case: Case, folder: Path, size: int, workers: int) -> Limits:
-    """Run a case twice, and return its limits."""
-    threads, _ = run(case, folder, size, workers)
-    alone, lock = run(case, folder, size, 1)
-    gigabytes = size / 1e9
-    return Limits(sum(alone.values()) / gigabytes, lock / gigabytes, max(threads.values()) / gigabytes)
+def count_seconds(before: resource.struct_rusage) -> float:
+    """Return the CPU seconds of processes that have ended since."""
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def run(case: Case, folder: Path, size: int, workers: int) -> tuple[dict[str, float], float]:
-    """Run a case; return the CPU seconds of each thread, and the seconds in which one held the lock."""
-    given = prepare_data(case.data, folder, size)
-    warm_up(given)
-    with tempfile.TemporaryDirectory(dir=folder) as work:
-        output, temp = Path(work) / case.output.rstrip("/"), Path(work) / "temp"
-        temp.mkdir()
-        job = make_job(case, given, output, temp, case.find_memory(size), workers)
-        command = [*fill_in(case.contenders[0], given, job).command, "--workers", str(workers)]
-        samples = Path(work) / "samples"
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
-            sampler = sample_lock(process.pid, samples)
-            threads = dict(watch_threads(process))
-            sampler.wait()
-        if process.returncode:
-            raise click.ClickException(f"{case.name}: exit code {process.returncode}")
-        held = sum(int(line.rpartition(" ")[2]) for line in samples.read_text().splitlines())
-    return threads, held / SAMPLES_PER_SECOND
-
-
-def sample_lock(process: int, samples: Path) -> subprocess.Popen[bytes]:
-    """Begin to write what the thread does that holds the lock, until the process ends."""
-    command = ["py-spy", "record", "--pid", str(process), "--gil", "--nonblocking", "--format", "raw"]
+def sample(process: int, samples: Path, *options: str) -> subprocess.Popen[bytes]:
+    """Begin to write what running threads do, until the process ends."""
+    command = ["py-spy", "record", "--pid", str(process), "--nonblocking", "--format", "raw", *options]
     command += ["--rate", str(SAMPLES_PER_SECOND), "--duration", "unlimited", "--output", str(samples)]
     executable = str(Path(sys.executable).with_name(command[0]))
     return subprocess.Popen([executable, *command[1:]], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-def watch_threads(process: subprocess.Popen[bytes]) -> Iterator[tuple[str, float]]:
-    """Yield each thread and its CPU seconds until now, again and again until the process ends."""
-    tasks = Path(f"/proc/{process.pid}/task")
-    while process.poll() is None:
-        for path in list(tasks.iterdir()) if tasks.exists() else []:
-            try:
-                fields = (path / "stat").read_text().rpartition(")")[2].split()
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-            if fields[0] != _ENDED:
-                yield path.name, (int(fields[11]) + int(fields[12])) / _TICK
-        time.sleep(_PAUSE)
+def count_samples(path: Path) -> int:
+    """Return how many samples `sample` has written."""
+    return sum(int(line.rpartition(" ")[2]) for line in path.read_text().splitlines())
+
+
+def compare(runs: dict[str, Runs], workers: int, until: float) -> str:
+    """Return a table of threads and processes, with 1, 2, 4 and so on to so many workers."""
+    lines = []
+    for name, one in runs.items():
+        for count in (cores for cores in CORES if cores <= workers and time.perf_counter() < until):
+            figures = one.time("local", count), one.time("processes", count)
+            ratio = figures[0][0] / figures[1][0]
+            lines.append(
+                [name, f"{count}", *(f"{value:.2f}" for pair in figures for value in pair), f"{ratio:.2f}"]
+            )
+            click.echo(" ".join(lines[-1]), err=True)
+    head = ["case", "workers", "threads, s", "CPU s", "processes, s", "CPU s", "threads over processes"]
+    return format_table(head, lines)
 
 
 def format_models(found: dict[str, Limits]) -> str:
     """Return a table of the limits and of the speeds that follow from them."""
-    head = ["case", "CPU", "lock", "busiest thread", *(f"{cores} cores" for cores in CORES), "limit at 16"]
+    head = ["case", "CPU", "lock", "CPU of processes", *(f"on {cores}" for cores in CORES)]
     lines = [
         [
             name,
-            *(f"{value:.2f}" for value in (one.cpu, one.lock, one.busiest)),
-            *(f"{one.find_speed(cores):.2f}" for cores in CORES),
-            one.name_limit(CORES[-1]),
+            *(f"{value:.2f}" for value in one),
+            *(" / ".join(f"{speed:.2f}" for speed in one.find_speeds(cores)) for cores in CORES),
         ]
         for name, one in found.items()
     ]
@@ -141,14 +181,26 @@ def format_models(found: dict[str, Limits]) -> str:
 @click.command(help=(__doc__ or "").partition("\n")[0])
 @click.argument("folder", type=click.Path(path_type=Path), default=Path("build/cores"))
 @click.option("--size", type=SIZE, default="1GB", show_default=True, help="Bytes before compression.")
-@click.option("--workers", default=CORES[-1], show_default=True, help="Threads of each run.")
-@click.option("--case", "names", type=click.Choice(NAMES), multiple=True, help="Default: all.")
-def main(folder: Path, size: int, workers: int, names: tuple[str, ...]) -> None:
+@click.option("--memory", default="8GB", show_default=True, help="Limit of each run.")
+@click.option("--workers", default=CORES[-1], show_default=True, help="Most workers.")
+@click.option("--seconds", default=420, show_default=True, help="When to begin no further run.")
+@click.option("--case", "names", type=click.Choice(list(CASES)), multiple=True, help="Default: all.")
+@click.option("--model", "models", is_flag=True, help="Compute the speed on more cores.")
+def main(
+    folder: Path, size: int, memory: str, workers: int, seconds: int, names: tuple[str, ...], models: bool
+) -> None:
     """Run the cases, and print the table."""
     folder.mkdir(parents=True, exist_ok=True)
-    cases = {case.name: case for case in CASES}
-    found = {name: measure(cases[name], folder, size, workers) for name in names or NAMES}
-    click.echo(format_models(found))
+    until = time.perf_counter() + seconds
+    runs = {name: Runs(CASES[name], folder, size, memory) for name in names or CASES}
+    if models:
+        found = {}
+        for name, one in runs.items():
+            found[name] = one.find_limits()
+            click.echo(f"{name}: {found[name]}", err=True)
+        click.echo(format_models(found))
+    else:
+        click.echo(compare(runs, workers, until))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,9 @@ from recshuf.interfaces import ReadOptions, TableName, WriteOptions
 from recshuf.job.features import SplitFiles, choose_feature, split_names
 from recshuf.job.job import SMALLEST_MEMORY, USUAL_MEMORY, Job
 from recshuf.job.options import (
+    LOCAL,
     OPTIONS,
+    PROCESSES,
     ArrowSchema,
     Names,
     Options,
@@ -232,7 +234,7 @@ def make_job(inputs: Inputs, output: str | os.PathLike[str] | None, options: Opt
     check_name(temp_dir)
     workers = options["workers"] or _count_threads(options)
     memory_bytes = _choose_memory(options, workers) if memory is None else _parse(memory)
-    return Job(
+    job = Job(
         inputs=tuple(paths),
         output=None if output is None else _parse_place("output", output),
         options=options,
@@ -257,6 +259,7 @@ def make_job(inputs: Inputs, output: str | os.PathLike[str] | None, options: Opt
         ),
         write=WriteOptions(compression, level, own=own),
     )
+    return job.divide() if options["engine"] == PROCESSES else job
 
 
 def _parse_own(options: Options) -> tuple[dict[str, object], tuple[tuple[str, object], ...]]:
@@ -383,12 +386,12 @@ def _load_schema(schema: SchemaLike | None) -> pa.Schema | None:
 def _count_threads(options: Options) -> int:
     if options["workers"] == 0:
         return 0  # refused with the limits of the option named
-    return _count_cores() if options["engine"] == "local" else 1
+    return _count_cores() if options["engine"] in (None, LOCAL, PROCESSES) else 1
 
 
 def _choose_memory(options: Options, workers: int) -> int:
     """Return half of the available memory, with an engine one task's share of it; of very little, more than half."""
-    tasks = 1 if options["engine"] == "local" else max(1, _count_cores() // max(1, workers))
+    tasks = 1 if options["engine"] in (None, LOCAL, PROCESSES) else max(1, _count_cores() // max(1, workers))
     share = available_bytes() // tasks
     return max(SMALLEST_MEMORY, share // 2, min(USUAL_MEMORY, 2 * share // 3))
 

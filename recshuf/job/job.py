@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import floor
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from recshuf.errors import UsageError
 from recshuf.interfaces import TableName
 from recshuf.job.features import Mixture, SplitFiles, describe_feature
-from recshuf.job.options import LOCAL, OPTIONS, check_engine
+from recshuf.job.options import LOCAL, OPTIONS, PROCESSES, check_engine
+from recshuf.job.sizing import count_whole
 from recshuf.piles.layout import SPILL_COMPRESSIONS
 from recshuf.records.keys import MAX_PILES, MAX_SEED
 from recshuf.storage.urls import Url, is_url
+from recshuf.system.memory import BASE_BYTES
 from recshuf.system.units import format_size
 
 if TYPE_CHECKING:
@@ -58,7 +60,9 @@ class Job:
     cut: Cut | None
     """Default: one shard for each input in a directory, one in a file."""
     memory_bytes: int
+    """Of this process, or of each that works for it."""
     workers: int
+    """Threads of this process, or of each that works for it."""
     temp_dir: Path | None
     temp_url: Url | None
     """Prefix in an object store for pile sets. None for local ones."""
@@ -74,6 +78,8 @@ class Job:
 
     streams: bool = False
     """Whether the caller gets the output as batches."""
+    processes: int = 0
+    """Most processes of this machine that work for this one; 0 if it works itself, or has others of an engine do so."""
 
     def __post_init__(self) -> None:
         _check("--seed", self.options["seed"], 0, MAX_SEED)
@@ -121,7 +127,7 @@ class Job:
                 "write it to a file first"
             )
         if self.uses_tasks:
-            option = "--temp-dir at a URL" if self.options["engine"] == LOCAL else "--engine"
+            option = "--temp-dir at a URL" if self.options["engine"] in (None, LOCAL) else "--engine"
             raise UsageError(
                 f"{option}: other processes cannot read {table}, which this program holds; write it to a file"
             )
@@ -169,10 +175,10 @@ class Job:
         if address is not None and engine != "ray":
             raise UsageError(f"--ray-address {address}: is used with --engine ray only; give that, too")
         if self.uses_tasks and (self.reads_stdin or self.writes_stdout):
-            option = "--temp-dir at a URL" if engine == LOCAL else "--engine"
+            option = "--temp-dir at a URL" if engine in (None, LOCAL) else "--engine"
             raise UsageError(f"{option}: other processes cannot use standard input and output; name files")
         has_place = self.temp_dir is not None or self.temp_url is not None
-        if engine != LOCAL and is_url(self.output or "") and not has_place:
+        if engine not in (None, LOCAL, PROCESSES) and is_url(self.output or "") and not has_place:
             raise UsageError(
                 f"--engine: the machines of a run into {self.output} need a place for what waits between the passes; "
                 "give a folder that they share, or a URL, as --temp-dir"
@@ -189,6 +195,36 @@ class Job:
                 "outside of it"
             )
 
+    def divide(self) -> Job:
+        """Return the job for processes of this machine: one for each worker that has enough memory, with a share of all."""
+        least = count_whole(USUAL_MEMORY, 1)
+        count = min(self.workers, self.memory_bytes // least)
+        if not count:
+            raise UsageError(
+                f"--engine processes: a process takes {format_size(BASE_BYTES)} of --memory, and needs {format_size(USUAL_MEMORY)} "
+                f"for records; give --memory {format_size(least).replace(' ', '')} or more, or --engine local"
+            )
+        return replace(
+            self,
+            processes=count,
+            workers=self.workers // count,
+            memory_bytes=self.memory_bytes // count - BASE_BYTES,
+            options=self.options | {"engine": PROCESSES},
+        )
+
+    def share(self, tasks: int) -> Job:
+        """Return the job as each of so many tasks has it: if there are fewer than processes, these share what they have."""
+        count = min(self.processes, tasks)
+        if count == self.processes:
+            return self
+        memory_bytes = self.processes * (self.memory_bytes + BASE_BYTES) // count - BASE_BYTES
+        return replace(
+            self,
+            processes=count,
+            workers=self.processes * self.workers // count,
+            memory_bytes=memory_bytes,
+        )
+
     def is_given(self, name: str) -> bool:
         """Tell whether an option differs from its default."""
         return cast("dict[str, object]", self.options)[name] != OPTIONS[name].default
@@ -201,7 +237,7 @@ class Job:
     @property
     def uses_tasks(self) -> bool:
         """Tell whether other processes do the work."""
-        return self.options["engine"] != LOCAL or self.temp_url is not None
+        return self.options["engine"] not in (None, LOCAL) or self.temp_url is not None
 
     @property
     def key_words(self) -> int:

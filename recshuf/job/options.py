@@ -17,19 +17,20 @@ if TYPE_CHECKING:
     from recshuf.formats import DeclaredOption
     from recshuf.job.job import Job
 
-LOCAL = "local"
-"""The engine that is this process."""
+LOCAL, PROCESSES = "local", "processes"
+"""The engines of this machine: this process, and others that it starts."""
 ENGINES = {
     LOCAL: "recshuf.run.engines:OneByOne",
+    PROCESSES: "recshuf.run.processes:ProcessEngine",
     "ray": "recshuf.run.ray:RayEngine",
     "tasks": "recshuf.run.engines:FinishedTasks",
 }
 """Module and class of each engine. The class takes an address, None for the default, and the cores of a task."""
 
 
-def check_engine(name: str) -> None:
+def check_engine(name: str | None) -> None:
     """Refuse a name of no engine."""
-    if name not in ENGINES:
+    if name is not None and name not in ENGINES:
         raise UsageError(f"--engine {name!r} is not possible; choose one of {', '.join(ENGINES)}")
 
 
@@ -307,8 +308,8 @@ class Options(CheckOptions, total=False):
         }, is_path=True, identity=lambda job: None if job.temp_url is None else "a URL")]
     spill_compression: Annotated[str, Option("Resources", "NAME", "Compression of spilled records: none, lz4 or zstd. Helps on a slow or small disk. Does not change the output. Default: none.",
         {"scatter window": "Compression of the records: none, lz4 or zstd. Default: none."}, default="none")]
-    engine: Annotated[str, Option("Resources", "NAME", "What does the work: local, this process; ray, a Ray cluster; tasks, recshuf task on any machines (see docs/scale.md). The last two: --workers and --memory are those of each task, by default 1 and a core's share. Does not change the output. Default: local.",
-        default="local", choices=tuple(ENGINES), identity=lambda job: None if job.options["engine"] == "local" else "ray or tasks")]
+    engine: Annotated[str | None, Option("Resources", "NAME", "What does the work: local, threads of this process; processes, one for each worker; ray, a Ray cluster; tasks, recshuf task on any machines (see docs/scale.md). The last two: --workers and --memory are those of each task, by default 1 and a core's share. Does not change the output. Default: processes for large data and eight workers or more, if the plan says that they are faster; else local.",
+        choices=tuple(ENGINES), identity=lambda job: None if job.options["engine"] in (None, LOCAL) else "processes, ray or tasks")]
     ray_address: Annotated[str | None, Option("Resources", "ADDR", "Address of the Ray cluster. Default: as ray.init finds it, else Ray on this machine.")]
     no_space_check: Annotated[bool, Option("Resources", None, "Start even if the disk seems too small.", default=False)]
     piles: Annotated[int | None, Option("Resources", "N", "Number of piles, 1 to 65,536, for tests and experts. Default: chosen by the plan.", {

@@ -132,6 +132,8 @@ class Limits:
     """Returns the memory for other things than records under a memory limit."""
     spills_all: bool = False
     """Whether no pile stays in memory."""
+    processes: int = 0
+    """Of how many processes each may use this; see `Job`."""
 
     @property
     def taken_bytes(self) -> int:
@@ -233,6 +235,8 @@ class Plan:
     features
         What the run does besides the order, as in the manifest, without figures: ``group_by``, ``dedup``, ``split`` or
         ``sources``.
+    processes
+        Processes of this machine, each of which has these workers and this memory; 0 if there is none but this.
     """
 
     record_count: int | None
@@ -261,6 +265,7 @@ class Plan:
     value_bytes: int = 0
     spilled_to: str = ""
     features: Mapping[str, Any] = field(default_factory=dict)
+    processes: int = 0
 
     @property
     def set_count(self) -> int:

@@ -12,6 +12,7 @@ import numpy as np
 
 from recshuf.errors import MemoryLimitError
 from recshuf.records.keys import MAX_PILES
+from recshuf.system.memory import BASE_BYTES
 from recshuf.system.units import format_size, round_up
 
 if TYPE_CHECKING:
@@ -23,6 +24,17 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+
+
+def count_whole(memory_bytes: int, processes: int) -> int:
+    """Return the memory limit of a run of which each process has this one, beside what it takes itself.
+
+    Parameters
+    ----------
+    processes
+        0 if the run is this process.
+    """
+    return round_up(processes * (memory_bytes + BASE_BYTES)) if processes else memory_bytes
 
 
 class Reading(NamedTuple):
@@ -53,9 +65,13 @@ def fit(plan: Callable[[Limits], T], limits: Limits) -> T:
             return False
         return True
 
+    least = find_least(fits, limits.memory_bytes)
+    needed, given = (
+        format_size(count_whole(size, limits.processes)) for size in (least, limits.memory_bytes)
+    )
+    remedy = " or lower --workers" if limits.processes > 1 else ""
     raise MemoryLimitError(
-        f"{what} needs at least {format_size(find_least(fits, limits.memory_bytes))} of memory, and the limit is "
-        f"{format_size(limits.memory_bytes)}; raise --memory"
+        f"{what} needs at least {needed} of memory, and the limit is {given}; raise --memory{remedy}"
     )
 
 

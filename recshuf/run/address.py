@@ -27,6 +27,10 @@ class RunAddress(NamedTuple):
     run_id: str
     memory_bytes: int
     """Memory limit of a task."""
+    workers: int
+    """Threads of a task."""
+    processes: int
+    """How many tasks of this machine run at a time; 0 if others do the work."""
     endpoint_url: str | None
     storage_options: tuple[tuple[str, str], ...]
 

@@ -70,6 +70,7 @@ def _describe_job(run: Run) -> Entry:
     decided = {
         "packages": packages or None,
         "companions": companions or None,
+        "processes": job.processes or None,
         "record_counts": run.inputs.counts,
         "part_bounds": None if run.split is None else run.split.to_json(),
     }
@@ -101,7 +102,7 @@ def _pack_options(job: Job, seed: int) -> str:
     temp_dir = job.options["temp_dir"] if job.temp_dir is None else job.temp_dir.absolute()
     parsed = {
         "seed": seed,
-        "engine": LOCAL if job.options["engine"] == LOCAL else "tasks",
+        "engine": LOCAL if job.options["engine"] in (None, LOCAL) else "tasks",
         "memory": job.memory_bytes,
         "workers": job.workers,
         "columns": job.read.columns,

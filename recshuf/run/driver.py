@@ -9,11 +9,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from recshuf.errors import AlreadyCompleteError, ConversionError, PileError, SchemaMismatch, UsageError
+from recshuf.errors import (
+    AlreadyCompleteError,
+    ConversionError,
+    MemoryLimitError,
+    PileError,
+    SchemaMismatch,
+    UsageError,
+)
 from recshuf.formats import load_format
 from recshuf.interfaces import ShardFile
 from recshuf.job.features import Dedup
-from recshuf.job.report import FileReport, PassReport
+from recshuf.job.report import FileReport, PassReport, SilentProgress
 from recshuf.output.entries import find_shards
 from recshuf.output.manifest import WrittenFile, name_companion
 from recshuf.run.describe import divide_job
@@ -26,6 +33,7 @@ from recshuf.run.scatter_pass import count_spilled, find_counts, observe, take_s
 from recshuf.run.set_folders import check_sets
 from recshuf.run.shards import cut_shards, iterate_records, learn, open_groups, settle
 from recshuf.run.summary import check_dropped, describe_inputs, make_manifest, make_report
+from recshuf.storage.urls import is_url
 from recshuf.system.memory import resident_bytes
 
 if TYPE_CHECKING:
@@ -54,8 +62,8 @@ def plan_job(job: Job, progress: Progress) -> Plan:
     if destination is not None:
         destination.check(overwrite=job.options["overwrite"] or job.options["resume"])
     check_sets(job)
-    run = resolve_job(job, destination, progress)
-    return divide_job(run).fit(run.plan) if job.uses_tasks else run.plan
+    run = _choose_engine(resolve_job(job, destination, progress))
+    return divide_job(run).fit(run.plan) if run.job.uses_tasks else run.plan
 
 
 def run_job(job: Job, progress: Progress, planned: Header | None = None) -> ShuffleReport:
@@ -172,11 +180,48 @@ def _begin(job: Job, progress: Progress, cleanup: ExitStack, planned: Header | N
         raise
     before = planned or find_header(job, destination, stage)
     if before is not None:
+        if job.options["engine"] is None and before.job.get("processes"):
+            job = job.divide()
         before.check_given(job)
         if job.options["seed"] is None:
             job = replace(job, options=job.options | {"seed": before.seed})
     run = _resolve(job, destination, progress, cleanup, None if before is None else before.layout)
-    return open_run(run, stage, before, cleanup)
+    return open_run(run if before else _choose_engine(run), stage, before, cleanup)
+
+
+_DIVIDED_BYTES = 4 * 10**9
+"""So many records pay for the start of processes."""
+_LINE_WORKERS, _FEWEST_WORKERS = 8, 16
+"""From how many workers on processes are faster by the model of docs/growth.md: for lines that stay as they are, and for all else."""
+
+
+def _choose_engine(run: Run) -> Run:
+    """Return a run, by processes of this machine where the model says that they are faster and no record would stay in memory."""
+    job, plan = run.job, run.plan
+    may_divide = job.options["engine"] is None and job.temp_url is None and job.epoch is None
+    is_light = load_format(run.inputs.format).traits.is_lines and not run.decoding.converts
+    is_local = not (job.reads_stdin or job.writes_stdout or job.streams or job.holds_tables)
+    if (
+        not (may_divide and is_local)
+        or plan.resident_bytes
+        or job.workers < (_LINE_WORKERS if is_light else _FEWEST_WORKERS)
+        or (plan.byte_count or 0) < _DIVIDED_BYTES
+        or any(map(is_url, (*job.inputs, job.output or "")))
+        or min(plan.shard_count or 0, len(divide_job(run).sets)) < job.workers
+    ):
+        return run
+    from recshuf.run.engines import can_start_processes  # most runs end above
+
+    if not can_start_processes():
+        return run
+    try:
+        own = job.divide()
+        if own.processes < job.workers:  # there is not enough memory for as many
+            return run
+        divided = resolve_opened(own, run.output.destination, run.inputs, None, SilentProgress())
+    except (UsageError, MemoryLimitError):  # processes would have too little, or the format needs all keys
+        return run
+    return replace(divided, progress=run.progress)
 
 
 def _verifies_late(job: Job, destination: Destination | None) -> bool:

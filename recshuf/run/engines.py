@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
@@ -77,6 +78,11 @@ class FinishedTasks:
 
     def close(self) -> None:
         pass
+
+
+def can_start_processes() -> bool:
+    """Tell whether this program knows an interpreter that other processes can run."""
+    return bool(sys.executable) and not getattr(sys, "frozen", False)
 
 
 def open_engine(name: str, address: str | None, cores: int) -> Engine:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from recshuf.errors import MemoryLimitError, UsageError
 from recshuf.job.features import GroupBy, find_fields
 from recshuf.job.planner import ORDERING
-from recshuf.job.sizing import find_least
+from recshuf.job.sizing import count_whole, find_least
 from recshuf.piles.epochs import StoredOrder
 from recshuf.piles.groups import Groups
 from recshuf.piles.regions import FilledRegions
@@ -126,8 +126,11 @@ def _find_too_large(run: Run, store: Store, first: int = 0, stop: int | None = N
 def _explain(run: Run, need: _Need, remedy: str) -> MemoryLimitError:
     """Return the error for a value whose records do not fit, with a limit under which they do."""
     least = find_least(lambda tried: need.fits(plan_again(run, tried).value_bytes), run.job.memory_bytes)
-    needed, size = format_size(least), need.size
+    size = need.size
+    needed, given = (
+        format_size(count_whole(limit, run.job.processes)) for limit in (least, run.job.memory_bytes)
+    )
     return MemoryLimitError(
         f"a group of {size.records:,} records ({format_size(size.byte_count)}) needs {needed} of memory, and the limit is "
-        f"{format_size(run.job.memory_bytes)}; {remedy} give --memory {needed.replace(' ', '')}, or group by more fields"
+        f"{given}; {remedy} give --memory {needed.replace(' ', '')}, or group by more fields"
     )

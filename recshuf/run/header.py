@@ -123,12 +123,11 @@ class Header:
             raise damaged_plan()
         return self.tasks
 
-    def find_address(self, results: TaskResults, memory_bytes: int) -> RunAddress:
-        """Return where tasks find the run, whose results are in this folder, and the memory limit of each."""
+    def find_address(self, results: TaskResults, job: Job) -> RunAddress:
+        """Return where tasks find the run, whose results are in this folder, and what each may use."""
+        share = job.memory_bytes, job.workers, job.processes
         options = tuple(self.storage.options.items())
-        return RunAddress(
-            results.address, self.output, self.id, memory_bytes, self.storage.endpoint_url, options
-        )
+        return RunAddress(results.address, self.output, self.id, *share, self.storage.endpoint_url, options)
 
     def make_job(self) -> Job:
         """Return the job, and make this process use the folder that its paths start from."""
@@ -179,8 +178,8 @@ class Header:
     def _compare_option(self, option: str, was: object, is_now: object) -> None:
         if option == "--engine" and was is not None and is_now is None:
             raise UsageError(
-                f"--resume: the engine was {was} in the unfinished run; continue it with --engine ray, or run the tasks "
-                "that are left"
+                f"--resume: the engine was {was} in the unfinished run; continue it with --engine processes "
+                "or ray, or run the tasks that are left"
             )
         self._compare(option, was, is_now)
 

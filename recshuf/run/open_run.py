@@ -88,8 +88,9 @@ def join_address(address: RunAddress) -> Run:
     if values is None or values["id"] != address.run_id:
         raise OutputError(f"{address.tasks}: the run of this task has ended")
     header = Header.from_json(values, address.storage)
-    # That of the attempt that runs the task, which may not be the first one.
-    job = replace(header.make_job(), memory_bytes=address.memory_bytes)
+    # Those of the attempt that runs the task, which may not be the first one.
+    share = {name: getattr(address, name) for name in ("memory_bytes", "workers", "processes")}
+    job = replace(header.make_job(), **share)
     return join(header, job, find_destination(job))
 
 

@@ -301,7 +301,9 @@ def _plan(
     plan = _make_plan(run, target, piles)
     if job.temp_url is not None:
         plan = replace(plan, spilled_to=str(job.temp_url))
-    plan = replace(_count_disk_bytes(job, plan, destination, target), features=job.features)
+    plan = replace(
+        _count_disk_bytes(job, plan, destination, target), features=job.features, processes=job.processes
+    )
     if _can_read_again(inputs, destination):
         decoding = decoding.infer_from_prefix(job, inputs.source)
     return replace(run, decoding=decoding, plan=plan)
@@ -364,6 +366,7 @@ def find_limits(job: Job, destination: Destination | None = None) -> Limits:
         job.options["spill_compression"],
         count_reserved_bytes=count_reserved_bytes,
         spills_all=job.uses_tasks,
+        processes=job.processes,
     )
 
 

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import OutputError
+from recshuf.job.options import LOCAL
 from recshuf.output.entries import find_sets, find_shards
 from recshuf.output.run_log import find_results, name_result
 from recshuf.run.address import Task
@@ -47,7 +48,7 @@ class TaskMap(EngineMap):
     @cached_property
     def _engine(self) -> Engine:
         job = self._run.job
-        engine = open_engine(job.options["engine"], job.options["ray_address"], job.workers)
+        engine = open_engine(job.options["engine"] or LOCAL, job.options["ray_address"], job.workers)
         self._cleanup.callback(engine.close)
         return engine
 
@@ -108,10 +109,12 @@ class TaskMap(EngineMap):
         """Have those tasks run that have no result, and return the entries of all."""
         numbers = list(tasks)
         found = find_results(self._results, self._header.id, numbers)
-        address = self._header.find_address(self._results, self._run.job.memory_bytes)
-        missing = [Task(address, number) for number, result in found.items() if result is None]
-        if missing:
-            with closing(self._engine.run(run_task, missing, self._run.job.workers)) as results:
+        lacking = [number for number, result in found.items() if result is None]
+        if lacking:
+            job = self._run.job.share(len(lacking))
+            address = self._header.find_address(self._results, job)
+            missing = [Task(address, number) for number in lacking]
+            with closing(self._engine.run(run_task, missing, job.processes)) as results:
                 for result in results:
                     found[result["task"]] = result
                     self._report(result["entries"])

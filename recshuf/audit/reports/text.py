@@ -92,6 +92,8 @@ def plan_lines(plan: Plan) -> Iterator[str]:
         "descriptors": f"{plan.descriptors:,}",
         "shards": _or_unknown(plan.shard_count, "{:,}"),
     }
+    if plan.processes:
+        figures["processes"] = f"{plan.processes}, each with these workers and this memory"
     for name, told in plan.features.items():
         heading, figure = _describe_feature(name, told)
         figures[heading] = figure

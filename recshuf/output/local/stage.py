@@ -407,7 +407,11 @@ class WorkFolder(Stage):
         elif finished:
             removal = self.removal
             self.log.clear()
-            by_tasks = " with --engine ray, or run the tasks that are left," if self.tasks.count() else ""
+            by_tasks = (
+                " with --engine processes or ray, or run the tasks that are left,"
+                if self.tasks.count()
+                else ""
+            )
             raise OutputError(
                 f"{self._output}: an unfinished run left {self.path}, finished parts: {finished}; give --resume{by_tasks} to "
                 f"continue it, or {removal} to start anew"

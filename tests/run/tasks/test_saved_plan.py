@@ -272,13 +272,15 @@ def test_tasks_are_neither_continued_nor_dropped_by_a_run_in_one_process(
     with pytest.raises(UsageError) as refused:
         recshuf.shuffle(inputs, output, **given | {"seed": None}, resume=True)
     assert str(refused.value) == (
-        "resume=True: the engine was ray or tasks in the unfinished run; continue it with engine ray, or run the tasks "
+        "resume=True: the engine was processes, ray or tasks in the unfinished run; continue it with engine processes or ray, or run the tasks "
         "that are left"
     )
     with pytest.raises(OutputError, match=r"an unfinished run left .*; give resume=True") as left:
         recshuf.shuffle(inputs, output, **given)
-    assert "://" in output or "give resume=True with engine ray, or run the tasks that are left, to" in str(
-        left.value
+    assert (
+        "://" in output
+        or "give resume=True with engine processes or ray, or run the tasks that are left, to"
+        in str(left.value)
     )
     report = recshuf.shuffle(inputs, output, **given | {"seed": None, "engine": "threads"}, resume=True)
     assert report.seed == SEED

@@ -276,7 +276,7 @@ def test_a_run_is_not_continued_by_another_kind_of_engine(folder: Path):
     inputs = make_inputs(folder / "in", "text", COUNTS)
     die_after(19, inputs, folder / "out")
     with pytest.raises(
-        UsageError, match="the engine was ray or tasks in the unfinished run; continue it with"
+        UsageError, match="the engine was processes, ray or tasks in the unfinished run; continue it with"
     ):
         shuffle(inputs, folder / "out", resume=True)
 
@@ -343,5 +343,7 @@ def test_the_address_of_another_engine_is_refused(engine: str):
 
 
 def test_an_unknown_engine_is_refused():
-    with pytest.raises(UsageError, match="engine 'spark' is not possible; choose one of local, ray, tasks"):
+    with pytest.raises(
+        UsageError, match="engine 'spark' is not possible; choose one of local, processes, ray, tasks"
+    ):
         recshuf.shuffle("in", "out", engine="spark")

@@ -138,7 +138,7 @@ def test_a_run_that_may_not_continue_tasks_names_only_ways_that_work(
     run = place.plan(inputs)
     run.do(0)
     with pytest.raises(
-        UsageError, match="continue it with engine ray, or run the tasks that are left"
+        UsageError, match="continue it with engine processes or ray, or run the tasks that are left"
     ) as raised:
         place.shuffle(inputs, resume=True)
     (note,) = raised.value.__notes__

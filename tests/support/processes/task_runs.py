@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     import pytest
 
-PROCESSES = {"processes": "ProcessEngine", "twins": "TwinEngine"}
-
 
 def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-9])
@@ -82,8 +80,6 @@ def divide_small(patch: pytest.MonkeyPatch, block_bytes: int = 1000, region_byte
     )
     for name in ("REGION_BYTES", "OBJECT_REGION_BYTES"):
         patch.setattr(pile_sizing, name, region_bytes)
-    for name, kind in PROCESSES.items():
-        patch.setitem(ENGINES, name, f"tests.support.processes.process_engine:{kind}")
     for name, kind in (("threads", "ThreadEngine"), ("dying", "DyingEngine")):
         patch.setitem(ENGINES, name, f"tests.support.processes.task_runs:{kind}")
 

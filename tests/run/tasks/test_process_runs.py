@@ -1,0 +1,235 @@
+"""Runs by processes of this machine give the bytes of a run by threads, whatever ends them before."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pyarrow as pa
+import pytest
+
+import recshuf
+from recshuf.errors import EngineError, InputError, MemoryLimitError, UsageError
+from recshuf.job.arguments import make_job
+from recshuf.job.report import SilentProgress
+from tests.support.effort import mostly_slow
+from tests.support.numbered_files import FORMATS, make_inputs
+from tests.support.processes.task_runs import die_after, divide_small, read_all, shuffle
+from tests.support.small_runs import change_plans
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+COUNTS = (300, 100, 0, 400)
+PROCESSES: dict[str, Any] = {"engine": "processes", "workers": 2, "memory": "1GB"}
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    **{name: (name, {}) for name in FORMATS},
+    "converted, bad records": ("jsonl", {"to": "parquet", "on_bad_record": "quarantine:bad"}),
+    "verified, provenance": ("csv", {"to": "parquet", "verify": True, "provenance": True}),
+    "split": ("csv", {"split": "a=0.6,b=0.4"}),
+    "groups": ("parquet", {"group_by": "tag"}),
+    "no repeats": ("jsonl", {"dedup": "pad"}),
+    "weights": ("jsonl", {"weights": [2, 1, 0, 1], "head_count": 500}),
+    "one file": ("jsonl", {"to": "hdf5"}),
+}
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    divide_small(monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_processes_write_what_threads_write(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, options = KINDS[kind]
+    inputs = make_inputs(tmp_path / "in", name, COUNTS)
+    if "bad records" in kind:
+        inputs[1].write_bytes(inputs[1].read_bytes() + b"{\n")
+    found = {}
+    for engine in ("local", "processes"):
+        (tmp_path / engine).mkdir()
+        monkeypatch.chdir(tmp_path / engine)
+        output = tmp_path / engine / ("out.h5" if kind == "one file" else "out")
+        progress = Passes()
+        shuffle(inputs, output, **options | PROCESSES | {"engine": engine, "progress": progress})
+        assert progress.records["gather"] > 0
+        found[engine] = read_all(tmp_path / engine)
+    assert found["processes"] == found["local"]
+    assert len(found["local"]) > 1 or kind == "one file"
+    assert psutil.Process().children() == []
+
+
+class Passes(SilentProgress):
+    """Counts records, and acts when a part of a pass is done."""
+
+    def __init__(self, name: str = "", act: Callable[[], None] | None = None) -> None:
+        self.records: dict[str, int] = {}
+        self._wanted, self._act, self._name = name, act, ""
+
+    def start(self, name: str, record_total: int | None, byte_total: int | None) -> None:
+        self._name = name
+
+    def advance(self, records: int, byte_count: int) -> None:
+        self.records[self._name] = self.records.get(self._name, 0) + records
+        if self._name == self._wanted and self._act:
+            self._act()
+
+
+def kill_all() -> None:
+    for child in psutil.Process().children():
+        child.kill()
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("stage", "act", "kind"),
+    mostly_slow(
+        [
+            ("scatter", kill_all, EngineError),
+            ("gather", kill_all, EngineError),
+            ("gather", interrupt, KeyboardInterrupt),
+        ],
+        ("scatter", kill_all, EngineError),
+    ),
+)
+def test_a_run_whose_processes_end_is_continued(
+    tmp_path: Path, stage: str, act: Callable[[], None], kind: type[BaseException]
+) -> None:
+    inputs = make_inputs(tmp_path / "in", "jsonl", COUNTS)
+    given = PROCESSES | {"to": "parquet", "shards": 6}
+    shuffle(inputs, tmp_path / "here" / "out", **given | {"engine": "local"})
+    with pytest.raises(kind) as raised:
+        shuffle(inputs, tmp_path / "there" / "out", **given, progress=Passes(stage, act))
+    assert psutil.Process().children() == []
+    assert "continue with the same command and resume=True" in raised.value.__notes__[0]
+    with pytest.raises(UsageError, match="continue it with engine processes or ray"):
+        shuffle(inputs, tmp_path / "there" / "out", **given | {"engine": "local", "resume": True})
+    shuffle(inputs, tmp_path / "there" / "out", **given | {"workers": 1, "resume": True})
+    assert read_all(tmp_path / "there") == read_all(tmp_path / "here")
+
+
+@pytest.mark.slow
+def test_a_run_of_another_engine_is_continued(tmp_path: Path):
+    inputs = make_inputs(tmp_path / "in", "text", COUNTS)
+    shuffle(inputs, tmp_path / "here" / "out")
+    die_after(3, inputs, tmp_path / "there" / "out")
+    shuffle(inputs, tmp_path / "there" / "out", **PROCESSES, resume=True)
+    assert read_all(tmp_path / "there") == read_all(tmp_path / "here")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("starts", ["-c", "script"])
+def test_a_program_needs_no_main_guard(tmp_path: Path, starts: str):
+    make_inputs(tmp_path / "in", "text", COUNTS)
+    code = f"import recshuf; print(recshuf.shuffle('in', 'out/', seed=5, **{PROCESSES}).records)"
+    (tmp_path / "script").write_text(code)
+    command = [sys.executable, *(["-c", code] if starts == "-c" else [starts])]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True, env=os.environ)
+    assert (done.stdout, done.stderr) == (b"800\n", b"")
+
+
+@pytest.mark.slow
+def test_an_error_of_a_process_is_that_of_a_run_by_threads(tmp_path: Path):
+    (path,) = make_inputs(tmp_path / "in", "jsonl", [900])
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[777] = b'{"id"\n'
+    path.write_bytes(b"".join(lines))
+    said = []
+    for engine in ("local", "processes"):
+        with pytest.raises(InputError) as raised:
+            shuffle([path], tmp_path / "out.parquet", **PROCESSES | {"engine": engine})
+        said.append((str(raised.value), raised.value.place))
+    assert said[0] == said[1]
+    assert os.listdir(tmp_path) == ["in"]
+
+
+def test_streams_tables_and_too_little_memory_are_refused(tmp_path: Path):
+    (path,) = make_inputs(tmp_path / "in", "text", [90])
+    table = pa.table({"id": [1]})
+    for inputs, output in (("-", tmp_path / "out"), (path, "-"), (table, tmp_path / "out.parquet")):
+        with pytest.raises(UsageError, match=r"other processes cannot (use standard input|read <table)"):
+            recshuf.shuffle(inputs, output, **PROCESSES, stdin=io.BytesIO())
+    with pytest.raises(UsageError, match=r"give memory=.214MB. or more, or engine local"):
+        recshuf.shuffle(path, tmp_path / "out", engine="processes", memory="200MB")
+    (path,) = make_inputs(tmp_path / "lines", "jsonl", [90])
+    given = {**PROCESSES, "memory": "430MB"}
+    with pytest.raises(MemoryLimitError, match=r"limit is 430 MB; raise memory or lower workers") as raised:
+        recshuf.plan(path, tmp_path / "out.parquet", **given)
+    enough = re.findall(r"needs at least (.*) of memory", str(raised.value))[0]
+    assert recshuf.plan(path, tmp_path / "out.parquet", **given | {"memory": enough}).processes == 2
+    assert recshuf.plan(path, tmp_path / "out.parquet", **given | {"workers": 1}).processes == 1
+
+
+CHOSEN: dict[str, tuple[dict[str, Any], bool]] = {
+    "many workers": ({}, True),
+    "few workers": ({"workers": 7}, False),
+    "threads": ({"engine": "local"}, False),
+    "few shards": ({"shards": 4}, False),
+    "little memory": ({"memory": "1.2GB"}, False),
+    "a conversion": ({"to": "parquet"}, False),
+    "verified": ({"verify": True}, True),
+}
+
+
+@pytest.mark.parametrize("fits", [False, True])
+def test_processes_are_chosen_where_they_are_faster(
+    tmp_path: Path, fits: bool, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("recshuf.run.driver._DIVIDED_BYTES", 0)
+    if not fits:
+        change_plans(monkeypatch, resident_bytes=0, block_bytes=1000)
+    inputs = {name: make_inputs(tmp_path / name, name, COUNTS) for name in ("jsonl", "hdf5")}
+    for name, (options, expected) in CHOSEN.items():
+        given = {"workers": 8, "shards": 8, "memory": "8GB", "piles": 64} | options
+        plan = recshuf.plan(inputs["jsonl"], f"{tmp_path}/out/", **given)
+        assert plan.processes == 8 * (expected and not fits), name
+    assert recshuf.plan(inputs["hdf5"], f"{tmp_path}/out/", workers=8, shards=8).processes == 0
+    monkeypatch.setattr("recshuf.run.driver._DIVIDED_BYTES", 10**6)
+    assert (
+        recshuf.plan(inputs["jsonl"], f"{tmp_path}/out/", **given | CHOSEN["many workers"][0]).processes == 0
+    )
+
+
+@pytest.mark.slow
+def test_a_run_for_which_processes_were_chosen_is_continued_by_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    inputs = make_inputs(tmp_path / "in", "jsonl", COUNTS)
+    shuffle(inputs, tmp_path / "here" / "out")
+    with monkeypatch.context() as patch:
+        for name in ("_DIVIDED_BYTES", "_LINE_WORKERS"):
+            patch.setattr(f"recshuf.run.driver.{name}", 0)
+        change_plans(patch, resident_bytes=0, block_bytes=1000)
+        with pytest.raises(EngineError):
+            shuffle(
+                inputs,
+                tmp_path / "there" / "out",
+                workers=2,
+                memory="1GB",
+                progress=Passes("scatter", kill_all),
+            )
+    shuffle(inputs, tmp_path / "there" / "out", workers=2, memory="1GB", resume=True)
+    assert read_all(tmp_path / "there") == read_all(tmp_path / "here")
+
+
+def test_workers_and_memory_are_those_of_the_run(tmp_path: Path):
+    def divide(tasks: int, **options: Any) -> tuple[int, int, int]:
+        job = make_job([str(tmp_path)], "out", {"engine": "processes"} | options).share(tasks)  # type: ignore[arg-type]
+        return job.processes, job.workers, job.memory_bytes // 10**6
+
+    assert divide(99, workers=8, memory="4GB") == (8, 1, 350)
+    assert divide(2, workers=8, memory="4GB") == (2, 4, 1850)
+    assert divide(1, workers=8, memory="4GB") == (1, 8, 3850)
+    assert divide(99, workers=8, memory="900MB") == (4, 2, 75)

@@ -250,10 +250,12 @@ class FormatOption:
     """Its flags, if ``--line-width`` is not the only one."""
     is_list: bool = False
     """Whether its value is a tuple of names, which Python may give as a list; text is split at commas."""
+    has_opposite: bool = False
+    """Whether a flag has an opposite, ``--no-NAME``. Its value is `default` if neither is given."""
 
     def of(self, options: ReadOptions | WriteOptions) -> Any:
         """Return its value; the default if it is not given."""
-        default = False if self.metavar is None else self.default
+        default = self.default if self.metavar or self.has_opposite else False
         return dict(options.own).get(self.name, default)
 
 

@@ -50,7 +50,8 @@ def make_option(name: str, command: str = "", option: Option | None = None) -> c
     option = option or OPTIONS[name]
     flags, text = [*(option.flags or (flag_of(name),)), name], option.explain(command)
     if option.metavar is None:
-        return click.Option(flags, is_flag=True, help=text)
+        default = None if "/" in flags[0] else False
+        return click.Option(flags, is_flag=True, default=default, help=text)
     settings: dict[str, Any] = {"metavar": option.metavar, "help": text}
     if option.default is not None:
         settings["default"] = option.default

@@ -271,7 +271,7 @@ def _parse_own(options: Options) -> tuple[dict[str, object], tuple[tuple[str, ob
         kinds = Options.__annotations__.get(name, Names if option.is_list else str | bytes | int)
         plain[name] = _make_plain(name, given[name], bool if option.metavar is None else kinds | str)
         value = plain[name] if option.metavar is None else _parse_text(option, plain[name])
-        if value is False or value == option.default:
+        if value == option.default or (value is False and not option.has_opposite):
             del plain[name]
         else:
             values.append((name, value))

@@ -270,6 +270,7 @@ class VerifyOptions(CheckOptions, total=False):
     split_by: Names | None
     split_seed: int | None
     rename_keys: bool | None
+    page_checksums: bool | None
     head_count: int | str | None
     weights: Numbers | None
     copies: Numbers | None
@@ -292,6 +293,7 @@ class Options(CheckOptions, total=False):
             "window": "HDF5, Parquet, Arrow: of attributes and keys in which the inputs differ from the store, take those of the store, also where these decide what values mean. Default: such inputs are refused.",
         }, default=False, field="first_metadata", identity=lambda job: job.read.first_metadata or None)]
     rename_keys: bool | None
+    page_checksums: bool | None
     compression: Annotated[str | None, Option("Output", "NAME[:LEVEL]", "Output compression: none, zstd, gzip, bz2, xz, lz4 or snappy. Default: from the suffix of OUTPUT, else that of the inputs.")]
     shards: Annotated[int | None, Option("Output", "N", "Number of shards; their record counts differ by at most one. Default: one per input file, in a directory.",
         {"gather": "Number of shards. Default: one per input of the store, in a directory."}, parse=int)]
@@ -422,8 +424,9 @@ def describe_own(declared: "DeclaredOption") -> Option:
 
     option, owners = declared
     prefix = f"{', '.join(owners)}: " if option.group == FORMATS_GROUP else ""
-    text = prefix + option.help
-    return Option(option.group, option.metavar, text, dict(option.elsewhere), flags=option.flags)
+    text, flag = prefix + option.help, flag_of(option.name)
+    flags = (f"{flag}/--no{flag[1:]}",) if option.has_opposite else option.flags
+    return Option(option.group, option.metavar, text, dict(option.elsewhere), flags=flags)
 
 
 _FORMAT_OPTIONS = frozenset({"format", "to"})

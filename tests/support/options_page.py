@@ -71,7 +71,10 @@ def list_options(command: click.Command) -> list[click.Option]:
 def describe(option: click.Option) -> tuple[str, str]:
     """Return the flags of an option with its value, and its meaning, both as cells of a table."""
     value = f" {option.metavar}" if option.metavar else ""
-    flags = ", ".join(f"`{flag}{value if flag == option.opts[-1] else ''}`" for flag in option.opts)
+    flags = ", ".join(
+        f"`{flag}{value if flag == option.opts[-1] else ''}`"
+        for flag in [*option.opts, *option.secondary_opts]
+    )
     text = (option.help or "").replace("\\", "\\\\").replace("|", "\\|")
     return flags, re.sub(r"(?<![\w-])--[a-z][a-z-]*", r"`\g<0>`", text)
 

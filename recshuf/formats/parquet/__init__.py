@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from recshuf.interfaces import Format, Traits
+from recshuf.interfaces import Format, FormatOption, Traits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +26,13 @@ if TYPE_CHECKING:
 
 MAGIC = b"PAR1"
 MAGIC_ENCRYPTED = b"PARE"
+PAGE_CHECKSUMS = FormatOption(
+    "page_checksums",
+    "Parquet: write a checksum for each page, or none. Default: as the first Parquet input with rows; none for other inputs.",
+    side="output",
+    group="Output",
+    has_opposite=True,
+)
 
 
 class ParquetFormat(Format):
@@ -36,6 +43,7 @@ class ParquetFormat(Format):
         (".parquet", ".parq", ".pq"),
         ("none", "zstd", "gzip", "snappy", "lz4"),
         read_options=frozenset({"columns", "first_metadata", "widens"}),
+        options=(PAGE_CHECKSUMS,),
         libraries=("pyarrow",),
         reads_partitions=True,
         native_is_table=True,

@@ -63,8 +63,9 @@ class ParquetCensus:
             self._int96_unit = unit
             self._read_all(inputs)
         samples = self._samples.values()
-        self._page_bytes = max((sample.page_bytes for sample in samples), default=0)
+        self._page_bytes = max((sample.pages.memory_bytes for sample in samples), default=0)
         self._scratch_row_bytes = max((sample.scratch_row_bytes for sample in samples), default=0.0)
+        self._has_checksums = bool(samples) and next(iter(samples)).pages.have_checksums
         self._samples.clear()
         self.partitions = PartitionColumns(inputs, set(self._union.schema.names))
         self._fields = {field.name: field for field in self.partitions.fields}
@@ -120,6 +121,7 @@ class ParquetCensus:
                 for index, field in enumerate(self.declared)
                 if is_ordered(field.type) and field.name in self._categories
             },
+            self._has_checksums,
         )
 
     def columns_of(self, input_index: int) -> list[int | str | RangeIndex | None]:

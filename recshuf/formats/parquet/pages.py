@@ -112,17 +112,19 @@ class Pages(NamedTuple):
     memory_bytes: int
     values: set[int]
     """Numbers of values of its column chunks, nulls included."""
+    have_checksums: bool
+    """Whether each page has a checksum."""
 
 
 def check_pages(file: OpenFile, group: int, leaves: Sequence[int], most_bytes: int | None) -> Pages:
     """Return what the headers of the pages of some columns claim; memory of more than `most_bytes` is an `InputError`."""
     if not leaves:
-        return Pages(0, set())
+        return Pages(0, set(), False)
     headers = PageHeaders(file)
     with explained(file.name, f"row group {group}"):
         chunks = [headers.measure(chunk) for chunk in list_chunks(file, group, leaves)]
     # Each page is held as stored, or as values, besides.
-    memory_bytes = 2 * sum(page_bytes for page_bytes, _ in chunks)
+    memory_bytes = 2 * sum(page_bytes for page_bytes, _, _ in chunks)
     if most_bytes is not None and memory_bytes > most_bytes:
         raise InputError(
             file.name,
@@ -130,7 +132,7 @@ def check_pages(file: OpenFile, group: int, leaves: Sequence[int], most_bytes: i
             place=f"row group {group}",
             remedy="raise --memory, or check where the file comes from",
         )
-    return Pages(memory_bytes, {values for _, values in chunks})
+    return Pages(memory_bytes, {values for _, values, _ in chunks}, all(summed for _, _, summed in chunks))
 
 
 def list_chunks(file: OpenFile, group: int, leaves: Sequence[int]) -> list[pq.ColumnChunkMetaData]:
@@ -143,9 +145,9 @@ def list_chunks(file: OpenFile, group: int, leaves: Sequence[int]) -> list[pq.Co
 
 _WINDOW_BYTES = (1 << 13, 1 << 16, 1 << 24)
 """Bytes read for a header, in turn until it is complete: its statistics may hold long values."""
-# Field numbers in parquet.thrift: in a page header, its sizes before compression and in the file, and the headers of
-# dictionaries and of data pages of both versions; in these, the number of values and, by version, the encoding.
-UNPACKED_BYTES, STORED_BYTES = 2, 3
+# Field numbers in parquet.thrift: in a page header, its sizes before compression and in the file, its checksum, and the
+# headers of dictionaries and of data pages of both versions; in these, the number of values and, by version, the encoding.
+UNPACKED_BYTES, STORED_BYTES, _CHECKSUM = 2, 3, 4
 DICTIONARY_PAGE, DATA_PAGES = 7, (5, 8)
 _VALUES = 1
 PAGE_ENCODINGS = {DICTIONARY_PAGE: 2, DATA_PAGES[0]: 2, DATA_PAGES[1]: 4}
@@ -177,17 +179,19 @@ class PageHeaders:
                 return
             place += stored
 
-    def measure(self, chunk: pq.ColumnChunkMetaData) -> tuple[int, int]:
-        """Return the bytes of the largest page and of the dictionary before compression, and the values of all pages."""
+    def measure(self, chunk: pq.ColumnChunkMetaData) -> tuple[int, int, bool]:
+        """Return the unpacked bytes of the largest page and of the dictionary, all values, and whether all have checksums."""
         values = dictionary = largest = 0
+        have_checksums = True
         for header, _ in self.walk(chunk):
+            have_checksums &= _CHECKSUM in header.numbers
             unpacked = header.numbers.get(UNPACKED_BYTES, 0)
             if DICTIONARY_PAGE in header.structs:
                 dictionary = max(dictionary, unpacked)
             else:
                 largest = max(largest, unpacked)
             values += _count_values(header)
-        return dictionary + largest, values
+        return dictionary + largest, values, have_checksums
 
     def read_bytes(self, place: int, size: int) -> bytes:
         """Return bytes of the file, fewer at its end."""

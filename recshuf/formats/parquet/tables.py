@@ -77,7 +77,7 @@ def _join(values: pa.Array | None, more: pa.Array | None) -> pa.Array:
 
 def _measure(tables: HeldTables) -> ParquetLayout:
     """Return the layout of a file of the first rows; without storage, if there are no rows, or Parquet has no such types."""
-    layout = ParquetLayout(tables.schema, ((),) * len(tables.schema), 0, 0, {})
+    layout = ParquetLayout(tables.schema, ((),) * len(tables.schema), 0, 0, {}, has_page_checksums=False)
     if not tables.head.num_rows:
         return layout
     content = io.BytesIO()

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import recshuf
 from recshuf.errors import ConversionError, UsageError
 from recshuf.formats.parquet import FORMAT
 from recshuf.interfaces import WriteOptions
@@ -36,6 +37,8 @@ from tests.support.formats.parquet_tools import (
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.conftest import Run
+
 
 def codecs_of(path: Path) -> dict[str, str]:
     group = pq.read_metadata(path).row_group(0)
@@ -48,6 +51,50 @@ def dictionaries_of(path: Path) -> list[bool]:
 
 
 # What a shard takes from the inputs
+
+
+def has_checksums(path: Path) -> bool:
+    """Tell whether a reader notices a flipped bit at the end of the last page."""
+    chunk, content = chunk_of(path), bytearray(path.read_bytes())
+    content[chunk.data_page_offset + chunk.total_compressed_size - 1] ^= 1
+    try:
+        pq.read_table(io.BytesIO(content), page_checksum_verification=True)
+    except OSError as error:
+        return "CRC checksum" in str(error)
+    return False
+
+
+@pytest.mark.parametrize(
+    ("inputs", "expected"),
+    [("without", False), ("with", True), ("with without", True), ("without with", False), ("jsonl", False)],
+)
+def test_pages_have_checksums_as_those_of_the_first_input_or_as_an_option_says(
+    tmp_path: Path, call: Run, inputs: str, expected: bool
+) -> None:
+    options = {"compression": "none", "use_dictionary": False}
+    for kind in ("with", "without"):
+        store(tmp_path / kind, {"a": np.arange(9)}, write_page_checksum=kind == "with", **options)
+    (tmp_path / "jsonl").write_text('{"a": 1}\n')
+    out, paths = tmp_path / "out.parquet", [tmp_path / name for name in inputs.split()]
+    for given, wanted in (((), expected), (("--page-checksums",), True), (("--no-page-checksums",), False)):
+        assert call(*paths, "-o", out, "--overwrite", "--compression", "none", *given).returncode == 0
+        assert has_checksums(out) == wanted
+    assert call(*paths, "-o", tmp_path / "out.txt", "--to", "csv", "--page-checksums").returncode == 2
+
+
+def test_a_store_and_a_table_have_checksums_of_pages_as_their_inputs_have_or_as_an_argument_says(
+    tmp_path: Path,
+) -> None:
+    path = store(tmp_path / "in.parquet", {"a": np.arange(9)}, write_page_checksum=True, use_dictionary=False)
+    recshuf.scatter(path, tmp_path / "s.piles")
+    recshuf.gather(tmp_path / "s.piles", tmp_path / "store.parquet")
+    recshuf.shuffle(pa.table({"a": np.arange(9)}), tmp_path / "table.parquet", compression="none")
+    recshuf.gather(tmp_path / "s.piles", tmp_path / "none.parquet", page_checksums=False)
+    assert [has_checksums(tmp_path / f"{name}.parquet") for name in ("store", "table", "none")] == [
+        True,
+        False,
+        False,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -163,14 +210,15 @@ def wide_table(rows: int) -> pa.Table:
 
 
 @pytest.mark.parametrize(
-    "options", [WriteOptions(), WriteOptions("zstd", 9), WriteOptions("gzip", 1)], ids=str
+    ("options", "summed"),
+    [(WriteOptions(), True), (WriteOptions("zstd", 9), False), (WriteOptions("gzip", 1), True)],
+    ids=str,
 )
-def test_a_shard_is_the_file_of_a_single_writer(tmp_path: Path, options: WriteOptions) -> None:
+def test_a_shard_is_the_file_of_a_single_writer(tmp_path: Path, options: WriteOptions, summed: bool) -> None:
     """Row groups are encoded apart, by several threads, and statistics, checksums and levels are those of a library."""
     table, size = wide_table(5300), 1100
-    path = store(
-        tmp_path / "in.parquet", table, row_group_size=size, compression="snappy", use_dictionary=["few"]
-    )
+    stored = {"compression": "snappy", "use_dictionary": ["few"], "write_page_checksum": summed}
+    path = store(tmp_path / "in.parquet", table, row_group_size=size, **stored)
     source = open_source(path)
     stream = io.BytesIO()
     native = source.schema
@@ -181,7 +229,7 @@ def test_a_shard_is_the_file_of_a_single_writer(tmp_path: Path, options: WriteOp
         compression_level=options.compression_level,
         use_dictionary=["few"],
         version="2.6",
-        write_page_checksum=True,
+        write_page_checksum=summed,
         store_schema=False,
         use_compliant_nested_type=False,
     ) as writer:

@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from recshuf.errors import ConversionError
 from recshuf.records.arrays import (
+    FLAT,
     has_offsets,
     is_list_view,
     is_variable_list,
@@ -50,7 +51,8 @@ _PLAIN = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary
 def plain_type(kind: pa.DataType) -> pa.DataType:
     """Replace dictionary types by those of their values, and views of text and bytes by others, at any depth."""
     types = pa.types
-    if isinstance(kind, pa.BaseExtensionType):  # those made in Python cannot be hashed
+    # Extension types made in Python cannot be hashed.
+    if kind.id in FLAT or isinstance(kind, pa.BaseExtensionType):
         return kind
     if kind in _PLAIN:
         return _PLAIN[kind]
@@ -75,6 +77,8 @@ def _plain_field(field: pa.Field) -> pa.Field:
 
 def count_nodes(kind: pa.DataType) -> int:
     """Return the number of nodes of a plain type."""
+    if kind.id in FLAT:
+        return 1
     if isinstance(kind, pa.BaseExtensionType):
         return count_nodes(kind.storage_type)
     if pa.types.is_null(kind):

@@ -35,6 +35,25 @@ _BYTES = (
     pt.is_fixed_size_binary,
     lambda kind: str(kind) in ("string_view", "binary_view"),
 )
+_VALUE_BITS: dict[int, int] = {
+    kind.id: kind.bit_width
+    for kind in (
+        *(
+            pa.bool_(),
+            pa.int8(),
+            pa.int16(),
+            pa.int32(),
+            pa.int64(),
+            pa.uint8(),
+            pa.uint16(),
+            pa.uint32(),
+            pa.uint64(),
+        ),
+        *(pa.float16(), pa.float32(), pa.float64(), pa.date32()),
+    )
+}
+FLAT = frozenset({*_VALUE_BITS, *(kind.id for kind in (*_NARROW[:2], *_WIDE[:2]))})
+"""Ids of types of text, bytes, numbers and days: they have no parameters, and nothing inside."""
 _LIST_VIEWS = {pa.list_view(pa.int8()).id, pa.large_list_view(pa.int8()).id}
 
 
@@ -142,6 +161,8 @@ def _bits_before(column: pa.Array, rows: Rows) -> Rows:
     if isinstance(kind, pa.BaseExtensionType):
         return _bits_before(column.storage, rows)
     validity = 0 if column.buffers()[0] is None else rows
+    if (bits := _VALUE_BITS.get(kind.id)) is not None:
+        return rows * bits + validity
     if types.is_struct(kind):
         fields = (column.field(index) for index in range(kind.num_fields))
         return sum((_bits_before(field, rows) for field in fields), 0 * rows + validity)

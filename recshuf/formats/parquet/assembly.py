@@ -43,6 +43,8 @@ class EncodedGroup:
     """The column chunks, cut anywhere."""
     footer: bytes
     """Footer of a file of this row group only, which begins with `MAGIC`."""
+    rows: int
+    """Its rows, by the footer."""
 
 
 class _Parts(io.RawIOBase):
@@ -69,7 +71,7 @@ def encode_group(open_writer: Callable[[BinaryIO], pq.ParquetWriter], table: pa.
         chunks, stream.parts = stream.parts, []
     if chunks[0] != MAGIC:
         raise RuntimeError("a Parquet writer does not begin with the magic bytes alone")
-    return EncodedGroup(chunks[1:], b"".join(stream.parts)[:-_TAIL_BYTES])
+    return EncodedGroup(chunks[1:], b"".join(stream.parts)[:-_TAIL_BYTES], writer.writer.metadata.num_rows)
 
 
 class Assembly:
@@ -79,33 +81,50 @@ class Assembly:
         self._stream = stream
         self._annotations = annotations
         self._place = stream.write(MAGIC)
+        self._count = 0
+        self._alone: bytes | None = None
+        """The footer of the only row group so far: it is taken apart, which takes long, only if another one follows."""
         self._groups: list[bytes] = []
         self._around = (b"", b"", b"")
         self.record_count = 0
         """Number of records, by the footers."""
 
     def __len__(self) -> int:
-        return len(self._groups)
+        return self._count
 
     def append(self, group: EncodedGroup) -> None:
         """Write a row group; all have the same schema and metadata. Of one without rows only these count."""
-        footer = _FooterCopy(group.footer, self._place - len(MAGIC))
-        self._around = footer.around
-        if not footer.rows:
+        self._take_apart(self._alone, 0)
+        self._alone = None
+        if group.rows and not self._count:
+            self._alone = group.footer
+        else:
+            self._take_apart(group.footer, self._place - len(MAGIC))
+        if not group.rows:
             return  # some readers fail on a row group without rows
-        self._groups.append(footer.group)
-        self.record_count += footer.rows
+        self._count += 1
+        self.record_count += group.rows
         for part in group.chunks:
             self._stream.write(part)
             self._place += len(part)
 
     def finish(self) -> None:
         """Write the footer, after at least one call of `append`."""
-        before, between, behind = self._around
-        rows, groups = encode_number(self.record_count), encode_list(len(self._groups), STRUCT)
-        before = put_marks(before, self._annotations)
-        footer = b"".join((before, rows, between, groups, *self._groups, behind))
+        if self._alone is None or self._annotations:
+            self._take_apart(self._alone, 0)
+            before, between, behind = self._around
+            rows, groups = encode_number(self.record_count), encode_list(self._count, STRUCT)
+            before = put_marks(before, self._annotations)
+            footer = b"".join((before, rows, between, groups, *self._groups, behind))
+        else:
+            footer = self._alone
         self._stream.write(footer + len(footer).to_bytes(4, "little") + MAGIC)
+
+    def _take_apart(self, footer: bytes | None, shift: int) -> None:
+        if footer is not None:
+            copy = _FooterCopy(footer, shift)
+            self._around = copy.around
+            self._groups += [copy.group] * bool(copy.rows)
 
 
 class _FooterCopy:

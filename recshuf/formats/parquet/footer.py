@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, cast
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from recshuf.formats.parquet.annotations import Annotations
     from recshuf.formats.parquet.claims import RangeIndex
+    from recshuf.formats.parquet.pages import Pages
     from recshuf.interfaces import InputFile
 
 
@@ -30,7 +31,7 @@ _PARSED = 6
 """Memory of a footer, as a multiple of its bytes in the file: 9 MB for 10,000 row groups took 47 to 62."""
 COLUMN_BYTES = 24 << 10
 """Memory of each Parquet column while it is read: 8,000 to 50,000 columns took 21 to 24 KB each."""
-_HEAD_BYTES = 1 << 16
+_HEAD_BYTES = 1 << 20
 """Bytes of a footer that most schemas fit."""
 _PAGE_BYTES = 1 << 20
 _PAGE_VALUES = 1024
@@ -106,6 +107,8 @@ class Footer:
     """Estimated memory of the footer while the file is open."""
     range_index: RangeIndex | None
     """The index of pandas that becomes a column."""
+    pages: dict[int, tuple[list[int], Pages]] = field(default_factory=dict)
+    """What is known of some pages already: by row group, the Parquet columns, and their pages."""
 
     @property
     def name(self) -> str:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recshuf.errors import ConversionError, UsageError
+from recshuf.formats.parquet import PAGE_CHECKSUMS
 from recshuf.formats.parquet.annotations import take_marks
 from recshuf.formats.parquet.claims import settle_copies
 from recshuf.formats.parquet.dictionaries import fit_index, widen_indices
@@ -66,6 +67,8 @@ class ParquetLayout:
     """Memory of collecting and writing such a row group."""
     categories: dict[int, pa.Array]
     """For each column of an ordered dictionary type its values, in their order."""
+    has_page_checksums: bool = True
+    """Whether the pages of the first input with rows have checksums. Stores of earlier versions do not say it."""
 
 
 def grow_layout(layout: ParquetLayout) -> ParquetLayout:
@@ -176,6 +179,7 @@ class WritePlan:
     """Whether list values keep their names of the inputs; else they are named ``element``."""
     annotations: dict[int, Marks]
     """Annotations that Arrow types lack, by Parquet column."""
+    has_page_checksums: bool
 
     def open_writer(self, stream: BinaryIO, dictionaries: list[str] | bool) -> pq.ParquetWriter:
         """Return a writer by this plan, with these dictionary columns and without a page index."""
@@ -184,7 +188,7 @@ class WritePlan:
             "compression_level": self.level,
             "use_dictionary": dictionaries,
             "version": "2.6",
-            "write_page_checksum": True,
+            "write_page_checksum": self.has_page_checksums,
             "write_page_index": False,
             "use_compliant_nested_type": not self.keeps_list_names,
             "store_schema": False,
@@ -197,8 +201,23 @@ class WritePlan:
         return writer
 
 
+_LAST: list[tuple[pa.Schema, ParquetLayout | None, WriteOptions, WritePlan]] = []
+"""The last plan, and what it was made of: a run asks for its plan before it reads, before it writes, and at its end."""
+
+
 def make_plan(schema: pa.Schema, layout: ParquetLayout | None, options: WriteOptions) -> WritePlan:
     """Return the plan for batches of `schema`; `layout` is that of Parquet inputs."""
+    options = replace(options, drop_page_cache=False, table_bytes=None)
+    for known, of_layout, of_options, plan in _LAST:
+        same = of_layout is layout and of_options == options
+        if same and known.equals(schema, check_metadata=True):
+            return plan
+    plan = _make_plan(schema, layout, options)
+    _LAST[:] = [(schema, layout, options, plan)]
+    return plan
+
+
+def _make_plan(schema: pa.Schema, layout: ParquetLayout | None, options: WriteOptions) -> WritePlan:
     _check_codec(options)
     if layout is None:
         # How many values the dictionaries of all records have shows when they are written.
@@ -213,6 +232,7 @@ def make_plan(schema: pa.Schema, layout: ParquetLayout | None, options: WriteOpt
         native = pa.schema([*dense_schema(layout.schema), *added], declared.metadata)
     declared, _ = take_marks(declared)
     native, annotations = take_marks(native)
+    given = PAGE_CHECKSUMS.of(options)
     plan = WritePlan(
         declared=declared,
         native=native,
@@ -224,6 +244,7 @@ def make_plan(schema: pa.Schema, layout: ParquetLayout | None, options: WriteOpt
         categories={},
         keeps_list_names=layout is not None,
         annotations=annotations,
+        has_page_checksums=layout is not None and layout.has_page_checksums if given is None else given,
     )
     _check_types(plan.native)
     return plan if layout is None else _with_layout(plan, layout, options)

@@ -80,10 +80,9 @@ class GroupSample:
         self._group = footer.first_group or 0
         self._rows = footer.group_rows[self._group]
         self._samples = {column: _ColumnSample() for column in self._columns}
-        self.page_bytes = check_pages(
-            file, self._group, footer.leaves(self._columns), memory_bytes
-        ).memory_bytes
-        """Memory of the pages of the row group."""
+        self.pages = check_pages(file, self._group, footer.leaves(self._columns), memory_bytes)
+        """Those of the row group."""
+        footer.pages[self._group] = footer.leaves(self._columns), self.pages
         self._read(file)
         with explained(footer.name):
             group = file.metadata.row_group(self._group)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from recshuf.formats.parquet.claims import RangeIndex
     from recshuf.formats.parquet.file import OpenFile
     from recshuf.formats.parquet.footer import Footer
-    from recshuf.formats.parquet.pages import Group
+    from recshuf.formats.parquet.pages import Group, Pages
     from recshuf.interfaces import InputFile, ReadOptions, ValueReader
 
 
@@ -230,7 +230,7 @@ def _read_groups(
 ) -> Iterator[pa.RecordBatch]:
     """Yield stored batches of row groups, each of the rows that `pace` chooses; small row groups are read together."""
     for run in join_groups(groups, _JOINED_BYTES if columns.is_joinable else 0):
-        pages = [check_pages(file, group.index, columns.leaves, most_page_bytes) for group in run]
+        pages = [_find_pages(file, group, columns.leaves, most_page_bytes) for group in run]
         # pyarrow fills up a column that has too few values from the next row group, and leaves it those too many.
         is_sound = all(each.values <= {group.rows} for each, group in zip(pages, run, strict=True))
         for part in [run] if is_sound else [[group] for group in run]:
@@ -242,6 +242,13 @@ def _read_groups(
                     for group in part:
                         deque(_read_run(file, [group], columns, pace), maxlen=0)
                 raise
+
+
+def _find_pages(file: OpenFile, group: Group, leaves: list[int], most_bytes: int) -> Pages:
+    measured, pages = group.footer.pages.get(group.index, ([], None))
+    if pages and measured == leaves and pages.memory_bytes <= most_bytes:
+        return pages
+    return check_pages(file, group.index, leaves, most_bytes)
 
 
 def _read_run(file: OpenFile, run: list[Group], columns: Projection, pace: Pace) -> Iterator[pa.RecordBatch]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from recshuf.records.arrays import is_any_list
+from recshuf.records.arrays import FLAT, is_any_list
 from recshuf.records.conforming import with_value_field
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ def dense_type(kind: pa.DataType) -> pa.DataType:
     >>> dense_type(pa.struct({"a": pa.dictionary(pa.int8(), pa.string())}))
     StructType(struct<a: string>)
     """
+    if kind.id in FLAT:
+        return kind
     if pa.types.is_dictionary(kind):
         return dense_type(kind.value_type)
     if pa.types.is_nested(kind) and not is_extension(kind):
@@ -54,7 +56,8 @@ def dense_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _dense_field(field: pa.Field) -> pa.Field:
-    return field.with_type(dense_type(field.type))
+    kind = field.type
+    return field if kind.id in FLAT else field.with_type(dense_type(kind))
 
 
 def dense_schema(schema: pa.Schema) -> pa.Schema:
@@ -68,6 +71,8 @@ def held_type(kind: pa.DataType) -> pa.DataType:
     >>> held_type(pa.list_(pa.timestamp("s"))).value_type
     TimestampType(timestamp[ms])
     """
+    if kind.id in FLAT:
+        return kind
     if pa.types.is_nested(kind) and not is_extension(kind):
         held = [child.with_type(held_type(child.type)) for child in child_fields(kind)]
         return with_children(kind, held)
@@ -78,6 +83,8 @@ def held_type(kind: pa.DataType) -> pa.DataType:
 
 def child_fields(kind: pa.DataType) -> list[pa.Field]:
     """Return the fields one level down, none for a leaf."""
+    if kind.id in FLAT:
+        return []
     if is_extension(kind):
         return child_fields(kind.storage_type)
     if pa.types.is_map(kind):

@@ -450,6 +450,8 @@ class Decoder(ABC):
 
     notes: tuple[str, ...] = ()
     """What is odd about the types that `finish` has found: a sentence each."""
+    on_note: Callable[[str], None] | None = None
+    """Gets a sentence that is worth knowing before all records are observed, in the thread that observes. Set by the run."""
 
     @property
     @abstractmethod

@@ -133,6 +133,8 @@ def _read_inputs(run: Run, finished: Collection[int], note: Callable[[SealedSet]
         run.store.note_values,
         run.store.note_missing,
     )
+    if run.decoding.inner is not None:
+        run.decoding.inner.on_note = run.progress.warn
     Scatter(task, run.store, run.decoder, run.progress, callbacks).run(files)
     _release_freed(run)
 

@@ -18,7 +18,7 @@ from recshuf.errors import ConversionError
 from recshuf.formats.jsonl import base64_text
 from recshuf.formats.jsonl.line_checks import BadRecord, Path, name_path, shorten
 from recshuf.formats.jsonl.rewriting import is_json
-from recshuf.records.arrays import is_contiguous_list, view_bytes, view_offsets
+from recshuf.records.arrays import FLAT, is_contiguous_list, view_bytes, view_offsets
 from recshuf.records.conforming import fit_digits, roomy_type
 
 if TYPE_CHECKING:
@@ -63,6 +63,8 @@ def cast_column(read: pa.Array, kind: pa.DataType, rows: int, path: Path) -> pa.
 
     Raises `BadRecord` if a value does not fit the type.
     """
+    if kind.id in FLAT and read.type == kind:
+        return read
     if pt.is_null(kind):
         return pa.nulls(rows)
     if pt.is_struct(kind):

@@ -239,6 +239,8 @@ class JsonDecoder(Decoder):
         self._types = InferredTypes(field) if schema is None else GivenTypes(schema, others=others)
         self._final_parser = None if schema is None else self._narrow(self._types.parser)
         self._messages = LineMessages(names, unit)
+        if isinstance(self._types, InferredTypes):
+            self._types.on_named_data = self._tell
         self._observer = (_BadLineFilter if sets_bad_aside else _Observer)(self._types, self._messages)
         self._parse = _parse_observed
 
@@ -306,6 +308,10 @@ class JsonDecoder(Decoder):
             if isinstance(self._types, InferredTypes) and (note := self._types.find_named_data()):
                 self.notes = (note,)
         return self._final_parser
+
+    def _tell(self, note: str) -> None:
+        if self.on_note is not None:
+            self.on_note(note)
 
     def _narrow(self, parser: Parser) -> Parser:
         if self._columns is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -32,6 +33,8 @@ from recshuf.formats.jsonl.parser import Parser, explain_misfit, infer_schema
 from recshuf.formats.jsonl.schema_text import describe_remedy, propose_map
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from recshuf.formats.jsonl.numbers import Column
@@ -41,6 +44,10 @@ MAX_FIELDS = 16_384
 """Most fields that are inferred: each takes memory for every record."""
 NAMED_DATA_FIELDS = 200
 """Names of an object within records from which on they may be data."""
+_NAMED_DATA_RECORD = 1000
+"""Names of the records themselves from which on they may be, where inference takes long."""
+_NAMED_DATA_SECONDS = 2.0
+"""CPU seconds of inference from which on that is said at once."""
 
 
 class RecordPosition(NamedTuple):
@@ -260,6 +267,9 @@ class InferredTypes:
 
     def __init__(self, field: str | None = None) -> None:
         self._field = field
+        self.on_named_data: Callable[[str], None] | None = None
+        """Gets a sentence as that of `find_named_data` while types are inferred, once, if that takes long."""
+        self._seconds = 0.0
         self.valid = ValidCounts()
         self._lock = threading.Lock()
         self._root: Shape | None = None
@@ -298,11 +308,23 @@ class InferredTypes:
     def find_named_data(self) -> str | None:
         """Return a sentence on objects with very many different names, if there are any."""
         with self._lock:
-            proposed = None if self._root is None else propose_map(self._root)
-        if proposed is None or proposed[1] < NAMED_DATA_FIELDS:
-            return None
-        path, count, remedy = proposed
-        return f"field {name_path(path)!r} has {count:,} different names, a column each; if they are data, {remedy}"
+            return None if self._root is None else _describe_named_data(self._root)
+
+    def _tell_named_data(self, shape: Shape, begin: float) -> None:
+        """Tell that names of some lines, or of those before, seem to be data, if inference takes long since `begin`."""
+        with self._lock:
+            self._seconds += time.thread_time() - begin
+            if self._seconds < _NAMED_DATA_SECONDS or self.on_named_data is None:
+                return
+            root, tell = self._root or shape, self.on_named_data
+            note = _describe_named_data(shape) or _describe_named_data(root)
+            if note is None and len(root.fields) < _NAMED_DATA_RECORD:
+                return
+            self.on_named_data = None
+        if note is None:
+            note = f"records have {len(root.fields):,} different fields, a column each; if their names are data, "
+            note += "write a .jsonl, which needs no columns"
+        tell(f"so far, {note}")
 
     def state(self) -> list[Any] | None:
         """Return the types so far, as JSON values; None before the first line."""
@@ -325,9 +347,12 @@ class InferredTypes:
             return None
 
     def _infer(self, lines: pa.Array, rows: Rows) -> tuple[list[Column], Shape | None]:
+        begin = time.thread_time()
         shape = shape_of(infer_schema(lines), rows.position(0))
         if shape.count_fields() > MAX_FIELDS:
             raise _too_many_fields(shape)
+        self._tell_named_data(shape, begin)  # before these are parsed, which takes longer yet
+        begin = time.thread_time()
         schema = pa.schema(shape.to_fields())
         columns = list(walk_columns(Parser(schema).parse(lines), schema.names))
         for column in columns:
@@ -336,6 +361,7 @@ class InferredTypes:
                 part.seen = rows.position(row)
                 row = find_fraction(column) if part.kind == "float" else None
                 part.fractional = None if row is None else rows.position(row)
+        self._tell_named_data(shape, begin)
         return columns, shape
 
     def _propose_floats(self, columns: list[Column], lines: pa.Array, rows: Rows) -> str:
@@ -380,6 +406,14 @@ def find_error(types: GivenTypes | InferredTypes, lines: pa.Array) -> BadRecord 
         types.learn(lines, Rows(0, np.arange(len(lines))))
     except BadRecord as error:
         return error
+    return None
+
+
+def _describe_named_data(shape: Shape) -> str | None:
+    proposed = propose_map(shape)
+    if proposed is not None and proposed[1] >= NAMED_DATA_FIELDS:
+        path, count, remedy = proposed
+        return f"field {name_path(path)!r} has {count:,} different names, a column each; if they are data, {remedy}"
     return None
 
 

@@ -18,7 +18,7 @@ import pyarrow.types as pt
 
 from recshuf.formats.jsonl.line_checks import BadRecord, LineErrors, name_path, shorten
 from recshuf.formats.values import exact_limit
-from recshuf.records.arrays import is_variable_list
+from recshuf.records.arrays import FLAT, is_variable_list, unpack_bits, view_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -57,8 +57,9 @@ class Column:
         """Return the row of the first value that is not null."""
         if self.values.null_count == len(self.values):
             return None
-        valid = self.values.is_valid().to_numpy(zero_copy_only=False)
-        return int(self.rows(np.array([np.argmax(valid)]))[0])
+        bits = self.values.buffers()[0] if self.values.null_count else None
+        place = 0 if bits is None else np.argmax(unpack_bits(bits, self.values))
+        return int(self.rows(np.array([place]))[0])
 
 
 class ValidCounts:
@@ -91,6 +92,9 @@ class ValidCounts:
 def walk_columns(columns: list[pa.Array], names: list[str]) -> Iterator[Column]:
     """Yield every column and its nested columns, parents first, without those of type null."""
     for name, column in zip(names, columns, strict=True):
+        if column.type.id in FLAT:
+            yield Column((name,), column, lambda positions: positions)
+            continue
         yield from _walk((name,), column, lambda positions: positions)
 
 
@@ -280,4 +284,7 @@ def _numbers(values: pa.Array) -> np.ndarray:
     if pt.is_float16(values.type):
         numbers = values.to_numpy(zero_copy_only=False)
         return np.where(values.is_valid().to_numpy(zero_copy_only=False), numbers, 0)
-    return np.asarray(pc.fill_null(values, 0).to_numpy())
+    # Not by `to_numpy`, which imports pandas where there is one.
+    filled = pc.fill_null(values, 0) if values.null_count else values
+    width = values.type.bit_width // 8
+    return view_bytes(filled).view(f"{'f' if pt.is_floating(values.type) else 'i'}{width}")

@@ -332,7 +332,10 @@ class FirstRows:
     def learn(self, table: pa.Table) -> int:
         """Return the rows to wait for, given the first rows of the shard in one chunk, which are included."""
         self._steps += 1
-        plain, shorter = _trial(table), _trial(table, use_dictionary=True)
+        plain = _trial(table)
+        # The first of two steps finds the rows of the second alone; there is but one if these are all rows.
+        is_last = self._steps > 1 or table.num_rows < self.rows
+        shorter = _trial(table, use_dictionary=True) if is_last else plain
         self.dictionaries = [
             chunk.path_in_schema
             for chunk, less in zip(plain, shorter, strict=True)

@@ -18,7 +18,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import ConversionError, UsageError
-from recshuf.formats.parquet import FORMAT
+from recshuf.formats.parquet import FORMAT, plan
 from recshuf.interfaces import WriteOptions
 from tests.support.formats.decimal_tools import make_decimals
 from tests.support.formats.parquet_tools import (
@@ -95,6 +95,19 @@ def test_a_store_and_a_table_have_checksums_of_pages_as_their_inputs_have_or_as_
         False,
         False,
     ]
+
+
+def test_a_run_plans_its_target_once_if_its_schema_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[pa.Schema] = []
+    make = plan._make_plan
+    monkeypatch.setattr(plan, "_make_plan", lambda *given: made.append(given[0]) or make(*given))
+    path = store(tmp_path / "in.parquet", {"a": np.arange(9)})
+    for columns, codec in ((None, "zstd"), ("a", "zstd"), ("a", "gzip")):
+        recshuf.shuffle(path, tmp_path / "out.parquet", columns=columns, compression=codec, overwrite=True)
+        assert codecs_of(tmp_path / "out.parquet") == {"a": codec.upper()}
+    assert len(made) == 3
 
 
 @pytest.mark.parametrize(

@@ -223,6 +223,26 @@ def test_names_that_may_be_data_are_told() -> None:
     assert not wide.notes
 
 
+def test_names_that_may_be_data_are_told_at_once_where_inference_takes_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inference, "_NAMED_DATA_SECONDS", 0.0)
+    path, schema = tmp_path / "in.jsonl", tmp_path / "schema.json"
+    path.write_text("\n".join(json.dumps({"id": row, "m": {f"k{row}": 1}}) for row in range(250)))
+    with pytest.warns(recshuf.errors.RecshufWarning) as told:
+        recshuf.shuffle(path, tmp_path / "out.parquet")
+    first, last = (str(one.message) for one in told)
+    assert first == f"so far, {last}"
+    schema.write_text(re.search(r"with ({.*}), which takes any names", first)[1])
+    assert recshuf.shuffle(path, tmp_path / "map.parquet", schema=schema, verify=True).records == 250
+    monkeypatch.setattr(inference, "_NAMED_DATA_RECORD", 250)
+    path.write_text("\n".join(json.dumps({f"k{row}": 1}) for row in range(250)))
+    with pytest.warns(
+        recshuf.errors.RecshufWarning, match=r"so far, records have 250 .*; .* write a \.jsonl, "
+    ):
+        recshuf.shuffle(path, tmp_path / "wide.parquet")
+
+
 @pytest.mark.parametrize("kind", [pa.float16(), pa.float32(), pa.float64()])
 def test_floats_of_a_schema_take_what_python_writes(kind: pa.DataType) -> None:
     schema = pa.schema([("x", kind), ("l", pa.list_(pa.struct([("y", kind)])))])

@@ -57,7 +57,7 @@ _OF_TABLES = "parquet"
 """The format that tables are of, where neither files among them nor the output says one."""
 LAST_RESORT = "text"
 """The format of bytes of which nothing is known."""
-_WITH_OPTIONS = ("jsonl", "json", "csv", "text", "hdf5", "parquet", "npz", "binary", "webdataset", "megatron")
+_WITH_OPTIONS = ("jsonl", "json", "csv", "text", "parquet", "hdf5", "npz", "binary", "webdataset", "megatron")
 """Those that declare options. Help asks them, so their modules import no library."""
 PAIRED = ("megatron",)
 """Those with companions. They are looked for beside every input, so their modules import no library."""

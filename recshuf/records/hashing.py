@@ -16,7 +16,7 @@ import pyarrow.types as pt
 from recshuf.errors import ConversionError
 from recshuf.records.arrays import is_any_list, is_bytes, is_list_view, unpack_bits, view_bytes, view_offsets
 from recshuf.records.conforming import conform, with_value_field
-from recshuf.records.word_hashing import HASH_BYTES, ByteStrings, HashKey, add_nulls, combine, hash_bytes
+from recshuf.records.word_hashing import ByteStrings, HashKey, add_nulls, combine, hash_bytes, mix
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 
 PIECE_BYTES = 2 << 20
 _PIECE_BYTES_PER_COLUMN = 16 << 10
-_DOMAINS_PER_LEVEL = 32
-"""Each depth of nesting has its own keys: 0 to 15 hash byte strings, `_PARTS` and `_HOLES` structs and nulls in lists."""
-_PARTS, _HOLES = 16, 17
+_DOMAINS_PER_LEVEL = 3
+"""Each depth of nesting has its own keys: 0 is of byte strings, `_PARTS` and `_HOLES` of structs and of nulls in lists."""
+_PARTS, _HOLES = 1, 2
+_HASH_WORDS = 2
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _DAY_SECONDS = 86_400
 _FLOAT_BITS = {16: (5, 10), 32: (8, 23)}
@@ -67,7 +68,7 @@ def hash_rows(
     for start in range(0, batch.num_rows, rows):
         piece = batch.slice(start, rows)
         parts = [hasher.read(piece.column(index), names[index], 1) for index in order]
-        hashes[:, start : start + rows] = hasher.join(parts, piece.num_rows, 0)
+        hashes[:, start : start + rows] = mix(hasher.join_row(parts, piece.num_rows), key)
     return hashes.T
 
 
@@ -91,6 +92,15 @@ class _Hasher:
         self._key = key
         self._is_converted = is_converted
         self._nan_as_null = nan_as_null
+
+    def join_row(self, parts: Sequence[_Part], count: int) -> NDArray[np.uint64]:
+        """Do what `join` does for records. The two words of an only part, such as a line, are the result."""
+        if len(parts) != 1 or len(parts[0].words) != _HASH_WORDS:
+            return self.join(parts, count, 0)
+        sums = np.stack(parts[0].words)
+        if parts[0].nulls is not None:
+            sums[:, parts[0].nulls] = self._key.offsets
+        return sums
 
     def join(self, parts: Sequence[_Part], count: int, level: int) -> NDArray[np.uint64]:
         """Return the hashes of n values that consist of parts, shape ``(2, n)``."""
@@ -177,7 +187,7 @@ class _Hasher:
 
     def _shorten(self, items: _Part, level: int) -> NDArray[np.uint64]:
         """Return two words for each item, shape ``(n, 2)``."""
-        if len(items.words) * 8 == HASH_BYTES:
+        if len(items.words) == _HASH_WORDS:
             return np.stack(items.words, axis=1)
         return self.join([_Part(items.words)], len(items.words[0]), level + 1).T
 

@@ -1,11 +1,14 @@
-"""Keyed hashes of values given as 8-byte words: two sums of products, then a nonlinear bijection.
+"""Keyed hashes of values given as bytes or words: two sums of products, exact in floats, and a nonlinear bijection.
 
-Word w at index j of a value adds, to each of two sums (mod 2^64),
+Item j of a value, a signed integer of 16 bits, adds to each of two sums
 
-    (low half of w + key) * (high half of w + key')
+    item * key
 
-with random keys of index and sum. Two different values have equal sums with probability 2^-33 or less, in both sums
-2^-66. A value longer than a block is hashed block by block; then the hashes of its blocks are hashed as one value.
+where keys are random integers of 33 bits, one for each index and sum. Two different values have equal sums with
+probability 2^-33 or less, in both sums 2^-66. A tile of 32 items has sums below 2^53, which a product of matrices of
+floats finds exactly, whatever the order of its additions. Sums of tiles are added as integers.
+
+Byte strings longer than `BLOCK_BYTES` have a seeded XXH3 of 128 bits in place of sums: one call each then costs less.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import secrets
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import xxhash
 from numpy.random import Philox, SeedSequence
 
 if TYPE_CHECKING:
@@ -21,19 +25,27 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    Words = NDArray[np.uint64]
+    Mask = NDArray[np.bool_]
 
-_BLOCK_WORDS = 64
-BLOCK_BYTES = 8 * _BLOCK_WORDS
-HASH_BYTES = 16
-_ROWS = 12288
-"""Values hashed at once: their sums and halves fit the L2 cache."""
-_KEYS = 4
-"""Keys of an index: for low and high half, for both sums."""
-_LOW = np.uint64(2**32 - 1)
+
+_TILE_BYTES = 64
+_TILE_ITEMS = _TILE_BYTES // 2
+_TILE_WORDS = _TILE_BYTES // 8
+_WORD_ITEMS = 4
+_BLOCK_TILES = 8
+BLOCK_BYTES = _TILE_BYTES * _BLOCK_TILES
+_KEY_SHIFT = np.uint64(64 - 33)
+_ROWS = 16384
+"""Values hashed at once: their starts, lengths and sums fit the L2 cache."""
+_TILES = 2048
+"""Tiles multiplied at once. They fit the L2 cache as floats, and OpenBLAS starts no threads for products of up to 2^18."""
+_LEAST_KEYS = 256
 _HALF = np.uint64(32)
 _SHIFTS = (np.uint64(32), np.uint64(29), np.uint64(32))
-_TAIL_MASKS = np.array([2 ** (8 * count) - 1 for count in range(9)], np.uint64)
 _MIXERS = 2**20
+_MASKS = {width: np.tri(width + 1, width, -1, np.uint8) * np.uint8(255) for width in (_TILE_BYTES, 32, 16, 8)}
+"""By width: row k keeps the first k bytes."""
 
 
 class HashKey:
@@ -41,56 +53,36 @@ class HashKey:
 
     def __init__(self, seed: int | None = None) -> None:
         self._seed = secrets.randbits(128) if seed is None else seed
-        self._tables: dict[int, NDArray[np.uint64]] = {}
-        self.mixers = self._draw(_MIXERS, 2)[:, :3] | np.uint64(1)
+        self._tables: dict[int, NDArray[np.float64]] = {}
+        drawn = self._draw(_MIXERS, 5)
+        self.long_seed = int(drawn[0, 0])
+        """That of the XXH3 of long byte strings."""
+        self.offsets = drawn[:, 1:2]
+        """Added by `mix` first, shape ``(2, 1)``: zeros of two keys have two hashes."""
+        self.mixers = drawn[:, 2:] | np.uint64(1)
         """Odd factors of `mix`, shape ``(2, 3)``."""
 
-    def table(self, domain: int, count: int) -> NDArray[np.uint64]:
-        """Return the keys of at least `count` indices, shape ``(>= count, 4)``; each domain has its own keys."""
+    def table(self, domain: int, count: int) -> NDArray[np.float64]:
+        """Return the keys of `count` items, shape ``(2, count)``; each domain has its own keys."""
         table = self._tables.get(domain)
-        if table is None or len(table) < count:
+        if table is None or table.shape[1] < count:
             # A longer table begins like a shorter one.
-            table = self._draw(domain, max(count, _BLOCK_WORDS))
-            self._tables[domain] = table
-        return table
+            drawn = self._draw(domain, max(count, _LEAST_KEYS)) >> _KEY_SHIFT
+            self._tables[domain] = table = drawn.astype(np.float64)
+        return table[:, :count]
 
-    def _draw(self, domain: int, rows: int) -> NDArray[np.uint64]:
+    def _draw(self, domain: int, count: int) -> Words:
+        """Return two rows of random words."""
         stream = Philox(SeedSequence(self._seed, spawn_key=(domain,)))
-        return stream.random_raw(rows * _KEYS).reshape(rows, _KEYS)
+        return np.ascontiguousarray(stream.random_raw(2 * count).reshape(count, 2).T)
 
 
-class WordSums:
-    """The two sums of n values, to which words are added index by index."""
-
-    def __init__(self, count: int) -> None:
-        self.sums: NDArray[np.uint64] = np.zeros((2, count), np.uint64)
-        self._scratch: NDArray[np.uint64] = np.empty((4, count), np.uint64)
-
-    def add(
-        self,
-        words: NDArray[np.uint64],
-        keys: NDArray[np.uint64],
-        nulls: NDArray[np.bool_] | None = None,
-    ) -> None:
-        """Add the words of one index to the first ``len(words)`` values; nulls add nothing."""
-        count = len(words)
-        low, high, first, second = self._scratch[:, :count]
-        np.bitwise_and(words, _LOW, out=low)
-        np.right_shift(words, _HALF, out=high)
-        for lane in range(2):
-            np.add(low, keys[2 * lane], out=first)
-            np.add(high, keys[2 * lane + 1], out=second)
-            np.multiply(first, second, out=first)
-            if nulls is not None:
-                first[nulls] = 0
-            self.sums[lane, :count] += first
-
-
-def mix(sums: NDArray[np.uint64], key: HashKey) -> NDArray[np.uint64]:
+def mix(sums: Words, key: HashKey) -> Words:
     """Turn sums into hashes by a nonlinear bijection; overwrites and returns `sums`, shape ``(2, n)``.
 
     Without it, the sum over all records would stay the same if two records swapped words.
     """
+    sums += key.offsets
     first, second = sums
     _scramble(first, key.mixers[0])
     second += first
@@ -98,7 +90,7 @@ def mix(sums: NDArray[np.uint64], key: HashKey) -> NDArray[np.uint64]:
     return sums
 
 
-def _scramble(values: NDArray[np.uint64], factors: NDArray[np.uint64]) -> None:
+def _scramble(values: Words, factors: Words) -> None:
     for shift, factor in zip(_SHIFTS, factors, strict=True):
         values ^= values >> shift
         values *= factor
@@ -118,111 +110,144 @@ class ByteStrings(NamedTuple):
         return ByteStrings(self.data, self.starts[index], self.lengths[index])
 
 
-def hash_bytes(strings: ByteStrings, key: HashKey, domain: int) -> NDArray[np.uint64]:
-    """Return the hashes of n byte strings, shape ``(2, n)``; long ones use up to 15 domains of keys that follow."""
+def hash_bytes(strings: ByteStrings, key: HashKey, domain: int) -> Words:
+    """Return two words of n byte strings, shape ``(2, n)``."""
     lengths = strings.lengths
     if not lengths.size or int(lengths.max()) <= BLOCK_BYTES:
         return _hash_blocks(strings, key, domain)
     hashes = np.empty((2, len(lengths)), np.uint64)
     long = lengths > BLOCK_BYTES
     hashes[:, ~long] = _hash_blocks(strings.take(~long), key, domain)
-    hashes[:, long] = _hash_long(strings.take(long), key, domain)
+    hashes[:, long] = _hash_long(strings.take(long), (key.long_seed + domain) % 2**64)
     return hashes
 
 
-def _hash_long(strings: ByteStrings, key: HashKey, domain: int) -> NDArray[np.uint64]:
-    data, starts, lengths = strings
-    counts = -(-lengths // BLOCK_BYTES)
-    firsts = np.cumsum(counts) - counts
-    offsets = (np.arange(int(counts.sum())) - np.repeat(firsts, counts)) * BLOCK_BYTES
-    sizes = np.minimum(np.repeat(lengths, counts) - offsets, BLOCK_BYTES)
-    offsets += np.repeat(starts, counts)
-    blocks = np.ascontiguousarray(_hash_blocks(ByteStrings(data, offsets, sizes), key, domain).T)
-    words = ByteStrings(blocks.reshape(-1).view(np.uint8), firsts * HASH_BYTES, counts * HASH_BYTES)
-    return hash_bytes(words, key, domain + 1)
+def _hash_long(strings: ByteStrings, seed: int) -> Words:
+    view, find = strings.data.data, xxhash.xxh3_128_digest
+    edges = zip(strings.starts.tolist(), (strings.starts + strings.lengths).tolist(), strict=True)
+    digests = b"".join([find(view[start:end], seed) for start, end in edges])
+    return np.frombuffer(digests, np.uint64).reshape(-1, 2).T
 
 
-def _hash_blocks(strings: ByteStrings, key: HashKey, domain: int) -> NDArray[np.uint64]:
-    """Return the hashes of byte strings of at most one block."""
-    count = len(strings.starts)
-    hashes = np.empty((2, count), np.uint64)
-    if strings.data.size < 8:
-        strings = strings._replace(data=np.concatenate([strings.data, np.zeros(8, np.uint8)]))
+def _hash_blocks(strings: ByteStrings, key: HashKey, domain: int) -> Words:
+    """Return the sums of byte strings of at most one block."""
+    if strings.data.size < _TILE_BYTES:
+        strings = strings._replace(data=np.pad(strings.data, (0, _TILE_BYTES)))
+    count, keys = len(strings.starts), key.table(domain, _TILE_ITEMS * _BLOCK_TILES + 1)
+    sums, scratch = np.empty((2, count), np.int64), np.empty((_TILES, _TILE_ITEMS))
     for start in range(0, count, _ROWS):
         rows = slice(start, start + _ROWS)
-        hashes[:, rows] = _hash_some_blocks(strings.take(rows), key, domain)
-    return hashes
+        sums[:, rows] = _hash_some_blocks(strings.take(rows), keys, scratch)
+    return sums.view(np.uint64)
 
 
-def _hash_some_blocks(strings: ByteStrings, key: HashKey, domain: int) -> NDArray[np.uint64]:
+def _hash_some_blocks(
+    strings: ByteStrings, keys: NDArray[np.float64], scratch: NDArray[np.float64]
+) -> NDArray[np.int64]:
+    """Return the sums of byte strings of at most one block: of whole tiles, then of the last 64 bytes, and the length."""
     data, starts, lengths = strings
-    # Longest first: the values that have a word at an index are the first ones.
-    words = ((lengths + 7) >> 3).astype(np.uint8)
-    order = np.argsort(words, kind="stable")[::-1]
-    reaching = len(words) - np.cumsum(np.bincount(words, minlength=_BLOCK_WORDS + 1))
+    tiles = (np.maximum(lengths - 1, 0) >> 6).astype(np.uint8)
+    # Longest first: the values that have a tile at an index are the first ones.
+    order = np.argsort(tiles, kind="stable")[::-1]
+    reaching = len(tiles) - np.cumsum(np.bincount(tiles, minlength=1))
     starts, lengths = starts[order], lengths[order]
-    keys = key.table(domain, _BLOCK_WORDS + 1)
-    unaligned = np.ndarray((data.size - 7,), np.uint64, data.data, 0, (1,))
-    sums = WordSums(len(words))
-    for index, count in enumerate(reaching.tolist()):
-        if not count:
-            break
-        whole = int(reaching[index + 1])
-        read = np.empty(count, np.uint64)
-        read[:whole] = unaligned[starts[:whole] + 8 * index]
-        read[whole:] = _read_tails(
-            unaligned, starts[whole:count] + 8 * index, lengths[whole:count] - 8 * index
-        )
-        sums.add(read, keys[index])
-    sums.add(lengths.view(np.uint64), keys[_BLOCK_WORDS])
-    hashes = np.empty_like(sums.sums)
-    hashes[:, order] = mix(sums.sums, key)
-    return hashes
+    sums = keys[:, -1:].astype(np.int64) * lengths
+    *whole, last = (
+        keys[:, first : first + _TILE_ITEMS] for first in range(0, keys.shape[1] - 1, _TILE_ITEMS)
+    )
+    view = np.ndarray((data.size - _TILE_BYTES + 1,), f"V{_TILE_BYTES}", data.data, 0, (1,))
+    for index, count in enumerate(reaching[:-1].tolist()):
+        _add_tiles(sums[:, :count], view, starts[:count] + _TILE_BYTES * index, whole[index], scratch)
+    long = int(reaching[0])
+    _add_tiles(sums[:, :long], view, starts[:long] + lengths[:long] - _TILE_BYTES, last, scratch)
+    if long < len(starts):
+        _add_short(sums[:, long:], ByteStrings(data, starts[long:], lengths[long:]), last, scratch)
+    found = np.empty_like(sums)
+    found[:, order] = sums
+    return found
 
 
-def _read_tails(
-    unaligned: NDArray[np.uint64], offsets: NDArray[np.int64], sizes: NDArray[np.int64]
-) -> NDArray[np.uint64]:
-    """Return the words at byte offsets of which the first `sizes` bytes, 1 to 8, count; the others become zero."""
-    readable = np.minimum(offsets, len(unaligned) - 1)
-    words: NDArray[np.uint64] = unaligned[readable]
-    words >>= ((offsets - readable) * 8).view(np.uint64)
-    words &= _TAIL_MASKS[sizes]
-    return words
+def _add_tiles(
+    sums: NDArray[np.int64],
+    view: NDArray[np.void],
+    offsets: NDArray[np.int64],
+    keys: NDArray[np.float64],
+    scratch: NDArray[np.float64],
+) -> None:
+    for start in range(0, len(offsets), _TILES):
+        rows = slice(start, start + _TILES)
+        _add_products(sums[:, rows], view[offsets[rows]], keys, scratch)
+
+
+def _add_products(
+    sums: NDArray[np.int64], tiles: NDArray[Any], keys: NDArray[np.float64], scratch: NDArray[np.float64]
+) -> None:
+    """Add n tiles of the same size to their sums, shape ``(2, n)``."""
+    items = scratch[: sums.shape[1], : keys.shape[1]]
+    items[:] = tiles.view(np.int16).reshape(items.shape)
+    sums += (keys @ items.T).astype(np.int64)
+
+
+def _add_short(
+    sums: NDArray[np.int64], strings: ByteStrings, keys: NDArray[np.float64], scratch: NDArray[np.float64]
+) -> None:
+    """Add byte strings of at most a tile. What follows them is masked, so they may as well be read as smaller tiles."""
+    data, starts, lengths = strings
+    longest = int(lengths.max())
+    width = next(width for width in reversed(_MASKS) if longest <= width)
+    end = data.size - width
+    view = np.ndarray((end + 1,), f"V{width}", data.data, 0, (1,))
+    masks = _MASKS[width].view(view.dtype).reshape(-1)
+    rest = np.ndarray((width + 1,), view.dtype, np.pad(data[end:], (0, width)).data, 0, (1,))
+    for start in range(0, len(starts), _TILES):
+        rows = slice(start, start + _TILES)
+        places = starts[rows]
+        tiles = view[np.minimum(places, end)]
+        late = np.flatnonzero((places > end) & (lengths[rows] > 0))
+        tiles[late] = rest[places[late] - end]
+        words = tiles.view(np.uint64)
+        words &= masks[lengths[rows]].view(np.uint64)
+        _add_products(sums[:, rows], words, keys[:, : width // 2], scratch)
 
 
 def combine(
-    columns: Sequence[tuple[Sequence[NDArray[np.uint64]], NDArray[np.bool_] | None]],
-    count: int,
-    key: HashKey,
-    domain: int,
-) -> NDArray[np.uint64]:
-    """Return the hashes of n values that consist of several parts, shape ``(2, n)``.
+    parts: Sequence[tuple[Sequence[Words], Mask | None]], count: int, key: HashKey, domain: int
+) -> Words:
+    """Return the sums of n values that consist of several parts, shape ``(2, n)``.
 
     A part has its words, arrays of shape ``(n,)``, and its mask of nulls.
     """
-    parts = [(word, nulls) for words, nulls in columns for word in words]
-    keys = key.table(domain, len(parts))
-    hashes = np.empty((2, count), np.uint64)
-    for start in range(0, count, _ROWS):
-        rows = slice(start, start + _ROWS)
-        sums = WordSums(min(_ROWS, count - start))
-        for index, (word, nulls) in enumerate(parts):
-            sums.add(word[rows], keys[index], None if nulls is None else nulls[rows])
-        hashes[:, rows] = mix(sums.sums, key)
-    return hashes
+    columns: list[tuple[NDArray[Any], Mask | None]] = []
+    places, place = [], 0
+    for words, nulls in parts:
+        if nulls is not None:
+            columns.append((nulls, None))
+            places.append(place)
+        columns += [(word, nulls) for word in words]
+        places += range(place + 1, place + 1 + len(words))
+        place += 1 + len(words)
+    table = key.table(domain, _WORD_ITEMS * place).reshape(2, place, _WORD_ITEMS)
+    keys = table[:, places].reshape(2, -1)
+    sums, scratch = np.zeros((2, count), np.int64), np.empty((_TILES, _TILE_ITEMS))
+    for start in range(0, count, _TILES):
+        rows = slice(start, min(start + _TILES, count))
+        for first in range(0, len(columns), _TILE_WORDS):
+            some = columns[first : first + _TILE_WORDS]
+            tiles = np.empty((rows.stop - start, len(some)), np.uint64)
+            for index, (values, nulls) in enumerate(some):
+                tiles[:, index] = values[rows]
+                if nulls is not None:
+                    tiles[nulls[rows], index] = 0
+            own = keys[:, _WORD_ITEMS * first : _WORD_ITEMS * (first + len(some))]
+            _add_products(sums[:, rows], tiles, own, scratch)
+    return sums.view(np.uint64)
 
 
 def add_nulls(
-    hashes: NDArray[np.uint64],
-    owners: NDArray[np.int64],
-    positions: NDArray[np.int64],
-    key: HashKey,
-    domain: int,
+    hashes: Words, owners: NDArray[np.int64], positions: NDArray[np.int64], key: HashKey, domain: int
 ) -> None:
     """Change `hashes` of lists that hold nulls: null i is item ``positions[i]`` of list ``owners[i]``, ascending."""
-    sums = WordSums(len(owners))
-    sums.add(positions.view(np.uint64), key.table(domain, 1)[0])
-    words: NDArray[Any] = mix(sums.sums, key)
+    factors = key.table(domain, 1).astype(np.uint64)
+    words = mix(factors * (positions + 1).view(np.uint64), key)
     first = np.flatnonzero(np.diff(owners, prepend=-1))
     hashes[:, owners[first]] += np.add.reduceat(words, first, axis=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import itertools
+import operator
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from recshuf.errors import ConversionError
 from recshuf.records.hashing import hash_rows
-from recshuf.records.word_hashing import HashKey
+from recshuf.records.word_hashing import ByteStrings, HashKey, hash_bytes
 from tests.support.effort import examples
 from tests.support.formats.format_tools import cut_batch
 
@@ -103,7 +104,27 @@ def test_hashes_do_not_depend_on_how_much_is_hashed_at_once():
     assert np.concatenate(cut).tolist() == hash_rows(batch, KEY).tolist()
 
 
-@pytest.mark.parametrize("length", [7, 8, 9, 512, 513, 16_385, 600_000])
+def test_sums_of_byte_strings_are_those_of_integers():
+    """Also with the items that make the largest sums, at every place of a buffer."""
+    table = [row.astype(np.int64).tolist() for row in KEY.table(3, 257)]
+    random = np.random.default_rng(5)
+    values = [
+        random.integers(0, 256, length).astype(np.uint8).tobytes() for length in (*range(140), 511, 512)
+    ]
+    values += [b"\x00\x80" * 256, b"\xff\x7f" * 256, b"\x00\x80" * 32, b"", b"a"]
+    lengths = np.array([len(value) for value in values])
+    strings = ByteStrings(np.frombuffer(b"".join(values), np.uint8), np.cumsum(lengths) - lengths, lengths)
+    found = hash_bytes(strings, KEY, 3)
+    for row, value in enumerate(values):
+        whole = max(0, len(value) - 1) // 64 * 64
+        items = [*value[:whole], *[0] * (448 - whole), *value[-64:], *[0] * max(0, 64 - len(value))]
+        numbers = [*np.array(items, np.uint8).view(np.int16).tolist(), len(value)]
+        sums = [sum(map(operator.mul, numbers, keys)) % 2**64 for keys in table]
+        assert found[:, row].tolist() == sums
+        assert hash_bytes(strings.take([row]), KEY, 3)[:, 0].tolist() == sums
+
+
+@pytest.mark.parametrize("length", [7, 8, 9, 64, 65, 512, 513, 16_385, 600_000])
 def test_any_changed_bit_of_long_values_changes_the_hash(length: int):
     random = np.random.default_rng(length)
     value = random.integers(0, 256, length).astype(np.uint8)

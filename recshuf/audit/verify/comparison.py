@@ -22,7 +22,7 @@ from recshuf.formats.folders import NameRules
 from recshuf.formats.metadata import compare_written
 from recshuf.job.options import find_own
 from recshuf.job.plan import Limits, sum_known
-from recshuf.job.sizing import halve_blocks, plan_reading
+from recshuf.job.sizing import SMALLEST_BLOCK, Reading, halve_blocks, plan_reading
 from recshuf.records.batch import split_ranges
 from recshuf.records.batch_groups import whole_inputs
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
@@ -33,12 +33,12 @@ from recshuf.storage.reading.objects import Stores, count_read_bytes
 from recshuf.system.memory import release_freed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     import numpy as np
     from numpy.typing import NDArray
 
-    from recshuf.interfaces import InputFile, InputSummary
+    from recshuf.interfaces import InputFile
     from recshuf.job.job import Job
     from recshuf.job.report import Progress
     from recshuf.output.manifest import Manifest
@@ -57,15 +57,15 @@ _DECODING_FACTOR = 4.0
 """Memory of decoding a batch, as a multiple of its size."""
 _HASHING_BYTES = 12 << 20
 """What hashing takes in each thread beside the batch."""
-BLOCKS = halve_blocks(1 << 20)
-"""Sizes of the blocks in which records may be read: small ones leave memory to long records."""
-_LARGER_BLOCKS = halve_blocks(8 << 20)[:-1]
-"""The same for long records, of which a block should hold some: a batch takes some 100 us for every column."""
-_LONG_RECORDS = 16
-_LARGER_SHARE = 8
-"""Larger blocks take at most this part of the memory limit, so that as long records fit as without them."""
+_BLOCK_BYTES = 8 << 20
+_COLUMN_BYTES = 32 << 10
+"""Of a column in a block: a batch takes some 100 us for each."""
 _RECORD_COPIES = 8
 """Verify keeps no piles, so it takes longer records than the shuffle that wrote them."""
+_SHUFFLED_COPIES = 12
+"""The same for the shuffle, which also takes records of a block, whatever their copies."""
+_LEAST_SHUFFLED, _MOST_SHUFFLED = 4 << 20, 32 << 20
+"""Blocks of a shuffle in several threads."""
 
 
 class RecordReader:
@@ -89,14 +89,19 @@ class RecordReader:
             job.read.max_record_bytes,
             count_reserved_bytes=lambda memory: count_read_bytes(memory, job.workers) if are_objects else 0,
         )
-        larger = [
-            block
-            for block in _LARGER_BLOCKS
-            if block <= _LONG_RECORDS * _average_record(record_set.source.inputs)
-            and job.workers * worker_bytes(block) * _LARGER_SHARE <= job.memory_bytes
-        ]
-        blocks = [*larger, *BLOCKS]
-        self._plan = plan_reading(worker_bytes, limits, blocks, READING_SHARE, record_copies=_RECORD_COPIES)
+        small = [SMALLEST_BLOCK]
+        self._plan = plan_reading(worker_bytes, limits, small, READING_SHARE, record_copies=_RECORD_COPIES)
+        if self._plan.max_record_bytes < _LEAST_SHUFFLED:
+            one = replace(limits, workers=1)
+            self._plan = plan_reading(worker_bytes, one, small, READING_SHARE, record_copies=_RECORD_COPIES)
+        # Small blocks leave memory to long records, and records must not be shorter than those of a shuffle.
+        enough = min(self._plan.max_record_bytes, max(_MOST_SHUFFLED, limits.room_bytes // _SHUFFLED_COPIES))
+        for block in halve_blocks(max(_BLOCK_BYTES, _COLUMN_BYTES * len(record_set.source.schema))):
+            needed = self._plan.workers * worker_bytes(block)
+            longest = min(limits.max_record_bytes, (limits.room_bytes - needed) // _RECORD_COPIES)
+            if needed <= READING_SHARE * limits.room_bytes and longest >= enough:
+                self._plan = Reading(self._plan.workers, block, longest)
+                break
 
     @property
     def max_record_bytes(self) -> int:
@@ -148,13 +153,6 @@ class RecordReader:
         release_freed()  # what matching, statistics or another reading left behind
         InputReader(source, ReadingPlan(*self._plan), whole_inputs(source), visit_parts).run("verify")
         release_freed()
-
-
-def _average_record(inputs: Sequence[InputSummary]) -> int:
-    """Return the bytes of a record on average; 0 if they are not known."""
-    records = sum_known([file.record_count for file in inputs])
-    native_bytes = sum_known([file.native_bytes for file in inputs])
-    return native_bytes // records if records and native_bytes else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,10 @@ import pytest
 
 import recshuf
 from recshuf.audit.verify import mismatches
+from recshuf.audit.verify.comparison import open_comparison
 from recshuf.audit.verify.mismatches import Mismatch
+from recshuf.job.arguments import make_job
+from recshuf.job.report import SilentProgress
 from recshuf.piles.set_folder import SetFolder
 from tests.support.formats.format_tools import find_open_files
 from tests.support.formats.line_comparisons import write_lines
@@ -85,3 +88,20 @@ def test_verify_reads_records_as_long_as_a_shuffle_does(tmp_path: Path, suffix: 
     path.write_text('{"a": "' + "x" * (longest - 100) + '"}\n{"a": "y"}\n')
     recshuf.shuffle(path, output, seed=1, memory="2GB")
     assert recshuf.verify(path, output, **options).is_equal
+
+
+@pytest.mark.parametrize("columns", [1, 300])
+def test_blocks_of_verify_are_as_large_as_the_records_of_a_shuffle_allow(tmp_path: Path, columns: int):
+    path = tmp_path / "in.parquet"
+    pq.write_table(pa.table({f"c{column}": [1] for column in range(columns)}), path)
+    blocks = []
+    for memory in (64, 128, 300, 1000, 2000):
+        options = {"memory": memory * 10**6, "workers": 2}
+        job = make_job(str(path), str(path), options)
+        plan = open_comparison(job, str(path), None, SilentProgress()).inputs._plan
+        blocks.append(plan.block_bytes)
+        assert (
+            plan.max_record_bytes >= recshuf.plan(path, tmp_path / "out.parquet", **options).max_record_bytes
+        )
+    assert blocks[0] == 1 << 20 < blocks[-1]
+    assert blocks == sorted(blocks)

@@ -15,9 +15,11 @@ A package adds a format by an entry point of the group ``recshuf.formats`` that 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, Protocol, Self, runtime_checkable
+
+from recshuf.dataclass import dataclass
 
 if TYPE_CHECKING:
     import os

@@ -73,7 +73,9 @@ class DefaultGroup(click.Group):
 
     def _refuse_unknown(self, word: str, *others: str) -> None:
         """Refuse a word that is no file but nearly the name of a command, or that of the one without a name."""
-        if word.lower() in _SHUFFLES and not os.path.lexists(word):
+        if os.path.lexists(word):
+            return
+        if word.lower() in _SHUFFLES:
             raise UsageError(
                 f"{word}: there is no such file or command; to shuffle, leave the word out: "
                 f"{shlex.join(['recshuf', *others])}"
@@ -82,8 +84,7 @@ class DefaultGroup(click.Group):
             "help": "recshuf --help",
             "version": "recshuf --version",
         }
-        near = get_close_matches(word.lower(), meant, 1, _LIKENESS)
-        if near and not os.path.lexists(word):
+        if near := get_close_matches(word.lower(), meant, 1, _LIKENESS):
             raise UsageError(f"{word}: there is no such file or command; did you mean: {meant[near[0]]}?")
 
     def _refuse_late_command(self, args: list[str]) -> None:

@@ -256,7 +256,9 @@ def _find_format(kind: str) -> str | None:
     """Return the format with a suffix; None if there is none."""
     if not kind:
         return None
-    own = next((name for name in OWN_FORMATS if kind in load_format(name).traits.suffixes), None)
+    # The one that is called so first, or those before it would be loaded.
+    names = sorted(OWN_FORMATS, key=lambda name: kind != f".{name}")
+    own = next((name for name in names if kind in load_format(name).traits.suffixes), None)
     if own is not None and load_format(own).traits.shares_suffixes:
         return None
     if own is not None:
@@ -316,8 +318,9 @@ def detect_format(inputs: Sequence[InputFile], read: ReadOptions) -> str:
 
 def name_by_options(read: ReadOptions) -> str | None:
     """Return the format whose files the options describe; None if they describe none."""
-    for name in OWN_FORMATS:
-        if load_format(name).traits.named_by.intersection(dict(read.own)):
+    own = dict(read.own)
+    for name in _WITH_OPTIONS if own else ():
+        if load_format(name).traits.named_by.intersection(own):
             return name
     return None
 

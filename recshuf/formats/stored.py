@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from recshuf.dataclass import dataclass
 from recshuf.errors import ConversionError, UsageError
 from recshuf.formats import find_package, list_names, load_format
 from recshuf.interfaces import InputSummary, Metadata, MetadataKey, ReadOptions, Source, StoredInputs

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast, get_args
 
+from recshuf.dataclass import dataclass
 from recshuf.errors import UsageError
 from recshuf.job.shares import check_shares, parse_shares
 

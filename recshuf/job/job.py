@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from math import floor
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from recshuf.dataclass import dataclass
 from recshuf.errors import UsageError
 from recshuf.interfaces import TableName
 from recshuf.job.features import Mixture, SplitFiles, describe_feature

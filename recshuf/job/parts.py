@@ -6,10 +6,11 @@ gather some shards each, and last the commit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate, chain, pairwise
 from typing import TYPE_CHECKING, Any
 
+from recshuf.dataclass import dataclass
 from recshuf.job.sizing import assign_sets, choose_set_bytes
 from recshuf.piles.layout import PileLayout
 from recshuf.records.batch_groups import InputPart

@@ -6,9 +6,10 @@ import sys
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping  # noqa: TC003 - for typing.get_type_hints
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from recshuf.dataclass import dataclass
 from recshuf.errors import RecshufWarning
 from recshuf.job.plan import Plan  # noqa: TC001 - for typing.get_type_hints
 from recshuf.system.units import format_size

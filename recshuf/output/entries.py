@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, field, replace
 from typing import TYPE_CHECKING, Any
 
+from recshuf.dataclass import dataclass
 from recshuf.output.manifest import WrittenFile
 from recshuf.output.run_log import read_results
 from recshuf.piles.sealed_set import SealedSet

@@ -7,12 +7,13 @@ import json
 import os
 import re
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import xxhash
 
+from recshuf.dataclass import dataclass
 from recshuf.formats import name_by_suffix
 from recshuf.job.job import Epoch
 from recshuf.job.plan import count_shards, sum_known

@@ -18,12 +18,12 @@ splitmix64. It is one to one, so no two records of an epoch have the same seed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 from numpy.random import Philox, SeedSequence
 
+from recshuf.dataclass import dataclass
 from recshuf.errors import UsageError
 from recshuf.records.keys import MAX_SEED, sort_by_key, sort_by_words, stream_of
 from recshuf.system.units import check_number

@@ -15,12 +15,12 @@ from __future__ import annotations
 import json
 import secrets
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xxhash
 
+from recshuf.dataclass import dataclass
 from recshuf.errors import PileError
 from recshuf.piles.layout import SPILL_COMPRESSIONS
 from recshuf.records.arrays import pack_schema, unpack_schema

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+from recshuf.dataclass import dataclass
 
 SPILL_COMPRESSIONS = ("none", "lz4", "zstd")
 """Compressions of spilled records; pile sets store the index, so the order is fixed."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import shlex
-import tempfile
 import threading
 from abc import ABC, abstractmethod
 from contextlib import nullcontext, suppress
@@ -260,6 +259,8 @@ def _open_nameless(folder: Path) -> int:
     except OSError as error:
         if error.errno not in _NO_NAMELESS_FILES:
             raise
+    import tempfile  # few file systems have no files without a name
+
     descriptor, name = tempfile.mkstemp(prefix=".recshuf-piles-", dir=folder)
     os.unlink(name)  # noqa: PTH108 - a name, no path
     return descriptor

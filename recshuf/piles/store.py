@@ -11,12 +11,13 @@ Locks, in the order in which threads take them:
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from recshuf.dataclass import dataclass
 from recshuf.errors import CheckError, PileError
 from recshuf.piles.layout import StorePlan, region_bytes
 from recshuf.piles.pile_set import EXTENT_BYTES, GrowingPileSet, PileSet, RegionLayout

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
+from recshuf.dataclass import dataclass
 from recshuf.errors import Stopped
 from recshuf.records.arrays import count_bytes, count_bytes_before, take_rows
 from recshuf.records.keys import RowRange  # noqa: TC001 - for the examples

@@ -8,7 +8,6 @@ input ``i``. So given the counts, sample and order are uniform and independent o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 from math import floor
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from recshuf.dataclass import dataclass
 from recshuf.records.key_makers import KeyedRows, KeyMaker
 from recshuf.records.keys import RowRange, draw_keys, stream_of
 from recshuf.records.split import Split, apportion

@@ -9,12 +9,13 @@ checksums for that, and `recshuf verify` compares contents.
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from recshuf.dataclass import dataclass
 from recshuf.records.arrays import has_offsets, unpack_bits, view_offsets
 
 if TYPE_CHECKING:

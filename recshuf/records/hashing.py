@@ -6,13 +6,13 @@ of any width, lists of any kind, strings and binaries, times of any unit. Maps h
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
+from recshuf.dataclass import dataclass
 from recshuf.errors import ConversionError
 from recshuf.records.arrays import is_any_list, is_bytes, is_list_view, unpack_bits, view_bytes, view_offsets
 from recshuf.records.conforming import conform, with_value_field

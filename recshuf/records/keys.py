@@ -8,12 +8,13 @@ NumPy's compatibility policy, so a seed always means the same order.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import xxhash
 from numpy.random import Philox, SeedSequence
+
+from recshuf.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

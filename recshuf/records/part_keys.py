@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
+from recshuf.dataclass import dataclass
 from recshuf.records.key_makers import KeyedRows, KeyMaker
 from recshuf.records.keys import draw_keys
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from recshuf.dataclass import dataclass
 from recshuf.interfaces import SupportsJoining
 from recshuf.records.batch import number_batches
 from recshuf.records.batch_groups import (

@@ -7,7 +7,6 @@ are the first part, and so on. So any choice of so many records is equally likel
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from itertools import accumulate
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from recshuf.dataclass import dataclass
 from recshuf.records.keys import RowRange, draw_keys, stream_of
 
 if TYPE_CHECKING:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from recshuf.dataclass import dataclass
 from recshuf.errors import UsageError
 from recshuf.formats import keeps_records, list_formats, list_names, load_format
 from recshuf.interfaces import FieldAdder, SupportsPrefixInference

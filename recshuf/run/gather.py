@@ -12,13 +12,13 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from concurrent.futures import Future, wait
 from contextlib import closing
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
+from recshuf.dataclass import dataclass
 from recshuf.errors import CheckError, Stopped
 from recshuf.job.plan import count_parts
 from recshuf.piles.groups import Content

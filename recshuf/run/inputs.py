@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
 from pathlib import Path, PurePath
 from shlex import quote
 from typing import TYPE_CHECKING
 
+from recshuf.dataclass import dataclass
 from recshuf.errors import UsageError
 from recshuf.formats.folders import NameRules
 from recshuf.interfaces import InputFile

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from recshuf.dataclass import dataclass
 from recshuf.errors import ConversionError, MemoryLimitError, OutputExistsError, UsageError
 from recshuf.formats import (
     LAST_RESORT,

@@ -6,9 +6,9 @@ import random
 import re
 import threading
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
+from recshuf.dataclass import dataclass
 from recshuf.errors import (
     ForbiddenInputError,
     InputError,

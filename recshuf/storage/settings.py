@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from recshuf.dataclass import dataclass
 from recshuf.errors import UsageError
 from recshuf.system.paths import SCHEMES
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from recshuf.dataclass import dataclass
 from recshuf.errors import UsageError
 from recshuf.system.paths import ALIASES, FILE, SCHEMES, find_scheme
 

@@ -97,28 +97,28 @@ def _bundles_arrow() -> bool:
 
 def available_bytes() -> int:
     """Return the memory this process may still take: what the machine has left, and what its cgroups allow."""
-    import psutil
-
-    return min([int(psutil.virtual_memory().available), *_cgroup_headrooms()])
+    return min([_read_bytes("/proc/meminfo", "MemAvailable"), *_cgroup_headrooms()])
 
 
 def peak_bytes() -> int:
     """Return the most physical memory this process has held so far."""
     try:
-        status = Path("/proc/self/status").read_text()
+        # The kernel hands ru_maxrss on from the process that started this one; VmHWM is this one's own.
+        return _read_bytes("/proc/self/status", "VmHWM")
     except OSError:
         import resource
 
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    # The kernel hands ru_maxrss on from the process that started this one; VmHWM is this one's own.
-    return int(status.split("VmHWM:", 1)[1].split(maxsplit=1)[0]) * 1024
 
 
 def resident_bytes() -> int:
     """Return the physical memory this process holds now."""
-    import psutil
+    return _read_bytes("/proc/self/status", "VmRSS")
 
-    return int(psutil.Process().memory_info().rss)
+
+def _read_bytes(path: str, name: str) -> int:
+    """Return a size that the kernel gives in a file, in kB."""
+    return int(Path(path).read_text().split(f"{name}:", 1)[1].split(maxsplit=1)[0]) * 1024
 
 
 def _cgroup_headrooms() -> list[int]:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import psutil
 import pyarrow as pa
 import pytest
 
@@ -121,3 +122,10 @@ def test_the_page_cache_of_a_group_of_processes_is_available(
         memory, "_cgroup_headrooms", memory._cgroup_headrooms.__wrapped__
     )  # the tests ask once
     assert memory.available_bytes() == left * MB
+
+
+def test_sizes_of_memory_are_those_of_the_system():
+    held = psutil.Process().memory_info().rss
+    assert memory.resident_bytes() == pytest.approx(held, rel=0.1)
+    assert memory.resident_bytes() <= memory.peak_bytes() * 1.01
+    assert 0 <= memory.available_bytes() <= psutil.virtual_memory().total

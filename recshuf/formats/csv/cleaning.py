@@ -5,12 +5,12 @@ In most inputs there is nothing to do, and batches stay as they are.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
+from recshuf.dataclass import dataclass
 from recshuf.errors import InputError
 from recshuf.formats.csv.quotes import OddQuote
 from recshuf.formats.lines.cutting import SCHEMA, make_batch, view_records

@@ -6,12 +6,12 @@ A field without quotes that holds the new delimiter gets quotes.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
+from recshuf.dataclass import dataclass
 from recshuf.errors import ConversionError
 from recshuf.formats.csv.quotes import Dialect, QuoteScanner, State
 from recshuf.formats.lines.cutting import make_batch, view_records

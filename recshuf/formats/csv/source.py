@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from recshuf.dataclass import dataclass
 from recshuf.errors import InputError, UsageError
 from recshuf.formats.csv.cleaning import UNITED_SCHEMA, CleanFragment, Cleaning
 from recshuf.formats.csv.cutter import CsvCutter

@@ -6,7 +6,6 @@ Structs become groups, fixed-size lists become axes.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from h5py import h5d, h5p, h5s, h5t
 
+from recshuf.dataclass import dataclass
 from recshuf.errors import ConversionError
 from recshuf.formats.hdf5.filters import set_compression
 from recshuf.formats.hdf5.forms import ARROW_TYPE_ATTRIBUTE, BINARY_NAME, find_stand_in

@@ -14,7 +14,6 @@ import ctypes
 import errno
 import zlib
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from math import prod
 from typing import TYPE_CHECKING
@@ -24,6 +23,7 @@ import numpy as np
 import zstandard
 from h5py import h5p, h5z
 
+from recshuf.dataclass import dataclass
 from recshuf.errors import InputError, UsageError
 from recshuf.formats.hdf5 import has_plugins, list_compressions
 from recshuf.formats.hdf5.types import find_chunk

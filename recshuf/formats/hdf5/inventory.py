@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from recshuf.dataclass import dataclass
 from recshuf.errors import InputError
 from recshuf.formats.hdf5.contents import (
     Contents,

@@ -17,10 +17,10 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
+from recshuf.dataclass import dataclass
 from recshuf.errors import InputError
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import io
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 from h5py import h5d
 
+from recshuf.dataclass import dataclass
 from recshuf.formats.hdf5.contents import reading
 from recshuf.formats.hdf5.filters import Pipeline, find_pipeline
 from recshuf.formats.hdf5.lists import ListWriter, PointerWriter, find_pointers, list_column

@@ -12,7 +12,6 @@ B-trees of version 1, as files have them by default, from "Version 1 B-trees" in
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from math import prod
 from typing import TYPE_CHECKING
@@ -21,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 from h5py import h5d, h5i, h5p, h5s, h5t, h5z
 
+from recshuf.dataclass import dataclass
 from recshuf.errors import InputError
 from recshuf.formats.hdf5.filters import CHECKSUM_BYTES, list_filters, refuse_unknown_filters
 from recshuf.formats.hdf5.types import Kind, describe_type, find_chunk, find_file_bytes, kind_of, name_type

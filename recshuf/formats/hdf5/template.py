@@ -9,13 +9,14 @@ from __future__ import annotations
 import io
 import secrets
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import prod
 from typing import TYPE_CHECKING
 
 import h5py
 from h5py import h5d, h5g, h5p, h5s, h5t
 
+from recshuf.dataclass import dataclass
 from recshuf.formats.hdf5.attributes import attach_scales, copy_attributes, copy_values, find_type
 from recshuf.formats.hdf5.contents import find_address, looking_into, opened, reading, walk_file
 from recshuf.formats.hdf5.filters import replace_unusable_filters, set_compression

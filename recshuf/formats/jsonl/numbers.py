@@ -8,7 +8,6 @@ import re
 import sys
 import threading
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from recshuf.dataclass import dataclass
 from recshuf.formats.jsonl.line_checks import BadRecord, LineErrors, name_path, shorten
 from recshuf.formats.values import exact_limit
 from recshuf.records.arrays import FLAT, is_variable_list, unpack_bits, view_bytes

@@ -5,12 +5,12 @@ That number is estimated from a sample of the file, or, where there are very man
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from recshuf.dataclass import dataclass
 from recshuf.errors import InputError
 from recshuf.formats.compression import check_suffix, open_reader, recognise_compression
 from recshuf.formats.compression.readers import HEAD_BYTES

@@ -5,12 +5,12 @@ Separators are found as ``bytes.split`` finds them: leftmost first, without over
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from recshuf.dataclass import dataclass
 from recshuf.errors import InputError
 from recshuf.formats.compression import recognise_compression
 from recshuf.formats.lines import MARK as MARK

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from recshuf.dataclass import dataclass
 from recshuf.errors import InputError
 from recshuf.formats.lines.census import Census
 from recshuf.formats.lines.cutting import MARK, OFFSET_BYTES, PIECE_BYTES, SCHEMA, Cutter, RecordLimit

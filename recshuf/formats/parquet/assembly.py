@@ -8,9 +8,9 @@ written all row groups.
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
+from recshuf.dataclass import dataclass
 from recshuf.formats.parquet import MAGIC
 from recshuf.formats.parquet.annotations import put_marks
 from recshuf.formats.parquet.thrift import LIST, STRUCT, ThriftReader, encode_list, encode_number

@@ -6,11 +6,12 @@ All other metadata are the user's, and are kept as they are.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+
+from recshuf.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import accumulate
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
+from recshuf.dataclass import dataclass
 from recshuf.errors import InputError
 from recshuf.formats.parquet.annotations import read_annotations
 from recshuf.formats.parquet.file import BUFFER_BYTES, OpenFile, check_kind, check_magic, explained

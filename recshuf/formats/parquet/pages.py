@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from recshuf.dataclass import dataclass
 from recshuf.errors import InputError
 from recshuf.formats.parquet.file import OpenFile, explained
 from recshuf.formats.parquet.thrift import ThriftReader

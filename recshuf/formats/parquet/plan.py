@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import itertools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from recshuf.dataclass import dataclass
 from recshuf.errors import ConversionError, UsageError
 from recshuf.formats.parquet import PAGE_CHECKSUMS
 from recshuf.formats.parquet.annotations import take_marks

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from recshuf.dataclass import dataclass
 from recshuf.formats.parquet.file import explained
 from recshuf.formats.parquet.pages import check_pages
 from recshuf.formats.parquet.types import child_fields, dense_type

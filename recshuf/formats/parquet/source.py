@@ -5,12 +5,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from recshuf.dataclass import dataclass
 from recshuf.errors import InputError
 from recshuf.formats.parquet.census import ParquetCensus
 from recshuf.formats.parquet.columns import Projection

@@ -45,6 +45,7 @@ _MAGICS = {
     "xz": re.compile(rb"\xfd7zXZ\x00"),
     "lz4": re.compile(rb"\x04\x22\x4d\x18"),
 }
+_ANY_MAGIC = re.compile(b"|".join(magic.pattern for magic in _MAGICS.values()))
 _LEVELS = {
     "none": range(0),
     "snappy": range(0),
@@ -98,7 +99,9 @@ def check_suffix(name: str, suffix: NameSuffix) -> None:
 
 def recognise_compression(head: bytes) -> str:
     """Return the compression of a file that begins with these bytes: a value of `COMPRESSIONS`."""
-    return next((name for name, magic in _MAGICS.items() if magic.match(head)), "none")
+    if not _ANY_MAGIC.match(head):
+        return "none"
+    return next(name for name, magic in _MAGICS.items() if magic.match(head))
 
 
 _TOOLS = {"gzip": "gzip", "zstd": "zstd", "bz2": "bzip2", "xz": "xz", "lz4": "lz4"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -58,7 +59,8 @@ class InputLister:
         files = self._rules.pair(files)
         if not mixes_splits:
             # Local names may begin at the root or in the working folder.
-            self._tell_splits([str(file.path.absolute()) for file in files if file.path is not None])
+            here = os.getcwd()  # noqa: PTH109 - joined to thousands of names, which Path does slowly
+            self._tell_splits([os.path.join(here, file.path) for file in files if file.path is not None])  # noqa: PTH118
             self._tell_splits([file.name for file in files if file.path is None])
         return files
 

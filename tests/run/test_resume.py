@@ -202,6 +202,7 @@ CHANGED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "group_by": ("csv", {"group_by": "id"}, {"group_by": "fields"}),
     "group_order": ("csv", {"group_by": "id"}, {"group_order": "random"}),
     "nan_as_null": ("parquet", {"to": "jsonl"}, {"nan_as_null": True}),
+    "page_checksums": ("jsonl", {"to": "parquet"}, {"page_checksums": True}),
     "on_bad_record": ("jsonl", {"to": "parquet"}, {"on_bad_record": "quarantine:bad"}),
     "provenance": ("jsonl", {"to": "parquet"}, {"provenance": True}),
     "engine": ("text", {}, {"engine": "ray"}),

@@ -349,6 +349,7 @@ EACH_OPTION: dict[str, tuple[str, dict[str, Any]]] = {
     "group_order": ("jsonl", {"group_by": "id", "group_order": "random"}),
     "token_type": ("jsonl", {"to": "megatron", "token_type": "uint16"}),
     "nan_as_null": ("parquet", {"to": "jsonl", "nan_as_null": True}),
+    "page_checksums": ("jsonl", {"to": "parquet", "page_checksums": True}),
     "on_bad_record": ("jsonl", {"to": "parquet", "on_bad_record": "quarantine:/tmp/bad.jsonl"}),
     "provenance": ("jsonl", {"to": "parquet", "provenance": True}),
     "overwrite": ("text", {"overwrite": True}),

@@ -24,7 +24,7 @@ from recshuf.run.header import Header
 from recshuf.run.saved_plan import save_plan
 from recshuf.storage.settings import StorageOptions
 from recshuf.version import __version__
-from tests.support.effort import TRIES_ALL, mostly_slow
+from tests.support.effort import mostly_slow
 from tests.support.numbered_files import make_inputs
 from tests.support.objects.object_outputs import SEED, shuffle_locally
 from tests.support.output_trees import list_shards
@@ -211,7 +211,7 @@ def test_a_commit_that_died_is_completed_by_the_commit_alone(tmp_path: Path):
     run = plan(inputs, f"{folder}/out/", overwrite=True, to="text", compression="gzip")
     run.do_before_the_commit()
     refused = 0
-    for _ in die_everywhere(run.commit, folder, every=1 if TRIES_ALL else 3):
+    for _ in die_everywhere(run.commit, folder):
         names = {path.name for path in list_shards(folder / "out")}
         if names != {*os.listdir(folder / "out")}:
             for number in (0, run.last - 1):

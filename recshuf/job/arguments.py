@@ -20,7 +20,7 @@ from recshuf.formats.compression import check_level
 from recshuf.formats.objects import name_table
 from recshuf.interfaces import ReadOptions, TableName, WriteOptions
 from recshuf.job.features import SplitFiles, choose_feature, split_names
-from recshuf.job.job import SMALLEST_MEMORY, USUAL_MEMORY, Job
+from recshuf.job.job import SMALLEST_MEMORY, Job
 from recshuf.job.options import (
     LOCAL,
     OPTIONS,
@@ -390,10 +390,9 @@ def _count_threads(options: Options) -> int:
 
 
 def _choose_memory(options: Options, workers: int) -> int:
-    """Return half of the available memory, with an engine one task's share of it; of very little, more than half."""
+    """Return half of the available memory, with an engine one task's share of it: the libraries take the other half of little."""
     tasks = 1 if options["engine"] in (None, LOCAL, PROCESSES) else max(1, _count_cores() // max(1, workers))
-    share = available_bytes() // tasks
-    return max(SMALLEST_MEMORY, share // 2, min(USUAL_MEMORY, 2 * share // 3))
+    return max(SMALLEST_MEMORY, available_bytes() // 2 // tasks)
 
 
 def _count_cores() -> int:

@@ -24,7 +24,7 @@ from tests.support.processes.task_runs import die_after, divide_small, read_all,
 from tests.support.small_runs import change_plans
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 COUNTS = (300, 100, 0, 400)
@@ -66,19 +66,14 @@ def test_processes_write_what_threads_write(
         found[engine] = read_all(tmp_path / engine)
     assert found["processes"] == found["local"]
     assert len(found["local"]) > 1 or kind == "one file"
-    assert find_own() == []
 
 
-def find_own() -> list[psutil.Process]:
-    """Return the processes of runs; servers of other tests may be children, too."""
-    own = []
-    for child in psutil.Process().children():
-        with suppress(psutil.NoSuchProcess):
-            if child.status() != psutil.STATUS_ZOMBIE and any(
-                "recshuf.run.processes" in part for part in child.cmdline()
-            ):
-                own.append(child)
-    return own
+@pytest.fixture(autouse=True)
+def _no_process_is_left() -> Iterator[None]:
+    """Servers of other tests may be children, too, and stay."""
+    before = set(psutil.Process().children())
+    yield
+    assert set(psutil.Process().children()) <= before
 
 
 class Passes(SilentProgress):
@@ -98,8 +93,11 @@ class Passes(SilentProgress):
 
 
 def kill_all() -> None:
-    for child in find_own():
-        child.kill()
+    """Kill the processes of runs that have not died yet."""
+    for child in psutil.Process().children():
+        with suppress(psutil.ZombieProcess):
+            if any("recshuf.run.processes" in part for part in child.cmdline()):
+                child.kill()
 
 
 def interrupt() -> None:
@@ -125,7 +123,6 @@ def test_a_run_whose_processes_end_is_continued(
     shuffle(inputs, tmp_path / "here" / "out", **given | {"engine": "local"})
     with pytest.raises(kind) as raised:
         shuffle(inputs, tmp_path / "there" / "out", **given, progress=Passes(stage, act))
-    assert find_own() == []
     assert "continue with the same command and resume=True" in raised.value.__notes__[0]
     with pytest.raises(UsageError, match="continue it with engine processes or ray"):
         shuffle(inputs, tmp_path / "there" / "out", **given | {"engine": "local", "resume": True})

@@ -12,7 +12,7 @@ import pyarrow.types as pt
 from recshuf.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -251,8 +251,17 @@ def unknown_column(name: str, columns: Iterable[str]) -> UsageError:
 
 
 def find_nulls(batch: pa.RecordBatch) -> set[str]:
-    """Return the names of the columns that have nulls, also within lists of a fixed size."""
-    return {name for name, column in zip(batch.schema.names, batch.columns, strict=True) if _has_null(column)}
+    """Return the names of the columns that have nulls, also within lists of a fixed size, and the paths of such fields in structs."""
+    named = zip(batch.schema.names, batch.columns, strict=True)
+    return {path for name, column in named for path in _list_nulls(name, column)}
+
+
+def _list_nulls(path: str, column: pa.Array, is_null: bool = False) -> Iterator[str]:
+    if is_null := is_null or _has_null(column):
+        yield path
+    if pt.is_struct(column.type):
+        for index, field in enumerate(column.type):
+            yield from _list_nulls(f"{path}.{field.name}", column.field(index), is_null)
 
 
 def _has_null(column: pa.Array) -> bool:

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from recshuf.formats.selection import Selection
 from recshuf.records.provenance import find_origins
 from recshuf.system.buffers import BufferPool
 from recshuf.train.blocks import Part, TransformedBlock, append_seeds, choose_block
 from recshuf.train.prefetch import Absence, close_at_exit, compute_ahead
 from recshuf.train.schedule import Schedule
-from recshuf.train.selection import Selection, restore_decoder
+from recshuf.train.selection import restore_decoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence

@@ -25,28 +25,13 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import UsageError
-from recshuf.records.arrays import unpack_bits, view_bytes, wrap_values
-from recshuf.records.provenance import find_origins, unpack_provenance
+from recshuf.formats.selection import ID_TYPE
+from recshuf.records.arrays import unpack_bits, view_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
-
-
-ID = "_id"
-"""Name of the column."""
-ID_TYPE = pa.struct(
-    [pa.field("source", pa.int32(), nullable=False), pa.field("row", pa.int64(), nullable=False)]
-)
-"""Number of the source in the store's list of sources, and number of the row there, from 0."""
-
-
-def make_ids(batch: pa.RecordBatch) -> pa.StructArray:
-    """Return the `ID` column of native records."""
-    sources, rows = unpack_provenance(find_origins(batch))
-    columns = [wrap_values(sources.astype(np.int32), pa.int32()), wrap_values(rows, pa.int64())]
-    return pa.StructArray.from_arrays(columns, fields=list(ID_TYPE))
 
 
 def stack_ids(column: pa.StructArray) -> NDArray[np.int64]:

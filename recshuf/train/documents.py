@@ -10,9 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import ConversionError, UsageError
+from recshuf.formats.selection import Selection
 from recshuf.records.arrays import is_contiguous_list, view_bytes
 from recshuf.train.prefetch import compute_ahead
-from recshuf.train.selection import Selection, restore_decoder
+from recshuf.train.selection import restore_decoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator

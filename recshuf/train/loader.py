@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import UsageError
+from recshuf.formats.selection import list_columns
 from recshuf.piles.epochs import EpochOrder
 from recshuf.records.keys import MAX_PILES
 from recshuf.system.units import check_number, show_call
@@ -16,7 +17,7 @@ from recshuf.train.columns import iterate_rows
 from recshuf.train.documents import DocumentSource
 from recshuf.train.packing import PackedLoader
 from recshuf.train.schedule import Sharding
-from recshuf.train.selection import GroupSource, list_columns, open_piles
+from recshuf.train.selection import GroupSource, open_piles
 from recshuf.train.state import START, EpochLoader
 
 if TYPE_CHECKING:

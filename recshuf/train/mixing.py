@@ -19,6 +19,7 @@ import xxhash
 from numpy.random import Philox, SeedSequence
 
 from recshuf.errors import UsageError
+from recshuf.formats.selection import list_columns
 from recshuf.piles.epochs import MAX_EPOCH
 from recshuf.records.arrays import take_rows, wrap_values
 from recshuf.records.batch import concat_batches
@@ -29,7 +30,6 @@ from recshuf.train.blocks import choose_block, make_batch
 from recshuf.train.loader import PileLoader
 from recshuf.train.prefetch import close_at_exit
 from recshuf.train.schedule import Sharding
-from recshuf.train.selection import list_columns
 from recshuf.train.state import START, EpochLoader
 
 if TYPE_CHECKING:

@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recshuf.errors import UsageError
+from recshuf.formats.selection import ID_TYPE
 from recshuf.train.blocks import Part, choose_block
-from recshuf.train.columns import ID_TYPE, iterate_rows
+from recshuf.train.columns import iterate_rows
 from recshuf.train.loader import PileLoader
 from tests.support.effort import examples
 from tests.support.record_batches import OTHER, values_of

@@ -63,13 +63,13 @@ class Column:
 
 
 class ValidCounts:
-    """How many records have a value in each top-level field. Used by many threads."""
+    """How many records have a value in each field that lies in no list. Used by many threads."""
 
     def __init__(self) -> None:
         self._rows = 0
-        self._valid: Counter[str] = Counter()
+        self._valid: Counter[Path] = Counter()
         self._holes: set[str] = set()
-        """Fields with a null below them."""
+        """Top-level fields with a null below them."""
         self._lock = threading.Lock()
 
     def add(self, columns: Iterable[Column], rows: int) -> None:
@@ -77,16 +77,18 @@ class ValidCounts:
         with self._lock:
             self._rows += rows
             for column in columns:
-                name, nulls = column.path[0] or "", column.values.null_count
-                if len(column.path) == 1:
-                    self._valid[name] += rows - nulls
-                elif nulls:
-                    self._holes.add(name)
+                nulls = column.values.null_count
+                if None not in column.path:
+                    self._valid[column.path] += rows - nulls
+                if nulls and len(column.path) > 1:
+                    self._holes.add(column.path[0] or "")
 
     def find_nulls(self, names: Iterable[str]) -> frozenset[str]:
-        """Return the names of the fields that some records lack, or that hold a null."""
+        """Return which fields some records lack: top-level ones, also if they hold a null, by name, others by path."""
         with self._lock:
-            return frozenset(name for name in names if self._valid[name] < self._rows or name in self._holes)
+            paths: set[Path] = {*self._valid, *((name,) for name in names)}
+            lacking = {".".join(map(str, path)) for path in paths if self._valid[path] < self._rows}
+            return frozenset(lacking | self._holes)
 
 
 def walk_columns(columns: list[pa.Array], names: list[str]) -> Iterator[Column]:

@@ -1,0 +1,117 @@
+"""Fields of structs as columns of batches, by their paths."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import h5py
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import recshuf
+from recshuf.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+COUNT = 60
+RECORDS = [
+    {"n": n, "meta": {"w": n / 2, "in": {"t": f"t{n}"}, "gap": None if n % 3 else n, "tags": [n]}}
+    for n in range(COUNT)
+]
+
+
+def write_parquet(path: Path, records: list[Any]) -> None:
+    pq.write_table(pa.Table.from_pylist(records), path)
+
+
+def write_jsonl(path: Path, records: list[Any]) -> None:
+    path.write_text("".join(f"{json.dumps(one)}\n" for one in records))
+
+
+def write_hdf5(path: Path, records: list[Any]) -> None:
+    with h5py.File(path, "w") as file:
+        file["n"] = np.arange(COUNT)
+        file["meta/w"] = np.arange(COUNT) / 2
+        file.create_dataset(
+            "meta/in/t", data=[one["meta"]["in"]["t"] for one in records], dtype=h5py.string_dtype()
+        )
+
+
+WRITERS = {"parquet": write_parquet, "jsonl": write_jsonl, "h5": write_hdf5}
+
+
+def make_store(folder: Path, suffix: str, records: list[Any] = RECORDS) -> Path:
+    WRITERS[suffix](folder / f"in.{suffix}", records)
+    recshuf.scatter(folder / f"in.{suffix}", folder / "store", seed=3, piles=4)
+    return folder / "store"
+
+
+@pytest.mark.parametrize("suffix", WRITERS)
+def test_a_field_is_a_column_by_its_path(suffix: str, tmp_path: Path) -> None:
+    store = make_store(tmp_path, suffix)
+    names = ["meta.in.t", "n", "meta/w", "_id"]
+    loader = recshuf.PileLoader(store, 7, columns=names, drop_last=False)
+    assert loader.schema.names == names
+    count = 0
+    for batch, table in zip(
+        loader,
+        recshuf.PileLoader(store, 7, columns=names, drop_last=False, output="arrow"),
+        strict=True,
+    ):
+        assert table.schema.equals(loader.schema, check_metadata=False)
+        assert list(batch) == names
+        rows = batch["n"].tolist()
+        assert batch["meta.in.t"] == table["meta.in.t"].to_pylist() == [f"t{n}" for n in rows]
+        assert isinstance(batch["meta/w"], np.ndarray)
+        assert batch["meta/w"].flags.writeable
+        assert batch["meta/w"].tolist() == [n / 2 for n in rows]
+        assert batch["_id"][:, 1].tolist() == rows
+        count += len(rows)
+    assert count == COUNT
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
+@pytest.mark.parametrize("lacks", ["field", "struct"])
+def test_a_field_with_nulls_has_one_form_in_all_batches(suffix: str, lacks: str, tmp_path: Path) -> None:
+    records = [dict(one) for one in RECORDS]
+    if lacks == "struct":
+        records[7]["meta"] = None
+    store = make_store(tmp_path, suffix, records)
+    for batch in recshuf.PileLoader(store, 3, columns=["n", "meta.gap", "meta.w"]):
+        assert isinstance(batch["meta.gap"], pa.Array)
+        assert batch["meta.gap"].to_pylist() == [
+            None if n % 3 or records[n]["meta"] is None else n for n in batch["n"].tolist()
+        ]
+        assert isinstance(batch["meta.w"], pa.Array if lacks == "struct" else np.ndarray)
+
+
+def test_a_column_with_the_whole_name_wins(tmp_path: Path) -> None:
+    with recshuf.PileWriter(tmp_path / "store", "one", piles=2) as writer:
+        writer.write([{"a.b": n, "a": {"b": -n}, "a/b": 100 + n} for n in range(20)])
+    loader = recshuf.PileLoader(tmp_path / "store", 20, columns=["a.b", "a/b", "a"])
+    (batch,) = loader
+    assert batch["a/b"].tolist() == [100 + n for n in batch["a.b"].tolist()]
+    assert batch["a"].to_pylist() == [{"b": -n} for n in batch["a.b"].tolist()]
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("meta.tags.element", "'meta.tags.element': there is no field 'element' in list<"),
+        ("meta.x", r"there is no field 'x' in struct<.*; name a field of a struct, or 'meta'"),
+        ("n.x", "'n.x': there is no field 'x' in int64; name a field of a struct, or 'n'"),
+        ("mta.w", "no column 'mta.w' in the store; it has 'n', 'meta'"),
+        ("meta.", "there is no field '' in struct<"),
+        (".", "no column '.' in the store"),
+    ],
+)
+def test_a_path_of_no_field_is_refused(name: str, problem: str, tmp_path: Path) -> None:
+    store = make_store(tmp_path, "parquet")
+    with pytest.raises(UsageError, match=problem):
+        recshuf.PileLoader(store, 7, columns=["n", name])
+    with pytest.raises(UsageError, match=r"'meta\.w' is named twice"):
+        recshuf.PileLoader(store, 7, columns=["meta.w", "meta.w"])

@@ -53,7 +53,7 @@ class PileDataset(IterableDataset[dict[str, Any]]):
     group
         The processes of `torch.distributed` that divide the records. Default: all of them if it is initialized, else those of
         the environment variables ``RANK`` and ``WORLD_SIZE``, as torchrun sets them, else this process alone.
-    store, batch_size, columns, seed, epoch, reshuffle, lanes, mix, drop_last, prefetch, transform
+    store, batch_size, columns, seed, epoch, reshuffle, lanes, mix, drop_last, prefetch, transform, limit, filter
         See `recshuf.PileLoader`. A transform runs in the worker that makes the batch. Workers
         have no threads that load ahead: they are ahead of the training loop themselves.
 
@@ -81,6 +81,8 @@ class PileDataset(IterableDataset[dict[str, Any]]):
         drop_last: bool = True,
         prefetch: int = 1,
         transform: Transform | None = None,
+        limit: int | None = None,
+        filter: Any = None,  # noqa: A002
     ) -> None:
         self._given = _join_ranks(rank, world_size, group)
         self._group, self._ranks = group, self._given
@@ -101,6 +103,8 @@ class PileDataset(IterableDataset[dict[str, Any]]):
             prefetch=prefetch,
             output="torch",
             transform=transform,
+            limit=limit,
+            filter=filter,
         )
         self._transform = transform
         self._position, self._process = SharedPosition(epoch), os.getpid()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from recshuf.errors import UsageError
 from recshuf.formats.selection import list_columns
@@ -15,6 +15,7 @@ from recshuf.train.batch_reader import BatchReader
 from recshuf.train.blocks import choose_block
 from recshuf.train.columns import iterate_rows
 from recshuf.train.documents import DocumentSource
+from recshuf.train.filtering import FilteredPiles, check_filter
 from recshuf.train.packing import PackedLoader
 from recshuf.train.schedule import Sharding
 from recshuf.train.selection import GroupSource, open_piles
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from recshuf.piles.epochs import Reshuffle
+    from recshuf.piles.kept.stored import StoredPiles
     from recshuf.train.blocks import Output, Transform
     from recshuf.train.state import Position
 
@@ -76,6 +78,13 @@ class PileLoader(EpochLoader):
         Function of a batch and of one seed for each record, an array of shape ``(n,)``; returns what the iterator yields.
         A seed is a function of the loader's seed, the epoch, and the source and row of the record, whatever the batch
         and the rank. Default: none.
+    limit
+        The epoch ends after so many records of all ranks together, so that an epoch without limit begins with the same
+        batches. Default: none.
+    filter
+        Arrow expression, such as ``pyarrow.compute.field("lang") == "en"``: an epoch is a shuffle of the records for which
+        it is true. All records are read once to count them, when the loader is made. Columns are those of the store and
+        ``"_id"``, whatever `columns` are. Default: all records.
 
     Raises
     ------
@@ -101,10 +110,12 @@ class PileLoader(EpochLoader):
         prefetch: int = 1,
         output: Output = "numpy",
         transform: Transform | None = None,
+        limit: int | None = None,
+        filter: Any = None,  # noqa: A002
     ) -> None:
         mix = check_number("mix", mix, MAX_PILES, least=1)
         prefetch = check_number("prefetch", prefetch, _MOST_AHEAD)
-        self._sharding = Sharding(batch_size, rank, world_size, lanes, drop_last)
+        self._sharding = Sharding(batch_size, rank, world_size, lanes, drop_last, limit)
         order = EpochOrder(0 if seed is None else seed, epoch, reshuffle, store_seed=0, mix=mix)
         self._output, self._transform = output, transform
         choose_block(output)
@@ -112,9 +123,13 @@ class PileLoader(EpochLoader):
             raise UsageError(
                 f"transform={transform!r}: give a function of a batch and of the seeds of its records"
             )
+        if filter is not None:
+            check_filter(filter)
         names = list_columns(columns)
         # Last, since it may have to be made from files first.
         piles, is_mine = open_piles(store)
+        if filter is not None:
+            piles = cast("StoredPiles", FilteredPiles(piles, filter))
         order = replace(order, seed=piles.seed if seed is None else order.seed, store_seed=piles.seed)
         self._reader = BatchReader(GroupSource(piles, order, prefetch), names, self._sharding)
         if is_mine:
@@ -132,11 +147,12 @@ class PileLoader(EpochLoader):
         if with_rank:
             shown |= {"rank": sharding.rank, "world_size": sharding.world_size}
         shown |= {"epoch": self.epoch, "mix": self._reader.source.order.mix, "num_records": self.num_records}
+        shown |= self._describe_part()
         return show_call(name, str(piles.path), **shown)
 
     @property
     def num_records(self) -> int:
-        """Number of records of the store."""
+        """Number of records of the store, or of those that the filter keeps."""
         return int(self._reader.source.piles.counts.sum())
 
     @property
@@ -193,10 +209,12 @@ class PileLoader(EpochLoader):
         Raises
         ------
         UsageError
-            When the column holds none, or there is a transform.
+            When the column holds none, or there is a transform or a limit.
         """
         if self._transform is not None:
             raise UsageError("packed: its sequences have no transform; make the loader without transform")
+        if self._sharding.limit is not None:
+            raise UsageError("packed: its sequences have no end; make the loader without limit")
         source = DocumentSource(self._reader.source, self._reader, column)
         return PackedLoader(source, self._sharding, self._describe(), self._output, tokens)
 
@@ -212,8 +230,15 @@ class PileLoader(EpochLoader):
             "lanes": sharding.lanes,
             "batch": sharding.batch,
             "drop_last": sharding.drop_last,
+            **self._describe_part(),
             **START,
         }
+
+    def _describe_part(self) -> dict[str, Any]:
+        """Return the fields of a state that only a part of the records has."""
+        kept = getattr(self._reader.source.piles, "kept", None)
+        part = {"limit": self._sharding.limit, "filter": kept}
+        return {name: value for name, value in part.items() if value is not None}
 
     def _read(self, epoch: int, first_step: int) -> Generator[Any]:
         return self._reader.read(epoch, first_step, self._output, self._transform)

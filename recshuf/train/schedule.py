@@ -11,7 +11,8 @@ of the lanes; each rank owns as many consecutive lanes. With one lane, each rank
 
 The steps end with the shortest lane. The rests of all lanes form the tail: it is dropped, or cut into global batches as
 if it were one lane. The last of these may be shorter. It is padded with the first records of the tail, so that every
-rank gets as many rows.
+rank gets as many rows. A limit ends the epoch earlier: the tail is then what is left of the limit after whole global
+batches, the first records of the next one.
 
 Everything here is a function of the number of records of each group.
 """
@@ -158,6 +159,8 @@ class Sharding:
     world_size: int = 1
     lanes: int = 1
     drop_last: bool = True
+    limit: int | None = None
+    """Most records of an epoch, of all ranks."""
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "world_size", "lanes"):
@@ -166,6 +169,13 @@ class Sharding:
         if not isinstance(self.drop_last, bool | np.bool_):
             raise UsageError(f"drop_last={self.drop_last!r}: give True or False")
         object.__setattr__(self, "drop_last", bool(self.drop_last))
+        if self.limit is not None:
+            object.__setattr__(self, "limit", check_number("limit", self.limit, MOST_STEPS, least=1))
+            if self.drop_last and self.limit < self.batch:
+                raise UsageError(
+                    f"limit={self.limit}: is less than a global batch of {self.batch} (batch_size x world_size); give more, "
+                    "or drop_last=False"
+                )
         if self.lanes > 1 and self.lanes % self.world_size:
             raise UsageError(
                 f"lanes={self.lanes} with world_size={self.world_size}: give lanes that world_size divides, or lanes=1"
@@ -198,8 +208,14 @@ class Schedule:
         lane_sizes = np.bincount(lanes, self._sizes, minlength=sharding.lanes).astype(np.int64)
         self._lane_rows = sharding.batch // sharding.lanes
         self._main_steps = int(lane_sizes.min()) // self._lane_rows
-        tail = 0 if sharding.drop_last else int(lane_sizes.sum()) - self._main_steps * sharding.batch
-        self._tail_steps, self._last_rows = divmod(tail, sharding.batch)
+        most_steps, count = MOST_STEPS, int(lane_sizes.sum())
+        if sharding.limit is not None:
+            most_steps, count = sharding.limit // sharding.batch, min(count, sharding.limit)
+        # What follows a last step that the limit chose is cut from the next one, not from the rests of the lanes.
+        self._is_cut = most_steps < self._main_steps
+        self._main_steps = min(self._main_steps, most_steps)
+        self._rest = 0 if sharding.drop_last else count - self._main_steps * sharding.batch
+        self._tail_steps, self._last_rows = divmod(self._rest, sharding.batch)
         if not self.steps and lane_sizes.sum() >= sharding.batch:
             raise UsageError(
                 f"lanes={sharding.lanes}: no batch takes {self._lane_rows:,} records from each lane, since one has "
@@ -257,5 +273,6 @@ class Schedule:
 
     def _tail(self) -> Spans:
         taken = self._main_steps * self._lane_rows
-        lanes = [self._lane(lane) for lane in range(self._sharding.lanes)]
-        return Spans.join([lane.cut(taken, lane.count) for lane in lanes])
+        stop = taken + self._lane_rows if self._is_cut else MOST_STEPS
+        lanes = [self._lane(lane).cut(taken, stop) for lane in range(self._sharding.lanes)]
+        return Spans.join(lanes).cut(0, self._rest)

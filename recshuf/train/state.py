@@ -140,6 +140,7 @@ _REMEDIES = {
     "with the next epoch, without the state",
     "batch": "give a batch_size that makes batch_size x world_size the global batch of the state; with torch.distributed, "
     "load the state after it is initialized",
+    "filter": "give the filter of the state, or begin a new epoch",
     "tokens": "call packed with the tokens of the state",
     "column": "call packed with the column of the state",
 }

@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import numpy as np
+import pyarrow.compute as pc
 import torch
 from torch.utils.data import DataLoader, get_worker_info
 
@@ -54,6 +55,7 @@ def test_workers_yield_what_the_loader_yields(store: Path, kind: Any, method: st
     options = {
         "columns": ["id", "vector", "text", "flag", "maybe", "class", "tokens", "_id"],
         "drop_last": False,
+        "filter": pc.field("id") != 5,
     }
     expected = list(PileLoader(store, 16, output="torch", epoch=1, **options))
     dataset = PileDataset(store, 16, epoch=1, **options)
@@ -67,7 +69,12 @@ def test_workers_yield_what_the_loader_yields(store: Path, kind: Any, method: st
     assert all((batch["vector"] == 1).all() for batch in found)
 
 
-OPTIONS: list[dict[str, Any]] = [{}, {"lanes": 4, "drop_last": False}, {"rank": 1, "world_size": 2, "mix": 2}]
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"lanes": 4, "drop_last": False, "limit": 533, "filter": pc.field("id") >= 300},
+    {"rank": 1, "world_size": 2, "mix": 2},
+    {"lanes": 4, "drop_last": False},
+]
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,9 @@ def shardings(draw: st.DrawFn) -> list[Sharding]:
     per_rank = lanes // world if lanes > 1 else 1
     batch_size = per_rank * draw(st.integers(1, 7))
     drop_last = draw(st.booleans())
-    return [Sharding(batch_size, rank, world, lanes, drop_last) for rank in range(world)]
+    least = batch_size * world if drop_last else 1
+    limit = draw(st.none() | st.integers(least, least + 200))
+    return [Sharding(batch_size, rank, world, lanes, drop_last, limit) for rank in range(world)]
 
 
 def leaves_no_batch(sizes: Sequence[int], sharding: Sharding) -> bool:
@@ -66,7 +68,9 @@ def test_ranks_take_what_the_oracle_cuts(
 ) -> None:
     one = ranks[0]
     assume(not leaves_no_batch(sizes, one))
-    expected = cut_batches(number_groups(sizes), one.batch_size, one.world_size, one.lanes, one.drop_last)
+    expected = cut_batches(
+        number_groups(sizes), one.batch_size, one.world_size, one.lanes, one.drop_last, one.limit
+    )
     for sharding in ranks:
         schedule = Schedule(np.array(sizes), sharding)
         assert schedule.steps == len(expected)
@@ -121,6 +125,8 @@ def test_numbers_that_do_not_fit_are_named() -> None:
         ({"batch_size": 2.0}, ["batch_size=2.0"]),
         ({"world_size": 0}, ["world_size=0"]),
         ({"lanes": 0}, ["lanes=0"]),
+        ({"limit": 0}, ["limit=0"]),
+        ({"limit": 7, "world_size": 2}, ["limit=7", "global batch of 8", "drop_last=False"]),
     ]:
         with pytest.raises(UsageError) as caught:
             Sharding(**{"batch_size": 4} | arguments)

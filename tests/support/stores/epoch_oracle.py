@@ -89,7 +89,7 @@ def flatten(parts: Iterable[list]) -> list:
 
 
 def cut_batches(
-    groups: list[list], batch_size: int, world: int, lanes: int, drop_last: bool
+    groups: list[list], batch_size: int, world: int, lanes: int, drop_last: bool, limit: int | None = None
 ) -> list[list[list]]:
     """Return the batch of each rank, for each step."""
     batch = batch_size * world
@@ -100,6 +100,12 @@ def cut_batches(
     if not drop_last:
         tail = flatten(lane[steps * share :] for lane in rows)
         whole += [tail[start : start + batch] for start in range(0, len(tail), batch)]
+    if limit is not None:
+        part = [] if drop_last else [one[: limit % batch] for one in whole[limit // batch :][:1]]
+        whole = whole[: limit // batch] + list(filter(None, part))
+        steps = min(steps, limit // batch)
+    if not drop_last:
+        tail = flatten(whole[steps:])
         extra = 0
         while whole and len(whole[-1]) % max(lanes, world):
             whole[-1] = [*whole[-1], tail[extra % len(tail)]]

@@ -63,7 +63,6 @@ class DefaultGroup(click.Group):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Parse a command line of this group or of the default command."""
         if args and args[0] in self.commands:
             return super().make_context(info_name, args, parent, **extra)
         if args and not args[0].startswith("-"):
@@ -107,7 +106,6 @@ class DefaultGroup(click.Group):
             )
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command."""
         return super().invoke(ctx) if ctx.command is self else ctx.command.invoke(ctx)
 
 
@@ -152,7 +150,6 @@ def _run_shuffle(
 
 
 def _write_result(name: str, what: str, write: Callable[[], None]) -> None:
-    """Write a file about a finished run."""
     try:
         write()
     except OSError as error:
@@ -183,7 +180,6 @@ def _run_gallery(output: str | None, verbose: bool) -> None:  # noqa: ARG001 - `
 
 
 def _run_demo(output: str | None, verbose: bool) -> None:  # noqa: ARG001 - `main` reads it
-    """Run the demo in a new folder."""
     if output is not None:
         check_new_folder(output)
     import tempfile

@@ -51,13 +51,11 @@ def _list_formats() -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def _list_flags(traits: Traits) -> list[str]:
-    """Return the flags of the options that have an effect, and that not every format has."""
     shared = [name for name, option in OPTIONS.items() if option.field in traits.read_options]
     return [*map(flag_of, [*(one.name for one in traits.options if one.help), *shared])]
 
 
 def _find_version(library: str) -> str | None:
-    """Return the version of a library; None if it is not installed."""
     try:
         return str(import_module(library).__version__)
     except (ImportError, AttributeError):

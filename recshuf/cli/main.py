@@ -39,7 +39,6 @@ class _WithoutPandas:
     """Keeps pyarrow from importing pandas when it converts NumPy arrays, which takes 0.2 s."""
 
     def find_spec(self, name: str, *_: object) -> None:
-        """Report pandas as not installed."""
         if name == "pandas":
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
@@ -154,7 +153,6 @@ def _explain(error: BaseException, verbose: bool | None) -> int:
 
 
 def _explain_kind(error: BaseException, verbose: bool | None) -> int:
-    """Print an error, and return the exit code of its kind."""
     from recshuf.audit.reports.terminal import say
 
     if verbose and not isinstance(error, click.ClickException | UsageError):

@@ -39,7 +39,6 @@ class GivenPath(click.Path):
         super().__init__(readable=False)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path."""
         if value == "":
             self.fail("the path is empty; give one, or leave the option out", param, ctx)
         return super().convert(value, param, ctx)
@@ -243,11 +242,9 @@ class GroupedCommand(click.Command):
         return own
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Return the words of the usage line."""
         return ["[OPTIONS]", *self._wording.usage]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options under their headings."""
         for heading, options in self.list_sections(self._own).items():
             own = [option.get_help_record(ctx) for option in options]
             if heading == "General" and (help_option := self.get_help_option(ctx)):
@@ -264,7 +261,6 @@ class GroupedCommand(click.Command):
         return self.headings | named
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as above
-        """Write the examples."""
         formatter.write_paragraph()
         formatter.write(self._wording.example)
 

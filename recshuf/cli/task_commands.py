@@ -110,7 +110,6 @@ def _run_task(plan: str, what: str, quiet: bool, verbose: bool) -> None:  # noqa
 
 
 def _read_run(plan: str) -> dict[str, Any]:
-    """Return the run in the file of a plan."""
     path = local_path(plan)
     try:
         values = json.loads(path.read_bytes())

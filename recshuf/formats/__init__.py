@@ -119,7 +119,6 @@ def load_format(name: str) -> Format:
 
 @cache
 def _list_others() -> dict[str, EntryPoint]:
-    """Return the formats of other packages, by their names in order."""
     from importlib.metadata import entry_points
 
     others: dict[str, EntryPoint] = {}
@@ -178,7 +177,6 @@ def find_versions(names: Iterable[str]) -> dict[str, str]:
 
 
 def _find_version(library: str, format_name: str) -> str:
-    """Return the version of a library that a format names."""
     try:
         return str(import_module(library).__version__)
     except (ImportError, AttributeError) as error:
@@ -253,7 +251,6 @@ def _name_format(name: str, suffix: NameSuffix) -> str | None:
 
 @cache
 def _find_format(kind: str) -> str | None:
-    """Return the format with a suffix; None if there is none."""
     if not kind:
         return None
     # The one that is called so first, or those before it would be loaded.
@@ -338,7 +335,6 @@ def _name_within(file: InputFile, by_name: str | None) -> str:
 
 
 def _check_head(file: InputFile, by_name: Format) -> None:
-    """Refuse a file that is not what its suffix says."""
     if file.stamp is None:
         return
     head, is_whole = look_into(file, _GLANCE_BYTES)

@@ -52,7 +52,6 @@ def pair_files(files: Sequence[InputFile]) -> list[InputFile]:
 
 
 def _locate(file: InputFile) -> str:
-    """Return what tells a file from others, however it is named."""
     return abspath(file.path) if file.path else file.name  # noqa: PTH100 - follows no links
 
 
@@ -61,7 +60,6 @@ def _name_beside(file: InputFile, suffix: str) -> str:
 
 
 def _find_beside(file: InputFile, suffix: str, listed: dict[str, InputFile]) -> InputFile | None:
-    """Return the file of another suffix beside a file; None if there is none."""
     if file.suffix.kind == suffix:
         return file
     path = file.path and file.path.with_name(file.path.name[: -len(file.suffix.kind)] + suffix)

@@ -63,7 +63,6 @@ class NameRules:
 
     @property
     def wanted(self) -> str:
-        """What the inputs of a folder are, in messages."""
         return f"{self._format_name or 'readable'} files"
 
     @staticmethod
@@ -91,7 +90,6 @@ class NameRules:
         return complete_name(name)
 
     def _judge_paired(self, files: Sequence[InputFile]) -> Judged:
-        """Return the role of each file that is no companion."""
         sets, splits = find_sets(files)
         if not sets:
             return Judged(self._judge_others(files), {})
@@ -136,7 +134,6 @@ class NameRules:
         ]
 
     def _judge(self, file: InputFile) -> Role | None:
-        """Return the role of a file, if it does not depend on others."""
         schema, kind, format_name = self._schema, file.suffix.kind, name_by_listing(file)
         if schema and file.path and schema.name == file.path.name and schema.resolve() == file.path.resolve():
             return Role.NOTHING
@@ -155,7 +152,6 @@ class NameRules:
         return Role.OTHER if self._format_name and explain_suffix(kind) else Role.DATA
 
     def _says_records(self, kind: str) -> bool:
-        """Tell whether options say what the records of files with this suffix are, which is that of no format."""
         is_binary = self._described is not None and self._format_name in (None, self._described)
         return (
             self._is_text
@@ -169,7 +165,6 @@ class NameRules:
         return load_format(_ARRAY_FORMAT).recognises(look_into(file, _LOOKED_INTO_BYTES)[0])
 
     def _judge_json(self, file: InputFile) -> Role | None:
-        """Return the role of a file with the suffix of JSON, by its beginning."""
         if file.stamp is None:
             return Role.DATA
         head, is_whole = look_into(file, _LOOKED_INTO_BYTES)
@@ -188,7 +183,6 @@ class NameRules:
 
 
 def _describes(name: str, kind: str) -> bool:
-    """Tell whether a file describes data and is none, by its name and its suffix."""
     is_about = kind in ("", ".txt") and _ABOUT.fullmatch(name)
     return bool(is_about or _DOCUMENTS.fullmatch(kind) or _RECIPES.fullmatch(name))
 

@@ -23,8 +23,6 @@ _SHOWN_LETTERS = 100
 
 @dataclass(slots=True)
 class _File:
-    """Inputs that say the same."""
-
     index: int
     """Of the first of them."""
     name: str
@@ -35,8 +33,6 @@ class _File:
 
 
 class _Held(NamedTuple):
-    """A value of all inputs so far."""
-
     text: str
     file: _File
 
@@ -155,7 +151,6 @@ class MetadataUnion:
         return None
 
     def note(self, key: MetadataKey, ours: str, theirs: str, name: str) -> None:
-        """Note a difference that others have found in an input."""
         known = self._differences.setdefault(key, _Difference(ours, theirs, name, 0))
         known.count += 1
 

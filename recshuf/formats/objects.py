@@ -165,7 +165,6 @@ def _join_small(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _take(
     batches: Iterator[pa.RecordBatch], row_count: int, taken: list[pa.RecordBatch]
 ) -> list[pa.RecordBatch]:
-    """Add batches to those taken until they have so many rows."""
     rows = sum(batch.num_rows for batch in taken)
     while rows < row_count and (batch := next(batches, None)) is not None:
         taken.append(batch)
@@ -174,8 +173,6 @@ def _take(
 
 
 class _MemoryTable(_Table):
-    """A table in memory."""
-
     def __init__(self, table: pa.Table) -> None:
         super().__init__(is_once=False)
         self._table = table
@@ -243,7 +240,6 @@ class _ArrowDataset(_Table):
 
     @property
     def _suffix(self) -> str:
-        """Suffix of the format of its files; empty if it has none."""
         return getattr(getattr(self._dataset, "format", None), "default_extname", "")
 
     def _open(self) -> Iterator[pa.RecordBatch]:

@@ -65,7 +65,6 @@ class TableSource(Source):
         self.schema = dense_schema(self.layout.schema)
 
     def _unite(self, schemas: list[pa.Schema], options: ReadOptions) -> pa.Schema:
-        """Return the declared schema of all inputs."""
         union = SchemaUnion(widens=options.widens)
         for summary, schema in zip(self.inputs, schemas, strict=True):
             union.add(schema, summary.name)
@@ -92,7 +91,6 @@ class TableSource(Source):
         return metadata, adopt(declared, taken) if taken else declared
 
     def _hold(self, source: Any, declared: pa.Schema) -> HeldTables:
-        """Return what is known of the tables, which have this source."""
         heads = (source.find_head(index, _HEAD_ROWS) for index in range(len(source.inputs)))
         head = next(filter(len, heads), pa.Table.from_batches([], source.schema))
         names = source.layout.schema.names
@@ -124,8 +122,6 @@ class TableSource(Source):
 
 
 class _Conformed(Fragment):
-    """A fragment in the schema of all inputs."""
-
     def __init__(self, fragment: Fragment, schema: pa.Schema) -> None:
         self._fragment, self._schema = fragment, schema
         self.record_count = fragment.record_count

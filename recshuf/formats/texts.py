@@ -172,7 +172,6 @@ def locate_texts(array: pa.Array, path: str, name: str, first_row: int) -> pa.La
 
 
 def _check_field(path: str, schema: pa.Schema) -> None:
-    """Refuse a path that leads to no field, to two, or to one whose values have no text."""
     kind = check_path(path, schema)
     column, _ = split_path(path, schema.names)
     if (count := schema.names.count(column)) > 1:

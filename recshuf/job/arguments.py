@@ -279,7 +279,6 @@ def _parse_own(options: Options) -> tuple[dict[str, object], tuple[tuple[str, ob
 
 
 def _parse_text(option: FormatOption, given: Any) -> object:
-    """Return the value of an option that a format declares, as the format gets it."""
     if option.is_list:
         one = replace(option, is_list=False)
         return tuple(_parse_text(one, name) for name in split_names(flag_of(option.name), given) or ())
@@ -295,7 +294,6 @@ def _parse_text(option: FormatOption, given: Any) -> object:
 
 
 def _takes_any_bytes(format_name: str | None) -> bool:
-    """Tell whether the inputs are named as of a format that any bytes are of."""
     return format_name is not None and load_format(format_name).traits.takes_any_bytes
 
 
@@ -346,7 +344,6 @@ def _parse_compression(text: str | None) -> tuple[str | None, int | None]:
 
 
 def _parse_bad_record(text: str) -> Path | None:
-    """Return the file for bad records; None if they are errors."""
     word, _, name = text.partition(":")
     if text == "fail":
         return None

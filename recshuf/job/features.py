@@ -45,11 +45,9 @@ class GroupBy:
 
     @property
     def word_count(self) -> int:
-        """Number of words of a key."""
         return 3 if self.order == "random" else 2
 
     def to_json(self) -> dict[str, object]:
-        """Return it as JSON values."""
         return {"fields": list(self.fields), "order": self.order}
 
 
@@ -66,7 +64,6 @@ class Dedup:
     counts_records: ClassVar[bool] = False
 
     def to_json(self) -> dict[str, object]:
-        """Return it as JSON values."""
         return {"fields": list(self.fields) or _RECORD}
 
 
@@ -85,11 +82,9 @@ class SplitFiles:
 
     @property
     def counts_records(self) -> bool:
-        """Whether the records of each input are counted before they are read."""
         return not self.fields
 
     def to_json(self) -> dict[str, object]:
-        """Return it as JSON values."""
         shares = {name: show_number(share) for name, share in self.shares.items()}
         return {"shares": shares} | ({"by": list(self.fields), "seed": str(self.seed)} if self.fields else {})
 
@@ -109,13 +104,11 @@ class Mixture:
         return not all(number >= 1 and number.denominator == 1 for number in self.copies or (0,))
 
     def list_numbers(self) -> list[dict[str, str]]:
-        """Return the number of each INPUT, as JSON values."""
         word, numbers = ("weight", self.weights) if self.weights else ("copies", self.copies)
         return [{word: show_number(number)} for number in numbers]
 
     @property
     def flag(self) -> str:
-        """The option that gives the numbers."""
         return "--weights" if self.weights else "--copies"
 
 
@@ -215,7 +208,6 @@ def _check_sample(options: Options) -> None:
 
 
 def _check_companions(options: Options) -> None:
-    """Refuse options that have a meaning beside another one only."""
     for name, flag, needed in (
         ("group_order", "--group-order", "group_by"),
         ("split_by", "--split-by", "split"),
@@ -227,7 +219,6 @@ def _check_companions(options: Options) -> None:
 
 
 def _check_dedup(options: Options) -> None:
-    """Refuse what needs the number of records that are kept."""
     flags = {"head_count": "-n", "shard_records": "--shard-records", "shard_bytes": "--shard-bytes"}
     given = [flag for name, flag in flags.items() if cast("dict[str, object]", options)[name] is not None]
     if given:
@@ -268,7 +259,6 @@ def _choose_split(options: Options) -> SplitFiles:
 
 
 def _parse_numbers(flag: str, given: Numbers) -> tuple[Fraction, ...]:
-    """Return exact numbers, none negative and not all 0."""
     numbers = []
     for text in given.split(",") if isinstance(given, str) else given:
         try:

@@ -44,7 +44,6 @@ class Epoch(NamedTuple):
 
     @property
     def is_first(self) -> bool:
-        """Whether it is that of the keys, as a shuffle writes it."""
         return self.number == 0 and self.mix == 1
 
 
@@ -146,7 +145,6 @@ class Job:
             )
 
     def _check_mixture(self) -> None:
-        """Refuse numbers that do not fit the inputs, and what a mixture cannot be beside."""
         mixture = self.feature
         if not isinstance(mixture, Mixture):
             return
@@ -227,7 +225,6 @@ class Job:
         )
 
     def is_given(self, name: str) -> bool:
-        """Tell whether an option differs from its default."""
         return cast("dict[str, object]", self.options)[name] != OPTIONS[name].default
 
     def require_local_scratch(self) -> None:
@@ -237,12 +234,10 @@ class Job:
 
     @property
     def uses_tasks(self) -> bool:
-        """Tell whether other processes do the work."""
         return self.options["engine"] not in (None, LOCAL) or self.temp_url is not None
 
     @property
     def key_words(self) -> int:
-        """Number of words of the key of a record."""
         return 1 if self.feature is None else self.feature.word_count
 
     def count_sample(self, record_count: int | None) -> int | None:
@@ -255,7 +250,6 @@ class Job:
 
     @property
     def shares(self) -> tuple[Fraction, ...]:
-        """Shares of the parts of the output; none if it has no parts."""
         return tuple(self.feature.shares.values()) if isinstance(self.feature, SplitFiles) else ()
 
     @property
@@ -268,27 +262,22 @@ class Job:
 
     @property
     def part_names(self) -> tuple[str, ...]:
-        """Names of these parts."""
         return tuple(self.feature.shares) if isinstance(self.feature, SplitFiles) else ()
 
     @property
     def keeps_keys_together(self) -> bool:
-        """Tell whether records of equal keys go to one shard."""
         return self.feature is not None and self.feature.keeps_keys_together
 
     @property
     def holds_tables(self) -> bool:
-        """Tell whether some inputs are tables that the caller holds."""
         return any(isinstance(name, TableName) for name in self.inputs)
 
     @property
     def reads_stdin(self) -> bool:
-        """Tell whether the only input is standard input."""
         return self.inputs == ("-",)
 
     @property
     def writes_stdout(self) -> bool:
-        """Tell whether the output goes to standard output."""
         return self.output in (None, "-") and not self.streams
 
 

@@ -46,17 +46,14 @@ class TaskPlan:
 
     @property
     def scatter(self) -> range:
-        """Numbers of the tasks that scatter."""
         return range(len(self.counted), len(self.counted) + len(self.sets))
 
     @property
     def gather(self) -> range:
-        """Numbers of the tasks that gather."""
         return range(self.scatter.stop, self.scatter.stop + self.gather_count)
 
     @property
     def commit(self) -> int:
-        """Number of the last task."""
         return self.gather.stop
 
     def choose_shards(self, number: int, shard_count: int) -> range:
@@ -70,16 +67,13 @@ class TaskPlan:
         return range(shard_count * index // count, shard_count * (index + 1) // count)
 
     def count_parts(self, input_index: int) -> int:
-        """Return into how many parts an input is divided."""
         return sum(part.input_index == input_index for parts in self.sets for part in parts)
 
     def fit(self, plan: Plan) -> Plan:
-        """Return the plan of the run with the pile sets of its tasks."""
         last = {part.input_index: number for number, parts in enumerate(self.sets) for part in parts}
         return replace(plan, set_of_input=tuple(last[index] for index in sorted(last)))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the tasks as JSON values."""
         return {
             "pile_count": self.piles.pile_count,
             "region_piles": self.piles.region_piles,
@@ -92,7 +86,6 @@ class TaskPlan:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> TaskPlan:
-        """Return the tasks that `to_json` returned."""
         return cls(
             PileLayout(values["pile_count"], values["region_piles"], tuple(values["set_of_input"])),
             values["block_bytes"],
@@ -160,7 +153,6 @@ def _fill_sets(pieces: Sequence[tuple[InputPart, int]], set_bytes: int) -> list[
 
 
 def _find_first_sets(sets: Sequence[Sequence[InputPart]]) -> tuple[int, ...]:
-    """Return the set of the first part of each input."""
     first: dict[int, int] = {}
     for number, parts in enumerate(sets):
         for part in parts:

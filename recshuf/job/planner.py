@@ -85,8 +85,6 @@ def make_plan(
 
 
 class _Gathering(NamedTuple):
-    """How shards are written."""
-
     writers: int
     sink_threads: int
     in_flight: int
@@ -175,7 +173,6 @@ class _Planner:
 
     @cached_property
     def _spare_bytes(self) -> int:
-        """Reserve for copies of long records."""
         return self._limits.room_bytes // 5
 
     @cached_property
@@ -268,7 +265,6 @@ class _Planner:
         return self._kept_bytes <= self._limits.room_bytes - self._spare_bytes - passes_bytes
 
     def _order_bytes(self, pile_bytes: int) -> int:
-        """Return the memory of sinks and of the piles being ordered for them."""
         writers, _, in_flight, _, sink_bytes = self._gathering
         return writers * (sink_bytes + int(in_flight * pile_bytes * self._ordering_factor))
 

@@ -45,12 +45,10 @@ class FinishedShard:
 
     @property
     def files(self) -> list[WrittenFile]:
-        """All its files."""
         return [WrittenFile(self.name, self.byte_count, self.checksum), *self.companions]
 
     @property
     def records(self) -> int:
-        """Number of its records."""
         return self.digest.records
 
     @property
@@ -59,7 +57,6 @@ class FinishedShard:
         return self.digest + self.dropped
 
     def to_json(self) -> dict[str, Any]:
-        """Return its entry, as JSON values."""
         return {
             "shard": self.number,
             "name": self.name,
@@ -75,7 +72,6 @@ class FinishedShard:
 
     @classmethod
     def from_json(cls, entry: dict[str, Any]) -> FinishedShard:
-        """Return the shard of an entry."""
         place = dict(entry)
         number, name, byte_count, checksum, digest, schema = map(place.pop, _SHARD_KEYS)
         companions = tuple(WrittenFile(*one) for one in place.pop("companions", ()))
@@ -96,7 +92,6 @@ class Count:
     rows: int
 
     def to_json(self) -> dict[str, Any]:
-        """Return its entry, as JSON values."""
         return {"count": self.number, "rows": self.rows}
 
 

@@ -152,21 +152,15 @@ class WrittenShards(Protocol):
     """The shards of an output, as they lie there."""
 
     @property
-    def manifest(self) -> str:
-        """Path or URL of the manifest."""
-        ...
+    def manifest(self) -> str: ...
 
-    def show(self, name: str) -> str:
-        """Return the path or URL of a shard."""
-        ...
+    def show(self, name: str) -> str: ...
 
     def find_sizes(self, folders: Collection[str]) -> dict[str, int]:
         """Return the size of each file in the folder, and in these folders in it, and that of others as -1."""
         ...
 
-    def find_checksum(self, name: str) -> str:
-        """Return the xxh3 checksum of a shard."""
-        ...
+    def find_checksum(self, name: str) -> str: ...
 
 
 class LocalShards:
@@ -236,12 +230,10 @@ class Manifest:
 
     @property
     def names(self) -> set[str]:
-        """Names of all files in the folder."""
         return {*(file.name for file in self._files), *self.documents}
 
     @property
     def _files(self) -> list[WrittenFile]:
-        """The files of all shards, each behind its companions."""
         shards = [WrittenFile(one.name, one.file_bytes or 0, one.checksum or "") for one in self.shards]
         return [*self.companions, *shards]
 
@@ -257,12 +249,10 @@ class Manifest:
 
     @property
     def path(self) -> Path:
-        """The file of the manifest."""
         return manifest_path(self.folder)
 
     @classmethod
     def read(cls, folder: Path) -> Manifest | None:
-        """Return the manifest of a folder; None if it has none."""
         try:
             text = find_manifest(folder).read_text(encoding="utf-8-sig")
         except (FileNotFoundError, NotADirectoryError):
@@ -271,7 +261,6 @@ class Manifest:
 
     @classmethod
     def parse(cls, folder: Path, text: str) -> Manifest:
-        """Return the manifest in a text."""
         try:
             content = json.loads(text)
             inputs = [
@@ -297,13 +286,11 @@ class Manifest:
             raise ValueError(f"not a manifest: {error}") from error
 
     def write(self) -> None:
-        """Write the manifest beside its folder, and sync it."""
         self.path.unlink(missing_ok=True)
         self.path.write_text(self.render(), encoding="utf-8")
         sync(self.path)
 
     def render(self) -> str:
-        """Return the manifest as JSON."""
         content = {
             "recshuf": __version__,
             "order": ORDER_VERSION,
@@ -348,7 +335,6 @@ class Manifest:
         return [self._written.show(one.name) for one in self.shards if sizes.get(one.name, -1) >= 0]
 
     def fits_sizes(self) -> bool:
-        """Tell whether all shards exist and have the sizes that it names."""
         paths = [(self.folder / file.name, file.byte_count) for file in self._files]
         return all(path.is_file() and path.stat().st_size == size for path, size in paths)
 
@@ -368,14 +354,12 @@ class Manifest:
         return found + [f"{written.show(name)}: is not named in the manifest" for name in foreign]
 
     def compare_format(self, to: str) -> list[str]:
-        """Describe a difference between the format of the shards and the manifest."""
         difference = (
             f"{self._written.manifest}: says that the shards are {self.to}, and they are read as {to}"
         )
         return [difference] if to != self.to else []
 
     def compare_counts(self, names: Sequence[str], records: Sequence[int], input_records: int) -> list[str]:
-        """Describe differences between the record counts, as read, and the manifest."""
         depth = 2 if self.folders else 1
         found = dict(zip(("/".join(Path(name).parts[-depth:]) for name in names), records, strict=True))
         differences = [

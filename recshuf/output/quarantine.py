@@ -69,7 +69,6 @@ def _cut(records: pa.Array) -> Iterator[tuple[int, int]]:
 
 
 def _encode(name: str, lines: NDArray[np.int64], reasons: Sequence[str], records: pa.Array) -> memoryview:
-    """Return a JSON line for each record."""
     is_text = np.ones(len(records), np.bool_)
     is_text[find_invalid(records)] = False
     known = {"line": pa.array(lines), "reason": pa.array(reasons, pa.large_string())}

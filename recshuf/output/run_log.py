@@ -73,20 +73,16 @@ class RunLog(ABC):
         return sum(map(_is_finished, self.entries))
 
     def clear(self) -> None:
-        """Drop the loaded entries."""
         self.entries, self.header, self.pile_folders = [], None, []
 
     @property
     def is_resumable(self) -> bool:
-        """Whether a later run can continue from here."""
         return bool(self.entries) or self._has_finished
 
     def last(self, key: str) -> Any:
-        """Return the value of a key in the last entry that has it; None if none has."""
         return next((entry[key] for entry in reversed(self.entries) if key in entry), None)
 
     def _take(self, entry: Entry) -> None:
-        """Remember that an entry was written."""
         self.header = self.header or entry
         self.pile_folders += list_pile_folders([entry])
         self._has_finished = self._has_finished or _is_finished(entry)
@@ -103,7 +99,6 @@ def is_header(entry: Entry | None) -> bool:
 
 
 def _is_finished(entry: Entry) -> bool:
-    """Tell whether an entry names a pile set or a shard."""
     return not entry.keys().isdisjoint(("set", "shard"))
 
 
@@ -185,7 +180,6 @@ class TaskResults(ABC):
         """Return the JSON values of a result; None if there is none."""
 
     def read_all(self, names: Iterable[str]) -> list[Any]:
-        """Return what `read` returns of each name."""
         return [self.read(name) for name in names]
 
     @abstractmethod

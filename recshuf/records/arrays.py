@@ -188,7 +188,6 @@ def _from_first(offsets: NDArray[Any], rows: Rows) -> Rows:
 
 
 def _value_bits(column: pa.Array) -> int:
-    """Return the bits of each value, or their mean if they vary."""
     kind = column.type
     try:
         if not pa.types.is_dictionary(kind):
@@ -310,7 +309,6 @@ def _take(values: Any, rows: pa.Array) -> Any:
 
 
 def _copy(column: pa.Array) -> pa.Array:
-    """Return a copy that begins where its memory does."""
     return pa.concat_arrays([column, column.slice(0, 0)])
 
 

@@ -61,7 +61,6 @@ class RowCounter:
 
     @property
     def rows(self) -> int:
-        """Rows claimed so far."""
         return self._rows - self._first_row
 
     def claim(self, fragment_index: int, count: int) -> int:
@@ -135,7 +134,6 @@ class Records:
 
     @property
     def byte_count(self) -> int:
-        """Bytes of the keys and of the batch."""
         return self.keys.nbytes + count_bytes(self.batch)
 
     def bytes_before(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:

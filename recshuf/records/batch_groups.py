@@ -32,7 +32,6 @@ class BatchGroup:
         self._ranges = ranges
 
     def take(self) -> tuple[pa.RecordBatch, list[RowRange]]:
-        """Return the batches as one, with a range for each input, and drop them here."""
         batch = concat_batches(self._batches)
         self._batches.clear()
         return batch, join_ranges(self._ranges)
@@ -50,7 +49,6 @@ class Coalescer:
         self._bytes = 0
 
     def add(self, task: InputTask, rows: RowRange, batch: pa.RecordBatch) -> None:
-        """Add a batch that directly follows the last one."""
         size = count_bytes(batch)
         if self._bytes + size > self._most_bytes:
             self.flush()
@@ -64,7 +62,6 @@ class Coalescer:
             self.flush()
 
     def flush(self) -> None:
-        """Emit the waiting batches."""
         if self._batches:
             group = BatchGroup(self._tasks, self._batches, self._ranges)
             self._tasks, self._batches, self._ranges, self._bytes = [], [], [], 0
@@ -131,7 +128,6 @@ class InputPart(NamedTuple):
         return not self.start and self.stop is None
 
     def choose(self, fragments: Iterable[Fragment]) -> Iterator[Fragment]:
-        """Yield these of all fragments of the input."""
         return islice(fragments, self.start, self.stop)
 
 
@@ -170,7 +166,6 @@ class InputTask:
             self.left += 1
 
     def release(self) -> bool:
-        """Decrement `left`; return whether it is 0."""
         with self.lock:
             self.left -= 1
             return not self.left
@@ -188,7 +183,6 @@ class InputSchedule:
         self._stopped = False
 
     def next_run(self) -> list[InputPart] | None:
-        """Return an unread run; None if there is none."""
         with self._lock:
             self.check()
             return self._waiting.popleft() if self._waiting else None
@@ -217,13 +211,11 @@ class InputSchedule:
             return is_open
 
     def note_joined(self, rows: Mapping[int, int]) -> None:
-        """Record the row counts of inputs that were read joined."""
         with self._lock:
             self.check()
             self._joined_rows.update(rows)
 
     def rows_of(self, index: int) -> int:
-        """Return how many rows of an input have been read so far."""
         task = self._tasks.get(index)
         return self._joined_rows.get(index, 0) if task is None else task.counter.rows
 

@@ -41,7 +41,6 @@ class Quota(NamedTuple):
 
     @property
     def most_copies(self) -> int:
-        """How often a record is taken at most."""
         return -(-self.taken // self.records) if self.records else 0
 
 
@@ -78,14 +77,11 @@ def list_quotas(
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """The copies of the records of one source."""
-
     whole: int
     split: Split | None
     """Its first part is taken once more; None if no record is."""
 
     def count(self, span: RowRange) -> NDArray[np.int64]:
-        """Return how often each row is taken."""
         counts = np.full(span.rows, self.whole, np.int64)
         if self.split is not None:
             counts += self.split.find_parts([span]) == 0

@@ -43,7 +43,6 @@ class Digest:
     """Sum of the fingerprints modulo 2^64."""
 
     def __add__(self, other: Digest) -> Digest:
-        """Return the digest of the records of both."""
         return Digest(
             self.records + other.records,
             self.byte_count + other.byte_count,
@@ -125,7 +124,6 @@ class Digests:
 
     @classmethod
     def find(cls, records: Records, edges: NDArray[np.int64]) -> Digests:
-        """Return the digest of each part ``edges[k]:edges[k + 1]`` of some records."""
         digests = cls(len(edges) - 1)
         digests.counts = np.diff(edges)
         starts, ends = edges[:-1], edges[1:]
@@ -140,13 +138,11 @@ class Digests:
         return digests
 
     def add(self, other: Digests) -> None:
-        """Add the digests of others, part by part."""
         self.counts += other.counts
         self.byte_counts += other.byte_counts
         self.fingerprints += other.fingerprints
 
     def subtract(self, other: Digests) -> None:
-        """Take away the digests of some of the records, part by part."""
         self.counts -= other.counts
         self.byte_counts -= other.byte_counts
         self.fingerprints -= other.fingerprints
@@ -158,12 +154,10 @@ class Digests:
         np.add.at(self.fingerprints, parts, other.fingerprints)
 
     def put(self, part: int, digest: Digest) -> None:
-        """Set the digest of a part."""
         self.counts[part], self.byte_counts[part] = digest.records, digest.byte_count
         self.fingerprints[part] = digest.fingerprint
 
     def sum(self, parts: slice | Sequence[int] = slice(None)) -> Digest:
-        """Return the digest of some parts, or of all."""
         return Digest(
             int(self.counts[parts].sum()),
             int(self.byte_counts[parts].sum()),
@@ -171,7 +165,6 @@ class Digests:
         )
 
     def __iter__(self) -> Iterator[Digest]:
-        """Yield the digest of each part."""
         columns = (self.counts, self.byte_counts, self.fingerprints)
         yield from map(Digest, *(column.tolist() for column in columns))
 
@@ -187,7 +180,6 @@ class InputCount(NamedTuple):
     """That of the records that are not, because they repeat others."""
 
     def __add__(self, other: InputCount) -> InputCount:  # type: ignore[override] # it is no tuple to its users
-        """Return the sums of both."""
         return InputCount(
             self.byte_count + other.byte_count,
             self.digest + other.digest,
@@ -218,7 +210,6 @@ class InputCounts:
         self._dropped = Digests(input_count)
 
     def __getitem__(self, index: int) -> InputCount:
-        """Return the counts of one input."""
         return InputCount(int(self._byte_counts[index]), self.digest([index]), self._dropped.sum([index]))
 
     def add(self, inputs: Sequence[int], byte_counts: NDArray[np.int64], digests: Digests) -> None:
@@ -227,17 +218,14 @@ class InputCounts:
         self._digests.add_to(inputs, digests)
 
     def add_dropped(self, inputs: Sequence[int], digests: Digests) -> None:
-        """Count records of some inputs that are not added to piles."""
         self._dropped.add_to(inputs, digests)
 
     def put(self, index: int, count: InputCount) -> None:
-        """Set the counts of an input."""
         self._byte_counts[index] = count.byte_count
         self._digests.put(index, count.digest)
         self._dropped.put(index, count.dropped)
 
     def digest(self, inputs: Sequence[int]) -> Digest:
-        """Return the digest of all records of some inputs."""
         return self._digests.sum(inputs)
 
     @property
@@ -252,7 +240,6 @@ class InputCounts:
 
     @property
     def record_count(self) -> int:
-        """Number of records of all inputs in piles."""
         return int(self.records.sum())
 
     @property
@@ -262,5 +249,4 @@ class InputCounts:
 
     @property
     def byte_count(self) -> int:
-        """Bytes of the records of all inputs, as `InputCount` has them."""
         return int(self._byte_counts.sum())

@@ -58,7 +58,6 @@ class Duplicates(KeyMaker):
         self._column_count = column_count
 
     def draw(self, batch: pa.RecordBatch, ranges: Sequence[RowRange]) -> KeyedRows:
-        """Return the keys of the rows of a native batch, and which of them repeat others in it."""
         if self._reader is None:
             words = self._keys.keys_of_rows(batch, 0, 0, self._are_lines)
             return KeyedRows(words, repeats=self._find_repeats(batch, None, words))
@@ -175,7 +174,6 @@ class Duplicates(KeyMaker):
                     raise _collided(mine, theirs)
 
     def _compare_values(self, mine: pa.RecordBatch, theirs: pa.RecordBatch) -> None:
-        """Compare whole records by a second hash."""
         words = [self._others.keys_of_rows(batch, 0, 0, lines=False) for batch in (mine, theirs)]
         differs = (words[0][0] != words[1][0]) | (words[0][1] != words[1][1])
         if differs.any():
@@ -217,7 +215,6 @@ def _collided(mine: pa.Array, theirs: pa.Array) -> CheckError:
 
 
 def _show(value: object) -> str:
-    """Return the beginning of a value as one line."""
     if isinstance(value, bytes):
         value = value[:_SHOWN].decode(errors="replace")
     text = "no value" if value is None else repr(str(value)[:_SHOWN])

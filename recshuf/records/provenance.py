@@ -136,7 +136,6 @@ class ProvenanceDecoder(Decoder):
 
     @property
     def column_bytes(self) -> int:
-        """Bytes of both columns in a row, at most."""
         is_dictionary = pa.types.is_dictionary(self._fields.types[0])
         if is_dictionary and not isinstance(self._inner, FieldAdder):
             return _NUMBER_BYTES + _INDEX_BYTES

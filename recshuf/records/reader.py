@@ -62,11 +62,9 @@ class InputReader:
         self._queue = WorkQueue(plan.workers)
 
     def run(self, name: str) -> None:
-        """Read everything in threads of this name."""
         run_threads(name, [self._work] * self._plan.workers, self._plan.workers, self._stop)
 
     def rows_of(self, input_index: int) -> int:
-        """Return how many rows of an input have been read so far."""
         return self._schedule.rows_of(input_index)
 
     def _stop(self) -> None:

@@ -89,12 +89,10 @@ class Split:
         return cls(seed, tuple(bounds.get(rank) for rank in ranks), stream)
 
     def to_json(self) -> list[tuple[int, int, int] | None]:
-        """Return its bounds as JSON values."""
         return [*self.bounds]
 
     @classmethod
     def from_json(cls, seed: int, bounds: Iterable[Sequence[int] | None]) -> Split:
-        """Return the split of a seed whose bounds `to_json` returned."""
         return cls(seed, tuple(None if one is None else (one[0], one[1], one[2]) for one in bounds))
 
     def find_parts(self, ranges: Sequence[RowRange]) -> NDArray[np.uint8]:

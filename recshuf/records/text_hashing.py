@@ -161,7 +161,6 @@ _SHORT_HASHES: tuple[tuple[int, int, Any], ...] = (
 
 
 def _multiply(values: Words, factors: Words | np.uint64) -> tuple[Words, Words]:
-    """Return the low and the high 64 bits of products."""
     half = np.uint64(32)
     a, b, c, d = values & _LOW, values >> half, factors & _LOW, factors >> half
     crossed = a * c

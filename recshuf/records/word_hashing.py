@@ -72,7 +72,6 @@ class HashKey:
         return table[:, :count]
 
     def _draw(self, domain: int, count: int) -> Words:
-        """Return two rows of random words."""
         stream = Philox(SeedSequence(self._seed, spawn_key=(domain,)))
         return np.ascontiguousarray(stream.random_raw(2 * count).reshape(count, 2).T)
 
@@ -106,7 +105,6 @@ class ByteStrings(NamedTuple):
     lengths: NDArray[np.int64]
 
     def take(self, index: NDArray[Any] | slice) -> ByteStrings:
-        """Return some of the strings, in the same buffer."""
         return ByteStrings(self.data, self.starts[index], self.lengths[index])
 
 

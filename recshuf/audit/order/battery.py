@@ -56,12 +56,10 @@ class Score:
 
     @property
     def is_flagged(self) -> bool:
-        """Whether the order is not uniformly random by this statistic."""
         return abs(self.z) > LIMIT
 
     @property
     def meaning(self) -> str:
-        """What the statistic means if it is flagged."""
         return self.higher if self.z > 0 else self.lower
 
 

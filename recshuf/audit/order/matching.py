@@ -49,7 +49,6 @@ class SampledRecords(NamedTuple):
 
     @property
     def files(self) -> NDArray[np.int64]:
-        """The file index of each record."""
         return unpack_provenance(self.provenance)[0]
 
     def at_level(self, level: int) -> SampledRecords:
@@ -87,7 +86,6 @@ class BottomKSample:
         return cls(min(MOST_SAMPLED, budget.sample_records), min(_MOST_BYTES, budget.sample_bytes))
 
     def add(self, values: pa.Array, priorities: NDArray[np.uint64], file: int, first_row: int) -> None:
-        """Add consecutive records of a file by value and priority."""
         provenance = pack_provenance(np.int64(file), np.arange(first_row, first_row + len(values)))
         part = SampledRecords(values, priorities, provenance).at_level(self.level)
         with self._lock:

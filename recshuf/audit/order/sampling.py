@@ -201,7 +201,6 @@ def _read_only(job: Job, path: str | None) -> Job:
 
 
 def _sample_hashes(reader: RecordReader, job: Job, id_column: str | None, key: HashKey) -> BottomKSample:
-    """Return one of two samples of hashes, of whole records or of the values of a column."""
     sample = BottomKSample.within(job.memory_bytes, 2)
 
     def add(hashes: NDArray[np.uint64], file: int, first_row: int) -> None:

@@ -210,7 +210,6 @@ def _shuffle_files(rng: np.random.Generator, n: int, file_count: float) -> Order
 
 
 def _deal_rows(rng: np.random.Generator, columns: Order) -> Order:
-    """Return the records row by row, each row in random order, without padding."""
     dealt: Order = rng.permuted(columns.T, axis=1).ravel()
     return dealt[dealt >= 0]
 

@@ -154,7 +154,6 @@ def measure_serial(p: Order) -> Measure:
 
 
 def _correlate(left: Order, right: Order, n: int) -> float:
-    """Return the correlation of two orders of all, or nearly all, of ``0 .. n - 1``."""
     mean, variance = (n - 1) / 2, (n * n - 1) / 12
     return float(((left - mean) * (right - mean)).sum() / (n * variance))
 

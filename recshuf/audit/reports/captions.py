@@ -99,11 +99,9 @@ class Style:
         self.text_size = max(_MIN_TEXT, self.width // _TEXT_SHARE)
 
     def draw_title(self, title: str) -> Pixels:
-        """Return the title of the picture."""
         return np.concatenate((self._wrap(title, round(self.text_size * _TITLE_SCALE), _INK), self._room()))
 
     def draw_headings(self, titles: Sequence[str]) -> Pixels:
-        """Return the titles of the panels in a row, one line each."""
         return np.concatenate((self._write_each(titles, _INK), blank(self.text_size // 4, self.width)))
 
     def join_panels(self, squares: Sequence[Pixels], notes: Sequence[str]) -> Pixels:
@@ -116,7 +114,6 @@ class Style:
         return np.concatenate((row, self._room()))
 
     def draw_legend(self, subject: str, entries: Sequence[Entry]) -> Pixels:
-        """Return the legend of the colours."""
         chips = [self._write(f"{subject}:", self.text_size, _INK, self.width)]
         chips += [self._draw_chip(entry) for entry in entries]
         return np.concatenate((_flow(chips, self.text_size, self.width), self._room()))
@@ -126,7 +123,6 @@ class Style:
         return self._wrap(caption, self.text_size, _PALE_INK)
 
     def frame(self, strip: Pixels) -> Pixels:
-        """Return a strip with a margin and a thin border."""
         height, width, _ = strip.shape
         picture = np.full((height + 2 * self.margin, width + 2 * self.margin, 3), BORDER, np.uint8)
         picture[1:-1, 1:-1] = PAPER
@@ -174,9 +170,7 @@ class Style:
         return patch
 
     def _line(self, size: int) -> int:
-        """Return the height of a line of text."""
         return round(size * _LINE_SCALE)
 
     def _room(self) -> Pixels:
-        """Return the gap between two strips."""
         return blank(self.text_size // 2, self.width)

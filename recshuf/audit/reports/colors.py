@@ -101,7 +101,6 @@ class Ramp:
     """Name of 1."""
 
     def paint(self, values: Values) -> Colours:
-        """Return the colour of each value."""
         if values.size and not (np.nanmin(values, initial=0) >= 0 and np.nanmax(values, initial=0) <= 1):
             raise UsageError("values for a picture must be fractions from 0 to 1")
         is_missing = np.isnan(values)
@@ -111,7 +110,6 @@ class Ramp:
         return colours
 
     def list_entries(self, panels: Sequence[Values]) -> list[Entry]:
-        """Return the ramp, and grey if a value is missing."""
         is_missing = any(np.isnan(values).any() for values in panels)
         missing = [Entry(GREY[np.newaxis], ("no value",))] if is_missing else []
         return [Entry(make_ramp(), (self.first, self.last)), *missing]
@@ -138,14 +136,12 @@ class Labels:
         self._colours[self._coloured] = LABEL_COLOURS[: frequent.size]
 
     def paint(self, values: Values) -> Colours:
-        """Return the colour of each code."""
         codes = values.astype(np.int64)
         if codes.size and not 0 <= codes.min() <= codes.max() < len(self.names):
             raise UsageError(f"label codes for a picture must be from 0 to {len(self.names) - 1}")
         return self._colours[codes]
 
     def list_entries(self, panels: Sequence[Values]) -> list[Entry]:  # noqa: ARG002 - all labels, shown or not
-        """Return the labels that have colours, then the number of others."""
         entries = [Entry(self._colours[[code]], (self.names[code],)) for code in self._coloured]
         other_count = len(self.names) - len(entries)
         if other_count:

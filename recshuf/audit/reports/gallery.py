@@ -63,11 +63,9 @@ class Drawing:
 
     @property
     def farthest(self) -> Score:
-        """The score with the most deviations."""
         return max(self.scores, key=lambda score: abs(score.z))
 
     def make_panel(self, title: str = "", note: str = "") -> Panel:
-        """Return the picture of the order."""
         return Panel(title, self.order / (self.order.size - 1), self.order.size, note)
 
 
@@ -139,7 +137,6 @@ def _draw_cell(drawing: Drawing) -> Cell:
 
 
 def _list_scores(heading: str, drawings: Sequence[Drawing]) -> Table:
-    """Return the scores of all drawings as text that wraps on a narrow page."""
     rows = []
     for drawing in drawings:
         shown = (f"{score.name}\N{NO-BREAK SPACE}{show_deviations(score.z)}" for score in drawing.scores)

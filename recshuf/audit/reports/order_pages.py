@@ -230,7 +230,6 @@ def _tabulate_run(done: ShuffleReport) -> Table:
 
 
 def _chart_passes(done: ShuffleReport) -> Bars:
-    """Return a bar for the rate of each pass that moves records."""
     rates = {each: each.bytes_per_second for each in done.passes if each.byte_count}
     bars = tuple(
         Bar(each.name, f"{format_size(rate)}/s for {duration(each.seconds)}", rate / max(rates.values()))
@@ -254,7 +253,6 @@ def _tabulate_plan(done: ShuffleReport) -> Table:
 
 
 def _quote_manifest(job: Job) -> Iterator[Text]:
-    """Yield the manifest of the output, if it has one."""
     if job.output is not None and (path := find_manifest(Path(job.output))).is_file():
         yield Text("Manifest", f"{path.name}, beside the folder of shards", path.read_text(encoding="utf-8"))
 

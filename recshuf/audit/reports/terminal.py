@@ -43,7 +43,6 @@ class Warnings(SilentProgress):
     """Progress that prints warnings only."""
 
     def warn(self, message: str) -> None:
-        """Print the warning."""
         say(f"warning: {message}")
 
 
@@ -78,7 +77,6 @@ class TerminalProgress:
         return f"{100 * self._records // max(1, self._total)} %" if self._total else f"{self._records:,}"
 
     def advance(self, records: int, byte_count: int) -> None:
-        """Add to the pass."""
         with self._lock:
             self._records += records
             self._byte_count += byte_count
@@ -88,7 +86,6 @@ class TerminalProgress:
                 self._display.update(self._task, completed=self._records, share=self._share, amount=amount)
 
     def warn(self, message: str) -> None:
-        """Print the warning above the display."""
         if self._display is None:
             say(f"warning: {message}")
         else:
@@ -96,7 +93,6 @@ class TerminalProgress:
             self._display.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def stop(self) -> None:
-        """Remove the display."""
         with self._lock:
             display, self._display, self._task = self._display, None, None
         if display is not None:

@@ -107,7 +107,6 @@ def plan_lines(plan: Plan) -> Iterator[str]:
 
 
 def _describe_feature(name: str, told: Any) -> tuple[str, str]:
-    """Return name and figure of what a plan does besides the order."""
     if name == "split":
         return "parts", ", ".join(f"{part} {share}" for part, share in told["shares"].items())
     if name == "group_by":

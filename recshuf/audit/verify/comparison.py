@@ -133,8 +133,6 @@ class RecordReader:
         self._read(verb, hash_and_visit)
 
     def read_tables(self, visit: VisitTable) -> None:
-        """Call `visit` with all records, decoded to tables."""
-
         def decode_and_visit(batch: pa.RecordBatch, file: int, first_row: int) -> None:
             visit(self.record_set.decode(batch, file, first_row), file, first_row)
 
@@ -277,7 +275,6 @@ def open_comparison(
 
 
 def _open_inputs(job: Job, stores: Stores, progress: Progress, output: str | None = None) -> RecordSet:
-    """Open the inputs of a job, without an output that lies among them."""
     files = list_files(
         job.inputs, NameRules(job.options["format"], job.options["schema"], job.read), stores, progress
     )

@@ -67,7 +67,6 @@ class Tally:
                 self.sums[lane] += _sum_by_bucket(some[:, lane], buckets)
 
     def merge(self, other: Tally) -> None:
-        """Add another tally of the same files."""
         self.records = [mine + theirs for mine, theirs in zip(self.records, other.records, strict=True)]
         self.counts += other.counts
         self.sums += other.sums
@@ -204,7 +203,6 @@ class Search:
         self._store.add(0, origin, Records(firsts.first, batch))
 
     def run(self) -> Mismatches:
-        """Return the records that differ."""
         totals = [0, 0]
         named: list[list[Mismatch]] = [[], []]
         regions = FilledRegions(self._store)

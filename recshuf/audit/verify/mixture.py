@@ -51,7 +51,6 @@ class ExpectedCopies:
 
     @property
     def record_count(self) -> int:
-        """Number of records of the output."""
         return sum(quota.taken for quota in self.quotas)
 
     @property

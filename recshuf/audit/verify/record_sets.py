@@ -84,16 +84,13 @@ class RecordSet:
 
     @property
     def traits(self) -> Traits:
-        """Those of the format."""
         return load_format(self.format).traits
 
     @property
     def names(self) -> list[str]:
-        """The files' names for messages."""
         return [file.name for file in self.source.inputs]
 
     def find_header(self) -> bytes:
-        """Return the lines before the records of each file."""
         return load_format(self.format).layout_header(self.source.layout)
 
     def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> None:
@@ -122,7 +119,6 @@ class RecordSet:
         return False
 
     def _choose(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the columns that are compared."""
         if not self.added and not self.order:
             return batch
         adder = self.source.field_adder(self.added) if self.decoder is None else None
@@ -131,7 +127,6 @@ class RecordSet:
         return batch.select(self._find_compared(batch.schema.names))
 
     def list_compared(self, schema: pa.Schema) -> pa.Schema:
-        """Return a schema with the columns that are compared."""
         fields = [schema.field(index) for index in self._find_compared(schema.names)]
         return pa.schema(fields, schema.metadata)
 
@@ -141,7 +136,6 @@ class RecordSet:
         return sorted(compared, key=lambda index: places.get(names[index], len(places)))
 
     def decode(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> pa.RecordBatch:
-        """Return a native batch as a table."""
         if self.decoder is None:
             raise RuntimeError("a record set without a decoder has no tables")
         try:

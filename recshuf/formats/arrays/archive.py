@@ -44,8 +44,6 @@ _FAULTS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, Va
 
 
 class _Array(NamedTuple):
-    """One array of an archive."""
-
     info: zipfile.ZipInfo
     header: Header
 
@@ -65,8 +63,6 @@ class _Array(NamedTuple):
 
 
 class _File(NamedTuple):
-    """One input."""
-
     file: InputFile
     arrays: dict[str, _Array]
     """Those of the record, by name."""
@@ -79,7 +75,6 @@ class _File(NamedTuple):
 
     @property
     def whole_bytes(self) -> int:
-        """Memory of the arrays that are read whole."""
         return sum(array.byte_count for array in self.arrays.values() if array.header.by_columns)
 
 
@@ -163,8 +158,6 @@ class ArchiveFragment(Fragment):
 
 
 class _ArrayReader:
-    """Reads one array of an archive from its beginning."""
-
     def __init__(
         self, file_name: str, name: str, array: _Array, archive: zipfile.ZipFile, cleanup: ExitStack
     ) -> None:
@@ -271,7 +264,6 @@ def _read_header(file_name: str, name: str, archive: zipfile.ZipFile, info: zipf
 
 
 def _choose(file_name: str, arrays: Mapping[str, _Array], options: ReadOptions) -> dict[str, _Array]:
-    """Return the arrays of the record."""
     chosen = dict(arrays)
     datasets = DATASETS.of(options)
     if datasets is not None:
@@ -306,7 +298,6 @@ def _choose(file_name: str, arrays: Mapping[str, _Array], options: ReadOptions) 
 
 
 def _take(file_name: str, arrays: Mapping[str, _Array], names: Sequence[str]) -> dict[str, _Array]:
-    """Return the arrays of these names, which must be aligned."""
     missing = next((name for name in names if name not in arrays), None)
     if missing is not None:
         raise InputError(
@@ -320,7 +311,6 @@ def _take(file_name: str, arrays: Mapping[str, _Array], names: Sequence[str]) ->
 
 
 def _check_same(first: _File, file: _File) -> None:
-    """Refuse an input whose records, or whose other arrays, are not those of the first one."""
     for name, array in first.arrays.items():
         ours, theirs = array.layout, file.arrays[name].layout
         if (ours.descr, ours.shape) != (theirs.descr, theirs.shape):
@@ -349,7 +339,6 @@ def _check_memory(file: _File, options: ReadOptions) -> None:
 
 
 def _find_notes(file: _File) -> tuple[str, ...]:
-    """Return which repeated arrays may count records."""
     names = []
     for name, content in file.others.items():
         values = np.load(io.BytesIO(content), allow_pickle=False)

@@ -49,7 +49,6 @@ class ArchiveTarget(Target):
             raise
 
     def open_archive(self, file: BehindFile) -> zipfile.ZipFile:
-        """Return an archive that is written to a file."""
         method = zipfile.ZIP_DEFLATED if self._is_packed else zipfile.ZIP_STORED
         return zipfile.ZipFile(file, "w", method, compresslevel=self._level)
 

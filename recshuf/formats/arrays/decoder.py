@@ -115,7 +115,6 @@ def wrap_items(raw: NDArray[np.uint8], dtype: np.dtype[Any]) -> pa.Array:
 
 
 def _nest(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return flat values as an array of a type of lists."""
     if not pa.types.is_fixed_size_list(kind) or values.type == kind:
         return values
     items = _nest(values, kind.value_type)

@@ -58,13 +58,11 @@ class ArchiveLayout:
 
     @property
     def schema(self) -> pa.Schema:
-        """Native schema."""
         kinds = [pa.binary(array.row_bytes) for array in self.arrays]
         return pa.schema(list(zip(self.names, kinds, strict=True)))
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a record."""
         return sum(array.row_bytes for array in self.arrays)
 
 

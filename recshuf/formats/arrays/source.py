@@ -28,8 +28,6 @@ _MOST_HEADER_BYTES = 16 << 20
 
 
 class _File(NamedTuple):
-    """One input."""
-
     file: InputFile
     start: int
     """Where the records begin."""
@@ -183,7 +181,6 @@ def _open_npy(file: InputFile, options: ReadOptions) -> _File:  # noqa: ARG001 -
 
 
 def _open_binary(file: InputFile, options: ReadOptions) -> _File:
-    """Return a file of binary records."""
     named, size, header_bytes = join_type(options), RECORD_BYTES.of(options), HEADER_BYTES.of(options)
     dtype, shape = parse_dtype(named)
     if options.schema is not None and dtype is None and size is None:  # written from a table
@@ -255,7 +252,6 @@ def parse_dtype(text: str | None) -> tuple[np.dtype[Any] | None, tuple[int, ...]
 
 
 def _check_same(first: _File, file: _File) -> None:
-    """Refuse an input whose records are not those of the first one."""
     ours, theirs = first.layout, file.layout
     if ours.is_npy and (ours.descr, ours.shape) != (theirs.descr, theirs.shape):
         raise InputError(
@@ -285,7 +281,6 @@ def _count_places(file: _File) -> list[int]:
 
 
 def _find_notes(files: Sequence[_File]) -> tuple[str, ...]:
-    """Return what is to be known of the headers of shards."""
     file = files[0]
     places = _count_places(file)
     if not places:

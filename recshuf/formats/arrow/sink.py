@@ -94,7 +94,6 @@ class ArrowTarget(Target):
         return ArrowSink(stream, writer, self._native, self.encode, self._layout.batch_rows, closes=closes)
 
     def encode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a batch with the declared types."""
         columns = [self._encode(column, index) for index, column in enumerate(batch.columns)]
         return pa.RecordBatch.from_arrays(columns, schema=self.declared)
 

@@ -231,7 +231,6 @@ class ArrowFragment(Fragment):
 def _conform(
     stored: pa.RecordBatch, first_row: int, file: _File, schema: pa.Schema, columns: Sequence[int | None]
 ) -> pa.RecordBatch:
-    """Return columns read as a batch of the native schema."""
     count, index = stored.num_rows, file.range_index
     arrays = []
     for field, column in zip(schema, columns, strict=True):
@@ -414,7 +413,6 @@ def _look_at_message(file: InputFile, *, is_file: bool) -> tuple[str, int]:
 
 
 def _pick(schema: pa.Schema, options: ReadOptions) -> list[int]:
-    """Return the places of the wanted columns."""
     names = schema.names
     picks = list(range(len(names)))
     if options.columns is not None:

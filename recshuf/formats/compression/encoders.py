@@ -43,7 +43,6 @@ class PieceEncoder(ABC):
     """Peak memory of encoding one piece, in bytes, the piece included."""
 
     def begin(self) -> bytes:
-        """Return the bytes before all pieces."""
         return b""
 
     @abstractmethod

@@ -43,7 +43,6 @@ class _Inflate:
 
     @property
     def unused_data(self) -> bytes:
-        """Input behind the member."""
         return self._member.unused_data
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
@@ -131,7 +130,6 @@ class MemberReader:
         return 0
 
     def _decompress(self, member: Decompressor, size: int) -> tuple[bytes, bool]:
-        """Return the next bytes, and whether the source has no more."""
         data, is_cut = b"", False
         if member.needs_input:
             data, self._input = self._input or self._source.read(CHUNK_BYTES), b""

@@ -49,7 +49,6 @@ class Cleaning:
     """Number of its header; None where all have one."""
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a batch of records in native form."""
         if self.comment or self.drops_blank:
             batch = self.drop(batch)
         if self.line_end is not None:
@@ -63,7 +62,6 @@ class Cleaning:
         return pa.RecordBatch.from_arrays([batch.column(0), column], schema=UNITED_SCHEMA)
 
     def drop(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a batch without lines that are no records."""
         data, offsets = view_records(batch.column(0))
         if not self.comment and int(np.diff(offsets).min(initial=_BLANK_BYTES + 1)) > _BLANK_BYTES:
             return batch
@@ -75,7 +73,6 @@ class Cleaning:
         return batch.filter(pa.array(wanted))
 
     def find_records(self, data: Bytes, offsets: Positions) -> Mask:
-        """Tell which lines are records."""
         wanted = np.ones(offsets.size - 1, np.bool_)
         if self.drops_blank:
             sizes = np.diff(offsets)
@@ -120,7 +117,6 @@ class CleanFragment(Fragment):
 
 
 def _set_ends(batch: pa.RecordBatch, line_end: bytes) -> pa.RecordBatch:
-    """Return records with another line end."""
     data, offsets = view_records(batch.column(0))
     ends = offsets[1:]
     sizes = np.diff(offsets)

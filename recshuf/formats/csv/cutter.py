@@ -51,7 +51,6 @@ class CsvCutter(Cutter):
 
     @property
     def header_records(self) -> int:
-        """Number of header records of every input that is not empty."""
         return self.top.header_records if self.top else 0
 
     def split_top(self, top: bytes) -> tuple[bytes, bytes]:
@@ -103,7 +102,6 @@ class CsvCutter(Cutter):
         return self._make_header(data[:end], data[end:filled], begin, line_end)
 
     def _end_header(self, name: str, data: Bytes, begin: int, wanted: int) -> Header:
-        """Return the header of an input that ends with it, without a newline."""
         whole = np.append(data, np.frombuffer(self.separator, np.uint8))
         if (
             self._find_header_end(whole, begin, wanted) == whole.size

@@ -65,7 +65,6 @@ def _kind_of(text: str) -> str:
 
 
 def _find_kind(values: Sequence[str]) -> str | None:
-    """Return the kind of all values of a column; None if they are text, or none."""
     kinds = {_kind_of(value) for value in values if value and value.strip().lower() not in _WORDS_FOR_NOTHING}
     return kinds.pop() if len(kinds) == 1 and "text" not in kinds else None
 

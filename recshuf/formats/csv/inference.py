@@ -82,7 +82,6 @@ class ColumnType:
 
     @property
     def is_number(self) -> bool:
-        """Whether all values were plain numbers."""
         return self._is_plain and self._kind in _CHAINS[0]
 
     def observe_codes(self, texts: pa.ChunkedArray) -> None:
@@ -207,7 +206,6 @@ def find_altered(values: pa.ChunkedArray, texts: Texts) -> tuple[int, str] | Non
 
 
 def _keep_overflown(large: pa.Table) -> pa.Table:
-    """Return those numbers that became infinite."""
     is_number = pc.invert(pc.match_substring_regex(large["text"], _INFINITE))
     return large.filter(pc.and_(pc.is_inf(large["value"]), is_number))
 

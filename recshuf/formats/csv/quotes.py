@@ -125,7 +125,6 @@ class QuoteScanner:
         return -1
 
     def _scan(self, piece: Bytes, state: State, mask: Mask, other: Mask) -> tuple[Positions, State]:
-        """Return the newlines outside of quotes, and the state behind the piece."""
         np.equal(piece, self._end, out=mask[: piece.size])
         mask[piece.size :] = False
         if self._quote is None:
@@ -203,7 +202,6 @@ class QuoteScanner:
         return State(False, toggles_there)  # behind an empty quoted field, or an even run in an unquoted one
 
     def _find_odd_runs(self, piece: Bytes, state: State) -> tuple[Positions, Mask]:
-        """Return the begins of the runs of odd length, and whether they toggle."""
         quotes = np.flatnonzero(piece == self._quote)
         firsts = np.flatnonzero(np.diff(quotes, prepend=-2) != 1)
         odd = np.diff(firsts, append=quotes.size) & 1 == 1

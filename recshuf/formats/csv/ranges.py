@@ -32,7 +32,6 @@ _WINDOW_BYTES = (1 << 14, 1 << 18)
 
 
 def _unclosed_error(name: str, line: int) -> InputError:
-    """Return the error for the record that begins in this line."""
     return InputError(
         name,
         "a quoted field of the record that begins here is not closed",

@@ -42,7 +42,6 @@ class Rewriter:
         return self.rewrite(batch.column(0))
 
     def rewrite(self, records: pa.LargeBinaryArray) -> pa.LargeBinaryArray:
-        """Return records in the new form."""
         if self.places is not None and len(records):
             records = self._choose_fields(records, self.places)
         if self.delimiter != self.dialect.delimiter and len(records):
@@ -110,7 +109,6 @@ class Rewriter:
         return _view_as_array(quoted, offsets + np.searchsorted(added, offsets))
 
     def _check_plain(self, data: Bytes, begins: Positions, ends: Positions) -> None:
-        """Refuse fields that cannot get quotes."""
         counts = np.append(0, np.cumsum(np.isin(data, list(self.dialect.quote))))
         odd = np.flatnonzero(counts[ends] != counts[begins])
         if odd.size or not self.dialect.quote:
@@ -123,13 +121,11 @@ class Rewriter:
             )
 
     def _find(self, data: Bytes, byte: bytes) -> Positions:
-        """Return where a byte lies outside of quotes."""
         ends = [found for found, _ in QuoteScanner(self.dialect, byte[0]).find_ends(data, 0, State())]
         return np.concatenate(ends) - 1
 
 
 def _find_ends(data: Bytes, offsets: Positions) -> Positions:
-    """Return where the line ends of records begin."""
     ends = offsets[1:] - 1
     has_return = (ends > offsets[:-1]) & (data[ends - 1] == _RETURN)
     begins: Positions = ends - has_return

@@ -49,7 +49,6 @@ class CsvLayout(LineLayout):
 
     @property
     def form(self) -> tuple[object, ...]:
-        """What decides how a record is decoded."""
         return self.delimiter, self.quote, self.is_padded, self.headers, self.columns
 
 
@@ -104,12 +103,10 @@ class CsvSource(LineSource):
 
     @property
     def dialect(self) -> Dialect:
-        """The bytes that have a meaning."""
         return self.cutter.scanner.dialect
 
     @property
     def names(self) -> list[str]:
-        """Names of the columns of the first input that is not empty."""
         one = next((one for one in self._lines if one.header is not None), None)
         return [] if one is None else self.cutter.parse_names(one.name, one.header or b"")
 
@@ -226,7 +223,6 @@ class CsvSource(LineSource):
 
 
 def _check_columns(columns: Sequence[str], headers: Sequence[Sequence[str]]) -> None:
-    """Refuse columns that no input has."""
     known = list(dict.fromkeys(name for names in headers for name in names))
     if lacking := [name for name in columns if name not in known]:
         raise UsageError(f"no column {lacking[0]!r} in the inputs; there are {', '.join(map(repr, known))}")

@@ -76,7 +76,6 @@ class Hdf5Format(Format):
         )
 
     def recognises(self, head: bytes) -> bool:
-        """Look for the signature wherever it may be."""
         return any(head.startswith(SIGNATURE, place) for place in list_places(len(head)))
 
     def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> Source:
@@ -107,7 +106,6 @@ class Hdf5Format(Format):
         return (Layout,)
 
     def restore_decoder(self, stored: StoredInputs) -> Decoder:
-        """Return the decoder of the image, which has the datasets of the record."""
         from recshuf.formats.hdf5.decoder import RowDecoder
         from recshuf.formats.hdf5.inventory import read_columns
         from recshuf.formats.hdf5.template import open_image

@@ -64,14 +64,12 @@ class _HeapValues(NamedTuple):
         return _HeapValues(*(each[part] for each in self))
 
     def sorted(self) -> _HeapValues:
-        """Return the values sorted by heap and index."""
         rises = np.diff(self.places)
         if ((rises > 0) | ((rises == 0) & (np.diff(self.indexes) > 0))).all():
             return self
         return self.take(np.lexsort((self.indexes, self.places)))
 
     def windows(self) -> Iterator[_HeapValues]:
-        """Yield the values in groups whose heaps are close together."""
         cuts = np.flatnonzero(np.diff(self.places // _WINDOW_BYTES)) + 1
         bounds = [0, *cuts.tolist(), len(self.places)]
         for start, stop in pairwise(bounds):
@@ -209,7 +207,6 @@ class ChunkReader:
         self._item_bytes = pipeline.item_bytes
 
     def read(self, start: int, stop: int) -> NDArray[np.uint8]:
-        """Return the bytes of rows ``start:stop``."""
         rows = np.empty((stop - start, *self._shape[1:], self._item_bytes), np.uint8)
         for offset in self._list_offsets(start, stop):
             low = (max(offset[0], start), *offset[1:])
@@ -218,7 +215,6 @@ class ChunkReader:
         return rows.reshape(-1)
 
     def _list_offsets(self, start: int, stop: int) -> Iterator[_Offset]:
-        """Yield the offset of each chunk that has some of these rows."""
         first = start - start % self._chunk[0]
         others = (range(0, width, step) for width, step in zip(self._shape[1:], self._chunk[1:], strict=True))
         return product(range(first, stop, self._chunk[0]), *others)

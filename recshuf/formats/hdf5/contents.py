@@ -206,7 +206,6 @@ class Contents:
     """Sparse matrices whose rows are of the record, by the paths of their parts."""
 
     def open_checked(self, path: str) -> h5py.Dataset:
-        """Return a dataset whose storage is checked."""
         dataset = self.file[path]
         check_access(dataset.id, path, self.name)
         check_chunks(dataset.id, path, self.name, read_stamp(self.file).size)
@@ -223,7 +222,6 @@ class Contents:
             return values
 
     def list_datasets(self) -> str:
-        """Return the names of the arrays, for a message."""
         shown = ", ".join(self.arrays[:_MOST_NAMES])
         return shown + (", ..." if len(self.arrays) > _MOST_NAMES else "")
 

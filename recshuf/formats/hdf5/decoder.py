@@ -37,8 +37,6 @@ _Tree = dict[str, "int | _Tree"]
 
 
 class _Leaf(NamedTuple):
-    """Decodes the rows of one dataset."""
-
     arrow_type: pa.DataType
     can_fail: bool
     decode: Callable[[pa.Array], pa.Array]
@@ -57,7 +55,6 @@ class RowDecoder(Decoder):
 
     @property
     def schema(self) -> pa.Schema:
-        """Known from the start: HDF5 is typed."""
         return self._schema
 
     def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> None:

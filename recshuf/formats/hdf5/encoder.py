@@ -174,7 +174,6 @@ def _name_kind(kind: pa.DataType) -> str:
 
 
 def _find_item_type(kind: pa.DataType, field: str, whole: pa.DataType) -> h5t.TypeID:
-    """Return the HDF5 type of a value, or of an item in lists of type `whole`."""
     if pa.types.is_fixed_size_binary(kind) and kind.byte_width:
         opaque = h5t.create(h5t.OPAQUE, kind.byte_width)
         opaque.set_tag(b"")
@@ -189,14 +188,12 @@ def _find_item_type(kind: pa.DataType, field: str, whole: pa.DataType) -> h5t.Ty
 
 
 def _plain_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type of what `_plain_array` returns."""
     if isinstance(kind, pa.BaseExtensionType):
         return _plain_type(kind.storage_type)
     return _plain_type(kind.value_type) if pa.types.is_dictionary(kind) else kind
 
 
 def _plain_array(array: pa.Array) -> pa.Array:
-    """Return an array without extension and dictionary types."""
     if isinstance(array, pa.ExtensionArray):
         return _plain_array(array.storage)
     return _plain_array(array.dictionary_decode()) if pa.types.is_dictionary(array.type) else array

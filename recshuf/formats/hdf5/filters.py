@@ -172,7 +172,6 @@ def has_right_checksum(stored: Bytes) -> bool:
 
 
 def _sum_words(body: Bytes) -> tuple[int, int]:
-    """Return the sum of all words, and the sum of all partial sums."""
     view = np.frombuffer(body, np.uint8)
     if len(view) % 2:
         view = np.append(view, np.uint8(0))
@@ -202,7 +201,6 @@ class Pipeline:
 
     @property
     def chunk_bytes(self) -> int:
-        """Size of an unfiltered chunk."""
         return prod(self.chunk) * self.item_bytes
 
     @property

@@ -73,12 +73,10 @@ class Inventory:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether all records have the same length."""
         return all(column.kind is Kind.FIXED for column in self.columns)
 
     @property
     def fixed_bytes(self) -> int:
-        """Bytes of a record that do not depend on its value."""
         return sum(column.fixed_bytes for column in self.columns)
 
     @property
@@ -266,7 +264,6 @@ def _order_as(first: Inventory, other: Inventory) -> Inventory:
 
 
 def _type_error(inventories: Sequence[Inventory], columns: Sequence[Column], *, widens: bool) -> InputError:
-    """Return the error for a dataset of whose types none holds the values of all inputs."""
     wider = None if widens else unite_columns(columns, widens=True)
     remedy = "write it with one type, or shuffle the files apart"
     if wider is not None:

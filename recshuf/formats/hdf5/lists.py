@@ -168,7 +168,6 @@ class PointerWriter:
 
     @property
     def row_count(self) -> int:
-        """Number of rows that the shard has."""
         return int(self._dataset.shape[0]) - 1
 
     def append(self, lengths: NDArray[np.int64]) -> None:

@@ -131,7 +131,6 @@ def _open_headers(contents: Contents) -> HeaderReader | None:
 
 @cache
 def _is_passed_over(name: bytes) -> bool:
-    """Tell whether an attribute is not compared, by its name."""
     shown = _decode(name)
     return shown in BOOKKEEPING or not is_counted(shown)
 
@@ -252,7 +251,6 @@ class HeaderReader:
         return self._read_at(place, size)
 
     def _list_messages(self, address: int) -> Iterator[tuple[int, int, bytes]]:
-        """Yield type, flags and content of each message."""
         head = self._read(address, _HEADER_BYTES)
         if head[:4] == b"OHDR":
             flags = head[5]
@@ -316,7 +314,6 @@ class HeaderReader:
         return RawAttribute(name, b"".join(parts))
 
     def _read_heap(self, address: int) -> dict[int, bytes]:
-        """Return the objects of a heap by their index."""
         if address not in self._heaps:
             size = int.from_bytes(self._read(address + 8, 8), "little")
             data = self._read(address, size)

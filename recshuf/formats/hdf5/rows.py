@@ -130,7 +130,6 @@ class _DatasetReader:
         return f"rows {start} to {stop} of dataset {self._column.name!r}"
 
     def read(self, start: int, stop: int) -> pa.Array:
-        """Return rows ``start:stop`` in native form."""
         if self.row_guard is not None:
             self.row_guard.check(start, stop)
         rows = self._read_given(start, stop)
@@ -143,7 +142,6 @@ class _DatasetReader:
             raise InputError(self._name, error.problem, place=place) from error
 
     def _read_given(self, start: int, stop: int) -> pa.Array:
-        """Return rows ``start:stop`` with the type that this input has."""
         if self.pointers is not None:
             return self._read_lists(self.pointers.read(start, stop))
         if self._column.kind is not Kind.FIXED:

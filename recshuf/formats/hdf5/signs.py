@@ -255,7 +255,6 @@ def _find_tie(dataset: h5py.Dataset, row_count: int, *, is_beside: bool, is_copy
 
 
 def _refuse_sparse(contents: Contents, records: Sequence[str], roles: Roles) -> None:
-    """Raise `InputError` if the records are, or are an axis of, a sparse matrix."""
     row_count, chosen = contents.shapes[records[0]][0], {*records}
     matrices = list(find_sparse(contents))
     for index, sparse in enumerate(matrices):

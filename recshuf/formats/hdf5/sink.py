@@ -67,7 +67,6 @@ class DatasetPlan:
 
     @property
     def band_bytes(self) -> int:
-        """Bytes of all chunks of the same rows."""
         return self.stored.native_width * self.chunk_rows
 
 
@@ -160,7 +159,6 @@ class _StepCutter:
         self._bytes_left = variable_bytes
 
     def add(self, batch: pa.RecordBatch) -> Iterator[list[pa.RecordBatch]]:
-        """Take a batch, and yield the pieces of each step that is complete."""
         ends = self._sum_lengths(batch)
         start = 0
         while True:
@@ -248,7 +246,6 @@ class Hdf5Sink(Sink):
 
     @property
     def record_count(self) -> int:
-        """Number of records in the shortest dataset."""
         return self._record_count
 
     def write(self, batch: pa.RecordBatch) -> None:

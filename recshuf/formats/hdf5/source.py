@@ -143,7 +143,6 @@ class Hdf5Source(Source):
 
     @property
     def layout(self) -> Layout:  # type: ignore[override] # asked for by outputs of HDF5 alone
-        """The layout of shards, which have datasets of one type."""
         if not self._widens:
             refuse_changed_types(self._inventories)
         return self._layout
@@ -183,7 +182,6 @@ def _take_inventory(
     reader: MetadataReader | None,
     index: int,
 ) -> Inventory:
-    """Return the inventory of an input, and add what it says to the metadata."""
     with looking_into(input_file) as contents:
         records = find_records(contents, options)
         inventory = read_inventory(contents, input_file, records)

@@ -67,7 +67,6 @@ class Column:
 
     @property
     def tid(self) -> h5t.TypeID:
-        """The HDF5 type, not tied to a file."""
         return h5t.decode(self.type_code)
 
     @property
@@ -92,7 +91,6 @@ class Column:
         return f"{name_type(self.tid)}{f' rows of shape {self.row_shape}' if self.row_shape else ''}"
 
     def holds_same(self, other: Column) -> bool:
-        """Tell whether the rows of both datasets are interchangeable."""
         is_same = self.type_code == other.type_code or self.tid.equal(other.tid)
         return self.row_shape == other.row_shape and bool(is_same)
 
@@ -191,7 +189,6 @@ class Node:
 
     @property
     def axes(self) -> int:
-        """Axes of the dataset, and one for the bytes of an element."""
         return int(self.entries.dtype["offset"].shape[0])
 
     @property
@@ -306,7 +303,6 @@ class RowGuard:
         return len(places) >= _LEAST_ORDERED and places == sorted(places)
 
     def _choose(self, node: Node, start: int, stop: int) -> NDArray[np.void]:
-        """Return the entries of the children that may have some rows."""
         chunk_rows = self._checker.chunk[0]
         rows = node.entries["offset"][:, 0] // chunk_rows
         between = (rows[:-1] <= (stop - 1) // chunk_rows) & (rows[1:] >= start // chunk_rows)

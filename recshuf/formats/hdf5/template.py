@@ -89,7 +89,6 @@ class ImageCopier:
     _notes: dict[str, str] = field(default_factory=dict)
 
     def copy(self) -> Layout:
-        """Return the image, with its datasets of the record."""
         ways = self._find_ways()
         with new_image(track_order=_tracks_order(self.contents.file["/"])) as (target, result):
             self._commit_types(target)
@@ -124,7 +123,6 @@ class ImageCopier:
         return self.contents.scalars if self.lenient else [path for path in every if path not in taken]
 
     def _list_hard_links(self, copied: Mapping[str, object]) -> list[str]:
-        """Return the other paths of objects that the image has under their first one."""
         present = {"", *copied, *(path for name, path in self.records.items() if name == path)}
         return [path for path, first in self.contents.hard_links.items() if first in present]
 

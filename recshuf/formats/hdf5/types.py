@@ -237,7 +237,6 @@ class Packer:
         self._head_bytes = self._fixed_bytes + _LENGTH_BYTES * len(self.variable)
 
     def pack(self, values: _Values) -> pa.LargeBinaryArray:
-        """Return rows that h5py has read."""
         columns = [_join(_get(values, leaf.path), leaf) for leaf in self.variable]
         lengths = [np.diff(view_offsets(column)) for column in columns]
         heads = np.empty((len(values), self._head_bytes), np.uint8)

@@ -100,7 +100,6 @@ class ShardFile:
         return len(view)
 
     def write(self, buffer: bytes | memoryview) -> int:
-        """Write a buffer, or record the error."""
         view = memoryview(buffer).cast("B")
         done = 0
         while done < len(view) and not self._pretends:

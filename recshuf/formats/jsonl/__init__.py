@@ -108,7 +108,6 @@ class ArrayFormat(JsonlFormat):
     )
 
     def recognises(self, head: bytes) -> bool:
-        """Tell whether an array begins here."""
         return head.removeprefix(MARK).lstrip(_BLANK).startswith(b"[")
 
     def refuse_head(self, head: bytes, *, is_whole: bool) -> str | None:  # noqa: ARG002 # content tells

@@ -63,7 +63,6 @@ class LineMessages:
         self._unit = unit
 
     def record_error(self, error: BadRecord, position: RecordPosition) -> InputError:
-        """Return the error for a record that is bad by itself."""
         place = self._line(position)
         if error.path:
             place += f", field {name_path(error.path)!r}"

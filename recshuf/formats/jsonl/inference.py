@@ -125,7 +125,6 @@ class Shape:
         return _ARROW_TYPES[self.kind]
 
     def to_fields(self) -> list[pa.Field]:
-        """Return the fields of an object in the order of their first appearance."""
         ordered = sorted(self.fields.items(), key=lambda item: item[1].first)
         return [pa.field(name, shape.to_type()) for name, shape in ordered]
 
@@ -148,7 +147,6 @@ class Shape:
         )
 
     def last_appearance(self) -> RecordPosition:
-        """Return the latest first appearance of this field and all nested ones."""
         children = [*self.fields.values(), *([self.element] if self.element else [])]
         return max([self.first.position, *(child.last_appearance() for child in children)])
 
@@ -278,7 +276,6 @@ class InferredTypes:
 
     @property
     def parser(self) -> Parser:
-        """That of the types so far."""
         with self._lock:
             return self._parser
 

@@ -54,7 +54,6 @@ class Column:
     """Maps positions in `values` to rows."""
 
     def first_row(self) -> int | None:
-        """Return the row of the first value that is not null."""
         if self.values.null_count == len(self.values):
             return None
         bits = self.values.buffers()[0] if self.values.null_count else None
@@ -73,7 +72,6 @@ class ValidCounts:
         self._lock = threading.Lock()
 
     def add(self, columns: Iterable[Column], rows: int) -> None:
-        """Count the columns of some records."""
         with self._lock:
             self._rows += rows
             for column in columns:

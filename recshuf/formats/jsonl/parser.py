@@ -75,13 +75,11 @@ class Parser:
             check_json(lines)
 
     def narrow(self, path: str) -> Parser:
-        """Return a parser of the one column that holds a field."""
         check_path(path, self.schema)
         column, _ = split_path(path, self.schema.names)
         return Parser(pa.schema([self.schema.field(column)]), lenient=self._lenient, others="ignore")
 
     def pick(self, names: Sequence[str]) -> Parser:
-        """Return a parser of the columns of these names."""
         return Parser(pick_columns(self.schema, names), lenient=self._lenient, others="ignore")
 
     def parse(self, lines: pa.Array) -> list[pa.Array]:
@@ -129,7 +127,6 @@ def _count_fields(kind: pa.DataType) -> int:
 
 
 def _count_listed(kind: pa.DataType) -> int:
-    """Return the number of columns within lists."""
     inner = [kind.field(index).type for index in range(kind.num_fields)]
     return sum(map(_count_listed if pt.is_struct(kind) else _count_fields, inner))
 

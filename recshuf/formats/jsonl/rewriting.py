@@ -99,7 +99,6 @@ class _Spans(NamedTuple):
         return _Spans(self.begins[which], self.ends[which])
 
     def holds(self, places: Places) -> NDArray[np.bool_]:
-        """Tell of each place whether it is within one of the spans."""
         at = np.searchsorted(self.begins, places, "right") - 1
         return (
             (at >= 0) & (places < self.ends[np.maximum(at, 0)])
@@ -143,7 +142,6 @@ class _Outline:
         self._levels = depth - above[rows] + (step < 0)
 
     def _is_escaped(self, places: Places) -> NDArray[np.bool_]:
-        """Tell of each place whether an odd number of backslashes is before it."""
         others = np.flatnonzero(self.data != ord("\\"))
         if len(others) == len(self.data):
             return np.zeros(len(places), bool)
@@ -185,7 +183,6 @@ class _Outline:
         return self._trim(colons + 1, self.find_ends(colons, level))
 
     def find_ends(self, places: Places, level: int) -> Places:
-        """Return the comma or bracket that ends the value at each place of a level."""
         ends = self._at_level(level, b",}]")
         return ends[np.minimum(np.searchsorted(ends, places), len(ends) - 1)] if len(ends) else places
 
@@ -200,7 +197,6 @@ class _Outline:
         return self._quotes[last - 1], self._quotes[last]
 
     def _is_named(self, opens: Places, closes: Places, name: str) -> NDArray[np.bool_]:
-        """Tell of each key whether it is a name, spelled with escapes or not."""
         spelled = np.frombuffer(json.dumps(name, ensure_ascii=False).encode()[1:-1], np.uint8)
         found: NDArray[np.bool_] = closes - opens - 1 == len(spelled)
         for at, byte in enumerate(spelled.tolist(), 1):
@@ -237,7 +233,6 @@ class _Outline:
         return _Edits(spans.begins, spans.ends - spans.begins, texts)
 
     def list_entries(self, spans: _Spans) -> _Edits:
-        """Return the edits that make lists of the entries of objects."""
         spans = spans.take(self.data[spans.begins] == ord("{"))
         colons = self.list_colons(spans, self.level)
         groups = [

@@ -130,7 +130,6 @@ def _encode(column: pa.Array, name: str) -> pa.Array:
 
 
 def _find_cuts(lines: pa.Array, data: Bytes, offsets: Positions) -> Positions:
-    """Return the position of the last brace of each line."""
     cuts = offsets[1:] - len(b"}\n")
     other = np.flatnonzero((data[cuts] != ord("}")) | (data[cuts + 1] != ord("\n")))
     if len(other):

@@ -95,7 +95,6 @@ class JsonValueReader(ValueReader):
         return tuple(pa.concat_arrays(field) for field in zip(*parts, strict=True))
 
     def _read(self, lines: pa.Array) -> list[pa.Array]:
-        """Return the texts of each field of a piece."""
         check_lines(lines)
         try:
             found = self._parse(lines)
@@ -107,7 +106,6 @@ class JsonValueReader(ValueReader):
         return [_unite([values[slot] for slot in slots], slots) for slots in self._fields]
 
     def _parse(self, lines: pa.Array) -> list[pa.Array]:
-        """Return the texts of each slot."""
         whole, tried = self._whole, set[Path | None]()
         while not self._mixed:
             try:
@@ -193,7 +191,6 @@ def _match_keys(names: set[str]) -> str:
 
 
 def _find_slots(path: str, options: ReadOptions) -> tuple[Path, ...]:
-    """Return where in a record the value of a path may be."""
     inner = tuple(dotted(path).split("."))
     if options.schema is not None:
         check_path(path, options.schema)
@@ -235,7 +232,6 @@ def _list_fields(tree: _Tree, slots: Sequence[Path], whole: frozenset[Path]) -> 
 
 
 def _unite(values: list[pa.Array], slots: Sequence[Path]) -> pa.Array:
-    """Return the values of a field, which a record has in one place."""
     first, *others = values
     if not others or first.null_count == len(first):
         return others[-1] if others else first

@@ -62,7 +62,6 @@ class LineInput(NamedTuple):
         return self.stream or open_reader(self.name, FileSource(self.require_file()), self.compression)
 
     def require_file(self) -> LineFile:
-        """Return the file, where this is none of a stream."""
         assert self.file is not None  # noqa: S101 # one of the two is always there
         return self.file
 
@@ -206,7 +205,6 @@ class Rate:
 
     @classmethod
     def of(cls, files: Sequence[InputSummary]) -> Rate | None:
-        """Return the rate of sampled files; None if all are empty."""
         size = sum(file.file_bytes or 0 for file in files)
         if not size:
             return None

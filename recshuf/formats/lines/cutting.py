@@ -76,7 +76,6 @@ class Cutter:
         self._has_taken = False
 
     def recognise_compression(self, head: bytes) -> str:
-        """Return the compression of an input that begins with these bytes."""
         return recognise_compression(head)
 
     @property
@@ -133,7 +132,6 @@ class Cutter:
         return Header(bytes(data) + missing_end, b"", len(data))
 
     def count_records(self, data: Bytes, offsets: Positions) -> int:  # noqa: ARG002 # for others
-        """Return the number of records among lines."""
         return offsets.size - 1
 
     def find_ends(self, data: Bytes, begin: int) -> Iterator[Positions]:
@@ -148,7 +146,6 @@ class Cutter:
         return rest.size > 0
 
     def begins_record(self, data: Bytes) -> bool:  # noqa: ARG002 # any bytes do
-        """Tell whether the first line of `data` may be that of a record."""
         return True
 
     def find_last_end(self, data: Bytes) -> int:
@@ -181,7 +178,6 @@ class RecordLimit:
             raise self.exceeded(origin + int(view_offsets(records)[too_long[0]]))
 
     def exceeded(self, position: int) -> InputError:
-        """Return the error for a record that starts at byte `position`."""
         return InputError(
             self.name,
             f"the record that starts here is longer than {self.max_bytes:,} bytes",
@@ -190,7 +186,6 @@ class RecordLimit:
         )
 
     def name_place(self, position: int) -> str:
-        """Return a byte as messages show it."""
         return f"byte {position} of the decompressed data" if self.is_compressed else f"byte {position}"
 
 

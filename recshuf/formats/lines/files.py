@@ -58,11 +58,9 @@ class LineFile(NamedTuple):
         return handle
 
     def changed(self) -> InputError:
-        """Return the error for a file that is written to during the run."""
         return InputError(self.name, "changed while it was read", remedy="run again when nobody writes to it")
 
     def read_at(self, handle: Handle, view: memoryview, position: int) -> None:
-        """Fill `view` from byte `position` of the file on."""
         filled = 0
         while filled < len(view):
             count = handle.readinto_at(position + filled, view[filled:])
@@ -217,7 +215,6 @@ class CutFragment(Fragment):
             yield batch
 
     def _cut(self, data: Bytes, ends: Positions) -> Iterator[pa.RecordBatch]:
-        """Yield batches of bytes that have so many records, or fewer."""
         pieces = (ends[at : at + self._max_records] for at in range(0, ends.size, self._max_records))
         return cut_batches(data, 0, pieces, self._max_records)
 

@@ -155,7 +155,6 @@ class _Kinds:
         return re.compile(b"|".join(b"(?:%b)" % magic for magic, _ in self._kinds), re.DOTALL)
 
     def find(self, head: bytes) -> Foreign | None:
-        """Return the first kind of this beginning; None if it is of none."""
         if not self._any.match(head):
             return None
         return next(kind for magic, kind in self._kinds if re.match(magic, head, re.DOTALL))
@@ -209,7 +208,6 @@ def check_kind(name: str, suffix: str, options: ReadOptions) -> None:
 
 
 def _says_records(options: ReadOptions) -> bool:
-    """Tell whether options say what the records of text are."""
     has_header = count_header_lines(options) > 0
     return has_header or find_separator(options) != NEWLINE or has_several_lines(options)
 

@@ -138,7 +138,6 @@ class LineSource(Source):
     def _cut_blocks(
         self, reader: ByteReader, lines: LineInput, limit: RecordLimit, block_bytes: int
     ) -> Iterator[Fragment]:
-        """Yield the records of a reader, which stands at the first one."""
         blocks = self._open_blocks(reader, lines, limit, block_bytes)
         for data, position in blocks.read_blocks():
             yield BlockFragment(data, position, self._cutter, limit, count_batch_records(block_bytes))

@@ -56,7 +56,6 @@ class MegatronLayout:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Type of tokens."""
         return np.dtype(CODES[self.code]).newbyteorder("<")
 
     @property
@@ -86,13 +85,11 @@ class Pair(NamedTuple):
     """Where the last sequence ends in the `.bin`."""
 
     def refuse(self, problem: str, place: str, remedy: str = _DAMAGED) -> InputError:
-        """Return the error for an index that is damaged."""
         return InputError(
             self.file.name, f"its index {self.beside.name} {problem}", place=place, remedy=remedy
         )
 
     def read(self, handle: Handle, part: Part, first: int, count: int = 1) -> NDArray[Any]:
-        """Return some entries of a part of the index."""
         counts = zip(Part, (self.sequences, self.sequences, self.documents + 1), strict=False)
         start = HEAD.size + sum(KINDS[one].itemsize * size for one, size in counts if one < part)
         values = np.empty(count, KINDS[part])
@@ -131,7 +128,6 @@ def open_pair(file: InputFile) -> Pair:
 
 
 def _find_index(file: InputFile) -> InputFile:
-    """Return the index of a file: its companion, or what lies beside it."""
     if file.companions:
         return file.companions[0]
     if file.path is None:

@@ -112,7 +112,6 @@ class MegatronSink(Sink):
 
 
 def _view(batch: pa.RecordBatch) -> Documents:
-    """Return native documents."""
     (tokens, _), (lengths, offsets), *modes = map(view_records, batch.columns)
     return Documents(
         tokens, lengths, np.diff(offsets) // LENGTH.itemsize, modes[0][0] if modes else tokens[:0]

@@ -76,7 +76,6 @@ class MegatronSource(Source):
     def _cut(
         self, pair: Pair, handle: Handle, first: int, ends: NDArray[Any], limits: BatchLimits
     ) -> Iterator[Fragment]:
-        """Yield fragments of documents that have these ends."""
         start, edges = int(ends[0]), ends - ends[0]
         sizes = self.layout.sequence_bytes * np.diff(edges)
         _check_sizes(pair, first, sizes, limits)  # before so many lengths are read
@@ -151,7 +150,6 @@ def _cut(edges: NDArray[Any], most: int) -> Iterator[tuple[int, int]]:
 
 
 def _check_sizes(pair: Pair, first: int, sizes: NDArray[Any], limits: BatchLimits) -> None:
-    """Refuse documents that are longer than a limit."""
     long = np.flatnonzero(sizes > limits.record_bytes)
     if long.size:
         problem = f"a document of {int(sizes[long[0]])} bytes is longer than the {limits.record_bytes} bytes allowed"
@@ -159,7 +157,6 @@ def _check_sizes(pair: Pair, first: int, sizes: NDArray[Any], limits: BatchLimit
 
 
 def _check_same(first: Pair, pair: Pair) -> None:
-    """Refuse an input whose tokens or modes are not those of the first one."""
     ours, theirs = CODES[first.code], CODES[pair.code]
     if ours != theirs:
         problem = f"holds tokens of type {theirs}, and {first.file.name} of type {ours}"

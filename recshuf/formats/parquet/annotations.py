@@ -69,7 +69,6 @@ class Annotations(NamedTuple):
     """Of each Parquet column."""
 
     def annotate(self, schema: pa.Schema) -> pa.Schema:
-        """Return the Arrow schema of the file with the annotations."""
         if not any(self.leaves) or sum(1 for field in schema for _ in leaf_types(field.type)) != len(
             self.leaves
         ):

@@ -170,7 +170,6 @@ class _FooterCopy:
         self.around = (self._footer[before], self._footer[between], self._footer[behind])
 
     def _shift_places(self, places: Fields) -> None:
-        """Copy a struct, with some of its numbers shifted."""
         reader, field = self._reader, 0
         while True:
             field, kind = reader.read_field(field)

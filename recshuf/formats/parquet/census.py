@@ -56,7 +56,6 @@ class ParquetCensus:
             self._unite(inputs)
 
     def _unite(self, inputs: Sequence[InputFile]) -> None:
-        """Read every footer, and find what all inputs have in common."""
         self._read_all(inputs)
         unit = self._choose_int96_unit()
         if unit != self._int96_unit:
@@ -101,7 +100,6 @@ class ParquetCensus:
         )
 
     def schemas(self) -> list[pa.Schema]:
-        """Return the declared schema of each input."""
         added = self.partitions.fields
         owns = [footer.declared.record_schema for footer in self.footers]
         return [pa.schema([*own, *added], own.metadata) for own in owns] if added else owns
@@ -174,7 +172,6 @@ class ParquetCensus:
         return union.merge()
 
     def _find_void(self, input_index: int) -> frozenset[str]:
-        """Return the columns of an input that are known to have no values."""
         if self._knows is None:
             return frozenset()
         return frozenset(field.name for field in self._knows[input_index] if pa.types.is_null(field.type))
@@ -261,7 +258,6 @@ class ParquetCensus:
         return picks
 
     def _pick_wanted(self, picks: list[int | str]) -> list[int | str]:
-        """Return the columns that the path begins with."""
         if self._path is None:
             return picks
         names = [pick if isinstance(pick, str) else self._union.schema.names[pick] for pick in picks]

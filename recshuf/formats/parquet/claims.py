@@ -54,7 +54,6 @@ class RangeIndex:
     step: int
 
     def values(self, first_row: int, rows: int) -> pa.Array:
-        """Return the index of so many rows of the file, as int64."""
         return pa.array(self.start + self.step * np.arange(first_row, first_row + rows, dtype=np.int64))
 
 
@@ -110,7 +109,6 @@ def settle_copies(metadata: dict[bytes, bytes] | None, first: pa.Schema, final: 
 
 
 def _edit(metadata: dict[bytes, bytes], key: bytes, change: Callable[[dict[str, Any]], None]) -> None:
-    """Change a JSON object in the metadata. One that is not as its tool writes it stays as it is."""
     try:
         content = json.loads(metadata[key])
         before = json.dumps(content)

@@ -48,7 +48,6 @@ class Projection:
         """Whether row groups may be read together."""
 
     def conform(self, stored: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
-        """Return the columns read as a batch of the schema; the first record is row `first_row` of the file."""
         if stored.schema.equals(self._schema, check_metadata=True):
             return stored
         arrays = []
@@ -98,7 +97,6 @@ class PartitionColumns:
         return pa.scalar(int(value) if value is not None and kind == pa.int64() else value, kind)
 
     def are_equal(self, first_input: int, second_input: int) -> bool:
-        """Tell whether two inputs have the same values in all columns."""
         return self._values[first_input] == self._values[second_input]
 
 

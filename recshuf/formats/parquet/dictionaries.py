@@ -110,7 +110,6 @@ class DictionarySizes:
         return {path: values.count for path, values in self._columns.items()}
 
     def add(self, file: OpenFile, footer: Footer, column: int) -> None:
-        """Add the dictionaries of one column of a file."""
         leaves = footer.leaves([column])
         narrow = {
             leaf: self._columns.setdefault(path, _Values())
@@ -137,7 +136,6 @@ class _Values:
 
     @property
     def is_full(self) -> bool:
-        """Whether further chunks change nothing."""
         return self._chunks > 1 and (not self._is_known or len(self._hashes) > _MOST_VALUES)
 
     @property
@@ -161,14 +159,11 @@ class _Values:
 
 
 class _Page(NamedTuple):
-    """A page as it is stored."""
-
     stored: bytes
     unpacked_bytes: int
     """Its size before compression, as its header claims."""
 
     def unpack(self, compression: str) -> bytes | None:
-        """Return the page before compression; None if it cannot be unpacked."""
         if compression == "UNCOMPRESSED":
             return self.stored
         try:
@@ -200,7 +195,6 @@ def _find_dictionary(file: OpenFile, chunk: pq.ColumnChunkMetaData) -> _Page | N
 
 
 def _split(page: bytes) -> Iterator[bytes]:
-    """Yield values of which each follows its length."""
     place = 0
     while place < len(page):
         start = place + 4

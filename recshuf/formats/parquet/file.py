@@ -178,7 +178,6 @@ class OpenFile:
 
     @property
     def range_index(self) -> RangeIndex | None:
-        """The index that pandas stored in place of a column."""
         return self._settled[1]
 
     @cached_property
@@ -196,7 +195,6 @@ class OpenFile:
         return self.parquet.schema
 
     def read_at(self, place: int, most_bytes: int) -> bytes:
-        """Return the bytes from an offset on, fewer at the end of the file."""
         content: bytes = self._handle.read_at(most_bytes, place)
         return content
 

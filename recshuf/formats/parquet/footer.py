@@ -126,11 +126,9 @@ class Footer:
 
     @property
     def first_group(self) -> int | None:
-        """Index of the first row group that has rows."""
         return next((index for index, rows in enumerate(self.group_rows) if rows), None)
 
     def leaves(self, columns: Iterable[int]) -> list[int]:
-        """Return the indices of the Parquet columns below these Arrow columns."""
         starts = self.declared.leaf_starts
         return [leaf for column in sorted(columns) for leaf in range(starts[column], starts[column + 1])]
 

@@ -57,7 +57,6 @@ def _describe_extension(kind: pa.BaseExtensionType) -> str:
 
 
 def _read_footer(key: bytes, content: Any) -> Iterator[tuple[MetadataKey, str]]:
-    """Yield what the value of a key says of the records as a whole."""
     if key == GEO:
         return
     if key == PANDAS:  # else it describes columns, as the schema does
@@ -148,7 +147,6 @@ def _adopt_inside(metadata: dict[bytes, bytes], given: Mapping[bytes, bytes], pa
 
 
 def _with_value(field: pa.Field, path: tuple[str, ...], key: bytes, value: bytes) -> pa.Field:
-    """Return a field with a value in its metadata, or in those of a field inside."""
     if not path:
         return field.with_metadata({**(field.metadata or {}), key: value})
     children = child_fields(field.type)

@@ -78,7 +78,6 @@ class Group:
         return self.opener.footer
 
     def place(self, row: int) -> str:
-        """Return the position of a row of the group in words."""
         return f"row group {self.index}, row {self.first_row + row}"
 
 
@@ -194,14 +193,12 @@ class PageHeaders:
         return dictionary + largest, values, have_checksums
 
     def read_bytes(self, place: int, size: int) -> bytes:
-        """Return bytes of the file, fewer at its end."""
         start = place - self._start
         if start >= 0 and start + size <= len(self._window):
             return self._window[start : start + size]
         return self._file.read_at(place, size)
 
     def _read(self, place: int) -> tuple[Struct, int]:
-        """Return the header at an offset, and its end."""
         for size in (0, *_WINDOW_BYTES):
             if size:
                 self._window, self._start = self._file.read_at(place, size), place
@@ -215,5 +212,4 @@ class PageHeaders:
 
 
 def _count_values(header: Struct) -> int:
-    """Return the number of values that the header of a data page claims."""
     return sum(header.structs[kind].numbers.get(_VALUES, 0) for kind in DATA_PAGES if kind in header.structs)

@@ -106,7 +106,6 @@ class RowCost:
         return 2 * self.row_bytes + self.scratch_bytes
 
     def least_rows(self) -> int:
-        """Return the rows of `_LEAST_GROUP_BYTES`."""
         return math.ceil(_LEAST_GROUP_BYTES / max(1, self.row_bytes))
 
     def most_rows(self) -> int:
@@ -126,7 +125,6 @@ class CategoryOrder:
 
     @property
     def values(self) -> pa.Array:
-        """The values seen so far, each once."""
         return self._values
 
     def add(self, file: OpenFile, footer: Footer, column: int, memory_bytes: int | None) -> None:
@@ -295,7 +293,6 @@ def _with_categories(plan: WritePlan, categories: dict[int, pa.Array]) -> WriteP
 
 
 def _leaf_paths(plan: WritePlan) -> list[list[str]]:
-    """Return the paths of the Parquet columns of each column."""
     stream = pa.BufferOutputStream()
     with plan.open_writer(stream, dictionaries=False):
         pass
@@ -351,7 +348,6 @@ class FirstRows:
 
     @property
     def is_done(self) -> bool:
-        """Whether the last number returned is the row-group size."""
         return self._steps > 1
 
 

@@ -96,7 +96,6 @@ class GroupSample:
             self._varying = sum(map(self._varying_bytes, varying))
 
     def storage(self, column: int) -> tuple[LeafStorage, ...]:
-        """Return how the Parquet columns below one Arrow column are stored."""
         leaves = self._footer.leaves([column])
         chunks = [self._chunks[leaf] for leaf in leaves]
         if all(self._width(leaf) for leaf in leaves):

@@ -133,7 +133,6 @@ class Pace:
         self._most = 0
 
     def learn(self, rows: int, size: int) -> None:
-        """Adapt to the size of so many rows."""
         self._most = max(self._most, rows)
         self.rows = max(1, min(self._room * rows // max(1, size), GROWTH * self._most))
 
@@ -163,7 +162,6 @@ class ParquetFragment(Fragment):
                 done += batch.num_rows
 
     def _place(self, row: int) -> str:
-        """Return the position of a row of the fragment in words."""
         index = bisect_right(self._starts, row) - 1
         return self._groups[index].place(row - self._starts[index])
 
@@ -206,7 +204,6 @@ class _FileReader:
         return Joined(concat_batches(batches), rows) if batches else None
 
     def _read(self, footer: Footer) -> list[pa.RecordBatch] | None:
-        """Return the rows of a file; None if they do not fit."""
         batches: list[pa.RecordBatch] = []
         if not footer.row_count:
             return batches

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 
 class _File:
-    """A file in memory; an `Opener`."""
-
     def __init__(self, content: bytes) -> None:
         self._content = content
 

@@ -36,7 +36,6 @@ class ThriftReader:
         """Offset of the next byte."""
 
     def read_struct(self) -> Struct:
-        """Read the fields of a struct up to its end."""
         struct = Struct()
         data, field = self._data, 0
         # `read_field` inlined for speed: every page has a header.
@@ -97,7 +96,6 @@ class ThriftReader:
         return number >> 1 ^ -(number & 1)
 
     def skip(self, kind: int) -> None:
-        """Skip the value of a field of this type."""
         if INT16 <= kind <= INT64:
             self._read_varint()
         elif kind in _SIZES:

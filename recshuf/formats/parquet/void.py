@@ -42,7 +42,6 @@ def known_schema(file: OpenFile, footer: Footer, memory_bytes: int | None) -> pa
 
 
 def _may_lack_values(file: OpenFile, footer: Footer, groups: list[int], column: int) -> bool:
-    """Tell whether the statistics of a file allow that a Parquet column of a column has no values."""
     leaves = footer.leaves([column])
     lacking = set(leaves)
     for group in groups:
@@ -58,7 +57,6 @@ def _has_values(chunk: pq.ColumnChunkMetaData) -> bool:
 
 
 def _known_type(kind: pa.DataType, arrays: Iterable[pa.Array]) -> pa.DataType:
-    """Return the type of arrays, with type null where they have no values."""
     known: pa.DataType = pa.null()
     for array in arrays:
         known = _join(known, _known_in(array))
@@ -84,7 +82,6 @@ def _known_in(array: pa.Array) -> pa.DataType:
 
 
 def _join(left: pa.DataType, right: pa.DataType) -> pa.DataType:
-    """Return what is known of one type from two parts of its values."""
     if pa.types.is_null(left) or left == right:
         return right
     if pa.types.is_null(right) or not (children := child_fields(left)):

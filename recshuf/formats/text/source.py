@@ -104,7 +104,6 @@ class TextDecoder(Decoder):
         return pa.RecordBatch.from_arrays([values.cast(kind)], schema=self._schema)
 
     def _strip(self, batch: pa.RecordBatch) -> pa.LargeBinaryArray:
-        """Return the records without their separators."""
         return pc.binary_slice(batch.column(0), 0, -len(self._separator))
 
 

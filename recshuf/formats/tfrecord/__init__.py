@@ -168,7 +168,6 @@ def _check_schema(schema: pa.Schema) -> None:
 
 
 def _encode(batch: pa.RecordBatch) -> pa.LargeBinaryArray:
-    """Return the values of a table of one column as frames."""
     column = batch.column(0)
     if column.null_count:
         raise ConversionError(
@@ -187,7 +186,6 @@ def _encode(batch: pa.RecordBatch) -> pa.LargeBinaryArray:
 
 
 def _to_values(parts: np.ndarray) -> pa.LargeBinaryArray:
-    """Return the rows of an array as values."""
     offsets = np.arange(len(parts) + 1, dtype=np.int64) * (parts.nbytes // max(1, len(parts)))
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(parts))]
     return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(parts), buffers)
@@ -211,7 +209,6 @@ class TFRecordFormat(Format):
     layout_types = (LineLayout,)
 
     def recognises(self, head: bytes) -> bool:
-        """Tell whether the first length has its checksum."""
         return _begins_frame(head)
 
     def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> FrameSource:

@@ -114,7 +114,6 @@ class RecordCutter:
         self._hashes.append(hash_key(key))
 
     def _end_archive(self, data: NDArray[np.uint8], key: bytes | None, last_of_key: int, last: int) -> None:
-        """End the last record; `last_of_key` is the end of its last member, `last` that of the archive."""
         if key is not None:
             begin = self._edges[-1]
             if last > last_of_key:

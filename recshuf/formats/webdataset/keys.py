@@ -61,7 +61,6 @@ class KeySet:
         return twice
 
     def close(self) -> None:
-        """Release the file."""
         if self._file is not None:
             self._file.close()
             self._file, self._edges = None, []
@@ -92,7 +91,6 @@ class KeySet:
         return twice
 
     def _merge(self, number: int) -> bytes | None:
-        """Return a hash of a range that occurs twice."""
         assert self._file is not None  # noqa: S101 - there are runs
         pieces = []
         for edges in self._edges:

@@ -60,7 +60,6 @@ class TarTarget(Target):
         return sink
 
     def note_keys(self, keys: Sequence[bytes]) -> None:
-        """Note the keys of records."""
         self._check(self._keys.add(map(hash_key, keys)))
 
     def check_shards(self) -> None:
@@ -79,7 +78,6 @@ class TarTarget(Target):
 
 
 def _find_key(names: Iterable[str], twice: bytes) -> Iterator[tuple[str, str]]:
-    """Yield the archives that have a key, with the key in words."""
     for name in names:  # some may not be complete, or uploaded and gone
         with suppress(InputError, OSError, TarError):
             yield name, show(find_key_of(look_at(InputFile(name, Path(name))), twice)[0])

@@ -76,7 +76,6 @@ class TarInput:
     notes: tuple[str, ...]
 
     def open(self) -> ByteReader:
-        """Return its bytes."""
         return open_reader(self.file.name, FileSource(self.file), self.compression)
 
 
@@ -171,8 +170,6 @@ def find_key_of(one: TarInput, twice: bytes) -> tuple[bytes, int]:
 
 
 class _RawFile(RawIOBase):
-    """The bytes of a reader for libraries."""
-
     def __init__(self, reader: ByteReader) -> None:
         self._reader = reader
 
@@ -218,7 +215,6 @@ def look_at(file: InputFile, sample_bytes: int = _MIN_SAMPLE_BYTES) -> TarInput:
 
 
 def _read_sample(name: str, view: memoryview) -> list[Member]:
-    """Return the members of the beginning of an archive."""
     members = list[Member]()
     try:
         members.extend(one for one in walk(view, 0) if isinstance(one, Member))
@@ -229,7 +225,6 @@ def _read_sample(name: str, view: memoryview) -> list[Member]:
 
 
 def _find_notes(name: str, members: Sequence[Member]) -> Iterator[str]:
-    """Yield what is odd about the beginning of an archive."""
     lone = next((one for one in members if one.key is None and one.size), None)
     if lone is not None:
         yield f"{name}: {show(lone.name)} is of no record, as readers leave it out; such members stay with the record behind them"

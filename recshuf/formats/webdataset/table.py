@@ -122,7 +122,6 @@ def encode(batch: pa.RecordBatch) -> pa.LargeBinaryArray:
 
 
 def _encode(key: bytes | None, members: Sequence[tuple[bytes, bytes]]) -> bytes:
-    """Return a record of members with these suffixes."""
     if not members:
         problem = f"the record {show(key or b'')} has no members: all its columns are null"
         raise ConversionError(KEY, problem, remedy="leave it out")

@@ -39,21 +39,17 @@ class LocalDestination(Destination):
 
     @property
     def tasks(self) -> FileResults:
-        """The folder of tasks in the work folder."""
         return FileResults(work_folder_path(self.path) / TASK_FOLDER)
 
     def begin_task(self, run_id: str) -> FileTaskShards:  # noqa: ARG002 - the folder is of one run
-        """Return shards in the folder of tasks."""
         return FileTaskShards(self.tasks.path, self.begin().name_of)
 
     @property
     def name(self) -> str:
-        """The path as it was given."""
         return str(self.path)
 
     @property
     def local_path(self) -> Path:
-        """The path."""
         return self.path
 
     @property
@@ -62,7 +58,6 @@ class LocalDestination(Destination):
         return self.path.exists() and not self.path.is_file() and not self.path.is_dir()
 
     def open_stream(self) -> BinaryIO:
-        """Open a device or a pipe for writing."""
         try:
             return self.path.open("wb", buffering=0)
         except OSError as error:
@@ -79,7 +74,6 @@ class LocalDestination(Destination):
         return manifest is not None and manifest.fits_sizes()
 
     def check(self, *, overwrite: bool) -> None:
-        """Refuse an output that must not be written."""
         if self.is_directory:
             self._check_folder()
             self._check_set(partial(list_shards, self.path), overwrite=overwrite)
@@ -91,7 +85,6 @@ class LocalDestination(Destination):
             raise MissingFolderError(f"{self.path.parent}: no such directory; create it first")
 
     def begin(self) -> WorkFolder:
-        """Return a work folder beside it."""
         return WorkFolder(self.path, is_directory=self.is_directory)
 
     def complete_removal(self) -> bool:
@@ -104,7 +97,6 @@ class LocalDestination(Destination):
         return True
 
     def has_log(self) -> bool:
-        """Tell whether the work folder has a journal."""
         return self.begin().log.path.exists()
 
     def _find_remains(self) -> str | None:
@@ -141,7 +133,6 @@ class LocalDestination(Destination):
 
 
 def _can_replace(folder: Path) -> bool:
-    """Tell whether a directory can be renamed."""
     parent = folder.parent
     return (
         not folder.is_mount()

@@ -34,7 +34,6 @@ class FileLog(RunLog):
         """Whether the last entry is known to be complete."""
 
     def read(self) -> list[Entry]:
-        """Return all entries; see `read_log`."""
         return read_log(self.path)
 
     def note(self, entry: Entry) -> None:
@@ -45,7 +44,6 @@ class FileLog(RunLog):
             raise write_error(error, str(self.path), self.path.parent) from error
 
     def append(self, entry: Entry) -> None:
-        """Append an entry; its files must be written."""
         text = format_line(entry)
         with self._lock, os.fdopen(os.open(self.path, _APPEND, 0o666), "ab", buffering=0) as file:
             start = b"" if self._ends_well else self._mend(file)
@@ -91,11 +89,9 @@ class FileResults(TaskResults):
 
     @property
     def address(self) -> str:
-        """Absolute path."""
         return str(self.path.absolute())
 
     def make(self) -> None:
-        """Make the folder, if it does not exist, in the work folder, which does."""
         self.path.mkdir(exist_ok=True)
 
     @contextmanager
@@ -111,7 +107,6 @@ class FileResults(TaskResults):
             os.close(descriptor)
 
     def count(self) -> int:
-        """Return the number of results."""
         try:
             names = os.listdir(self.path)  # noqa: PTH208 - names are wanted
         except FileNotFoundError:

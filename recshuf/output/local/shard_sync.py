@@ -105,5 +105,4 @@ class ShardSyncer:
 
 
 def _list_paths(path: Path, shard: FinishedShard) -> list[Path]:
-    """Return the path of a shard, and those of its companions."""
     return [path, *(path.with_name(PurePath(one.name).name) for one in shard.companions)]

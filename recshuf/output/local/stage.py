@@ -74,12 +74,10 @@ def _make_parent(path: Path) -> Path:
 
 
 def _list_parts(folder: Path) -> list[Path]:
-    """Return the folders of the parts in a folder of shards; none if it has no parts."""
     return [path for path in folder.iterdir() if path.is_dir()]
 
 
 def _list_shards(folder: Path) -> Iterator[Path]:
-    """Yield the files in a folder of shards, and in those of its parts."""
     for path in folder.iterdir():
         yield from path.iterdir() if path.is_dir() else (path,)
 
@@ -109,15 +107,12 @@ class FileTaskShards(TaskShards):
         self._name_of = name_of
 
     def name_of(self, name: str) -> str:
-        """Return the name that a shard has in the run."""
         return self._name_of(name)
 
     def path_of(self, name: str) -> Path:
-        """Return the path to write the shard of a name to."""
         return _make_parent(self.folder / name)
 
     def open_writer(self, on_kept: Callable[[FinishedShard], None], *, drop_page_cache: bool) -> ShardSyncer:
-        """Return what syncs finished shards."""
         place = {"folder": self.folder.name}
         return ShardSyncer(
             lambda shard: on_kept(replace(shard, place=place)), drop_page_cache=drop_page_cache
@@ -127,7 +122,6 @@ class FileTaskShards(TaskShards):
         """Do nothing: the files are what a run takes over."""
 
     def discard(self) -> None:
-        """Delete the folder."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -161,30 +155,25 @@ class WorkFolder(Stage):
 
     @property
     def path(self) -> Path:
-        """The folder."""
         return self._path
 
     @property
     def name(self) -> str:
-        """Path of the folder."""
         return str(self.path)
 
     @property
     def removal(self) -> str:
-        """How a user deletes what it keeps."""
         others = filter(is_own_folder, map(Path, self.log.pile_folders))
         return " and ".join(["delete that folder", *map(str, others)])
 
     @property
     def written(self) -> Path:
-        """The file or folder that holds the written shards."""
         if self.is_committed:
             return self._target
         return self._folder if self._is_directory else self._folder / self._target.name
 
     @property
     def is_committed(self) -> bool:
-        """Whether an earlier run committed its shards."""
         try:
             found = self._target.stat()
         except OSError:
@@ -207,20 +196,16 @@ class WorkFolder(Stage):
         return self._lock is not None and (self.log.is_resumable or self.tasks.count() > 0)
 
     def name_of(self, name: str) -> str:
-        """Return the name of a shard."""
         return name if self._is_directory else self._target.name
 
     def path_of(self, name: str) -> Path:
-        """Return the path to write the shard of a name to."""
         return _make_parent(self._folder / name)
 
     def open_writer(self, on_kept: Callable[[FinishedShard], None], *, drop_page_cache: bool) -> ShardSyncer:
-        """Return what syncs finished shards."""
         # An output file gets no journal entry, because the run ends with it.
         return ShardSyncer(on_kept if self._is_directory else None, drop_page_cache=drop_page_cache)
 
     def adopt(self, shards: Sequence[FinishedShard]) -> list[FinishedShard]:
-        """Move shards of tasks to the folder of all shards, and note them."""
         if self.is_committed:
             return []
         for shard in shards:
@@ -267,7 +252,6 @@ class WorkFolder(Stage):
                     path.unlink()
 
     def find_sizes(self) -> dict[str, int]:
-        """Return the size of each file of all shards, by its name."""
         if not self._is_directory and self.is_committed:
             return {self._target.name: self._target.stat().st_size}
         folder = self.written if self._is_directory else self._folder
@@ -348,7 +332,6 @@ class WorkFolder(Stage):
 
     @staticmethod
     def _sync_folders(folder: Path) -> None:
-        """Sync the names of all shards."""
         for part in (*_list_parts(folder), folder):
             sync(part)
 

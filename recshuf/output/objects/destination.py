@@ -55,7 +55,6 @@ class ObjectDestination(Destination):
 
     @cached_property
     def place(self) -> OutputPlace:
-        """What is there."""
         return OutputPlace(self.bucket, self.keys, self.name, format_clean_command(self.name, self._options))
 
     @cached_property
@@ -70,7 +69,6 @@ class ObjectDestination(Destination):
 
     @property
     def name(self) -> str:
-        """The URL as it was given."""
         return str(self._url)
 
     @property
@@ -94,7 +92,6 @@ class ObjectDestination(Destination):
         return min(output_bytes, shard_bytes * (writers + count_slots(shard_bytes)))
 
     def report(self) -> UploadReport:
-        """Return the figures of the requests made."""
         sizes = self.bucket.part_sizes
         return UploadReport(
             self.bucket.requests.count,
@@ -106,7 +103,6 @@ class ObjectDestination(Destination):
 
     @property
     def tasks(self) -> ObjectResults:
-        """The results of tasks, below the journal."""
         url = replace(self._url, key=self.keys.tasks)
         return ObjectResults(self.bucket, url, self._options, self.name)
 
@@ -132,7 +128,6 @@ class ObjectDestination(Destination):
         return manifest.names if manifest else set()
 
     def has_log(self) -> bool:
-        """Tell whether there are objects of a journal."""
         return self._load_log().has_remains
 
     def _find_remains(self) -> str | None:

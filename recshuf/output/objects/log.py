@@ -64,7 +64,6 @@ class ObjectLog(RunLog):
 
     @property
     def has_begun(self) -> bool:
-        """Whether this run has made its object."""
         return self._run > 0
 
     @property
@@ -79,7 +78,6 @@ class ObjectLog(RunLog):
 
     @property
     def named_entries(self) -> dict[str, Entry]:
-        """All entries by name, in their order."""
         with self._lock:
             return {name: self._known[name] for name in sorted(self._known)}
 
@@ -92,7 +90,6 @@ class ObjectLog(RunLog):
         ]
 
     def read(self) -> list[Entry]:
-        """Return all entries; none if the first one is no header."""
         entries = list(self.named_entries.values())
         return entries if entries and is_header(entries[0]) else []
 
@@ -122,7 +119,6 @@ class ObjectLog(RunLog):
         self._check_store(entry)
 
     def _check_store(self, entry: Entry) -> None:
-        """Refuse a store that replaces an object although the request forbids it."""
         try:
             self._bucket.put(
                 f"{self._prefix}{self._run:05d}.run", format_line(entry | {"again": True}), Match()
@@ -136,7 +132,6 @@ class ObjectLog(RunLog):
         )
 
     def claim(self, entry: Entry) -> None:
-        """Begin the commit."""
         self._make_run(entry)
         missing = {f"{self._run:05d}.run", *self._known} - set(self._list_names())
         if missing:
@@ -146,7 +141,6 @@ class ObjectLog(RunLog):
             raise OutputError(f"{self._shown}{min(missing)}: was deleted during this run; run again, alone")
 
     def _make_run(self, entry: Entry) -> None:
-        """Make the object of the next number."""
         try:
             self._bucket.put(f"{self._prefix}{self._number + 1:05d}.run", format_line(entry), Match())
         except Conflict as error:
@@ -203,7 +197,6 @@ class ObjectLog(RunLog):
 
 
 def _shorten(run: Entry) -> str:
-    """Return the begin of the token of a run."""
     return str(run.get("run", ""))[:8]
 
 

@@ -69,7 +69,6 @@ class OutputKeys:
 
     @property
     def name(self) -> str:
-        """Last part of the key."""
         return self.url.key.rstrip("/").rpartition("/")[2]
 
     @property
@@ -78,46 +77,38 @@ class OutputKeys:
 
     @property
     def prefix(self) -> str:
-        """What the keys of all shards begin with."""
         key = self.url.key.rstrip("/")
         return f"{key}/" if self.is_directory else key
 
     @property
     def journal(self) -> str:
-        """Prefix of the journal."""
         return f"{self._parent}{name_work_folder(self.name)}/"
 
     @property
     def tasks(self) -> str:
-        """Prefix of the results of tasks."""
         return f"{self.journal}{TASK_FOLDER}/"
 
     @property
     def manifest(self) -> str:
-        """Key of the manifest; an output of one object has none."""
         return f"{self._parent}{name_manifest(self.name)}"
 
     @property
     def old_manifest(self) -> str:
-        """Key that it had at first."""
         return f"{self._parent}{name_old_manifest(self.name)}"
 
     def name_of(self, name: str) -> str:
-        """Return the name of a shard: this one, or that of the object if it is the output."""
         return name if self.is_directory else self.name
 
     def of_shard(self, name: str) -> str:
         return f"{self.prefix}{name}" if self.is_directory else self.prefix
 
     def is_shard(self, key: str) -> bool:
-        """Tell whether a key is one that a run gives to a shard."""
         if not self.is_directory:
             return key == self.prefix
         part, slash, name = key.removeprefix(self.prefix).rpartition("/")
         return key.startswith(self.prefix) and (not slash or part in self.parts) and is_shard_name(name)
 
     def show(self, key: str) -> str:
-        """Return a key as a URL."""
         return f"{self.url.scheme}://{self.url.bucket}/{key}"
 
 
@@ -134,8 +125,6 @@ class FoundOutput:
 
 
 class _FoundManifest(NamedTuple):
-    """A manifest in a bucket."""
-
     key: str
     etag: str
     manifest: Manifest
@@ -154,7 +143,6 @@ class OutputPlace:
         """What was found before the run."""
 
     def look(self) -> FoundOutput:
-        """Return what is there before the run."""
         self.before = self._find()
         return self.before
 

@@ -93,12 +93,10 @@ class Remains:
         return tuple(next(filter(None, shares), ()))
 
     def _find_key(self, name: str) -> str:
-        """Return the key of a shard, or of the one object, by its name in the journal."""
         one, many = self._keys
         return (one if name == one.name else many).of_shard(name)
 
     def describe(self) -> Iterator[str]:
-        """Yield a line for each run and each open upload."""
         for run in self._log.runs:
             yield f"{self._keys[0].show(self._keys[0].journal)}: {_describe_run(run)}"
         for one in self._uploads:

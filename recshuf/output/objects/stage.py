@@ -76,11 +76,9 @@ class UploadedTaskShards(TaskShards):
         return ShardUploader(self._target, keep, self._limits)
 
     def finish(self) -> None:
-        """Delete the folder."""
         self._scratch.close()
 
     def discard(self) -> None:
-        """Delete the folder, and abort the uploads."""
         self.finish()
         while self._uploads:
             with suppress(OutputError):  # the run aborts all at its end
@@ -117,14 +115,12 @@ class Uploads(Stage):
 
     @property
     def path(self) -> Path:
-        """Local folder of shards that are written or uploaded."""
         if self._scratch is None:
             raise RuntimeError("the transaction has not begun")
         return self._scratch.path
 
     @property
     def name(self) -> str:
-        """URL of the journal."""
         return self._keys.show(self._keys.journal)
 
     @property
@@ -236,7 +232,6 @@ class Uploads(Stage):
         return Match(self._place.before.etags.get(key))
 
     def adopt(self, shards: Sequence[FinishedShard]) -> list[FinishedShard]:
-        """Note the uploads of tasks."""
         whole = self.find_unchanged(shards)
         noted = {shard.place["upload"] for shard in find_shards(self.log.read()).values()}
         new = [
@@ -270,7 +265,6 @@ class Uploads(Stage):
                 path.unlink()
 
     def _abort_all(self) -> None:
-        """Abort all open uploads of shards."""
         known = self.log.list_uploads(self._keys.of_shard)
         found = self._bucket.find_uploads(self._keys.prefix, known)
         with Pool(_REQUESTERS, "abort") as pool:
@@ -287,7 +281,6 @@ class Uploads(Stage):
         return {name: entry["bytes"] for name, (_, entry) in self._find_shards().items()}
 
     def commit(self, manifest: Manifest | None, documents: Mapping[str, bytes]) -> None:
-        """Complete all uploads, and then write the manifest."""
         if self.log.last("commit") is None:
             self._place.check_unchanged()
         found = self._place.before

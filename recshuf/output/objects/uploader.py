@@ -79,16 +79,13 @@ class ShardStream(io.RawIOBase):
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes that are in no part yet."""
         return self._part.tell()
 
     def take(self) -> bytes:
-        """Return the bytes that are in no part yet, and forget them."""
         part, self._part = self._part, io.BytesIO()
         return part.getvalue()
 
     def describe(self, shard: FinishedShard) -> FinishedShard:
-        """Return a shard with the size and checksum of what was written."""
         return replace(shard, byte_count=self._byte_count, checksum=self._checksum.hexdigest())
 
 
@@ -131,11 +128,9 @@ class UploadLimits:
 
     @property
     def memory_bytes(self) -> int:
-        """Memory of all parts."""
         return (self.part_threads + self.stream_count) * PART_BYTES
 
     def can_stream(self, shard_bytes: int) -> bool:
-        """Tell whether shards of a size may be streams."""
         return self.stream_count > 0 and shard_bytes <= MOST_STREAMED_BYTES
 
 
@@ -206,13 +201,11 @@ class ShardUploader:
         self._shards.submit(self._keep, partial(self._finish_stream, stream, shard))
 
     def finish(self) -> None:
-        """Wait until all shards are uploaded."""
         self._shards.shutdown()
         self._parts.shutdown()
         self._raise_problem()
 
     def close(self) -> None:
-        """Abort the uploads in progress."""
         self._stop(None)
         self._shards.shutdown()
         self._parts.shutdown()
@@ -288,7 +281,6 @@ class ShardUploader:
             self._sent_bytes += size
 
     def _submit(self, stream: ShardStream, part: bytes) -> None:
-        """Send a part in the background."""
         if stream.upload_id is None:
             stream.upload_id = self._begin(stream.key)
         if stream.parts and self._target.bucket.sends_in_order:

@@ -170,8 +170,6 @@ def _name_some(files: Sequence[InputFile]) -> str:
 
 
 class _Place(NamedTuple):
-    """Where the name of a file tells its split."""
-
     split: str
     word: str
     """The word that tells it."""
@@ -230,7 +228,6 @@ def _find_split(name: str) -> _Place | None:
 def _refuse_splits(
     folder: str, splits: dict[str, list[int]], names: Sequence[str], all_names: Sequence[str]
 ) -> InputError:
-    """Return the error for a folder with several splits, with a pattern for each that can be pasted."""
     patterns = [
         _find_folder(folder, [names[at] for at in found], names)
         or _find_pattern(folder, [names[at] for at in found], all_names, word)

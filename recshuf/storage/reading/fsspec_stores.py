@@ -96,11 +96,9 @@ class FsspecStore:
         return content
 
     def _ask(self, name: str, request: Callable[[], T]) -> T:  # noqa: ARG002 - for others
-        """Make a request of a listing, or of bytes."""
         return request()
 
     def _bind(self, stamp: Stamp) -> dict[str, Any]:  # noqa: ARG002 - used by servers that know conditions
-        """Return arguments that make a read fail if the file has another stamp."""
         return {"cache_type": "none"}
 
     def _check_reply(self, name: str, arguments: Mapping[str, Any], stamp: Stamp, begin: int) -> None:

@@ -107,7 +107,6 @@ class InputLister:
         )
 
     def _find_objects(self, prefix: Url) -> dict[str, Stamp]:
-        """Return the stamp of each object below a prefix, by its name."""
         entries = self._stores.open(prefix).list(prefix.key, self._warn)
         return {str(replace(prefix, key=entry.key)): entry.stamp for entry in entries}
 
@@ -154,7 +153,6 @@ def _is_left_out(name: str) -> bool:
 
 
 def _prefix_of(url: Url) -> Url:
-    """Return the prefix that a URL names, with a slash at its end."""
     stem = url.key.rstrip("/") if glob.has_magic(url.key) else url.key.removesuffix("/")
     return replace(url, key=f"{stem}/" if url.key else "")
 

@@ -124,8 +124,6 @@ class StreamHandle:
 
 
 class _Borrowed(RawIOBase):
-    """The bytes of a stream that closing this does not close."""
-
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
 

@@ -55,7 +55,6 @@ class Stores:
         self._stores: dict[tuple[str, str], Store] = {}
 
     def open(self, url: Url) -> Store:
-        """Return the store of a URL."""
         place = (url.scheme, url.bucket)
         if place not in self._stores:
             store = self._stores[place] = open_store(url, self._given[0])
@@ -63,7 +62,6 @@ class Stores:
         return self._stores[place]
 
     def make_file(self, name: str, url: Url, stamp: Stamp) -> ObjectFile:
-        """Return an object as an input."""
         store = self.open(url)
         content = SegmentedObject(name, url.key, stamp, store, self._cache)
         return ObjectFile(content, store.requests, partial(self.make_file, name, url, stamp))
@@ -161,7 +159,6 @@ class ObjectStream(io.RawIOBase):
         return self._place
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
-        """Fill a buffer, or less at the end."""
         count = self.handle.readinto_at(self._place, memoryview(buffer))
         self._place += count
         return count
@@ -196,7 +193,6 @@ def _fetch_parts(file: InputFile, head_bytes: int, middle_bytes: int, tail_bytes
 
 
 def _count_ahead(file: InputFile, byte_count: int) -> int:
-    """Return how many objects to be ahead of an input."""
     if not isinstance(file.opener, ObjectFile):
         return 0
     return min(_MOST_AHEAD, file.opener.ahead_bytes // (2 * byte_count))

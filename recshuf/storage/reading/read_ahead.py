@@ -139,7 +139,6 @@ class SegmentedObject:
         """In order; they do not overlap."""
 
     def fetch(self, begin: int, end: int) -> memoryview:
-        """Return bytes of the object, by a request."""
         try:
             return memoryview(self._store.get(self._key, begin, end, self.stamp))
         except ChangedObject as error:
@@ -154,7 +153,6 @@ class SegmentedObject:
 
     @property
     def is_bound(self) -> bool:
-        """Whether every read checks that the object has not changed."""
         return self._store.is_bound and is_strong(self.stamp.etag)
 
     def find_stamp(self) -> Stamp:
@@ -214,7 +212,6 @@ class SegmentedObject:
         self._segments.remove(segment)
 
     def _find(self, at: int) -> Segment | None:
-        """Return the segment that holds a byte."""
         index = self._count_before(at) - 1
         if index >= 0 and at < self._segments[index].end:
             return self._segments[index]
@@ -248,11 +245,9 @@ class SegmentedObject:
         return self._add(begin, max(begin + UNIT_BYTES, end))
 
     def _share(self, expected: Sequence[Range]) -> int:
-        """Return the size of a segment of expected bytes, of which each range has two."""
         return max(UNIT_BYTES, min(self._cache.part_bytes, self._cache.reader_bytes // (2 * len(expected))))
 
     def _count_ahead(self, expected: Sequence[Range]) -> int:
-        """Return how many segments of each range to fetch behind the one that is read."""
         share = self._share(expected)
         long = sum(end - begin > 2 * share for begin, end in expected)
         rest = sum(end - begin for begin, end in expected if end - begin <= 2 * share)
@@ -281,7 +276,6 @@ class SegmentedObject:
             begin = held.end
 
     def _add(self, begin: int, end: int) -> Segment:
-        """Return a new segment from `begin` to `end`, or to the next one."""
         wanted, index = end - begin, self._count_before(begin)
         # Small ones would cut a large one into pieces, and cost less than a request.
         while index < len(self._segments) and self._segments[index].end <= end - _LARGE_BYTES:

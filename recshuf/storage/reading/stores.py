@@ -185,7 +185,6 @@ def open_store(url: Url, options: StorageOptions) -> Store:
 
 
 def _escape(text: str) -> str:
-    """Return a text in one line."""
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 

@@ -410,7 +410,7 @@ def _name_by_head(file_name: str, head: bytes) -> str:
     if name in (None, LAST_RESORT) and shared is not None:
         if load_format(shared).recognises(head):
             return shared
-        from recshuf.formats.jsonl.documents import refuse_other
+        from recshuf.formats.jsonl import refuse_other
 
         raise refuse_other(file_name, head)
     if name is None:

@@ -11,8 +11,7 @@ import pyarrow as pa
 from recshuf.errors import UsageError
 from recshuf.formats import TABLES, load_format
 from recshuf.formats.metadata import MetadataUnion
-from recshuf.formats.parquet.claims import settle_copies
-from recshuf.formats.parquet.metadata import adopt, read_metadata
+from recshuf.formats.parquet.metadata import adopt, read_metadata, settle_copies
 from recshuf.formats.parquet.types import dense_schema
 from recshuf.formats.parquet.union import SchemaUnion
 from recshuf.interfaces import Fragment, HeldTables, Source, TableDecoder

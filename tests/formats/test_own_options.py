@@ -17,7 +17,7 @@ from recshuf import formats
 from recshuf.api import runs
 from recshuf.cli.commands import commands
 from recshuf.errors import UnknownOptionError, UsageError
-from recshuf.formats.csv.options import DELIMITER
+from recshuf.formats.csv import DELIMITER
 from recshuf.formats.parquet import FORMAT, ParquetFormat
 from recshuf.interfaces import FormatOption, Source, Target, Traits
 from tests.support.other_packages import forget_formats, install, use

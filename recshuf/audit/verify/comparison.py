@@ -17,7 +17,7 @@ from recshuf.audit.verify.record_sets import (
 from recshuf.audit.verify.type_classes import find_difference, find_exact_difference
 from recshuf.errors import InputError, UsageError
 from recshuf.formats import detect_format, keeps_records, load_format
-from recshuf.formats.csv.options import suffix_delimiter
+from recshuf.formats.csv import suffix_delimiter
 from recshuf.formats.folders import NameRules
 from recshuf.formats.metadata import compare_written
 from recshuf.job.options import find_own

@@ -122,8 +122,7 @@ class NpzFormat(Format):
         return ArchiveSource(inputs, options)
 
     def open_target(self, schema: pa.Schema, layout: Any, options: WriteOptions) -> Target:
-        from recshuf.formats.arrays.archive_sink import ArchiveTarget
-        from recshuf.formats.arrays.sink import find_archive_layout
+        from recshuf.formats.arrays.sink import ArchiveTarget, find_archive_layout
 
         return ArchiveTarget(layout or find_archive_layout(schema), options, is_table=layout is None)
 

@@ -21,9 +21,8 @@ import xxhash
 
 from recshuf.errors import InputError, UsageError
 from recshuf.formats.arrays.decoder import ArchiveDecoder
-from recshuf.formats.arrays.header import DAMAGED, Header, parse_header
 from recshuf.formats.arrays.sink import ArchiveLayout, FixedLayout, describe_type
-from recshuf.formats.arrays.source import check_record
+from recshuf.formats.arrays.source import DAMAGED, Header, check_record, parse_header
 from recshuf.formats.options import DATASETS, KEEP_OTHERS
 from recshuf.interfaces import Decoder, Fragment, InputSummary, Source
 from recshuf.storage.reading.local import opener_of, read_head

@@ -13,9 +13,8 @@ from recshuf.formats.arrow import MAGIC, MAGIC_FEATHER
 from recshuf.formats.arrow.saved import read_documents
 from recshuf.formats.arrow.sink import MOST_BATCH_BYTES, ArrowLayout
 from recshuf.formats.metadata import MetadataUnion
-from recshuf.formats.parquet.claims import settle, settle_copies
 from recshuf.formats.parquet.dictionaries import fit_index
-from recshuf.formats.parquet.metadata import adopt, read_metadata
+from recshuf.formats.parquet.metadata import adopt, read_metadata, settle, settle_copies
 from recshuf.formats.parquet.types import child_fields, dense_schema, dense_type
 from recshuf.formats.parquet.union import SchemaUnion, columns_of
 from recshuf.interfaces import Decoder, Fragment, InputSummary, Source, TableDecoder
@@ -27,7 +26,7 @@ from recshuf.storage.reading.local import opener_of, read_head
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from recshuf.formats.parquet.claims import RangeIndex
+    from recshuf.formats.parquet.metadata import RangeIndex
     from recshuf.interfaces import InputFile, Metadata, ReadOptions, Table, ValueReader
 
 

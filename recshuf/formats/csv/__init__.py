@@ -7,10 +7,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import InputError, UsageError
-from recshuf.formats.compression import COMPRESSIONS
-from recshuf.formats.csv.options import COMMENT, DELIMITER, PADS_QUOTES, QUOTE, SKIP_LINES, suffix_delimiter
-from recshuf.formats.lines.options import HEADER
-from recshuf.interfaces import Format, Traits
+from recshuf.formats.compression import COMPRESSIONS, split_suffix
+from recshuf.formats.lines import HEADER
+from recshuf.interfaces import Format, FormatOption, Traits, whole_number
+from recshuf.system.units import parse_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +23,52 @@ if TYPE_CHECKING:
 
 
 _TAB_SUFFIX = ".tsv"
+
+
+def _parse_byte(text: str) -> bytes:
+    byte = parse_bytes(text)
+    if len(byte) != 1 or not byte.isascii() or byte in b"\r\n":
+        raise ValueError(r"give one ASCII character that ends no line, such as ; or \t for a tab")
+    return byte
+
+
+def _parse_quote(text: str) -> bytes:
+    return b"" if text in ("", "none") else _parse_byte(text)
+
+
+_FOUND = "Default: found: text above a table, blank lines, and the line sep= of Excel."
+SKIP_LINES = FormatOption(
+    "skip_lines",
+    f"CSV: number of lines above the header of each input, which are no records and stay at the top of each shard. {_FOUND}",
+    "N", whole_number(0), group="Input",
+    elsewhere=(("*", f"CSV: number of lines above the header of each file, which are no records. {_FOUND}"),),
+)  # fmt: skip
+COMMENT = FormatOption(
+    "comment",
+    "CSV: character with which lines begin that are no records; above the header they stay at the top of each shard, others "
+    "are left out. Default: none.", "C", _parse_byte, b"", group="Input",
+    elsewhere=(("*", "CSV: character with which lines begin that are no records. Default: none."),),
+)  # fmt: skip
+DELIMITER = FormatOption(
+    "delimiter",
+    "CSV: character between fields. Default: a tab in .tsv, else found in the first input; in a conversion to CSV, a tab into "
+    ".tsv, else a comma.", "C", _parse_byte, side="records", group="Input",
+    elsewhere=(
+        ("gather", "CSV: character between fields. Default: a tab into .tsv, else that of the records, or a comma."),
+        ("*", "CSV: character between fields. Default: a tab in .tsv, else found in the first file."),
+    ),
+)  # fmt: skip
+QUOTE = FormatOption(
+    "quote", "CSV: character around quoted fields, or none. Default: a double quote, or none as the first records tell.",
+    "C", _parse_quote, group="Input",
+)  # fmt: skip
+PADS_QUOTES = FormatOption("pads_quotes", "")
+"""Whether blanks may stand before a quote that opens a field."""
+
+
+def suffix_delimiter(name: str) -> bytes | None:
+    """Return the byte between fields that the suffix of a file promises; None if it promises none."""
+    return b"\t" if split_suffix(name).kind == ".tsv" else None
 
 
 class CsvFormat(Format):
@@ -96,8 +142,8 @@ class CsvFormat(Format):
 
     def _open_native(self, layout: CsvLayout, delimiter: bytes, options: WriteOptions) -> LineTarget:
         """Return the target of native records, which keep their bytes unless columns or a delimiter are asked for."""
+        from recshuf.formats.csv.encoding import Rewriter
         from recshuf.formats.csv.quotes import Dialect
-        from recshuf.formats.csv.rewriting import Rewriter
         from recshuf.formats.lines.sink import LineTarget
 
         notes, encode = list(layout.notes), None

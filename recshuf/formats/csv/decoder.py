@@ -16,8 +16,7 @@ import pyarrow.csv as csv
 import pyarrow.types as pt
 
 from recshuf.errors import BadRecordError, UsageError
-from recshuf.formats.csv.codes import find_codes
-from recshuf.formats.csv.inference import ColumnType, find_altered, find_marks
+from recshuf.formats.csv.inference import ColumnType, find_altered, find_codes, find_marks
 from recshuf.formats.csv.quotes import find_returns, strip_padding
 from recshuf.formats.lines.cutting import view_records
 from recshuf.interfaces import BadRecords, Decoder

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from recshuf.formats.csv.options import DELIMITER, PADS_QUOTES, QUOTE
+from recshuf.formats.csv import DELIMITER, PADS_QUOTES, QUOTE
 from recshuf.formats.lines.cutting import PIECE_BYTES, find_set
 
 if TYPE_CHECKING:

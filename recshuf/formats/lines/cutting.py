@@ -13,8 +13,8 @@ import pyarrow as pa
 from recshuf.dataclass import dataclass
 from recshuf.errors import InputError
 from recshuf.formats.compression import recognise_compression
+from recshuf.formats.lines import FIRST, HEADER, count_header_lines, find_separator
 from recshuf.formats.lines import MARK as MARK
-from recshuf.formats.lines.options import FIRST, HEADER, count_header_lines, find_separator
 from recshuf.records.arrays import view_bytes, view_offsets
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from recshuf.errors import InputError
 from recshuf.formats.compression import DECOMPRESS, UNPACK, recognise_compression
+from recshuf.formats.lines import NEWLINE, count_header_lines, find_separator, has_several_lines
 from recshuf.formats.lines.cutting import CRLF, MARK
-from recshuf.formats.lines.options import NEWLINE, count_header_lines, find_separator, has_several_lines
 from recshuf.formats.pointers import refuse_pointer
 
 if TYPE_CHECKING:

@@ -52,7 +52,7 @@ class MegatronFormat(Format):
 
     @property
     def layout_types(self) -> tuple[type, ...]:  # type: ignore[override] # imports the library
-        from recshuf.formats.megatron.index import MegatronLayout
+        from recshuf.formats.megatron.source import MegatronLayout
 
         return (MegatronLayout,)
 
@@ -81,7 +81,7 @@ class MegatronFormat(Format):
             raise UsageError(f"documents have several sequences, and one each in the store; {remedy}")
 
     def restore_decoder(self, stored: StoredInputs) -> Decoder:
-        from recshuf.formats.megatron.table import MegatronDecoder
+        from recshuf.formats.megatron.source import MegatronDecoder
 
         return MegatronDecoder(stored.layout, stored.names)
 

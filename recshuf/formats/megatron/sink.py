@@ -1,4 +1,8 @@
-"""Shards as data sets of Megatron. What the index holds is kept on disk until the shard is complete."""
+"""Data sets of Megatron that are written: documents, or tables with a column of lists of tokens.
+
+Tables have more columns if documents have several sequences or modes. What the index holds is kept on disk until the shard is
+complete.
+"""
 
 from __future__ import annotations
 
@@ -6,27 +10,94 @@ import os
 import shutil
 from contextlib import ExitStack
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
+from recshuf.errors import ConversionError
 from recshuf.formats.lines.cutting import view_records
-from recshuf.formats.megatron import MAGIC
-from recshuf.formats.megatron.index import END, HEAD, LENGTH
-from recshuf.formats.megatron.table import Documents, encode, find_layout
+from recshuf.formats.megatron import CODES, MAGIC
+from recshuf.formats.megatron.source import END, HEAD, LENGTH, MODE, MegatronLayout
 from recshuf.interfaces import Sink, Target
+from recshuf.records.arrays import is_any_list
 from recshuf.system.page_cache import BehindFile
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pyarrow as pa
-
-    from recshuf.formats.megatron.index import MegatronLayout
+    from numpy.typing import NDArray
 
 
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _CHUNK = 1 << 16
+
+
+class Documents(NamedTuple):
+    """What of some documents goes to the files."""
+
+    tokens: NDArray[np.uint8]
+    lengths: NDArray[np.uint8]
+    """Of all sequences, as bytes."""
+    counts: NDArray[np.int64]
+    """Sequences of each document."""
+    modes: NDArray[np.uint8]
+
+
+def find_layout(schema: pa.Schema, wanted: str | None) -> MegatronLayout:
+    """Return the layout for tables: of one column of lists of numbers, or of those that records make."""
+    is_known = "tokens" in schema.names and {*schema.names} <= {"tokens", "lengths", "modes"}
+    if not is_known and len(schema) != 1:
+        problem = f"megatron holds one column of tokens, and there are {len(schema)}"
+        raise ConversionError("", problem, remedy="choose one with --columns, or choose --to parquet")
+    field = schema.field("tokens" if is_known else 0)
+    if not is_any_list(field.type):
+        problem = f"megatron holds lists of numbers, not {field.type}"
+        raise ConversionError(field.name, problem, remedy="choose --to parquet")
+    codes = {name: code for code, name in CODES.items()}
+    name = wanted or {"float": "float32", "double": "float64"}.get(
+        str(field.type.value_type), str(field.type.value_type)
+    )
+    if name not in codes:
+        problem = f"megatron does not hold tokens of type {name}"
+        raise ConversionError(field.name, problem, remedy="give --token-type int32, or int64")
+    return MegatronLayout(codes[name], "modes" in schema.names, "lengths" not in schema.names)
+
+
+def encode(batch: pa.RecordBatch, layout: MegatronLayout) -> Documents:
+    """Return the documents of a table."""
+    names = batch.schema.names
+    tokens, ends = _flatten(batch, names.index("tokens") if "tokens" in names else 0, layout.dtype)
+    lengths, counts = np.diff(ends).astype(LENGTH), np.ones(len(ends) - 1, np.int64)
+    if not layout.is_plain:
+        edges = ends
+        lengths, ends = _flatten(batch, names.index("lengths"), LENGTH)
+        counts = np.diff(ends)
+        if (lengths < 0).any() or (np.append(0, np.cumsum(lengths, dtype=np.int64))[ends] != edges).any():
+            raise ConversionError("lengths", "are not those of the tokens", remedy="leave the column out")
+    modes = lengths[:0].view(np.uint8)
+    if layout.has_modes:
+        modes, ends = _flatten(batch, names.index("modes"), MODE)
+        if (np.diff(ends) != counts).any():
+            raise ConversionError("modes", "are not one for each sequence", remedy="leave the column out")
+    return Documents(tokens.view(np.uint8), lengths.view(np.uint8), counts, modes.view(np.uint8))
+
+
+def _flatten(
+    batch: pa.RecordBatch, place: int, dtype: np.dtype[Any]
+) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Return the numbers of a column of lists, and the edges of the lists among them."""
+    name = batch.schema.names[place]
+    try:
+        column = batch.column(place).cast(pa.large_list(pa.from_numpy_dtype(dtype.newbyteorder("="))))
+    except pa.ArrowInvalid as error:
+        problem = f"is not of type {dtype.name}: {error}"
+        raise ConversionError(name, problem, remedy="give another --token-type") from error
+    values = column.flatten()
+    if column.null_count or values.null_count:
+        raise ConversionError(name, "megatron holds no nulls", remedy="choose --to parquet")
+    edges = column.offsets.to_numpy()
+    return np.ascontiguousarray(values.to_numpy()).astype(dtype, copy=False), edges - edges[0]
 
 
 class MegatronTarget(Target):

@@ -1,26 +1,34 @@
-"""Data sets of Megatron as a source: the index is read in parts, each of which says which documents are read together."""
+r"""Data sets of Megatron as a source: the index is read in parts, each of which says which documents are read together.
+
+The index, little-endian, of S sequences in N documents::
+
+    |MMIDIDX\0\0|version, 8 bytes|type, 1|S, 8|N + 1, 8|lengths, 4 S|pointers, 8 S|document ends, 8 (N + 1)|modes, S or none|
+
+A length counts tokens, a pointer bytes of the `.bin`. Document k has the sequences from end k up to end k + 1; end 0 is 0.
+"""
 
 from __future__ import annotations
 
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import InputError
-from recshuf.formats.megatron import CODES
-from recshuf.formats.megatron.index import END, LENGTH, MegatronLayout, Part, fill, open_pair
-from recshuf.formats.megatron.table import MegatronDecoder
-from recshuf.interfaces import InputSummary, RowFragment, Source, open_input
+from recshuf.formats.lines.cutting import view_records
+from recshuf.formats.megatron import CODES, MAGIC
+from recshuf.interfaces import InputSummary, RowFragment, Source, TableDecoder, open_input
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from recshuf.formats.megatron.index import Pair
     from recshuf.interfaces import BatchLimits, Decoder, Fragment, Handle, InputFile, ReadOptions
 
 
@@ -28,6 +36,11 @@ _DOCUMENTS, _SEQUENCES = 1 << 14, 1 << 16
 """So many are looked at together, or the sequences of one document."""
 _INDEX_BYTES = 8 << 20
 _OFFSET_BYTES = 8
+HEAD = struct.Struct("<9sQBQQ")
+LENGTH, END, MODE = np.dtype("<i4"), np.dtype("<i8"), np.dtype("i1")
+KINDS = (LENGTH, END, END, MODE)
+"""Types of the entries of each part."""
+_DAMAGED = "copy or write both files again"
 
 
 class MegatronSource(Source):
@@ -164,3 +177,179 @@ def _check_same(first: Pair, pair: Pair) -> None:
     if pair.sequences and first.has_modes != pair.has_modes:
         problem = f"has {'' if pair.has_modes else 'no '}modes of sequences, unlike {first.file.name}"
         raise InputError(pair.file.name, problem, remedy="shuffle them apart")
+
+
+class Part(IntEnum):
+    """The parts of an index, in their order."""
+
+    LENGTHS = 0
+    POINTERS = 1
+    ENDS = 2
+    MODES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class MegatronLayout:
+    """What shards have in common with the inputs."""
+
+    code: int
+    """Number of the type of tokens."""
+    has_modes: bool
+    """Whether each sequence has a mode."""
+    is_plain: bool
+    """Whether there are as many sequences as documents, so that each has one."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(CODES[self.code]).newbyteorder("<")
+
+    @property
+    def sequence_bytes(self) -> int:
+        """Bytes of a sequence in a native record, beside its tokens."""
+        return LENGTH.itemsize + (MODE.itemsize if self.has_modes else 0)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Native schema: the bytes of a document, and those of the lengths and modes of its sequences."""
+        names = ("tokens", "lengths", "modes") if self.has_modes else ("tokens", "lengths")
+        return pa.schema([pa.field(name, pa.large_binary(), nullable=False) for name in names])
+
+
+class Pair(NamedTuple):
+    """A `.bin` with its index, once the beginning of this was read."""
+
+    file: InputFile
+    beside: InputFile
+    """The index."""
+    byte_count: int
+    code: int
+    sequences: int
+    documents: int
+    has_modes: bool
+    last_end: int
+    """Where the last sequence ends in the `.bin`."""
+
+    def refuse(self, problem: str, place: str, remedy: str = _DAMAGED) -> InputError:
+        return InputError(
+            self.file.name, f"its index {self.beside.name} {problem}", place=place, remedy=remedy
+        )
+
+    def read(self, handle: Handle, part: Part, first: int, count: int = 1) -> NDArray[Any]:
+        counts = zip(Part, (self.sequences, self.sequences, self.documents + 1), strict=False)
+        start = HEAD.size + sum(KINDS[one].itemsize * size for one, size in counts if one < part)
+        values = np.empty(count, KINDS[part])
+        if fill(handle, start + first * values.itemsize, values.view(np.uint8)):
+            raise self.refuse("is shorter than when it was opened", f"byte {start}")
+        return values
+
+
+def fill(handle: Handle, offset: int, into: NDArray[np.uint8]) -> int:
+    """Fill an array with the bytes of a file from `offset` on, and return how many are missing."""
+    view = memoryview(into)  # type: ignore[arg-type] # a buffer, which NumPy does not declare
+    while view and (got := handle.readinto_at(offset, view)):
+        offset, view = offset + got, view[got:]
+    return len(view)
+
+
+def open_pair(file: InputFile) -> Pair:
+    """Return a data set, once the beginning of its index was read."""
+    if file.is_stream:
+        raise InputError(
+            file.name, "is a stream, and a data set of Megatron is two files", remedy="give their path"
+        )
+    handle = open_input(file)
+    byte_count = handle.stamp.size
+    handle.close()
+    index = _find_index(file)
+    try:
+        handle = open_input(index)
+    except InputError as error:
+        problem = f"its index {index.name} cannot be read: {error.problem}"
+        raise InputError(file.name, problem, remedy="put it beside the file") from error
+    try:
+        return _read_head(Pair(file, index, byte_count, 0, 0, 0, False, 0), handle)
+    finally:
+        handle.close()
+
+
+def _find_index(file: InputFile) -> InputFile:
+    if file.companions:
+        return file.companions[0]
+    if file.path is None:
+        name = f"{file.name.removesuffix('.bin')}.idx"
+        raise InputError(file.name, f"is given without its index {name}", remedy="give that, too")
+    path = file.path.with_suffix(".idx")
+    return file._replace(name=str(path), path=path)
+
+
+def _read_head(pair: Pair, handle: Handle) -> Pair:
+    head, size = handle.read_at(0, HEAD.size), handle.stamp.size
+    if len(head) < HEAD.size or not head.startswith(MAGIC):
+        raise pair.refuse("does not begin as those of Megatron", "byte 0")
+    _, version, code, sequences, ends = HEAD.unpack(head)
+    if version != 1:
+        raise pair.refuse(f"has version {version}, and only version 1 is known", "byte 9")
+    if code not in CODES:
+        raise pair.refuse(f"has the type {code}, which Megatron does not have", "byte 17")
+    rest = size - HEAD.size - 12 * sequences - 8 * ends
+    if not ends or rest not in (0, sequences):
+        raise pair.refuse(
+            f"has {size:,} bytes, which do not fit {sequences:,} sequences and {ends:,} ends", "byte 18"
+        )
+    pair = pair._replace(code=code, sequences=sequences, documents=ends - 1, has_modes=rest > 0)
+    first, last = (int(pair.read(handle, Part.ENDS, at)[0]) for at in (0, ends - 1))
+    if (first, last) != (0, sequences):
+        raise pair.refuse(f"has {sequences:,} sequences, and documents of {first:,} to {last:,}", "byte 18")
+    if not sequences:
+        return pair
+    length, pointer = (
+        int(pair.read(handle, part, sequences - 1)[0]) for part in (Part.LENGTHS, Part.POINTERS)
+    )
+    width = np.dtype(CODES[code]).itemsize
+    if CODES[code].startswith("float") and pointer + length * width != pair.byte_count == pointer + length * (
+        12 - width
+    ):
+        problem = f"has type {code}, {CODES[code]}, and tokens of {12 - width} bytes: other writers exchange types 6 and 7"
+        raise pair.refuse(problem, "byte 17", f"set that byte to {13 - code}")
+    if pointer + length * width > pair.byte_count:
+        problem = f"is cut off: it has {pair.byte_count:,} bytes, and its last sequence ends at {pointer + length * width:,}"
+        raise InputError(pair.file.name, problem, remedy=_DAMAGED)
+    return pair._replace(last_end=pointer + length * width)
+
+
+class MegatronDecoder(TableDecoder):
+    """Decodes the documents of one layout."""
+
+    def __init__(self, layout: MegatronLayout, names: Sequence[str]) -> None:
+        self._names, self._is_plain = names, layout.is_plain
+        self._dtypes = {"tokens": layout.dtype}
+        self._dtypes |= {} if layout.is_plain else {"lengths": LENGTH}
+        self._dtypes |= {"modes": MODE} if layout.has_modes else {}
+        kinds = {name: pa.large_list(pa.from_numpy_dtype(dtype)) for name, dtype in self._dtypes.items()}
+        super().__init__(pa.schema([pa.field(name, kind, nullable=False) for name, kind in kinds.items()]))
+
+    def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> None:
+        if not self._is_plain:
+            return
+        _, offsets = view_records(batch.column(1))
+        wrong = np.flatnonzero(np.diff(offsets) != LENGTH.itemsize)
+        if wrong.size:
+            count = int(np.diff(offsets)[wrong[0]]) // LENGTH.itemsize
+            problem = f"this document has {count} sequences, and the index as many sequences as documents, so a table has no place for that"
+            place = f"row {first_row + int(wrong[0])}"
+            raise InputError(
+                self._names[input_index], problem, place=place, remedy="keep the format of the inputs"
+            )
+
+    def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        arrays = []
+        for field in self.schema:
+            data, offsets = view_records(batch.column(field.name))
+            dtype = self._dtypes[field.name]
+            values = pa.array(
+                np.ascontiguousarray(data).view(dtype).astype(dtype.newbyteorder("="), copy=False)
+            )
+            arrays.append(
+                pa.LargeListArray.from_arrays(pa.array(offsets // dtype.itemsize), values, type=field.type)
+            )
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)

@@ -9,16 +9,14 @@ import pyarrow as pa
 
 from recshuf.errors import InputError, MemoryLimitError, UsageError
 from recshuf.formats.metadata import MetadataUnion
-from recshuf.formats.parquet.claims import settle_copies
-from recshuf.formats.parquet.columns import PartitionColumns, choose_unit
+from recshuf.formats.parquet.columns import PartitionColumns, choose_unit, fill_types, known_schema
 from recshuf.formats.parquet.dictionaries import DictionarySizes, fit_indices
 from recshuf.formats.parquet.footer import COLUMN_BYTES, DeclaredSchemas, open_footer
-from recshuf.formats.parquet.metadata import adopt, read_metadata
+from recshuf.formats.parquet.metadata import adopt, read_metadata, settle_copies
 from recshuf.formats.parquet.plan import CategoryOrder, ParquetLayout, RowCost, choose_row_group_rows
 from recshuf.formats.parquet.sample import GroupSample
 from recshuf.formats.parquet.types import is_ordered
 from recshuf.formats.parquet.union import SchemaClashError, SchemaUnion, columns_of
-from recshuf.formats.parquet.void import fill_types, known_schema
 from recshuf.interfaces import InputSummary
 from recshuf.records.arrays import dotted, split_path
 from recshuf.storage.reading.objects import look_ahead
@@ -28,9 +26,9 @@ from recshuf.system.units import format_size, round_up
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from recshuf.formats.parquet.claims import RangeIndex
     from recshuf.formats.parquet.file import OpenFile
     from recshuf.formats.parquet.footer import Declared, Footer
+    from recshuf.formats.parquet.metadata import RangeIndex
     from recshuf.formats.parquet.sample import LeafStorage
     from recshuf.interfaces import InputFile, Metadata, MetadataKey, ReadOptions
 

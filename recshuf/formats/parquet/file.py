@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from recshuf.errors import InputError, UsageError
 from recshuf.formats.compression import explain_packed
 from recshuf.formats.parquet import MAGIC, MAGIC_ENCRYPTED
-from recshuf.formats.parquet.claims import settle
+from recshuf.formats.parquet.metadata import settle
 from recshuf.formats.pointers import POINTER_BYTES, refuse_pointer
 from recshuf.storage.reading.local import opener_of
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import BinaryIO
 
-    from recshuf.formats.parquet.claims import RangeIndex
+    from recshuf.formats.parquet.metadata import RangeIndex
     from recshuf.interfaces import Handle, InputFile
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from recshuf.formats.parquet.annotations import Annotations
-    from recshuf.formats.parquet.claims import RangeIndex
+    from recshuf.formats.parquet.metadata import RangeIndex
     from recshuf.formats.parquet.pages import Pages
     from recshuf.interfaces import InputFile
 

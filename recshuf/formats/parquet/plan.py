@@ -16,8 +16,8 @@ from recshuf.dataclass import dataclass
 from recshuf.errors import ConversionError, UsageError
 from recshuf.formats.parquet import PAGE_CHECKSUMS
 from recshuf.formats.parquet.annotations import take_marks
-from recshuf.formats.parquet.claims import settle_copies
 from recshuf.formats.parquet.dictionaries import fit_index, widen_indices
+from recshuf.formats.parquet.metadata import settle_copies
 from recshuf.formats.parquet.pages import check_pages
 from recshuf.formats.parquet.sample import scratch_row_bytes
 from recshuf.formats.parquet.types import dense_schema, held_type, leaf_types

@@ -25,9 +25,9 @@ from recshuf.records.batch import concat_batches
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from recshuf.formats.parquet.claims import RangeIndex
     from recshuf.formats.parquet.file import OpenFile
     from recshuf.formats.parquet.footer import Footer
+    from recshuf.formats.parquet.metadata import RangeIndex
     from recshuf.formats.parquet.pages import Group, Pages
     from recshuf.interfaces import InputFile, ReadOptions, ValueReader
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from recshuf.errors import InputError
 from recshuf.formats.parquet.annotations import merge_marks, name_type, with_marks
-from recshuf.formats.parquet.claims import merge
+from recshuf.formats.parquet.metadata import merge
 from recshuf.formats.parquet.types import dense_type, is_extension
 from recshuf.records.arrays import is_list_view, is_variable_list, storage_of
 from recshuf.records.conforming import with_value_field

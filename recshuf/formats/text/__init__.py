@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from recshuf.formats.compression import COMPRESSIONS
-from recshuf.formats.lines.options import HEADER, RECORD_LINES, RECORD_START, SEPARATOR, ZERO_TERMINATED
+from recshuf.formats.lines import HEADER, RECORD_LINES, RECORD_START, SEPARATOR, ZERO_TERMINATED
 from recshuf.interfaces import Format, Traits
 
 if TYPE_CHECKING:

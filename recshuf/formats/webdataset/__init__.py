@@ -61,7 +61,7 @@ class TarFormat(Format):
         return TarTarget(schema, layout, options)
 
     def restore_decoder(self, stored: StoredInputs) -> Decoder:
-        from recshuf.formats.webdataset.table import TarDecoder
+        from recshuf.formats.webdataset.sink import TarDecoder
 
         return TarDecoder(stored.names, stored.options.schema)
 

@@ -19,8 +19,7 @@ from recshuf.formats.lines.cutting import OFFSET_BYTES, SCHEMA
 from recshuf.formats.lines.files import FileSource, LineFile, fill
 from recshuf.formats.pointers import refuse_pointer
 from recshuf.formats.webdataset import RENAME_KEYS
-from recshuf.formats.webdataset.cutting import RecordCutter
-from recshuf.formats.webdataset.keys import KEYS_BYTES, KeySet, hash_key
+from recshuf.formats.webdataset.cutting import KEYS_BYTES, KeySet, RecordCutter, hash_key
 from recshuf.formats.webdataset.members import (
     ArchiveError,
     Member,
@@ -119,7 +118,7 @@ class TarSource(Source):
         return 3 * block_bytes + window_bytes + KEYS_BYTES + _READING_BYTES
 
     def decoder(self) -> Decoder:
-        from recshuf.formats.webdataset.table import TarDecoder
+        from recshuf.formats.webdataset.sink import TarDecoder
 
         return TarDecoder([one.name for one in self.inputs])
 

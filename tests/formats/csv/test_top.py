@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from recshuf.formats.csv import FORMAT
-from recshuf.formats.csv.options import SKIP_LINES
-from recshuf.formats.lines.options import HEADER
+from recshuf.formats.csv import FORMAT, SKIP_LINES
+from recshuf.formats.lines import HEADER
 from tests.support.formats.format_tools import read_input
 from tests.support.formats.given_options import reading
 from tests.support.formats.line_tools import give, records_in

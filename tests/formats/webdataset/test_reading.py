@@ -13,7 +13,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import ConversionError, InputError, RecshufWarning, UsageError
-from recshuf.formats.webdataset import keys
+from recshuf.formats.webdataset import cutting
 from recshuf.formats.webdataset.sink import TarTarget
 from recshuf.run import driver
 from tests.formats.webdataset.tar_tools import list_members, make_tar, read_samples, read_tar
@@ -152,12 +152,12 @@ def test_what_is_wrong_is_named_with_its_place(tmp_path: Path, content: bytes, s
     assert [path.name for path in tmp_path.iterdir()] == ["in.tar"]
 
 
-@pytest.mark.parametrize("run_keys", [keys.RUN_KEYS, 7])
+@pytest.mark.parametrize("run_keys", [cutting.RUN_KEYS, 7])
 def test_a_key_that_occurs_twice_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_keys: int
 ) -> None:
     """Keys that do not fit in memory are compared in a file."""
-    monkeypatch.setattr(keys, "RUN_KEYS", run_keys)
+    monkeypatch.setattr(cutting, "RUN_KEYS", run_keys)
     members = [member for member in list_members(0, 60) if member[0].endswith("JPG")]
     shuffle(tmp_path, make_tar(members))
     torn = make_tar([*members, ("d.x/000050.cls", b"5")])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from recshuf.cli.main import run
-from recshuf.output.local import shard_sync
+from recshuf.output.local import log
 from recshuf.piles import footer, slices
 from recshuf.piles import regions as reader
 from recshuf.records.digests import Digest, Digests
@@ -62,7 +62,7 @@ def leave_out(names: set[str]) -> None:
         footer.xxhash = NoChecksums  # type: ignore[assignment]
         resume.find_checksum = lambda _: ""
     if "syncs" in names:
-        shard_sync.sync = lambda _: None
+        log.sync = lambda _: None
 
 
 if __name__ == "__main__":

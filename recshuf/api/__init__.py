@@ -79,7 +79,7 @@ def listen(progress: Progress | bool | None) -> Iterator[Listener]:
     """Yield a listener, by default one that issues warnings only, and stop it at the end."""
     listener: Progress
     if progress is True:
-        from recshuf.audit.reports.terminal import open_terminal
+        from recshuf.audit.reports.text import open_terminal
 
         listener = open_terminal()
     elif progress is None or progress is False:

@@ -16,7 +16,7 @@ from recshuf.api import listen, speak_batches
 from recshuf.errors import UsageError
 from recshuf.formats import TABLES
 from recshuf.job.arguments import list_paths, make_job, parse_path
-from recshuf.job.features import SplitFiles
+from recshuf.job.features import SplitFiles, check_shares
 from recshuf.job.job import Epoch
 from recshuf.job.options import (
     GatherOptions,
@@ -29,7 +29,6 @@ from recshuf.job.options import (
     refuse_unknown,
 )
 from recshuf.job.report import Progress  # noqa: TC001
-from recshuf.job.shares import check_shares
 from recshuf.piles.epochs import MAX_EPOCH, Reshuffle
 from recshuf.records.keys import MAX_PILES
 from recshuf.system.memory import choose_allocators

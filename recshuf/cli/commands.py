@@ -166,7 +166,7 @@ def _run_gallery(output: str | None, verbose: bool) -> None:  # noqa: ARG001 - `
     folder = Path(output)
     check_new_folder(output)
     from recshuf.audit.reports.gallery import draw_row, render_gallery
-    from recshuf.audit.reports.terminal import say
+    from recshuf.audit.reports.text import say
 
     folder.mkdir(parents=True)
     try:

@@ -63,7 +63,7 @@ def _find_version(library: str) -> str | None:
 
 
 def _run_formats(as_json: bool, verbose: bool) -> None:  # noqa: ARG001 - `main` reads it
-    from recshuf.audit.reports.terminal import say
+    from recshuf.audit.reports.text import say
 
     found, problems = _list_formats()
     if as_json:

@@ -142,7 +142,7 @@ def _discard_output(error: BaseException) -> None:
 
 def _explain(error: BaseException, verbose: bool | None) -> int:
     """Print an error and its notes, a line each, and return the exit code."""
-    from recshuf.audit.reports.terminal import say
+    from recshuf.audit.reports.text import say
 
     if isinstance(error, BrokenPipeError) or isinstance(error.__cause__, BrokenPipeError):
         return _SIGNALLED + signal.SIGPIPE
@@ -153,7 +153,7 @@ def _explain(error: BaseException, verbose: bool | None) -> int:
 
 
 def _explain_kind(error: BaseException, verbose: bool | None) -> int:
-    from recshuf.audit.reports.terminal import say
+    from recshuf.audit.reports.text import say
 
     if verbose and not isinstance(error, click.ClickException | UsageError):
         traceback.print_exception(error)

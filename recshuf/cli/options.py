@@ -155,7 +155,7 @@ def check_loudness(quiet: bool, verbose: bool) -> None:
 
 def choose_progress(quiet: bool, *, writes_records: bool = False) -> Progress:
     """Return the display of progress; `writes_records` says whether records go to standard output."""
-    from recshuf.audit.reports.terminal import open_terminal
+    from recshuf.audit.reports.text import open_terminal
     from recshuf.job.report import SilentProgress
 
     if quiet:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from recshuf.errors import ForbiddenOutputError, OutputError, UsageError
-from recshuf.storage.reading.local_listing import MANIFEST_SUFFIX
+from recshuf.storage.reading.local import MANIFEST_SUFFIX
 from recshuf.storage.urls import is_url
 from recshuf.system.paths import real_path, refuse_url
 
@@ -150,8 +150,7 @@ def check_quarantine(what: str, others: list[str | None]) -> None:
 
 def say_done(done: ShuffleReport, output: str, quiet: bool, verbose: bool) -> None:
     """Report a finished run."""
-    from recshuf.audit.reports.terminal import say
-    from recshuf.audit.reports.text import detail_lines, summary
+    from recshuf.audit.reports.text import detail_lines, say, summary
 
     for line in detail_lines(done) if verbose else ():
         say(line)
@@ -161,7 +160,7 @@ def say_done(done: ShuffleReport, output: str, quiet: bool, verbose: bool) -> No
 
 def say_written(name: str, quiet: bool) -> None:
     """Report a file and its size."""
-    from recshuf.audit.reports.terminal import say
+    from recshuf.audit.reports.text import say
     from recshuf.system.units import format_size
 
     if not quiet:

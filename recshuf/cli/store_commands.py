@@ -108,9 +108,8 @@ def _run_scatter(
         check_spared(report, [*inputs, options["schema"]], overwrite=overwrite)
     check_quarantine(options["on_bad_record"], [report, options["schema"]])
     from recshuf.api import runs
-    from recshuf.audit.reports.terminal import say
-    from recshuf.audit.reports.text import scatter_summary
-    from recshuf.job.shares import parse_shares
+    from recshuf.audit.reports.text import say, scatter_summary
+    from recshuf.job.features import parse_shares
 
     shares = None if split is None else parse_shares(split)
     done = runs.scatter(
@@ -165,8 +164,7 @@ def _run_window(
             "nothing to do; give --append INPUT, --expire-before T, --keep-records N or --keep-bytes SIZE"
         )
     from recshuf.api import runs
-    from recshuf.audit.reports.terminal import say
-    from recshuf.audit.reports.text import count_of
+    from recshuf.audit.reports.text import count_of, say
 
     done = runs.window(inputs[0], append, progress=choose_progress(quiet), seed=seed, piles=piles, **options)
     if not quiet:

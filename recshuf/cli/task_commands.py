@@ -101,7 +101,7 @@ def _run_task(plan: str, what: str, quiet: bool, verbose: bool) -> None:  # noqa
     done = runs.run_task(run, int(what), progress=choose_progress(quiet))
     if quiet:
         return
-    from recshuf.audit.reports.terminal import say
+    from recshuf.audit.reports.text import say
 
     written = (
         "" if done is None else f"; {done.records_written:,} records in {run['output']}, seed {done.seed}"

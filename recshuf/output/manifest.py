@@ -19,7 +19,7 @@ from recshuf.job.job import Epoch
 from recshuf.job.plan import count_shards, sum_known
 from recshuf.job.report import FileReport
 from recshuf.records.keys import ORDER_VERSION
-from recshuf.storage.reading.local_listing import MANIFEST_SUFFIX
+from recshuf.storage.reading.local import MANIFEST_SUFFIX
 from recshuf.system.atomic import sync
 from recshuf.system.paths import real_path, shorten_name
 from recshuf.version import __version__

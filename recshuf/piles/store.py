@@ -25,7 +25,7 @@ from recshuf.piles.sealed_set import SET_SUFFIX, SealedSet
 from recshuf.piles.slices import PREFIX_BYTES
 from recshuf.records.digests import Digest, Digests, InputCount, sum_digests
 from recshuf.records.keys import KeyRange, find_piles, sort_by_pile
-from recshuf.records.value_squares import count_values, pack_counters, unpack_counters
+from recshuf.records.value_sizes import count_values, pack_counters, unpack_counters
 from recshuf.system.buffers import allocate
 
 if TYPE_CHECKING:

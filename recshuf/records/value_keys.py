@@ -2,6 +2,7 @@
 
 A value has a text, the text a hash H of 128 bits, and H a key (K, L): Philox-4x32-10 under a random key, a bijection. So
 the keys of different values are independent and uniform, and all their orders equally likely, whatever the values are.
+Records with equal values of some fields have equal keys.
 """
 
 from __future__ import annotations
@@ -13,19 +14,21 @@ import pyarrow as pa
 import xxhash
 from numpy.random import SeedSequence
 
-from recshuf.records.arrays import unpack_bits
+from recshuf.records.batch import split_ranges
 from recshuf.records.hashing import hash_rows
-from recshuf.records.keys import stream_of
+from recshuf.records.key_makers import VALUE_WORDS, KeyedRows, KeyMaker
+from recshuf.records.keys import draw_keys, stream_of
 from recshuf.records.provenance import pack_provenance
 from recshuf.records.text_hashing import PIECE_ROWS, cut_pieces, hash_texts
 from recshuf.records.word_hashing import HashKey
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from recshuf.interfaces import ValueReader
+    from recshuf.records.keys import RowRange
 
     Words = NDArray[np.uint64]
 
@@ -135,8 +138,10 @@ def without_value(texts: Sequence[pa.LargeBinaryArray]) -> NDArray[np.bool_] | N
     return missing if missing.any() else None
 
 
-def _find_nulls(array: pa.Array) -> NDArray[np.bool_]:
-    nulls: NDArray[np.bool_] = unpack_bits(array.buffers()[0], array) == 0
+def _find_nulls(texts: pa.LargeBinaryArray) -> NDArray[np.bool_]:
+    if not texts.null_count:
+        return np.zeros(len(texts), np.bool_)
+    nulls: NDArray[np.bool_] = texts.is_null().to_numpy(zero_copy_only=False)
     return nulls
 
 
@@ -177,3 +182,37 @@ def _encrypt(low: Words, high: Words, key: int, out: tuple[Words, Words], scratc
     for x, y, word in ((x0, x1, out[0]), (x2, x3, out[1])):
         np.left_shift(y, _HALF, out=word)
         word |= x
+
+
+class FieldKeys(KeyMaker):
+    """Keys of the values of fields.
+
+    Parameters
+    ----------
+    row_seed
+        Seed of a third word, by which the records of a value are in random order. None: they stay in that of the inputs.
+    """
+
+    def __init__(self, reader: ValueReader, keys: ValueKeys, row_seed: int | None = None) -> None:
+        self._reader, self._keys, self._row_seed = reader, keys, row_seed
+
+    def draw(self, batch: pa.RecordBatch, ranges: Sequence[RowRange]) -> KeyedRows:
+        words = np.empty((VALUE_WORDS, batch.num_rows), np.uint64)
+        missing: list[NDArray[np.bool_]] = []
+        start = 0
+        for piece, input_index, first_row in _cut(batch, ranges):
+            texts = self._reader.read(piece, input_index, first_row)
+            rows = slice(start, start + piece.num_rows)
+            words[0, rows], words[1, rows] = self._keys.keys(texts, input_index, first_row)
+            missing.append(np.array([_find_nulls(field) for field in texts]))
+            start = rows.stop
+        others = () if self._row_seed is None else (draw_keys(self._row_seed, ranges),)
+        lacks = any(one.any() for one in missing)
+        return KeyedRows((*words, *others), missing=np.hstack(missing) if lacks else None)
+
+
+def _cut(batch: pa.RecordBatch, ranges: Sequence[RowRange]) -> Iterator[tuple[pa.RecordBatch, int, int]]:
+    """Yield a batch in pieces, as texts of numbers are many times as large as they."""
+    for part, input_index, first_row in split_ranges(batch, ranges):
+        for start in range(0, part.num_rows, PIECE_ROWS):
+            yield part.slice(start, PIECE_ROWS), input_index, first_row + start

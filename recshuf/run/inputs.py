@@ -13,7 +13,7 @@ from recshuf.errors import UsageError
 from recshuf.formats.folders import NameRules
 from recshuf.interfaces import InputFile
 from recshuf.storage.reading.listing import InputLister, find_pattern, leave_out_output
-from recshuf.storage.reading.local_listing import name_stdin
+from recshuf.storage.reading.local import name_stdin
 from recshuf.storage.reading.objects import Stores
 
 if TYPE_CHECKING:

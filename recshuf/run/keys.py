@@ -33,8 +33,7 @@ def choose_keys(run: Run) -> KeyMaker:
     """Return what gives the records of a run their keys."""
     feature = run.job.feature
     if isinstance(feature, GroupBy) and run.values is not None:
-        from recshuf.records.field_keys import FieldKeys
-        from recshuf.records.value_keys import ValueKeys
+        from recshuf.records.value_keys import FieldKeys, ValueKeys
 
         row_seed = run.seed if feature.order == "random" else None
         return FieldKeys(run.values, ValueKeys(run.seed), row_seed)

@@ -11,7 +11,7 @@ import numpy as np
 from recshuf.errors import CheckError
 from recshuf.job.features import SplitFiles
 from recshuf.records.split import Split, apportion
-from recshuf.records.value_squares import COUNTERS, find_deviation
+from recshuf.records.value_sizes import COUNTERS, find_deviation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -57,7 +57,7 @@ def choose_part_keys(run: Run, feature: SplitFiles) -> PartKeys:
 
     edges = tuple(divide_keys(tuple(feature.shares.values())))
     if run.values is not None:
-        from recshuf.records.value_parts import ValueParts  # most runs read no values
+        from recshuf.records.part_keys import ValueParts  # most runs read no values
 
         return PartKeys(run.seed, edges, ValueParts(run.values, feature.seed, tuple(feature.shares.values())))
     assert run.split is not None  # noqa: S101 - it is settled before records are read

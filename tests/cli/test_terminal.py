@@ -90,7 +90,7 @@ class TestProgress:
     def test_a_narrow_terminal_keeps_the_percentage(
         self, width: int, is_wide: bool, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from recshuf.audit.reports.terminal import TerminalProgress
+        from recshuf.audit.reports.text import TerminalProgress
 
         for name, value in {"COLUMNS": str(width), "TTY_COMPATIBLE": "1", "FORCE_COLOR": "1"}.items():
             monkeypatch.setenv(name, value)
@@ -108,7 +108,7 @@ class TestProgress:
         assert max(map(len, re.split(r"[\r\n]", shown))) <= width
 
     def test_listener(self, capfd: pytest.CaptureFixture[str]) -> None:
-        from recshuf.audit.reports.terminal import TerminalProgress
+        from recshuf.audit.reports.text import TerminalProgress
 
         progress = TerminalProgress()
         progress.stop()
@@ -122,7 +122,7 @@ class TestProgress:
         assert r"recshuf: warning: careful [bold]\nhere" in capfd.readouterr().err
 
     def test_warnings_off_a_terminal(self, capfd: pytest.CaptureFixture[str]) -> None:
-        from recshuf.audit.reports.terminal import Warnings
+        from recshuf.audit.reports.text import Warnings
 
         progress = Warnings()
         progress.start("scatter", 10, 100)

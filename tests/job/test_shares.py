@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from recshuf.errors import UsageError
-from recshuf.job.shares import check_shares, parse_shares
+from recshuf.job.features import check_shares, parse_shares
 
 
 def test_shares_are_exact() -> None:

@@ -13,9 +13,8 @@ import pytest
 
 from recshuf.interfaces import ValueReader
 from recshuf.records.keys import RowRange, draw_keys, sort_by_words
-from recshuf.records.part_keys import PartKeys, PlacedParts, divide_keys, find_begins
+from recshuf.records.part_keys import PartKeys, PlacedParts, ValueParts, divide_keys, find_begins
 from recshuf.records.split import Split, apportion
-from recshuf.records.value_parts import ValueParts
 from tests.support.order_statistics import chi_square_upper, permutation_chi_square
 
 if TYPE_CHECKING:

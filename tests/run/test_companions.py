@@ -14,7 +14,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import AlreadyCompleteError, InputError, OutputExistsError, RecshufWarning, UsageError
-from recshuf.output.local import shard_sync
+from recshuf.output.local import log
 from tests.formats.megatron.test_suite import read_pair, write_pair
 from tests.support.processes.killed_runs import Killed, die, run, run_and_die, strike_renames
 from tests.support.processes.task_runs import divide_small, shuffle
@@ -129,7 +129,7 @@ def test_both_files_are_synced_before_they_are_noted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inputs: list[Path]
 ) -> None:
     synced: list[str] = []
-    monkeypatch.setattr(shard_sync, "sync", lambda path: synced.append(path.name))
+    monkeypatch.setattr(log, "sync", lambda path: synced.append(path.name))
     run(inputs, tmp_path / "out", shards=1)
     recshuf.shuffle(inputs, tmp_path / "one.bin")
     assert synced == ["shard-00000.bin", "shard-00000.idx", "one.bin", "one.idx"]

@@ -21,10 +21,9 @@ from recshuf.errors import InputError, MemoryLimitError, RecshufWarning, UsageEr
 from recshuf.interfaces import ValueReader
 from recshuf.piles.regions import FilledRegions
 from recshuf.records import value_keys
-from recshuf.records.field_keys import FieldKeys
 from recshuf.records.key_makers import find_words
 from recshuf.records.keys import RowRange, sort_by_words
-from recshuf.records.value_keys import ValueKeys
+from recshuf.records.value_keys import FieldKeys, ValueKeys
 from tests.support.effort import examples
 from tests.support.group_oracle import cut_groups, expect_groups
 from tests.support.order_statistics import chi_square_upper

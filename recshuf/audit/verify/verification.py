@@ -10,10 +10,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from recshuf.audit.verify.comparison import open_comparison
-from recshuf.audit.verify.first_records import FirstRecords, find_dedup
+from recshuf.audit.verify.expected import (
+    ExpectedCopies,
+    FirstRecords,
+    describe_misplaced,
+    find_dedup,
+    mark_parts,
+)
 from recshuf.audit.verify.mismatches import INPUTS, OUTPUT, Mismatches, Search, Tally
-from recshuf.audit.verify.mixture import ExpectedCopies
-from recshuf.audit.verify.parts import describe_misplaced, mark_parts
 from recshuf.audit.verify.record_sets import read_manifest
 from recshuf.errors import UsageError
 from recshuf.job.report import DownloadReport, FileReport, Report

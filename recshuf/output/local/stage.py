@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recshuf.errors import OutputError
-from recshuf.output.local.log import FileLog, FileResults
-from recshuf.output.local.shard_sync import ShardSyncer
+from recshuf.output.local.log import FileLog, FileResults, ShardSyncer
 from recshuf.output.manifest import (
     SHARD_PREFIX,
     find_checksum,

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import DirectoryInputError, InputError, MissingInputError
 from recshuf.interfaces import InputFile, TableName
-from recshuf.storage.reading import local_listing
+from recshuf.storage.reading import local
 from recshuf.storage.reading.choosing import choose_files, find_splits, natural_key, tell_splits
-from recshuf.storage.reading.local import opener_of
-from recshuf.storage.reading.local_listing import (
+from recshuf.storage.reading.local import (
     MANIFEST_SUFFIX,
     ONLY_OTHERS,
     TABLES,
     find_partitions,
     is_hidden,
+    opener_of,
     refuse_table,
 )
 from recshuf.storage.requests import compare_weakly
@@ -46,7 +46,7 @@ class InputLister:
         self._stores = stores
 
     def list_all(self, patterns: Iterable[str], *, mixes_splits: bool = False) -> list[InputFile]:
-        """Expand paths, directories, globs and URLs, with the rules of `local_listing.expand_inputs`.
+        """Expand paths, directories, globs and URLs, with the rules of `local.expand_inputs`.
 
         Parameters
         ----------
@@ -69,7 +69,7 @@ class InputLister:
             return [InputFile(str(pattern), None, table=pattern.table)]
         if is_url(pattern):
             return self._list_url(pattern, Url.parse(pattern))
-        return local_listing.expand_inputs([pattern], self._rules, self._warn)
+        return local.expand_inputs([pattern], self._rules, self._warn)
 
     def _tell_splits(self, names: list[str]) -> None:
         """Warn of splits of a data set that were named; those of a folder were refused."""
@@ -186,7 +186,7 @@ def _match(parts: Sequence[str], pattern: Sequence[str]) -> bool:
 
 
 def _refuse_tables(pattern: str, prefix: Url, names: Iterable[str], listed: Collection[str]) -> None:
-    """Refuse those files of a table that were listed, as `local_listing` does; its log lies below the prefix."""
+    """Refuse those files of a table that were listed, as `local` does; its log lies below the prefix."""
     for folder, kind in _find_tables(names, len(str(prefix))):
         if any(name.startswith(folder) for name in listed):
             raise refuse_table(pattern, kind, folder.rstrip("/"))
@@ -209,7 +209,7 @@ def find_pattern(patterns: Iterable[str], output: str, *, is_directory: bool) ->
     Of `patterns`, those that are one object are left out. `is_directory` tells whether a URL is a prefix for shards.
     """
     if not is_url(output):
-        return local_listing.find_pattern([pattern for pattern in patterns if not is_url(pattern)], output)
+        return local.find_pattern([pattern for pattern in patterns if not is_url(pattern)], output)
     target = output.rstrip("/")
     written = f"{target}/shard" if is_directory else target
     for pattern in filter(is_url, patterns):
@@ -247,7 +247,7 @@ def check_unchanged(files: Iterable[InputFile]) -> None:
 def leave_out_output(files: list[InputFile], patterns: Sequence[str], output: str) -> list[InputFile]:
     """Return the inputs outside the output, which may be missing. Inputs that were named stay; if the output was named, all stay."""
     if not is_url(output):
-        return local_listing.leave_out_output(files, patterns, output)
+        return local.leave_out_output(files, patterns, output)
     target = output.rstrip("/")
     if target in {pattern.rstrip("/") for pattern in patterns}:
         return files

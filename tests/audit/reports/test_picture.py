@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import recshuf
-from recshuf.audit.reports.captions import PAPER
 from recshuf.audit.reports.colors import GREY, LABEL_COLOURS, Labels, Ramp, make_ramp
 from recshuf.audit.reports.picture import (
+    PAPER,
     Panel,
     describe_panels,
     draw_picture,

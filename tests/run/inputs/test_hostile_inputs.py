@@ -27,7 +27,7 @@ from recshuf.formats import parquet
 from recshuf.formats.folders import NameRules
 from recshuf.formats.lines.sink import FileOutput
 from recshuf.interfaces import WriteOptions
-from recshuf.storage.reading.local_listing import expand_inputs
+from recshuf.storage.reading.local import expand_inputs
 from tests.fuzzing.server import Server
 from tests.support.formats.hostile_tools import GB, refusal
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from recshuf.errors import InputError
 from recshuf.interfaces import NameSuffix, Stamp
 from recshuf.storage.reading.choosing import Judged, Role, natural_key
-from recshuf.storage.reading.local_listing import (
+from recshuf.storage.reading.local import (
     expand_inputs,
     find_pattern,
     leave_out_output,

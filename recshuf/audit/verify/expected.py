@@ -1,0 +1,211 @@
+"""Which records an output should hold: the first of each value with --dedup, copies of a mixture, those of a part of a split."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from recshuf.audit.verify.record_sets import divide_memory
+from recshuf.errors import UsageError
+from recshuf.job.features import Dedup, Mixture, SplitFiles
+from recshuf.piles.codec import choose_codec
+from recshuf.piles.layout import StorePlan
+from recshuf.piles.regions import FilledRegions
+from recshuf.piles.slices import Origin
+from recshuf.piles.store import Store
+from recshuf.records.arrays import view_bytes, wrap_values
+from recshuf.records.batch import Records
+from recshuf.records.copies import list_quotas
+from recshuf.records.duplicates import Duplicates
+from recshuf.records.key_makers import find_starts
+from recshuf.records.keys import RowRange
+from recshuf.records.part_keys import ValueParts
+from recshuf.records.provenance import pack_provenance
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from recshuf.audit.verify.comparison import Comparison
+    from recshuf.audit.verify.mismatches import Mismatches, Tally
+    from recshuf.audit.verify.record_sets import RecordSet
+    from recshuf.interfaces import InputFile
+    from recshuf.job.job import Job
+    from recshuf.output.manifest import Manifest
+    from recshuf.piles.set_folder import SetFolder
+    from recshuf.records.copies import Quota
+
+    Words = NDArray[np.uint64]
+
+
+_WORDS = ("second", "location", "hash", "other")
+_ENTRY_BYTES = 8 * (1 + len(_WORDS))
+_MOST_PILES = 4096
+_MARK = np.uint64(0x9E3779B97F4A7C15)
+
+
+def find_dedup(job: Job, manifest: Manifest | None) -> Dedup | None:
+    """Return by what a run told records apart, as the options of a job say, else its manifest; None if it kept all."""
+    if isinstance(job.feature, Dedup) or job.feature is not None:
+        return job.feature if isinstance(job.feature, Dedup) else None
+    described = {} if manifest is None else manifest.features.get("dedup", {})
+    if not described:
+        return None
+    fields = described["fields"]
+    return Dedup(() if fields == "record" else tuple(map(str, fields)))
+
+
+class FirstRecords:
+    """Collects what tells the records of the inputs apart, and yields the first of each; many threads may add.
+
+    Parameters
+    ----------
+    expected
+        About how many records there are.
+    """
+
+    def __init__(
+        self, inputs: RecordSet, dedup: Dedup, expected: int, folder: SetFolder, memory_bytes: int
+    ) -> None:
+        reader = inputs.source.value_reader(dedup.fields) if dedup.fields else None
+        if dedup.fields and reader is None:
+            raise UsageError(
+                f"{dedup.flag} {','.join(dedup.fields)}: {inputs.format} has no fields; leave it out"
+            )
+        columns, seed = len(inputs.source.schema), secrets.randbits(64)
+        self._duplicates = Duplicates(seed, reader, are_lines=inputs.traits.is_lines, column_count=columns)
+        codec = choose_codec(pa.schema([pa.field(name, pa.binary(8), nullable=False) for name in _WORDS]))
+        budget = divide_memory(memory_bytes)
+        piles = min(_MOST_PILES, max(1, expected * _ENTRY_BYTES // budget.pile_bytes))
+        self._store = Store(StorePlan(piles, (float(expected),), budget.search_bytes), codec, folder)
+
+    def add(self, batch: pa.RecordBatch, hashes: Words, file: int, first_row: int) -> None:
+        """Add consecutive native records with their hashes, shape ``(n, 2)``."""
+        if not batch.num_rows:
+            return
+        keyed = self._duplicates.draw(batch, [RowRange(file, first_row, batch.num_rows)])
+        rows = np.arange(batch.num_rows)
+        if keyed.repeats is not None:
+            rows = np.delete(rows, keyed.repeats)
+        first, second = (word[rows] for word in keyed.words)
+        location = pack_provenance(np.int64(file), rows + first_row)
+        columns = [
+            wrap_values(array, pa.binary(8))
+            for array in (second, location, *np.ascontiguousarray(hashes[rows].T))
+        ]
+        entries = pa.RecordBatch.from_arrays(columns, schema=self._store.codec.schema)
+        self._store.add(0, Origin(file, first_row), Records(first, entries))
+
+    def find(self) -> Iterator[tuple[Words, Words]]:
+        """Yield the hashes, shape ``(n, 2)``, and the provenance of the first record of each value, pile by pile."""
+        regions = FilledRegions(self._store)
+        for column in np.flatnonzero(regions.counts[0]).tolist():
+            records = regions.load([(0, column)])
+            if records is None:
+                continue
+            second, location, *hashes = (view_bytes(one).view(np.uint64) for one in records.batch.columns)
+            order = np.lexsort((location, second, records.keys))
+            chosen = order[find_starts([records.keys[order], second[order]])]
+            yield np.stack(hashes, axis=1)[chosen], location[chosen]
+
+    def close(self) -> None:
+        """Free memory and disk. Idempotent."""
+        self._store.close()
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedCopies:
+    """The quotas of a mixture, given the records that its inputs turned out to hold."""
+
+    quotas: Sequence[Quota]
+
+    @classmethod
+    def find(
+        cls, job: Job, manifest: Manifest | None, files: Sequence[InputFile], counts: Sequence[int]
+    ) -> ExpectedCopies | None:
+        """Return what the options of a job say, else its manifest; None if the run was no mixture."""
+        mixture, total = job.feature, 0
+        if isinstance(mixture, Mixture):
+            total = int(job.options["head_count"] or 0)
+        else:
+            sources = [] if manifest is None else manifest.features.get("sources", [])
+            if not sources:
+                return None
+            mixture = Mixture(_list_numbers(sources, "weight"), _list_numbers(sources, "copies"))
+            total = sum(int(source["written"]) for source in sources)
+            if len(sources) != len(job.inputs):
+                raise UsageError(
+                    f"{job.output}: is a mixture of {len(sources)} inputs by its manifest, not of {len(job.inputs)}; give "
+                    f"those of the run: {', '.join(str(source['input']) for source in sources)}"
+                )
+        arguments = [file.argument for file in files]
+        return cls(
+            list_quotas(counts, arguments, copies=mixture.copies, weights=mixture.weights, total=total)
+        )
+
+    @property
+    def record_count(self) -> int:
+        return sum(quota.taken for quota in self.quotas)
+
+    @property
+    def limits(self) -> list[tuple[int, int]]:
+        """How often the output holds each record of each input at least and at most."""
+        return [
+            (quota.taken // quota.records if quota.records else 0, quota.most_copies)
+            for quota in self.quotas
+            for _ in quota.inputs
+        ]
+
+
+def _list_numbers(sources: Sequence[dict[str, str]], name: str) -> tuple[Fraction, ...]:
+    return tuple(Fraction(source[name]) for source in sources if name in source)
+
+
+def find_value_split(job: Job, manifest: Manifest | None) -> SplitFiles | None:
+    """Return the split by values that the options of a job say, else its manifest; None if there was none."""
+    if isinstance(job.feature, SplitFiles):
+        return job.feature if job.feature.fields else None
+    found = manifest.split if manifest else None
+    if found is None or "by" not in found:
+        return None
+    shares = {name: Fraction(share) for name, share in found["shares"].items()}
+    return SplitFiles(shares, tuple(found["by"]), int(found["seed"]))
+
+
+def mark_parts(comparison: Comparison, job: Job, manifest: Manifest | None) -> SplitFiles | None:
+    """Have equal records of different parts hash differently in their second word, and return the split, if there was one."""
+    split, output = find_value_split(job, manifest), comparison.output
+    if split is None or output is None:
+        return None
+    reader = comparison.inputs.record_set.source.value_reader(split.fields)
+    if reader is None:
+        return None
+    finder = ValueParts(reader, split.seed, tuple(split.shares.values()))
+    numbers = {name: number for number, name in enumerate(split.shares)}
+    part_of_file = [numbers.get(PurePath(name).parent.name, len(numbers)) for name in output.record_set.names]
+
+    def mark_input(batch: pa.RecordBatch, file: int, first_row: int) -> NDArray[np.uint64]:
+        parts = finder.find_parts(batch, [RowRange(file, first_row, batch.num_rows)]).parts
+        return parts.astype(np.uint64) * _MARK
+
+    def mark_output(batch: pa.RecordBatch, file: int, _: int) -> NDArray[np.uint64]:
+        return np.full(batch.num_rows, part_of_file[file], np.uint64) * _MARK
+
+    comparison.inputs.mark, output.mark = mark_input, mark_output
+    return split
+
+
+def describe_misplaced(before: Tally, after: Tally, found: Mismatches, split: SplitFiles | None) -> list[str]:
+    """Return a sentence if the output holds all records, some of them in other parts than their values tell."""
+    is_same = (before.counts == after.counts).all() and (before.sums[0] == after.sums[0]).all()
+    if split is None or not (is_same and found.extra):
+        return []
+    values = ", ".join(map(repr, split.fields))
+    return [f"{found.extra:,} records are in another part than their values of {values} tell"]

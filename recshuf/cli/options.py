@@ -106,22 +106,18 @@ def make_output_option(metavar: str, text: str, name: str = "output") -> click.O
 
 
 def make_quiet_option(text: str = HELP_OF_QUIET) -> click.Option:
-    """Return the option ``--quiet`` of a command."""
     return click.Option(["-q", "--quiet"], is_flag=True, help=text)
 
 
 def make_verbose_option(text: str = HELP_OF_VERBOSE) -> click.Option:
-    """Return the option ``--verbose`` of a command."""
     return click.Option(["-v", "--verbose"], is_flag=True, help=text, callback=_note_verbose)
 
 
 def make_report_option(text: str) -> click.Option:
-    """Return the option ``--report`` of a command."""
     return click.Option(["--report"], type=GivenPath(), metavar="FILE", help=f"{text}; - is standard output.")
 
 
 def make_html_option(text: str) -> click.Option:
-    """Return the option ``--html`` of a command."""
     return click.Option(["--html"], type=GivenPath(), metavar="FILE", help=text)
 
 
@@ -307,7 +303,6 @@ _SHUFFLE = Wording(_DESCRIPTION, ["INPUT...", "-o OUTPUT"], _EXAMPLES, Options)
 
 
 def make_shuffle_command(callback: Callable[..., None]) -> GroupedCommand:
-    """Return the shuffle command, which has no name."""
     plan = "Print the plan (piles, memory, disk, file descriptors, shards) and stop."
     own = {
         "Input": [],

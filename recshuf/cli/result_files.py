@@ -149,7 +149,6 @@ def check_quarantine(what: str, others: list[str | None]) -> None:
 
 
 def say_done(done: ShuffleReport, output: str, quiet: bool, verbose: bool) -> None:
-    """Report a finished run."""
     from recshuf.audit.reports.text import detail_lines, say, summary
 
     for line in detail_lines(done) if verbose else ():
@@ -159,7 +158,6 @@ def say_done(done: ShuffleReport, output: str, quiet: bool, verbose: bool) -> No
 
 
 def say_written(name: str, quiet: bool) -> None:
-    """Report a file and its size."""
     from recshuf.audit.reports.text import say
     from recshuf.system.units import format_size
 

@@ -216,13 +216,7 @@ def open_source(name: str, inputs: Sequence[InputFile], options: ReadOptions) ->
 
 
 def name_of_tables(inputs: Sequence[InputFile], given: str | None, to: str | None) -> str | None:
-    """Return the format of inputs of which some are tables that a caller holds; None if none is.
-
-    Parameters
-    ----------
-    given, to
-        Formats of inputs and output, as far as they are asked for.
-    """
+    """Return the format of inputs of which some are tables that a caller holds; None if none is."""
     table = next((file for file in inputs if file.table is not None), None)
     if table is None:
         return None
@@ -455,7 +449,6 @@ def keeps_records(given: str, to: str) -> bool:
 
 
 def has_suffix(name: str, format_name: str) -> bool:
-    """Tell whether a file name has a suffix of a format."""
     return split_suffix(name).kind in load_format(format_name).traits.suffixes
 
 

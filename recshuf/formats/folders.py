@@ -216,11 +216,6 @@ def pair_files(files: Sequence[InputFile]) -> list[InputFile]:
 
     Whether a file has companions, the content of the first one tells; whether they lie beside it, a list does, and, of a
     local file, its folder.
-
-    Raises
-    ------
-    InputError
-        When a companion has no file that it belongs to.
     """
     formats = [
         None if file.suffix.compression or file.table else find_paired(file.suffix.kind) for file in files

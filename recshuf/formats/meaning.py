@@ -142,7 +142,6 @@ def _simplify_array(array: np.ndarray[Any, Any]) -> Any:
 
 
 def hash_values(array: np.ndarray[Any, Any]) -> str:
-    """Return a hash of the values of an array."""
     import xxhash  # few attributes are large
 
     text = array.astype(str) if array.dtype.kind not in "OSU" else array
@@ -206,7 +205,6 @@ def _list_readings(name: str, value: Any) -> list[_Names]:
 
 
 def is_counted(name: str) -> bool:
-    """Tell whether what has a name is compared at all."""
     return weigh(name) is not Weight.NONE
 
 

@@ -100,13 +100,7 @@ class MetadataUnion:
             held.index, held.name, held.origin = index, name, origin
 
     def merge(self) -> tuple[Metadata, dict[MetadataKey, Any]]:
-        """Return what the output says, and where that is found which the first input does not say.
-
-        Raises
-        ------
-        InputError
-            When two inputs differ in what decides the meaning of values.
-        """
+        """Return what the output says, and where that is found which the first input does not say."""
         if not self._files:
             return Metadata({}), {}
         first, *others = sorted(self._files.values(), key=lambda file: file.index)
@@ -185,13 +179,7 @@ def _refuse(name: str, refused: list[_Refused], taken: str) -> InputError:
 
 
 def check_appended(held: Metadata, store: str, found: Metadata, name: str, *, is_lenient: bool) -> str:
-    """Return a sentence about how inputs, the first called `name`, differ from those of a store; empty if they do not.
-
-    Raises
-    ------
-    InputError
-        When they differ in what decides the meaning of values, or have labels that the store lacks, unless that is taken.
-    """
+    """Return a sentence about how inputs, the first called `name`, differ from those of a store; empty if they do not."""
     union = MetadataUnion(is_lenient=is_lenient)
     union.add(0, store, held.values)
     union.add(1, name, found.values)

@@ -28,20 +28,7 @@ _COUNTED = ("parquet", "arrow", "ipc", "feather")
 
 
 def name_table(value: object, place: int) -> TableName | None:
-    """Return a table as an input, with a name for messages and the manifest; None if the value is none, but perhaps a path.
-
-    Parameters
-    ----------
-    place
-        Its position among the inputs.
-
-    Raises
-    ------
-    UsageError
-        When it holds records in a form that is not read.
-    InputError
-        When its values have no type in Arrow.
-    """
+    """Return a table as an input, with a name for messages and the manifest; None if the value is none, but perhaps a path."""
     if isinstance(value, TableName):
         return value
     if isinstance(value, str | bytes | os.PathLike):

@@ -85,13 +85,7 @@ QUOTED = ((pt.is_timestamp, _write_timestamps), (pt.is_date, _write_times), (pt.
 
 
 def find_texts(array: pa.Array, field: str) -> pa.LargeBinaryArray:
-    """Return the text of each value, null where it is null or NaN.
-
-    Raises
-    ------
-    ConversionError
-        When a value has none.
-    """
+    """Return the text of each value, null where it is null or NaN."""
     kind = array.type
     if isinstance(kind, pa.BaseExtensionType):
         return find_texts(array.storage, field)
@@ -180,7 +174,6 @@ def _check_field(path: str, schema: pa.Schema) -> None:
 
 
 def check_type(kind: pa.DataType, path: str) -> None:
-    """Refuse a type whose values have no text."""
     kind = storage_of(kind)
     if pt.is_struct(kind):
         raise UsageError(f"column {path!r}: holds {kind}; name a field inside it")

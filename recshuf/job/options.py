@@ -29,7 +29,6 @@ ENGINES = {
 
 
 def check_engine(name: str | None) -> None:
-    """Refuse a name of no engine."""
     if name is not None and name not in ENGINES:
         raise UsageError(f"--engine {name!r} is not possible; choose one of {', '.join(ENGINES)}")
 

@@ -103,7 +103,6 @@ _MAX_BYTES = 1 << 24
 
 
 def read_schema(path: Path) -> pa.Schema:
-    """Return the schema of a ``--schema`` file."""
     return parse_schema(_read_object(path), str(path))
 
 

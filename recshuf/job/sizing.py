@@ -121,7 +121,6 @@ UNEVEN = 1.25
 
 
 def choose_spilled_bytes(byte_count: int) -> int:
-    """Return the size of piles on disk."""
     several = min(byte_count // SPILLED_PILES, MOST_SPILLED_PILE_BYTES)
     return max(SPILLED_PILE_BYTES, several, byte_count // MOST_SPILLED_PILES)
 

@@ -112,7 +112,6 @@ def find_rows(entries: Iterable[dict[str, Any]]) -> dict[int, int]:
 
 
 def read_entries(results: TaskResults, run_id: str, numbers: range) -> list[dict[str, Any]]:
-    """Return the entries in the results of some tasks, all of which are done."""
     return [
         entry for result in read_results(results, run_id, numbers).values() for entry in result["entries"]
     ]

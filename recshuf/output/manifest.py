@@ -53,7 +53,6 @@ def name_shard(number: int, suffix: str) -> str:
 
 
 def is_shard_name(name: str) -> bool:
-    """Tell whether `name_shard` can have returned a name."""
     return _SHARD.fullmatch(name) is not None
 
 

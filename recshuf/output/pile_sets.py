@@ -25,7 +25,6 @@ def remove_folder(folder: Path) -> None:
 
 
 def is_own_folder(folder: Path) -> bool:
-    """Tell whether a folder exists and has the prefix of pile sets."""
     return folder.name.startswith(PILES_PREFIX) and folder.is_dir()
 
 

@@ -41,14 +41,8 @@ def encode_records(
 
     Parameters
     ----------
-    name
-        Name of the input.
     lines
         Line number of each record, from 1.
-    reasons
-        Reason for each record.
-    records
-        A large_binary array.
     ending_bytes
         Length of the separator at the end of each record; it is left out.
     """
@@ -115,18 +109,8 @@ class Quarantine:
 
     Parameters
     ----------
-    path
-        File to write.
-    folder
-        Folder of the unnamed file.
-    names
-        Names of the inputs.
     run
         Identifier of the run; a continued run has the same.
-    header_lines
-        Number of header lines of each input.
-    separator_bytes
-        Length of the separator of records.
     """
 
     def __init__(
@@ -178,11 +162,6 @@ class Quarantine:
         """Take over the file of another quarantine, or nothing of it if an error of its pieces ends this.
 
         Called for files in the order of their inputs and lines, and not together with `put`.
-
-        Parameters
-        ----------
-        counts
-            Number of records of each input.
         """
         digest, offset = xxhash.xxh3_64(), self._byte_count
         for text in pieces:
@@ -269,8 +248,6 @@ def check_path(path: Path, inputs: Sequence[Path], output: Path | None, *, overw
 
     Parameters
     ----------
-    inputs
-        Paths of all inputs.
     output
         File or directory of the output; None for a stream.
     """

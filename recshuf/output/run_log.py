@@ -89,12 +89,10 @@ class RunLog(ABC):
 
 
 def list_pile_folders(entries: Iterable[Entry]) -> list[str]:
-    """Return the folders of pile sets that some entries name."""
     return [entry["piles"] for entry in entries if entry.get("piles")]
 
 
 def is_header(entry: Entry | None) -> bool:
-    """Tell whether an entry is the first one of a run."""
     return entry is not None and entry.keys().isdisjoint(_TASKS)
 
 
@@ -113,7 +111,6 @@ def seal(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_sealed(values: dict[str, Any]) -> bool:
-    """Tell whether JSON values are as `seal` returned them."""
     try:
         return bool(values.get(_SEAL) == _sum(values))
     except (ValueError, TypeError, RecursionError):
@@ -121,7 +118,6 @@ def is_sealed(values: dict[str, Any]) -> bool:
 
 
 def encode_sealed(values: dict[str, Any]) -> bytes:
-    """Return JSON values with a checksum as JSON."""
     return json.dumps(seal(values)).encode()
 
 
@@ -163,13 +159,7 @@ class TaskResults(ABC):
 
     @abstractmethod
     def share(self, output: str) -> AbstractContextManager[None]:
-        """Make it, and let no run remove it meanwhile.
-
-        Parameters
-        ----------
-        output
-            Name of the output, for messages.
-        """
+        """Make it, and let no run remove it meanwhile."""
 
     @abstractmethod
     def count(self) -> int:
@@ -216,7 +206,6 @@ def find_results(tasks: TaskResults, run_id: str, numbers: Iterable[int]) -> dic
 
 
 def read_results(tasks: TaskResults, run_id: str, numbers: range) -> dict[int, Any]:
-    """Return the results of some tasks, by number."""
     found = find_results(tasks, run_id, numbers)
     missing = [f"task {number}" for number, result in found.items() if result is None]
     if missing:

@@ -49,13 +49,7 @@ class Destination(ABC):
         return False
 
     def open_stream(self) -> BinaryIO:
-        """Open a device or a pipe for writing.
-
-        Raises
-        ------
-        OutputError
-            When that fails.
-        """
+        """Open a device or a pipe for writing."""
         raise NotImplementedError
 
     @abstractmethod
@@ -98,24 +92,12 @@ class Destination(ABC):
             )
 
     def complete_removal(self) -> bool:
-        """Delete what a run left that has ended, if the process that began to remove it has died; return whether it has.
-
-        Raises
-        ------
-        OutputError
-            When it is still removed.
-        """
+        """Delete what a run left that has ended, if the process that began to remove it has died; return whether it has."""
         return False
 
     @abstractmethod
     def has_log(self) -> bool:
-        """Tell whether a run has begun to write it, and is not complete. One by tasks has no journal before its commit.
-
-        Raises
-        ------
-        OutputError
-            When that cannot be read.
-        """
+        """Tell whether a run has begun to write it, and is not complete. One by tasks has no journal before its commit."""
 
     @abstractmethod
     def _manifest_names(self) -> set[str]:
@@ -141,13 +123,7 @@ class Destination(ABC):
         *,
         appends: bool,  # noqa: ARG002 - for others
     ) -> int:
-        """Return how much local disk an output of some size takes, when so many shards are written at once.
-
-        Parameters
-        ----------
-        appends
-            Whether shards are only appended to.
-        """
+        """Return how much local disk an output of some size takes, when so many shards are written at once."""
         return output_bytes
 
     @abstractmethod
@@ -163,20 +139,7 @@ class ShardWriter(Protocol):
     """Makes finished shards durable in the background."""
 
     def open_stream(self, name: str, shard_bytes: int) -> BinaryIO | None:
-        """Return what takes the bytes of a shard in place of a file, until `add` is called; None if it must be a file.
-
-        Parameters
-        ----------
-        name
-            Name of the shard.
-        shard_bytes
-            Approximate size of the shard.
-
-        Raises
-        ------
-        OutputError
-            Also when it is written to: an earlier shard failed.
-        """
+        """Return what takes the bytes of a shard in place of a file, until `add` is called; None if it must be a file."""
         ...
 
     def add(self, path: Path, shard: FinishedShard) -> None:
@@ -190,13 +153,7 @@ class ShardWriter(Protocol):
         ...
 
     def finish(self) -> None:
-        """Wait until all shards are durable; `add` must not be called afterwards.
-
-        Raises
-        ------
-        OSError, OutputError
-            When a shard failed.
-        """
+        """Wait until all shards are durable; `add` must not be called afterwards."""
         ...
 
     def close(self) -> None:
@@ -343,11 +300,6 @@ class Stage(ShardPlace):
             None if the output is one file.
         documents
             Content of each document by its name, which the manifest names.
-
-        Raises
-        ------
-        OutputError
-            When that fails. ``--resume`` completes it.
         """
 
     @abstractmethod

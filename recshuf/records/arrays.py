@@ -73,7 +73,6 @@ def is_contiguous_list(kind: pa.DataType) -> bool:
 
 
 def is_list_view(kind: pa.DataType) -> bool:
-    """Tell whether a type is a list view of either width."""
     return kind.id in _LIST_VIEWS
 
 
@@ -212,7 +211,6 @@ def split_path(path: str, columns: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def check_path(path: str, schema: pa.Schema) -> pa.DataType:
-    """Return the type of a field of a schema, which must have it."""
     column, fields = split_path(path, schema.names)
     kind = schema.field(schema.names.index(column)).type
     for name in fields:
@@ -245,7 +243,6 @@ def dotted(path: str) -> str:
 
 
 def unknown_column(name: str, columns: Iterable[str]) -> UsageError:
-    """Return the error for a missing column."""
     return UsageError(f"there is no column {name!r}; there are: {', '.join(columns) or 'none'}")
 
 

@@ -132,7 +132,6 @@ class InputPart(NamedTuple):
 
 
 def whole_inputs(source: Source) -> list[InputPart]:
-    """Return all inputs of a source."""
     return [InputPart(index) for index in range(len(source.inputs))]
 
 

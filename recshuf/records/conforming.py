@@ -187,13 +187,7 @@ def roomy_type(kind: pa.DataType) -> pa.DataType:
 
 
 def fit_digits(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return text, or decimals of the `roomy_type` of a type, in that type.
-
-    Raises
-    ------
-    pyarrow.ArrowInvalid
-        When a value is no decimal, or has more digits than the type.
-    """
+    """Return text, or decimals of the `roomy_type` of a type, in that type."""
     try:
         return _fit(array, kind)
     except pa.ArrowInvalid as error:

@@ -65,7 +65,6 @@ class Digest:
 
 
 def sum_digests(digests: Iterable[Digest]) -> Digest:
-    """Return the digest of all records of some digests."""
     return sum(digests, Digest())
 
 
@@ -104,7 +103,6 @@ def find_fingerprints(keys: NDArray[np.uint64], lengths: NDArray[np.int64]) -> N
 
 
 def digest_records(records: Records) -> Digest:
-    """Return the digest of some records."""
     byte_count = fingerprint = 0
     for first in range(0, len(records), _CHUNK_RECORDS):
         chunk = records.slice(first, min(first + _CHUNK_RECORDS, len(records)))

@@ -46,8 +46,6 @@ class Duplicates(KeyMaker):
         Reads the fields that tell records apart; None for whole records.
     are_lines
         Whether whole records are lines, whose bytes tell them apart.
-    column_count
-        Number of native columns.
     """
 
     def __init__(self, seed: int, reader: ValueReader | None, *, are_lines: bool, column_count: int) -> None:

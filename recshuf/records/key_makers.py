@@ -87,7 +87,6 @@ def extend_schema(schema: pa.Schema, word_count: int) -> pa.Schema:
 
 
 def find_words(records: Records, word_count: int) -> list[NDArray[np.uint64]]:
-    """Return the words of the keys of records in piles."""
     batch = records.batch
     columns = range(batch.num_columns - word_count + 1, batch.num_columns)
     return [records.keys, *(view_bytes(batch.column(index)).view(np.uint64) for index in columns)]

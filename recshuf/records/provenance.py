@@ -37,7 +37,6 @@ _DICTIONARY = pa.dictionary(pa.int32(), pa.string())
 
 
 def extend_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the schema of native batches with provenance."""
     return schema.append(_PROVENANCE)
 
 
@@ -71,7 +70,6 @@ def find_origins(batch: pa.RecordBatch) -> NDArray[np.uint64]:
 
 
 def find_ranges(batch: pa.RecordBatch) -> list[RowRange]:
-    """Return the row ranges of native records with provenance, in their order."""
     origins = find_origins(batch)
     starts = np.flatnonzero(np.diff(origins, prepend=origins[:1] - np.uint64(2)) != 1)
     ends = np.append(starts[1:], len(origins))
@@ -93,7 +91,6 @@ def shift_sources(records: Records, added: NDArray[np.int64]) -> Records:
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Check that no two inputs have the same name."""
     check_count(len(names))
     for name, count in _find_repeated(names):
         raise UsageError(f"--provenance: {name} is an input {count} times; name it once")
@@ -110,7 +107,6 @@ def check_stored_names(names: Sequence[str], record_counts: Sequence[int | None]
 
 
 def check_count(input_count: int, option: str = "--provenance") -> None:
-    """Check that the inputs can be numbered in provenance."""
     if input_count > MAX_INPUTS:
         raise UsageError(f"{option}: {input_count:,} inputs are more than {MAX_INPUTS:,}; join some")
 

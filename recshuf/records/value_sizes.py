@@ -109,10 +109,8 @@ def find_deviation(share: float, counters: NDArray[np.int64]) -> int:
 
 
 def pack_counters(counters: NDArray[np.int64]) -> str:
-    """Return counters as text, for JSON."""
     return base64.b64encode(zlib.compress(counters.astype("<i8").tobytes())).decode()
 
 
 def unpack_counters(text: str) -> NDArray[np.int64]:
-    """Return the counters that `pack_counters` has packed."""
     return np.frombuffer(zlib.decompress(base64.b64decode(text)), "<i8").astype(np.int64)

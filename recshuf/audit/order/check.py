@@ -121,7 +121,6 @@ def list_orders(job: Job) -> list[Job]:
 
 
 def check_values(job: Job, progress: Progress, column: str) -> CheckReport:
-    """Test the order of a job's inputs by the values of a column."""
     started = time.perf_counter()
     return score_values(sample_column(job, progress, column), column, started)
 

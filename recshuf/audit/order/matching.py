@@ -176,7 +176,6 @@ def match_records(
 
 
 def sort_randomly(values: NDArray[np.int64 | np.uint64], rng: np.random.Generator) -> NDArray[np.int64]:
-    """Return the indices that sort values, equal ones in random order."""
     return np.lexsort((rng.random(len(values)), values))
 
 

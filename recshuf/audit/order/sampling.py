@@ -102,7 +102,6 @@ def _simplify(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
 
 
 def name_codes(values: pa.ChunkedArray, codes: NDArray[np.int64]) -> list[str]:
-    """Return the name of each code, in the order of codes."""
     _, rows = np.unique(codes, return_index=True)
     return [_name(value) for value in values.take(pa.array(rows)).to_pylist()]
 

@@ -222,7 +222,6 @@ def count_cycles(p: Order) -> int:
 
 
 def measure_cycles(p: Order) -> Measure:
-    """Return the number of cycles."""
     return _measure_harmonic(count_cycles(p), p.size)
 
 

@@ -156,7 +156,6 @@ class Page:
 
 
 def render_page(page: Page) -> str:
-    """Return the page as HTML."""
     try:
         from jinja2 import Environment, PackageLoader
     except ImportError:
@@ -179,7 +178,6 @@ def show_deviations(z: float) -> str:
 
 
 def draw_panels(heading: str, panels: Sequence[Panel], key: Key) -> Pictures:
-    """Return panels as a part of a page."""
     caption = describe_panels(panels)
     shown = [panel.values[sample_rows(panel.values.size)] for panel in panels]
     pictures = tuple(

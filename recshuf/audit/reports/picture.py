@@ -205,7 +205,6 @@ def mix(paper: tuple[int, int, int], ink: tuple[int, int, int], step_count: int)
 
 
 def blank(height: int, width: int) -> Pixels:
-    """Return a strip of paper."""
     return np.full((height, width, 3), PAPER, np.uint8)
 
 
@@ -215,7 +214,6 @@ def widen(pixels: Pixels, width: int) -> Pixels:
 
 
 def join(patches: Sequence[Pixels], gap: int) -> Pixels:
-    """Return patches of one height side by side."""
     space = blank(len(patches[0]), gap)
     return np.concatenate([part for patch in patches for part in (space, patch)][1:], axis=1)
 

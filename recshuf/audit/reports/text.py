@@ -86,7 +86,6 @@ def _describe_pile(plan: Plan) -> str:
 
 
 def plan_lines(plan: Plan) -> Iterator[str]:
-    """Yield the lines of a plan, a name and a figure each."""
     streams = plan.byte_count is None
     figures = {
         "records": _or_unknown(plan.record_count, "{:,}" if plan.record_count_is_exact else "about {:,}"),
@@ -186,7 +185,6 @@ def _describe_output(report: ShuffleReport, output: str | None) -> str:
 
 
 def scatter_summary(report: ScatterReport) -> str:
-    """Return the last line of a scatter."""
     return (
         f"{count_of(report.records, 'record')}{_describe_deviation(report.deviation)}, "
         f"{format_size(report.byte_count)} in {duration(report.seconds)}, "
@@ -265,7 +263,6 @@ def check_lines(report: CheckReport, names: Sequence[str], *, with_all: bool) ->
 
 
 def check_verdict(report: CheckReport, names: Sequence[str]) -> str:
-    """Return the result of a check as one line."""
     name, verbs = names[0], ("looks", "is")
     if len(names) > 1:
         name, verbs = count_of(len(names), "path"), ("look", "are")

@@ -63,13 +63,7 @@ def find_dedup(job: Job, manifest: Manifest | None) -> Dedup | None:
 
 
 class FirstRecords:
-    """Collects what tells the records of the inputs apart, and yields the first of each; many threads may add.
-
-    Parameters
-    ----------
-    expected
-        About how many records there are.
-    """
+    """Collects what tells the records of the inputs apart, and yields the first of each; many threads may add."""
 
     def __init__(
         self, inputs: RecordSet, dedup: Dedup, expected: int, folder: SetFolder, memory_bytes: int

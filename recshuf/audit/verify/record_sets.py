@@ -146,7 +146,6 @@ class RecordSet:
 
 
 def read_manifest(job: Job, output: str) -> Manifest | None:
-    """Return the manifest of an output; None where it has none."""
     is_object = is_url(output)
     name = f"the manifest of {output}" if is_object else str(find_manifest(Path(output)))
     try:
@@ -187,7 +186,6 @@ def list_files(
 
 
 def open_record_set(name: str, files: list[InputFile], format_name: str, read: ReadOptions) -> RecordSet:
-    """Return the record set of some files, without a decoder."""
     return RecordSet(name, format_name, open_source(format_name, files, read), files)
 
 

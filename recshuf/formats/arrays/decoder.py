@@ -18,13 +18,7 @@ if TYPE_CHECKING:
 
 
 class FixedDecoder(TableDecoder):
-    """Decodes records of one layout.
-
-    Raises
-    ------
-    ConversionError
-        When Arrow has no type for the items.
-    """
+    """Decodes records of one layout."""
 
     def __init__(self, layout: FixedLayout) -> None:
         self._dtype = layout.dtype
@@ -40,13 +34,7 @@ class FixedDecoder(TableDecoder):
 
 
 class ArchiveDecoder(TableDecoder):
-    """Decodes the arrays of an archive, each to one column.
-
-    Raises
-    ------
-    ConversionError
-        As of `FixedDecoder`.
-    """
+    """Decodes the arrays of an archive, each to one column."""
 
     def __init__(self, layout: ArchiveLayout) -> None:
         self._dtypes = [array.dtype for array in layout.arrays]
@@ -61,7 +49,6 @@ class ArchiveDecoder(TableDecoder):
 
 
 def find_type(layout: FixedLayout, name: str = COLUMN) -> pa.DataType:
-    """Return the type of Arrow for records of one array."""
     if layout.dtype is None:
         return pa.binary(layout.row_bytes)
     kind = find_item_type(layout.dtype, name)
@@ -80,7 +67,6 @@ def decode_rows(column: pa.Array, dtype: np.dtype[Any] | None, kind: pa.DataType
 
 
 def find_item_type(dtype: np.dtype[Any], name: str = COLUMN) -> pa.DataType:
-    """Return the type of Arrow for items."""
     if dtype.subdtype is None and dtype.names is None:
         try:
             return wrap_items(np.zeros((0, dtype.itemsize), np.uint8), dtype).type

@@ -96,7 +96,6 @@ class FixedSource(Source):
 
 
 def check_record(name: str, size: int, most: int, name_limit: Callable[[int], str]) -> None:
-    """Refuse records of an input that are longer than a limit, which an option raises."""
     if size > most:
         problem = f"a record of {size} bytes is longer than the {most} bytes allowed"
         raise InputError(name, problem, place="row 0", remedy=f"raise {name_limit(most)}")
@@ -307,13 +306,7 @@ class Header(NamedTuple):
 
 
 def parse_header(name: str, place: str | None, head: bytes) -> Header:
-    """Return what the header at the beginning of an array says.
-
-    Raises
-    ------
-    InputError
-        When it is damaged, or of Python objects; names the file and the place.
-    """
+    """Return what the header at the beginning of an array says."""
     try:
         major = head[6]
         start = 10 if major == 1 else 12

@@ -45,13 +45,7 @@ class SavedSet(NamedTuple):
 
 
 def find_sets(files: Sequence[InputFile]) -> tuple[list[SavedSet], dict[str, list[str]]]:
-    """Return the saved data sets among the files of a folder, and the names of the files of each split that a document tells.
-
-    Raises
-    ------
-    InputError
-        When a data set lists files that are missing, or some rows of its files only.
-    """
+    """Return the saved data sets among the files of a folder, and the names of the files of each split that a document tells."""
     if not any(file.name.endswith(STATE) for file in files):
         return [], {}
     by_folder: dict[str, dict[str, InputFile]] = {}

@@ -91,7 +91,6 @@ def split_suffix(name: str) -> NameSuffix:
 
 
 def check_suffix(name: str, suffix: NameSuffix) -> None:
-    """Refuse a file whose suffix names an unsupported compression."""
     if suffix.compression not in (None, *COMPRESSIONS):
         remedy = UNPACK if suffix.compression in _ARCHIVES else DECOMPRESS
         raise InputError(name, f"{suffix.compression} is not supported", remedy=remedy)
@@ -163,7 +162,6 @@ def open_reader(name: str, source: Readable, compression: str) -> ByteReader:
 
 
 def open_encoder(compression: str, level: int | None) -> PieceEncoder | None:
-    """Return the encoder of a compression, None for ``none``; `level` None is the default one."""
     if compression not in COMPRESSIONS:
         raise UsageError(
             f"--compression {compression}: text, JSONL and CSV are written with {', '.join(COMPRESSIONS)}"

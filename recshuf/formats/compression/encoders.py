@@ -88,7 +88,6 @@ def encode_zstd(level: int) -> MemberEncoder:
 
 
 def encode_bz2(level: int) -> MemberEncoder:
-    """Return the encoder of bz2."""
     return MemberEncoder(lambda piece: bz2.compress(piece, level), 8 << 20)
 
 

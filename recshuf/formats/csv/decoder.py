@@ -193,15 +193,7 @@ def _fit_decimals(column: pa.Array, kind: pa.DataType, place: int) -> pa.Array:
 
 
 class UnitedParser:
-    """Parses native batches whose records may be under several headers, to one table.
-
-    Parameters
-    ----------
-    headers
-        Names of the columns of each header.
-    names
-        Columns of the table.
-    """
+    """Parses native batches whose records may be under several headers, to one table."""
 
     def __init__(self, dialect: Dialect, headers: Sequence[Sequence[str]], names: Sequence[str]) -> None:
         self.names = names
@@ -274,8 +266,6 @@ class CsvDecoder(Decoder):
 
     Parameters
     ----------
-    inputs
-        Names of the inputs.
     headers
         Names of the columns of each header; none of the only one if all inputs are empty, and a schema then names them.
     options
@@ -416,7 +406,6 @@ class CsvDecoder(Decoder):
 def bad_record(
     name: str, record: int, problem: str, remedy: str | None = None, *, can_leave_out: bool = True
 ) -> BadRecordError:
-    """Return the error for a record that cannot be read, by its number from 1."""
     aside = "set bad records aside with --on-bad-record quarantine:FILE"
     remedy = remedy or f"correct it, or {aside}{'' if can_leave_out else ', without --schema'}"
     return BadRecordError(name, problem, place=f"record {record}", remedy=remedy)

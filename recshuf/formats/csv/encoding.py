@@ -54,14 +54,12 @@ def _is_plain(kind: pa.DataType) -> bool:
 
 
 def encode_header(schema: pa.Schema, delimiter: bytes) -> bytes:
-    """Return the header of a table."""
     output = pa.BufferOutputStream()
     csv.write_csv(schema.empty_table(), output, csv.WriteOptions(delimiter=delimiter.decode()))
     return bytes(output.getvalue().to_pybytes())
 
 
 def encode_records(batch: pa.RecordBatch, delimiter: bytes) -> pa.LargeBinaryArray:
-    """Return the rows of a table as records."""
     output = pa.BufferOutputStream()
     options = csv.WriteOptions(include_header=False, delimiter=delimiter.decode())
     try:

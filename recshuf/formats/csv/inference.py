@@ -241,13 +241,7 @@ def _keep_altered(large: pa.Table, spelling: str) -> pa.Table:
 
 
 def find_codes(data: Bytes, offsets: Positions, dialect: Dialect, fields: Sequence[int] | None) -> Positions:
-    """Return the rows of records that may hold a number with a zero before other digits, or with a plus sign.
-
-    Parameters
-    ----------
-    fields
-        Positions of the columns that matter; None for all.
-    """
+    """Return the rows of records that may hold a number with a zero before other digits, or with a plus sign."""
     places = np.concatenate([np.arange(min(2, data.size)), *_find_signs(data, dialect)])
     places = _keep_begins(data, places, dialect)
     if (

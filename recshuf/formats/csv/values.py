@@ -21,10 +21,6 @@ class CsvValueReader(ValueReader):
 
     Parameters
     ----------
-    inputs
-        Names of the inputs.
-    headers
-        Names of the columns of each header.
     kept
         Columns that the run keeps; None for all.
     """

@@ -50,7 +50,6 @@ def list_places(size: int) -> Iterator[int]:
 
 
 def list_compressions() -> tuple[str, ...]:
-    """Return the compressions that this installation can write."""
     return ("none", "gzip", "lzf", *(("zstd", "lz4") if has_plugins() else ()))
 
 

@@ -113,7 +113,6 @@ def opened(input_file: InputFile) -> Iterator[h5py.File]:
 
 
 def open_file(input_file: InputFile, stream: type[ObjectStream] = ObjectStream) -> h5py.File:
-    """Return an input opened for reading, an object by `stream`; `close_file` closes it."""
     if input_file.is_stream:
         raise InputError(
             input_file.name, "HDF5 cannot be read from a stream", remedy="save it to a file first"
@@ -133,7 +132,6 @@ def _open_object(input_file: InputFile, stream: type[ObjectStream]) -> ObjectHdf
 
 
 def close_file(file: h5py.File) -> None:
-    """Close an input and all that is open in it."""
     # HDF5 shares one descriptor between all openers of a file; the last one closes it. No lock of its own beside that of h5py,
     # since a collection of garbage may call this with that one held.
     with phil:
@@ -235,7 +233,6 @@ def looking_into(input_file: InputFile) -> Iterator[Contents]:
 
 
 def walk_file(file: h5py.File, name: str) -> Contents:
-    """Return the contents of a file; `name` is its name for messages."""
     contents = Contents(file, name)
     contents.addresses[find_address(file.id)] = ""
     _note_marks(file["/"], "", contents)

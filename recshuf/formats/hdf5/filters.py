@@ -97,7 +97,6 @@ def refuse_unknown_filters(plist: h5p.PropDCID, name: str, place: str) -> None:
 
 
 def check_compression(options: WriteOptions) -> None:
-    """Raise `UsageError` if the compression asked for does not fit HDF5."""
     name, level = options.compression, options.compression_level
     known = list_compressions()
     if name is not None and name not in known:
@@ -164,7 +163,6 @@ def make_checksum(body: Bytes) -> bytes:
 
 
 def has_right_checksum(stored: Bytes) -> bool:
-    """Tell whether bytes end with their checksum."""
     view = memoryview(stored)
     # Zero has two forms in these sums, 0 and 65535.
     sums = [total % _MODULUS for total in _sum_words(view[:-CHECKSUM_BYTES])]

@@ -110,13 +110,7 @@ class HoldsOthers(Exception):  # noqa: N818 # no error
 
 
 def find_records(contents: Contents, options: ReadOptions) -> dict[str, str]:
-    """Return the path of each dataset of the record by name: the chosen ones, or all with a first axis.
-
-    Raises
-    ------
-    HoldsOthers
-        When no datasets are chosen, and attributes say that some belong to no record.
-    """
+    """Return the path of each dataset of the record by name: the chosen ones, or all with a first axis."""
     if (datasets := DATASETS.of(options)) is not None:
         chosen = [_find_chosen(contents, path) for path in datasets]
         records = {name: path for paths in chosen for name, path in paths.items()}
@@ -198,7 +192,6 @@ def read_inventory(contents: Contents, input_file: InputFile, records: dict[str,
 
 
 def read_columns(file: h5py.File, names: list[str]) -> list[Column]:
-    """Return the columns of some datasets of an image."""
     columns = [read_column(file[name].id, name, _read_arrow_type(file[name])) for name in names]
     lists = find_pointers(file, names)
     return [list_column(column) if column.name in lists else column for column in columns]

@@ -52,7 +52,6 @@ def list_column(stored: Column) -> Column:
 
 
 def item_column(column: Column) -> Column:
-    """Return the column of the items of lists."""
     return make_column(column.tid.get_super(), column.name, (), column.arrow_type)
 
 

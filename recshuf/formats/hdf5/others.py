@@ -105,7 +105,6 @@ def check_whole(options: ReadOptions, contents: Contents, path: str) -> None:
 
 
 def hash_others(input_file: InputFile, options: ReadOptions) -> dict[str, str]:
-    """Return the hash of each other dataset of an input by its path."""
     most_bytes = _count_most_bytes(options)
     with looking_into(input_file) as contents:
         others = _list_others(contents, find_records(contents, options).values())

@@ -110,7 +110,6 @@ class ShardPlan:
 
 
 def plan_shard(layout: Layout) -> ShardPlan:
-    """Return the plan for shards of a layout."""
     # Writable, since the stored fill value can only be read from a dataset with a row.
     with h5py.File(io.BytesIO(layout.image), "r+") as file:
         pointers = find_pointers(file, layout.names)

@@ -124,7 +124,6 @@ class Storage:
 
 
 def read_column(dataset: h5d.DatasetID, name: str, arrow_type: str | None = None) -> Column:
-    """Return the column of a dataset with a first axis."""
     return make_column(dataset.get_type().copy(), name, tuple(dataset.shape[1:]), arrow_type)
 
 

@@ -61,7 +61,6 @@ def new_image(*, track_order: bool = False) -> Iterator[tuple[h5py.File, list[by
 
 
 def open_image(image: bytes) -> h5py.File:
-    """Return an image opened for reading."""
     return h5py.File(io.BytesIO(image), "r")
 
 

@@ -109,7 +109,6 @@ def kind_of(tid: h5t.TypeID) -> Kind:
 
 
 def list_members(tid: h5t.TypeID) -> list[tuple[str, h5t.TypeID]]:
-    """Return the names and types of the members of a compound."""
     count = range(tid.get_nmembers())
     return [(tid.get_member_name(index).decode(), tid.get_member_type(index)) for index in count]
 
@@ -145,7 +144,6 @@ def list_references(tid: h5t.TypeID, place: int = 0) -> list[tuple[int, int]]:
 
 
 def holds_variable_length(tid: h5t.TypeID) -> bool:
-    """Tell whether a type is or holds a variable-length type."""
     kind = tid.get_class()
     if kind == h5t.COMPOUND:
         return any(holds_variable_length(tid.get_member_type(i)) for i in range(tid.get_nmembers()))
@@ -179,7 +177,6 @@ def find_dtype(tid: h5t.TypeID) -> np.dtype[Any] | None:
 
 
 def describe_type(tid: h5t.TypeID) -> str:
-    """Return the name of a type for messages."""
     kind = kind_of(tid)
     if kind is Kind.STRING:
         return "variable-length string"
@@ -311,7 +308,6 @@ def _spread(places: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np
 
 
 def wrap_rows(raw: NDArray[Any], width: int) -> pa.FixedSizeBinaryArray:
-    """Return bytes as native rows of a fixed width."""
     kind, buffers = pa.binary(width), [None, pa.py_buffer(raw)]
     return pa.FixedSizeBinaryArray.from_buffers(kind, raw.nbytes // width, buffers)
 
@@ -328,7 +324,6 @@ def find_bounds(lengths: Any) -> NDArray[np.int64]:
 
 
 def join_arrays(values: _Values, item_bytes: int) -> pa.LargeBinaryArray:
-    """Return the bytes of NumPy arrays."""
     offsets = find_bounds(np.fromiter(map(len, values), np.int64, len(values)) * item_bytes)
     # The byte order stated by h5py may be wrong, but the bytes are those of the file. Without its dtype,
     # concatenate would swap the bytes of members.

@@ -195,7 +195,6 @@ _CASTS: tuple[tuple[Callable[[pa.DataType], bool], pa.DataType, Cast], ...] = (
 
 
 def text_only_names(schema: pa.Schema) -> list[str]:
-    """Return the names of fields that are text wherever they are in the schema."""
     names: dict[str, bool] = {}
     _collect_names(schema, names)
     return [name for name, is_text in names.items() if is_text]

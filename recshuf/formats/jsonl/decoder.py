@@ -208,8 +208,6 @@ class JsonDecoder(Decoder):
 
     Parameters
     ----------
-    names
-        Names of the inputs for messages, by input index.
     schema
         Schema of the table form; other fields are errors. Default: inferred from the records.
     field

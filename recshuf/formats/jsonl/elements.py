@@ -191,7 +191,6 @@ class ElementFragment(CutFragment):
 
 
 def refuse(limit: RecordLimit, position: int, problem: str) -> InputError:
-    """Return the error for bytes that are no array."""
     return InputError(
         limit.name,
         problem,

@@ -219,7 +219,6 @@ def explain_suffix(suffix: str) -> tuple[str, str] | None:
 
 
 def is_kind_of_text(suffix: str) -> bool:
-    """Tell whether files with this suffix are text of which a line is not a record."""
     return suffix in _SUFFIXES and suffix not in _OUTPUT_SUFFIXES
 
 

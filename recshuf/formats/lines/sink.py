@@ -227,8 +227,6 @@ class LineTarget(Target):
 
     Parameters
     ----------
-    suffix
-        File name suffix without that of the compression.
     layout
         Header and compression of the inputs, if their format is that of the shards; the options may name another.
     encode

@@ -200,7 +200,6 @@ def _tell_unseen(header: bytes, other: bytes) -> str:
 
 
 def count_batch_records(block_bytes: int) -> int:
-    """Return the most records of a batch."""
     return max(1, min(_MAX_BATCH_RECORDS, block_bytes // _BYTES_PER_OFFSET))
 
 

@@ -65,7 +65,6 @@ def find_layout(schema: pa.Schema, wanted: str | None) -> MegatronLayout:
 
 
 def encode(batch: pa.RecordBatch, layout: MegatronLayout) -> Documents:
-    """Return the documents of a table."""
     names = batch.schema.names
     tokens, ends = _flatten(batch, names.index("tokens") if "tokens" in names else 0, layout.dtype)
     lengths, counts = np.diff(ends).astype(LENGTH), np.ones(len(ends) - 1, np.int64)

@@ -137,7 +137,6 @@ def _walk_geometry(geometry: Any, path: tuple[str, ...]) -> Iterator[_Said]:
 
 
 def adopt(schema: pa.Schema, taken: Mapping[MetadataKey, pa.Schema]) -> pa.Schema:
-    """Return a schema with some of what others say."""
     metadata: dict[bytes, bytes] = dict(schema.metadata or {})
     fields = list(schema)
     for key, origin in taken.items():

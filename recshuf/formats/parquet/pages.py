@@ -82,7 +82,6 @@ class Group:
 
 
 def list_groups(opener: FileOpener) -> Iterator[Group]:
-    """Yield each row group that has rows."""
     first_row = 0
     footer = opener.footer
     for index, (rows, stored_bytes) in enumerate(zip(footer.group_rows, footer.group_bytes, strict=True)):

@@ -19,7 +19,6 @@ _HELD = {"date64[ms]": pa.date32(), "time32[s]": pa.time32("ms")}
 
 
 def is_extension(kind: pa.DataType) -> bool:
-    """Tell whether a type is a registered extension type."""
     return isinstance(kind, pa.BaseExtensionType)
 
 
@@ -31,7 +30,6 @@ def is_time_stamp(kind: pa.DataType) -> bool:
 
 
 def is_ordered(kind: pa.DataType) -> bool:
-    """Tell whether a type is an ordered dictionary."""
     return bool(pa.types.is_dictionary(kind) and kind.ordered)
 
 
@@ -61,7 +59,6 @@ def _dense_field(field: pa.Field) -> pa.Field:
 
 
 def dense_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the schema with every type made dense."""
     return pa.schema([_dense_field(field) for field in schema], metadata=schema.metadata)
 
 

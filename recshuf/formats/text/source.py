@@ -238,7 +238,6 @@ class TextSource(LineSource):
 def open_target(
     suffix: str, schema: pa.Schema, layout: LineLayout | None, options: WriteOptions
 ) -> LineTarget:
-    """Return the target of text, of lines or of a table of one column."""
     if layout is not None:
         if find_separator(options) not in (NEWLINE, layout.separator):  # of a store
             raise UsageError(

@@ -137,7 +137,6 @@ class FrameFragment(CutFragment):
 
 
 def refuse(limit: RecordLimit, position: int, problem: str, remedy: str) -> InputError:
-    """Return the error for a frame that is damaged."""
     return InputError(limit.name, problem, place=limit.name_place(position), remedy=remedy)
 
 

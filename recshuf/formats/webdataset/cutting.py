@@ -47,15 +47,7 @@ class Block(NamedTuple):
 
 
 class RecordCutter:
-    """Reads an archive to its end.
-
-    Parameters
-    ----------
-    limit
-        The longest record accepted.
-    remedy
-        What to do about a longer one.
-    """
+    """Reads an archive to its end."""
 
     def __init__(self, name: str, reader: ByteReader, block_bytes: int, limit: int, remedy: str) -> None:
         self._name, self._reader, self._limit, self._remedy = name, reader, limit, remedy
@@ -140,7 +132,6 @@ class RecordCutter:
 
 
 def hash_key(key: bytes) -> bytes:
-    """Return what is kept of a key."""
     return xxhash.xxh3_128_digest(key)
 
 

@@ -139,7 +139,6 @@ def _read_before(kind: int, content: bytes, at: int) -> dict[bytes, bytes]:
 
 
 def read_info(view: memoryview, start: int, data: int) -> tarfile.TarInfo:
-    """Return what the headers of a member say."""
     try:
         with tarfile.TarFile(fileobj=BytesIO(view[start:data])) as archive:
             info = archive.next()
@@ -151,7 +150,6 @@ def read_info(view: memoryview, start: int, data: int) -> tarfile.TarInfo:
 
 
 def show(name: bytes) -> str:
-    """Return a name as messages show it."""
     return repr(name.decode("utf-8", "backslashreplace"))
 
 
@@ -169,24 +167,20 @@ def _encode(name: str) -> bytes:
 
 
 def list_records(column: pa.LargeBinaryArray) -> list[memoryview]:
-    """Return the records of a native column."""
     data, offsets = view_records(column)
     view, edges = memoryview(data), offsets.tolist()  # type: ignore[arg-type] # a buffer, which NumPy does not declare
     return [view[begin:end] for begin, end in pairwise(edges)]
 
 
 def list_members(record: memoryview) -> Iterator[Member]:
-    """Yield the members of a record that readers see."""
     return (one for one in walk(record, 0) if isinstance(one, Member) and one.key is not None)
 
 
 def find_key(record: memoryview) -> bytes:
-    """Return the key of a record."""
     return next(list_members(record)).key or b""
 
 
 def make_member(info: tarfile.TarInfo, content: bytes | memoryview) -> Sequence[bytes | memoryview]:
-    """Return the parts of a member of this content."""
     info.size = len(content)
     kept = {name: value for name, value in info.pax_headers.items() if name not in ("path", "size")}
     info.pax_headers = kept
@@ -195,7 +189,6 @@ def make_member(info: tarfile.TarInfo, content: bytes | memoryview) -> Sequence[
 
 
 def rename(record: memoryview, key: bytes) -> bytes:
-    """Return a record with another key in the names of its members."""
     parts: list[bytes | memoryview] = []
     for member in walk(record, 0):
         assert isinstance(member, Member)  # noqa: S101 - records hold no zero blocks

@@ -90,15 +90,7 @@ def _is_unchanged(path: Path, checksum: str) -> bool:
 
 
 class FileTaskShards(TaskShards):
-    """Shards in a folder of their own.
-
-    Parameters
-    ----------
-    parent
-        The task folder.
-    name_of
-        See `ShardPlace.name_of`.
-    """
+    """Shards in a folder of their own."""
 
     def __init__(self, parent: Path, name_of: Callable[[str], str]) -> None:
         self.folder = parent / f"shards-{secrets.token_hex(8)}"
@@ -342,16 +334,7 @@ class WorkFolder(Stage):
             remove_old_manifest(self._target)
 
     def enter(self, warn: Callable[[str], None], *, resumes: bool) -> None:
-        """Make the folder or take over an existing one, and lock it.
-
-        Parameters
-        ----------
-        warn
-            Called with a message when the remains of an earlier run are removed.
-        resumes
-            Whether to take over the folder of a dead run. If not, finished tasks in it are an error, and a folder
-            without any is removed with a warning.
-        """
+        """Make the folder or take over an existing one, and lock it."""
         try:
             self._make_parents()
             self._lock = lock_folder(self.path, str(self._output))

@@ -183,11 +183,6 @@ def find_splits(names: Sequence[str]) -> dict[str, list[int]]:
     Two files are of two splits if their names tell them at the beginning, or have the same other words. Partitions
     (``split=train``) tell none.
 
-    Parameters
-    ----------
-    names
-        Paths below the folder of the data set.
-
     >>> find_splits(["train-0.csv", "train-1.csv", "dev-0.csv", "more.csv"])
     {'train': [0, 1], 'dev': [2]}
     >>> find_splits(["data/a_train.csv", "data/b_test.csv"]), find_splits(["a_test.csv", "a_train.csv"])

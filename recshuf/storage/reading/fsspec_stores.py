@@ -207,7 +207,6 @@ def _read_time(date: str | None) -> int:
 
 
 def open_http(url: Url) -> HttpStore:
-    """Return the server of a URL."""
     try:
         import fsspec
         from aiohttp import TraceConfig
@@ -268,7 +267,6 @@ def _explain(name: str, error: BaseException) -> InputError | None:
 
 
 def open_hub(url: Url, options: StorageOptions) -> HubStore:
-    """Return the kind of repositories of a URL."""
     for name, value in options.options.items():
         if name not in _HUB_OPTIONS:
             raise UsageError(

@@ -105,7 +105,6 @@ class LocalHandle:
 
 
 def opener_of(file: InputFile) -> Opener:
-    """Return the opener of an input that is no stream."""
     return file.opener or LocalFile(file.name, cast("Path", file.path))
 
 
@@ -168,7 +167,6 @@ def read_head(file: InputFile, size: int) -> bytes:
 
 
 def refuse_table(pattern: str, kind: str, folder: str) -> InputError:
-    """Return the error for files of a table."""
     return InputError(
         pattern,
         f"has files of the {kind} table {folder!r}, which also hold rows that were removed",

@@ -33,13 +33,7 @@ def count_read_bytes(memory_bytes: int, workers: int) -> int:
 
 
 class Stores:
-    """All stores that a run reads from, each opened once. They can be pickled, and are then opened anew.
-
-    Parameters
-    ----------
-    warn
-        Gets a line when a store does not answer for a while.
-    """
+    """All stores that a run reads from, each opened once. They can be pickled, and are then opened anew."""
 
     def __init__(
         self,
@@ -206,6 +200,5 @@ def _release(waiting: deque[tuple[InputFile, ObjectHandle | None]]) -> Iterator[
 
 
 def list_requests(files: Iterable[InputFile]) -> list[Requests]:
-    """Return the requests to each store that some inputs are in."""
     of_files = (file.opener.requests for file in files if isinstance(file.opener, ObjectFile))
     return list({id(requests): requests for requests in of_files}.values())

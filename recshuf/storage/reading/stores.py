@@ -172,7 +172,6 @@ class ObstoreStore:
 
 
 def open_store(url: Url, options: StorageOptions) -> Store:
-    """Return the store of a URL."""
     if url.scheme in ("s3", "gs", "az"):
         return ObstoreStore(url, options.of(url))
     if url.scheme == "hf":

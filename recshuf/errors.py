@@ -33,6 +33,10 @@ class MissingStoreError(UsageError, FileNotFoundError):
     errno = errno.ENOENT
 
 
+class MissingRecordError(UsageError, IndexError):
+    """A record that a store does not hold."""
+
+
 class UsedNameError(UsageError):
     """The name of pile sets that a store has already."""
 

@@ -64,6 +64,11 @@ class Selection:
             others[ID] = pa.field(ID, ID_TYPE)
         return pa.schema([others.get(name) or known.field(name) for name in self._names])
 
+    def make_empty(self) -> pa.RecordBatch:
+        """Return the columns of no records."""
+        columns = [one.combine_chunks() for one in self.schema.empty_table().columns]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
     def make_table(self, records: pa.RecordBatch) -> pa.RecordBatch:
         """Return the columns of native records with provenance, in the wanted order."""
         ids = make_ids(records) if self._has_id else None

@@ -56,10 +56,7 @@ class FilteredPiles(Regions):
         self.inner = piles
         self.expression = expression
         self._selection: Selection | None = None
-        empty = self._select().schema.empty_table()
-        self._evaluate(
-            pa.RecordBatch.from_arrays([one.combine_chunks() for one in empty.columns], schema=empty.schema)
-        )
+        self._evaluate(self._select().make_empty())
         self._count()
 
     def __getattr__(self, name: str) -> Any:

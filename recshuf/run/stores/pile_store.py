@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 import sys
 import time as clock
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from itertools import groupby
 from math import isfinite
 from numbers import Real
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from operator import index
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, cast
 
 from recshuf.errors import BadRecordError, BusyNameError, ConversionError, UsageError, UsedNameError
 from recshuf.formats import load_format
 from recshuf.formats.metadata import check_appended
+from recshuf.formats.selection import list_columns
 from recshuf.formats.stored import StoredSource, read_metadata, read_table_schema
 from recshuf.job.arguments import make_job
 from recshuf.job.options import ScatterOptions, refuse_unknown, to_keywords
@@ -27,6 +29,7 @@ from recshuf.records.keys import stream_of
 from recshuf.records.provenance import extend_schema
 from recshuf.run.inputs import list_inputs
 from recshuf.run.resolve import resolve_inputs
+from recshuf.run.stores.looking import Looker, read_ids, read_positions
 from recshuf.run.stores.scatter_store import scatter_sets
 from recshuf.run.stores.writer import PileWriter
 from recshuf.system.paths import local_path
@@ -35,7 +38,9 @@ from recshuf.system.units import check_number, parse_size, show_call
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    import numpy as np
     import pyarrow as pa
+    from numpy.typing import NDArray
 
     from recshuf.job.job import Job
     from recshuf.job.options import Options, Size
@@ -344,6 +349,9 @@ def _are_paths(data: Any) -> bool:
 class PileStore:
     """A pile store, as its newest snapshot is when it is opened.
 
+    To look at data, ``store[i]``, `take` and iteration read records in the order of `recshuf.gather`, which is that of epoch 0
+    of a loader. Each call reads every pile that holds a record that it asks for: to train, use `PileLoader`.
+
     Raises
     ------
     UsageError
@@ -410,6 +418,73 @@ class PileStore:
             return StoredSource(piles.schema, piles.info.origin, ()).decoder().finish()
         finally:
             piles.close()
+
+    def __len__(self) -> int:
+        """Return the number of records."""
+        return self.num_records
+
+    def __getitem__(self, position: SupportsIndex) -> dict[str, Any]:
+        """Return the record at a position as values of Python; a negative position counts from the end.
+
+        Raises
+        ------
+        MissingRecordError
+            When there is none: an `IndexError`.
+        """
+        try:
+            number = index(position)
+        except TypeError:
+            raise UsageError(
+                f"store[{position!r:.80}]: give an integer; store.take(rows) returns several records"
+            ) from None
+        record: dict[str, Any] = self.take([number]).to_pylist()[0]
+        return record
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Return an iterator over all records as values of Python, pile by pile."""
+        with closing(self.piles()) as piles:
+            yield from Looker(piles).iterate()
+
+    def take(
+        self, rows: Any = None, *, ids: Any = None, columns: Sequence[str] | None = None
+    ) -> pa.RecordBatch:
+        """Return records in the order in which they are asked for.
+
+        Parameters
+        ----------
+        rows
+            Their positions; negative ones count from the end.
+        ids
+            In place of `rows`, the source and the row of each, as a loader gives them in ``_id``.
+        columns
+            As those of `PileLoader`.
+
+        Raises
+        ------
+        MissingRecordError
+            When the store does not hold one of them: an `IndexError`.
+        """
+        if (rows is None) == (ids is None):
+            raise UsageError("take: give either rows or ids")
+        names = list_columns(columns)
+        positions = self.find(ids) if rows is None else read_positions(rows, self.num_records, self.path)
+        with closing(self.piles()) as piles:
+            return Looker(piles, names).take(positions)
+
+    def find(self, ids: Any) -> NDArray[np.int64]:
+        """Return the positions of records, given the source and the row of each, as a loader gives them in ``_id``.
+
+        It reads one pile for each, and all piles for a record that the store does not hold, or holds in sets that `compact`
+        has joined.
+
+        Raises
+        ------
+        MissingRecordError
+            When the store does not hold one of them: an `IndexError`.
+        """
+        wanted = read_ids(ids, self.path)
+        with closing(self.piles()) as piles:
+            return Looker(piles).find(wanted)
 
     def piles(self) -> StoredPiles:
         """Open the piles of this snapshot; the caller closes them."""

@@ -1,0 +1,174 @@
+"""Records of a store to look at: those of `gather`, by position and by `_id`, whatever has made and changed the store."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import recshuf
+from recshuf.errors import ConversionError, MissingRecordError, RecshufWarning, UsageError
+from recshuf.piles.kept.stored import StoredPiles
+from tests.support.stores.small_stores import append, write
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+def write_lines(path: Path, first: int, count: int) -> Path:
+    records = [{"n": first + n, "meta": {"w": n / 2}, "text": f"t{n}"} for n in range(count)]
+    path.write_text("".join(f"{json.dumps(one)}\n" for one in records))
+    return path
+
+
+def scattered(folder: Path) -> Path:
+    inputs = [write_lines(folder / f"{index}.jsonl", 1000 * index, 40) for index in range(3)]
+    recshuf.scatter(inputs, folder / "store", seed=5, piles=6)
+    return folder / "store"
+
+
+def split(folder: Path) -> Path:
+    recshuf.scatter(
+        write_lines(folder / "a.jsonl", 0, 90), folder / "stores", seed=5, split={"train": 0.7, "val": 0.3}
+    )
+    return folder / "stores/val"
+
+
+def written(folder: Path) -> Path:
+    for name in ("b", "a", "c"):
+        table = pa.table({"n": range(30), "text": [f"{name}{n}" for n in range(30)]})
+        write(folder / "store", name, table, piles=6)
+    append(folder / "store", pa.table({"n": range(20), "text": ["x"] * 20}), name="later")
+    return folder / "store"
+
+
+def compacted(folder: Path) -> Path:
+    recshuf.compact(written(folder))
+    return folder / "store"
+
+
+STORES = [scattered, split, written, compacted]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return scattered(tmp_path_factory.mktemp("looking"))
+
+
+@pytest.fixture
+def loaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Yield the piles that are read from now on."""
+    piles: list[int] = []
+
+    def pack(self: StoredPiles, cells: Any, *more: Any, own: Any = StoredPiles.pack) -> Any:
+        piles.extend(sorted({pile for _, pile in cells}))
+        return own(self, cells, *more)
+
+    monkeypatch.setattr(StoredPiles, "pack", pack)
+    return piles
+
+
+@pytest.mark.parametrize("make", STORES)
+def test_positions_are_those_of_gather_and_ids_find_them(make: Any, tmp_path: Path) -> None:
+    path = make(tmp_path)
+    recshuf.gather(path, tmp_path / "all.parquet")
+    expected = pa.parquet.read_table(tmp_path / "all.parquet").to_pylist()
+    store = recshuf.PileStore(path)
+    assert len(store) == len(expected)
+    assert list(store) == expected
+    rows = np.random.default_rng(1).permutation(len(expected))[:25] - len(expected) // 2
+    taken = store.take(rows, columns=["text", "_id", "n"])
+    assert [{"text": one["text"], "n": one["n"]} for one in taken.to_pylist()] == [
+        {"text": expected[row]["text"], "n": expected[row]["n"]} for row in rows.tolist()
+    ]
+    ids = taken.column("_id")
+    pairs = [tuple(one.values()) for one in ids.to_pylist()]
+    for form in (ids, pairs, np.array(pairs, np.int32), ids.to_pylist()):
+        assert store.find(form).tolist() == (rows % len(expected)).tolist()
+    assert store.take(ids=pairs) == store.take(rows)
+    for at in (0, -1, np.int32(3), np.uint8(7)):
+        assert store[at] == expected[at]
+
+
+def test_only_the_piles_that_hold_them_are_read(store: Path, loaded: list[int]) -> None:
+    opened = recshuf.PileStore(store)
+    sizes = opened.piles().counts.sum(axis=0)
+    opened.take([0, 1, 0, sizes[0]])
+    assert loaded == [0, 1]
+    first = opened.take([sizes[0]], columns=["_id"])
+    loaded.clear()
+    opened.find(first["_id"])
+    assert loaded == [1]
+
+
+def test_what_is_taken_may_be_empty_repeated_or_of_some_columns(store: Path) -> None:
+    opened = recshuf.PileStore(store)
+    for nothing in ([], (), np.array([], int), range(0)):
+        taken = opened.take(nothing, columns=["n", "_id", "meta.w"])
+        assert (taken.num_rows, taken.schema.names) == (0, ["n", "_id", "meta.w"])
+        assert opened.take(ids=nothing).schema.names == ["n", "meta", "text"]
+    assert opened.take([3, 3], columns=["n"]).column(0).to_pylist() == [opened[3]["n"]] * 2
+    assert opened.take(range(119, -1, -1)).num_rows == 120
+    with pytest.raises(UsageError, match=r"columns: no column 'm' in the store"):
+        opened.take([1], columns=["m"])
+
+
+@pytest.mark.parametrize(
+    ("ask", "kind", "problem"),
+    [
+        (lambda store: store[120], IndexError, "no record has the position 120; there are 120"),
+        (lambda store: store[-121], IndexError, "no record has the position -121"),
+        (lambda store: store[10**30], IndexError, "no record has the position 9223372036854775807"),
+        (
+            lambda store: store.take(np.array([2**64 - 1], np.uint64)),
+            IndexError,
+            "no record has the position 922",
+        ),
+        (lambda store: store.take([0, 500, 900]), IndexError, "no record has the position 500"),
+        (
+            lambda store: store[1:3],
+            UsageError,
+            r"store\[slice\(1, 3, None\)\]: give an integer; store\.take\(rows\)",
+        ),
+        (lambda store: store["n"], UsageError, r"store\['n'\]: give an integer"),
+        (lambda store: store[1.0], UsageError, r"store\[1\.0\]: give an integer"),
+        (lambda store: store.take(3), UsageError, "rows=3: give a list of positions"),
+        (lambda store: store.take([True, False]), UsageError, "rows=.*: give a list of positions"),
+        (lambda store: store.take([1.0]), UsageError, "rows=.*: give a list of positions"),
+        (lambda store: store.take(["a"]), UsageError, "rows=.*: give a list of positions"),
+        (lambda store: store.take([[1], [2, 3]]), UsageError, "rows=.*: give a list of positions"),
+        (lambda store: store.take(), UsageError, "take: give either rows or ids"),
+        (lambda store: store.take([1], ids=[(0, 1)]), UsageError, "take: give either rows or ids"),
+        (lambda store: store.take(ids=(0, 1)), UsageError, "ids=.*: give a list of pairs of source and row"),
+        (lambda store: store.find([(0, 1, 2)]), UsageError, "ids=.*: give a list of pairs"),
+        (lambda store: store.find([(0, 1), (1, 40)]), IndexError, r"no record has the _id \(1, 40\)"),
+        (lambda store: store.find([(3, 1)]), IndexError, r"no record has the _id \(3, 1\)"),
+        (lambda store: store.find([(-1, 1)]), IndexError, r"no record has the _id \(-1, 1\)"),
+        (
+            lambda store: store.find([(0, 1 << 50)]),
+            IndexError,
+            r"no record has the _id \(0, 1125899906842624\)",
+        ),
+    ],
+)
+def test_what_a_store_does_not_hold_is_an_error(ask: Any, kind: Any, problem: str, store: Path) -> None:
+    with pytest.raises(kind, match=problem) as caught:
+        ask(recshuf.PileStore(store))
+    assert isinstance(caught.value, MissingRecordError if kind is IndexError else UsageError)
+
+
+def test_stores_without_records_or_columns(tmp_path: Path) -> None:
+    recshuf.PileWriter(tmp_path / "store", "one", schema=pa.schema([("n", pa.int64())])).close()
+    empty = recshuf.PileStore(tmp_path / "store")
+    assert (len(empty), list(empty), empty.take([]).schema.names) == (0, [], ["n"])
+    with pytest.raises(IndexError, match="there are 0"):
+        empty[0]
+    (tmp_path / "a.jsonl").write_text('{"a": 1}\n{"a": "x"}\n')
+    with pytest.warns(RecshufWarning, match="loaders cannot read"):
+        recshuf.scatter(tmp_path / "a.jsonl", tmp_path / "lines")
+    with pytest.raises(ConversionError):
+        recshuf.PileStore(tmp_path / "lines")[0]

@@ -19,7 +19,6 @@ from recshuf.errors import UsageError
 from recshuf.job.report import SilentProgress
 from recshuf.run.stores import cached_store
 from recshuf.run.stores.scatter_store import scatter_store
-from tests.support.effort import mostly_slow
 from tests.support.stores.small_stores import ids_of
 
 if TYPE_CHECKING:
@@ -46,6 +45,7 @@ def list_stores(data: Path) -> set[str]:
     return {path.name for path in (data.parent / "cache").iterdir()}
 
 
+@pytest.mark.slow
 def test_trainers_do_not_import_what_makes_a_store() -> None:
     code = (
         "import sys; from recshuf import PileLoader; print({'recshuf.api', 'recshuf.job'} & set(sys.modules))"
@@ -140,7 +140,8 @@ def read_in_process(data: Path, barrier: Any, results: Any) -> None:
     results.send(ids_of(open_loader(data, seed=None)))
 
 
-@pytest.mark.parametrize("kills", mostly_slow([0, 1], 1))
+@pytest.mark.slow
+@pytest.mark.parametrize("kills", [0, 1])
 def test_one_of_several_processes_scatters(data: Path, kills: int) -> None:
     if kills:
         (data.parent / "kill").touch()

@@ -137,6 +137,7 @@ def test_an_error_of_the_inputs_is_raised_at_once_and_frees_all(
     assert not list_spilled(tmp_path / "tmp")
 
 
+@pytest.mark.slow
 def test_the_end_of_the_process_leaves_nothing(tmp_path: Path):
     pq.write_table(
         pa.table({"a": np.arange(1_500_000), "b": ["x" * 40] * 1_500_000}), tmp_path / "in.parquet"

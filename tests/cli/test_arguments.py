@@ -128,7 +128,8 @@ class TestUsage:
         assert result.returncode == 0, result.stderr
         assert len(output.read_bytes()) == len(numbers(1000))
 
-    @pytest.mark.parametrize("more", mostly_slow(["", "--json"], "--json"))
+    @pytest.mark.slow
+    @pytest.mark.parametrize("more", ["", "--json"])
     def test_a_check_with_standard_output_closed_tells_by_its_exit_code(self, lines: Path, more: str) -> None:
         script = f'"$0" -m recshuf check "$1" --column text {more} >&-'
         command = ["/bin/sh", "-c", script, sys.executable, lines]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tests.conftest import Run
 
 
+@pytest.mark.slow
 def test_pandas_is_not_imported(call: Run, run: Run, lines: Path, tmp_path: Path):
     """pyarrow does so on its own account where it is installed, which takes 0.2 s."""
     told = tmp_path / "told"

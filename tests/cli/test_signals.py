@@ -91,6 +91,7 @@ class TestSignals:
         assert_one_line(done.stderr, number.name)
         assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
 
+    @pytest.mark.slow
     def test_ignored_signal_stays_ignored(self, tmp_path: Path) -> None:
         """As nohup and a script's background jobs want it."""
         output = tmp_path / "out.txt"

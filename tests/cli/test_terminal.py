@@ -56,16 +56,18 @@ class TestProgress:
         assert all(word in shown for word in ("scatter", "gather", "records", "/s", "\x1b["))
         assert "recshuf: 1,000 records" in shown.splitlines()[-1]
 
+    @pytest.mark.slow
     def test_a_check_shows_it_where_both_streams_are_a_terminal(self, lines: Path) -> None:
         shown = self.run_on_terminal("check", lines, "--column", "text", has_stdout=True)
         assert "1,000 of 1,000 records" in shown
         assert lines.name in shown.splitlines()[-1]
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("compression", "message"),
         [
             ("", "the output is compressed (gzip); redirect it, or give --compression none"),
-            pytest.param("--to jsonl --compression none", '"text":"line 999"', marks=pytest.mark.slow),
+            ("--to jsonl --compression none", '"text":"line 999"'),
         ],
     )
     def test_compressed_records_are_not_shown(self, compression: str, message: str, tmp_path: Path) -> None:

@@ -112,6 +112,7 @@ def test_standard_output_must_not_be_an_input(folder: Path, redirection: str, re
     assert (folder / target).read_bytes() == (numbers(10) if redirection == ">>" else b"")
 
 
+@pytest.mark.slow
 def test_pages_and_pictures_are_named_when_written(call: Run, folder: Path):
     pytest.importorskip("PIL")
     pytest.importorskip("jinja2")

@@ -322,6 +322,7 @@ def test_small_limits_hold_thousands_of_inputs_and_a_refusal_says_what_would_do(
     make_plan(inputs[:10_000], Limits(200 * MB, 2, GB), wide, Cut(shards=1))
 
 
+@pytest.mark.slow
 def test_planning_imports_neither_pyarrow_nor_h5py():
     """A job is made and planned before the allocators are chosen, which is when Arrow may be imported."""
     names = "recshuf.api.checks, recshuf.api.runs, recshuf.cli.commands, recshuf.job.planner, recshuf.records.split"

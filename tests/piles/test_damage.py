@@ -140,6 +140,7 @@ def test_a_set_that_may_not_be_read_is_not_called_missing(
         read_all(lines)
 
 
+@pytest.mark.slow
 def test_a_store_of_more_sets_than_files_may_be_open_is_read_and_compacted(tmp_path: Path) -> None:
     for number in range(40):
         with recshuf.PileWriter(tmp_path / "store", f"w{number}", piles=2, seed=1) as writer:

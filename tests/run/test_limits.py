@@ -16,7 +16,6 @@ import recshuf
 from benchmarks.data import make_data
 from recshuf.errors import MemoryLimitError
 from recshuf.piles.set_folder import SetFolder
-from tests.support.effort import mostly_slow
 from tests.support.numbered_files import FORMATS, make_inputs, order_of, read_ids
 from tests.support.output_trees import list_shards
 
@@ -105,7 +104,8 @@ def test_peak_memory_stays_within_the_limit(
     assert sorted(os.listdir(empty_folder)) == sorted(["in", output.rstrip("/"), *manifest])
 
 
-@pytest.mark.parametrize("columns", mostly_slow([9, 2], 9))
+@pytest.mark.slow
+@pytest.mark.parametrize("columns", [9, 2])
 def test_little_csv_needs_little_memory_for_parquet(tmp_path: Path, columns: int):
     (few, many), peaks = (tmp_path / "few.csv", tmp_path / "many.csv"), []
     for path, count in ((few, 10), (many, 40_000)):

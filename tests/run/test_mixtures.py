@@ -168,6 +168,7 @@ def test_verify_finds_records_taken_too_seldom_or_too_often(
     assert (report.missing, report.extra > 0, len(report.differences)) == (missing, extra > 0, other)
 
 
+@pytest.mark.slow
 def test_every_choice_and_order_is_equally_likely():
     """Of two records three copies, and a third record: 2 choices of who comes twice, and 12 orders of each."""
     quotas = list_quotas([2, 1], [0, 1], weights=[Fraction(3), Fraction(1)], total=4)

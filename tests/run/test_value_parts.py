@@ -170,6 +170,7 @@ def test_no_plan_changes_parts_of_values(
     assert read_files(tmp_path / "plain") == read_files(tmp_path / "other")
 
 
+@pytest.mark.slow
 def test_the_deviation_of_sizes_is_told_whatever_the_plan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Run
 ):

@@ -79,6 +79,7 @@ def test_freed_memory_is_kept_the_longer_the_larger_the_limit(memory_bytes: int,
     assert try_in_child(memory_bytes) == ["jemalloc", str(is_kept)]
 
 
+@pytest.mark.slow
 def test_the_allocator_of_the_user_is_left_alone():
     assert try_in_child(10**9, ARROW_DEFAULT_MEMORY_POOL="system")[0] == "system"
 

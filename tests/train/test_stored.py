@@ -123,6 +123,7 @@ reading.wait(60)
 """
 
 
+@pytest.mark.slow
 def test_the_exit_of_the_interpreter_does_not_close_what_a_thread_reads(store: Path) -> None:
     run = [sys.executable, "-c", _READS_AT_EXIT, str(store)]
     done = subprocess.run(run, capture_output=True, text=True, check=True)

@@ -261,6 +261,7 @@ def test_the_only_dataset_of_the_record_tells_the_order(tmp_path: Path, inputs: 
         recshuf.check(path, datasets=both)
 
 
+@pytest.mark.slow
 def test_several_shuffles_show_together_what_none_shows_alone(tmp_path: Path, inputs: Path) -> None:
     """Every record moves along one cycle, in each of them."""
     orders = [move_along_one_cycle(np.random.default_rng(seed), COUNT) for seed in range(10)]

@@ -219,6 +219,7 @@ def test_without_pillow_one_line_says_how_to_get_it(monkeypatch):
     assert paint_panel(make_panel([0]), PETS, SIDE).shape == (SIDE, SIDE, 3)
 
 
+@pytest.mark.slow
 def test_pillow_is_not_loaded_before_it_is_needed():
     program = "import sys, recshuf.cli.main, recshuf.audit.reports.picture; sys.exit('PIL' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -214,6 +214,7 @@ def test_what_exists_is_not_replaced_unasked(bucket: AnyBucket, output: Output):
     assert bucket.read_all() == before | {"data/.out.recshuf.json": b"{}"}
 
 
+@pytest.mark.slow
 def test_an_output_among_the_inputs_of_a_later_run_is_warned_of(source: Path, bucket: AnyBucket, call: Run):
     bucket.put("data/in.txt", source.read_bytes())
     inputs, output = f"{bucket.url}/data/*", f"{bucket.url}/data/out/"
@@ -323,6 +324,7 @@ def test_what_is_not_possible_is_refused(source: Path, s3_bucket: AnyBucket):
     assert s3_bucket.proxy.requests == []
 
 
+@pytest.mark.slow
 def test_the_error_of_html_names_the_command_that_draws_the_page(
     tmp_path: Path, s3_bucket: AnyBucket, call: Run
 ):

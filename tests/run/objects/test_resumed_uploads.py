@@ -402,6 +402,7 @@ def test_a_run_that_is_cleaned_away_commits_nothing(
     output.check(is_lossy=True)
 
 
+@pytest.mark.slow
 def test_a_dead_run_on_this_machine_leaves_no_folder(s3_bucket: AnyBucket, source: Path, scratch: Path):
     """The child ends as by kill -9, in the middle of an upload."""
 

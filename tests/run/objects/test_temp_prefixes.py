@@ -95,6 +95,7 @@ def test_a_prefix_beside_the_output_is_taken(bucket: AnyBucket, output: Output, 
     output.check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", mostly_slow(["jsonl", "hdf5"], "jsonl"))
 def test_the_memory_that_an_error_names_is_enough(tmp_path: Path, s3_bucket: Bucket, name: str):
     inputs = make_inputs(tmp_path / "in", name, [30, 20])

@@ -166,6 +166,7 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_late", [True, pytest.param(False, marks=slow)])
 def test_the_task_that_commits_compares(bucket: AnyBucket, source: Path, shared: Path, is_late: bool):
     """Also when it is run again."""

@@ -195,6 +195,7 @@ def test_a_stream_cannot_be_split(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
 
 
+@pytest.mark.slow
 def test_a_killed_split_leaves_no_store_and_can_be_repeated(tmp_path: Path) -> None:
     inputs = make_inputs(tmp_path / "inputs", "jsonl")
     store = tmp_path / "split"

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import pytest
+
 from recshuf.job.options import ENGINES
 from tests.support.numbered_files import make_inputs
 from tests.support.processes.task_runs import ThreadEngine, shuffle
@@ -14,8 +16,6 @@ from tests.support.processes.task_runs import ThreadEngine, shuffle
 if TYPE_CHECKING:
     from collections.abc import Generator
     from pathlib import Path
-
-    import pytest
 
 _RUN = """
 import pickle, sys
@@ -48,6 +48,7 @@ class ChildEngine(ThreadEngine):
             yield result
 
 
+@pytest.mark.slow
 def test_a_process_that_is_handed_a_task_chooses_the_allocators_of_its_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -116,13 +116,8 @@ def test_tasks_in_any_order_and_each_twice_at_once_write_the_bytes_of_one_proces
     assert read_files(plan.folder) == plan.whole
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "file, converted",
-        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("bad records", "replaced")),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["file, converted", "bad records", "replaced"])
 def test_tasks_that_die_before_any_change_run_again(tmp_path: Path, kind: str):
     plan = Plan(tmp_path, kind)
     deaths = 0

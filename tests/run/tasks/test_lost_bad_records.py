@@ -11,7 +11,6 @@ import pytest
 
 import recshuf
 from recshuf.errors import DiskFullError, UsageError
-from tests.support.effort import mostly_slow
 from tests.support.numbered_files import make_inputs
 from tests.support.objects.object_server import Bucket
 from tests.support.processes.task_runs import HARMS as OF_FILES
@@ -127,9 +126,8 @@ def test_an_engine_writes_lost_bad_records_again(tmp_path: Path, harm: str, with
     run.check()
 
 
-@pytest.mark.parametrize(
-    "harm", mostly_slow([Bucket.delete, lambda bucket, key: bucket.put(key, b"other")], Bucket.delete)
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("harm", [Bucket.delete, lambda bucket, key: bucket.put(key, b"other")])
 def test_bad_records_that_are_lost_in_a_bucket_are_written_again(
     tmp_path: Path, s3_bucket: Bucket, harm: Callable[[Bucket, str], None]
 ):

@@ -18,7 +18,6 @@ import recshuf
 from recshuf.errors import EngineError, InputError, MemoryLimitError, UsageError
 from recshuf.job.arguments import make_job
 from recshuf.job.report import SilentProgress
-from tests.support.effort import mostly_slow
 from tests.support.numbered_files import FORMATS, make_inputs
 from tests.support.processes.task_runs import die_after, divide_small, read_all, shuffle
 from tests.support.small_runs import change_plans
@@ -104,16 +103,14 @@ def interrupt() -> None:
     raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("stage", "act", "kind"),
-    mostly_slow(
-        [
-            ("scatter", kill_all, EngineError),
-            ("gather", kill_all, EngineError),
-            ("gather", interrupt, KeyboardInterrupt),
-        ],
+    [
         ("scatter", kill_all, EngineError),
-    ),
+        ("gather", kill_all, EngineError),
+        ("gather", interrupt, KeyboardInterrupt),
+    ],
 )
 def test_a_run_whose_processes_end_is_continued(
     tmp_path: Path, stage: str, act: Callable[[], None], kind: type[BaseException]

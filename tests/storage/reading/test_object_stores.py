@@ -146,6 +146,7 @@ def test_what_is_refused_is_asked_for_once(bucket: Bucket):
         store.find("a")
 
 
+@pytest.mark.slow
 def test_a_store_that_lists_its_first_page_for_ever_is_told(bucket: Bucket):
     def forget(one: ProxiedRequest) -> bool:
         one.path = re.sub("&?continuation-token=[^&]*", "", one.path)

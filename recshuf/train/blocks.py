@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
 
 import numpy as np
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     Transform = Callable[[Any, NDArray[np.uint64]], Any]
     """Gets a batch and the seeds of its records, of shape ``(n,)``, and returns what the trainer gets."""
 
-Output = Literal["numpy", "arrow", "torch"]
+Output = Literal["numpy", "arrow", "torch", "jax"]
 """Forms of batches."""
 OUTPUTS = get_args(Output)
 
@@ -131,10 +132,37 @@ class TorchBlock(NumpyBlock):
         return self._wrap(np.concatenate([tensor.numpy() for tensor in arrays]))
 
 
+class JaxBlock(NumpyBlock):
+    """Dictionaries from the names of columns to arrays of JAX where `TorchBlock` has tensors, made of a batch at a time."""
+
+    @staticmethod
+    def cut(parts: Sequence[Part]) -> dict[str, Any]:
+        return {
+            name: _to_jax(name, column) if isinstance(column, np.ndarray) else column
+            for name, column in NumpyBlock.cut(parts).items()
+        }
+
+
+def _to_jax(name: str, column: NDArray[Any]) -> Any:
+    import jax
+
+    column = column.view(np.int64) if column.dtype.kind in "mM" else column
+    narrow = jax.dtypes.canonicalize_dtype(column.dtype)
+    if narrow != column.dtype:
+        raise UsageError(
+            f'output="jax": column {name!r} holds {column.dtype}, which JAX would make {narrow}; call '
+            'jax.config.update("jax_enable_x64", True), or name other columns'
+        )
+    return jax.numpy.asarray(column)
+
+
+_PACKAGES = {"torch": ("PyTorch", "recshuf[torch]"), "jax": ("JAX", "jax")}
+"""What forms need beside NumPy and Arrow, and what installs it."""
 _BLOCKS: dict[str, Callable[..., Block]] = {
     "numpy": NumpyBlock,
     "arrow": ArrowBlock,
     "torch": TorchBlock,
+    "jax": JaxBlock,
 }
 
 
@@ -142,12 +170,13 @@ def choose_block(output: str, nulls: Collection[str] | None = None) -> Callable[
     """Return what makes the blocks of batches of a form. For `nulls` see `NumpyBlock`."""
     if output not in OUTPUTS:
         raise UsageError(f"output={output!r}: give one of {', '.join(map(repr, OUTPUTS))}")
-    if output == "torch":
+    if output in _PACKAGES:
+        name, remedy = _PACKAGES[output]
         try:
-            import torch  # noqa: F401 - is it there?
+            import_module(output)
         except ImportError as error:
             raise UsageError(
-                'output="torch" needs PyTorch, which is not installed; install recshuf[torch]'
+                f'output="{output}" needs {name}, which is not installed; install {remedy}'
             ) from error
     return partial(_BLOCKS[output], nulls=nulls) if nulls and output != "arrow" else _BLOCKS[output]
 

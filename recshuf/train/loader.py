@@ -73,7 +73,8 @@ class PileLoader(EpochLoader):
     prefetch
         Number of groups that threads load ahead. A loop that does hardly anything else loads them itself, which is faster.
     output
-        ``"numpy"``, ``"torch"`` or ``"arrow"``: dictionaries of arrays, of tensors, or record batches.
+        ``"numpy"``, ``"torch"`` or ``"jax"``: dictionaries of arrays, of tensors, or of arrays of JAX; ``"arrow"``: record
+        batches.
     transform
         Function of a batch and of one seed for each record, an array of shape ``(n,)``; returns what the iterator yields.
         A seed is a function of the loader's seed, the epoch, and the source and row of the record, whatever the batch

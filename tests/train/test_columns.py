@@ -259,7 +259,45 @@ def test_tensors_are_the_arrays() -> None:
         assert isinstance(cut("torch", pa.array(values, kind)), pa.Array)
 
 
-def test_a_missing_torch_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "torch", None)
-    with pytest.raises(UsageError, match=r'^output="torch" needs PyTorch, .* install recshuf\[torch\]'):
-        PileLoader(FakePiles({"a": [20]}, 2), 5, output="torch")
+def test_arrays_of_jax_are_the_arrays_or_refused() -> None:
+    jax = pytest.importorskip("jax")
+    for kind, values, dtype, expected in ARRAYS.values():
+        wanted = np.array(expected, dtype)
+        wanted = wanted.view("i8") if wanted.dtype.kind in "mM" else wanted
+        for is_wide in (True, False):
+            jax.config.update("jax_enable_x64", is_wide)
+            if wanted.dtype.itemsize == 8 and not is_wide:
+                with pytest.raises(
+                    UsageError, match=r"column 'a' holds .*, which JAX would make .*32; call jax"
+                ):
+                    cut("jax", pa.array(values, kind))
+                continue
+            found = cut("jax", pa.array(values, kind))
+            assert isinstance(found, jax.Array)
+            assert (found.dtype, found.tolist()) == (wanted.dtype, wanted.tolist())
+    for kind, values in LISTS.values():
+        assert cut("jax", pa.array(values, kind)) == values
+
+
+def test_arrays_are_taken_over_by_dlpack() -> None:
+    """By whatever has a `from_dlpack`, without a copy."""
+    for kind, values, dtype, expected in ARRAYS.values():
+        if np.dtype(dtype).kind in "mM":
+            continue
+        array = cut("numpy", pa.array(values, kind))
+        taken = np.from_dlpack(array)
+        assert taken.tolist() == np.array(expected, dtype).tolist()
+        assert np.shares_memory(taken, array) or not array.nbytes
+
+
+@pytest.mark.parametrize(
+    ("package", "problem"),
+    [
+        ("torch", r'^output="torch" needs PyTorch, .* install recshuf\[torch\]'),
+        ("jax", '^output="jax" needs JAX, .* install jax$'),
+    ],
+)
+def test_a_missing_package_is_named(package: Any, problem: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, package, None)
+    with pytest.raises(UsageError, match=problem):
+        PileLoader(FakePiles({"a": [20]}, 2), 5, output=package)

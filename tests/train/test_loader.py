@@ -232,7 +232,7 @@ def test_bad_arguments_are_named() -> None:
     for arguments, message in [
         ({"mix": 0}, "mix=0: give"),
         ({"prefetch": -1}, "prefetch=-1: give"),
-        ({"output": "jax"}, "output='jax': give one of 'numpy', "),
+        ({"output": "tf"}, "output='tf': give one of 'numpy', "),
         ({"columns": []}, "columns=.*: name at least one"),
         ({"columns": "id"}, "columns='id': give a list"),
         ({"epoch": 1.0}, "epoch=1.0: give an integer"),

@@ -38,9 +38,8 @@ def check_filter(expression: Any) -> None:
     import pyarrow.compute as pc
 
     if not isinstance(expression, pc.Expression):
-        raise UsageError(
-            f"filter={expression!r:.80}: give an expression of Arrow on columns, such as {_EXAMPLE}"
-        )
+        shown = " ".join(repr(expression).split())[:80]
+        raise UsageError(f"filter={shown}: give an expression of Arrow on columns, such as {_EXAMPLE}")
 
 
 class FilteredPiles(Regions):
@@ -174,5 +173,6 @@ def _explain(error: pa.ArrowException, schema: pa.Schema) -> str:
     """Return what Arrow says in a line, without the schema, in place of which names are enough."""
     problem = str(error).splitlines()[0]
     if problem.startswith("No match for "):
-        return f"{problem.split(' in ')[0]}; the store has {', '.join(map(repr, schema.names))}"
+        names = ", ".join(map(repr, schema.names))
+        return f'{problem.split(" in ")[0]}; the store has {names}; field("meta", "w") is a field of a struct'
     return problem

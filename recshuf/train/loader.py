@@ -136,6 +136,16 @@ class PileLoader(EpochLoader):
         if is_mine:
             self._reader.close_at_the_end()
         super().__init__(order.epoch)
+        self._check_part()
+
+    def _check_part(self) -> None:
+        """Refuse a filter that leaves no batch; one that leaves no record is refused before."""
+        sharding, kept = self._sharding, self._describe_part().get("filter")
+        if kept and sharding.drop_last and 0 < self.num_records < sharding.batch:
+            raise UsageError(
+                f"filter: keeps {kept.rpartition(', ')[0]}, less than a global batch of {sharding.batch} (batch_size x world_size); "
+                "give drop_last=False"
+            )
 
     def __repr__(self) -> str:
         """Return what it yields."""
@@ -176,6 +186,7 @@ class PileLoader(EpochLoader):
         """
         self._sharding = replace(self._sharding, rank=rank, world_size=world_size)
         self._reader.shard(self._sharding)
+        self._check_part()
 
     @property
     def reader(self) -> BatchReader:

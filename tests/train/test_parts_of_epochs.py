@@ -75,7 +75,7 @@ def test_the_first_epoch_keeps_the_order_of_the_store(store: Path) -> None:
     [
         (
             pc.field("lnag") == "en",
-            r"No match for FieldRef\.Name\(lnag\); the store has 'n', 'lang', 'meta', '_id'$",
+            r"No match for FieldRef\.Name\(lnag\); the store has 'n', 'lang', 'meta', '_id'; ",
         ),
         (pc.field("lang") == 5, r"\(lang == 5\): .* no kernel matching input types"),
         (pc.field("n") + 1, r"is of the type int64; give an expression that is true or false"),
@@ -91,6 +91,17 @@ def test_the_first_epoch_keeps_the_order_of_the_store(store: Path) -> None:
 def test_what_cannot_keep_records_is_refused(given: Any, problem: str, store: Path) -> None:
     with pytest.raises(UsageError, match=f"^filter.*{problem}"):
         recshuf.PileLoader(store, 4, filter=given)
+
+
+def test_a_filter_that_leaves_no_batch_is_refused(store: Path) -> None:
+    problem = (
+        r"^filter: keeps 50 of 200 records, less than a global batch of 64 \(.*\); give drop_last=False$"
+    )
+    options: dict[str, Any] = {"world_size": 2, "rank": 1, "filter": pc.field("n") < 50}
+    with pytest.raises(UsageError, match=problem):
+        recshuf.PileLoader(store, 32, **options)
+    (batch,) = recshuf.PileLoader(store, 32, drop_last=False, **options)
+    assert len(batch["n"]) == 25
 
 
 def test_a_state_names_the_records_and_not_the_words(store: Path) -> None:

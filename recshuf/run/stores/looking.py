@@ -107,7 +107,7 @@ def read_positions(rows: Any, count: int, path: Any) -> NDArray[np.int64]:
     """Return positions of records from 0, of so many; negative ones count from the end."""
     given = _read_numbers("rows", rows, "a list of positions, integers")
     if given.ndim != 1:
-        raise UsageError(f"rows={rows!r:.80}: give a list of positions, integers")
+        raise UsageError(f"rows={_show(rows)}: give a list of positions, integers")
     for position in given[(given < -count) | (given >= count)].tolist():
         raise MissingRecordError(f"{path}: no record has the position {position}; there are {count:,}")
     return np.where(given < 0, given + count, given)
@@ -123,10 +123,14 @@ def read_ids(ids: Any, path: Any) -> NDArray[np.int64]:
     if not given.size:
         return given.reshape(0, 2)
     if given.ndim != 2 or given.shape[1] != len(ID_TYPE):
-        raise UsageError(f"ids={ids!r:.80}: give a list of pairs of source and row, as in `_id`")
+        raise UsageError(f"ids={_show(ids)}: give a list of pairs of source and row, as in `_id`")
     for source, row in given[((given < 0) | (given >= [MAX_INPUTS, MAX_ROWS])).any(axis=1)].tolist():
         raise MissingRecordError(f"{path}: no record has the _id ({source}, {row})")
     return given
+
+
+def _show(given: Any) -> str:
+    return " ".join(repr(given).split())[:80]
 
 
 def _read_numbers(name: str, given: Any, wanted: str) -> NDArray[np.int64]:
@@ -137,7 +141,7 @@ def _read_numbers(name: str, given: Any, wanted: str) -> NDArray[np.int64]:
     kind = numbers.dtype.kind
     is_whole = kind in "iu" or (kind == "O" and all(isinstance(one, int) for one in numbers.flat))
     if numbers.size and not is_whole:
-        raise UsageError(f"{name}={given!r:.80}: give {wanted}")
+        raise UsageError(f"{name}={_show(given)}: give {wanted}")
     if kind in "uO":
         numbers = np.clip(numbers.astype(object), -_MOST, _MOST)  # no store has so many records
     whole: NDArray[np.int64] = numbers.astype(np.int64)

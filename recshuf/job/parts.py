@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from recshuf.dataclass import dataclass
 from recshuf.job.sizing import assign_sets, choose_set_bytes
 from recshuf.piles.layout import PileLayout
-from recshuf.records.batch_groups import InputPart
+from recshuf.records.reader import InputPart
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -13,9 +13,15 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from recshuf.records.digests import Digest, Digests, digest_records
-from recshuf.records.key_makers import VALUE_WORDS, find_others, find_starts, find_words
+from recshuf.records.key_makers import (
+    VALUE_WORDS,
+    count_distinct_bytes,
+    find_largest,
+    find_others,
+    find_starts,
+    find_words,
+)
 from recshuf.records.keys import sort_by_words
-from recshuf.records.value_sizes import count_distinct_bytes, find_largest
 from recshuf.system.buffers import allocate
 
 if TYPE_CHECKING:
@@ -27,7 +33,7 @@ if TYPE_CHECKING:
     from recshuf.piles.slices import Origin, Packed
     from recshuf.records.batch import Records
     from recshuf.records.duplicates import Duplicates
-    from recshuf.records.value_sizes import ValueSize
+    from recshuf.records.key_makers import ValueSize
     from recshuf.system.buffers import Allocate
 
     Cells = Sequence[tuple[int, int]]

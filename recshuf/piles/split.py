@@ -10,8 +10,8 @@ import numpy as np
 
 from recshuf.errors import CheckError
 from recshuf.records.digests import Digests, InputCounts, sum_digests
+from recshuf.records.key_makers import COUNTERS, count_values
 from recshuf.records.provenance import find_ranges
-from recshuf.records.value_sizes import COUNTERS, count_values
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

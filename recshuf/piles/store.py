@@ -24,8 +24,8 @@ from recshuf.piles.pile_set import EXTENT_BYTES, GrowingPileSet, PileSet, Region
 from recshuf.piles.sealed_set import SET_SUFFIX, SealedSet
 from recshuf.piles.slices import PREFIX_BYTES
 from recshuf.records.digests import Digest, Digests, InputCount, sum_digests
+from recshuf.records.key_makers import count_values, pack_counters, unpack_counters
 from recshuf.records.keys import KeyRange, find_piles, sort_by_pile
-from recshuf.records.value_sizes import count_values, pack_counters, unpack_counters
 from recshuf.system.buffers import allocate
 
 if TYPE_CHECKING:

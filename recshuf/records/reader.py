@@ -1,33 +1,263 @@
-"""Reads the inputs of a source in many threads."""
+"""Reads the inputs of a source in many threads, which share inputs and batches among them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import threading
+from collections import deque
+from dataclasses import dataclass as mutable_dataclass
+from dataclasses import field
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
 
 from recshuf.dataclass import dataclass
+from recshuf.errors import Stopped
 from recshuf.interfaces import SupportsJoining
-from recshuf.records.batch import number_batches
-from recshuf.records.batch_groups import (
-    BatchGroup,
-    Coalescer,
-    InputSchedule,
-    InputTask,
-    WorkQueue,
-    group_inputs,
-)
+from recshuf.records.arrays import count_bytes
+from recshuf.records.batch import RowCounter, concat_batches, join_ranges, number_batches
 from recshuf.records.keys import RowRange
 from recshuf.system.threads import run_threads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
     from recshuf.interfaces import Fragment, Source
-    from recshuf.records.batch_groups import InputPart
 
     Visit = Callable[[pa.RecordBatch, list[RowRange]], None]
     """Gets a batch and the consecutive row ranges in it; called in many threads."""
+
+
+class BatchGroup:
+    """Consecutive batches, to be visited together, with their ranges; after that, the task of each is released."""
+
+    def __init__(
+        self, tasks: Sequence[InputTask], batches: list[pa.RecordBatch], ranges: Sequence[RowRange]
+    ) -> None:
+        self.tasks = tasks
+        self._batches = batches
+        self._ranges = ranges
+
+    def take(self) -> tuple[pa.RecordBatch, list[RowRange]]:
+        batch = concat_batches(self._batches)
+        self._batches.clear()
+        return batch, join_ranges(self._ranges)
+
+
+class Coalescer:
+    """Joins small consecutive batches into groups of at most `most_bytes`, and emits them."""
+
+    def __init__(self, emit: Callable[[BatchGroup], None], most_bytes: int) -> None:
+        self._emit = emit
+        self._most_bytes = most_bytes
+        self._tasks: list[InputTask] = []
+        self._batches: list[pa.RecordBatch] = []
+        self._ranges: list[RowRange] = []
+        self._bytes = 0
+
+    def add(self, task: InputTask, rows: RowRange, batch: pa.RecordBatch) -> None:
+        size = count_bytes(batch)
+        if self._bytes + size > self._most_bytes:
+            self.flush()
+        task.hold()
+        self._tasks.append(task)
+        self._ranges.append(rows)
+        self._batches.append(batch)
+        self._bytes += size
+        del batch
+        if self._bytes + size > self._most_bytes:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._batches:
+            group = BatchGroup(self._tasks, self._batches, self._ranges)
+            self._tasks, self._batches, self._ranges, self._bytes = [], [], [], 0
+            self._emit(group)
+
+
+class WorkQueue:
+    """Passes groups of batches from threads that still read to threads that have nothing left to read.
+
+    Without it, one thread alone would process the last fragment, which may be the only one.
+    """
+
+    def __init__(self, readers: int) -> None:
+        self._readers = readers
+        self._idle = 0
+        self._offered: deque[BatchGroup] = deque()
+        self._changed = threading.Condition()
+        self._stopped = False
+
+    def offer(self, group: BatchGroup) -> bool:
+        """Give a group to an idle thread; return whether there is one."""
+        with self._changed:
+            if len(self._offered) >= self._idle:
+                return False
+            self._offered.append(group)
+            self._changed.notify()
+            return True
+
+    def leave(self) -> None:
+        with self._changed:
+            self._readers -= 1
+            self._changed.notify_all()
+
+    def take(self) -> BatchGroup | None:
+        """Wait for a group and return it; None when no reader is left. Raises `Stopped` after `stop`."""
+        with self._changed:
+            self._idle += 1
+            self._changed.wait_for(lambda: self._offered or not self._readers or self._stopped)
+            self._idle -= 1
+            if self._stopped:
+                raise Stopped
+            return self._offered.popleft() if self._offered else None
+
+    def stop(self) -> None:
+        """Make all waiting threads raise `Stopped`."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+
+
+class InputPart(NamedTuple):
+    """Consecutive fragments of one input."""
+
+    input_index: int
+    start: int = 0
+    """Number of the first fragment."""
+    stop: int | None = None
+    """Number behind that of the last fragment; None for all."""
+    first_row: int = 0
+    """Number of the first row."""
+
+    @property
+    def is_whole(self) -> bool:
+        return not self.start and self.stop is None
+
+    def choose(self, fragments: Iterable[Fragment]) -> Iterator[Fragment]:
+        return islice(fragments, self.start, self.stop)
+
+
+def whole_inputs(source: Source) -> list[InputPart]:
+    return [InputPart(index) for index in range(len(source.inputs))]
+
+
+@mutable_dataclass(slots=True)
+class InputTask:
+    """One input being read, or several joined; any thread may take its next fragment."""
+
+    inputs: Sequence[int]
+    fragments: Iterator[Fragment]
+    counter: RowCounter = field(default_factory=RowCounter)
+    taken: int = 0
+    left: int = 1
+    """Fragments not yet read, batches not yet visited, and one for the iterator until it is exhausted."""
+    fragment_lock: threading.Lock = field(default_factory=threading.Lock)
+    """Held while a fragment is made, which may include its decompression; taken before `lock`."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    """Guards `left`."""
+
+    def take(self) -> tuple[int, Fragment] | None:
+        """Return the next fragment and its number; None if there is none."""
+        with self.fragment_lock:
+            fragment = next(self.fragments, None)
+            if fragment is None:
+                return None
+            self.hold()
+            self.taken += 1
+            return self.taken - 1, fragment
+
+    def hold(self) -> None:
+        with self.lock:
+            self.left += 1
+
+    def release(self) -> bool:
+        with self.lock:
+            self.left -= 1
+            return not self.left
+
+
+class InputSchedule:
+    """The order in which threads read inputs: first runs, each by one thread, then open inputs, shared by idle threads."""
+
+    def __init__(self, runs: Iterable[list[InputPart]]) -> None:
+        self._waiting = deque(runs)
+        self._tasks: dict[int, InputTask] = {}
+        self._open: list[InputTask] = []
+        self._joined_rows: dict[int, int] = {}
+        self._lock = threading.Lock()
+        self._stopped = False
+
+    def next_run(self) -> list[InputPart] | None:
+        with self._lock:
+            self.check()
+            return self._waiting.popleft() if self._waiting else None
+
+    def next_open(self) -> InputTask | None:
+        """Return an input with fragments left; None if there is none."""
+        with self._lock:
+            return self._open[0] if self._open else None
+
+    def begin(self, part: InputPart, fragments: Iterator[Fragment], *, is_shared: bool) -> InputTask:
+        """Return the task of a part of an input, whose fragments other threads may take if `is_shared`."""
+        task = InputTask([part.input_index], fragments, RowCounter(part.first_row))
+        with self._lock:
+            self.check()
+            self._tasks[part.input_index] = task
+            if is_shared:
+                self._open.append(task)
+        return task
+
+    def close(self, task: InputTask) -> bool:
+        """Remove an input without fragments left; return False if another thread has removed it."""
+        with self._lock:
+            is_open = task in self._open
+            if is_open:
+                self._open.remove(task)
+            return is_open
+
+    def note_joined(self, rows: Mapping[int, int]) -> None:
+        with self._lock:
+            self.check()
+            self._joined_rows.update(rows)
+
+    def rows_of(self, index: int) -> int:
+        task = self._tasks.get(index)
+        return self._joined_rows.get(index, 0) if task is None else task.counter.rows
+
+    def stop(self) -> None:
+        """Make all further calls raise `Stopped`."""
+        with self._lock:
+            self._stopped = True
+            for task in self._tasks.values():
+                task.counter.stop()
+
+    def check(self) -> None:
+        """Raise `Stopped` after `stop`."""
+        if self._stopped:
+            raise Stopped
+
+
+def group_inputs(
+    source: Source, parts: Sequence[InputPart], most_bytes: int, workers: int
+) -> Iterator[list[InputPart]]:
+    """Yield runs of consecutive inputs for one thread each; small whole inputs are grouped.
+
+    A run of several inputs holds at most `most_bytes`, and at most an eighth of a worker's share, to balance the load.
+    """
+    sizes = [source.inputs[part.input_index].native_bytes if part.is_whole else None for part in parts]
+    most = min(most_bytes, sum(size or 0 for size in sizes) // (8 * workers))
+    run: list[InputPart] = []
+    run_bytes = 0
+    for part, size in zip(parts, sizes, strict=True):
+        is_next = bool(run) and part.input_index == run[-1].input_index + 1
+        if run and (size is None or run_bytes + size > most or not is_next):
+            yield run
+            run, run_bytes = [], 0
+        run.append(part)
+        run_bytes += most + 1 if size is None else size
+    if run:
+        yield run
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from recshuf.errors import UsageError
 from recshuf.job.plan import Costs, Cut
 from recshuf.job.planner import make_plan
-from recshuf.records.batch_groups import InputPart
-from recshuf.records.reader import InputReader, ReadingPlan
+from recshuf.records.reader import InputPart, InputReader, ReadingPlan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

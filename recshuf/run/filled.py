@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from recshuf.output.entries import FinishedShard
     from recshuf.piles.store import Store
-    from recshuf.records.value_sizes import ValueSize
+    from recshuf.records.key_makers import ValueSize
     from recshuf.run.resolve import Run
 
 

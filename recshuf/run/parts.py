@@ -10,8 +10,8 @@ import numpy as np
 
 from recshuf.errors import CheckError
 from recshuf.job.features import SplitFiles
+from recshuf.records.key_makers import COUNTERS, find_deviation
 from recshuf.records.split import Split, apportion
-from recshuf.records.value_sizes import COUNTERS, find_deviation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

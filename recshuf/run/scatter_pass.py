@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from recshuf.piles.kept.stored import StoredPiles
     from recshuf.piles.set_folder import SetFolder
     from recshuf.piles.store import Store
-    from recshuf.records.batch_groups import InputPart
+    from recshuf.records.reader import InputPart
     from recshuf.run.resolve import Run
 
 

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from recshuf.errors import Stopped
 from recshuf.interfaces import Joined
 from recshuf.records.batch import RowCounter, concat_batches
-from recshuf.records.batch_groups import InputPart, whole_inputs
-from recshuf.records.reader import InputReader, ReadingPlan
+from recshuf.records.reader import InputPart, InputReader, ReadingPlan, whole_inputs
 from tests.support.effort import examples, mostly_slow
 from tests.support.formats.fake_source import FakeSource
 

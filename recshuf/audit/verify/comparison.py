@@ -24,9 +24,8 @@ from recshuf.job.options import find_own
 from recshuf.job.plan import Limits, sum_known
 from recshuf.job.sizing import SMALLEST_BLOCK, Reading, halve_blocks, plan_reading
 from recshuf.records.batch import split_ranges
-from recshuf.records.batch_groups import whole_inputs
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
-from recshuf.records.reader import InputReader, ReadingPlan
+from recshuf.records.reader import InputReader, ReadingPlan, whole_inputs
 from recshuf.records.word_hashing import HashKey
 from recshuf.storage.reading.listing import leave_out_output
 from recshuf.storage.reading.objects import Stores, count_read_bytes

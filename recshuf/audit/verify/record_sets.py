@@ -12,7 +12,7 @@ import pyarrow as pa
 from recshuf.errors import InputError, RecshufError, UsageError
 from recshuf.formats import keeps_records, load_format, open_source
 from recshuf.output.manifest import Manifest, find_manifest
-from recshuf.output.objects.written import read_object_manifest
+from recshuf.output.objects.place import read_object_manifest
 from recshuf.piles.kept.folder import StoreFolder
 from recshuf.records.hashing import hash_rows
 from recshuf.storage.reading.listing import InputLister

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from recshuf.errors import ConversionError
-from recshuf.formats.jsonl import base64_text
+from recshuf.formats.jsonl.encoding import decode_base64
 from recshuf.formats.jsonl.line_checks import BadRecord, Path, name_path, shorten
 from recshuf.formats.jsonl.rewriting import is_json
 from recshuf.records.arrays import FLAT, is_contiguous_list, view_bytes, view_offsets
@@ -163,7 +163,7 @@ def _cast_time(read: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def _cast_base64(read: pa.Array, kind: pa.DataType) -> pa.Array:
     texts = pc.fill_null(read, "").cast(pa.large_string())
-    decoded = base64_text.decode(view_bytes(texts), np.diff(view_offsets(texts)))
+    decoded = decode_base64(view_bytes(texts), np.diff(view_offsets(texts)))
     if decoded is None:
         raise pa.ArrowInvalid("not base64 with the standard alphabet and padding")
     values, lengths = decoded

@@ -68,7 +68,7 @@ class ParquetFormat(Format):
         return ParquetTarget(schema, make_plan(schema, layout, options), options)
 
     def layout_of_tables(self, tables: HeldTables, kept: object | None) -> SupportsSchema:
-        from recshuf.formats.parquet.tables import make_layout
+        from recshuf.formats.parquet.source import make_layout
 
         return make_layout(tables, kept)
 

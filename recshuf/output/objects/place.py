@@ -1,11 +1,16 @@
-"""What is in a bucket where an output goes: the keys of the output, what is at them, and how far a commit has come."""
+"""What is in a bucket where an output goes: the keys of the output, what is at them, and how far a commit has come.
+
+Shards and manifest are read back from there.
+"""
 
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+
+import xxhash
 
 from recshuf.errors import OutputError
 from recshuf.output.manifest import (
@@ -16,14 +21,16 @@ from recshuf.output.manifest import (
     name_work_folder,
 )
 from recshuf.output.run_log import TASK_FOLDER
+from recshuf.storage.urls import Url
 from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
+    from recshuf.interfaces import Stamp
     from recshuf.output.run_log import Entry
+    from recshuf.storage.reading.objects import Stores
     from recshuf.storage.settings import StorageOptions
-    from recshuf.storage.urls import Url
     from recshuf.storage.writing.bucket import Bucket
 
 
@@ -38,6 +45,7 @@ _SHOWN = (
     "skip_signature",
 )
 """Ends of the names of options whose values are no secrets."""
+_STEP_BYTES = 1 << 20
 
 
 def format_clean_command(output: str, options: StorageOptions) -> str:
@@ -225,3 +233,49 @@ def _is_done(commit: Entry, etags: Mapping[str, str], bucket: Bucket, keys: Outp
     written = tokens.keys() | commit.get("documents", {}).keys()
     has_old = any(key not in written and etags.get(key) == etag for key, etag in old.items())
     return not has_old and len(find_placed(bucket, tokens, tokens)) == len(tokens)
+
+
+class ObjectShards:
+    """The shards below a prefix; `WrittenShards`."""
+
+    def __init__(self, url: str, stores: Stores) -> None:
+        self.keys = OutputKeys(Url.parse(url), is_directory=True)
+        self._stores = stores
+        self._stamps: dict[str, Stamp] = {}
+        self.manifest = self.keys.show(self.keys.manifest)
+
+    def show(self, name: str) -> str:
+        return self.keys.show(self.keys.of_shard(name))
+
+    def find_sizes(self, folders: Collection[str]) -> dict[str, int]:
+        entries = self._stores.open(self.keys.url).list(self.keys.prefix)
+        self._stamps = {one.key.removeprefix(self.keys.prefix): one.stamp for one in entries}
+        return {
+            name: stamp.size
+            for name, stamp in self._stamps.items()
+            if "/" not in name or name.rpartition("/")[0] in folders
+        }
+
+    def find_checksum(self, name: str) -> str:
+        """Return the checksum of a shard that `find_sizes` found; KeyError if it did not."""
+        url = replace(self.keys.url, key=self.keys.of_shard(name))
+        handle = self._stores.make_file(str(url), url, self._stamps[name]).open()
+        checksum, place = xxhash.xxh3_128(), 0
+        while block := handle.read_at(place, _STEP_BYTES):
+            checksum.update(block)
+            place += len(block)
+        return checksum.hexdigest()
+
+
+def read_object_manifest(url: str, stores: Stores) -> Manifest | None:
+    """Return the manifest of an output below a prefix; None if it has none, ValueError if it is no valid one."""
+    shards = ObjectShards(url, stores)
+    for key in (shards.keys.manifest, shards.keys.old_manifest) if shards.keys.name else ():
+        place = replace(shards.keys.url, key=key)
+        if (stamp := stores.open(place).find(key)) is not None:
+            shards.manifest = shards.keys.show(key)
+            break
+    else:
+        return None
+    text = stores.make_file(str(place), place, stamp).open().read_at(0, stamp.size).decode("utf-8-sig")
+    return replace(Manifest.parse(Path(url), text), written=shards)

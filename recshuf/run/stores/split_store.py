@@ -16,10 +16,9 @@ from recshuf.piles.kept.folder import StoreFolder
 from recshuf.piles.kept.new_sets import SetNames
 from recshuf.piles.kept.snapshots import Snapshot
 from recshuf.piles.split import SplitStore
-from recshuf.records.key_makers import PositionKeys
+from recshuf.records.key_makers import PositionKeys, find_deviation
 from recshuf.records.part_keys import PlacedParts, ValueParts
 from recshuf.records.split import Split, apportion
-from recshuf.records.value_sizes import find_deviation
 from recshuf.run.counting import count_records, require_files
 from recshuf.run.inputs import list_inputs
 from recshuf.run.keys import open_fields

@@ -183,7 +183,7 @@ def test_without_the_library_the_error_names_the_extra(
 
 
 def test_lengths_have_the_checksums_of_the_library() -> None:
-    from recshuf.formats.tfrecord.frames import checksum_lengths
+    from recshuf.formats.tfrecord import checksum_lengths
 
     lengths = np.random.default_rng(1).integers(0, 256, (99, 8), np.uint8)
     assert [struct.pack("<I", one) for one in checksum_lengths(lengths)] == [

@@ -22,15 +22,15 @@ import xxhash
 from recshuf.errors import InputError, UsageError
 from recshuf.formats.arrays.decoder import ArchiveDecoder
 from recshuf.formats.arrays.sink import ArchiveLayout, FixedLayout, describe_type
-from recshuf.formats.arrays.source import DAMAGED, Header, check_record, parse_header
+from recshuf.formats.arrays.source import DAMAGED, ArraySource, Header, parse_header
 from recshuf.formats.options import DATASETS, KEEP_OTHERS
-from recshuf.interfaces import Decoder, Fragment, InputSummary, Source
+from recshuf.interfaces import RowFragment
 from recshuf.storage.reading.local import opener_of, read_head
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from recshuf.interfaces import InputFile, ReadOptions, ValueReader
+    from recshuf.interfaces import Decoder, Fragment, InputFile, ReadOptions
 
 
 _BUFFER_BYTES = 1 << 20
@@ -77,11 +77,13 @@ class _File(NamedTuple):
         return sum(array.byte_count for array in self.arrays.values() if array.header.by_columns)
 
 
-class ArchiveSource(Source):
+class ArchiveSource(ArraySource):
     """All inputs of a run. The native form is a column for each array, of the bytes of its rows.
 
     Of the options `DATASETS`, `KEEP_OTHERS`, `memory_bytes` and `max_record_bytes` apply.
     """
+
+    layout: ArchiveLayout
 
     def __init__(self, inputs: Sequence[InputFile], options: ReadOptions) -> None:
         first = _look_into(inputs[0], options, None)
@@ -92,42 +94,28 @@ class ArchiveSource(Source):
             _check_memory(file, options)
         if KEEP_OTHERS.of(options):
             self.options = options.found({DATASETS: names})
-        self._name_limit = options.name_limit
         is_packed = any(array.info.compress_type != zipfile.ZIP_STORED for array in first.arrays.values())
         self.compression = "gzip" if is_packed else "none"
         layouts = tuple(array.layout for array in first.arrays.values())
-        self.layout: ArchiveLayout = ArchiveLayout(names, layouts, self.compression, first.others)
-        if not self.layout.row_bytes:
+        layout = ArchiveLayout(names, layouts, self.compression, first.others)
+        if not layout.row_bytes:
             raise InputError(first.file.name, "its records have no bytes", remedy="leave it out")
-        self.schema = self.layout.schema
-        self.inputs = tuple(
-            InputSummary(
-                file.file.name,
-                file.file.stamp.size if file.file.stamp else None,
-                file.rows,
-                True,
-                file.rows * self.layout.row_bytes,
-            )
-            for file in self._files
-        )
+        super().__init__([(file.file, file.rows) for file in self._files], layout, options)
         self.repeated = {name: xxhash.xxh3_128_hexdigest(content) for name, content in first.others.items()}
         self.notes = _find_notes(first)
 
     def fragments(self, input_index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Fragment]:
-        file, size = self._files[input_index], self.layout.row_bytes
-        if file.rows:
-            check_record(file.file.name, size, max_record_bytes, self._name_limit)
-        rows = max(1, min(block_bytes, max_record_bytes) // size)
+        file, limits = self._files[input_index], self._options.limit(block_bytes, max_record_bytes)
         with ExitStack() as cleanup:
             archive = cleanup.enter_context(_opened(file.file))
             readers = [
                 _ArrayReader(file.file.name, name, file.arrays[name], archive, cleanup)
                 for name in self.layout.names
             ]
-            for first in range(0, file.rows, rows):
-                count = min(rows, file.rows - first)
+            for first, count in self._cut(input_index, limits):
                 columns = [reader.read(first, count) for reader in readers]
-                yield ArchiveFragment(pa.RecordBatch.from_arrays(columns, schema=self.schema))
+                batch = pa.RecordBatch.from_arrays(columns, schema=self.schema)
+                yield RowFragment(file.file.name, first, count, batch.slice, limits)
             for reader in readers:
                 reader.finish()
 
@@ -138,22 +126,6 @@ class ArchiveSource(Source):
 
     def decoder(self) -> Decoder:
         return ArchiveDecoder(self.layout)
-
-    def value_reader(self, paths: Sequence[str]) -> ValueReader:
-        from recshuf.formats.arrays.values import ArrayValueReader
-
-        return ArrayValueReader(self.layout, [one.name for one in self.inputs], paths)
-
-
-class ArchiveFragment(Fragment):
-    """Consecutive rows, which have been read."""
-
-    def __init__(self, batch: pa.RecordBatch) -> None:
-        self._batch = batch
-        self.record_count: int = batch.num_rows
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        yield self._batch
 
 
 class _ArrayReader:

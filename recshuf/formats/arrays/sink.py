@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import struct
 import tempfile
@@ -10,6 +9,7 @@ import zipfile
 from ast import literal_eval
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import IO, TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from recshuf.interfaces import Sink, Target
 from recshuf.system.page_cache import BehindFile
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from recshuf.interfaces import WriteOptions
@@ -52,6 +53,10 @@ class FixedLayout:
     def dtype(self) -> np.dtype[Any] | None:
         """Type of the items of a record; None if it is only bytes."""
         return read_descr(self.descr) if self.descr else None
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([pa.field(COLUMN, pa.binary(self.row_bytes))])
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +149,7 @@ class FixedTarget(Target):
         return 1 << 20
 
     def open(self, path: Path, threads: int) -> Sink:  # noqa: ARG002 - as above
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        return FixedSink(BehindFile(os.open(path, flags, 0o666), "wb"), self._layout, encodes=self._is_table)
+        return FixedSink(BehindFile(path, "xb"), self._layout, encodes=self._is_table)
 
 
 class FixedSink(Sink):
@@ -218,37 +222,27 @@ class ArchiveTarget(Target):
         return 2 * _COPY_BYTES + sum(map(len, self._layout.others.values()))
 
     def open(self, path: Path, threads: int) -> Sink:  # noqa: ARG002 - as above
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        file = BehindFile(os.open(path, flags, 0o666), "wb")
-        try:
-            return ArchiveSink(file, path.parent, self)
-        except BaseException:
-            file.close()
-            raise
-
-    def open_archive(self, file: BehindFile) -> zipfile.ZipFile:
         method = zipfile.ZIP_DEFLATED if self._is_packed else zipfile.ZIP_STORED
-        return zipfile.ZipFile(file, "w", method, compresslevel=self._level)
-
-    @property
-    def layout(self) -> ArchiveLayout:
-        return self._layout
-
-    @property
-    def is_table(self) -> bool:
-        """Whether batches are tables; else they are native."""
-        return self._is_table
+        make = partial(zipfile.ZipFile, mode="w", compression=method, compresslevel=self._level)
+        return ArchiveSink(path, self._layout, make, encodes=self._is_table)
 
 
 class ArchiveSink(Sink):
     """One archive being written. As an array stands in it as a whole, each is written to a file without a name first."""
 
-    def __init__(self, file: BehindFile, folder: Path, target: ArchiveTarget) -> None:
-        self._file, self._target, self._count = file, target, 0
-        self._parts: list[IO[bytes]] = []
+    def __init__(
+        self,
+        path: Path,
+        layout: ArchiveLayout,
+        make: Callable[[IO[bytes]], zipfile.ZipFile],
+        *,
+        encodes: bool,
+    ) -> None:
+        self._layout, self._make, self._encodes, self._count = layout, make, encodes, 0
+        self._file, self._parts = BehindFile(path, "xb"), list[IO[bytes]]()
         try:
-            for _ in target.layout.arrays:
-                self._parts.append(tempfile.TemporaryFile(dir=folder, buffering=0))  # noqa: SIM115 - `abort` closes it
+            for _ in layout.arrays:
+                self._parts.append(tempfile.TemporaryFile(dir=path.parent, buffering=0))  # noqa: SIM115 - `abort` closes it
         except BaseException:
             self.abort()
             raise
@@ -259,7 +253,7 @@ class ArchiveSink(Sink):
 
     def write(self, batch: pa.RecordBatch) -> None:
         for place, part in enumerate(self._parts):
-            view = view_rows(batch, place, encodes=self._target.is_table)
+            view = view_rows(batch, place, encodes=self._encodes)
             while view:
                 view = view[part.write(view) :]
         self._count += batch.num_rows
@@ -268,8 +262,8 @@ class ArchiveSink(Sink):
         if self._file.closed:
             return
         try:
-            layout = self._target.layout
-            with self._target.open_archive(self._file) as archive:
+            layout = self._layout
+            with self._make(self._file) as archive:
                 for name, array, part in zip(layout.names, layout.arrays, self._parts, strict=True):
                     header = make_header(array, self._count)
                     is_long = len(header) + part.tell() >= _LONG

@@ -8,6 +8,7 @@ from __future__ import annotations
 import operator
 import re
 from ast import literal_eval
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,15 +18,16 @@ import pyarrow as pa
 from recshuf.errors import InputError, UsageError
 from recshuf.formats.arrays import DTYPE, HEADER_BYTES, MAGIC, RECORD_BYTES, RECORD_SHAPE
 from recshuf.formats.arrays.decoder import FixedDecoder
-from recshuf.formats.arrays.sink import COLUMN, FixedLayout, describe_type, find_layout, read_descr
-from recshuf.interfaces import Decoder, Fragment, InputSummary, Source, open_input
+from recshuf.formats.arrays.sink import FixedLayout, describe_type, find_layout, read_descr
+from recshuf.interfaces import InputSummary, RowFragment, Source, open_input
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from recshuf.interfaces import Handle, InputFile, ReadOptions, ValueReader
+    from recshuf.formats.arrays.sink import ArchiveLayout
+    from recshuf.interfaces import BatchLimits, Decoder, Fragment, Handle, InputFile, ReadOptions, ValueReader
 
 
 _HEAD_BYTES = 64 << 10
@@ -43,11 +45,47 @@ class _File(NamedTuple):
     """Whether items lie column by column, in Fortran's order; `shape` is that of a record."""
 
 
-class FixedSource(Source):
+class ArraySource(Source):
+    """Inputs whose records all have so many bytes, in files or in archives."""
+
+    layout: FixedLayout | ArchiveLayout
+
+    def __init__(self, inputs: Sequence[tuple[InputFile, int]], layout: Any, options: ReadOptions) -> None:
+        self.layout, self.schema, self._options = layout, layout.schema, options
+        self.inputs = tuple(
+            InputSummary(
+                file.name, file.stamp.size if file.stamp else None, rows, True, rows * layout.row_bytes
+            )
+            for file, rows in inputs
+        )
+
+    def _cut(self, input_index: int, limits: BatchLimits) -> Iterator[tuple[int, int]]:
+        """Yield first row and number of rows of each fragment of an input."""
+        name, count, size = (
+            self.inputs[input_index].name,
+            self.inputs[input_index].record_count or 0,
+            self.layout.row_bytes,
+        )
+        if count and size > limits.record_bytes:
+            problem = f"a record of {size} bytes is longer than the {limits.record_bytes} bytes allowed"
+            raise InputError(name, problem, place="row 0", remedy=limits.remedy)
+        rows = max(1, min(limits.block_bytes, limits.record_bytes) // size)
+        for first in range(0, count, rows):
+            yield first, min(rows, count - first)
+
+    def value_reader(self, paths: Sequence[str]) -> ValueReader:
+        from recshuf.formats.arrays.values import ArrayValueReader
+
+        return ArrayValueReader(self.layout, [one.name for one in self.inputs], paths)
+
+
+class FixedSource(ArraySource):
     """All inputs of a run. The native form is one column of the bytes of a record.
 
     Of the options, those of the format and `max_record_bytes` apply.
     """
+
+    layout: FixedLayout
 
     def __init__(self, inputs: Sequence[InputFile], options: ReadOptions, *, is_npy: bool) -> None:
         open_file = _open_npy if is_npy else _open_binary
@@ -55,29 +93,13 @@ class FixedSource(Source):
         first = self._files[0]
         for file in self._files:
             _check_same(first, file)
-        self.layout: FixedLayout = first.layout
-        size = self.layout.row_bytes
-        self._name_limit = options.name_limit
-        self.schema = pa.schema([pa.field(COLUMN, pa.binary(size))])
-        self.inputs = tuple(
-            InputSummary(
-                file.file.name,
-                file.file.stamp.size if file.file.stamp else None,
-                file.rows,
-                True,
-                file.rows * size,
-            )
-            for file in self._files
-        )
-        self.notes = _find_notes(self._files)
+        super().__init__([(file.file, file.rows) for file in self._files], first.layout, options)
+        self.notes = _find_notes(first)
 
     def fragments(self, input_index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Fragment]:
-        file, size = self._files[input_index], self.layout.row_bytes
-        if file.rows:
-            check_record(file.file.name, size, max_record_bytes, self._name_limit)
-        rows = max(1, min(block_bytes, max_record_bytes) // size)
-        for first in range(0, file.rows, rows):
-            yield FixedFragment(file, first, min(rows, file.rows - first), self.schema)
+        file, limits = self._files[input_index], self._options.limit(block_bytes, max_record_bytes)
+        for first, count in self._cut(input_index, limits):
+            yield RowFragment(file.file.name, first, count, partial(_read_rows, file, first, count), limits)
 
     def skips_fragments(self, input_index: int) -> bool:  # noqa: ARG002 # all inputs are alike
         return True
@@ -89,63 +111,44 @@ class FixedSource(Source):
     def decoder(self) -> Decoder:
         return FixedDecoder(self.layout)
 
-    def value_reader(self, paths: Sequence[str]) -> ValueReader:
-        from recshuf.formats.arrays.values import ArrayValueReader
 
-        return ArrayValueReader(self.layout, [one.name for one in self.inputs], paths)
+def _read_rows(file: _File, first: int, count: int) -> pa.RecordBatch:
+    size, layout = file.layout.row_bytes, file.layout
+    handle = open_input(file.file)
+    try:
+        if file.by_columns:
+            content = _read_columns(handle, file, first, count)
+        else:
+            content = np.empty(count * size, np.uint8)
+            _fill(handle, file, file.start + first * size, content, first)
+    finally:
+        handle.close()
+    column = pa.FixedSizeBinaryArray.from_buffers(pa.binary(size), count, [None, pa.py_buffer(content)])
+    return pa.RecordBatch.from_arrays([column], schema=layout.schema)
 
 
-def check_record(name: str, size: int, most: int, name_limit: Callable[[int], str]) -> None:
-    if size > most:
-        problem = f"a record of {size} bytes is longer than the {most} bytes allowed"
-        raise InputError(name, problem, place="row 0", remedy=f"raise {name_limit(most)}")
+def _read_columns(handle: Handle, file: _File, first: int, count: int) -> NDArray[np.uint8]:
+    """Return rows of an array in Fortran's order: items of all rows lie side by side, the first axis of a record next."""
+    layout = file.layout
+    items = prod(layout.shape)
+    width = layout.row_bytes // items
+    columns = np.empty((items, count * width), np.uint8)
+    for column in range(items):
+        place = (column * file.rows + first) * width
+        _fill(handle, file, file.start + place, columns[column], first)
+    by_row = columns.reshape(*reversed(layout.shape), count, width)
+    axes = [len(layout.shape), *reversed(range(len(layout.shape))), len(layout.shape) + 1]
+    return np.ascontiguousarray(by_row.transpose(axes)).reshape(-1)
 
 
-class FixedFragment(Fragment):
-    """Consecutive rows."""
-
-    def __init__(self, file: _File, first: int, count: int, schema: pa.Schema) -> None:
-        self._file, self._first, self._schema = file, first, schema
-        self.record_count: int = count
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        count, size = self.record_count or 0, self._file.layout.row_bytes
-        handle = open_input(self._file.file)
-        try:
-            if self._file.by_columns:
-                content = self._read_columns(handle, count)
-            else:
-                content = np.empty(count * size, np.uint8)
-                self._read(handle, self._file.start + self._first * size, content)
-        finally:
-            handle.close()
-        buffers = [None, pa.py_buffer(content)]
-        column = pa.FixedSizeBinaryArray.from_buffers(pa.binary(size), count, buffers)
-        yield pa.RecordBatch.from_arrays([column], schema=self._schema)
-
-    def _read_columns(self, handle: Handle, count: int) -> NDArray[np.uint8]:
-        """Return rows of an array in Fortran's order: items of all rows lie side by side, the first axis of a record next."""
-        layout = self._file.layout
-        items = prod(layout.shape)
-        width = layout.row_bytes // items
-        columns = np.empty((items, count * width), np.uint8)
-        for column in range(items):
-            place = (column * self._file.rows + self._first) * width
-            self._read(handle, self._file.start + place, columns[column])
-        by_row = columns.reshape(*reversed(layout.shape), count, width)
-        axes = [len(layout.shape), *reversed(range(len(layout.shape))), len(layout.shape) + 1]
-        return np.ascontiguousarray(by_row.transpose(axes)).reshape(-1)
-
-    def _read(self, handle: Handle, offset: int, into: NDArray[np.uint8]) -> None:
-        view = memoryview(into)  # type: ignore[arg-type] # a buffer, which NumPy does not declare
-        while view:
-            got = handle.readinto_at(offset, view)
-            if not got:
-                row = f"row {self._first}"
-                raise InputError(
-                    self._file.file.name, "ends before its last record", place=row, remedy=DAMAGED
-                )
-            offset, view = offset + got, view[got:]
+def _fill(handle: Handle, file: _File, offset: int, into: NDArray[np.uint8], row: int) -> None:
+    view = memoryview(into)  # type: ignore[arg-type] # a buffer, which NumPy does not declare
+    while view:
+        got = handle.readinto_at(offset, view)
+        if not got:
+            problem = "ends before its last record"
+            raise InputError(file.file.name, problem, place=f"row {row}", remedy=DAMAGED)
+        offset, view = offset + got, view[got:]
 
 
 def _open_npy(file: InputFile, options: ReadOptions) -> _File:  # noqa: ARG001 - none applies
@@ -285,8 +288,7 @@ def _count_places(file: _File) -> list[int]:
     ]
 
 
-def _find_notes(files: Sequence[_File]) -> tuple[str, ...]:
-    file = files[0]
+def _find_notes(file: _File) -> tuple[str, ...]:
     places = _count_places(file)
     if not places:
         return ()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, BinaryIO
@@ -80,8 +79,7 @@ class ArrowTarget(Target):
         return make_parts_document(names) if self._layout.documents else {}
 
     def open(self, path: Path, threads: int) -> Sink:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        file = BehindFile(os.open(path, flags, 0o666), "wb", drop_page_cache=self._drop_page_cache)
+        file = BehindFile(path, "xb", drop_page_cache=self._drop_page_cache)
         return self._open(io.BufferedWriter(file, _FILE_BUFFER_BYTES), threads, closes=True)
 
     def open_stream(self, stream: BinaryIO, threads: int) -> Sink:

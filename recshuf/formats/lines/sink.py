@@ -13,7 +13,7 @@ import numpy as np
 from recshuf.formats.compression import OUTPUT_SUFFIXES, open_encoder
 from recshuf.formats.lines.cutting import view_records
 from recshuf.interfaces import Sink, Target
-from recshuf.system.page_cache import WriteBehind
+from recshuf.system.page_cache import BehindFile
 from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
@@ -34,54 +34,37 @@ _ENCODED_BYTES = 4 << 20
 _ENCODED_PART = 6  # memory of encoding a table, in sizes of the table
 
 
-class FileOutput:
-    """A new file that bytes are appended to."""
+class Output:
+    """What bytes are appended to: a new file, or a stream of the caller, which stays open and whose other end nobody can check."""
 
-    def __init__(self, path: Path, *, drop_page_cache: bool = False) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        self._descriptor = os.open(path, flags, 0o666)
-        self._path = path
-        self._byte_count = 0
-        self._behind = WriteBehind(self._descriptor, drop_page_cache=drop_page_cache)
+    def __init__(self, stream: BinaryIO | BehindFile, path: Path | None) -> None:
+        self._stream, self._path, self._byte_count = stream, path, 0
 
     def write(self, view: memoryview) -> None:
         self._byte_count += len(view)
         while view:
-            view = view[os.write(self._descriptor, view) :]
-        self._behind.reach(self._byte_count)
+            view = view[self._stream.write(view) or 0 :]
 
     def check(self) -> None:
-        """Check that the file has as many bytes as were written: no other process wrote to it."""
-        size = os.fstat(self._descriptor).st_size
+        """Check that a file has as many bytes as were written: no other process wrote to it."""
+        if self._path is None:
+            return
+        size = os.fstat(self._stream.fileno()).st_size
         if size != self._byte_count:
             problem = f"holds {size} bytes after {self._byte_count} were written"
             raise OSError(errno.EIO, problem, str(self._path))
 
     def close(self) -> None:
-        os.close(self._descriptor)
-
-
-class StreamOutput:
-    """A stream that bytes are appended to; it stays open."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
-
-    def write(self, view: memoryview) -> None:
-        while view:
-            view = view[self._stream.write(view) or 0 :]
-
-    def check(self) -> None:
-        """Do nothing: the other end of a stream cannot be checked."""
-
-    def close(self) -> None:
-        self._stream.flush()
+        if self._path is None:
+            self._stream.flush()
+        else:
+            self._stream.close()
 
 
 class PlainWriter:
     """Writes bytes unencoded, joining small writes."""
 
-    def __init__(self, output: FileOutput | StreamOutput) -> None:
+    def __init__(self, output: Output) -> None:
         self._output = output
         self._gathered = bytearray()
 
@@ -108,7 +91,7 @@ class EncodedWriter:
     The memory of a written piece is reused: new memory costs as much as the copy into it.
     """
 
-    def __init__(self, output: FileOutput | StreamOutput, encoder: PieceEncoder, threads: int) -> None:
+    def __init__(self, output: Output, encoder: PieceEncoder, threads: int) -> None:
         self._output = output
         self._encoder = encoder
         self._threads = threads
@@ -166,7 +149,7 @@ class LineSink(Sink):
 
     def __init__(
         self,
-        output: FileOutput | StreamOutput,
+        output: Output,
         writer: PlainWriter | EncodedWriter,
         header: bytes,
         encode: Encode | None,
@@ -254,12 +237,14 @@ class LineTarget(Target):
         return lines_bytes + 2 * self._encoder.piece_bytes + threads * self._encoder.piece_memory
 
     def open(self, path: Path, threads: int) -> LineSink:
-        return self._open(FileOutput(path, drop_page_cache=self._drop_page_cache), threads)
+        return self._open(
+            Output(BehindFile(path, "xb", drop_page_cache=self._drop_page_cache), path), threads
+        )
 
     def open_stream(self, stream: BinaryIO, threads: int) -> LineSink:
-        return self._open(StreamOutput(stream), threads)
+        return self._open(Output(stream, None), threads)
 
-    def _open(self, output: FileOutput | StreamOutput, threads: int) -> LineSink:
+    def _open(self, output: Output, threads: int) -> LineSink:
         encoder = open_encoder(self._compression, self._level)
         try:
             writer = PlainWriter(output) if encoder is None else EncodedWriter(output, encoder, threads)

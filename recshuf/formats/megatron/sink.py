@@ -6,7 +6,6 @@ complete.
 
 from __future__ import annotations
 
-import os
 import shutil
 from contextlib import ExitStack
 from tempfile import TemporaryFile
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _CHUNK = 1 << 16
 
 
@@ -130,9 +128,8 @@ class MegatronSink(Sink):
         self._layout, self._is_table = layout, is_table
         self._count = self._sequences = 0
         with ExitStack() as cleanup:
-            self._tokens = cleanup.enter_context(BehindFile(os.open(path, _FLAGS, 0o666), "wb"))
-            index = os.open(path.with_suffix(".idx"), _FLAGS, 0o666)
-            self._index = cleanup.enter_context(os.fdopen(index, "w+b"))
+            self._tokens = cleanup.enter_context(BehindFile(path, "xb"))
+            self._index = cleanup.enter_context(path.with_suffix(".idx").open("x+b"))
             self._ends = cleanup.enter_context(TemporaryFile(dir=path.parent))
             self._modes = cleanup.enter_context(TemporaryFile(dir=path.parent))
             self._index.write(bytes(HEAD.size))

@@ -8,7 +8,6 @@ written all row groups.
 from __future__ import annotations
 
 import io
-import os
 from collections import deque
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, BinaryIO, cast
@@ -73,8 +72,7 @@ class ParquetTarget(Target):
         return groups_bytes + columns + 2 * _FILE_BUFFER_BYTES
 
     def open(self, path: Path, threads: int) -> Sink:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        file = BehindFile(os.open(path, flags, 0o666), "wb", drop_page_cache=self._options.drop_page_cache)
+        file = BehindFile(path, "xb", drop_page_cache=self._options.drop_page_cache)
         stream = io.BufferedWriter(file, _FILE_BUFFER_BYTES)
         return ParquetSink(stream, self._schema, self._plan, _count_encoders(threads))
 

@@ -23,9 +23,8 @@ import zstandard
 
 import recshuf
 from recshuf.errors import InputError, OutputError
-from recshuf.formats import parquet
+from recshuf.formats import parquet, text
 from recshuf.formats.folders import NameRules
-from recshuf.formats.lines.sink import FileOutput
 from recshuf.interfaces import WriteOptions
 from recshuf.storage.reading.local import expand_inputs
 from tests.fuzzing.server import Server
@@ -247,11 +246,10 @@ def test_a_planted_link_is_not_written_through(tmp_path: Path) -> None:
     victim.write_text("precious")
     (tmp_path / "shard.txt").symlink_to(victim)
     (tmp_path / "shard.parquet").symlink_to(victim)
-    with pytest.raises(FileExistsError):
-        FileOutput(tmp_path / "shard.txt")
-    target = parquet.FORMAT.open_target(pa.schema([("a", pa.int64())]), None, WriteOptions())
-    with pytest.raises(FileExistsError):
-        target.open(tmp_path / "shard.parquet", 1)
+    for known, kind in ((text.FORMAT, pa.string()), (parquet.FORMAT, pa.int64())):
+        target = known.open_target(pa.schema([("a", kind)]), None, WriteOptions())
+        with pytest.raises(FileExistsError):
+            target.open(tmp_path / f"shard{target.suffix}", 1)
     assert victim.read_text() == "precious"
 
 

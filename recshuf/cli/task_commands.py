@@ -40,7 +40,7 @@ def _run_clean(
             f"{url}: is no URL of an object store; a run into local files names the folder that it leaves, which you can "
             "delete"
         )
-    from recshuf.output.objects.remains import Remains
+    from recshuf.output.objects.destination import Remains
 
     remains = Remains(Url.parse(url), StorageOptions(endpoint_url, parse_storage_options(storage_options)))
     if not remains.find():

@@ -4,22 +4,33 @@ The journal of a run is for the process that holds its lock. The first entry des
 finished part, or a further folder of pile sets. An entry is written after the part that it names, but before that folder is
 made. The task folder is for many machines: the results of finished tasks, JSON with a checksum, and what tasks have
 written under names of their own. Of tasks that ran twice, one result is there, and only what it names counts.
+
+Pile sets of runs that have ended are removed: a folder outside the work folder, or objects below a prefix.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 from abc import ABC, abstractmethod
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import xxhash
 
-from recshuf.errors import UsageError
+from recshuf.errors import MissingBucketError, UsageError
+from recshuf.storage.urls import Url, is_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from contextlib import AbstractContextManager
-    from pathlib import Path
+
+    from recshuf.storage.settings import StorageOptions
+
+
+PILES_PREFIX = "recshuf-piles-"
+"""Prefix of the last part of the path or URL."""
 
 
 def refuse_missing(tasks: Sequence[object]) -> UsageError:
@@ -211,3 +222,28 @@ def read_results(tasks: TaskResults, run_id: str, numbers: range) -> dict[int, A
     if missing:
         raise refuse_missing(missing)
     return found
+
+
+def remove_folder(folder: Path) -> None:
+    """Delete a folder of pile sets, if it has our prefix."""
+    if is_own_folder(folder):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def is_own_folder(folder: Path) -> bool:
+    return folder.name.startswith(PILES_PREFIX) and folder.is_dir()
+
+
+def remove_sets(place: str, options: StorageOptions) -> None:
+    """Delete the pile sets at a path or URL, also those that are being uploaded, if its name has our prefix."""
+    if not is_url(place):
+        remove_folder(Path(place))
+    elif place.rstrip("/").rpartition("/")[2].startswith(PILES_PREFIX):
+        from recshuf.storage.writing.buckets import open_bucket
+
+        url = Url.parse(place)
+        bucket = open_bucket(url, options, url.join("tails/").key)
+        with suppress(MissingBucketError):
+            for one in bucket.find_uploads(url.key, ()):
+                bucket.abort_upload(one.key, one.upload_id)
+            bucket.delete([one.key for one in bucket.list(url.key)])

@@ -6,7 +6,7 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recshuf.output.pile_sets import PILES_PREFIX
+from recshuf.output.run_log import PILES_PREFIX
 from recshuf.piles.set_folder import SetFolder
 from recshuf.storage.urls import Url, is_url
 from recshuf.system.paths import choose_temp_dir, real_path

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from recshuf.errors import OutputError, PileError
-from recshuf.output.pile_sets import remove_sets
+from recshuf.output.run_log import remove_sets
 from recshuf.piles.set_folder import PileFile, SetFolder
 from recshuf.storage.reading.objects import Stores, count_read_bytes
 from recshuf.storage.reading.read_ahead import UNIT_BYTES

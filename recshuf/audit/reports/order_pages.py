@@ -13,13 +13,17 @@ import pyarrow as pa
 
 from recshuf.audit.order.battery import LIMIT
 from recshuf.audit.order.check import (
+    MOST_LABELS,
     CheckReport,
     combine_reports,
     list_orders,
+    match_output,
+    name_codes,
+    rank_densely,
+    sample_column,
     score_matching,
     score_values,
 )
-from recshuf.audit.order.sampling import MOST_LABELS, match_output, name_codes, rank_densely, sample_column
 from recshuf.audit.reports.colors import Labels, Ramp
 from recshuf.audit.reports.html import (
     Bar,

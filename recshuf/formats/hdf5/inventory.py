@@ -19,8 +19,8 @@ from recshuf.formats.hdf5.contents import (
     resolve_path,
 )
 from recshuf.formats.hdf5.forms import ARROW_TYPE_ATTRIBUTE
-from recshuf.formats.hdf5.lists import Lists, find_pointers, item_column, list_column, read_lists
 from recshuf.formats.hdf5.roles import SAME_VARIABLES, Roles, find_commonest, find_roles
+from recshuf.formats.hdf5.rows import Lists, find_pointers, item_column, list_column, read_lists
 from recshuf.formats.hdf5.signs import check_lengths, refuse_parts
 from recshuf.formats.hdf5.storage import (
     Column,

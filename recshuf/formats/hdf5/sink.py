@@ -17,8 +17,8 @@ from h5py import h5d
 from recshuf.dataclass import dataclass
 from recshuf.formats.hdf5.contents import reading
 from recshuf.formats.hdf5.filters import Pipeline, find_pipeline
-from recshuf.formats.hdf5.lists import ListWriter, PointerWriter, find_pointers, list_column
 from recshuf.formats.hdf5.roles import ANNDATA, LAYOUT_MARK, PARTS, read_text
+from recshuf.formats.hdf5.rows import ListWriter, PointerWriter, find_pointers, list_column
 from recshuf.formats.hdf5.storage import Column, access_plist, read_column, select_rows
 from recshuf.formats.hdf5.types import Kind, find_chunk
 from recshuf.formats.hdf5.writers import (

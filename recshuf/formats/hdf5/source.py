@@ -24,7 +24,6 @@ from recshuf.formats.hdf5.inventory import (
     refuse_changed_types,
     unite_inventories,
 )
-from recshuf.formats.hdf5.lists import item_column
 from recshuf.formats.hdf5.metadata import MetadataReader
 from recshuf.formats.hdf5.others import (
     check_same,
@@ -34,7 +33,7 @@ from recshuf.formats.hdf5.others import (
     drop_indexes,
     hash_others,
 )
-from recshuf.formats.hdf5.rows import RowFragment, RowReader
+from recshuf.formats.hdf5.rows import RowFragment, RowReader, item_column
 from recshuf.formats.hdf5.signs import describe_doubt
 from recshuf.formats.hdf5.template import ImageCopier
 from recshuf.formats.metadata import MetadataUnion

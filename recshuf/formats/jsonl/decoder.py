@@ -32,8 +32,7 @@ from recshuf.formats.jsonl.line_checks import (
     name_path,
 )
 from recshuf.formats.jsonl.numbers import TYPE_REMEDY, check_floats, walk_columns
-from recshuf.formats.jsonl.parser import pick_columns
-from recshuf.formats.jsonl.schema_text import propose_texts
+from recshuf.formats.jsonl.parser import pick_columns, propose_texts
 from recshuf.interfaces import BadRecords, Decoder, Explanation
 
 if TYPE_CHECKING:

@@ -29,8 +29,7 @@ from recshuf.formats.jsonl.numbers import (
     find_inexact_integer,
     walk_columns,
 )
-from recshuf.formats.jsonl.parser import Parser, explain_misfit, infer_schema
-from recshuf.formats.jsonl.schema_text import describe_remedy, propose_map
+from recshuf.formats.jsonl.parser import Parser, describe_remedy, explain_misfit, infer_schema, propose_map
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -21,9 +21,11 @@ from recshuf.errors import ConversionError, InputError
 from recshuf.formats.lines.cutting import SCHEMA, view_records
 from recshuf.formats.lines.sink import LineTarget
 from recshuf.formats.lines.source import LineLayout
-from recshuf.formats.webdataset.cutting import KEYS_BYTES, KeySet, hash_key
-from recshuf.formats.webdataset.members import (
+from recshuf.formats.webdataset.cutting import (
+    KEYS_BYTES,
+    KeySet,
     find_key,
+    hash_key,
     list_members,
     list_records,
     lower,

@@ -19,10 +19,13 @@ from recshuf.formats.lines.cutting import OFFSET_BYTES, SCHEMA
 from recshuf.formats.lines.files import FileSource, LineFile, fill
 from recshuf.formats.pointers import refuse_pointer
 from recshuf.formats.webdataset import RENAME_KEYS
-from recshuf.formats.webdataset.cutting import KEYS_BYTES, KeySet, RecordCutter, hash_key
-from recshuf.formats.webdataset.members import (
+from recshuf.formats.webdataset.cutting import (
+    KEYS_BYTES,
     ArchiveError,
+    KeySet,
     Member,
+    RecordCutter,
+    hash_key,
     list_records,
     lower,
     parse_name,

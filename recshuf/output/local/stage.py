@@ -32,8 +32,7 @@ from recshuf.output.manifest import (
     remove_old_manifest,
     work_folder_path,
 )
-from recshuf.output.pile_sets import is_own_folder, remove_folder
-from recshuf.output.run_log import TASK_FOLDER
+from recshuf.output.run_log import TASK_FOLDER, is_own_folder, remove_folder
 from recshuf.output.stage import Stage, TaskShards
 from recshuf.system.atomic import NO_EXCHANGE, copy_access, exchange, sync
 from recshuf.system.locks import lock_folder

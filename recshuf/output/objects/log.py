@@ -18,8 +18,15 @@ from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import OutputError
 from recshuf.output.objects.place import format_clean_command
-from recshuf.output.pile_sets import remove_sets
-from recshuf.output.run_log import RunLog, TaskResults, decode_sealed, encode_sealed, is_header, is_result
+from recshuf.output.run_log import (
+    RunLog,
+    TaskResults,
+    decode_sealed,
+    encode_sealed,
+    is_header,
+    is_result,
+    remove_sets,
+)
 from recshuf.storage.urls import Url
 from recshuf.storage.writing.bucket import Conflict, Match, OpenUpload
 from recshuf.storage.writing.buckets import open_bucket

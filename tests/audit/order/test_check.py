@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import recshuf
+from recshuf.audit.order.check import find_value, order_by_value, rank_densely
 from recshuf.audit.order.matching import BottomKSample, SampledRecords, match_records
-from recshuf.audit.order.sampling import find_value, order_by_value, rank_densely
 from recshuf.audit.order.shufflers import METHODS
 from recshuf.errors import InputError, MemoryLimitError, UsageError
 from tests.support.effort import examples

@@ -16,6 +16,7 @@ from recshuf.formats import text
 from recshuf.formats.compression import COMPRESSIONS
 from recshuf.formats.lines.cutting import SCHEMA
 from recshuf.interfaces import WriteOptions
+from recshuf.system.page_cache import BehindFile
 from tests.support.effort import examples
 from tests.support.formats.format_tools import OneWayWriter, decompress_file, find_open_files, read_input
 from tests.support.formats.line_tools import (
@@ -94,8 +95,8 @@ def test_levels_reach_the_encoder(tmp_path: Path) -> None:
 
 
 def test_short_writes_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = os.write
-    monkeypatch.setattr(os, "write", lambda descriptor, view: real(descriptor, view[:100_000]))
+    real = BehindFile.write
+    monkeypatch.setattr(BehindFile, "write", lambda file, view: real(file, view[:100_000]))
     batches = read_input(open_text(give(tmp_path / "in.txt", HOSTILE * 2000)), 0, 400_000)
     target = open_target(tmp_path)
     write_all(target, tmp_path / "out.txt", batches)
@@ -128,14 +129,14 @@ def test_a_write_that_fails_reaches_the_caller_and_releases_the_file(
 ) -> None:
     target = open_target(tmp_path, compression=compression, compression_level=None)
     batches = to_batches(*[os.urandom(1 << 20)] * 18)
-    real, calls = os.write, iter(range(1000))
+    real, calls = BehindFile.write, iter(range(1000))
 
-    def fail(descriptor: int, view: memoryview) -> int:
+    def fail(file: BehindFile, view: memoryview) -> int:
         if view and next(calls) >= failing:
             raise OSError(28, "No space left on device")
-        return real(descriptor, view)
+        return real(file, view)
 
-    monkeypatch.setattr(os, "write", fail)
+    monkeypatch.setattr(BehindFile, "write", fail)
     with pytest.raises(OSError, match="No space"):
         write_all(target, tmp_path / "out", batches)
     assert not [path for path in find_open_files(tmp_path) if path.name == "out"]

@@ -40,7 +40,6 @@ _NOT_UNIFORM = 3
 _ONLY_OF_LOADER = ("seed", "epoch", "reshuffle", "mix")
 """Parameters of ``recshuf check`` that need ``--loader``."""
 _OF_LOADER = {"inputs", "loaders", "as_json", "quiet", "verbose", *_ONLY_OF_LOADER}
-"""Those that go with it."""
 _VERIFY = Wording(
     description="""
 Check that OUTPUT holds the same records as the INPUTs, in any order.

@@ -25,7 +25,6 @@ HELP_SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
 WIDE_HELP_SETTINGS = HELP_SETTINGS | {"max_content_width": 110}
 """Those of commands whose help has long lines."""
 HELP_OF_VERBOSE = "Print tracebacks of errors."
-"""For commands that have no details to print."""
 HELP_OF_DETAILS = "Print details, and tracebacks of errors."
 HELP_OF_QUIET = "Print errors only."
 HELP_OF_QUIET_RESULT = "Print errors only; the exit code is the result."
@@ -164,11 +163,9 @@ class Wording(NamedTuple):
 
     description: str
     usage: list[str]
-    """Words of the usage line after the options."""
     example: str
     """Text at the end, not wrapped."""
     shared: type
-    """Its option class."""
     headings: Mapping[str, str] = {}
     """Its headings by those of the declarations, where they differ."""
 

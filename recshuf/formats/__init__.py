@@ -82,7 +82,6 @@ class DeclaredOption(NamedTuple):
 
     option: FormatOption
     owners: list[str]
-    """Names of the formats that declare it."""
 
 
 def list_options(wanted: Iterable[str] = ()) -> dict[str, DeclaredOption]:

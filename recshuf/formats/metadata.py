@@ -24,7 +24,6 @@ _SHOWN_LETTERS = 100
 @dataclass(slots=True)
 class _File:
     index: int
-    """Of the first of them."""
     name: str
     values: Mapping[MetadataKey, str]
     columns: Collection[str] | None

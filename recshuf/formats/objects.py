@@ -38,7 +38,7 @@ def name_table(value: object, place: int) -> TableName | None:
         raise UsageError("inputs: polars.LazyFrame is a plan, and holds no records; collect() it")
     if package == "datasets" and isinstance(value, Mapping):
         raise UsageError(
-            f"inputs: datasets.{kind} is a dict of splits; give one, such as {_first_split(value)}"
+            f"inputs: datasets.{kind} is a dict of splits; give one, such as [{next(iter(value), 'train')!r}]"
         )
     if isinstance(value, Mapping):
         remedy = "pyarrow.table(...) makes one of columns, pyarrow.Table.from_pylist([...]) one of records"
@@ -70,10 +70,6 @@ def _open_table(value: Any, package: str, place: int) -> _Table | None:
     if package in _FRAMES or hasattr(value, "num_rows"):
         return _load_table(value, f"<table {place}>")
     return _Reader(value, shown)
-
-
-def _first_split(splits: Mapping[Any, object]) -> str:
-    return f"[{next(iter(splits), 'train')!r}]"
 
 
 def _is_batch(value: object) -> bool:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 
 ID = "_id"
-"""Name of the column."""
 ID_TYPE = pa.struct(
     [pa.field("source", pa.int32(), nullable=False), pa.field("row", pa.int64(), nullable=False)]
 )
@@ -48,7 +47,6 @@ class Selection:
     def __init__(self, decoder: Decoder, columns: Sequence[str] | None) -> None:
         whole = decoder.finish()
         self.known: list[str] = whole.names
-        """Names of all columns of the store."""
         self._decoder = decoder
         self._names = self.known if columns is None else list(columns)
         self._has_id = columns is not None and ID in self._names

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 _SIGNIFICANT_BITS = {16: 11, 32: 24, 64: 53}
 PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-"""Ticks of each unit."""
 _SECONDS_PER_DAY = 86_400
 # 0000-01-01 and 9999-12-31: dates beyond need a convention that ISO 8601 leaves open.
 _FIRST_DAY = -719_528

@@ -253,7 +253,7 @@ def make_job(inputs: Inputs, output: str | os.PathLike[str] | None, options: Opt
             first_metadata=options["first_metadata"],
             schema=_load_schema(options["schema"]),
             memory_bytes=memory_bytes,
-            refuses_foreign=not _takes_any_bytes(options["format"]),
+            refuses_foreign=not (named := options["format"]) or not load_format(named).traits.takes_any_bytes,
             sets_bad_aside=quarantine is not None,
             own=own,
         ),
@@ -291,10 +291,6 @@ def _parse_text(option: FormatOption, given: Any) -> object:
     except ValueError as error:
         problem = "it is no whole number" if option.parse is int else error
         raise UsageError(f"{flag_of(option.name)} {given!r} is not possible: {problem}") from None
-
-
-def _takes_any_bytes(format_name: str | None) -> bool:
-    return format_name is not None and load_format(format_name).traits.takes_any_bytes
 
 
 def _parse_temp_url(path: str) -> Url | None:

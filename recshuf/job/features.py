@@ -24,10 +24,8 @@ if TYPE_CHECKING:
 _TOLERANCE = Fraction(1, 10**9)
 _MOST = 255
 GroupOrder = Literal["input", "random"]
-"""Order inside a group."""
 GROUP_ORDERS = get_args(GroupOrder)
 _RECORD = "record"
-"""Stands for all fields of a record."""
 _FLAGS = {
     "group_by": "--group-by",
     "dedup": "--dedup",
@@ -130,7 +128,6 @@ class SplitFiles:
     fields: tuple[str, ...] = ()
     """All records with equal values of these go to one part; empty for parts of exact sizes."""
     seed: int = 0
-    """Of the parts of values."""
     flag: ClassVar[str] = "--split"
     word_count: ClassVar[int] = 2
     keeps_keys_together: ClassVar[bool] = False

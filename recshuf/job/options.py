@@ -98,7 +98,6 @@ class Option(NamedTuple):
     """Parses its value from the command line."""
     choices: tuple[str, ...] = ()
     is_format: bool = False
-    """Whether its values are the names of formats."""
     is_path: bool = False
     is_repeatable: bool = False
     flags: tuple[str, ...] = ()
@@ -366,7 +365,6 @@ OPTIONS: Mapping[str, Option] = {
     for name, kind in Options.__annotations__.items()
     if hasattr(kind, "__metadata__")
 }
-"""All options of the command, by name."""
 
 
 def options_of(kind: type) -> dict[str, Option]:

@@ -40,9 +40,7 @@ class TaskPlan:
     sets: tuple[tuple[InputPart, ...], ...]
     """Parts of inputs in each pile set, at most one of each input. A `first_row` of -1 must be counted."""
     counted: tuple[InputPart, ...]
-    """Parts whose rows are counted."""
     gather_count: int
-    """Number of tasks that gather."""
 
     @property
     def scatter(self) -> range:

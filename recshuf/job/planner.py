@@ -92,7 +92,6 @@ class _Gathering(NamedTuple):
     most_pile_bytes: int
     """The largest pile for which all of them fit in memory."""
     sink_bytes: int
-    """Memory of one sink."""
 
 
 class _Planner:

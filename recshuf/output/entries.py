@@ -23,7 +23,6 @@ class FinishedShard:
 
     number: int
     name: str
-    """Name of its file or object."""
     digest: Digest
     """Digest of its records in native form."""
     schema: str | None
@@ -35,7 +34,6 @@ class FinishedShard:
     place: Mapping[str, Any] = field(default_factory=dict)
     """Where its bytes are, if not in the file of its name in the stage: the upload, or the folder of a task."""
     companions: tuple[WrittenFile, ...] = ()
-    """Its further files."""
     values: int = 0
     """Number of different values that give its keys; 0 if keys are those of rows."""
     dropped: Digest = field(default_factory=Digest)

@@ -194,15 +194,12 @@ class Manifest:
     """
 
     folder: Path
-    """Folder of the shards."""
     to: str
-    """Format of the shards."""
     inputs: tuple[FileReport, ...]
     shards: tuple[FileReport, ...]
     added: tuple[str, ...] = ()
     """Provenance columns of the shards, which the inputs do not have."""
     format: str = ""
-    """Format of the inputs."""
     seed: int = 0
     epoch: Epoch | None = None
     """The later epoch of a pile store whose order this is; None for the order of the seed."""
@@ -219,7 +216,6 @@ class Manifest:
     documents: tuple[str, ...] = ()
     """Names of the files beside the shards that describe them."""
     companions: tuple[WrittenFile, ...] = ()
-    """Further files of the shards."""
     written: WrittenShards | None = None
     """The shards, if they do not lie in a local folder."""
 

@@ -99,7 +99,6 @@ class _Block(NamedTuple):
     """Byte offset in the unnamed file."""
     byte_count: int
     checksum: int
-    """xxh3."""
 
 
 class Quarantine:

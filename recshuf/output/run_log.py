@@ -61,7 +61,6 @@ class RunLog(ABC):
 
     def __init__(self) -> None:
         self.header: Entry | None = None
-        """The first entry."""
         self.entries: list[Entry] = []
         """Entries of the earlier run; empty for a new run."""
         self.pile_folders: list[str] = []
@@ -198,7 +197,6 @@ def is_result(name: str) -> bool:
 
 
 RUN = "run"
-"""Name of the file of the run."""
 
 
 def name_result(run_id: str, number: int) -> str:

@@ -22,7 +22,6 @@ class Destination(ABC):
     """Where an output goes: a set of shards, or one file."""
 
     is_directory: bool
-    """Whether it is a set of shards."""
 
     @property
     @abstractmethod

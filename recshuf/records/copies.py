@@ -36,7 +36,6 @@ class Quota(NamedTuple):
 
     inputs: range
     records: int
-    """Number of its records."""
     taken: int
 
     @property
@@ -100,7 +99,6 @@ class CopyKeys(KeyMaker):
     def __init__(self, seed: int, quotas: Sequence[Quota], counts: Sequence[int] | None) -> None:
         self._seed = seed
         self._samples: list[_Sample] = []
-        """Of each input."""
         for own, records, taken in quotas:
             whole, more = divmod(taken, records) if records else (0, 0)
             split = None

@@ -40,7 +40,6 @@ class Digest:
     byte_count: int = 0
     """Sum of the lengths of `record_lengths`."""
     fingerprint: int = 0
-    """Sum of the fingerprints modulo 2^64."""
 
     def __add__(self, other: Digest) -> Digest:
         return Digest(
@@ -173,7 +172,6 @@ class InputCount(NamedTuple):
     byte_count: int
     """Bytes of the records, for lines and fixed rows without keys and offsets."""
     digest: Digest
-    """That of the records that are added to piles."""
     dropped: Digest = Digest()
     """That of the records that are not, because they repeat others."""
 

@@ -33,7 +33,6 @@ _HASH_WORDS = 2
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _DAY_SECONDS = 86_400
 _FLOAT_BITS = {16: (5, 10), 32: (8, 23)}
-"""Bits of exponent and fraction."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,7 +170,6 @@ class ValueSize(NamedTuple):
 
     records: int
     byte_count: int
-    """Bytes of these, with their keys."""
 
 
 def find_largest(parts: Iterable[Records], word_count: int) -> ValueSize:

@@ -128,7 +128,6 @@ class InputPart(NamedTuple):
     stop: int | None = None
     """Number behind that of the last fragment; None for all."""
     first_row: int = 0
-    """Number of the first row."""
 
     @property
     def is_whole(self) -> bool:

@@ -49,7 +49,6 @@ class FoundKeys(NamedTuple):
     first: Words
     second: Words
     missing_count: int
-    """How many of the records have no value."""
 
 
 class ValueKeys:

@@ -67,7 +67,6 @@ class ValueOrder:
     duplicates: int
     """Number of records whose value is not unique."""
     value_count: int
-    """Number of different values."""
 
 
 def order_by_value(values: pa.Array, rng: np.random.Generator) -> ValueOrder:

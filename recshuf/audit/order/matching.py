@@ -72,7 +72,6 @@ class BottomKSample:
         self.level = 0
         """How often the threshold was halved: each record was kept with probability ``2 ** -level``."""
         self.kept = 0
-        """Number of records kept."""
         self._kept_bytes = 0
         self._most_records = most_records
         self._most_bytes = most_bytes

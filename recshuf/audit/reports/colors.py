@@ -96,9 +96,7 @@ class Ramp:
     subject: str = "position in the input"
     """What a value shows of a record."""
     first: str = "first"
-    """Name of 0."""
     last: str = "last"
-    """Name of 1."""
 
     def paint(self, values: Values) -> Colours:
         if values.size and not (np.nanmin(values, initial=0) >= 0 and np.nanmax(values, initial=0) <= 1):

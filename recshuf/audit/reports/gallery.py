@@ -52,7 +52,6 @@ class Drawing:
     """A method's order under some settings, and its scores."""
 
     name: str
-    """The settings in words."""
     order: NDArray[np.int64]
     scores: Sequence[Score]
 

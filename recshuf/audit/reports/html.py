@@ -137,7 +137,6 @@ class Grid:
     rows: tuple[tuple[str, tuple[Cell, ...]], ...]
     """The name of each row, as for columns, and its cells."""
     figures: Table | None = None
-    """The figures behind the pictures."""
 
 
 Part = Pictures | Table | Bars | Text | Grid

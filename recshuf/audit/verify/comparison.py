@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     VisitHashes = Callable[[NDArray[np.uint64], int, int], None]
     """Takes hashes of consecutive records, shape ``(n, 2)``, their file's index and the first row; called in threads."""
     VisitBoth = Callable[[pa.RecordBatch, NDArray[np.uint64], int, int], None]
-    """The same with the records before."""
     MarkRecords = Callable[[pa.RecordBatch, int, int], NDArray[np.uint64]]
     """Takes native records, their file's index and the first row; called in threads."""
     VisitTable = Callable[[pa.RecordBatch, int, int], None]

@@ -52,7 +52,6 @@ class Tally:
 
     def __init__(self, file_count: int) -> None:
         self.records = [0] * file_count
-        """Number of records in each file."""
         self.counts: NDArray[np.int64] = np.zeros(BUCKETS, np.int64)
         self.sums: NDArray[np.uint64] = np.zeros((2, BUCKETS), np.uint64)
 

@@ -46,13 +46,11 @@ class MemoryBudget(NamedTuple):
     """
 
     sample_records: int
-    """Most records of a sample."""
     sample_bytes: int
     """Most bytes of their values."""
     search_bytes: int
     """Most bytes of hashes kept in memory; more are spilled."""
     pile_bytes: int
-    """Size of a pile of hashes."""
 
 
 def divide_memory(memory_bytes: int, sample_count: int = 1) -> MemoryBudget:
@@ -67,7 +65,6 @@ class RecordSet:
     """The inputs, or the output."""
 
     name: str
-    """As progress names it."""
     format: str
     source: Source
     files: list[InputFile]

@@ -45,7 +45,6 @@ class ArrowLayout:
     batch_rows: int
     """Rows of each batch but the last; 0 if the inputs have one batch each, which says nothing."""
     batch_bytes: int
-    """About the bytes of such a batch."""
     dictionaries: dict[int, pa.Array] = field(default_factory=dict)
     """For each column of a dictionary type all values of the inputs, in their order."""
     documents: dict[str, str] = field(default_factory=dict)
@@ -106,7 +105,8 @@ class ArrowTarget(Target):
         return pa.DictionaryArray.from_arrays(indices, values, ordered=kind.ordered)
 
     def _make_options(self, *, use_threads: bool = False) -> pa.ipc.IpcWriteOptions:
-        codec = None if self._codec == "none" else pa.Codec(_name_codec(self._codec), self._level)
+        name = {"lz4": "lz4_frame"}.get(self._codec, self._codec)
+        codec = None if name == "none" else pa.Codec(name, self._level)
         return pa.ipc.IpcWriteOptions(compression=codec, use_threads=use_threads)
 
     def _check_types(self) -> None:
@@ -121,10 +121,6 @@ class ArrowTarget(Target):
                     f"Arrow IPC cannot hold type {column.type}: {error}",
                     remedy="convert it first",
                 ) from error
-
-
-def _name_codec(name: str) -> str:
-    return "lz4_frame" if name == "lz4" else name
 
 
 class _Counted:

@@ -39,7 +39,6 @@ class _File(NamedTuple):
 
     file: InputFile
     is_file: bool
-    """Whether it is in the file format."""
     schema: pa.Schema
     """Declared, without claims on counts; with the index of pandas last, if it is a range that says more than the row."""
     range_index: RangeIndex | None
@@ -48,7 +47,6 @@ class _File(NamedTuple):
     batch_rows: int
     """Rows of the longest batch that was seen; 0 if it is the only one."""
     batch_bytes: int
-    """Bytes of that batch, decoded."""
     row_bytes: float
     """Bytes of a row of the first batch, decoded."""
     byte_count: int
@@ -250,8 +248,9 @@ def _look_into(file: InputFile) -> _File:
     if file.table is not None:
         return _look_into_table(file, file.table)
     is_file = _is_file_format(file)
-    with _explained(file, lambda: "schema"):
-        schema = _read_schema(file, is_file=is_file)
+    open_reader = pa.ipc.open_file if is_file else pa.ipc.open_stream
+    with _explained(file, lambda: "schema"), _opened(file) as opened, open_reader(opened) as reader:
+        schema = reader.schema
         columns = [place for place, kind in enumerate(schema.types) if pa.types.is_dictionary(kind)]
     rows, count, longest = 0, 0, 0
     dictionaries: dict[int, list[pa.Array]] = {column: [] for column in columns}
@@ -371,11 +370,6 @@ def _opened(file: InputFile) -> Iterator[pa.NativeFile]:
     raw = opener_of(file).open_raw()
     with closing(raw), pa.PythonFile(raw, "r") as opened:
         yield opened
-
-
-def _read_schema(file: InputFile, *, is_file: bool) -> pa.Schema:
-    with _opened(file) as opened, (pa.ipc.open_file if is_file else pa.ipc.open_stream)(opened) as reader:
-        return reader.schema
 
 
 def _read_batches(

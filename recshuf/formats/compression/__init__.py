@@ -35,9 +35,7 @@ _FOREIGN_SUFFIXES = {
 }
 _ARCHIVES = ("zip", "7z", "rar")
 UNPACK = "unpack it, and give its files"
-"""Remedy for archives."""
 DECOMPRESS = "decompress it; standard input takes what the decompressor writes"
-"""Remedy for a compression that is not supported."""
 _MAGICS = {
     "gzip": re.compile(rb"\x1f\x8b\x08"),
     "zstd": re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"),  # a frame, or one to be skipped

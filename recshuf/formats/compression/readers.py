@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 HEAD_BYTES = 18
 """Bytes that `recognise_compression` and the head of a zstd frame need."""
 CHUNK_BYTES = 1 << 17
-"""Compressed bytes read at once."""
 COPIED_BYTES = 1 << 20
 """Bytes decompressed and then copied at once, which bounds the second copy."""
 LARGEST_WINDOW_BYTES = 1 << 31
@@ -147,7 +146,6 @@ class ZstdReader:
         self._is_first = True
         self._max_window_bytes = LARGEST_WINDOW_BYTES
         self.window_bytes = 0
-        """See `ByteReader`."""
 
     def limit_window(self, max_window_bytes: int) -> None:
         self._max_window_bytes = min(max_window_bytes, self._max_window_bytes)

@@ -71,7 +71,6 @@ class CsvCutter(Cutter):
         self._above: dict[bytes, int] = {}
         """Bytes above the header, by the whole top."""
         self.scanner = QuoteScanner(Dialect.of(options))
-        """Finds records in the dialect of the inputs."""
 
     @property
     def header_records(self) -> int:
@@ -232,11 +231,9 @@ class Cleaning:
     """What is done to the records of one input."""
 
     name: str
-    """The input in messages."""
     comment: bytes
     """Byte with which lines begin that are no records; empty for none."""
     drops_blank: bool
-    """Whether blank lines are no records."""
     line_end: bytes | None = None
     """What lines get for an end; None to leave it."""
     header: int | None = None

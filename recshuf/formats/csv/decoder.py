@@ -70,7 +70,6 @@ class CsvParser:
 
     dialect: Dialect
     names: Sequence[str]
-    """Columns of the records."""
     wanted: Sequence[str]
     """Those of the table, in its order."""
 

@@ -137,7 +137,6 @@ class Rewriter:
 
     dialect: Dialect
     delimiter: bytes
-    """That of the output."""
     places: Sequence[int] | None
     """Positions of the columns to keep, in their order; None for all."""
     width: int

@@ -50,7 +50,6 @@ class CsvLayout(LineLayout):
     differing: tuple[str, ...] = ()
     """An input and another one with other columns; empty if CSV can hold the records of all as they are."""
     notes: tuple[str, ...] = ()
-    """What CSV of all inputs changes."""
     quote: bytes = b'"'
     is_padded: bool = False
     above: int = 0

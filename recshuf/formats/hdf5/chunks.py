@@ -55,7 +55,6 @@ class _HeapValues(NamedTuple):
     """Variable-length values, as addresses of heaps and indices in them."""
 
     places: _Numbers
-    """Address of the heap of each value in the file."""
     indexes: _Numbers
     sizes: _Numbers
     """Bytes of each value."""
@@ -266,7 +265,6 @@ class SizeLimit(NamedTuple):
 
     max_bytes: int
     option: str
-    """The command line option that raises the limit."""
 
     def check(self, sizes: NDArray[np.int64], first_row: int, path: str, name: str) -> None:
         if sizes.max() > self.max_bytes:

@@ -177,24 +177,19 @@ class Contents:
 
     file: h5py.File
     name: str
-    """Name of the file for messages."""
     order: list[str] = field(default_factory=list)
     """All paths, in the order in which groups list their members."""
     groups: list[str] = field(default_factory=list)
     arrays: list[str] = field(default_factory=list)
     """Datasets with a first axis."""
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    """Shape of each array."""
     marked: list[str] = field(default_factory=list)
     """Groups with an attribute by which AnnData or pandas says what they hold; the empty path is the whole file."""
     scalars: list[str] = field(default_factory=list)
     """Datasets of one value without an axis."""
     nulls: list[str] = field(default_factory=list)
-    """Datasets with a null dataspace."""
     types: list[str] = field(default_factory=list)
-    """Named datatypes."""
     soft_links: dict[str, str] = field(default_factory=dict)
-    """Path and target of each."""
     hard_links: dict[str, str] = field(default_factory=dict)
     """Other paths of objects, and the path under which each is listed."""
     external_links: list[str] = field(default_factory=list)

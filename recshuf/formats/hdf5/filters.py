@@ -195,7 +195,6 @@ class Pipeline:
     item_bytes: int
     """Size of an element in the file."""
     chunk: tuple[int, ...]
-    """Shape of a chunk."""
 
     @property
     def chunk_bytes(self) -> int:

@@ -59,9 +59,7 @@ class Inventory:
     stamp: Stamp
     row_count: int
     columns: tuple[Column, ...]
-    """As native batches have them."""
     storages: tuple[Storage, ...]
-    """Storage of each column."""
     own: tuple[Column, ...]
     """Columns as this input has them; their types may differ from those of other inputs."""
     lists: Mapping[str, Lists] = field(default_factory=dict)

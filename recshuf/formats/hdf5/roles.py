@@ -64,7 +64,6 @@ class Matrix(NamedTuple):
     """A matrix whose rows are of the record."""
 
     path: str
-    """Of its group."""
     is_10x: bool
     """Whether its rows are barcodes, and it is one of features and barcodes by name: a dataset has its shape."""
 
@@ -169,7 +168,6 @@ class Sparse:
 
     path: str
     parts: tuple[str, ...]
-    """Paths of its datasets."""
     axes: tuple[int, ...]
     """Empty if they are not known."""
 

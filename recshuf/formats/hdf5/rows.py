@@ -241,7 +241,6 @@ class Lists(NamedTuple):
 
     matrix: Matrix
     item_count: int
-    """Items of all rows."""
     width: int
     """Length of the other axis."""
     pointers: Storage

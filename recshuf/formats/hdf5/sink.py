@@ -54,7 +54,6 @@ class DatasetPlan:
     """Plan for one dataset of a shard."""
 
     column: Column
-    """As in native batches."""
     stored: Column
     """As in the file; the items of lists that lie there one after the other."""
     pointers: Storage | None

@@ -57,13 +57,11 @@ class Column:
     """Path in the file, without the leading slash; the name of its native field."""
     kind: Kind
     type_code: bytes
-    """The HDF5 type, encoded."""
     row_shape: tuple[int, ...]
     """Shape without the first axis."""
     row_bytes: int
     """Bytes of a row in the file, without variable-length values."""
     arrow_type: str | None = None
-    """Arrow type recorded by a conversion to HDF5."""
 
     @property
     def tid(self) -> h5t.TypeID:
@@ -286,8 +284,9 @@ class RowGuard:
                 entries = self._choose(node, start, stop)
                 if node.level:
                     below.update((place, node.level - 1) for place in entries["child"].tolist())
-                else:
-                    self._check_entries(entries)
+                    continue
+                for size, mask, offset, place in entries.tolist():
+                    self._checker.check(h5d.StoreInfo(tuple(offset[:-1].tolist()), mask, place, size))
             nodes = [self._load(*place) for place in sorted(below)]
 
     def seems_ordered(self) -> bool:
@@ -306,10 +305,6 @@ class RowGuard:
         rows = node.entries["offset"][:, 0] // chunk_rows
         between = (rows[:-1] <= (stop - 1) // chunk_rows) & (rows[1:] >= start // chunk_rows)
         return node.entries[:-1][between]
-
-    def _check_entries(self, entries: NDArray[np.void]) -> None:
-        for size, mask, offset, place in entries.tolist():
-            self._checker.check(h5d.StoreInfo(tuple(offset[:-1].tolist()), mask, place, size))
 
 
 def _load_node(content: Handle, size: int, place: int, level: int | None = None) -> Node:

@@ -237,7 +237,11 @@ class Packer:
         columns = [_join(_get(values, leaf.path), leaf) for leaf in self.variable]
         lengths = [np.diff(view_offsets(column)) for column in columns]
         heads = np.empty((len(values), self._head_bytes), np.uint8)
-        parts = [_view_fixed(_get(values, leaf.path), leaf) for leaf in self.fixed]
+        fixed = (np.ascontiguousarray(_get(values, leaf.path)) for leaf in self.fixed)
+        parts = [
+            each.view(np.uint8).reshape(len(values), leaf.tid.get_size())
+            for each, leaf in zip(fixed, self.fixed, strict=True)
+        ]
         parts += [each.astype("<u4").view(np.uint8).reshape(-1, _LENGTH_BYTES) for each in lengths]
         np.concatenate(parts, axis=1, out=heads)
         offsets = find_bounds(self._head_bytes + sum(lengths))
@@ -283,10 +287,6 @@ class Packer:
 
 def _get(values: _Values, path: Sequence[str]) -> _Values:
     return reduce(lambda part, name: part[name], path, values)
-
-
-def _view_fixed(values: _Values, leaf: Leaf) -> NDArray[np.uint8]:
-    return np.ascontiguousarray(values).view(np.uint8).reshape(len(values), leaf.tid.get_size())
 
 
 def _join(values: _Values, leaf: Leaf) -> pa.LargeBinaryArray:

@@ -248,7 +248,6 @@ class ChunkWriter(RowWriter):
         self._inner = list(product(*(range(0, width, step) for width, step in widths)))
         self._task_chunks = max(1, _TASK_BYTES // pipeline.chunk_bytes)
         self._row_count = 0
-        """Rows in tasks so far."""
         self._extent = 0
         """Rows of the present extent of the dataset."""
         self._waiting: NDArray[np.uint8] | None = None

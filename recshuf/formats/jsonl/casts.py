@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     Cast = Callable[[pa.Array, pa.DataType], pa.Array]
 
 LITERAL = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false"
-"""A number or boolean."""
 
 
 def read_schema_for(schema: pa.Schema) -> pa.Schema:

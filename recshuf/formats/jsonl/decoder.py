@@ -51,7 +51,6 @@ _NOUNS = {
     "array": "an array",
 }
 _DIGITS = {"integer": "an integer that float64 cannot hold exactly", "float": "a float"}
-"""What conflicts where integers and floats do."""
 
 
 class LineMessages:

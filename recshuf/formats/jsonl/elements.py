@@ -52,7 +52,6 @@ class Found(NamedTuple):
     """What is found among bytes that begin with an element."""
 
     ends: Positions
-    """Positions behind the commas that end elements."""
     close: int
     """Position of the bracket that ends the array; -1 if it is not there."""
     newline: int

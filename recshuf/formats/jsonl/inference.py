@@ -98,15 +98,12 @@ class Shape:
     """null, boolean, integer, float, string, object or array."""
     first: Appearance
     seen: RecordPosition | None = None
-    """A record in which the field has this kind."""
     inexact: RecordPosition | None = None
     """A record in which the field is an integer that float64 cannot hold exactly."""
     fractional: RecordPosition | None = None
     """A record in which the field is no whole number. A float that has none may be written ``1.0``, among integers."""
     fields: dict[str, Shape] = field(default_factory=dict)
-    """Fields of an object."""
     element: Shape | None = None
-    """Type of the elements of an array."""
 
     def find(self, path: Path) -> Shape | None:
         shape: Shape | None = self

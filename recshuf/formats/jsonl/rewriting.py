@@ -173,14 +173,12 @@ class _Outline:
     def _find_named(self, spans: _Spans, level: int, name: str) -> _Spans:
         colons = self.list_colons(spans, level)
         opens, closes = self._find_keys(colons)
-        return self._find_values(colons[self._is_named(opens, closes, name)], level)
+        colons = colons[self._is_named(opens, closes, name)]
+        return self._trim(colons + 1, self.find_ends(colons, level))
 
     def list_colons(self, spans: _Spans, level: int) -> Places:
         colons = self._at_level(level, b":")
         return colons[spans.holds(colons)]
-
-    def _find_values(self, colons: Places, level: int) -> _Spans:
-        return self._trim(colons + 1, self.find_ends(colons, level))
 
     def find_ends(self, places: Places, level: int) -> Places:
         ends = self._at_level(level, b",}]")

@@ -222,7 +222,6 @@ class Sampler:
 
     cutter: Cutter
     sample_bytes: int
-    """Bytes read at each of these."""
 
     def estimate(
         self, source: FileSource, reader: ByteReader, data_begin: int, *, is_compressed: bool

@@ -48,7 +48,6 @@ class Header(NamedTuple):
     lines: bytes | None
     """The mark and the lines, each with its separator; None for an empty input, and for a part that is to have none."""
     rest: bytes
-    """Bytes read after them."""
     end: int
     """Byte of the (decompressed) input at which the first record starts."""
     line_end: bytes | None = None
@@ -159,9 +158,7 @@ class RecordLimit:
     name: str
     """The input as messages show it."""
     max_bytes: int
-    """Separator included."""
     option: str
-    """The command line option that raises the limit."""
     is_compressed: bool
     """Whether byte positions are those of the decompressed data."""
     hint: str = ""

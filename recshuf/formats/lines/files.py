@@ -103,7 +103,6 @@ class FileSource:
         self.file = file
         self._handle = file.open()
         self.bytes_read = 0
-        """Bytes read so far."""
 
     def read(self, size: int) -> bytes:
         data = self._handle.read_at(self.bytes_read, size)
@@ -230,7 +229,6 @@ class BlockReader:
         self._cutter = cutter
         self._separator = cutter.separator
         self._before = lines.header or b""
-        """Ends as the line before the rest does."""
         self._end_bytes = cutter.end_bytes
         self._limit = limit
         self._block_bytes = block_bytes

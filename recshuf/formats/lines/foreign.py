@@ -34,7 +34,6 @@ class Foreign(NamedTuple):
     """A kind of content that is no lines."""
 
     what: str
-    """With its article."""
     remedy: str
     magic: bytes | None = None
     """Pattern of its first bytes; None where nothing distinguishes them."""
@@ -132,7 +131,6 @@ _KINDS_OF_TEXT = (
     Foreign("SAM", _HEADER, rb"@(?:HD\tVN|SQ\tSN):"),
     Foreign("a Matrix Market file", _HEADER, rb"%%MatrixMarket "),
 )
-"""Kinds of text of which a line is not a record."""
 _KINDS_OF_PARAGRAPHS = (
     Foreign(
         "CoNLL",

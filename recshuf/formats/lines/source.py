@@ -70,7 +70,6 @@ class LineLayout:
     header: bytes
     """The lines at the top of each shard, with their separators."""
     compression: str
-    """Compression of the first input."""
 
 
 class LineSource(Source):

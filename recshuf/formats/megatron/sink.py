@@ -38,7 +38,6 @@ class Documents(NamedTuple):
     lengths: NDArray[np.uint8]
     """Of all sequences, as bytes."""
     counts: NDArray[np.int64]
-    """Sequences of each document."""
     modes: NDArray[np.uint8]
 
 

@@ -195,7 +195,6 @@ class MegatronLayout:
     code: int
     """Number of the type of tokens."""
     has_modes: bool
-    """Whether each sequence has a mode."""
     is_plain: bool
     """Whether there are as many sequences as documents, so that each has one."""
 
@@ -220,7 +219,6 @@ class Pair(NamedTuple):
 
     file: InputFile
     beside: InputFile
-    """The index."""
     byte_count: int
     code: int
     sequences: int

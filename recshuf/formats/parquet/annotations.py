@@ -66,7 +66,6 @@ class Annotations(NamedTuple):
     head: bytes
     """The footer up to the end of the schema. A footer that begins with it has the same annotations."""
     leaves: list[Marks]
-    """Of each Parquet column."""
 
     def annotate(self, schema: pa.Schema) -> pa.Schema:
         if not any(self.leaves) or sum(1 for field in schema for _ in leaf_types(field.type)) != len(

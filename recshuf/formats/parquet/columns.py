@@ -49,7 +49,6 @@ class Projection:
         stored = sorted({column for column in columns if isinstance(column, int)})
         self._places = {column: index for index, column in enumerate(stored)}
         self.leaves = footer.leaves(stored)
-        """Indices of the Parquet columns below them."""
         self.is_joinable = all(is_joinable(footer.schema.field(column).type) for column in stored)
         """Whether row groups may be read together."""
 
@@ -292,7 +291,8 @@ def _fill(field: pa.Field, known: pa.DataType, union: pa.Field) -> pa.Field:
     if pa.types.is_null(known):
         return field if pa.types.is_null(union.type) else with_marks_of(field.with_type(union.type), union)
     ours, theirs = child_fields(field.type), child_fields(union.type)
-    if is_extension(field.type) or not ours or not _are_alike(field.type, union.type):
+    are_alike = all(test(field.type) == test(union.type) for test in (pa.types.is_struct, pa.types.is_map))
+    if is_extension(field.type) or not ours or not are_alike:
         return field
     find: Callable[[int, pa.Field], pa.Field] = lambda place, child: (  # noqa: E731 - shorter than a named closure
         next(other for other in theirs if other.name == child.name)
@@ -304,7 +304,3 @@ def _fill(field: pa.Field, known: pa.DataType, union: pa.Field) -> pa.Field:
         for place, (child, below) in enumerate(zip(ours, child_fields(known), strict=True))
     ]
     return field.with_type(with_children(field.type, filled))
-
-
-def _are_alike(left: pa.DataType, right: pa.DataType) -> bool:
-    return all(test(left) == test(right) for test in (pa.types.is_struct, pa.types.is_map))

@@ -133,7 +133,6 @@ class _FooterBin:
 
 
 _BIN = _FooterBin()
-"""Bin of all footers of the process."""
 
 
 class OpenFile:

@@ -45,15 +45,12 @@ class Declared:
     """A schema, with facts about its Parquet columns."""
 
     schema: pa.Schema
-    """Schema of the columns of the file."""
     record_schema: pa.Schema
     """Schema of its records: behind its columns, the index of pandas."""
     leaf_starts: tuple[int, ...]
     """Index of the first Parquet column of each Arrow column, and the number of all."""
     time_columns: tuple[int, ...]
-    """Arrow columns with time stamps in them."""
     ordered_columns: tuple[int, ...]
-    """Arrow columns of ordered dictionaries."""
     narrow_columns: tuple[int, ...]
     """Arrow columns with dictionaries of narrow indices in them."""
 
@@ -95,15 +92,12 @@ class Footer:
     declared: Declared
     """The schema that the file declares, every column."""
     group_rows: tuple[int, ...]
-    """Rows of each row group."""
     group_bytes: tuple[int, ...]
     """Bytes of each row group before compression, every column."""
     int96_columns: tuple[int, ...]
     """Arrow columns that hold INT96 times."""
     int96_unit: str
-    """Unit in which those are read."""
     is_paged: bool
-    """Whether its writer makes small pages."""
     parsed_bytes: int
     """Estimated memory of the footer while the file is open."""
     range_index: RangeIndex | None

@@ -221,7 +221,6 @@ class RangeIndex:
     """The index of a pandas data frame, stored as a range in place of a column."""
 
     name: str
-    """Name of the column that it becomes."""
     start: int
     step: int
 

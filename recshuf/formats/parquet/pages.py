@@ -65,10 +65,8 @@ class Group:
     """One row group of one file."""
 
     opener: FileOpener
-    """Opener of its file."""
     index: int
     first_row: int
-    """Row of the file that is the first of the group."""
     rows: int
     stored_bytes: int
     """Bytes before compression, every column."""
@@ -111,7 +109,6 @@ class Pages(NamedTuple):
     values: set[int]
     """Numbers of values of its column chunks, nulls included."""
     have_checksums: bool
-    """Whether each page has a checksum."""
 
 
 def check_pages(file: OpenFile, group: int, leaves: Sequence[int], most_bytes: int | None) -> Pages:

@@ -160,7 +160,6 @@ class WritePlan:
     """Everything besides the records that determines the bytes of a shard."""
 
     declared: pa.Schema
-    """Schema that the shard declares."""
     native: pa.Schema
     """Schema written: `declared` made dense, in types that Parquet has, except ordered dictionaries with a known order."""
     codecs: str | dict[str, str]

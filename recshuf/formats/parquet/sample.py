@@ -81,7 +81,6 @@ class GroupSample:
         self._rows = footer.group_rows[self._group]
         self._samples = {column: _ColumnSample() for column in self._columns}
         self.pages = check_pages(file, self._group, footer.leaves(self._columns), memory_bytes)
-        """Those of the row group."""
         footer.pages[self._group] = footer.leaves(self._columns), self.pages
         self._read(file)
         with explained(footer.name):

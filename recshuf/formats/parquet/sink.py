@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 from collections import deque
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 import pyarrow as pa
@@ -162,9 +163,6 @@ class ParquetSink(Sink):
             self._first_rows = None
         return rows
 
-    def _open_writer(self, stream: BinaryIO) -> pq.ParquetWriter:
-        return self._plan.open_writer(stream, self._dictionaries)
-
     def _write_group(self, columns: list[pa.ChunkedArray]) -> None:
         """Start encoding a row group, and write finished ones; the list is emptied."""
         if self._pool is None:
@@ -182,7 +180,7 @@ class ParquetSink(Sink):
     def _encode(self, columns: list[pa.ChunkedArray]) -> EncodedGroup:
         table = self._prepared_table(columns)
         with _explain_group():
-            return encode_group(self._open_writer, table)
+            return encode_group(partial(self._plan.open_writer, dictionaries=self._dictionaries), table)
 
     def _prepared_table(self, columns: list[pa.ChunkedArray]) -> pa.Table:
         """Return a table of these columns, each in one chunk: pages depend on chunks.
@@ -239,7 +237,6 @@ class EncodedGroup:
     footer: bytes
     """Footer of a file of this row group only, which begins with `MAGIC`."""
     rows: int
-    """Its rows, by the footer."""
 
 
 class _Parts(io.RawIOBase):

@@ -25,7 +25,6 @@ _INTEGERS = {
     for kind in ("int", "uint")
     for bits in (8, 16, 32, 64)
 }
-"""Integer types by whether they are signed, and their bits."""
 _FLOATS = {16: pa.float16(), 32: pa.float32(), 64: pa.float64()}
 _DECIMAL_DIGITS = {128: 38, 256: 76}
 _EXACT_INTEGER_BITS = {16: 11, 32: 24, 64: 53}

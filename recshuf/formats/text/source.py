@@ -270,7 +270,6 @@ class SeveralCutter(Cutter):
     has_places = False
     end_bytes = 2 * MOST_END_BYTES
     form = ""
-    """What every record is."""
 
     def end_last(self, data: Bytes, begin: int, end: int, before: bytes) -> int | str:
         """Complete what is left at the end of an input, ``data[begin:end]``, in place.

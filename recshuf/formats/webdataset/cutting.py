@@ -69,7 +69,6 @@ class Member(NamedTuple):
     """A member, as positions in the memory that was walked."""
 
     start: int
-    """Of its first header."""
     data: int
     size: int
     end: int
@@ -229,7 +228,6 @@ class Block(NamedTuple):
     edges: list[int]
     """Begin of each record, and end of the last one."""
     hashes: list[bytes]
-    """Those of the keys."""
 
 
 class RecordCutter:

@@ -60,7 +60,6 @@ class TarLayout:
     """What shards keep of the inputs."""
 
     compression: str
-    """Compression of the first input."""
     renames: bool
     """Whether shards give every record a key of its own."""
     names: tuple[str, ...] = ()

@@ -84,10 +84,6 @@ _READERS = 4
 """So many shards are read at once."""
 
 
-def _is_unchanged(path: Path, checksum: str) -> bool:
-    return path.is_file() and find_checksum(path) == checksum
-
-
 class FileTaskShards(TaskShards):
     """Shards in a folder of their own."""
 
@@ -228,7 +224,7 @@ class WorkFolder(Stage):
         some = list(shards)
         files = [(shard.number, folder / file.name, file.checksum) for shard in some for file in shard.files]
         with Pool(_READERS, "checksum") as pool:
-            checks = pool.map(lambda file: _is_unchanged(*file[1:]), files)
+            checks = pool.map(lambda file: file[1].is_file() and find_checksum(file[1]) == file[2], files)
             changed = {
                 number for (number, *_), is_unchanged in zip(files, checks, strict=True) if not is_unchanged
             }
@@ -338,7 +334,7 @@ class WorkFolder(Stage):
             self._make_parents()
             self._lock = lock_folder(self.path, str(self._output))
             self._take_over(warn, resumes=resumes)
-            self._make_shard_folder()
+            self._folder.mkdir(exist_ok=True)
         except OSError as error:
             self._leave()
             raise write_error(error, str(self.path.parent), self.path.parent) from error
@@ -355,7 +351,8 @@ class WorkFolder(Stage):
     def _take_over(self, warn: Callable[[str], None], *, resumes: bool) -> None:
         names = set(os.listdir(self.path))  # noqa: PTH208 - names are wanted
         if foreign := sorted(names - {*_OWN_FILES, *_OWN_FOLDERS}):
-            raise self._foreign(foreign[0])
+            problem = f"holds {foreign[0]!r}, which is not from an earlier run"
+            raise OutputError(f"{self.path}: {problem}; remove it or choose another output")
         finished = self.log.load() + self.tasks.count()
         if self.has_ended:
             self._clear()
@@ -384,22 +381,14 @@ class WorkFolder(Stage):
             warn(f"{self.path}: removed; it was left by a run that died before any part was finished")
         self._clear()
 
-    def _make_shard_folder(self) -> None:
-        with suppress(FileExistsError):
-            self._folder.mkdir()
-
-    def _foreign(self, name: str) -> OutputError:
-        return OutputError(
-            f"{self.path}: holds {name!r}, which is not from an earlier run; remove it or choose another output"
-        )
-
     def _clear(self) -> None:
         """Delete everything in the folder, and the scratch files that its journal names.
 
         If this process dies meanwhile, the next one completes it.
         """
         self._end()
-        self._remove_piles()
+        for folder in self.log.pile_folders:
+            remove_folder(Path(folder))
         self.log.clear()
         for path in self.path.iterdir():
             if path.is_dir():
@@ -411,10 +400,6 @@ class WorkFolder(Stage):
     def _end(self) -> None:
         with suppress(OSError):  # on a full disk things can only be deleted
             (self.path / _ENDED).touch()
-
-    def _remove_piles(self) -> None:
-        for folder in self.log.pile_folders:
-            remove_folder(Path(folder))
 
     def on_remove(self, function: Callable[[], None]) -> None:
         self._removers.append(function)

@@ -188,7 +188,6 @@ class Remains:
         self._result_count = 0
         self._has_tasks = False
         self._sets: list[str] = []
-        """Keys of pile sets."""
 
     def find(self) -> bool:
         """Look for them; return whether there are any."""

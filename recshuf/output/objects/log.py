@@ -59,9 +59,7 @@ class ObjectLog(RunLog):
         self._number = 0
         """Number of the last object of this run, or of the last one found."""
         self._run = 0
-        """Number of this run."""
         self._token = ""
-        """Begin of its token."""
         self._count = 0
         self._lock = threading.Lock()
         self.is_deleted = False

@@ -148,7 +148,6 @@ class OutputPlace:
         self.bucket, self.keys, self.name = bucket, keys, name
         self.clean_command = clean_command
         self.before = FoundOutput()
-        """What was found before the run."""
 
     def look(self) -> FoundOutput:
         self.before = self._find()

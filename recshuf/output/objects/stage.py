@@ -52,7 +52,6 @@ class UploadedTaskShards(TaskShards):
         self.folder = self._scratch.path
         self._keys, self._target, self._limits = keys, target, limits
         self._uploads: list[tuple[str, str]] = []
-        """Key and identifier of each upload."""
         self._lock = threading.Lock()
 
     def name_of(self, name: str) -> str:

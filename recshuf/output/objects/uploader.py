@@ -54,7 +54,6 @@ class ShardStream(io.RawIOBase):
         self.upload_id: str | None = None
         """The upload; None before its begin."""
         self.parts: list[Future[Part]] = []
-        """Parts that are or were sent."""
         self._part_bytes = part_bytes
         self._send = send
         self._part = io.BytesIO()
@@ -140,7 +139,6 @@ class UploadTarget:
 
     bucket: Bucket
     key_of: Callable[[str], str]
-    """Returns the key of a shard by its name."""
     match_of: Callable[[str], Match]
     """Returns what must be at a key before the commit."""
     token: str
@@ -210,7 +208,9 @@ class ShardUploader:
         self._shards.shutdown()
         self._parts.shutdown()
         while self._streams:
-            self._abort(self._streams.popitem()[1])
+            _, stream = self._streams.popitem()
+            if stream.upload_id is not None:
+                self._abort_upload(stream.key, stream.upload_id)
 
     def _stop(self, problem: BaseException | None) -> None:
         with self._changed:
@@ -324,10 +324,6 @@ class ShardUploader:
             raise OutputError(
                 f"{error}: was written by another program during this run; remove it"
             ) from error
-
-    def _abort(self, stream: ShardStream) -> None:
-        if stream.upload_id is not None:
-            self._abort_upload(stream.key, stream.upload_id)
 
     def _abort_upload(self, key: str, upload_id: str) -> None:
         with suppress(OutputError):  # a later run aborts it

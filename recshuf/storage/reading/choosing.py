@@ -53,7 +53,6 @@ class Judged(NamedTuple):
     """What the files of a folder are."""
 
     files: list[tuple[InputFile, Role]]
-    """Each with its role, in the order in which inputs are read."""
     splits: dict[str, list[str]]
     """Names of the inputs in each split of a data set, where a file of the folder names splits."""
 
@@ -88,14 +87,14 @@ def natural_key(path: str) -> tuple[tuple[str | int, ...], ...]:
     ['a/2', 'a9', 'a10', 'b/1']
     """
     cut = path.rfind("/")
-    return (*_folder_key(path[:cut]), _part_key(path[cut + 1 :])) if cut >= 0 else (_part_key(path),)
+    return (
+        (*map(_part_key, path[:cut].split("/")), _part_key(path[cut + 1 :]))
+        if cut >= 0
+        else (_part_key(path),)
+    )
 
 
 @lru_cache
-def _folder_key(folder: str) -> tuple[tuple[str | int, ...], ...]:
-    return tuple(map(_part_key, folder.split("/")))
-
-
 def _part_key(part: str) -> tuple[str | int, ...]:
     pieces: list[str | int] = [*_DIGITS.split(part)]
     pieces[1::2] = map(int, pieces[1::2])
@@ -172,7 +171,6 @@ def _name_some(files: Sequence[InputFile]) -> str:
 class _Place(NamedTuple):
     split: str
     word: str
-    """The word that tells it."""
     rest: str
     """The other words of that part of the path; empty if it begins with the word."""
 

@@ -86,7 +86,6 @@ class SegmentCache:
         self._large: _Order = OrderedDict()
         self._small_bytes = 0
         self.held_bytes = 0
-        """Bytes of all segments."""
         self._pool = TransientPool(max(8, min(32, 4 * workers)), "ranges")
         self.lock = threading.RLock()
         """Guards the cache and its objects."""

@@ -6,6 +6,7 @@ Order version 1. All random numbers are raw 64-bit outputs of ``Philox(SeedSeque
     (2, epoch, g)                   the records of group g
     (3, epoch)                      "piles": the piles of all sets
     (5, epoch)                      two words a, b for the seeds of transforms
+    (7, epoch, g)                   the sequences of group g, which hold documents whole
 
 An epoch is a sequence of groups. Slot j of a set is one of its piles, and group g is slots ``g * mix`` to
 ``(g + 1) * mix`` of every set. With ``mix=1``, epoch 0 of the store's seed is that of its own keys, without random numbers.
@@ -40,7 +41,7 @@ Reshuffle = Literal["rotate", "piles", "none"]
 """How epochs after the first differ from it."""
 RESHUFFLES = get_args(Reshuffle)
 MAX_EPOCH = 2**32 - 1
-_SLOTS_OF_SET, _RECORDS_OF_GROUP, _SLOTS, _SEEDS = 1, 2, 3, 5
+_SLOTS_OF_SET, _RECORDS_OF_GROUP, _SLOTS, _SEEDS, _SEQUENCES_OF_GROUP = 1, 2, 3, 5, 7
 
 
 class StoredOrder:
@@ -126,6 +127,10 @@ class EpochOrder:
         if self.is_stored:
             return index
         return index[self._permute(len(keys), _RECORDS_OF_GROUP, self._drawn_epoch, group)]
+
+    def order_sequences(self, group: int, count: int) -> NDArray[np.intp]:
+        """Return the permutation of the sequences that a group has been packed into."""
+        return self._permute(count, _SEQUENCES_OF_GROUP, self._drawn_epoch, group)
 
     def draw_seeds(self, origins: NDArray[np.uint64]) -> NDArray[np.uint64]:
         """Return a seed for each record, by its provenance: a function of seed, epoch, source and row."""

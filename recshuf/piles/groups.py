@@ -367,9 +367,10 @@ class Groups:
 
     def _list_cells(self, groups: Iterable[int]) -> list[tuple[int, int]]:
         """Return the cells of some groups that have records, by set and column within a group."""
-        return [cell for group in groups for cell in self._find_cells(group)]
+        return [cell for group in groups for cell in self.find_cells(group)]
 
-    def _find_cells(self, group: int) -> list[tuple[int, int]]:
+    def find_cells(self, group: int) -> list[tuple[int, int]]:
+        """Return the cells of a group that have records, by set and column."""
         columns = np.sort(self._slots[:, group * self._mix : (group + 1) * self._mix], axis=1)
         sets, places = np.nonzero(self._regions.counts[self._rows, columns])
         return list(zip(sets.tolist(), columns[sets, places].tolist(), strict=True))

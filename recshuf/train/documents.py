@@ -1,30 +1,100 @@
-"""The documents of a store in the order of the epochs, lane by lane and group by group."""
+"""The documents of a store in the order of the epochs, lane by lane and group by group, as the tokens of sequences.
+
+Documents that are cut lie back to back. Those that are kept whole fill whole sequences, so that a cut after every so many
+tokens leaves them whole: a group is packed by itself, see `best_fit`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
 
 import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import ConversionError, UsageError
+<<<<<<< HEAD
 from recshuf.formats.selection import Selection
 from recshuf.records.arrays import is_contiguous_list, view_bytes
+=======
+from recshuf.records.arrays import has_offsets, is_contiguous_list, view_bytes, view_offsets
+from recshuf.system.units import check_number
+from recshuf.train.best_fit import append, cut_lengths, fit, pack
+>>>>>>> e9c0fac2 (Packed sequences tell where documents are, end them with a token, keep them whole, and take transforms)
 from recshuf.train.prefetch import compute_ahead
 from recshuf.train.selection import restore_decoder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Generator, Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from recshuf.piles.groups import Groups
     from recshuf.train.selection import GroupSource
 
-    TokenCounter = Callable[[], NDArray[np.int64]]
-    """Returns the number of tokens in each region, shape ``(K, M)``."""
+Documents = Literal["cut", "whole"]
+DOC_IDS, POSITIONS = "doc_ids", "positions"
+"""Names of the columns that tell where documents are."""
+_MOST_TOKENS = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """How documents become sequences. See `PileLoader.packed`."""
+
+    tokens: int
+    column: str
+    boundaries: bool = False
+    eos: int | None = None
+    documents: str = "cut"
+    pad: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tokens", check_number("tokens", self.tokens, _MOST_TOKENS, least=1))
+        if not isinstance(self.boundaries, bool | np.bool_):
+            raise UsageError(f"boundaries={self.boundaries!r}: give True or False")
+        if self.documents not in get_args(Documents):
+            raise UsageError(f"documents={self.documents!r}: give 'cut' or 'whole'")
+        if self.boundaries and self.column in (DOC_IDS, POSITIONS):
+            raise UsageError(
+                f"column={self.column!r}: boundaries=True adds a column of this name; rename it in the inputs"
+            )
+        if not self.is_whole and self.pad is not None:
+            raise UsageError(
+                f"pad={self.pad!r}: documents that are cut leave no gaps; leave it out, or give documents='whole'"
+            )
+        if self.is_whole and not self.boundaries and self.pad is None:
+            raise UsageError(
+                "documents='whole': nothing would tell gaps from tokens; give boundaries=True, or pad=, a number that is "
+                "no token"
+            )
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether documents are kept whole."""
+        return self.documents == "whole"
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether sequences are nothing but the tokens of documents."""
+        return not (self.boundaries or self.is_whole or self.eos is not None)
+
+    def conform(self, kind: pa.DataType) -> Packing:
+        """Return the same with values that a type of tokens holds."""
+        return replace(self, eos=_conform("eos", self.eos, kind), pad=_conform("pad", self.pad, kind))
+
+    def describe(self) -> dict[str, Any]:
+        """Return the fields of a state that tell what is in sequences."""
+        others = {"eos": self.eos, "documents": self.documents if self.is_whole else None, "pad": self.pad}
+        named = {name: value for name, value in others.items() if value is not None}
+        return {"tokens": self.tokens, "column": self.column, **named}
+
+    def count(self, lengths: NDArray[np.int64]) -> int:
+        """Return the number of tokens of a group of documents of these lengths."""
+        lengths = lengths + (self.eos is not None)
+        if self.is_whole:
+            return fit(cut_lengths(lengths, self.tokens), self.tokens)[1] * self.tokens
+        return int(lengths.sum())
 
 
 class LanePosition(NamedTuple):
@@ -38,10 +108,22 @@ class LanePosition(NamedTuple):
 
 
 class GroupTokens(NamedTuple):
-    """The tokens of a group, back to back."""
+    """The tokens of a group, back to back, or some of them."""
 
     epoch: int
     tokens: NDArray[Any]
+    begins: NDArray[np.int64]
+    """Where documents, their pieces and gaps begin, ascending; none if nobody needs them."""
+    gaps: NDArray[np.int64]
+    """Where gaps begin."""
+
+    def cut(self, start: int, stop: int) -> GroupTokens:
+        """Return tokens ``start:stop``."""
+        begins, gaps = (
+            one[np.searchsorted(one, start) : np.searchsorted(one, stop)] - start if one.size else one
+            for one in (self.begins, self.gaps)
+        )
+        return GroupTokens(self.epoch, self.tokens[start:stop], begins, gaps)
 
 
 def find_lane(groups: Groups, epoch: int, lane: int, lanes: int) -> NDArray[np.int64]:
@@ -56,52 +138,120 @@ def find_lane(groups: Groups, epoch: int, lane: int, lanes: int) -> NDArray[np.i
     return filled
 
 
+class TokenCounter(Protocol):
+    """Counts the tokens of groups."""
+
+    @property
+    def total(self) -> int:
+        """Number of tokens of an epoch; 0 if epochs differ, or it is not known."""
+        ...
+
+    def count(self, groups: Groups, numbers: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+        """Return the number of tokens of each of some groups, or of those up to the first that makes more than `most`."""
+        ...
+
+
+class StoredCounter:
+    """Counts by what the store knows of its regions.
+
+    Parameters
+    ----------
+    counts
+        Number of tokens in each region, shape ``(K, M)``.
+    """
+
+    def __init__(self, counts: NDArray[np.int64]) -> None:
+        self._counts = counts
+        self.total = int(counts.sum())
+
+    def count(self, groups: Groups, numbers: NDArray[np.int64], _: int) -> NDArray[np.int64]:
+        return groups.sum(self._counts)[numbers]
+
+
+class LengthCounter:
+    """Counts by the lengths of documents. It reads each region once, and keeps 4 bytes of each document."""
+
+    total = 0
+
+    def __init__(self, source: DocumentSource) -> None:
+        self._source = source
+        self._lengths: dict[tuple[int, int], NDArray[np.uint32]] = {}
+
+    def count(self, groups: Groups, numbers: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+        counts: list[int] = []
+        for number in numbers.tolist():
+            cells = groups.find_cells(number)
+            self._read([cell for cell in cells if cell not in self._lengths])
+            lengths = np.concatenate([self._lengths[cell] for cell in cells])
+            counts.append(self._source.packing.count(lengths.astype(np.int64)))
+            most -= counts[-1]
+            if most < 0:
+                break
+        return np.array(counts)
+
+    def _read(self, cells: Sequence[tuple[int, int]]) -> None:
+        piles = self._source.groups.piles
+        packed = piles.pack(cells) if cells else None
+        if packed is None:
+            return
+        _, lengths = self._source.view_documents(packed.join().batch)
+        ends = np.cumsum([piles.counts[cell] for cell in cells])
+        parts = np.split(lengths.astype(np.uint32), ends[:-1])
+        self._lengths |= zip(cells, parts, strict=True)
+
+
 @dataclass(frozen=True, slots=True)
 class DocumentSource:
-    """Where documents come from, and in which order."""
+    """Where documents come from, in which order, and how they are packed."""
 
     groups: GroupSource
     """Threads load so many groups of each lane ahead."""
     owner: object
     """Keeps the files of the piles open."""
-    column: str
-    """Column of lists of numbers."""
+    packing: Packing
 
     def find_type(self) -> pa.DataType:
         """Return the type of the tokens."""
-        schema, column = restore_decoder(self.groups.piles).finish(), self.column
+        schema, column = restore_decoder(self.groups.piles).finish(), self.packing.column
         if schema.names.count(column) != 1:
             raise UsageError(
                 f"column={column!r}: no such column in the store, or several; it has {schema.names}"
             )
         kind = schema.field(column).type
-        if not (is_contiguous_list(kind) and _is_number(kind.value_type)):
-            raise UsageError(
-                f"column={column!r}: holds {kind}, no lists of numbers; name the column of tokens"
+        if not _holds_tokens(kind):
+            found = [field.name for field in schema if _holds_tokens(field.type)]
+            remedy = (
+                f"name a column of tokens: {', '.join(map(repr, found))}"
+                if found
+                else "tokenize it, and write the numbers to the store as lists, such as list<uint16>"
             )
+            raise UsageError(f"column={column!r}: holds {kind}, no lists of numbers; {remedy}")
         return kind.value_type
 
-    def find_counter(self) -> TokenCounter | None:
-        """Return what counts the tokens; None if only decoding tells."""
-        piles = self.groups.piles
-        kind = restore_decoder(piles).finish().field(self.column).type
+    def make_counter(self) -> TokenCounter:
+        """Return what counts the tokens."""
+        piles, packing = self.groups.piles, self.packing
+        kind = restore_decoder(piles).finish().field(packing.column).type
+        ends = piles.counts * (packing.eos is not None)
+        if packing.is_whole:
+            return LengthCounter(self)
         if pa.types.is_fixed_size_list(kind):
-            return lambda: piles.counts * kind.list_size
-        index = piles.schema.get_field_index(self.column)
+            return StoredCounter(piles.counts * kind.list_size + ends)
+        index = piles.schema.get_field_index(packing.column)
         # A decoder may give the name of a stored column to another one.
-        is_stored = index >= 0 and piles.schema.field(index).type == kind
-        return partial(piles.lengths, index) if is_stored else None
+        if index >= 0 and piles.schema.field(index).type == kind:
+            return StoredCounter(piles.lengths(index) + ends)
+        return LengthCounter(self)
 
-    def read(self, lane: int, lanes: int, start: LanePosition) -> Generator[GroupTokens]:
+    def read(self, lane: int, lanes: int, start: LanePosition, prefetch: int) -> Generator[GroupTokens]:
         """Yield the tokens of a lane without end, from the group of a position on."""
-        selection = Selection(restore_decoder(self.groups.piles), [self.column])
 
         def load(task: tuple[int, Groups, int]) -> GroupTokens:
             epoch, groups, group = task
-            documents = selection.make_table(groups.load([group]).batch).column(0)
-            return GroupTokens(epoch, _view_tokens(documents, self.column))
+            tokens, lengths = self.view_documents(groups.load([group]).batch)
+            return self._lay_out(epoch, group, tokens, lengths)
 
-        return compute_ahead(load, self._plan(lane, lanes, start), self.groups.prefetch)
+        return compute_ahead(load, self._plan(lane, lanes, start), prefetch)
 
     def _plan(self, lane: int, lanes: int, start: LanePosition) -> Iterator[tuple[int, Groups, int]]:
         epoch, first = start.epoch, start.group
@@ -112,16 +262,53 @@ class DocumentSource:
                 yield epoch, groups, number
             epoch, first = epoch + 1, 0
 
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
-
-
-def _view_tokens(documents: pa.Array, column: str) -> NDArray[Any]:
-    """Return the tokens of all documents."""
-    values = documents.flatten()
-    if documents.null_count or values.null_count:
-        raise ConversionError(
-            column, "holds nulls, which are no tokens", remedy="write the store without them"
+    def view_documents(self, records: pa.RecordBatch) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """Return the tokens of native records, back to back, and the length of each document."""
+        column = self.packing.column
+        documents = Selection(restore_decoder(self.groups.piles), [column]).make_table(records).column(0)
+        values = documents.flatten()
+        if documents.null_count or values.null_count:
+            raise ConversionError(
+                column, "holds nulls, which are no tokens", remedy="write the store without them"
+            )
+        lengths = (
+            np.diff(view_offsets(documents)).astype(np.int64)
+            if has_offsets(documents.type)
+            else np.full(len(documents), documents.type.list_size)
         )
-    return view_bytes(values).view(values.type.to_pandas_dtype())
+        return view_bytes(values).view(values.type.to_pandas_dtype()), lengths
+
+    def _lay_out(
+        self, epoch: int, group: int, tokens: NDArray[Any], lengths: NDArray[np.int64]
+    ) -> GroupTokens:
+        """Return the tokens of the documents of a group as sequences hold them."""
+        packing, nowhere = self.packing, np.zeros(0, np.int64)
+        if packing.is_plain:
+            return GroupTokens(epoch, tokens, nowhere, nowhere)
+        if packing.eos is not None:
+            tokens, lengths = append(tokens, lengths, packing.eos), lengths + 1
+        if not packing.is_whole:
+            return GroupTokens(epoch, tokens, np.cumsum(lengths) - lengths, nowhere)
+        pieces = cut_lengths(lengths, packing.tokens)
+        sequences, count = fit(pieces, packing.tokens)
+        places = np.empty(count, np.int64)
+        places[replace(self.groups.order, epoch=epoch).order_sequences(group, count)] = np.arange(count)
+        return GroupTokens(epoch, *pack(tokens, pieces, places[sequences], packing.tokens, packing.pad or 0))
+
+
+def _holds_tokens(kind: pa.DataType) -> bool:
+    if not is_contiguous_list(kind):
+        return False
+    return bool(pa.types.is_integer(kind.value_type) or pa.types.is_floating(kind.value_type))
+
+
+def _conform(name: str, token: Any, kind: pa.DataType) -> int | None:
+    """Return a token that a column holds as a number of Python."""
+    if token is None:
+        return None
+    if pa.types.is_floating(kind):
+        raise UsageError(
+            f"{name}={token!r}: the column holds {kind}, and only integers are tokens; leave it out"
+        )
+    limits = np.iinfo(kind.to_pandas_dtype())
+    return check_number(name, token, int(limits.max), least=int(limits.min))

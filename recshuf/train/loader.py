@@ -14,8 +14,7 @@ from recshuf.system.units import check_number, show_call
 from recshuf.train.batch_reader import BatchReader
 from recshuf.train.blocks import choose_block
 from recshuf.train.columns import iterate_rows
-from recshuf.train.documents import DocumentSource
-from recshuf.train.filtering import FilteredPiles, check_filter
+from recshuf.train.documents import DocumentSource, Packing
 from recshuf.train.packing import PackedLoader
 from recshuf.train.schedule import Sharding
 from recshuf.train.selection import GroupSource, open_piles
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from recshuf.piles.epochs import Reshuffle
     from recshuf.piles.kept.stored import StoredPiles
     from recshuf.train.blocks import Output, Transform
+    from recshuf.train.documents import Documents
     from recshuf.train.state import Position
 
 
@@ -204,12 +204,21 @@ class PileLoader(EpochLoader):
         """
         return _split(*self._start())
 
-    def packed(self, tokens: int = 2048, *, column: str) -> PackedLoader:
-        """Return a loader of sequences of one length, cut from the documents of a column, for language models.
+    def packed(
+        self,
+        tokens: int = 2048,
+        *,
+        column: str,
+        boundaries: bool = False,
+        eos: int | None = None,
+        documents: Documents = "cut",
+        pad: int | None = None,
+    ) -> PackedLoader:
+        """Return a loader of sequences of one length, made of the documents of a column, for language models.
 
-        Documents come in the order of the epochs and are cut afterwards: a sequence may hold the end of one and the
-        beginning of the next, and no token is left out. A batch is `batch_size` sequences, as many from each lane. There
-        is no last batch: epoch follows epoch, beginning with this loader's. `drop_last` and `columns` do not matter.
+        Documents come in the order of the epochs, and no token is left out. A batch is `batch_size` sequences, as many from
+        each lane. There is no last batch: epoch follows epoch, beginning with this loader's. `drop_last` and `columns` do
+        not matter. A transform gets batches of sequences, and a seed for each sequence.
 
         Parameters
         ----------
@@ -217,18 +226,28 @@ class PileLoader(EpochLoader):
             Length of a sequence.
         column
             Column of lists of numbers.
+        boundaries
+            Whether batches have two more columns of int32: ``doc_ids``, the number of the document in its sequence, from 0,
+            and ``positions`` in the document, or in its part in this sequence, from 0.
+        eos
+            Token put after each document, also one without tokens. It belongs to that document.
+        documents
+            ``"cut"``: a sequence may hold the end of one and the beginning of the next. ``"whole"``: those of a group are
+            put into sequences by best fit; only one that is longer than a sequence is cut, into pieces of that length and
+            a rest.
+        pad
+            Token in the gaps at the end of sequences of whole documents, whose ``doc_ids`` are -1. Default: 0.
 
         Raises
         ------
         UsageError
-            When the column holds none, or there is a transform or a limit.
+            When an argument is not valid, the column holds no lists of numbers, or there is a limit.
         """
-        if self._transform is not None:
-            raise UsageError("packed: its sequences have no transform; make the loader without transform")
         if self._sharding.limit is not None:
             raise UsageError("packed: its sequences have no end; make the loader without limit")
-        source = DocumentSource(self._reader.source, self._reader, column)
-        return PackedLoader(source, self._sharding, self._describe(), self._output, tokens)
+        packing = Packing(tokens, column, boundaries, eos, documents, pad)
+        source = DocumentSource(self._reader.source, self._reader, packing)
+        return PackedLoader(source, self._sharding, self._describe(), self._output, self._transform)
 
     def _describe(self) -> dict[str, Any]:
         source, sharding = self._reader.source, self._sharding

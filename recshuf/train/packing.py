@@ -6,37 +6,44 @@ the number of batches tells where every lane stands.
 
     documents   | a a a a a | b b | c c c c c c c c | d d ...
     sequences   | a a a a | a b b c | c c c c | c c c d | ...
+    doc_ids     | 0 0 0 0 | 0 1 1 2 | 0 0 0 0 | 0 0 0 1 | ...
+    positions   | 0 1 2 3 | 0 0 1 0 | 0 1 2 3 | 0 1 2 0 | ...
 
-Lane l is the groups l, l + L, l + 2 L ... of an epoch, and then those of the next one. The number of tokens of each region
+Lane l is the groups l, l + L, l + 2 L ... of an epoch, and then those of the next one. The number of tokens of each group
 tells where it stands:
 
     tokens of groups    0: 5   1: 9   2: 4   3: 2        lane 0 of 2 has 9, lane 1 has 11
     after 7 tokens      lane 0 is at token 2 of group 2, lane 1 at token 7 of group 1
+
+With documents that are kept whole, the tokens of a group are those of whole sequences, with their gaps.
 """
 
 from __future__ import annotations
 
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import UsageError
+from recshuf.piles.epochs import MAX_EPOCH
 from recshuf.records.arrays import wrap_values
 from recshuf.system.units import check_number, show_call
 from recshuf.train.blocks import make_batch
-from recshuf.train.documents import LanePosition, find_lane
+from recshuf.train.documents import DOC_IDS, POSITIONS, GroupTokens, LanePosition, find_lane
 from recshuf.train.prefetch import close_at_exit
+from recshuf.train.schedule import MOST_STEPS
 from recshuf.train.state import ResumableLoader
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Generator, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from recshuf.train.documents import DocumentSource, GroupTokens, TokenCounter
+    from recshuf.train.blocks import Transform
+    from recshuf.train.documents import DocumentSource, TokenCounter
     from recshuf.train.schedule import Sharding
 
 
@@ -66,23 +73,20 @@ class LaneTokens:
 
     def skip(self, count: int) -> None:
         """Skip some tokens."""
-        for _ in self._take(count):
+        for _ in self._pass(count):
             pass
 
-    def fill(self, tokens: NDArray[Any]) -> None:
-        """Write the next tokens to an array of shape ``(n,)``."""
-        done = 0
-        for part in self._take(len(tokens)):
-            tokens[done : done + len(part)] = part
-            done += len(part)
+    def take(self, count: int) -> list[GroupTokens]:
+        """Return the next tokens in parts."""
+        return [self._group.cut(start, stop) for start, stop in self._pass(count)]
 
-    def _take(self, count: int) -> Iterator[NDArray[Any]]:
-        """Yield the next tokens in parts."""
+    def _pass(self, count: int) -> Iterator[tuple[int, int]]:
+        """Yield ranges of tokens of the present group, the next ones, before it becomes another one."""
         while count:
-            part = self._group.tokens[self._offset : self._offset + count]
-            self._offset += len(part)
-            count -= len(part)
-            yield part
+            start, self._offset = self._offset, min(self._offset + count, len(self._group.tokens))
+            count -= self._offset - start
+            if start < self._offset:
+                yield start, self._offset
             if count:
                 self._read_next()
 
@@ -96,19 +100,12 @@ class LaneTokens:
 
 @dataclass(frozen=True, slots=True)
 class LaneFinder:
-    """Finds positions in the lanes of a source.
-
-    Parameters
-    ----------
-    count
-        Counts the tokens of regions.
-    lanes
-        Number of all lanes.
-    """
+    """Finds positions in the lanes of a source."""
 
     source: DocumentSource
-    count: TokenCounter
+    counter: TokenCounter
     lanes: int
+    """Number of all lanes."""
 
     def find(self, wanted: range, epoch: int, tokens: int) -> dict[int, LanePosition]:
         """Return the position of each wanted lane, by lane, so many tokens after the beginning of an epoch."""
@@ -116,16 +113,15 @@ class LaneFinder:
         rest, first = dict.fromkeys(wanted, tokens), epoch
         epoch += passed
         positions: dict[int, LanePosition] = {}
-        counts_of_regions = self.count()
         while rest:
             groups = self.source.groups.open(epoch)
-            counts = groups.sum(counts_of_regions)
             for lane in list(rest):
                 numbers = find_lane(groups, epoch, lane, self.lanes)
-                ends = np.cumsum(counts[numbers])
+                counts = self.counter.count(groups, numbers, rest[lane])
+                ends = np.cumsum(counts)
                 if rest[lane] < ends[-1]:
                     at = int(np.searchsorted(ends, rest[lane], side="right"))
-                    begin = int(ends[at]) - int(counts[numbers[at]])
+                    begin = int(ends[at] - counts[at])
                     positions[lane] = LanePosition(epoch, int(numbers[at]), rest.pop(lane) - begin)
                 elif not ends[-1] and epoch > first:
                     raise lack_tokens()
@@ -136,89 +132,171 @@ class LaneFinder:
 
     def _pass_epochs(self, tokens: int) -> tuple[int, int]:
         """Return how many whole epochs lie before a token, if all have as many, and its number in the next one."""
-        total = int(self.count().sum()) if self.lanes == 1 else 0
+        total = self.counter.total if self.lanes == 1 else 0
         return divmod(tokens, total) if total else (0, tokens)
-
-
-_MOST_TOKENS = 1 << 31
 
 
 class PackedLoader(ResumableLoader):
     """Yields batches of sequences without end: epoch follows epoch. See `PileLoader.packed`.
 
-    A batch is a dictionary of one array or tensor of shape ``(batch_size, tokens)``, or a record batch. It has no length and
-    no `set_epoch`. Its state is that of the `PileLoader`, with the epoch of the first batch, `tokens` and `column`.
+    A batch is a dictionary of arrays or tensors of shape ``(batch_size, tokens)``, or a record batch. It has no length. Its
+    state is that of the `PileLoader`, with the epoch of the first batch, `tokens`, `column`, and what else was given.
 
     Parameters
     ----------
     start
         State of the loader at the first batch.
-    tokens
-        Length of a sequence.
     """
 
     def __init__(
-        self, source: DocumentSource, sharding: Sharding, start: dict[str, Any], output: str, tokens: int
+        self,
+        source: DocumentSource,
+        sharding: Sharding,
+        start: dict[str, Any],
+        output: str,
+        transform: Transform | None = None,
     ) -> None:
-        self._tokens = check_number("tokens", tokens, _MOST_TOKENS, least=1)
-        self._source, self._sharding, self._start_state, self._output = source, sharding, start, output
         self._kind = source.find_type()
+        self._source = replace(source, packing=source.packing.conform(self._kind))
+        self._sharding, self._start_state = sharding, start
+        self._output, self._transform = output, transform
+        self._counter: TokenCounter | None = None
         groups = source.groups.open(start["epoch"])
         for lane in range(sharding.lanes):
             find_lane(groups, start["epoch"], lane, sharding.lanes)
-        share = sharding.lanes // sharding.world_size if sharding.lanes > 1 else 1
-        first = sharding.rank * share if sharding.lanes > 1 else 0
-        self._lanes = range(first, first + share)
-        self._lane_tokens = sharding.batch // sharding.lanes * tokens
         super().__init__(start["epoch"])
 
     def __repr__(self) -> str:
         """Return what it yields."""
-        batch, source = self._sharding.batch_size, self._source
-        shown = {"tokens": self._tokens, "column": source.column, "batch_size": batch}
-        return show_call(type(self).__name__, str(source.groups.piles.path), **shown)
+        return self.show(type(self).__name__)
+
+    def show(self, name: str) -> str:
+        """Return what it yields, as the call of a class of this name."""
+        shown = self._source.packing.describe() | {"batch_size": self._sharding.batch_size}
+        return show_call(name, str(self._source.groups.piles.path), **shown)
+
+    @property
+    def epoch(self) -> int:
+        """Number of the epoch that the first batch begins."""
+        return self._position.epoch
+
+    def seek(self, epoch: int, step: int) -> None:
+        """Let the next iteration begin so many global batches after the beginning of an epoch. Nothing is read.
+
+        Raises
+        ------
+        UsageError
+            When they are no numbers of an epoch and of a batch.
+        """
+        self._go(check_number("epoch", epoch, MAX_EPOCH), check_number("step", step, MOST_STEPS))
+
+    def shard(self, rank: int, world_size: int) -> None:
+        """Yield the batches of another rank from now on.
+
+        Raises
+        ------
+        UsageError
+            When so many ranks do not fit the lanes.
+        """
+        self._sharding = replace(self._sharding, rank=rank, world_size=world_size)
 
     def _describe(self) -> dict[str, Any]:
-        return self._start_state | {"tokens": self._tokens, "column": self._source.column}
+        return self._start_state | {"batch": self._sharding.batch} | self._source.packing.describe()
 
     def _read(self, epoch: int, first_step: int) -> Generator[Any]:
-        return close_at_exit(self._run(epoch, first_step))
+        return self.read(epoch, first_step)
 
-    def _run(self, epoch: int, step: int) -> Generator[Any]:
+    def read(
+        self, epoch: int, first_step: int, *, prefetch: int | None = None, every: int = 1
+    ) -> Generator[Any]:
+        """Return an iterator over the first of `every` batches, so many steps after the beginning of an epoch.
+
+        `prefetch` is by default that of the loader.
+        """
+        ahead = self._source.groups.prefetch if prefetch is None else prefetch
+        return close_at_exit(self._run(epoch, first_step, ahead, every))
+
+    def _run(self, epoch: int, step: int, prefetch: int, every: int) -> Generator[Any]:
+        order = replace(self._source.groups.order, epoch=epoch)
+        sharding = self._sharding
         with ExitStack() as stack:
-            streams = self._open_streams(stack, epoch, step)
+            streams = self._open_streams(stack, epoch, step, prefetch)
             while True:
-                yield self._cut(streams)
+                batch = self._cut(streams)
+                if self._transform is not None:
+                    first = step * sharding.batch + sharding.rank * sharding.batch_size
+                    numbers = np.arange(first, first + sharding.batch_size, dtype=np.uint64)
+                    batch = self._transform(batch, order.draw_seeds(numbers))
+                yield batch
+                del batch
+                step += every
+                for stream in streams:
+                    stream.skip((every - 1) * self._lane_tokens)
 
-    def _open_streams(self, stack: ExitStack, epoch: int, step: int) -> list[LaneTokens]:
+    @property
+    def _lanes(self) -> range:
+        """Lanes of this rank."""
+        sharding = self._sharding
+        if sharding.lanes == 1:
+            return range(1)
+        share = sharding.lanes // sharding.world_size
+        return range(sharding.rank * share, (sharding.rank + 1) * share)
+
+    @property
+    def _lane_tokens(self) -> int:
+        """Tokens that a global batch takes from each lane."""
+        return self._sharding.batch // self._sharding.lanes * self._source.packing.tokens
+
+    def _open_streams(self, stack: ExitStack, epoch: int, step: int, prefetch: int) -> list[LaneTokens]:
         """Return the streams of this rank's lanes, so many steps after the beginning of an epoch."""
         source, lanes = self._source, self._sharding.lanes
-        counter = source.find_counter()
         positions = dict.fromkeys(self._lanes, LanePosition(epoch, 0, 0))
-        if step and counter is not None:
-            finder = LaneFinder(source, counter, lanes)
+        if step:
+            if self._counter is None:
+                self._counter = source.make_counter()
+            finder = LaneFinder(source, self._counter, lanes)
             positions = finder.find(self._lanes, epoch, step * self._lane_tokens)
         streams = []
         for lane in self._lanes:
-            groups = source.read(lane, lanes, positions[lane])
+            groups = source.read(lane, lanes, positions[lane], prefetch)
             streams.append(LaneTokens(stack.enter_context(closing(groups)), positions[lane].token))
-        if counter is None:
-            for stream in streams:
-                stream.skip(step * self._lane_tokens)
         return streams
 
     def _cut(self, streams: list[LaneTokens]) -> Any:
         """Return the next batch of this rank."""
-        batch, sharding = self._sharding.batch_size, self._sharding
+        size, sharding, packing = self._source.packing.tokens, self._sharding, self._source.packing
         is_shared = sharding.lanes == 1  # the lane, with other ranks
-        before = sharding.rank * batch if is_shared else 0
-        others = (sharding.world_size - 1) * batch if is_shared else 0
-        tokens = np.empty((len(streams), batch // len(streams) * self._tokens), self._kind.to_pandas_dtype())
-        for stream, part in zip(streams, tokens, strict=True):
-            stream.skip(before * self._tokens)
-            stream.fill(part)
-            stream.skip((others - before) * self._tokens)
-        values = wrap_values(tokens.reshape(-1), self._kind)
-        sequences = pa.FixedSizeListArray.from_arrays(values, self._tokens)
-        records = pa.RecordBatch.from_arrays([sequences], names=[self._source.column])
-        return make_batch(self._output, records)
+        before = sharding.rank * sharding.batch_size if is_shared else 0
+        others = (sharding.world_size - 1) * sharding.batch_size if is_shared else 0
+        parts: list[GroupTokens] = []
+        for stream in streams:
+            stream.skip(before * size)
+            parts += stream.take(sharding.batch_size // len(streams) * size)
+            stream.skip((others - before) * size)
+        columns = {packing.column: wrap_values(_join([part.tokens for part in parts]), self._kind)}
+        if packing.boundaries:
+            columns |= _mark(parts, sharding.batch_size, size)
+        sequences = [pa.FixedSizeListArray.from_arrays(values, size) for values in columns.values()]
+        return make_batch(self._output, pa.RecordBatch.from_arrays(sequences, names=list(columns)))
+
+
+def _mark(parts: Sequence[GroupTokens], count: int, size: int) -> dict[str, pa.Array]:
+    """Return the document of each token of some sequences, counted in its sequence, and its position in the piece there."""
+    offsets = np.cumsum([0, *(len(part.tokens) for part in parts[:-1])]).tolist()
+    begins, gaps = (
+        np.concatenate([one + offset for one, offset in zip(ones, offsets, strict=True)])
+        for ones in ([part.begins for part in parts], [part.gaps for part in parts])
+    )
+    firsts = np.arange(0, count * size, size)
+    begins = np.union1d(begins, firsts)
+    numbers = np.arange(len(begins)) - np.searchsorted(begins, firsts)[begins // size]
+    numbers[np.searchsorted(begins, gaps)] = -1
+    lengths = np.append(begins[1:], count * size) - begins
+    ids = np.repeat(numbers.astype(np.int32), lengths)
+    positions = np.tile(np.arange(size, dtype=np.int32), count)
+    positions -= np.repeat((begins % size).astype(np.int32), lengths)
+    return {DOC_IDS: wrap_values(ids, pa.int32()), POSITIONS: wrap_values(positions, pa.int32())}
+
+
+def _join(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)

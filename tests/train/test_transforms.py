@@ -113,8 +113,3 @@ def test_a_transform_may_leave_no_record_of_a_batch() -> None:
     assert 0 in sizes
     assert len(list(loader.records())) == sum(sizes)
     assert loader.state_dict()["step"] == len(sizes)
-
-
-def test_packed_refuses_a_transform() -> None:
-    with pytest.raises(UsageError, match="transform"):
-        PileLoader(STORE, 6, transform=keep).packed(column="id")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import count, islice
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 
 from recshuf.train.loader import PileLoader
-from tests.support.stores.epoch_oracle import Rules, flatten, group_records
+from tests.support.stores.epoch_oracle import Rules, flatten, group_records, raw, sort_by
 from tests.support.stores.fake_piles import FakePiles
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from recshuf.train.packing import PackedLoader
 
 
@@ -20,16 +22,16 @@ def tokens_of(source: int, row: int) -> list[int]:
     return [source * 100_000 + row * 100 + token for token in range((row * 7 + source) % 6)]
 
 
-def make_documents(source: int, count: int) -> pa.RecordBatch:
-    documents = [tokens_of(source, row) for row in range(count)]
+def make_documents(source: int, size: int) -> pa.RecordBatch:
+    documents = [tokens_of(source, row) for row in range(size)]
     return pa.record_batch(
         {
             "tokens": pa.array(documents, pa.list_(pa.int32())),
             "large": pa.array(documents, pa.large_list(pa.uint32())),
-            "pairs": pa.array([[row, source] for row in range(count)], pa.list_(pa.int16(), 2)),
-            "text": pa.array(["x"] * count, pa.string()),
-            "some": pa.array([None] * count, pa.list_(pa.int32())),
-            "none": pa.array([[]] * count, pa.list_(pa.int32())),
+            "pairs": pa.array([[row, source] for row in range(size)], pa.list_(pa.int16(), 2)),
+            "text": pa.array(["x"] * size, pa.string()),
+            "some": pa.array([None] * size, pa.list_(pa.int32())),
+            "none": pa.array([[]] * size, pa.list_(pa.int32())),
         }
     )
 
@@ -42,28 +44,96 @@ TOKENS_OF = {"tokens": tokens_of, "large": tokens_of, "pairs": lambda source, ro
 """Tokens of a document in each column."""
 
 
-def stream_lanes(
-    store: FakePiles, order: dict[str, Any], lanes: int, count: int, column: str = "tokens"
-) -> list[list[int]]:
-    """Return the first tokens of each lane."""
+def read_documents(
+    store: FakePiles, order: dict[str, Any], lane: int, lanes: int, column: str
+) -> Iterator[tuple[int, int, list[list[int]]]]:
+    """Yield epoch, number and documents of each group of a lane, without end."""
     rules = {name: value for name, value in order.items() if name != "prefetch"}
-    streams: list[list[int]] = [[] for _ in range(lanes)]
-    while min(map(len, streams)) < count:
-        groups = group_records(store.records(), list(store.names), store.pile_count, Rules(**rules))
-        for lane, stream in enumerate(streams):
-            stream += flatten(TOKENS_OF[column](*record.id) for record in flatten(groups[lane::lanes]))
-        rules["epoch"] += 1
-    return streams
+    for epoch in count(rules.pop("epoch", 0)):
+        groups = group_records(
+            store.records(), list(store.names), store.pile_count, Rules(**rules, epoch=epoch)
+        )
+        for number in range(lane, len(groups), lanes):
+            yield epoch, number, [TOKENS_OF[column](*record.id) for record in groups[number]]
+
+
+def fit_best(documents: list[list[int]], size: int) -> list[list[list[int]]]:
+    """Return the pieces of documents in each sequence, each in the order of the documents."""
+    pieces = [one[at : at + size] for one in documents for at in range(0, len(one), size)]
+    sequences: list[list[int]] = []
+    rooms: list[int] = []
+    for number in sorted(range(len(pieces)), key=lambda number: -len(pieces[number])):
+        fitting = [(room, place) for place, room in enumerate(rooms) if room >= len(pieces[number])]
+        if not fitting:
+            sequences.append([])
+            rooms.append(size)
+        place = min(fitting)[1] if fitting else len(rooms) - 1
+        sequences[place].append(number)
+        rooms[place] -= len(pieces[number])
+    return [[pieces[number] for number in sorted(numbers)] for numbers in sequences]
+
+
+def stream_sequences(
+    store: FakePiles,
+    order: dict[str, Any],
+    lane: int,
+    lanes: int,
+    tokens: int,
+    column: str,
+    eos: int | None = None,
+    documents: str = "cut",
+) -> Iterator[list[list[int]]]:
+    """Yield the pieces of documents in each sequence of a lane, without end."""
+    held: list[list[int]] = []
+    for epoch, number, found in read_documents(store, order, lane, lanes, column):
+        ended = [[*one, *([] if eos is None else [eos])] for one in found]
+        if documents == "whole":
+            drawn = 0 if order.get("reshuffle") == "none" else epoch
+            sequences = fit_best(ended, tokens)
+            yield from sort_by(raw(7, 7, drawn, number, count=len(sequences)), sequences)
+            continue
+        for document in ended:
+            while document:
+                room = tokens - sum(map(len, held))
+                held.append(document[:room])
+                document = document[room:]
+                if sum(map(len, held)) == tokens:
+                    yield held
+                    held = []
+
+
+def mark(pieces: list[list[int]], tokens: int, pad: int) -> list[list[int]]:
+    """Return tokens, documents and positions of a sequence."""
+    gap = tokens - sum(map(len, pieces))
+    parts = [*enumerate(pieces), *([(-1, [pad] * gap)] if gap else [])]
+    return [
+        flatten(piece for _, piece in parts),
+        flatten([number] * len(piece) for number, piece in parts),
+        flatten(list(range(len(piece))) for _, piece in parts),
+    ]
 
 
 def expect(
-    store: FakePiles, order: dict[str, Any], lanes: int, batch: int, tokens: int, steps: int, column: str
-) -> list[Any]:
-    """Return global batches."""
-    share = batch // lanes * tokens
-    streams = stream_lanes(store, order, lanes, steps * share, column)
-    cut = [[stream[t * share : (t + 1) * share] for stream in streams] for t in range(steps)]
-    return [np.reshape(flatten(parts), (batch, tokens)).tolist() for parts in cut]
+    store: FakePiles,
+    order: dict[str, Any],
+    lanes: int,
+    batch: int,
+    steps: int,
+    *,
+    pad: int = 0,
+    **packing: Any,
+) -> list[list[list[list[int]]]]:
+    """Return tokens, documents and positions of the sequences of global batches."""
+    share, tokens = batch // lanes, packing["tokens"]
+    streams = [
+        list(islice(stream_sequences(store, order, lane, lanes, **packing), steps * share))
+        for lane in range(lanes)
+    ]
+    batches = [flatten(stream[t * share : (t + 1) * share] for stream in streams) for t in range(steps)]
+    return [
+        [list(rows) for rows in zip(*(mark(one, tokens, pad) for one in sequences), strict=True)]
+        for sequences in batches
+    ]
 
 
 def make_ranks(
@@ -72,12 +142,13 @@ def make_ranks(
     lanes: int,
     batch: int,
     world: int,
-    tokens: int,
-    column: str = "tokens",
+    *,
+    output: str = "numpy",
+    **packing: Any,
 ) -> list[PackedLoader]:
     return [
-        PileLoader(store, batch // world, rank=rank, world_size=world, lanes=lanes, **order).packed(
-            tokens, column=column
-        )
+        PileLoader(
+            store, batch // world, rank=rank, world_size=world, lanes=lanes, output=output, **order
+        ).packed(**packing)
         for rank in range(world)
     ]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import recshuf
 from recshuf.errors import UsageError
 from recshuf.piles.groups import Groups
-from recshuf.train.documents import DocumentSource
+from recshuf.train.documents import DocumentSource, LengthCounter
 from recshuf.train.loader import PileLoader
 from tests.support.effort import examples
 from tests.support.stores.epoch_oracle import flatten
@@ -26,7 +26,6 @@ from tests.support.stores.token_documents import (
     expect,
     make_ranks,
     make_store,
-    stream_lanes,
     tokens_of,
 )
 
@@ -47,7 +46,7 @@ ORDERS = st.fixed_dictionaries(
 
 def uncounted() -> Any:
     """Make loaders find positions as if only decoding told how many tokens there are."""
-    return patch.object(DocumentSource, "find_counter", lambda *_: None)
+    return patch.object(DocumentSource, "make_counter", lambda source: LengthCounter(source))
 
 
 def save(ranks: list[PackedLoader]) -> Any:
@@ -59,12 +58,27 @@ def save(ranks: list[PackedLoader]) -> Any:
     return json.loads(text)
 
 
-@settings(max_examples=examples(80))
+PACKINGS = st.fixed_dictionaries(
+    {"tokens": st.integers(1, 8), "column": st.sampled_from(sorted(TOKENS_OF))},
+    optional={"eos": st.integers(0, 9), "boundaries": st.just(True)},
+) | st.fixed_dictionaries(
+    {
+        "tokens": st.integers(1, 12),
+        "column": st.sampled_from(sorted(TOKENS_OF)),
+        "documents": st.just("whole"),
+        "boundaries": st.booleans(),
+        "pad": st.integers(0, 9),
+    },
+    optional={"eos": st.integers(0, 9)},
+)
+
+
+@settings(max_examples=examples(240))
 @given(
     order=ORDERS,
     lanes=st.sampled_from([1, 2, 3, 6]),
-    tokens=st.integers(1, 5),
-    column=st.sampled_from(sorted(TOKENS_OF)),
+    packing=PACKINGS,
+    output=st.sampled_from(["numpy", "arrow"]),
     is_counted=st.booleans(),
     taken=st.lists(st.integers(0, 8), min_size=3, max_size=3),
     data=st.data(),
@@ -72,31 +86,43 @@ def save(ranks: list[PackedLoader]) -> Any:
 def test_chains_of_resumes_yield_the_stream_of_the_oracle(
     order: dict[str, Any],
     lanes: int,
-    tokens: int,
-    column: str,
+    packing: dict[str, Any],
+    output: str,
     is_counted: bool,
     taken: list[int],
     data: st.DataObject,
 ) -> None:
     store, batch = make_store(sizes=(15, 20, 12), piles=12), 6
     worlds = [world for world in (1, 2, 3, 6) if not (lanes if lanes > 1 else batch) % world]
-    delivered: list[Any] = []
+    delivered: list[list[Any]] = []
     state: Any = None
     with nullcontext() if is_counted else uncounted():
         for count in taken:
             world = data.draw(st.sampled_from(worlds))
             # The epoch of a state counts, not that of the loader.
             epoch = order["epoch"] if state is None else data.draw(st.integers(0, 2))
-            ranks = make_ranks(store, order | {"epoch": epoch}, lanes, batch, world, tokens, column)
+            ranks = make_ranks(store, order | {"epoch": epoch}, lanes, batch, world, output=output, **packing)
             for loader in ranks:
                 if state is not None:
                     loader.load_state_dict(state)
             assert state is None or save(ranks) == state
-            parts = [[one[column].tolist() for one in islice(loader, count)] for loader in ranks]
-            delivered += [flatten(step) for step in zip(*parts, strict=True)]
+            parts = [list(map(list_columns, islice(loader, count))) for loader in ranks]
+            delivered += [
+                [flatten(ones) for ones in zip(*step, strict=True)] for step in zip(*parts, strict=True)
+            ]
             state = save(ranks)
             assert (state["epoch"], state["step"]) == (order["epoch"], len(delivered))
-    assert delivered == expect(store, order, lanes, batch, tokens, len(delivered), column)
+    shown = 3 if packing.pop("boundaries", False) else 1
+    expected = expect(store, order, lanes, batch, len(delivered), **packing)
+    assert delivered == [columns[:shown] for columns in expected]
+
+
+def list_columns(batch: Any) -> list[list[list[int]]]:
+    """Return the columns of a batch as lists."""
+    return [
+        column.to_pylist() if isinstance(column, pa.Array) else column.tolist()
+        for column in (batch.columns if isinstance(batch, pa.RecordBatch) else batch.values())
+    ]
 
 
 def test_the_iteration_after_a_resumed_one_begins_with_the_epoch_of_the_state() -> None:
@@ -130,7 +156,7 @@ def test_a_resume_loads_one_group_of_each_lane_of_the_rank(
     store, order = make_store(piles=12), {"reshuffle": reshuffle, "prefetch": 0}
     epoch_tokens = len(flatten(tokens_of(*record.id) for record in store.records()))
     for tokens in (lanes, epoch_tokens // 2, 4 * epoch_tokens + 25):
-        for loader in make_ranks(store, order, lanes, lanes, world, 1):
+        for loader in make_ranks(store, order, lanes, lanes, world, tokens=1, column="tokens"):
             loader.load_state_dict(loader.state_dict() | {"step": tokens // lanes})
             loads.clear()
             next(iter(loader))
@@ -138,12 +164,13 @@ def test_a_resume_loads_one_group_of_each_lane_of_the_rank(
 
 
 def test_the_group_that_is_loaded_holds_the_next_token(loads: list[int]) -> None:
-    store, streams = make_store(piles=12), stream_lanes(make_store(piles=12), {"epoch": 0}, 2, 300)
+    store = make_store(piles=12)
+    whole = expect(store, {"epoch": 0}, 2, 2, 300, tokens=1, column="tokens")
     for step in range(1, 300, 7):
         packed = PileLoader(store, 2, lanes=2, prefetch=0).packed(1, column="tokens")
         packed.load_state_dict(packed.state_dict() | {"step": step})
         loads.clear()
-        assert next(iter(packed))["tokens"].ravel().tolist() == [stream[step] for stream in streams]
+        assert next(iter(packed))["tokens"].tolist() == whole[step][0]
         assert len(loads) == 2
 
 
@@ -188,17 +215,15 @@ def write_store(folder: Path, made_by: str, column: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("made_by", "column", "is_counted"),
+    ("made_by", "column"),
     [
-        ("program", "tokens", True),
-        ("parquet", "tokens", True),
-        ("jsonl", "tokens", False),
-        ("jsonl", "record", False),  # the name of the column of lines
+        ("program", "tokens"),
+        ("parquet", "tokens"),
+        ("jsonl", "tokens"),
+        ("jsonl", "record"),  # the name of the column of lines
     ],
 )
-def test_stores_on_disk_resume(
-    tmp_path: Path, loads: list[int], made_by: str, column: str, is_counted: bool
-) -> None:
+def test_stores_on_disk_resume(tmp_path: Path, loads: list[int], made_by: str, column: str) -> None:
     store = write_store(tmp_path, made_by, column)
 
     def make(rank: int = 0, world: int = 1) -> PackedLoader:
@@ -214,6 +239,6 @@ def test_stores_on_disk_resume(
         loads.clear()
         batches = iter(resumed)
         found = [next(batches)[column].tolist()]
-        assert (len(loads) <= 2) == is_counted
+        assert len(loads) <= 2
         found += [batch[column].tolist() for batch in islice(batches, 22)]
         assert found == [batch[2 * rank : 2 * rank + 2] for batch in whole[37:]]

@@ -13,14 +13,16 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import ConversionError, UsageError
-<<<<<<< HEAD
 from recshuf.formats.selection import Selection
-from recshuf.records.arrays import is_contiguous_list, view_bytes
-=======
-from recshuf.records.arrays import has_offsets, is_contiguous_list, view_bytes, view_offsets
+from recshuf.records.arrays import (
+    check_path,
+    has_offsets,
+    is_contiguous_list,
+    view_bytes,
+    view_offsets,
+)
 from recshuf.system.units import check_number
 from recshuf.train.best_fit import append, cut_lengths, fit, pack
->>>>>>> e9c0fac2 (Packed sequences tell where documents are, end them with a token, keep them whole, and take transforms)
 from recshuf.train.prefetch import compute_ahead
 from recshuf.train.selection import restore_decoder
 
@@ -213,11 +215,13 @@ class DocumentSource:
     def find_type(self) -> pa.DataType:
         """Return the type of the tokens."""
         schema, column = restore_decoder(self.groups.piles).finish(), self.packing.column
-        if schema.names.count(column) != 1:
+        try:
+            Selection(restore_decoder(self.groups.piles), [column])
+            kind = check_path(column, schema)
+        except (UsageError, ValueError) as error:
             raise UsageError(
                 f"column={column!r}: no such column in the store, or several; it has {schema.names}"
-            )
-        kind = schema.field(column).type
+            ) from error
         if not _holds_tokens(kind):
             found = [field.name for field in schema if _holds_tokens(field.type)]
             remedy = (
@@ -231,7 +235,7 @@ class DocumentSource:
     def make_counter(self) -> TokenCounter:
         """Return what counts the tokens."""
         piles, packing = self.groups.piles, self.packing
-        kind = restore_decoder(piles).finish().field(packing.column).type
+        kind = check_path(packing.column, restore_decoder(piles).finish())
         ends = piles.counts * (packing.eos is not None)
         if packing.is_whole:
             return LengthCounter(self)

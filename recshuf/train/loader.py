@@ -15,6 +15,7 @@ from recshuf.train.batch_reader import BatchReader
 from recshuf.train.blocks import choose_block
 from recshuf.train.columns import iterate_rows
 from recshuf.train.documents import DocumentSource, Packing
+from recshuf.train.filtering import FilteredPiles, check_filter
 from recshuf.train.packing import PackedLoader
 from recshuf.train.schedule import Sharding
 from recshuf.train.selection import GroupSource, open_piles

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 from functools import partial
+from itertools import count
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -154,7 +155,8 @@ class _Requests:
 
     def __iter__(self) -> Iterator[_Request]:
         move, epoch, first_step = self.iteration
-        return map(partial(_Request, move, epoch), range(first_step, len(self._dataset)))
+        steps = count(first_step) if self._dataset.is_endless else range(first_step, len(self._dataset))
+        return map(partial(_Request, move, epoch), steps)
 
 
 class _RequestedBatches(Dataset[Any]):

@@ -14,6 +14,7 @@ from recshuf.system.units import check_number
 from recshuf.torch.ranks import GIVEN, Ranks, find_ranks
 from recshuf.torch.workers import MOST_WORKERS, TRAINER, SharedPosition, end_with_parent, share
 from recshuf.train.loader import PileLoader
+from recshuf.train.packing import PackedLoader
 from recshuf.train.schedule import MOST_STEPS
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class PileDataset(IterableDataset[dict[str, Any]]):
         self._group, self._ranks = group, self._given
         # While they are not known, any number of ranks that fits the lanes stands for them.
         here = self._given or Ranks(0, check_number("lanes", lanes, MOST_STEPS, least=1))
-        self._any_loader = PileLoader(
+        self._any_loader: PileLoader | PackedLoader = PileLoader(
             store,
             batch_size,
             columns=columns,
@@ -106,7 +107,6 @@ class PileDataset(IterableDataset[dict[str, Any]]):
             limit=limit,
             filter=filter,
         )
-        self._transform = transform
         self._position, self._process = SharedPosition(epoch), os.getpid()
         # Of a worker: the step of its next batch, and the epoch and step that were loaded for its next iteration.
         self._next_step = 0
@@ -126,6 +126,20 @@ class PileDataset(IterableDataset[dict[str, Any]]):
         store, own = cache_files(inputs, cache, progress, arguments)
         return cls(store, batch_size, **own)
 
+    def packed(self, tokens: int = 2048, **options: Any) -> Self:
+        """Return a data set of packed sequences, without end; see `PileLoader.packed`, which has the same options.
+
+        It begins with the epoch of this one. Workers and states are as before, but it has no length, and no other epoch
+        than that to set: call `seek` to begin elsewhere.
+        """
+        if isinstance(self._any_loader, PackedLoader):
+            raise UsageError("packed: these are packed sequences; call packed of the data set of records")
+        own: dict[str, Any] = {"_any_loader": self._any_loader.packed(tokens, **options)}
+        own |= {"_position": SharedPosition(self.epoch), "_process": os.getpid()}
+        packed = type(self).__new__(type(self))
+        packed.__dict__.update(self.__dict__ | own)
+        return packed
+
     def __repr__(self) -> str:
         """Return what it yields."""
         return self._any_loader.show(type(self).__name__, with_rank=self._ranks is not None)
@@ -136,7 +150,12 @@ class PileDataset(IterableDataset[dict[str, Any]]):
         return self._any_loader.epoch
 
     @property
-    def _loader(self) -> PileLoader:
+    def is_endless(self) -> bool:
+        """Whether there is no last batch."""
+        return isinstance(self._any_loader, PackedLoader)
+
+    @property
+    def _loader(self) -> PileLoader | PackedLoader:
         """The loader of this rank, which is found out at the latest now."""
         if self._ranks is None:
             self._check_ranks()
@@ -161,7 +180,7 @@ class PileDataset(IterableDataset[dict[str, Any]]):
             "give rank and world_size"
         )
 
-    def _begin_here(self) -> PileLoader:
+    def _begin_here(self) -> PileLoader | PackedLoader:
         """Return the loader for an iteration of this process, or of its workers."""
         self._check_ranks()
         self._own_position()
@@ -178,8 +197,19 @@ class PileDataset(IterableDataset[dict[str, Any]]):
         return vars(self) | {"_group": None}
 
     def __len__(self) -> int:
-        """Return the number of batches of the epoch that all workers together yield."""
-        return len(self._loader)
+        """Return the number of batches of the epoch that all workers together yield.
+
+        Raises
+        ------
+        TypeError
+            When sequences are packed: they have no end.
+        """
+        loader = self._loader
+        if isinstance(loader, PackedLoader):
+            raise TypeError(
+                f"{type(self).__name__}: packed sequences have no end; count the steps that you train"
+            )
+        return len(loader)
 
     def __iter__(self) -> Iterator[Any]:
         """Return an iterator over the batches of this process: all of them, or a worker's part."""
@@ -195,7 +225,7 @@ class PileDataset(IterableDataset[dict[str, Any]]):
         epoch, step = self._position.claim(worker.seed - worker.id, worker.id, at_start)
         resumed, self._resumed = self._resumed, None
         epoch, self._next_step = resumed or (epoch, step + worker.id)
-        loader.set_epoch(epoch)
+        loader.seek(epoch, 0)
         batches = self.read_share(epoch, self._next_step, worker.num_workers)
         return self._count(batches, worker.num_workers)
 
@@ -207,10 +237,7 @@ class PileDataset(IterableDataset[dict[str, Any]]):
 
     def read_share(self, epoch: int, first_step: int, every: int) -> Iterator[Any]:
         """Return an iterator over one of `every` batches of an epoch, from a step on, for a worker."""
-        batches = self._loader.reader.read(
-            epoch, first_step, "torch", self._transform, prefetch=0, every=every
-        )
-        return map(share, batches)
+        return map(share, self._loader.read_share(epoch, first_step, every))
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next iteration, also of workers that are running.
@@ -218,9 +245,14 @@ class PileDataset(IterableDataset[dict[str, Any]]):
         Raises
         ------
         UsageError
-            When it is not the number of an epoch.
+            When it is not the number of an epoch, or sequences are packed.
         """
         if epoch != self.epoch:
+            if self.is_endless:
+                raise UsageError(
+                    f"set_epoch({epoch}): packed sequences go on from epoch to epoch by themselves; train for a number of "
+                    "steps in one epoch of the trainer, or call seek(epoch, step) to begin elsewhere"
+                )
             self.seek(epoch, 0)
 
     def seek(self, epoch: int, step: int) -> None:

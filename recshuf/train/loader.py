@@ -275,6 +275,10 @@ class PileLoader(EpochLoader):
     def _read(self, epoch: int, first_step: int) -> Generator[Any]:
         return self._reader.read(epoch, first_step, self._output, self._transform)
 
+    def read_share(self, epoch: int, first_step: int, every: int) -> Generator[Any]:
+        """Return an iterator over the first of `every` batches from a step on, without threads: for a worker."""
+        return self._reader.read(epoch, first_step, self._output, self._transform, prefetch=0, every=every)
+
 
 def _split(batches: Generator[Any], position: Position) -> Iterator[dict[str, Any]]:
     with closing(batches):

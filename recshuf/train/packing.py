@@ -170,7 +170,7 @@ class PackedLoader(ResumableLoader):
         """Return what it yields."""
         return self.show(type(self).__name__)
 
-    def show(self, name: str) -> str:
+    def show(self, name: str, **_: Any) -> str:
         """Return what it yields, as the call of a class of this name."""
         shown = self._source.packing.describe() | {"batch_size": self._sharding.batch_size}
         return show_call(name, str(self._source.groups.piles.path), **shown)
@@ -204,17 +204,11 @@ class PackedLoader(ResumableLoader):
         return self._start_state | {"batch": self._sharding.batch} | self._source.packing.describe()
 
     def _read(self, epoch: int, first_step: int) -> Generator[Any]:
-        return self.read(epoch, first_step)
+        return close_at_exit(self._run(epoch, first_step, self._source.groups.prefetch, 1))
 
-    def read(
-        self, epoch: int, first_step: int, *, prefetch: int | None = None, every: int = 1
-    ) -> Generator[Any]:
-        """Return an iterator over the first of `every` batches, so many steps after the beginning of an epoch.
-
-        `prefetch` is by default that of the loader.
-        """
-        ahead = self._source.groups.prefetch if prefetch is None else prefetch
-        return close_at_exit(self._run(epoch, first_step, ahead, every))
+    def read_share(self, epoch: int, first_step: int, every: int) -> Generator[Any]:
+        """Return an iterator over the first of `every` batches from a step on, without threads: for a worker."""
+        return close_at_exit(self._run(epoch, first_step, 0, every))
 
     def _run(self, epoch: int, step: int, prefetch: int, every: int) -> Generator[Any]:
         order = replace(self._source.groups.order, epoch=epoch)

@@ -6,6 +6,7 @@ from itertools import count, islice
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from hypothesis import strategies as st
 
 from recshuf.train.loader import PileLoader
 from tests.support.stores.epoch_oracle import Rules, flatten, group_records, raw, sort_by
@@ -42,6 +43,22 @@ def make_store(sizes: tuple[int, ...] = (30, 40, 25), piles: int = 7, **options:
 
 TOKENS_OF = {"tokens": tokens_of, "large": tokens_of, "pairs": lambda source, row: [row, source]}
 """Tokens of a document in each column."""
+
+
+PACKINGS = st.fixed_dictionaries(
+    {"tokens": st.integers(1, 8), "column": st.sampled_from(sorted(TOKENS_OF))},
+    optional={"eos": st.integers(0, 9), "boundaries": st.just(True)},
+) | st.fixed_dictionaries(
+    {
+        "tokens": st.integers(1, 12),
+        "column": st.sampled_from(sorted(TOKENS_OF)),
+        "documents": st.just("whole"),
+        "boundaries": st.booleans(),
+        "pad": st.integers(0, 9),
+    },
+    optional={"eos": st.integers(0, 9)},
+)
+"""Arguments of `packed` for these stores."""
 
 
 def read_documents(

@@ -22,7 +22,7 @@ from recshuf.train.loader import PileLoader
 from tests.support.effort import examples
 from tests.support.stores.epoch_oracle import flatten
 from tests.support.stores.token_documents import (
-    TOKENS_OF,
+    PACKINGS,
     expect,
     make_ranks,
     make_store,
@@ -56,21 +56,6 @@ def save(ranks: list[PackedLoader]) -> Any:
     (text,) = texts
     assert len(text) < 300
     return json.loads(text)
-
-
-PACKINGS = st.fixed_dictionaries(
-    {"tokens": st.integers(1, 8), "column": st.sampled_from(sorted(TOKENS_OF))},
-    optional={"eos": st.integers(0, 9), "boundaries": st.just(True)},
-) | st.fixed_dictionaries(
-    {
-        "tokens": st.integers(1, 12),
-        "column": st.sampled_from(sorted(TOKENS_OF)),
-        "documents": st.just("whole"),
-        "boundaries": st.booleans(),
-        "pad": st.integers(0, 9),
-    },
-    optional={"eos": st.integers(0, 9)},
-)
 
 
 @settings(max_examples=examples(240))

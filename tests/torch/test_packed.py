@@ -84,5 +84,5 @@ def test_what_has_no_end_has_no_length_and_no_epochs() -> None:
         dataset.set_epoch(2)
     with pytest.raises(TypeError, match="packed sequences have no end"):
         len(PileDataLoader(dataset))
-    with pytest.raises(UsageError, match="^packed: these are packed"):
+    with pytest.raises(UsageError, match=r"^packed: these are packed"):
         dataset.packed(4, column="large")

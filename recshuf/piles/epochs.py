@@ -6,6 +6,7 @@ Order version 1. All random numbers are raw 64-bit outputs of ``Philox(SeedSeque
     (2, epoch, g)                   the records of group g
     (3, epoch)                      "piles": the piles of all sets
     (5, epoch)                      two words a, b for the seeds of transforms
+    (5, epoch, i)                   the same for store i of a mix
     (7, epoch, g)                   the sequences of group g, which hold documents whole
 
 An epoch is a sequence of groups. Slot j of a set is one of its piles, and group g is slots ``g * mix`` to
@@ -132,9 +133,12 @@ class EpochOrder:
         """Return the permutation of the sequences that a group has been packed into."""
         return self._permute(count, _SEQUENCES_OF_GROUP, self._drawn_epoch, group)
 
-    def draw_seeds(self, origins: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """Return a seed for each record, by its provenance: a function of seed, epoch, source and row."""
-        first, second = self._draw(2, _SEEDS, self.epoch)
+    def draw_seeds(self, origins: NDArray[np.uint64], *store: int) -> NDArray[np.uint64]:
+        """Return a seed for each record, by its provenance: a function of seed, epoch, source and row.
+
+        In a mix, also of the number of the `store`.
+        """
+        first, second = self._draw(2, _SEEDS, self.epoch, *store)
         return _mix(_mix(origins ^ first) ^ second)
 
     def _permute(self, count: int, *stream: int) -> NDArray[np.intp]:

@@ -43,19 +43,23 @@ def apportion(total: int, weights: Sequence[float | Fraction]) -> list[int]:
     return counts
 
 
-def count_before(done: int, counts: Sequence[int]) -> list[int]:
+def count_before(done: int, counts: Sequence[int], lane: int = 0, lanes: int = 1) -> list[int]:
     """Return how many of the first `done` records are of each part, if these have `counts` records in all.
 
     The first part gets its share rounded down, the second its share of what is left, and so on. No number falls when
     `done` rises, the sum is `done`, and at the end the numbers are `counts`. With n > 1 parts, a number, and what is
     added to it from one `done` to another, is off the exact share by less than n - 1; remainders add up from part to part.
+    Lane l of L is ahead by l / L of a record, so that lanes with the same counts take turns: of two parts, all lanes
+    together have the share of the first of all their records, rounded down.
 
     >>> [count_before(done, [2, 1, 1]) for done in range(5)]
     [[0, 0, 0], [0, 0, 1], [1, 0, 1], [1, 1, 1], [2, 1, 1]]
+    >>> [count_before(1, [2, 2], lane, 2) for lane in range(2)]
+    [[0, 1], [1, 0]]
     """
     shares, left = [], sum(counts)
     for count in counts:
-        share = done * count // left if left else 0
+        share = (done * count * lanes + lane * left) // (left * lanes) if left else 0
         shares.append(share)
         done, left = done - share, left - count
     return shares

@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, Dataset, get_worker_info
 from recshuf.errors import UsageError
 from recshuf.torch.dataset import PileDataset
 from recshuf.torch.workers import end_with_parent
+from recshuf.train.state import Position
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -67,7 +68,7 @@ class PileDataLoader(DataLoader[Any]):
         self._options = options
         self._inner: DataLoader[Any] | None = None
         self._requests = _Requests(dataset)
-        self._move, self._state = 0, dict[str, Any]()
+        self._move, self._position = 0, Position(0, 0)
 
     def __repr__(self) -> str:
         """Return what it yields, and how many processes make it."""
@@ -81,9 +82,9 @@ class PileDataLoader(DataLoader[Any]):
         """Return an iterator over the batches of the epoch, once from where `load_state_dict` or `seek` went."""
         if self._inner is None:
             self._inner = self._make_inner()
-        self._move, self._state = self.dataset.begin(self.num_workers > 0)
-        self._requests.iteration = self._move, self._state["epoch"], self._state["step"]
-        return self._count(iter(self._inner), self._move, self._state)
+        self._move, self._position = self.dataset.begin(self.num_workers > 0)
+        self._requests.iteration = self._move, self._position.epoch, self._position.step
+        return self._count(iter(self._inner), self._move, self._position)
 
     def _make_inner(self) -> DataLoader[Any]:
         """Return what makes the batches: in workers, those that this process asks for."""
@@ -93,7 +94,7 @@ class PileDataLoader(DataLoader[Any]):
         options = self._options | {"sampler": self._requests, "worker_init_fn": start}
         return DataLoader(_RequestedBatches(self.dataset), batch_size=None, **options)
 
-    def _count(self, batches: Iterator[Any], move: int, state: dict[str, Any]) -> Iterator[Any]:
+    def _count(self, batches: Iterator[Any], move: int, position: Position) -> Iterator[Any]:
         """Yield and count what workers send as long as they serve the iteration of a move."""
         sentinels = [child.sentinel for child in multiprocessing.active_children()]
         while True:
@@ -108,7 +109,7 @@ class PileDataLoader(DataLoader[Any]):
                 if wait(sentinels, _SECONDS_TO_END):
                     raise RuntimeError("DataLoader worker has exited, and its batches are lost") from error
                 raise
-            state["step"] += 1
+            position.step += 1
             yield batch
             del batch  # to be freed before the next one is there
 
@@ -128,7 +129,9 @@ class PileDataLoader(DataLoader[Any]):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position: the number of batches that the latest iterator yielded."""
-        return dict(self._state) if self.dataset.moves == self._move else self.dataset.state_dict()
+        if self.dataset.moves != self._move:
+            return self.dataset.state_dict()
+        return self.dataset.describe(self._position.epoch, self._position.step)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where `state_dict` was called, with the next iteration; see `PileLoader`."""

@@ -16,6 +16,7 @@ from recshuf.torch.workers import MOST_WORKERS, TRAINER, SharedPosition, end_wit
 from recshuf.train.loader import PileLoader
 from recshuf.train.packing import PackedLoader
 from recshuf.train.schedule import MOST_STEPS
+from recshuf.train.state import Position
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from recshuf.job.report import Progress
     from recshuf.piles.epochs import Reshuffle
     from recshuf.train.blocks import Transform
+    from recshuf.train.weights import Unit
 
 
 _WORKERS_COUNT = (
@@ -54,8 +56,10 @@ class PileDataset(IterableDataset[dict[str, Any]]):
     group
         The processes of `torch.distributed` that divide the records. Default: all of them if it is initialized, else those of
         the environment variables ``RANK`` and ``WORLD_SIZE``, as torchrun sets them, else this process alone.
-    store, batch_size, columns, seed, epoch, reshuffle, lanes, mix, drop_last, prefetch, transform, limit, filter
-        See `recshuf.PileLoader`. A transform runs in the worker that makes the batch. Workers
+    store
+        A store, or a mix: a dict of stores with weights, or a schedule of such; see `recshuf.MixLoader`.
+    batch_size, columns, seed, epoch, reshuffle, lanes, mix, drop_last, prefetch, transform, limit, filter, weight_by, schedule_by
+        See `recshuf.PileLoader` and `recshuf.MixLoader`. A transform runs in the worker that makes the batch. Workers
         have no threads that load ahead: they are ahead of the training loop themselves.
 
     Raises
@@ -84,6 +88,8 @@ class PileDataset(IterableDataset[dict[str, Any]]):
         transform: Transform | None = None,
         limit: int | None = None,
         filter: Any = None,  # noqa: A002
+        weight_by: str | None = None,
+        schedule_by: Unit = "step",
     ) -> None:
         self._given = _join_ranks(rank, world_size, group)
         self._group, self._ranks = group, self._given
@@ -106,6 +112,8 @@ class PileDataset(IterableDataset[dict[str, Any]]):
             transform=transform,
             limit=limit,
             filter=filter,
+            weight_by=weight_by,
+            schedule_by=schedule_by,
         )
         self._position, self._process = SharedPosition(epoch), os.getpid()
         # Of a worker: the step of its next batch, and the epoch and step that were loaded for its next iteration.
@@ -272,15 +280,15 @@ class PileDataset(IterableDataset[dict[str, Any]]):
         """How often an iteration was begun by `begin`, or the position was moved."""
         return self._position.moves
 
-    def begin(self, in_workers: bool) -> tuple[int, dict[str, Any]]:
-        """Prepare the next iteration for somebody else to count; return its number in `moves`, and its state.
+    def begin(self, in_workers: bool) -> tuple[int, Position]:
+        """Prepare the next iteration for somebody else to count; return its number in `moves`, and where it begins.
 
         In workers, it is not begun by `iter`, but by what is asked for.
         """
         loader = self._begin_here()
         epoch, step, move = self._position.begin(in_workers)
         loader.seek(epoch, step)
-        return move, loader.state_dict()
+        return move, Position(epoch, step)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position: see `PileLoader.state_dict`. In a worker, that of the worker's own batches.
@@ -295,8 +303,12 @@ class PileDataset(IterableDataset[dict[str, Any]]):
             if self._position.is_in_workers:
                 raise UsageError(_WORKERS_COUNT)
             return self._loader.state_dict()
-        state = self._loader.state_dict() | {"step": self._next_step}
+        state = self._loader.describe(self.epoch, self._next_step)
         return state | {"worker": worker.id, "workers": worker.num_workers}
+
+    def describe(self, epoch: int, step: int) -> dict[str, Any]:
+        """Return the state at another position."""
+        return self._loader.describe(epoch, step)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where `state_dict` was called, with the next iteration.
@@ -319,8 +331,7 @@ class PileDataset(IterableDataset[dict[str, Any]]):
             self._position.move(state["epoch"], state["step"])
         else:
             # The step after the last of a worker's own may lie behind the end.
-            self._loader.load_state_dict(state | {"step": 0})
-            self._resumed = state["epoch"], state["step"]
+            self._resumed = self._loader.find_position(state)
 
 
 def _join_ranks(rank: int | None, world_size: int | None, group: object) -> Ranks | None:

@@ -7,7 +7,7 @@ import weakref
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
-from itertools import chain, pairwise, tee
+from itertools import chain, pairwise, starmap, tee
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ from recshuf.formats.selection import Selection
 from recshuf.records.provenance import find_origins
 from recshuf.system.buffers import BufferPool
 from recshuf.train.blocks import Part, TransformedBlock, append_seeds, choose_block
+from recshuf.train.documents import find_lane
 from recshuf.train.prefetch import Absence, close_at_exit, compute_ahead
 from recshuf.train.schedule import Schedule
 from recshuf.train.selection import restore_decoder
@@ -43,6 +44,16 @@ class _Epoch(NamedTuple):
     schedule: Schedule
 
 
+class _Task(NamedTuple):
+    """Groups to load together."""
+
+    epoch: int
+    groups: Groups
+    bundle: list[int]
+    following: list[int]
+    """Groups that are loaded next."""
+
+
 class BatchReader:
     """Reads the batches that one rank gets of any epoch, from any step on. It has no position.
 
@@ -63,6 +74,52 @@ class BatchReader:
     def _prepare(self) -> None:
         self.selection = Selection(restore_decoder(self.source.piles), self._columns)
         self._opened: _Epoch | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of record batches."""
+        return self.selection.schema
+
+    @property
+    def known(self) -> list[str]:
+        """Names of all columns of the store."""
+        return self.selection.known
+
+    @property
+    def num_records(self) -> int:
+        """Number of records of the store."""
+        return int(self.source.piles.counts.sum())
+
+    @property
+    def name(self) -> Any:
+        """What is read: the path of the store."""
+        return str(self.source.piles.path)
+
+    @property
+    def mix(self) -> int:
+        """Number of piles in a group."""
+        return self.source.order.mix
+
+    @property
+    def part(self) -> dict[str, Any]:
+        """The fields of a state that only a part of the records has."""
+        part = {"limit": self._sharding.limit, "filter": getattr(self.source.piles, "kept", None)}
+        return {name: value for name, value in part.items() if value is not None}
+
+    def describe(self, _epoch: int, _step: int) -> dict[str, Any]:
+        """Return what a state holds of the batches before a position: of which they are."""
+        source = self.source
+        return {
+            "store": source.piles.store_id,
+            "snapshot": source.piles.snapshot,
+            "seed": source.order.seed,
+            "reshuffle": source.order.reshuffle,
+            "mix": source.order.mix,
+            "lanes": self._sharding.lanes,
+            "batch": self._sharding.batch,
+            "drop_last": self._sharding.drop_last,
+            **self.part,
+        }
 
     def close_at_the_end(self) -> None:
         """Have the piles closed when nothing refers to the reader any more."""
@@ -106,11 +163,33 @@ class BatchReader:
         phases = opened.schedule.starting_at(first_step)
         wanted = chain.from_iterable(phase.find_groups(step) for phase, step in phases)
         bundles, cut_bundles = tee(opened.groups.bundle(wanted, BUNDLE_BYTES))
-        load = partial(self._load, opened, BufferPool(self._most_kept), make_block, transform is not None)
+        seeds = None if transform is None else ()
+        load = partial(self._load, BufferPool(self._most_kept), make_block, seeds)
         ahead = self.source.prefetch if prefetch is None else prefetch
-        blocks = compute_ahead(load, pairwise(chain(bundles, [[]])), ahead, absence)
+        tasks = starmap(partial(_Task, epoch, opened.groups), pairwise(chain(bundles, [[]])))
+        blocks = compute_ahead(load, tasks, ahead, absence)
         batches = _cut(phases, _find_groups(cut_bundles, opened.groups, blocks), every)
         return close_at_exit(_note_absence(batches, blocks, absence))
+
+    def read_lane(
+        self, lane: int, lanes: int, epoch: int, group: int, seeds: tuple[int, ...] | None, prefetch: int
+    ) -> Generator[pa.RecordBatch]:
+        """Return an iterator over the tables of a lane, epoch after epoch without end, from a group on.
+
+        With `seeds`, not None, the last column has those of the records; for its numbers see `EpochOrder.draw_seeds`.
+        """
+        absence = Absence()
+        load = partial(self._load, BufferPool(self._most_kept), _return_unchanged, seeds)
+        tables = compute_ahead(load, self._plan_lane(lane, lanes, epoch, group), prefetch, absence)
+        return _note_absence(tables, tables, absence)
+
+    def _plan_lane(self, lane: int, lanes: int, epoch: int, first: int) -> Iterator[_Task]:
+        while True:
+            groups = self.source.open(epoch)
+            numbers = find_lane(groups, epoch, lane, lanes)
+            bundles = groups.bundle(numbers[numbers >= first].tolist(), BUNDLE_BYTES)
+            yield from starmap(partial(_Task, epoch, groups), pairwise(chain(bundles, [[]])))
+            epoch, first = epoch + 1, 0
 
     def _open(self, epoch: int) -> _Epoch:
         """Return an epoch, kept until another one is opened."""
@@ -125,22 +204,21 @@ class BatchReader:
         return _KEPT_PILES * int(self.source.piles.byte_counts.sum(axis=0).max(initial=0))
 
     def _load(
-        self,
-        opened: _Epoch,
-        memory: BufferPool,
-        make_block: MakeBlock,
-        needs_seeds: bool,
-        bundles: tuple[list[int], list[int]],
-    ) -> Block:
-        """Return a block of the records of the first bundle. The second is loaded next."""
-        records = opened.groups.load(*bundles, memory.allocate)
+        self, memory: BufferPool, make_block: MakeBlock, seeds: tuple[int, ...] | None, task: _Task
+    ) -> Any:
+        """Return a block of the records of a bundle; for `seeds` see `read_lane`."""
+        records = task.groups.load(task.bundle, task.following, memory.allocate)
         # Else Arrow would keep the memory of text that nobody refers to any more, as much as two piles.
         _release_unused()
         table = self.selection.make_table(records.batch)
-        if needs_seeds:
-            order = replace(self.source.order, epoch=opened.number)
-            table = append_seeds(table, order.draw_seeds(find_origins(records.batch)))
+        if seeds is not None:
+            order = replace(self.source.order, epoch=task.epoch)
+            table = append_seeds(table, order.draw_seeds(find_origins(records.batch), *seeds))
         return make_block(table)
+
+
+def _return_unchanged(table: pa.RecordBatch) -> pa.RecordBatch:
+    return table
 
 
 def _release_unused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
@@ -20,6 +21,7 @@ from recshuf.train.packing import PackedLoader
 from recshuf.train.schedule import Sharding
 from recshuf.train.selection import GroupSource, open_piles
 from recshuf.train.state import START, EpochLoader
+from recshuf.train.weights import Weights
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
@@ -30,7 +32,9 @@ if TYPE_CHECKING:
     from recshuf.piles.kept.stored import StoredPiles
     from recshuf.train.blocks import Output, Transform
     from recshuf.train.documents import Documents
+    from recshuf.train.mix_reader import MixReader
     from recshuf.train.state import Position
+    from recshuf.train.weights import Unit
 
 
 _MOST_AHEAD = 1 << 16
@@ -47,7 +51,7 @@ class PileLoader(EpochLoader):
     Parameters
     ----------
     store
-        Path of a store, or a `PileStore`.
+        Path of a store, or a `PileStore`; or a dict of such with weights, see `MixLoader`.
     batch_size
         Records of a batch on each rank. The global batch is ``batch_size * world_size`` records.
     columns
@@ -76,6 +80,8 @@ class PileLoader(EpochLoader):
     output
         ``"numpy"``, ``"torch"`` or ``"jax"``: dictionaries of arrays, of tensors, or of arrays of JAX; ``"arrow"``: record
         batches.
+    weight_by, schedule_by
+        Of a mix, see `MixLoader`.
     transform
         Function of a batch and of one seed for each record, an array of shape ``(n,)``; returns what the iterator yields.
         A seed is a function of the loader's seed, the epoch, and the source and row of the record, whatever the batch
@@ -114,6 +120,8 @@ class PileLoader(EpochLoader):
         transform: Transform | None = None,
         limit: int | None = None,
         filter: Any = None,  # noqa: A002
+        weight_by: str | None = None,
+        schedule_by: Unit = "step",
     ) -> None:
         mix = check_number("mix", mix, MAX_PILES, least=1)
         prefetch = check_number("prefetch", prefetch, _MOST_AHEAD)
@@ -128,20 +136,25 @@ class PileLoader(EpochLoader):
         if filter is not None:
             check_filter(filter)
         names = list_columns(columns)
+        self._reader: BatchReader | MixReader
         # Last, since it may have to be made from files first.
-        piles, is_mine = open_piles(store)
-        if filter is not None:
-            piles = cast("StoredPiles", FilteredPiles(piles, filter))
-        order = replace(order, seed=piles.seed if seed is None else order.seed, store_seed=piles.seed)
-        self._reader = BatchReader(GroupSource(piles, order, prefetch), names, self._sharding)
-        if is_mine:
-            self._reader.close_at_the_end()
+        if isinstance(store, Mapping):
+            weights = Weights.read(store, schedule_by)
+            self._reader = _open_mix(
+                weights, names, self._sharding, order, prefetch, filter, own_seed=seed is None, weight_by=weight_by
+            )
+        elif weight_by is not None or schedule_by != "step":
+            raise UsageError(
+                "weight_by, schedule_by: one store has no weights; give a dict of stores, or leave them out"
+            )
+        else:
+            self._reader = _open_store(store, names, self._sharding, order, prefetch, filter, own_seed=seed is None)
         super().__init__(order.epoch)
         self._check_part()
 
     def _check_part(self) -> None:
         """Refuse a filter that leaves no batch; one that leaves no record is refused before."""
-        sharding, kept = self._sharding, self._describe_part().get("filter")
+        sharding, kept = self._sharding, self._reader.part.get("filter")
         if kept and sharding.drop_last and 0 < self.num_records < sharding.batch:
             raise UsageError(
                 f"filter: keeps {kept.rpartition(', ')[0]}, less than a global batch of {sharding.batch} (batch_size x world_size); "
@@ -154,28 +167,27 @@ class PileLoader(EpochLoader):
 
     def show(self, name: str, *, with_rank: bool = True) -> str:
         """Return what it yields, as the call of a class of this name."""
-        sharding, piles = self._sharding, self._reader.source.piles
+        sharding, reader = self._sharding, self._reader
         shown: dict[str, object] = {"batch_size": sharding.batch_size}
         if with_rank:
             shown |= {"rank": sharding.rank, "world_size": sharding.world_size}
-        shown |= {"epoch": self.epoch, "mix": self._reader.source.order.mix, "num_records": self.num_records}
-        shown |= self._describe_part()
-        return show_call(name, str(piles.path), **shown)
+        shown |= {"epoch": self.epoch, "mix": reader.mix, "num_records": self.num_records}
+        return show_call(name, reader.name, **shown | reader.part)
 
     @property
     def num_records(self) -> int:
-        """Number of records of the store, or of those that the filter keeps."""
-        return int(self._reader.source.piles.counts.sum())
+        """Number of records of the store, or of those that the filter keeps; or of all stores."""
+        return self._reader.num_records
 
     @property
     def schema(self) -> pa.Schema:
         """Columns of record batches."""
-        return self._reader.selection.schema
+        return self._reader.schema
 
     @property
     def known_columns(self) -> list[str]:
         """Names of all columns of the store."""
-        return self._reader.selection.known
+        return self._reader.known
 
     def shard(self, rank: int, world_size: int) -> None:
         """Yield the batches of another rank from now on.
@@ -185,12 +197,13 @@ class PileLoader(EpochLoader):
         UsageError
             When so many ranks do not fit the lanes.
         """
-        self._sharding = replace(self._sharding, rank=rank, world_size=world_size)
-        self._reader.shard(self._sharding)
+        sharding = replace(self._sharding, rank=rank, world_size=world_size)
+        self._reader.shard(sharding)
+        self._sharding = sharding
         self._check_part()
 
     @property
-    def reader(self) -> BatchReader:
+    def reader(self) -> BatchReader | MixReader:
         """What reads the batches, for other loaders. The position of this one does not matter to it."""
         return self._reader
 
@@ -246,31 +259,18 @@ class PileLoader(EpochLoader):
         """
         if self._sharding.limit is not None:
             raise UsageError("packed: its sequences have no end; make the loader without limit")
+        if not isinstance(self._reader, BatchReader):
+            raise UsageError("packed: sequences are cut from one store; give a loader of one, or pack before you mix")
         packing = Packing(tokens, column, boundaries, eos, documents, pad)
         source = DocumentSource(self._reader.source, self._reader, packing)
         return PackedLoader(source, self._sharding, self._describe(), self._output, self._transform)
 
     def _describe(self) -> dict[str, Any]:
-        source, sharding = self._reader.source, self._sharding
-        return {
-            "store": source.piles.store_id,
-            "snapshot": source.piles.snapshot,
-            "seed": source.order.seed,
-            "epoch": self.epoch,
-            "reshuffle": source.order.reshuffle,
-            "mix": source.order.mix,
-            "lanes": sharding.lanes,
-            "batch": sharding.batch,
-            "drop_last": sharding.drop_last,
-            **self._describe_part(),
-            **START,
-        }
+        return self.describe(self.epoch, 0)
 
-    def _describe_part(self) -> dict[str, Any]:
-        """Return the fields of a state that only a part of the records has."""
-        kept = getattr(self._reader.source.piles, "kept", None)
-        part = {"limit": self._sharding.limit, "filter": kept}
-        return {name: value for name, value in part.items() if value is not None}
+    def describe(self, epoch: int, step: int) -> dict[str, Any]:
+        """Return the state at another position, which may lie anywhere."""
+        return self._reader.describe(epoch, step) | START | {"epoch": epoch, "step": step}
 
     def _read(self, epoch: int, first_step: int) -> Generator[Any]:
         return self._reader.read(epoch, first_step, self._output, self._transform)
@@ -287,3 +287,48 @@ def _split(batches: Generator[Any], position: Position) -> Iterator[dict[str, An
             yield from records[:-1]
             position.step += 1
             yield from records[-1:]  # none if a transform left none
+
+
+def _open_store(
+    store: Any,
+    names: list[str] | None,
+    sharding: Sharding,
+    order: EpochOrder,
+    prefetch: int,
+    kept: Any,
+    *,
+    own_seed: bool,
+) -> BatchReader:
+    """Return the reader of a store, of what an expression keeps; with `own_seed`, its order has the seed of the store."""
+    piles, is_mine = open_piles(store)
+    if kept is not None:
+        piles = cast("StoredPiles", FilteredPiles(piles, kept))
+    order = replace(order, seed=piles.seed if own_seed else order.seed, store_seed=piles.seed)
+    reader = BatchReader(GroupSource(piles, order, prefetch), names, sharding)
+    if is_mine:
+        reader.close_at_the_end()
+    return reader
+
+
+def _open_mix(
+    weights: Weights,
+    names: list[str] | None,
+    sharding: Sharding,
+    order: EpochOrder,
+    prefetch: int,
+    kept: Any,
+    *,
+    own_seed: bool,
+    weight_by: str | None,
+) -> MixReader:
+    from recshuf.train.mix_reader import MixReader, find_own_columns
+
+    if not sharding.drop_last:
+        raise UsageError("drop_last=False: a mix drops nothing, its next epoch goes on; leave it out")
+    if weight_by is not None and not isinstance(weight_by, str):
+        raise UsageError(f"weight_by={weight_by!r}: give the name of a column")
+    own = find_own_columns(names, weight_by)
+    readers = [
+        _open_store(store, own, sharding, order, prefetch, kept, own_seed=own_seed) for store in weights.stores
+    ]
+    return MixReader(readers, weights, names, sharding, weight_by)

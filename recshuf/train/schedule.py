@@ -191,6 +191,18 @@ class Sharding:
         """Records of a global batch."""
         return self.batch_size * self.world_size
 
+    @property
+    def own_lanes(self) -> range:
+        """The lanes that this rank reads."""
+        owned = max(1, self.lanes // self.world_size)
+        return range(self.rank * owned, (self.rank + 1) * owned) if self.lanes > 1 else range(1)
+
+    @property
+    def own_rows(self) -> slice:
+        """The rows that this rank takes of what a lane has in a global batch: all of its own lanes."""
+        first = self.rank * self.batch_size if self.lanes == 1 else 0
+        return slice(first, first + self.batch_size // len(self.own_lanes))
+
 
 class Schedule:
     """The steps of one rank in one epoch.
@@ -266,10 +278,8 @@ class Schedule:
         sharding = self._sharding
         if sharding.lanes == 1:
             return (self._share(self._lane(0), sharding.batch),)
-        owned = sharding.lanes // sharding.world_size
-        first = sharding.rank * owned
         rows = self._lane_rows
-        return tuple(Track(self._lane(lane), rows, 0, rows) for lane in range(first, first + owned))
+        return tuple(Track(self._lane(lane), rows, 0, rows) for lane in sharding.own_lanes)
 
     def _tail(self) -> Spans:
         taken = self._main_steps * self._lane_rows

@@ -55,13 +55,17 @@ class ResumableLoader(ABC):
     def _describe(self) -> dict[str, Any]:
         """Return a state of these batches, at any position."""
 
+    def describe(self, epoch: int, step: int) -> dict[str, Any]:
+        """Return the state at another position, which may lie anywhere."""
+        return self._describe() | {"epoch": epoch, "step": step}
+
     def state_dict(self) -> dict[str, Any]:
         """Return the position as JSON of some 300 bytes, the same on every rank.
 
         It counts the global batches that the latest iterator yielded. A loader with another `world_size` continues there,
         if the global batch is the same.
         """
-        return self._describe() | {"epoch": self._position.epoch, "step": self._position.step}
+        return self.describe(self._position.epoch, self._position.step)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where `state_dict` was called, with the next iteration.
@@ -71,7 +75,13 @@ class ResumableLoader(ABC):
         UsageError
             When the state is of another store, or of other batches; names the field and both values.
         """
-        self._go(*find_position(self.state_dict(), state))
+        self._go(*self.find_position(state))
+
+    def find_position(self, state: Any) -> tuple[int, int]:
+        """Return epoch and step of a state, if it is of these batches; see `load_state_dict`."""
+        numbers = [state.get(name) if isinstance(state, Mapping) else None for name in _POSITION]
+        epoch, step = (number if type(number) is int else 0 for number in numbers)
+        return find_position(self.describe(epoch, step), state)
 
     def _go(self, epoch: int, step: int) -> None:
         self._position = Position(epoch, step)
@@ -136,6 +146,7 @@ _REMEDIES = {
     "order": "load it with the version of recshuf that saved it",
     "store": "open the store that was trained from",
     "stores": "give the stores and weights of the state, in its order, or begin a new epoch if a store has changed since",
+    "weights": "give the schedule of the state as far as its step; what comes later may differ",
     "snapshot": "the store has changed since the state was saved, and older snapshots cannot be opened; make the loader "
     "with the next epoch, without the state",
     "batch": "give a batch_size that makes batch_size x world_size the global batch of the state; with torch.distributed, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from itertools import chain, count, islice
 from typing import TYPE_CHECKING, NamedTuple
@@ -10,7 +11,7 @@ import numpy as np
 import xxhash
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
 
 class Record(NamedTuple):
@@ -126,29 +127,69 @@ def share_out(total: int, weights: list[float]) -> list[int]:
     return counts
 
 
-def count_before(done: int, counts: list[int]) -> list[int]:
-    """Return how many of the first records of a mix are of each store."""
+def count_before(done: int, counts: list[int], lane: int = 0, lanes: int = 1) -> list[int]:
+    """Return how many of the first records of a lane of a mix are of each store."""
     found: list[int] = []
     for number, own in enumerate(counts):
         left = sum(counts[number:])
-        found.append((done - sum(found)) * own // left if left else 0)
+        share = Fraction((done - sum(found)) * own, left) + Fraction(lane, lanes) if left else 0
+        found.append(math.floor(share))
     return found
 
 
-def mix_batches(
-    epochs: list[Callable[[int], list]], weights: list[float], batch: int, seed: int, epoch: int
-) -> list[list[tuple[int, object]]]:
-    """Return the global batches of a mix: number of the store and record, from what gives the epochs of each store."""
-    steps = sum(len(read(0)) for read in epochs) // batch
-    counts = share_out(steps * batch, weights)
-    streams = [
-        islice(chain.from_iterable(map(read, count())), epoch * own, None)
-        for read, own in zip(epochs, counts, strict=True)
-    ]
-    batches = []
-    for step in range(steps):
-        ends, begins = count_before((step + 1) * batch, counts), count_before(step * batch, counts)
-        labels = flatten([number] * (ends[number] - begins[number]) for number in range(len(counts)))
-        order = sort_by(raw(seed, 6, epoch, step, count=batch), labels)
-        batches.append([(number, next(streams[number])) for number in order])
-    return batches
+class Mix(NamedTuple):
+    """What decides the batches of a mix."""
+
+    stores: list[Callable[[int], list[list]]]
+    """Gives the groups of an epoch of each store."""
+    weights: dict[int, list[float]]
+    """By the step from which on they hold, since step 0 of epoch 0; 0 for a store that rests."""
+    batch: int
+    seed: int
+    lanes: int = 1
+    measure: Callable[[int, object], int] | None = None
+    """Gives the tokens of a record of a store, if weights are those of tokens."""
+
+    @property
+    def steps(self) -> int:
+        sizes = [len(flatten(read(0))) for read, own in zip(self.stores, self.weights[0], strict=True) if own]
+        return sum(sizes) // self.batch
+
+
+def mix_batches(mix: Mix, epochs: int) -> list[list[list[tuple[int, object]]]]:
+    """Return the batches of the first epochs: for each lane back to back, the number of the store and the record."""
+    lanes = [mix_lane(mix, lane) for lane in range(mix.lanes)]
+    steps = mix.steps
+    batches = [flatten(next(lane) for lane in lanes) for _ in range(epochs * steps)]
+    return [batches[epoch * steps : (epoch + 1) * steps] for epoch in range(epochs)]
+
+
+def stream_lane(read: Callable[[int], list[list]], lane: int, lanes: int) -> Iterator[object]:
+    """Yield the records of a lane of a store, epoch after epoch."""
+    for epoch in count():
+        yield from flatten(read(epoch)[lane::lanes])
+
+
+def mix_lane(mix: Mix, lane: int) -> Iterator[list[tuple[int, object]]]:
+    """Yield the part of a lane of each global batch, epoch after epoch."""
+    rows, key = mix.batch // mix.lanes, (lane,) if mix.lanes > 1 else ()
+    streams = [stream_lane(read, lane, mix.lanes) for read in mix.stores]
+    weights, tokens, steps = mix.weights[0], [0] * len(streams), mix.steps
+    for done in count():
+        if done in mix.weights:
+            weights, tokens = mix.weights[done], [0] * len(streams)
+        epoch, step = divmod(done, steps)
+        taken: list[list] = [[] for _ in streams]
+        if mix.measure is None:
+            counts = share_out(steps * rows, weights)
+            ends, begins = (count_before(end * rows, counts, lane, mix.lanes) for end in (step + 1, step))
+            for own, stream, end, begin in zip(taken, streams, ends, begins, strict=True):
+                own += islice(stream, end - begin)
+        else:
+            for _ in range(rows):
+                _, number = min((tokens[number] / own, number) for number, own in enumerate(weights) if own)
+                taken[number].append(next(streams[number]))
+                tokens[number] += mix.measure(number, taken[number][-1])
+        labels = flatten([number] * len(own) for number, own in enumerate(taken))
+        order = sort_by(raw(mix.seed, 6, epoch, step, *key, count=rows), labels)
+        yield [(number, taken[number].pop(0)) for number in order]

@@ -1,0 +1,364 @@
+"""Reads the batches of a mix of stores: what `BatchReader` is for one store.
+
+An epoch has as many batches as the stores that have a weight at step 0 have records for. Each of L lanes has ``batch / L``
+records of a global batch, from its own lane of every store, which goes on from epoch to epoch of the store. Within a lane
+of batch t the stores are sorted by raw outputs of ``Philox(SeedSequence(seed, spawn_key=(6, epoch, t)))``, with several
+lanes ``(6, epoch, t, lane)``.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack, closing
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import xxhash
+from numpy.random import Philox, SeedSequence
+
+from recshuf.errors import UsageError
+from recshuf.records.arrays import has_offsets, take_rows, wrap_values
+from recshuf.records.batch import concat_batches
+from recshuf.records.keys import sort_by_key
+from recshuf.train.blocks import Part, TransformedBlock, choose_block
+from recshuf.train.documents import find_lane
+from recshuf.train.merging import Place, RecordLane, StoreMap, Stream, TokenLane
+from recshuf.train.prefetch import close_at_exit
+from recshuf.train.weights import RecordShares, Weights, name_store
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+
+    from numpy.typing import NDArray
+
+    from recshuf.train.batch_reader import BatchReader
+    from recshuf.train.blocks import Transform
+    from recshuf.train.schedule import Sharding
+    from recshuf.train.weights import Stretch
+
+
+STORE = "_store"
+"""Name of the column with the number of the store."""
+_LABELS = 6
+
+
+class MixReader:
+    """Reads the batches that one rank gets of any epoch of a mix, from any step on. It has no position.
+
+    Parameters
+    ----------
+    readers
+        Those of the stores, of the columns that `find_own_columns` returns.
+    columns
+        Names of columns, also `STORE`. Default: all of the stores.
+    weight_by
+        Column whose lengths the weights share. Default: they share records.
+    """
+
+    def __init__(
+        self,
+        readers: Sequence[BatchReader],
+        weights: Weights,
+        columns: list[str] | None,
+        sharding: Sharding,
+        weight_by: str | None,
+    ) -> None:
+        self._readers, self._weights, self._columns, self._weight_by = readers, weights, columns, weight_by
+        self._check_stores()
+        names = readers[0].selection.schema.names
+        self._measured = None if weight_by is None else names.index(weight_by)
+        self._is_extra = columns is not None and weight_by is not None and weight_by not in columns
+        self._sizes = [int(reader.source.piles.counts.sum()) for reader in readers]
+        for store, size in zip(weights.stores, self._sizes, strict=True):
+            if not size:
+                raise UsageError(f"{name_store(store)}: holds no records; leave it out")
+        for number in range(len(readers)):
+            self._count_tokens(number)
+        self._nulls = {name for reader in readers for name in reader.source.piles.nulls or ()}
+        self.shard(sharding)
+
+    def _check_stores(self) -> None:
+        schemas, stores = [self._find_schema(reader) for reader in self._readers], self._weights.stores
+        for schema, store in zip(schemas, stores, strict=True):
+            if not schema.equals(schemas[0], check_metadata=False):
+                raise UsageError(
+                    f"{name_store(store)}: has other columns than {name_store(stores[0])}: {_show(schema)} and "
+                    f"{_show(schemas[0])}; choose equal ones with columns, or make the stores with one schema"
+                )
+        if STORE in (self._columns or ()) and any(STORE in one.selection.known for one in self._readers):
+            raise UsageError(
+                f"columns: two columns are called {STORE!r}; give the inputs another name, or leave it out"
+            )
+
+    def _find_schema(self, reader: BatchReader) -> pa.Schema:
+        """Return the columns of a store that batches have."""
+        schema = reader.selection.schema
+        if self._columns is None:
+            return schema
+        return pa.schema([schema.field(name) for name in self._columns if name != STORE])
+
+    def _count_tokens(self, number: int) -> NDArray[np.int64] | None:
+        """Return how much the regions of a store weigh, shape ``(K, M)``; None if weights are those of records."""
+        name, piles = self._weight_by, self._readers[number].source.piles
+        if name is None:
+            return None
+        kind, store = (
+            self._readers[number].selection.schema.field(name).type,
+            name_store(self._weights.stores[number]),
+        )
+        if not (has_offsets(kind) or pa.types.is_fixed_size_list(kind)):
+            raise UsageError(
+                f"weight_by={name!r}: {store} has {kind} there, which has no length; name a column of lists or text"
+            )
+        index = piles.schema.get_field_index(name)
+        counts: NDArray[np.int64]
+        if pa.types.is_fixed_size_list(kind):
+            counts = piles.counts * kind.list_size
+        elif index >= 0 and piles.schema.field(index).type == kind:
+            counts = piles.lengths(index)
+        else:
+            raise UsageError(
+                f"weight_by={name!r}: only decoding tells how long the values in {store} are; make the store from tables or "
+                "Parquet files, or leave out weight_by"
+            )
+        if not counts.any():
+            raise UsageError(f"weight_by={name!r}: all values in {store} are empty; leave the store out")
+        return counts
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of record batches."""
+        own = self._find_schema(self._readers[0])
+        return (
+            own
+            if self._columns is None
+            else pa.schema(
+                [pa.field(STORE, pa.int64()) if name == STORE else own.field(name) for name in self._columns]
+            )
+        )
+
+    @property
+    def known(self) -> list[str]:
+        """Names of the columns of the first store."""
+        return self._readers[0].selection.known
+
+    @property
+    def num_records(self) -> int:
+        """Number of records of all stores."""
+        return sum(self._sizes)
+
+    @property
+    def mix(self) -> int:
+        """Number of piles in a group."""
+        return self._readers[0].source.order.mix
+
+    @property
+    def name(self) -> Any:
+        """What is read: the stores and their weights."""
+        return self._weights.show()
+
+    def shard(self, sharding: Sharding) -> None:
+        """Read the part of another rank."""
+        used = zip(self._weights.stretches[0].weights, self._sizes, strict=True)
+        self._steps = sum(size for weight, size in used if weight) // sharding.batch
+        self._sharding, self._stretches = sharding, self._weights.count_from(self._steps)
+        self._rows = sharding.batch // sharding.lanes
+        self._check_lanes()
+
+    def _check_lanes(self) -> None:
+        if self._sharding.lanes > 1:
+            for reader in self._readers:
+                groups, epoch = reader.source.open(reader.source.order.epoch), reader.source.order.epoch
+                for lane in range(self._sharding.lanes):
+                    find_lane(groups, epoch, lane, self._sharding.lanes)
+
+    def close_at_the_end(self) -> None:
+        """Have the piles closed when nothing refers to the readers any more."""
+        for reader in self._readers:
+            reader.close_at_the_end()
+
+    def count_steps(self, _: int) -> int:
+        """Return the number of batches of an epoch, the same on every rank."""
+        return self._steps
+
+    def count_records(self, epoch: int) -> list[int] | None:
+        """Return how many records each store gives to an epoch; None if weights are those of tokens."""
+        if self._weight_by is not None:
+            return None
+        ends = [epoch * self._steps, (epoch + 1) * self._steps]
+        parts = [[self._share(lane).before(end) for end in ends] for lane in range(self._sharding.lanes)]
+        counts: list[int] = np.diff(np.sum(parts, axis=0, dtype=object), axis=0)[0].tolist()
+        return counts
+
+    def describe(self, epoch: int, step: int) -> dict[str, Any]:
+        """Return what a state holds of the batches before a position."""
+        first, *later = [
+            stretch
+            for stretch in self._stretches
+            if not stretch.start or stretch.start < epoch * self._steps + step
+        ]
+        order = self._readers[0].source.order
+        past = [[stretch.start, self._identify(stretch)] for stretch in later]
+        return {
+            "batch": self._sharding.batch,
+            # Of the id, the snapshot and the seed of each store, and of the records that it gives to an epoch.
+            "stores": xxhash.xxh3_128_hexdigest(json.dumps(self._identify(first)).encode()),
+            # The same of the changes since.
+            "weights": xxhash.xxh3_64_hexdigest(json.dumps(past).encode()) if past else None,
+            "weight_by": self._weight_by,
+            "seed": order.seed,
+            "reshuffle": order.reshuffle,
+            "mix": order.mix,
+            "lanes": self._sharding.lanes,
+        }
+
+    def _identify(self, stretch: Stretch) -> list[Any]:
+        """Return what tells the stores of a stretch, and how much each gives."""
+        if self._weight_by is None:
+            shares: Sequence[Any] = RecordShares([stretch], self._steps, self._rows).counts[0]
+        else:
+            shares = [float(weight).hex() for weight in stretch.weights]
+        sources = [reader.source for reader in self._readers]
+        return [
+            [source.piles.store_id, source.piles.snapshot, source.order.seed, share]
+            for source, share, weight in zip(sources, shares, stretch.weights, strict=True)
+            if weight
+        ]
+
+    def read(
+        self,
+        epoch: int,
+        first_step: int,
+        output: str,
+        transform: Transform | None = None,
+        *,
+        prefetch: int | None = None,
+        every: int = 1,
+    ) -> Generator[Any]:
+        """Return an iterator over the batches of an epoch from a step on; see `BatchReader.read`."""
+        return close_at_exit(
+            self._run(range(first_step, self._steps), epoch, every, output, transform, prefetch)
+        )
+
+    def _run(
+        self,
+        steps: range,
+        epoch: int,
+        every: int,
+        output: str,
+        transform: Transform | None,
+        prefetch: int | None,
+    ) -> Generator[Any]:
+        make_block: Any = choose_block(output, self._nulls)
+        if transform is not None:
+            make_block = partial(TransformedBlock, make_block=make_block, transform=transform)
+        with ExitStack() as stack:
+            lanes = (
+                {
+                    lane: stack.enter_context(
+                        closing(
+                            self._open_lane(
+                                lane, epoch * self._steps + steps.start, transform is not None, prefetch
+                            )
+                        )
+                    )
+                    for lane in self._sharding.own_lanes
+                }
+                if steps
+                else {}
+            )
+            for step in steps:
+                parts = [
+                    self._take(lane, opened, epoch, step, is_wanted=not (step - steps.start) % every)
+                    for lane, opened in lanes.items()
+                ]
+                if not (step - steps.start) % every:
+                    block = make_block(self._join(parts))
+                    del parts
+                    yield block.cut([Part(block, 0, self._sharding.batch_size)])
+                    del block
+
+    def _share(self, lane: int) -> RecordShares:
+        return RecordShares(self._stretches, self._steps, self._rows, lane, self._sharding.lanes)
+
+    def _open_lane(
+        self, lane: int, step: int, has_seeds: bool, prefetch: int | None
+    ) -> RecordLane | TokenLane:
+        """Return a lane from a step on, counted since step 0 of epoch 0."""
+        lanes = self._sharding.lanes
+        maps = [
+            StoreMap(reader.source, lanes, self._count_tokens(number))
+            for number, reader in enumerate(self._readers)
+        ]
+
+        def read(store: int, place: Place) -> Generator[pa.RecordBatch]:
+            reader = self._readers[store]
+            ahead = reader.source.prefetch if prefetch is None else prefetch
+            return reader.read_lane(lane, lanes, *place[:2], (store,) if has_seeds else None, ahead)
+
+        def open_at(store: int, row: int) -> tuple[Generator[pa.RecordBatch], int]:
+            place = maps[store].find(lane, row)
+            return read(store, place), row - place.rows
+
+        def open_stream(store: int, place: Place) -> Stream:
+            return Stream(lambda: (read(store, place), 0), self._measured, self._is_extra)
+
+        if self._weight_by is None:
+            return RecordLane(
+                self._share(lane), lambda store, row: Stream(partial(open_at, store, row)), step
+            )
+        return TokenLane(self._stretches, self._rows, maps, open_stream, lane, step)
+
+    def _take(
+        self, lane: int, opened: RecordLane | TokenLane, epoch: int, step: int, *, is_wanted: bool
+    ) -> tuple[list[pa.RecordBatch], NDArray[np.intp]]:
+        """Return this rank's part of a lane of a batch: its records by store, and the store of each in order."""
+        counts = opened.count(epoch * self._steps + step)
+        labels = self._draw_labels(lane, epoch, step, counts) if is_wanted else np.zeros(0, np.intp)
+        own = labels[self._sharding.own_rows]
+        skipped = np.bincount(labels[: self._sharding.own_rows.start], minlength=len(counts)).tolist()
+        taken = np.bincount(own, minlength=len(counts)).tolist()
+        parts = []
+        for stream, count, skip, take in zip(opened.streams, counts, skipped, taken, strict=True):
+            parts += stream.take(skip, take)
+            stream.take(count - skip - take, 0)
+        return parts, own
+
+    def _draw_labels(self, lane: int, epoch: int, step: int, counts: Sequence[int]) -> NDArray[np.intp]:
+        """Return the store of each record of a lane of a batch."""
+        key = (_LABELS, epoch, step) if self._sharding.lanes == 1 else (_LABELS, epoch, step, lane)
+        outputs = Philox(SeedSequence(self._readers[0].source.order.seed, spawn_key=key))
+        return np.repeat(np.arange(len(counts)), counts)[sort_by_key(outputs.random_raw(self._rows))]
+
+    def _join(self, parts: Sequence[tuple[list[pa.RecordBatch], NDArray[np.intp]]]) -> pa.RecordBatch:
+        """Return the records of this rank's parts of lanes in order, with the wanted columns."""
+        index, begin = np.empty(self._sharding.batch_size, np.intp), 0
+        for _, labels in parts:
+            # Records are grouped by store; the k-th of all, by store, belongs where the label of that rank lies.
+            stop = begin + len(labels)
+            index[begin + np.argsort(labels, kind="stable")] = np.arange(begin, stop)
+            begin = stop
+        records = take_rows(concat_batches([one for tables, _ in parts for one in tables]), index)
+        if self._columns is None or STORE not in self._columns:
+            return records
+        labels = np.concatenate([labels for _, labels in parts]).astype(np.int64)
+        at = self._columns.index(STORE)
+        return records.add_column(at, pa.field(STORE, pa.int64()), wrap_values(labels, pa.int64()))
+
+
+def find_own_columns(columns: list[str] | None, weight_by: str | None) -> list[str] | None:
+    """Return the columns that are read from the stores: that of `weight_by` is the last if nobody wants it."""
+    if columns is None:
+        return None
+    own = [name for name in columns if name != STORE]
+    if not own and columns:
+        raise UsageError(f"columns={columns!r}: name at least one column of the stores, too")
+    if columns.count(STORE) > 1:
+        raise UsageError(f"columns: {STORE!r} is named twice; name it once")
+    return own if weight_by is None or weight_by in own else [*own, weight_by]
+
+
+def _show(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name}: {field.type}{'' if field.nullable else ' not null'}" for field in schema)

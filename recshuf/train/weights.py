@@ -1,0 +1,165 @@
+"""The weights of a mix, and how they change: a schedule of stretches, each with a weight for every store."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+
+import numpy as np
+
+from recshuf.errors import UsageError
+from recshuf.records.split import apportion, count_before
+from recshuf.system.units import check_number
+from recshuf.train.schedule import MOST_STEPS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+Unit = Literal["step", "epoch"]
+"""What the numbers of a schedule count; steps are global batches since step 0 of epoch 0."""
+_MOST_STRETCHES = 1 << 16
+
+
+class Stretch(NamedTuple):
+    """Batches whose stores have the same weights."""
+
+    start: int
+    """Number of the first one, since step 0 of epoch 0."""
+    weights: tuple[float, ...]
+    """By number of the store; 0 for one that gives nothing."""
+
+
+class Weights(NamedTuple):
+    """The stores of a mix, and their weights in each stretch."""
+
+    stores: tuple[Any, ...]
+    """In the order in which they are named first. The number of a store is its place."""
+    stretches: tuple[Stretch, ...]
+    """Ascending, the first from 0. Starts count in `unit`."""
+    unit: str
+
+    @classmethod
+    def read(cls, weights: Any, unit: str) -> Weights:
+        """Return the weights of a dict from stores, or of a schedule: a dict from numbers to such.
+
+        Raises
+        ------
+        UsageError
+            When they are no weights; names the store or the number.
+        """
+        if not isinstance(weights, Mapping) or not weights:
+            raise UsageError(f"weights={weights!r}: give a dict from stores to their weights")
+        if unit not in get_args(Unit):
+            raise UsageError(f"schedule_by={unit!r}: give 'step' or 'epoch'")
+        is_schedule = any(isinstance(one, Mapping) for one in weights.values())
+        schedule = _check_schedule(weights) if is_schedule else {0: weights}
+        read = {start: _read_stretch(own, can_rest=is_schedule) for start, own in sorted(schedule.items())}
+        stores = tuple(dict.fromkeys(store for own in read.values() for store in own))
+        for store in stores:
+            if not any(own.get(store) for own in read.values()):
+                raise UsageError(f"{name_store(store)}: its weight is 0 from the first step on; leave it out")
+        return cls(
+            stores,
+            tuple(Stretch(start, tuple(own.get(one, 0) for one in stores)) for start, own in read.items()),
+            unit,
+        )
+
+    def show(self) -> dict[Any, Any]:
+        """Return what `read` was given, with names in place of stores."""
+        names = [name_store(store) for store in self.stores]
+        shown = {
+            start: {name: weight for name, weight in zip(names, own, strict=True) if weight}
+            for start, own in self.stretches
+        }
+        return shown if len(shown) > 1 else shown[0]
+
+    def count_from(self, steps: int) -> tuple[Stretch, ...]:
+        """Return the stretches with starts in steps, if an epoch has so many."""
+        factor = steps if self.unit == "epoch" else 1
+        return tuple(one._replace(start=one.start * factor) for one in self.stretches)
+
+
+def name_store(store: Any) -> str:
+    """Return what a store is called in messages."""
+    return str(getattr(store, "path", store))
+
+
+def _check_schedule(weights: Mapping[Any, Any]) -> dict[int, Any]:
+    """Return a schedule with starts as numbers of Python."""
+    found = {}
+    for start, own in weights.items():
+        if not isinstance(own, Mapping):
+            raise UsageError(
+                f"weights: {start!r} has {own!r} in place of a dict of weights; a schedule is a dict from numbers to dicts, "
+                "such as {0: {'web': 1}, 10_000: {'web': 1, 'code': 2}}"
+            )
+        found[check_number("weights: start of a stretch", start, MOST_STEPS)] = own
+    if 0 not in found:
+        raise UsageError(f"weights: a schedule starts at {min(found)}; give weights from 0 on, too")
+    if len(found) > _MOST_STRETCHES:
+        raise UsageError(f"weights: a schedule of {len(found):,} stretches; give at most {_MOST_STRETCHES:,}")
+    return found
+
+
+def _read_stretch(weights: Mapping[Any, Any], *, can_rest: bool) -> dict[Any, float]:
+    """Return weights as numbers of Python; `can_rest` says whether a store may have 0."""
+    read = {}
+    for store, weight in weights.items():
+        number = weight.item() if isinstance(weight, np.generic) else weight
+        is_number = isinstance(number, int | float) and not isinstance(number, bool)
+        if not is_number or not 0 <= number < float("inf") or not (number or can_rest):
+            raise UsageError(f"{name_store(store)}: its weight is {weight!r}; give a positive number")
+        read[store] = number
+    if not any(read.values()):
+        raise UsageError(f"weights={weights!r}: no store has a weight above 0; give one to some")
+    return read
+
+
+class RecordShares:
+    """How many records of each store a lane takes, if weights are those of records: a function of the step.
+
+    In an epoch with weights w, ``apportion`` gives each store its number of the lane's records, and ``count_before`` those of
+    the first steps. A batch has what the numbers differ by for the weights of its own step. So batches before a change do
+    not depend on it.
+
+    Parameters
+    ----------
+    stretches
+        Starts in steps.
+    steps
+        Number of steps of an epoch.
+    rows
+        Records that the lane has in a batch.
+    """
+
+    def __init__(
+        self, stretches: Sequence[Stretch], steps: int, rows: int, lane: int = 0, lanes: int = 1
+    ) -> None:
+        self._starts = [stretch.start for stretch in stretches]
+        self.counts = [apportion(steps * rows, stretch.weights) for stretch in stretches]
+        """Records of each store in an epoch of each stretch."""
+        self._steps, self._rows, self._lane, self._lanes = steps, rows, lane, lanes
+        self._before = [[0] * len(self.counts[0])]
+        """Records of each store before each stretch."""
+        for stop in self._starts[1:]:
+            self._before.append(self._count(len(self._before) - 1, stop))
+
+    def before(self, step: int) -> list[int]:
+        """Return how many records of each store come before a step, counted since step 0 of epoch 0."""
+        return self._count(bisect_right(self._starts, step) - 1, step)
+
+    def _count(self, stretch: int, stop: int) -> list[int]:
+        """Return how many records come before a step that a stretch reaches."""
+        start, counts = self._starts[stretch], self.counts[stretch]
+        gained = zip(
+            self._before[stretch], self._reach(stop, counts), self._reach(start, counts), strict=True
+        )
+        return [before + reached - skipped for before, reached, skipped in gained]
+
+    def _reach(self, step: int, counts: Sequence[int]) -> list[int]:
+        """Return how many records come before a step if these are the counts of all epochs."""
+        epochs, step = divmod(step, self._steps or 1)
+        inside = count_before(step * self._rows, counts, self._lane, self._lanes)
+        return [epochs * count + own for count, own in zip(counts, inside, strict=True)]

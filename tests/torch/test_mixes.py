@@ -1,0 +1,171 @@
+"""Mixes through the data set of PyTorch against the oracle: any stores, weights, lanes, ranks, workers and resumes."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from itertools import islice
+from random import Random
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+pytest.importorskip("torch", reason="PyTorch is not installed")
+
+from recshuf.torch import PileDataset
+from tests.support.stores.epoch_oracle import Mix, Rules, flatten, group_records, mix_batches
+from tests.support.stores.fake_piles import FakePiles
+from tests.support.stores.token_documents import make_documents, tokens_of
+from tests.torch.test_resumes import iterate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CASES = 300
+EPOCHS = 3
+LEGS = 4
+
+
+class HashedPiles(FakePiles):
+    """A store that can be the key of a dict."""
+
+    __hash__ = object.__hash__
+
+
+class Case(NamedTuple):
+    """A mix, and where it is left and taken up again."""
+
+    stores: list[HashedPiles]
+    weights: dict[int, list[float]]
+    by_epoch: bool
+    by_tokens: bool
+    batch: int
+    lanes: int
+    order: dict[str, Any]
+    legs: list[tuple[int, int, int]]
+    """Batches, workers, ranks."""
+
+
+def draw(seed: int) -> Case:
+    """Return a case."""
+    random = Random(seed)
+    lanes = random.choice([1, 1, 2, 4])
+    piles = random.randint(2, 5) * lanes
+    stores = [
+        HashedPiles(
+            {
+                "a": [random.randint(6, 30) * lanes, random.randint(0, 9)],
+                "b": [random.randint(12, 20) * lanes],
+            },
+            piles,
+            make_documents,
+            seed=random.randint(0, 9),
+            store_id=f"{number:032}",
+        )
+        for number in range(random.randint(1, 4))
+    ]
+    starts = sorted({0, *random.sample(range(1, 9), random.choice([0, 0, 1, 2]))})
+    weights = {start: [random.choice([0, 0.1, 1, 2, 7.5]) for _ in stores] for start in starts}
+    for own in weights.values():
+        own[random.randrange(len(stores))] = 1
+    for number in range(len(stores)):
+        weights[0][number] = weights[0][number] or (0 if any(own[number] for own in weights.values()) else 3)
+    order = {
+        "seed": random.choice([None, 5]),
+        "reshuffle": random.choice(["rotate", "rotate", "piles", "none"]),
+        "mix": random.choice([1, 1, 2]) if lanes == 1 else 1,
+    }
+    worlds = [world for world in (1, 2, 3, 4, 12) if lanes == 1 or lanes % world == 0]
+    legs = [(random.randint(0, 5), random.randint(0, 3), random.choice(worlds)) for _ in range(LEGS)]
+    return Case(
+        stores, weights, random.random() < 0.3, random.random() < 0.5, 12, lanes, order, legs
+    )  # fmt: skip
+
+
+def read_groups(store: FakePiles, order: dict[str, Any]) -> Callable[[int], list[list[Any]]]:
+    records = store.records()
+    own = store.seed if order["seed"] is None else order["seed"]
+
+    @cache
+    def read(epoch: int) -> list[list[Any]]:
+        rules = Rules(own, epoch, order["reshuffle"], order["mix"], store.seed)
+        groups = group_records(records, list(store.names), store.pile_count, rules)
+        return [[one.id for one in group] for group in groups]
+
+    return read
+
+
+def expect(case: Case) -> list[list[list[tuple[int, Any]]]]:
+    """Return the global batches of all epochs."""
+    mix = Mix(
+        [read_groups(store, case.order) for store in case.stores],
+        case.weights,
+        case.batch,
+        case.stores[0].seed if case.order["seed"] is None else case.order["seed"],
+        case.lanes,
+        (lambda _, record: len(tokens_of(*record))) if case.by_tokens else None,
+    )
+    if case.by_epoch:
+        mix = mix._replace(weights={epoch * mix.steps: own for epoch, own in case.weights.items()})
+    return mix_batches(mix, EPOCHS)
+
+
+def make_ranks(case: Case, world: int, stores: list[HashedPiles] | None = None) -> list[PileDataset]:
+    named = {
+        start: {
+            store: weight
+            for store, weight in zip(stores or case.stores, own, strict=True)
+            if weight or not start
+        }
+        for start, own in case.weights.items()
+    }
+    options: dict[str, Any] = {"weight_by": "tokens"} if case.by_tokens else {}
+    return [
+        PileDataset(
+            named, case.batch // world, rank=rank, world_size=world, lanes=case.lanes, columns=["_store", "_id"],
+            schedule_by="epoch" if case.by_epoch else "step", **case.order, **options,
+        )
+        for rank in range(world)
+    ]  # fmt: skip
+
+
+def show(batch: dict[str, Any]) -> list[tuple[int, Any]]:
+    return [
+        (store, tuple(one))
+        for store, one in zip(batch["_store"].tolist(), batch["_id"].tolist(), strict=True)
+    ]
+
+
+def check(seed: int) -> None:
+    """Compare all batches of some epochs, read in legs by other numbers of ranks and workers, with the oracle's."""
+    case = draw(seed)
+    for epoch, steps in enumerate(expect(case)):
+        found: list[Any] = []
+        state = None
+        for iteration, (count, workers, world) in enumerate(case.legs):
+            parts, states = [], set()
+            for dataset in make_ranks(case, world):
+                if state is None:
+                    dataset.set_epoch(epoch)
+                else:
+                    dataset.load_state_dict(json.loads(state))
+                begun = dataset.state_dict()
+                made = iterate(dataset, workers, iteration)
+                parts.append([show(one) for one in islice(made, None if iteration == LEGS - 1 else count)])
+                made.close()
+                states.add(json.dumps(dataset.describe(epoch, begun["step"] + len(parts[-1]))))
+            (state,) = states
+            found += [flatten(step) for step in zip(*parts, strict=True)]
+        assert found == steps, (seed, epoch)
+
+
+@pytest.mark.parametrize(
+    "seeds",
+    [
+        range(15),
+        *(pytest.param(range(first, first + 57), marks=pytest.mark.slow) for first in range(15, CASES, 57)),
+    ],
+)
+def test_chains_of_resumes_yield_the_batches_of_the_oracle(seeds: range) -> None:
+    for seed in seeds:
+        check(seed)

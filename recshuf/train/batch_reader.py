@@ -121,6 +121,12 @@ class BatchReader:
             **self.part,
         }
 
+    def add_column(self, name: str) -> None:
+        """Read a further column, the last one, unless it is among the columns."""
+        if self._columns is not None and name not in self._columns:
+            self._columns = [*self._columns, name]
+            self._prepare()
+
     def close_at_the_end(self) -> None:
         """Have the piles closed when nothing refers to the reader any more."""
         # Not at the exit of the interpreter, where a thread may still read them; the system closes files.

@@ -327,7 +327,7 @@ def _open_mix(
         raise UsageError("drop_last=False: a mix drops nothing, its next epoch goes on; leave it out")
     if weight_by is not None and not isinstance(weight_by, str):
         raise UsageError(f"weight_by={weight_by!r}: give the name of a column")
-    own = find_own_columns(names, weight_by)
+    own = find_own_columns(names)
     readers = [
         _open_store(store, own, sharding, order, prefetch, kept, own_seed=own_seed) for store in weights.stores
     ]

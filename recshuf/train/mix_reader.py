@@ -67,20 +67,19 @@ class MixReader:
     ) -> None:
         self._readers, self._weights, self._columns, self._weight_by = readers, weights, columns, weight_by
         self._check_stores()
-        names = readers[0].selection.schema.names
-        self._measured = None if weight_by is None else names.index(weight_by)
-        self._is_extra = columns is not None and weight_by is not None and weight_by not in columns
+        self._schema = readers[0].schema
+        self._measured, self._is_extra = None, False
+        if weight_by is not None:
+            self._measured, self._is_extra = self._add_measured(weight_by)
         self._sizes = [int(reader.source.piles.counts.sum()) for reader in readers]
         for store, size in zip(weights.stores, self._sizes, strict=True):
             if not size:
                 raise UsageError(f"{name_store(store)}: holds no records; leave it out")
-        for number in range(len(readers)):
-            self._count_tokens(number)
         self._nulls = {name for reader in readers for name in reader.source.piles.nulls or ()}
         self.shard(sharding)
 
     def _check_stores(self) -> None:
-        schemas, stores = [self._find_schema(reader) for reader in self._readers], self._weights.stores
+        schemas, stores = [reader.schema for reader in self._readers], self._weights.stores
         for schema, store in zip(schemas, stores, strict=True):
             if not schema.equals(schemas[0], check_metadata=False):
                 raise UsageError(
@@ -92,22 +91,23 @@ class MixReader:
                 f"columns: two columns are called {STORE!r}; give the inputs another name, or leave it out"
             )
 
-    def _find_schema(self, reader: BatchReader) -> pa.Schema:
-        """Return the columns of a store that batches have."""
-        schema = reader.selection.schema
-        if self._columns is None:
-            return schema
-        return pa.schema([schema.field(name) for name in self._columns if name != STORE])
+    def _add_measured(self, name: str) -> tuple[int, bool]:
+        """Have the column read that weights count; return its number, and whether nobody else wants it."""
+        for reader, store in zip(self._readers, self._weights.stores, strict=True):
+            if name not in reader.known:
+                known = ", ".join(map(repr, reader.known))
+                raise UsageError(f"weight_by={name!r}: no such column in {name_store(store)}; it has {known}")
+            reader.add_column(name)
+        for number in range(len(self._readers)):
+            self._count_tokens(number)
+        return self._readers[0].schema.names.index(name), name not in self._schema.names
 
     def _count_tokens(self, number: int) -> NDArray[np.int64] | None:
         """Return how much the regions of a store weigh, shape ``(K, M)``; None if weights are those of records."""
         name, piles = self._weight_by, self._readers[number].source.piles
         if name is None:
             return None
-        kind, store = (
-            self._readers[number].selection.schema.field(name).type,
-            name_store(self._weights.stores[number]),
-        )
+        store, kind = name_store(self._weights.stores[number]), self._readers[number].schema.field(name).type
         if not (has_offsets(kind) or pa.types.is_fixed_size_list(kind)):
             raise UsageError(
                 f"weight_by={name!r}: {store} has {kind} there, which has no length; name a column of lists or text"
@@ -130,14 +130,10 @@ class MixReader:
     @property
     def schema(self) -> pa.Schema:
         """Columns of record batches."""
-        own = self._find_schema(self._readers[0])
-        return (
-            own
-            if self._columns is None
-            else pa.schema(
-                [pa.field(STORE, pa.int64()) if name == STORE else own.field(name) for name in self._columns]
-            )
-        )
+        if self._columns is None:
+            return self._schema
+        store = pa.field(STORE, pa.int64())
+        return pa.schema([store if name == STORE else self._schema.field(name) for name in self._columns])
 
     @property
     def known(self) -> list[str]:
@@ -168,11 +164,15 @@ class MixReader:
         self._check_lanes()
 
     def _check_lanes(self) -> None:
-        if self._sharding.lanes > 1:
-            for reader in self._readers:
-                groups, epoch = reader.source.open(reader.source.order.epoch), reader.source.order.epoch
-                for lane in range(self._sharding.lanes):
-                    find_lane(groups, epoch, lane, self._sharding.lanes)
+        lanes = self._sharding.lanes
+        for reader, store in zip(self._readers, self._weights.stores, strict=True) if lanes > 1 else ():
+            epoch = reader.source.order.epoch
+            groups = reader.source.open(epoch)
+            try:
+                for lane in range(lanes):
+                    find_lane(groups, epoch, lane, lanes)
+            except UsageError as error:
+                raise UsageError(f"{name_store(store)}: {error}") from None
 
     def close_at_the_end(self) -> None:
         """Have the piles closed when nothing refers to the readers any more."""
@@ -203,15 +203,15 @@ class MixReader:
         past = [[stretch.start, self._identify(stretch)] for stretch in later]
         return {
             "batch": self._sharding.batch,
+            "lanes": self._sharding.lanes,
+            "weight_by": self._weight_by,
             # Of the id, the snapshot and the seed of each store, and of the records that it gives to an epoch.
             "stores": xxhash.xxh3_128_hexdigest(json.dumps(self._identify(first)).encode()),
             # The same of the changes since.
             "weights": xxhash.xxh3_64_hexdigest(json.dumps(past).encode()) if past else None,
-            "weight_by": self._weight_by,
             "seed": order.seed,
             "reshuffle": order.reshuffle,
             "mix": order.mix,
-            "lanes": self._sharding.lanes,
         }
 
     def _identify(self, stretch: Stretch) -> list[Any]:
@@ -348,8 +348,8 @@ class MixReader:
         return records.add_column(at, pa.field(STORE, pa.int64()), wrap_values(labels, pa.int64()))
 
 
-def find_own_columns(columns: list[str] | None, weight_by: str | None) -> list[str] | None:
-    """Return the columns that are read from the stores: that of `weight_by` is the last if nobody wants it."""
+def find_own_columns(columns: list[str] | None) -> list[str] | None:
+    """Return the columns that the stores hold."""
     if columns is None:
         return None
     own = [name for name in columns if name != STORE]
@@ -357,7 +357,7 @@ def find_own_columns(columns: list[str] | None, weight_by: str | None) -> list[s
         raise UsageError(f"columns={columns!r}: name at least one column of the stores, too")
     if columns.count(STORE) > 1:
         raise UsageError(f"columns: {STORE!r} is named twice; name it once")
-    return own if weight_by is None or weight_by in own else [*own, weight_by]
+    return own
 
 
 def _show(schema: pa.Schema) -> str:

@@ -139,10 +139,117 @@ def test_a_state_depends_on_each_store_and_its_snapshot() -> None:
         MixLoader(dict.fromkeys(make_stores([9, 20]), 1), 4).load_state_dict(state)
 
 
+def test_a_schedule_may_differ_from_that_of_a_state_after_its_step_only() -> None:
+    first, second, new = make_stores([30, 20, 10])
+    past = {0: {first: 1}, 3: {first: 1, second: 2}}
+    loader = MixLoader(past, 4, columns=["_store", "_id"])
+    whole = [show(batch) for batch in loader]
+    loader.seek(0, 6)
+    state = loader.state_dict()
+    for later in ({}, {6: {second: 1}}, {7: {second: 1, new: 5}}, {100: {new: 1}}):
+        other = MixLoader(past | later, 4, columns=["_store", "_id"])
+        other.load_state_dict(state)
+        found = whole[:6] + [show(batch) for batch in other]
+        assert found[:7] == whole[:7] or 6 in later
+        for number in range(3):
+            rows = [row[1:] for batch in found for row in batch if row[0] == number]
+            assert len(set(rows)) == len(rows), "a record came twice"
+    for changed in ({3: {first: 2, second: 1}}, {4: past[3], 3: past[0]}, {5: {second: 1}}):
+        with pytest.raises(
+            UsageError, match=r"^load_state_dict: 'weights' is .*; what comes later may differ"
+        ):
+            MixLoader(past | changed, 4).load_state_dict(state)
+    with pytest.raises(UsageError, match=r"^load_state_dict: 'stores' is "):
+        MixLoader(past | {0: {second: 1}}, 4).load_state_dict(state)
+    plain = MixLoader({first: 1}, 4)
+    plain.seek(0, 5)
+    MixLoader({0: {first: 1}, 5: {new: 1}}, 4).load_state_dict(plain.state_dict())
+    with pytest.raises(UsageError, match=r"^load_state_dict: 'weights' is None"):
+        MixLoader({0: {first: 1}, 4: {new: 1}}, 4).load_state_dict(plain.state_dict())
+
+
+def make_texts(source: int, count: int) -> pa.RecordBatch:
+    lengths = np.random.default_rng([source, count]).integers(0, 60, count)
+    return pa.record_batch(
+        {"text": pa.array(["x" * length for length in lengths], pa.string()), "id": np.arange(count)}
+    )
+
+
+def test_tokens_are_shared_as_exactly_as_whole_documents_allow() -> None:
+    stores = make_stores([400, 300, 150])
+    for store in stores:
+        store.make = make_texts
+    weights = [0.5, 0.3, 0.2]
+    for lanes in (1, 3):
+        loader = MixLoader(
+            dict(zip(stores, weights, strict=True)),
+            9,
+            weight_by="text",
+            lanes=lanes,
+            columns=["_store", "text"],
+        )
+        tokens = np.zeros((lanes, 3))
+        for batch in islice(loader, 80):
+            sizes = np.array(list(map(len, batch["text"])))
+            for lane, (labels, own) in enumerate(
+                zip(np.split(batch["_store"], lanes), np.split(sizes, lanes), strict=True)
+            ):
+                tokens[lane] += np.bincount(labels, own, minlength=3)
+            times = tokens / weights
+            assert (times.max(axis=1) - times.min(axis=1) <= 60 / min(weights)).all()
+        assert abs(tokens.sum(axis=0) / tokens.sum() - weights).max() < 0.02
+
+
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_a_resume_reads_few_groups(monkeypatch: pytest.MonkeyPatch, lanes: int) -> None:
+    monkeypatch.setattr("recshuf.train.batch_reader.BUNDLE_BYTES", 1)
+    stores = [
+        NamedPiles({"a": [300 + number]}, 40, make_texts, seed=number, store_id=f"{number:032}")
+        for number in range(3)
+    ]
+    for options, most in (({}, 1), ({"weight_by": "text"}, 3)):
+        loader = MixLoader(dict.fromkeys(stores, 1), 2, lanes=lanes, prefetch=0, **options)
+        loader.seek(2, 400)
+        for store in stores:
+            store.loads.clear()
+        next(iter(loader))
+        for store in stores:
+            assert len(store.loads) <= most * lanes
+
+
+def test_a_transform_gets_a_seed_of_store_epoch_source_and_row() -> None:
+    found: dict[tuple[int, ...], list[int]] = {}
+    for world, lanes in ((1, 1), (2, 1), (1, 2), (2, 2)):
+        for rank in range(world):
+            loader = make_mix(
+                [40, 3], [1, 1], 4 // world, seed=5, rank=rank, world_size=world, lanes=lanes,
+                transform=lambda batch, seeds: batch | {"seed": seeds},
+            )  # fmt: skip
+            for batch in loader:
+                for row, seed in zip(show(batch), batch["seed"].tolist(), strict=True):
+                    found.setdefault(row, []).append(seed)
+    seeds = [seed for own in found.values() for seed in set(own)]
+    assert len(set(seeds)) == len(seeds), "two records have one seed"
+    assert all(len(set(own)) == 1 for row, own in found.items() if row[0] == 0), (
+        "it depends on ranks or lanes"
+    )
+    assert max(len(set(own)) for row, own in found.items() if row[0] == 1) > 3, (
+        "it does not depend on the epoch"
+    )
+
+
+def test_records_of_a_mix_come_one_by_one() -> None:
+    loader = make_mix([20, 30], [1, 2], 4)
+    rows = [show(batch) for batch in loader]
+    found = [(int(one["_store"]), *map(int, one["_id"])) for one in loader.records()]
+    assert found == list(chain.from_iterable(rows))
+
+
 def test_the_state_of_many_stores_is_short() -> None:
-    mix = make_mix([9] * 50, [1] * 50, 4, seed=MAX_SEED)
+    stores = dict.fromkeys(make_stores([9] * 50), 1)
+    mix = MixLoader({0: stores, 1: stores}, 4, seed=MAX_SEED)
     mix.seek(MAX_EPOCH, len(mix))
-    assert len(json.dumps(mix.state_dict())) < 300
+    assert len(json.dumps(mix.state_dict())) < 330
 
 
 def test_bad_columns_are_named() -> None:
@@ -178,5 +285,27 @@ def test_bad_mixes_are_named() -> None:
             MixLoader({first: weight}, 2)
     with pytest.raises(UsageError, match="no records"):
         MixLoader({first: 1, NamedPiles({"a": [0]}, 2): 1}, 2)
-    with pytest.raises(UsageError, match=r"^weights="):
-        MixLoader({}, 2)
+    for weights, message in [
+        ({}, "weights={}: give a dict from stores"),
+        (None, "weights=None: give a dict"),
+        ({0: {first: 1}, first: 1}, "weights: .* in place of a dict of weights"),
+        ({5: {first: 1}}, "weights: a schedule starts at 5; give weights from 0 on, too$"),
+        ({0: {first: 1}, -3: {first: 1}}, "weights: start of a stretch=-3: give an integer from 0"),
+        ({0: {first: 0}, 4: {first: 1}}, "weights=.*: no store has a weight above 0"),
+        ({0: {first: 1, second: 0}}, ".*its weight is 0 from the first step on; leave it out"),
+    ]:
+        with pytest.raises(UsageError, match=f"^{message}"):
+            MixLoader(weights, 2)
+    for options, message in [
+        ({"drop_last": False}, "drop_last=False: a mix drops nothing"),
+        ({"schedule_by": "week"}, "schedule_by='week': give 'step' or 'epoch'"),
+        ({"weight_by": "id"}, "weight_by='id': .* has int64 there, which has no length"),
+        ({"weight_by": "none"}, "weight_by='none': no such column in .*; it has 'id'$"),
+        ({"weight_by": 3}, "weight_by=3: give the name of a column"),
+        ({"lanes": 4, "batch_size": 4}, ".*: lane 3 has no records in epoch 0; give fewer lanes"),
+    ]:
+        with pytest.raises(UsageError, match=f"^{message}"):
+            MixLoader({first: 1}, **{"batch_size": 2} | options)
+    for options in ({"weight_by": "id"}, {"schedule_by": "epoch"}):
+        with pytest.raises(UsageError, match=r"^weight_by, schedule_by: one store has no weights"):
+            PileLoader(first, 2, **options)

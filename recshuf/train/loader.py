@@ -88,7 +88,7 @@ class PileLoader(EpochLoader):
         and the rank. Default: none.
     limit
         The epoch ends after so many records of all ranks together, so that an epoch without limit begins with the same
-        batches. Default: none.
+        batches; the next epoch of a mix goes on there. Default: none.
     filter
         Arrow expression, such as ``pyarrow.compute.field("lang") == "en"``: an epoch is a shuffle of the records for which
         it is true. All records are read once to count them, when the loader is made. Columns are those of the store and
@@ -141,14 +141,23 @@ class PileLoader(EpochLoader):
         if isinstance(store, Mapping):
             weights = Weights.read(store, schedule_by)
             self._reader = _open_mix(
-                weights, names, self._sharding, order, prefetch, filter, own_seed=seed is None, weight_by=weight_by
+                weights,
+                names,
+                self._sharding,
+                order,
+                prefetch,
+                filter,
+                own_seed=seed is None,
+                weight_by=weight_by,
             )
         elif weight_by is not None or schedule_by != "step":
             raise UsageError(
                 "weight_by, schedule_by: one store has no weights; give a dict of stores, or leave them out"
             )
         else:
-            self._reader = _open_store(store, names, self._sharding, order, prefetch, filter, own_seed=seed is None)
+            self._reader = _open_store(
+                store, names, self._sharding, order, prefetch, filter, own_seed=seed is None
+            )
         super().__init__(order.epoch)
         self._check_part()
 
@@ -329,6 +338,7 @@ def _open_mix(
         raise UsageError(f"weight_by={weight_by!r}: give the name of a column")
     own = find_own_columns(names)
     readers = [
-        _open_store(store, own, sharding, order, prefetch, kept, own_seed=own_seed) for store in weights.stores
+        _open_store(store, own, sharding, order, prefetch, kept, own_seed=own_seed)
+        for store in weights.stores
     ]
     return MixReader(readers, weights, names, sharding, weight_by)

@@ -1,6 +1,6 @@
 """Reads the batches of a mix of stores: what `BatchReader` is for one store.
 
-An epoch has as many batches as the stores that have a weight at step 0 have records for. Each of L lanes has ``batch / L``
+An epoch has as many batches as the stores that have a weight at step 0 have records for, or as a limit says. Each of L lanes has ``batch / L``
 records of a global batch, from its own lane of every store, which goes on from epoch to epoch of the store. Within a lane
 of batch t the stores are sorted by raw outputs of ``Philox(SeedSequence(seed, spawn_key=(6, epoch, t)))``, with several
 lanes ``(6, epoch, t, lane)``.
@@ -151,6 +151,11 @@ class MixReader:
         return self._readers[0].source.order.mix
 
     @property
+    def part(self) -> dict[str, Any]:
+        """The fields of a state that only a part of the records has."""
+        return {} if self._sharding.limit is None else {"limit": self._sharding.limit}
+
+    @property
     def name(self) -> Any:
         """What is read: the stores and their weights."""
         return self._weights.show()
@@ -158,7 +163,8 @@ class MixReader:
     def shard(self, sharding: Sharding) -> None:
         """Read the part of another rank."""
         used = zip(self._weights.stretches[0].weights, self._sizes, strict=True)
-        self._steps = sum(size for weight, size in used if weight) // sharding.batch
+        records = sum(size for weight, size in used if weight)
+        self._steps = (records if sharding.limit is None else min(records, sharding.limit)) // sharding.batch
         self._sharding, self._stretches = sharding, self._weights.count_from(self._steps)
         self._rows = sharding.batch // sharding.lanes
         self._check_lanes()
@@ -212,6 +218,7 @@ class MixReader:
             "seed": order.seed,
             "reshuffle": order.reshuffle,
             "mix": order.mix,
+            **self.part,
         }
 
     def _identify(self, stretch: Stretch) -> list[Any]:
@@ -220,12 +227,13 @@ class MixReader:
             shares: Sequence[Any] = RecordShares([stretch], self._steps, self._rows).counts[0]
         else:
             shares = [float(weight).hex() for weight in stretch.weights]
-        sources = [reader.source for reader in self._readers]
-        return [
-            [source.piles.store_id, source.piles.snapshot, source.order.seed, share]
-            for source, share, weight in zip(sources, shares, stretch.weights, strict=True)
-            if weight
-        ]
+        found = []
+        for reader, share, weight in zip(self._readers, shares, stretch.weights, strict=True):
+            source = reader.source
+            if weight:
+                kept = [*reader.part.values()]  # by a filter
+                found.append([source.piles.store_id, source.piles.snapshot, source.order.seed, share, *kept])
+        return found
 
     def read(
         self,

@@ -352,7 +352,6 @@ WORDS = {
     "run/scatter_pass.py": 1,  # a file of quarantined lines
     "testing/runs.py": 3,  # what formats are converted to, and a form of batches
     "train/blocks.py": 3,  # a form of batches
-    "train/mixing.py": 2,  # the same
 }
 """Texts with the name of a format in help, advice and names of files, by module."""
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -236,6 +237,28 @@ def test_a_transform_gets_a_seed_of_store_epoch_source_and_row() -> None:
     assert max(len(set(own)) for row, own in found.items() if row[0] == 1) > 3, (
         "it does not depend on the epoch"
     )
+
+
+def test_a_limit_is_the_length_of_an_epoch_and_a_filter_is_that_of_each_store() -> None:
+    keep = pc.field("id") >= 1_000_000
+    loader = make_mix([20, 30], [1, 1], 4, limit=10, filter=keep)
+    found = []
+    for epoch in range(4):
+        loader.set_epoch(epoch)
+        batches = [show(batch) for batch in loader]
+        assert [len(one) for one in batches] == [4, 4]
+        found += list(chain.from_iterable(batches))
+    assert loader.counts == [4, 4]
+    assert {row[1] for row in found} == {1}, "records that the filter drops came"
+    for number in range(2):
+        rows = [row for row in found if row[0] == number]
+        most = (11, 16)[number]
+        assert len(set(rows[:most])) == most
+    for other in ({"limit": 12}, {"filter": pc.field("id") >= 1_000_001}):
+        with pytest.raises(UsageError, match=r"^load_state_dict: '(limit|stores)' is "):
+            make_mix([20, 30], [1, 1], 4, **{"limit": 10, "filter": keep} | other).load_state_dict(
+                loader.state_dict()
+            )
 
 
 def test_records_of_a_mix_come_one_by_one() -> None:

@@ -17,16 +17,18 @@ from recshuf.formats.selection import Selection
 from recshuf.records.provenance import find_origins
 from recshuf.system.buffers import BufferPool
 from recshuf.train.blocks import Part, TransformedBlock, append_seeds, choose_block
-from recshuf.train.documents import find_lane
+from recshuf.train.documents import DocumentSource, find_lane
 from recshuf.train.prefetch import Absence, close_at_exit, compute_ahead
 from recshuf.train.schedule import Schedule
 from recshuf.train.selection import restore_decoder
+from recshuf.train.weights import SEQUENCE_STEPS, Mixture, Stretch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
 
     from recshuf.piles.groups import Groups
     from recshuf.train.blocks import Block, Transform
+    from recshuf.train.documents import Packing
     from recshuf.train.schedule import Phase, Piece, Sharding
     from recshuf.train.selection import GroupSource
 
@@ -126,6 +128,11 @@ class BatchReader:
         if self._columns is not None and name not in self._columns:
             self._columns = [*self._columns, name]
             self._prepare()
+
+    def pack(self, packing: Packing) -> tuple[list[DocumentSource], Mixture]:
+        """Return the documents of the store, and that all sequences are of it."""
+        mixture = Mixture((Stretch(0, (1,)),), SEQUENCE_STEPS, self._sharding, self.source.order.seed)
+        return [DocumentSource(self.source, self, packing)], mixture
 
     def close_at_the_end(self) -> None:
         """Have the piles closed when nothing refers to the reader any more."""

@@ -15,7 +15,7 @@ from recshuf.system.units import check_number, show_call
 from recshuf.train.batch_reader import BatchReader
 from recshuf.train.blocks import choose_block
 from recshuf.train.columns import iterate_rows
-from recshuf.train.documents import DocumentSource, Packing
+from recshuf.train.documents import Packing
 from recshuf.train.filtering import FilteredPiles, check_filter
 from recshuf.train.packing import PackedLoader
 from recshuf.train.schedule import Sharding
@@ -268,11 +268,9 @@ class PileLoader(EpochLoader):
         """
         if self._sharding.limit is not None:
             raise UsageError("packed: its sequences have no end; make the loader without limit")
-        if not isinstance(self._reader, BatchReader):
-            raise UsageError("packed: sequences are cut from one store; give a loader of one, or pack before you mix")
         packing = Packing(tokens, column, boundaries, eos, documents, pad)
-        source = DocumentSource(self._reader.source, self._reader, packing)
-        return PackedLoader(source, self._sharding, self._describe(), self._output, self._transform)
+        sources, mixture = self._reader.pack(packing)
+        return PackedLoader(sources, mixture, self._describe(), self._output, self._transform)
 
     def _describe(self) -> dict[str, Any]:
         return self.describe(self.epoch, 0)

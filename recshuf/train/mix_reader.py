@@ -8,25 +8,21 @@ lanes ``(6, epoch, t, lane)``.
 
 from __future__ import annotations
 
-import json
 from contextlib import ExitStack, closing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import xxhash
-from numpy.random import Philox, SeedSequence
 
 from recshuf.errors import UsageError
 from recshuf.records.arrays import has_offsets, take_rows, wrap_values
 from recshuf.records.batch import concat_batches
-from recshuf.records.keys import sort_by_key
 from recshuf.train.blocks import Part, TransformedBlock, choose_block
-from recshuf.train.documents import find_lane
+from recshuf.train.documents import DocumentSource, find_lane
 from recshuf.train.merging import Place, RecordLane, StoreMap, Stream, TokenLane
 from recshuf.train.prefetch import close_at_exit
-from recshuf.train.weights import RecordShares, Weights, name_store
+from recshuf.train.weights import SEQUENCE_STEPS, Mixture, find_places, name_store
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -35,13 +31,13 @@ if TYPE_CHECKING:
 
     from recshuf.train.batch_reader import BatchReader
     from recshuf.train.blocks import Transform
+    from recshuf.train.documents import Packing
     from recshuf.train.schedule import Sharding
-    from recshuf.train.weights import Stretch
+    from recshuf.train.weights import Weights
 
 
 STORE = "_store"
 """Name of the column with the number of the store."""
-_LABELS = 6
 
 
 class MixReader:
@@ -164,10 +160,31 @@ class MixReader:
         """Read the part of another rank."""
         used = zip(self._weights.stretches[0].weights, self._sizes, strict=True)
         records = sum(size for weight, size in used if weight)
-        self._steps = (records if sharding.limit is None else min(records, sharding.limit)) // sharding.batch
-        self._sharding, self._stretches = sharding, self._weights.count_from(self._steps)
-        self._rows = sharding.batch // sharding.lanes
+        steps = (records if sharding.limit is None else min(records, sharding.limit)) // sharding.batch
+        self._sharding, self._mixture = (
+            sharding,
+            self._mix(steps, sharding, has_shares=self._weight_by is None),
+        )
         self._check_lanes()
+
+    def _mix(self, steps: int, sharding: Sharding, *, has_shares: bool) -> Mixture:
+        """Return of which stores batches are, if an epoch has so many."""
+        sources, seed = [reader.source for reader in self._readers], self._readers[0].source.order.seed
+        stores = [[one.piles.store_id, one.piles.snapshot, one.order.seed] for one in sources]
+        for store, source in zip(stores, sources, strict=True):
+            store += [source.piles.kept] if hasattr(source.piles, "kept") else []  # by a filter
+        return Mixture(self._weights.count_from(steps), steps, sharding, seed, tuple(stores), has_shares)
+
+    def pack(self, packing: Packing) -> tuple[list[DocumentSource], Mixture]:
+        """Return the documents of the stores, and of which stores the sequences of batches are: weights share sequences."""
+        if self._weight_by is not None:
+            raise UsageError(
+                "packed: weights share sequences, all of one length; make the mix without weight_by"
+            )
+        if self._weights.unit != "step":
+            raise UsageError("packed: sequences have no epochs; make the mix with schedule_by='step'")
+        sources = [DocumentSource(reader.source, reader, packing) for reader in self._readers]
+        return sources, self._mix(SEQUENCE_STEPS, self._sharding, has_shares=True)
 
     def _check_lanes(self) -> None:
         lanes = self._sharding.lanes
@@ -187,53 +204,32 @@ class MixReader:
 
     def count_steps(self, _: int) -> int:
         """Return the number of batches of an epoch, the same on every rank."""
-        return self._steps
+        return self._mixture.steps
 
     def count_records(self, epoch: int) -> list[int] | None:
         """Return how many records each store gives to an epoch; None if weights are those of tokens."""
         if self._weight_by is not None:
             return None
-        ends = [epoch * self._steps, (epoch + 1) * self._steps]
-        parts = [[self._share(lane).before(end) for end in ends] for lane in range(self._sharding.lanes)]
+        ends = [epoch * self._mixture.steps, (epoch + 1) * self._mixture.steps]
+        parts = [
+            [self._mixture.share(lane).before(end) for end in ends] for lane in range(self._sharding.lanes)
+        ]
         counts: list[int] = np.diff(np.sum(parts, axis=0, dtype=object), axis=0)[0].tolist()
         return counts
 
     def describe(self, epoch: int, step: int) -> dict[str, Any]:
         """Return what a state holds of the batches before a position."""
-        first, *later = [
-            stretch
-            for stretch in self._stretches
-            if not stretch.start or stretch.start < epoch * self._steps + step
-        ]
-        order = self._readers[0].source.order
-        past = [[stretch.start, self._identify(stretch)] for stretch in later]
+        order, mixture = self._readers[0].source.order, self._mixture
         return {
             "batch": self._sharding.batch,
             "lanes": self._sharding.lanes,
             "weight_by": self._weight_by,
-            # Of the id, the snapshot and the seed of each store, and of the records that it gives to an epoch.
-            "stores": xxhash.xxh3_128_hexdigest(json.dumps(self._identify(first)).encode()),
-            # The same of the changes since.
-            "weights": xxhash.xxh3_64_hexdigest(json.dumps(past).encode()) if past else None,
+            **mixture.describe(epoch * mixture.steps + step),
             "seed": order.seed,
             "reshuffle": order.reshuffle,
             "mix": order.mix,
             **self.part,
         }
-
-    def _identify(self, stretch: Stretch) -> list[Any]:
-        """Return what tells the stores of a stretch, and how much each gives."""
-        if self._weight_by is None:
-            shares: Sequence[Any] = RecordShares([stretch], self._steps, self._rows).counts[0]
-        else:
-            shares = [float(weight).hex() for weight in stretch.weights]
-        found = []
-        for reader, share, weight in zip(self._readers, shares, stretch.weights, strict=True):
-            source = reader.source
-            if weight:
-                kept = [*reader.part.values()]  # by a filter
-                found.append([source.piles.store_id, source.piles.snapshot, source.order.seed, share, *kept])
-        return found
 
     def read(
         self,
@@ -247,7 +243,7 @@ class MixReader:
     ) -> Generator[Any]:
         """Return an iterator over the batches of an epoch from a step on; see `BatchReader.read`."""
         return close_at_exit(
-            self._run(range(first_step, self._steps), epoch, every, output, transform, prefetch)
+            self._run(range(first_step, self._mixture.steps), epoch, every, output, transform, prefetch)
         )
 
     def _run(
@@ -268,7 +264,10 @@ class MixReader:
                     lane: stack.enter_context(
                         closing(
                             self._open_lane(
-                                lane, epoch * self._steps + steps.start, transform is not None, prefetch
+                                lane,
+                                epoch * self._mixture.steps + steps.start,
+                                transform is not None,
+                                prefetch,
                             )
                         )
                     )
@@ -287,9 +286,6 @@ class MixReader:
                     del parts
                     yield block.cut([Part(block, 0, self._sharding.batch_size)])
                     del block
-
-    def _share(self, lane: int) -> RecordShares:
-        return RecordShares(self._stretches, self._steps, self._rows, lane, self._sharding.lanes)
 
     def _open_lane(
         self, lane: int, step: int, has_seeds: bool, prefetch: int | None
@@ -315,16 +311,16 @@ class MixReader:
 
         if self._weight_by is None:
             return RecordLane(
-                self._share(lane), lambda store, row: Stream(partial(open_at, store, row)), step
+                self._mixture.share(lane), lambda store, row: Stream(partial(open_at, store, row)), step
             )
-        return TokenLane(self._stretches, self._rows, maps, open_stream, lane, step)
+        return TokenLane(self._mixture.stretches, self._mixture.rows, maps, open_stream, lane, step)
 
     def _take(
         self, lane: int, opened: RecordLane | TokenLane, epoch: int, step: int, *, is_wanted: bool
     ) -> tuple[list[pa.RecordBatch], NDArray[np.intp]]:
         """Return this rank's part of a lane of a batch: its records by store, and the store of each in order."""
-        counts = opened.count(epoch * self._steps + step)
-        labels = self._draw_labels(lane, epoch, step, counts) if is_wanted else np.zeros(0, np.intp)
+        counts = opened.count(epoch * self._mixture.steps + step)
+        labels = self._mixture.draw_labels(lane, epoch, step, counts) if is_wanted else np.zeros(0, np.intp)
         own = labels[self._sharding.own_rows]
         skipped = np.bincount(labels[: self._sharding.own_rows.start], minlength=len(counts)).tolist()
         taken = np.bincount(own, minlength=len(counts)).tolist()
@@ -334,21 +330,12 @@ class MixReader:
             stream.take(count - skip - take, 0)
         return parts, own
 
-    def _draw_labels(self, lane: int, epoch: int, step: int, counts: Sequence[int]) -> NDArray[np.intp]:
-        """Return the store of each record of a lane of a batch."""
-        key = (_LABELS, epoch, step) if self._sharding.lanes == 1 else (_LABELS, epoch, step, lane)
-        outputs = Philox(SeedSequence(self._readers[0].source.order.seed, spawn_key=key))
-        return np.repeat(np.arange(len(counts)), counts)[sort_by_key(outputs.random_raw(self._rows))]
-
     def _join(self, parts: Sequence[tuple[list[pa.RecordBatch], NDArray[np.intp]]]) -> pa.RecordBatch:
         """Return the records of this rank's parts of lanes in order, with the wanted columns."""
-        index, begin = np.empty(self._sharding.batch_size, np.intp), 0
-        for _, labels in parts:
-            # Records are grouped by store; the k-th of all, by store, belongs where the label of that rank lies.
-            stop = begin + len(labels)
-            index[begin + np.argsort(labels, kind="stable")] = np.arange(begin, stop)
-            begin = stop
-        records = take_rows(concat_batches([one for tables, _ in parts for one in tables]), index)
+        records = take_rows(
+            concat_batches([one for tables, _ in parts for one in tables]),
+            find_places([labels for _, labels in parts]),
+        )
         if self._columns is None or STORE not in self._columns:
             return records
         labels = np.concatenate([labels for _, labels in parts]).astype(np.int64)

@@ -22,29 +22,30 @@ from __future__ import annotations
 
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import UsageError
 from recshuf.piles.epochs import MAX_EPOCH
-from recshuf.records.arrays import wrap_values
+from recshuf.records.arrays import take_rows, wrap_values
 from recshuf.system.units import check_number, show_call
 from recshuf.train.blocks import make_batch
 from recshuf.train.documents import DOC_IDS, POSITIONS, GroupTokens, LanePosition, find_lane
 from recshuf.train.prefetch import close_at_exit
 from recshuf.train.schedule import MOST_STEPS
 from recshuf.train.state import ResumableLoader
+from recshuf.train.weights import find_places
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Sequence
+    from collections.abc import Generator, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from recshuf.train.blocks import Transform
     from recshuf.train.documents import DocumentSource, TokenCounter
-    from recshuf.train.schedule import Sharding
+    from recshuf.train.weights import Mixture, RecordShares
 
 
 def lack_tokens() -> UsageError:
@@ -66,10 +67,9 @@ class LaneTokens:
     """
 
     def __init__(self, groups: Generator[GroupTokens], offset: int) -> None:
-        self._groups = groups
-        self._group = next(groups)
-        self._offset = offset
-        self._last_epoch = self._group.epoch
+        self._groups, self._offset = groups, offset
+        self._group: GroupTokens | None = None
+        self._last_epoch = 0
 
     def skip(self, count: int) -> None:
         """Skip some tokens."""
@@ -78,21 +78,24 @@ class LaneTokens:
 
     def take(self, count: int) -> list[GroupTokens]:
         """Return the next tokens in parts."""
-        return [self._group.cut(start, stop) for start, stop in self._pass(count)]
+        return [group.cut(start, stop) for group, start, stop in self._pass(count)]
 
-    def _pass(self, count: int) -> Iterator[tuple[int, int]]:
-        """Yield ranges of tokens of the present group, the next ones, before it becomes another one."""
+    def _pass(self, count: int) -> Iterator[tuple[GroupTokens, int, int]]:
+        """Yield ranges of tokens of groups, the next ones."""
         while count:
+            if self._group is None:
+                self._group = next(self._groups)
+                self._last_epoch = self._group.epoch
             start, self._offset = self._offset, min(self._offset + count, len(self._group.tokens))
             count -= self._offset - start
             if start < self._offset:
-                yield start, self._offset
+                yield self._group, start, self._offset
             if count:
-                self._read_next()
+                self._read_next(self._group)
 
-    def _read_next(self) -> None:
-        if len(self._group.tokens):
-            self._last_epoch = self._group.epoch
+    def _read_next(self, group: GroupTokens) -> None:
+        if len(group.tokens):
+            self._last_epoch = group.epoch
         self._group, self._offset = next(self._groups), 0
         if self._group.epoch > self._last_epoch + 1:
             raise lack_tokens()
@@ -107,7 +110,7 @@ class LaneFinder:
     lanes: int
     """Number of all lanes."""
 
-    def find(self, wanted: range, epoch: int, tokens: int) -> dict[int, LanePosition]:
+    def find(self, wanted: Iterable[int], epoch: int, tokens: int) -> dict[int, LanePosition]:
         """Return the position of each wanted lane, by lane, so many tokens after the beginning of an epoch."""
         passed, tokens = self._pass_epochs(tokens)
         rest, first = dict.fromkeys(wanted, tokens), epoch
@@ -136,6 +139,16 @@ class LaneFinder:
         return divmod(tokens, total) if total else (0, tokens)
 
 
+class _Lane(NamedTuple):
+    """A lane of sequences."""
+
+    number: int
+    share: RecordShares
+    """How many sequences it takes of each store."""
+    streams: list[LaneTokens]
+    """Those of the stores."""
+
+
 class PackedLoader(ResumableLoader):
     """Yields batches of sequences without end: epoch follows epoch. See `PileLoader.packed`.
 
@@ -144,26 +157,38 @@ class PackedLoader(ResumableLoader):
 
     Parameters
     ----------
+    sources
+        The documents of each store.
+    mixture
+        Of which stores the sequences of batches are.
     start
         State of the loader at the first batch.
     """
 
     def __init__(
         self,
-        source: DocumentSource,
-        sharding: Sharding,
+        sources: Sequence[DocumentSource],
+        mixture: Mixture,
         start: dict[str, Any],
         output: str,
         transform: Transform | None = None,
     ) -> None:
-        self._kind = source.find_type()
-        self._source = replace(source, packing=source.packing.conform(self._kind))
-        self._sharding, self._start_state = sharding, start
+        kinds = [source.find_type() for source in sources]
+        for source, kind in zip(sources, kinds, strict=True):
+            if kind != kinds[0]:
+                raise UsageError(
+                    f"column={source.packing.column!r}: {source.groups.piles.path} holds tokens of {kind}, and "
+                    f"{sources[0].groups.piles.path} of {kinds[0]}; make the stores with one type"
+                )
+        self._kind, self._packing = kinds[0], sources[0].packing.conform(kinds[0])
+        self._sources = [replace(source, packing=self._packing) for source in sources]
+        self._mixture, self._start_state = mixture, start
         self._output, self._transform = output, transform
-        self._counter: TokenCounter | None = None
-        groups = source.groups.open(start["epoch"])
-        for lane in range(sharding.lanes):
-            find_lane(groups, start["epoch"], lane, sharding.lanes)
+        self._counters: dict[int, TokenCounter] = {}
+        for source in sources:
+            groups = source.groups.open(start["epoch"])
+            for lane in range(mixture.sharding.lanes):
+                find_lane(groups, start["epoch"], lane, mixture.sharding.lanes)
         super().__init__(start["epoch"])
 
     def __repr__(self) -> str:
@@ -172,8 +197,9 @@ class PackedLoader(ResumableLoader):
 
     def show(self, name: str, **_: Any) -> str:
         """Return what it yields, as the call of a class of this name."""
-        shown = self._source.packing.describe() | {"batch_size": self._sharding.batch_size}
-        return show_call(name, str(self._source.groups.piles.path), **shown)
+        shown = self._packing.describe() | {"batch_size": self._mixture.sharding.batch_size}
+        paths = [str(source.groups.piles.path) for source in self._sources]
+        return show_call(name, *paths, **shown)
 
     @property
     def epoch(self) -> int:
@@ -198,25 +224,30 @@ class PackedLoader(ResumableLoader):
         UsageError
             When so many ranks do not fit the lanes.
         """
-        self._sharding = replace(self._sharding, rank=rank, world_size=world_size)
+        sharding = replace(self._mixture.sharding, rank=rank, world_size=world_size)
+        self._mixture = replace(self._mixture, sharding=sharding)
 
     def _describe(self) -> dict[str, Any]:
-        return self._start_state | {"batch": self._sharding.batch} | self._source.packing.describe()
+        return self.describe(self.epoch, 0)
+
+    def describe(self, epoch: int, step: int) -> dict[str, Any]:
+        """Return the state at another position."""
+        own = {"batch": self._mixture.sharding.batch, "epoch": epoch, "step": step}
+        return self._start_state | self._mixture.describe(step) | own | self._packing.describe()
 
     def _read(self, epoch: int, first_step: int) -> Generator[Any]:
-        return close_at_exit(self._run(epoch, first_step, self._source.groups.prefetch, 1))
+        return close_at_exit(self._run(epoch, first_step, self._sources[0].groups.prefetch, 1))
 
     def read_share(self, epoch: int, first_step: int, every: int) -> Generator[Any]:
         """Return an iterator over the first of `every` batches from a step on, without threads: for a worker."""
         return close_at_exit(self._run(epoch, first_step, 0, every))
 
     def _run(self, epoch: int, step: int, prefetch: int, every: int) -> Generator[Any]:
-        order = replace(self._source.groups.order, epoch=epoch)
-        sharding = self._sharding
+        order, sharding = replace(self._sources[0].groups.order, epoch=epoch), self._mixture.sharding
         with ExitStack() as stack:
-            streams = self._open_streams(stack, epoch, step, prefetch)
+            lanes = self._open_lanes(stack, epoch, step, prefetch)
             while True:
-                batch = self._cut(streams)
+                batch = self._cut(lanes, epoch, step, every)
                 if self._transform is not None:
                     first = step * sharding.batch + sharding.rank * sharding.batch_size
                     numbers = np.arange(first, first + sharding.batch_size, dtype=np.uint64)
@@ -224,54 +255,52 @@ class PackedLoader(ResumableLoader):
                 yield batch
                 del batch
                 step += every
-                for stream in streams:
-                    stream.skip((every - 1) * self._lane_tokens)
 
-    @property
-    def _lanes(self) -> range:
-        """Lanes of this rank."""
-        sharding = self._sharding
-        if sharding.lanes == 1:
-            return range(1)
-        share = sharding.lanes // sharding.world_size
-        return range(sharding.rank * share, (sharding.rank + 1) * share)
+    def _open_lanes(self, stack: ExitStack, epoch: int, step: int, prefetch: int) -> list[_Lane]:
+        """Return this rank's lanes, so many steps after the beginning of an epoch."""
+        lanes, own = self._mixture.sharding.lanes, self._mixture.sharding.own_lanes
+        opened = {lane: _Lane(lane, self._mixture.share(lane), []) for lane in own}
+        before = {lane: one.share.before(step) for lane, one in opened.items()}
+        for store, source in enumerate(self._sources):
+            counts = {lane: before[lane][store] for lane in own}
+            positions = dict.fromkeys(own, LanePosition(epoch, 0, 0))
+            for count in {*counts.values()} - {0}:
+                if store not in self._counters:
+                    self._counters[store] = source.make_counter()
+                finder = LaneFinder(source, self._counters[store], lanes)
+                wanted = [lane for lane in own if counts[lane] == count]
+                positions |= finder.find(wanted, epoch, count * self._packing.tokens)
+            for lane in own:
+                groups = stack.enter_context(closing(source.read(lane, lanes, positions[lane], prefetch)))
+                opened[lane].streams.append(LaneTokens(groups, positions[lane].token))
+        return [*opened.values()]
 
-    @property
-    def _lane_tokens(self) -> int:
-        """Tokens that a global batch takes from each lane."""
-        return self._sharding.batch // self._sharding.lanes * self._source.packing.tokens
-
-    def _open_streams(self, stack: ExitStack, epoch: int, step: int, prefetch: int) -> list[LaneTokens]:
-        """Return the streams of this rank's lanes, so many steps after the beginning of an epoch."""
-        source, lanes = self._source, self._sharding.lanes
-        positions = dict.fromkeys(self._lanes, LanePosition(epoch, 0, 0))
-        if step:
-            if self._counter is None:
-                self._counter = source.make_counter()
-            finder = LaneFinder(source, self._counter, lanes)
-            positions = finder.find(self._lanes, epoch, step * self._lane_tokens)
-        streams = []
-        for lane in self._lanes:
-            groups = source.read(lane, lanes, positions[lane], prefetch)
-            streams.append(LaneTokens(stack.enter_context(closing(groups)), positions[lane].token))
-        return streams
-
-    def _cut(self, streams: list[LaneTokens]) -> Any:
-        """Return the next batch of this rank."""
-        size, sharding, packing = self._source.packing.tokens, self._sharding, self._source.packing
-        is_shared = sharding.lanes == 1  # the lane, with other ranks
-        before = sharding.rank * sharding.batch_size if is_shared else 0
-        others = (sharding.world_size - 1) * sharding.batch_size if is_shared else 0
+    def _cut(self, lanes: Sequence[_Lane], epoch: int, step: int, every: int) -> Any:
+        """Return the batch of this rank at a step, and go on to the next one that is wanted."""
+        size, rows = self._packing.tokens, self._mixture.sharding.own_rows
         parts: list[GroupTokens] = []
-        for stream in streams:
-            stream.skip(before * size)
-            parts += stream.take(sharding.batch_size // len(streams) * size)
-            stream.skip((others - before) * size)
-        columns = {packing.column: wrap_values(_join([part.tokens for part in parts]), self._kind)}
-        if packing.boundaries:
-            columns |= _mark(parts, sharding.batch_size, size)
+        labels: list[NDArray[np.intp]] = []
+        for lane, share, streams in lanes:
+            begins, ends, following = (share.before(one) for one in (step, step + 1, step + every))
+            counts = [end - begin for end, begin in zip(ends, begins, strict=True)]
+            drawn = self._mixture.draw_labels(lane, epoch, step, counts)
+            labels.append(drawn[rows])
+            before, taken = (
+                np.bincount(own, minlength=len(counts)) for own in (drawn[: rows.start], drawn[rows])
+            )
+            for store, stream in enumerate(streams):
+                stream.skip(int(before[store]) * size)
+                parts += stream.take(int(taken[store]) * size)
+                stream.skip((following[store] - begins[store] - int(before[store] + taken[store])) * size)
+        count = sum(map(len, labels))
+        columns = {self._packing.column: wrap_values(_join([part.tokens for part in parts]), self._kind)}
+        if self._packing.boundaries:
+            columns |= _mark(parts, count, size)
         sequences = [pa.FixedSizeListArray.from_arrays(values, size) for values in columns.values()]
-        return make_batch(self._output, pa.RecordBatch.from_arrays(sequences, names=list(columns)))
+        records = pa.RecordBatch.from_arrays(sequences, names=list(columns))
+        if len(self._sources) > 1:
+            records = take_rows(records, find_places(labels))
+        return make_batch(self._output, records)
 
 
 def _mark(parts: Sequence[GroupTokens], count: int, size: int) -> dict[str, pa.Array]:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_right
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
+import xxhash
+from numpy.random import Philox, SeedSequence
 
 from recshuf.errors import UsageError
+from recshuf.records.keys import sort_by_key
 from recshuf.records.split import apportion, count_before
 from recshuf.system.units import check_number
 from recshuf.train.schedule import MOST_STEPS
@@ -16,10 +21,17 @@ from recshuf.train.schedule import MOST_STEPS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
+    from recshuf.train.schedule import Sharding
+
 
 Unit = Literal["step", "epoch"]
 """What the numbers of a schedule count; steps are global batches since step 0 of epoch 0."""
 _MOST_STRETCHES = 1 << 16
+SEQUENCE_STEPS = 1 << 20
+"""Steps in which sequences, which have no epochs, are shared exactly."""
+_LABELS = 6
 
 
 class Stretch(NamedTuple):
@@ -163,3 +175,70 @@ class RecordShares:
         epochs, step = divmod(step, self._steps or 1)
         inside = count_before(step * self._rows, counts, self._lane, self._lanes)
         return [epochs * count + own for count, own in zip(counts, inside, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """Of which stores the lanes of global batches are."""
+
+    stretches: tuple[Stretch, ...]
+    """Starts in steps."""
+    steps: int
+    """Number of steps of an epoch."""
+    sharding: Sharding
+    seed: int
+    stores: tuple[list[Any], ...] = ()
+    """What tells each store and its order from others, as JSON values; none for one store without weights."""
+    has_shares: bool = True
+    """Whether weights are those of records, or of whatever the rows of a batch are."""
+
+    @property
+    def rows(self) -> int:
+        """Rows that a lane has in a global batch."""
+        return self.sharding.batch // self.sharding.lanes
+
+    def share(self, lane: int) -> RecordShares:
+        """Return how many rows of each store a lane takes."""
+        return RecordShares(self.stretches, self.steps, self.rows, lane, self.sharding.lanes)
+
+    def draw_labels(self, lane: int, epoch: int, step: int, counts: Sequence[int]) -> NDArray[np.intp]:
+        """Return the store of each row of a lane of a batch, which has so many of each."""
+        labels = np.repeat(np.arange(len(counts)), counts)
+        if not self.stores:
+            return labels
+        key = (_LABELS, epoch, step) if self.sharding.lanes == 1 else (_LABELS, epoch, step, lane)
+        outputs = Philox(SeedSequence(self.seed, spawn_key=key))
+        return labels[sort_by_key(outputs.random_raw(self.rows))]
+
+    def describe(self, step: int) -> dict[str, Any]:
+        """Return the fields of a state that tell the stores and weights of the batches before a step."""
+        if not self.stores:
+            return {}
+        first, *later = [one for one in self.stretches if not one.start or one.start < step]
+        past = [[stretch.start, self._identify(stretch)] for stretch in later]
+        return {
+            # Of the id, the snapshot and the seed of each store, and of the records that it gives to an epoch.
+            "stores": xxhash.xxh3_128_hexdigest(json.dumps(self._identify(first)).encode()),
+            # The same of the changes since.
+            "weights": xxhash.xxh3_64_hexdigest(json.dumps(past).encode()) if past else None,
+        }
+
+    def _identify(self, stretch: Stretch) -> list[Any]:
+        """Return what tells the stores of a stretch, and how much each gives."""
+        if self.has_shares:
+            shares: Sequence[Any] = RecordShares([stretch], self.steps, self.rows).counts[0]
+        else:
+            shares = [float(weight).hex() for weight in stretch.weights]
+        chosen = zip(self.stores, shares, stretch.weights, strict=True)
+        return [[*store[:3], share, *store[3:]] for store, share, weight in chosen if weight]
+
+
+def find_places(labels: Sequence[NDArray[np.intp]]) -> NDArray[np.intp]:
+    """Return the index array that orders rows as the labels of lanes say, which lie lane by lane and store by store."""
+    index, begin = np.empty(sum(map(len, labels)), np.intp), 0
+    for own in labels:
+        stop = begin + len(own)
+        # The k-th of all, by store, belongs where the label of that rank lies.
+        index[begin + np.argsort(own, kind="stable")] = np.arange(begin, stop)
+        begin = stop
+    return index

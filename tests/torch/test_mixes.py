@@ -178,6 +178,25 @@ def test_chains_of_resumes_yield_the_batches_of_the_oracle(seeds: range) -> None
         check(seed)
 
 
+def test_workers_yield_the_sequences_of_a_mix() -> None:
+    stores = draw(7).stores[:2]
+    weights = {0: {stores[0]: 1, stores[1]: 2}, 5: {stores[1]: 1}}
+    expected = [
+        one["tokens"].tolist() for one in islice(recshuf.MixLoader(weights, 4).packed(3, column="tokens"), 12)
+    ]
+    found: list[Any] = []
+    state = None
+    for iteration, workers in enumerate((2, 0, 3)):
+        dataset = PileDataset(weights, 4, rank=0, world_size=1).packed(3, column="tokens")
+        if state is not None:
+            dataset.load_state_dict(json.loads(state))
+        made = iterate(dataset, workers, iteration)
+        found += [one["tokens"].tolist() for one in islice(made, 4)]
+        made.close()
+        state = json.dumps(dataset.describe(0, len(found)))
+    assert found == expected
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder of two stores."""

@@ -26,6 +26,7 @@ _OFFSETS: dict[int, np.dtype[Any]] = {
     **{kind.id: np.dtype(np.int64) for kind in _WIDE},
 }
 _VARIABLE_LISTS = {pa.list_(pa.int8()).id, pa.large_list(pa.int8()).id}
+_WITH_FIELDS = {pa.struct([]).id, pa.list_(pa.int8(), 1).id}
 _CONTIGUOUS_LISTS = {*_VARIABLE_LISTS, pa.list_(pa.int8(), 1).id}
 _BYTES = (
     pt.is_string,
@@ -248,8 +249,11 @@ def unknown_column(name: str, columns: Iterable[str]) -> UsageError:
 
 def find_nulls(batch: pa.RecordBatch) -> set[str]:
     """Return the names of the columns that have nulls, also within lists of a fixed size, and the paths of such fields in structs."""
-    named = zip(batch.schema.names, batch.columns, strict=True)
-    return {path for name, column in named for path in _list_nulls(name, column)}
+    found: set[str] = set()
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if column.null_count or column.type.id in _WITH_FIELDS:  # a table may have thousands of others
+            found.update(_list_nulls(name, column))
+    return found
 
 
 def _list_nulls(path: str, column: pa.Array, is_null: bool = False) -> Iterator[str]:

@@ -40,6 +40,8 @@ def name_table(value: object, place: int) -> TableName | None:
         raise UsageError(
             f"inputs: datasets.{kind} is a dict of splits; give one, such as [{next(iter(value), 'train')!r}]"
         )
+    if package == "recshuf":
+        raise UsageError(f"inputs: a {kind} is no input; recshuf.gather writes the records of a store")
     if isinstance(value, Mapping):
         remedy = "pyarrow.table(...) makes one of columns, pyarrow.Table.from_pylist([...]) one of records"
         raise UsageError(f"inputs: a dict is no table; {remedy}")

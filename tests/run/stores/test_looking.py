@@ -136,6 +136,11 @@ def test_what_is_taken_may_be_empty_repeated_or_of_some_columns(store: Path) -> 
         ),
         (lambda store: store["n"], UsageError, r"store\['n'\]: give an integer"),
         (lambda store: store[1.0], UsageError, r"store\[1\.0\]: give an integer"),
+        (
+            lambda store: recshuf.shuffle(store, "o.csv"),
+            UsageError,
+            r"a PileStore is no input; recshuf\.gather",
+        ),
         (lambda store: store.take(3), UsageError, "rows=3: give a list of positions"),
         (lambda store: store.take([True, False]), UsageError, "rows=.*: give a list of positions"),
         (lambda store: store.take([1.0]), UsageError, "rows=.*: give a list of positions"),

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
+from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, Protocol, Self, runtime_checkable
 
@@ -1070,9 +1071,17 @@ class RowFragment(Fragment):
 
 
 def cut_batch(
-    batch: pa.RecordBatch, file_name: str, first_row: int, limits: BatchLimits
+    batch: pa.RecordBatch,
+    file_name: str,
+    first_row: int,
+    limits: BatchLimits,
+    *,
+    measure: Callable[[pa.RecordBatch], int] = attrgetter("nbytes"),
+    name_row: Callable[[int], str] = "row {}".format,
 ) -> Iterator[pa.RecordBatch]:
     """Yield a batch in slices that fit a block, at least one record each.
+
+    `measure` returns the bytes of a batch, and `name_row` a row as messages show its place.
 
     Raises
     ------
@@ -1081,14 +1090,14 @@ def cut_batch(
     """
     from recshuf.errors import InputError
 
-    size = batch.nbytes
+    size = measure(batch)
     if size > min(limits.block_bytes, limits.record_bytes) and batch.num_rows > 1:
         half = batch.num_rows // 2
-        yield from cut_batch(batch.slice(0, half), file_name, first_row, limits)
-        yield from cut_batch(batch.slice(half), file_name, first_row + half, limits)
+        for part, row in ((batch.slice(0, half), first_row), (batch.slice(half), first_row + half)):
+            yield from cut_batch(part, file_name, row, limits, measure=measure, name_row=name_row)
     elif size > limits.record_bytes:
-        problem = f"a record of {size} bytes is longer than the {limits.record_bytes} bytes allowed"
-        raise InputError(file_name, problem, place=f"row {first_row}", remedy=limits.remedy)
+        problem = f"a record of {size:,} bytes is longer than the {limits.record_bytes:,} bytes allowed"
+        raise InputError(file_name, problem, place=name_row(first_row), remedy=limits.remedy)
     else:
         yield batch
 

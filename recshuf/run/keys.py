@@ -65,14 +65,17 @@ def open_values(job: Job, inputs: Inputs) -> ValueReader | None:
 
 def open_fields(flag: str, fields: Sequence[str], inputs: Inputs) -> ValueReader:
     """Return what reads some fields, which an option names."""
+    from recshuf.formats.texts import find_value_reader  # imports what other runs do not need
+
     check_count(len(inputs.source.inputs), flag)
+    traits = load_format(inputs.format).traits
     try:
-        reader = inputs.source.value_reader(fields)
+        reader = find_value_reader(inputs.source, traits, fields)
     except UsageError as error:
         raise UsageError(f"{flag}: {error}") from error
     if reader is None:
         remedy = "give --dedup record" if flag == Dedup.flag else "leave it out"
-        if load_format(inputs.format).traits.is_lines:
+        if traits.is_lines:
             remedy = "give --format jsonl or csv if its lines have some"
         raise UsageError(f"{flag} {','.join(fields)}: {inputs.format} has no fields; {remedy}")
     return reader

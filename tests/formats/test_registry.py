@@ -166,6 +166,16 @@ def test_a_foreign_format_is_shuffled_converted_and_verified(
     )
 
 
+def test_records_of_a_foreign_format_are_told_apart_by_their_fields(tmp_path: Path, foreign: Path):
+    source = write_foreign(tmp_path / "0.rows", make_table())
+    twice = write_foreign(tmp_path / "1.rows", make_table(ROWS // 2))
+    output = tmp_path / "out.rows"
+    assert recshuf.shuffle([source, twice], output, seed=2, dedup="id", verify=True)
+    assert sorted(row["id"] for row in read_rows(output)) == list(range(ROWS + ROWS // 2))
+    with pytest.raises(UsageError, match="no column 'no'"):
+        recshuf.shuffle(source, tmp_path / "more.rows", dedup="no")
+
+
 def test_a_foreign_format_fills_stores_and_is_written_from_them(
     tmp_path: Path, foreign: Path, monkeypatch: pytest.MonkeyPatch
 ):

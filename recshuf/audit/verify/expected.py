@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from recshuf.audit.verify.record_sets import divide_memory
 from recshuf.errors import UsageError
+from recshuf.formats.texts import find_value_reader
 from recshuf.job.features import Dedup, Mixture, SplitFiles
 from recshuf.piles.codec import choose_codec
 from recshuf.piles.layout import StorePlan
@@ -68,7 +69,7 @@ class FirstRecords:
     def __init__(
         self, inputs: RecordSet, dedup: Dedup, expected: int, folder: SetFolder, memory_bytes: int
     ) -> None:
-        reader = inputs.source.value_reader(dedup.fields) if dedup.fields else None
+        reader = find_value_reader(inputs.source, inputs.traits, dedup.fields) if dedup.fields else None
         if dedup.fields and reader is None:
             raise UsageError(
                 f"{dedup.flag} {','.join(dedup.fields)}: {inputs.format} has no fields; leave it out"
@@ -178,7 +179,8 @@ def mark_parts(comparison: Comparison, job: Job, manifest: Manifest | None) -> S
     split, output = find_value_split(job, manifest), comparison.output
     if split is None or output is None:
         return None
-    reader = comparison.inputs.record_set.source.value_reader(split.fields)
+    inputs = comparison.inputs.record_set
+    reader = find_value_reader(inputs.source, inputs.traits, split.fields)
     if reader is None:
         return None
     finder = ValueParts(reader, split.seed, tuple(split.shares.values()))

@@ -67,7 +67,7 @@ class ArraySource(Source):
             self.layout.row_bytes,
         )
         if count and size > limits.record_bytes:
-            problem = f"a record of {size} bytes is longer than the {limits.record_bytes} bytes allowed"
+            problem = f"a record of {size:,} bytes is longer than the {limits.record_bytes:,} bytes allowed"
             raise InputError(name, problem, place="row 0", remedy=limits.remedy)
         rows = max(1, min(limits.block_bytes, limits.record_bytes) // size)
         for first in range(0, count, rows):

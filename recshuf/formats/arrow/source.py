@@ -17,7 +17,7 @@ from recshuf.formats.parquet.dictionaries import fit_index
 from recshuf.formats.parquet.metadata import adopt, read_metadata, settle, settle_copies
 from recshuf.formats.parquet.types import child_fields, dense_schema, dense_type
 from recshuf.formats.parquet.union import SchemaUnion, columns_of
-from recshuf.interfaces import Decoder, Fragment, InputSummary, Source, TableDecoder
+from recshuf.interfaces import Decoder, Fragment, InputSummary, Source, TableDecoder, cut_batch
 from recshuf.records.arrays import count_bytes, split_path
 from recshuf.records.batch import concat_batches
 from recshuf.records.conforming import conform
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from recshuf.formats.parquet.metadata import RangeIndex
-    from recshuf.interfaces import InputFile, Metadata, ReadOptions, Table, ValueReader
+    from recshuf.interfaces import BatchLimits, InputFile, Metadata, ReadOptions, Table, ValueReader
 
 
 _CODECS = {b"\x04\x22\x4d\x18": "lz4", b"\x28\xb5\x2f\xfd": "zstd"}
@@ -64,7 +64,7 @@ class ArrowSource(Source):
     """
 
     def __init__(self, inputs: Sequence[InputFile], options: ReadOptions) -> None:
-        self._name_limit = options.name_limit
+        self._options = options
         self._files = [_look_into(file) for file in inputs]
         union = SchemaUnion(widens=options.widens)
         for file in self._files:
@@ -93,7 +93,7 @@ class ArrowSource(Source):
         Tools write batches of 1,000 rows, and to handle each alone took twice the time of all.
         """
         file, columns = self._files[input_index], self._columns[input_index]
-        limit = max_record_bytes, f"raise {self._name_limit(max_record_bytes)}"
+        limits = self._options.limit(block_bytes, max_record_bytes)
         later = " or later" if file.file.table else ""
         parts, first_row, count, rows = list[pa.RecordBatch](), 0, 0, 0
         with _explained(file.file, lambda: f"row {first_row + count}{later}"):
@@ -106,10 +106,10 @@ class ArrowSource(Source):
                     parts.append(batch.slice(place, rows - count))
                     place, count = place + parts[-1].num_rows, count + parts[-1].num_rows
                     if count == rows:
-                        yield ArrowFragment(file, parts, first_row, self.schema, columns, block_bytes, limit)
+                        yield ArrowFragment(file, parts, first_row, self.schema, columns, limits)
                         parts, first_row, count = [], first_row + count, 0
             if parts:
-                yield ArrowFragment(file, parts, first_row, self.schema, columns, block_bytes, limit)
+                yield ArrowFragment(file, parts, first_row, self.schema, columns, limits)
 
     def find_head(self, input_index: int, row_count: int) -> pa.Table:
         """Return the first rows of a table that a caller holds, up to so many, in the native schema."""
@@ -191,13 +191,11 @@ class ArrowFragment(Fragment):
         first_row: int,
         schema: pa.Schema,
         columns: Sequence[int | None],
-        block_bytes: int,
-        limit: tuple[int, str],
+        limits: BatchLimits,
     ) -> None:
         self.record_count: int = sum(part.num_rows for part in stored)
         self._file, self._stored, self._first_row = file, stored, first_row
-        self._schema, self._columns = schema, columns
-        self._block_bytes, self._limit = block_bytes, limit
+        self._schema, self._columns, self._limits = schema, columns, limits
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         row, parts = self._first_row, []
@@ -209,20 +207,8 @@ class ArrowFragment(Fragment):
                 parts.append(_conform(part, row, self._file, self._schema, self._columns))
                 row += part.num_rows
             native = concat_batches(parts)
-        yield from self._cut(native, self._first_row)
-
-    def _cut(self, batch: pa.RecordBatch, first_row: int) -> Iterator[pa.RecordBatch]:
-        """Yield a batch in slices that fit a block, at least one record each."""
-        size, (most, remedy) = count_bytes(batch), self._limit
-        if size > min(self._block_bytes, most) and batch.num_rows > 1:
-            half = batch.num_rows // 2
-            yield from self._cut(batch.slice(0, half), first_row)
-            yield from self._cut(batch.slice(half), first_row + half)
-            return
-        if size > most:
-            problem = f"a record of {size} bytes is longer than the {most} bytes allowed"
-            raise InputError(self._file.file.name, problem, place=f"row {first_row}", remedy=remedy)
-        yield batch
+        name = self._file.file.name
+        yield from cut_batch(native, name, self._first_row, self._limits, measure=count_bytes)
 
 
 def _conform(

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from recshuf.dataclass import dataclass
 from recshuf.errors import InputError
 from recshuf.formats.parquet.census import ParquetCensus
 from recshuf.formats.parquet.columns import Projection
@@ -30,7 +29,16 @@ from recshuf.formats.parquet.types import (
     is_ordered,
     with_children,
 )
-from recshuf.interfaces import Decoder, Fragment, InputFile, Joined, ReadOptions, Source, TableDecoder
+from recshuf.interfaces import (
+    Decoder,
+    Fragment,
+    InputFile,
+    Joined,
+    ReadOptions,
+    Source,
+    TableDecoder,
+    cut_batch,
+)
 from recshuf.records.arrays import count_bytes, is_any_list
 from recshuf.records.batch import concat_batches
 
@@ -42,7 +50,7 @@ if TYPE_CHECKING:
     from recshuf.formats.parquet.footer import Footer
     from recshuf.formats.parquet.metadata import RangeIndex
     from recshuf.formats.parquet.pages import Group, Pages
-    from recshuf.interfaces import Handle, HeldTables, ValueReader
+    from recshuf.interfaces import BatchLimits, Handle, HeldTables, ValueReader
 
 
 _JOINED_BYTES = 4 << 20
@@ -60,7 +68,7 @@ class ParquetSource(Source):
     """
 
     def __init__(self, inputs: Sequence[InputFile], options: ReadOptions) -> None:
-        self._name_limit = options.name_limit
+        self._options = options
         self._census = ParquetCensus(inputs, options)
         self.schema = dense_schema(self._census.declared)
         self.schemas = self._census.schemas()
@@ -77,7 +85,7 @@ class ParquetSource(Source):
         limits = self._limit(block_bytes, max_record_bytes)
         share = min(block_bytes, (self.inputs[input_index].native_bytes or 0) // _LEAST_FRAGMENTS)
         for run in join_groups(list_groups(opener), share):
-            yield ParquetFragment(run, projection, limits)
+            yield ParquetFragment(run, projection, *limits)
 
     def read_joined(self, inputs: Sequence[int], block_bytes: int, max_record_bytes: int) -> Joined | None:
         footers, partitions = self._census.footers, self._census.partitions
@@ -90,14 +98,14 @@ class ParquetSource(Source):
             ),
             inputs,
         )
-        reader = _FileReader(self._project(first), self._limit(block_bytes, max_record_bytes))
+        reader = _FileReader(self._project(first), *self._limit(block_bytes, max_record_bytes))
         return reader.read_all([footers[index] for index in alike])
 
-    def _limit(self, block_bytes: int, max_record_bytes: int) -> BatchLimits:
+    def _limit(self, block_bytes: int, max_record_bytes: int) -> tuple[BatchLimits, int]:
+        """Return the limits on batches, and that on the memory of the pages of a row group."""
+        limits = self._options.limit(min(block_bytes, max_record_bytes), max_record_bytes)
         # Only some pages were measured. Others may be twice as large, and as large as a record.
-        page_bytes = 2 * self._open_bytes + max_record_bytes
-        option = self._name_limit(max_record_bytes)
-        return BatchLimits(min(block_bytes, max_record_bytes), max_record_bytes, option, page_bytes)
+        return limits, 2 * self._open_bytes + max_record_bytes
 
     def _project(self, input_index: int) -> Projection:
         partitions = self._census.partitions
@@ -125,18 +133,6 @@ class ParquetSource(Source):
         return TableValueReader(self.decoder(), [one.name for one in self.inputs], paths)
 
 
-@dataclass(frozen=True, slots=True)
-class BatchLimits:
-    """Limits on batches and records, in bytes."""
-
-    block_bytes: int
-    max_record_bytes: int
-    record_option: str
-    """The command line option that raises the limit on records."""
-    page_bytes: int
-    """Limit on the memory of the pages of a row group."""
-
-
 class Pace:
     """Chooses the rows of each batch: as many as fit a block, growing slowly."""
 
@@ -153,54 +149,44 @@ class Pace:
 class ParquetFragment(Fragment):
     """Consecutive row groups."""
 
-    def __init__(self, groups: list[Group], projection: Projection, limits: BatchLimits) -> None:
+    def __init__(
+        self, groups: list[Group], projection: Projection, limits: BatchLimits, page_bytes: int
+    ) -> None:
         self.record_count = sum(group.rows for group in groups)
         self._groups = groups
         self._projection = projection
-        self._limits = limits
+        self._limits, self._page_bytes = limits, page_bytes
         self._footer = groups[0].footer
         self._starts = [group.first_row - groups[0].first_row for group in groups]
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        block_bytes = self._limits.block_bytes
-        pace = Pace(self._groups[0], block_bytes)
-        done = 0
+        pace = Pace(self._groups[0], self._limits.block_bytes)
+        done, start = 0, self._groups[0].first_row
         with self._groups[0].opener.open() as file:
-            for stored in _read_groups(file, self._groups, self._projection, pace, self._limits.page_bytes):
+            for stored in _read_groups(file, self._groups, self._projection, pace, self._page_bytes):
                 with explained(self._footer.name, self._place(done)):
-                    batch = self._projection.conform(stored, self._groups[0].first_row + done)
-                size = count_bytes(batch)
+                    batch = self._projection.conform(stored, start + done)
+                size, name = count_bytes(batch), self._footer.name
                 pace.learn(batch.num_rows, size)
-                yield from self._cut(batch, size, done)
+                if size <= self._limits.block_bytes:  # of thousands of columns, it is not to be found twice
+                    yield batch
+                else:
+                    yield from cut_batch(
+                        batch, name, done, self._limits, measure=count_bytes, name_row=self._place
+                    )
                 done += batch.num_rows
 
     def _place(self, row: int) -> str:
         index = bisect_right(self._starts, row) - 1
         return self._groups[index].place(row - self._starts[index])
 
-    def _cut(self, batch: pa.RecordBatch, size: int, first_row: int) -> Iterator[pa.RecordBatch]:
-        """Yield a batch of `size` bytes in slices that fit a block, at least one record each."""
-        if size > self._limits.block_bytes and batch.num_rows > 1:
-            half = batch.num_rows // 2
-            for part, row in ((batch.slice(0, half), first_row), (batch.slice(half), first_row + half)):
-                yield from self._cut(part, count_bytes(part), row)
-            return
-        if batch.num_rows == 1 and size > self._limits.max_record_bytes:
-            raise InputError(
-                self._footer.name,
-                f"a record of {size:,} bytes is longer than the {self._limits.max_record_bytes:,} bytes allowed",
-                place=self._place(first_row),
-                remedy=f"raise {self._limits.record_option}",
-            )
-        yield batch
-
 
 class _FileReader:
     """Reads small files one after the other, at most a block in total: each alone would take longer than to decode it."""
 
-    def __init__(self, columns: Projection, limits: BatchLimits) -> None:
+    def __init__(self, columns: Projection, limits: BatchLimits, page_bytes: int) -> None:
         self._columns = columns
-        self._limits = limits
+        self._page_bytes = page_bytes
         self._room = limits.block_bytes
         self._pace: Pace | None = None
 
@@ -224,7 +210,7 @@ class _FileReader:
         groups = list(list_groups(opener))
         pace = self._pace = self._pace or Pace(groups[0], self._room)
         with opener.open() as file, explained(footer.name):
-            for stored in _read_groups(file, groups, self._columns, pace, self._limits.page_bytes):
+            for stored in _read_groups(file, groups, self._columns, pace, self._page_bytes):
                 batch = self._columns.conform(stored, sum(batch.num_rows for batch in batches))
                 size = batch.get_total_buffer_size()
                 self._room -= size

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recshuf.formats.compression.readers import ByteReader
+    from recshuf.interfaces import BatchLimits
 
 
 BLOCK_BYTES = 512
@@ -233,9 +234,9 @@ class Block(NamedTuple):
 class RecordCutter:
     """Reads an archive to its end."""
 
-    def __init__(self, name: str, reader: ByteReader, block_bytes: int, limit: int, remedy: str) -> None:
-        self._name, self._reader, self._limit, self._remedy = name, reader, limit, remedy
-        self._block_bytes = max(BLOCK_BYTES, block_bytes - block_bytes % BLOCK_BYTES)
+    def __init__(self, name: str, reader: ByteReader, limits: BatchLimits) -> None:
+        self._name, self._reader, self._limits = name, reader, limits
+        self._block_bytes = max(BLOCK_BYTES, limits.block_bytes - limits.block_bytes % BLOCK_BYTES)
         self._edges, self._hashes, self._suffixes = [0], list[bytes](), set[bytes]()
 
     def cut(self) -> Iterator[Block]:
@@ -274,9 +275,9 @@ class RecordCutter:
             if key is not None and member.key not in (None, key):
                 self._end_record(key, last_of_key)
                 key = None
-            if member.end - self._edges[-1] > self._limit:
-                problem = f"the record that starts here is longer than {self._limit:,} bytes"
-                raise ArchiveError(self._edges[-1], problem, self._remedy)
+            if member.end - self._edges[-1] > self._limits.record_bytes:
+                problem = f"the record that starts here is longer than {self._limits.record_bytes:,} bytes"
+                raise ArchiveError(self._edges[-1], problem, self._limits.remedy)
             if member.end > len(data):
                 break
             if member.key is not None:

@@ -100,13 +100,11 @@ class TarSource(Source):
         )
 
     def fragments(self, input_index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Fragment]:
-        one, options = self._inputs[input_index], self._options
-        remedy = f"raise {options.name_limit(max_record_bytes)}"
-        limit = min(max_record_bytes, options.max_record_bytes)
+        one, limits = self._inputs[input_index], self._options.limit(block_bytes, max_record_bytes)
         reader, keys = one.open(), KeySet()
         try:
             reader.limit_window(max(max_record_bytes, one.window_bytes, _MIN_WINDOW_BYTES))
-            for block in RecordCutter(one.file.name, reader, block_bytes, limit, remedy).cut():
+            for block in RecordCutter(one.file.name, reader, limits).cut():
                 if not self._renames:
                     _check_once(one, keys.add(block.hashes))
                 yield TarFragment(one.file.name, block, renames=self._renames)

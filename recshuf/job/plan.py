@@ -273,10 +273,6 @@ class Plan:
         """Number of pile sets."""
         return max(self.set_of_input, default=0) + 1
 
-    def inputs_of(self, set_index: int) -> list[int]:
-        """Return the inputs of a pile set."""
-        return [index for index, number in enumerate(self.set_of_input) if number == set_index]
-
     def count_parts(self) -> int:
         """Return into how many parts a pile is split when it is gathered, since it would not fit in memory; mostly 1."""
         size = (self.byte_count or 0) // self.pile_count

@@ -7,7 +7,7 @@ Records with equal values of some fields have equal keys.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -41,14 +41,6 @@ _FACTORS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
 _STEPS = (0x9E3779B9, 0xBB67AE85)
 _PHILOX_ROWS = 1 << 13
 """Values encrypted at once: their words fit the L2 cache."""
-
-
-class FoundKeys(NamedTuple):
-    """The keys K and L of records, each of shape ``(n,)``."""
-
-    first: Words
-    second: Words
-    missing_count: int
 
 
 class ValueKeys:
@@ -90,22 +82,6 @@ class ValueKeys:
                 pack_provenance(np.int64(input_index), first_row + rows.astype(np.int64)), _ALL
             )  # fmt: skip
         return encrypt(low, high, self._key)
-
-    def read(self, reader: ValueReader, batch: pa.RecordBatch, input_index: int, first_row: int) -> FoundKeys:
-        """Return the keys of the native records of a batch by their fields, which are read and hashed in small pieces."""
-        if reader.parses_records:
-            pieces = cut_pieces(batch.column(0))
-        else:
-            pieces = (slice(at, at + PIECE_ROWS) for at in range(0, batch.num_rows, PIECE_ROWS))
-        first, second = np.empty(batch.num_rows, np.uint64), np.empty(batch.num_rows, np.uint64)
-        missing_count = 0
-        for piece in pieces:
-            begin = first_row + piece.start
-            texts = reader.read(batch[piece], input_index, begin)
-            first[piece], second[piece] = self.keys(texts, input_index, begin)
-            missing = without_value(texts)
-            missing_count += 0 if missing is None else int(missing.sum())
-        return FoundKeys(first, second, missing_count)
 
     def keys_of_rows(
         self, batch: pa.RecordBatch, input_index: int, first_row: int, lines: bool

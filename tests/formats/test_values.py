@@ -23,7 +23,8 @@ from recshuf.formats.objects import name_table
 from recshuf.formats.texts import find_texts, find_value_reader
 from recshuf.interfaces import InputFile, ReadOptions, WriteOptions
 from recshuf.records import text_hashing
-from recshuf.records.value_keys import ValueKeys
+from recshuf.records.keys import RowRange
+from recshuf.records.value_keys import FieldKeys, ValueKeys
 from tests.support.effort import TRIES_ALL
 from tests.support.formats.foreign_rows import RowsFormat
 from tests.support.formats.format_tools import place_batches
@@ -423,7 +424,13 @@ def test_keys_do_not_depend_on_pieces(tmp_path: Path, kind: str) -> None:
     texts = pa.array([None if number is None else b"%d" % number for number in numbers], pa.large_binary())
     expected = keys.keys([texts], 0, 0)
     for block in (1 << 25, 50_000):
-        found = [keys.read(reader, batch, file, row) for batch, file, row in place_batches(source, block)]
-        assert np.concatenate([part.first for part in found]).tolist() == expected[0].tolist()
-        assert np.concatenate([part.second for part in found]).tolist() == expected[1].tolist()
-        assert sum(part.missing_count for part in found) == numbers.count(None)
+        places = list(place_batches(source, block))
+        found = [
+            FieldKeys(reader, keys).draw(batch, [RowRange(file, row, batch.num_rows)])
+            for batch, file, row in places
+        ]
+        for place, words in enumerate(expected):
+            assert np.concatenate([part.words[place] for part in found]).tolist() == words.tolist()
+        assert sum(int(part.missing.sum()) for part in found if part.missing is not None) == numbers.count(
+            None
+        )

@@ -101,11 +101,6 @@ class RecordReader:
                 self._plan = Reading(self._plan.workers, block, longest)
                 break
 
-    @property
-    def max_record_bytes(self) -> int:
-        """Longest record that the memory limit allows."""
-        return self._plan.max_record_bytes
-
     def infer_schema(self) -> pa.Schema | None:
         """Return the schema of the tables; reads all records if no file states it. None without a decoder."""
         decoder = self.record_set.decoder

@@ -168,13 +168,13 @@ def _share_clients(patch: pytest.MonkeyPatch) -> None:
     """Let the runs of a test that have the same settings share a client: a third of their time goes into making it."""
     make, clients = s3_session.make_client, {}
 
-    def find_client(session: Any, endpoint_url: str | None) -> Any:
+    def find_client(session: Any, endpoint_url: str | None, *, is_hurried: bool = False) -> Any:
         settings = sorted(item for item in os.environ.items() if item[0].startswith("AWS_"))
         credentials = session.get_credentials()
         known = credentials and credentials.get_frozen_credentials()
-        key = (os.getpid(), known, session.region_name, endpoint_url, str(settings))
+        key = (os.getpid(), known, session.region_name, endpoint_url, str(settings), is_hurried)
         if key not in clients:
-            clients[key] = make(session, endpoint_url)
+            clients[key] = make(session, endpoint_url, is_hurried=is_hurried)
         return clients[key]
 
     for module in ("s3_session", "writing.s3"):

@@ -125,7 +125,7 @@ def test_arguments_are_checked_before_anything_is_written(data: Path) -> None:
 
 def note_and_scatter(*arguments: Any) -> None:
     """Scatter, unless the first to come here is to die."""
-    folder = arguments[1].parent.parent
+    folder = arguments[1].local_path.parent.parent
     with (folder / "scatters").open("a") as log:
         log.write(f"{os.getpid()}\n")
     if (folder / "kill").exists():

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os  # noqa: TC003 - `typing.get_type_hints` needs it, as it does the names below
+from collections.abc import Mapping  # noqa: TC003
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Unpack, cast
 
 import recshuf  # noqa: TC001
 from recshuf.api import listen
 from recshuf.errors import UsageError
-from recshuf.job.arguments import list_paths, make_job, make_plain, parse_path
+from recshuf.job.arguments import list_paths, make_job, make_plain, parse_place
 from recshuf.job.features import split_names
 from recshuf.job.options import (
     CheckOptions,
@@ -24,6 +24,7 @@ from recshuf.job.options import (
 from recshuf.job.report import Progress  # noqa: TC001
 from recshuf.piles.epochs import MAX_EPOCH, Reshuffle
 from recshuf.records.keys import MAX_PILES
+from recshuf.storage.settings import parse_storage
 from recshuf.system.memory import choose_allocators
 from recshuf.system.units import check_number
 
@@ -118,6 +119,8 @@ def check_loader(
     epoch: int = 1,
     reshuffle: Reshuffle = "rotate",
     mix: int = 1,
+    endpoint_url: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
     progress: Progress | bool | None = None,
 ) -> recshuf.CheckReport:
     """Test what a `PileLoader` yields in two epochs, `epoch` and the next one: every record once, and in random order.
@@ -130,6 +133,8 @@ def check_loader(
     ----------
     seed, epoch, reshuffle, mix
         As for `PileLoader`; `epoch` is the first of the two. Default of `seed`: that of the store.
+    endpoint_url, storage_options
+        As for `PileLoader`.
 
     Raises
     ------
@@ -142,11 +147,12 @@ def check_loader(
     """
     mix = check_number("--mix", mix, MAX_PILES, least=1)
     epoch = check_number("--epoch", epoch, MAX_EPOCH - 1)
-    path = Path(parse_path("store", store))
+    from recshuf.piles.kept.places import open_place
     from recshuf.train.check import check_epochs
 
+    place = open_place(parse_place("store", store), parse_storage(endpoint_url, storage_options))
     with listen(progress) as listener:
-        return listener.sign(check_epochs(path, seed, epoch, reshuffle, mix, listener))
+        return listener.sign(check_epochs(place, seed, epoch, reshuffle, mix, listener))
 
 
 def write_check(

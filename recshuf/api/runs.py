@@ -15,7 +15,7 @@ import recshuf  # noqa: TC001
 from recshuf.api import listen, speak_batches
 from recshuf.errors import UsageError
 from recshuf.formats import TABLES
-from recshuf.job.arguments import list_paths, make_job, parse_path
+from recshuf.job.arguments import list_paths, make_job, parse_path, parse_place
 from recshuf.job.features import SplitFiles, check_shares
 from recshuf.job.job import Epoch
 from recshuf.job.options import (
@@ -152,7 +152,7 @@ def scatter(
     inputs
         As for `shuffle`.
     store
-        Folder of the store; it must not exist.
+        Folder of the store, or URL of s3://, gs:// or az://; it must not exist.
     split
         Shares of the records by name, numbers or text such as ``"1/3"``, which add up to 1. Each becomes a store of this name
         in the folder `store`. Counts are exact, and every choice of so many records is equally likely, unless ``split_by`` is
@@ -164,15 +164,16 @@ def scatter(
     given = options if split is None else options | {"split": check_shares(split)}
     job = make_job(inputs, None, cast("Options", given))
     # Parts are stores, and no keys: nothing else of the job is other than that of one store.
-    path, feature, job = Path(parse_path("store", store)), job.feature, replace(job, feature=None)
+    name, feature, job = parse_place("store", store), job.feature, replace(job, feature=None)
     choose_allocators(job.memory_bytes)
+    from recshuf.piles.kept.places import open_place
     from recshuf.run.stores.scatter_store import scatter_store
     from recshuf.run.stores.split_store import scatter_split
 
     with listen(progress) as listener:
         if isinstance(feature, SplitFiles):
-            return listener.sign(scatter_split(job, path, feature, listener))
-        return listener.sign(scatter_store(job, path, listener))
+            return listener.sign(scatter_split(job, Path(parse_path("store", store)), feature, listener))
+        return listener.sign(scatter_store(job, open_place(name, job.storage), listener))
 
 
 def cache_store(
@@ -209,7 +210,7 @@ def gather(
     Parameters
     ----------
     store
-        Folder that `scatter` made.
+        Folder or URL of a store.
     output
         As for `shuffle`.
     epoch, reshuffle, mix
@@ -223,7 +224,7 @@ def gather(
         reshuffle,
         check_number("--mix", mix, MAX_PILES, least=1),
     )
-    job = make_job(parse_path("store", store), output, cast("Options", options))
+    job = make_job(parse_place("store", store), output, cast("Options", options))
     job.require_local_scratch()
     choose_allocators(job.memory_bytes)
     from recshuf.run.driver import run_job
@@ -250,7 +251,7 @@ def window(
     Parameters
     ----------
     store
-        Folder of the store; it must exist.
+        Folder or URL of the store; it must exist.
     append
         Inputs, as for `scatter`. Default: none.
     time
@@ -270,7 +271,11 @@ def window(
         raise UsageError("nothing to do; give append, expire_before, keep_records or keep_bytes")
     if keep_records is not None:
         keep_records = check_number("--keep-records", keep_records, sys.maxsize)
-    window_store = PileStore(parse_path("store", store))
+    window_store = PileStore(
+        parse_place("store", store),
+        endpoint_url=options.get("endpoint_url"),
+        storage_options=options.get("storage_options"),
+    )
     with listen(progress) as listener, window_store.update(listener) as update:
         update.expire(before=expire_before, records=keep_records, bytes=keep_bytes)
         if paths:
@@ -279,7 +284,12 @@ def window(
 
 
 def compact(
-    store: str | os.PathLike[str], *, sets: int = 16, progress: Progress | bool | None = None
+    store: str | os.PathLike[str],
+    *,
+    sets: int = 16,
+    progress: Progress | bool | None = None,
+    endpoint_url: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
 ) -> recshuf.PileStore:
     """Write the records of a pile store to fewer sets, which load faster than many small ones.
 
@@ -301,11 +311,13 @@ def compact(
     from recshuf.run.stores.pile_store import PileStore
 
     sets = check_number("--sets", sets, MAX_PILES, least=1)
-    before = PileStore(parse_path("store", store))
+    before = PileStore(
+        parse_place("store", store), endpoint_url=endpoint_url, storage_options=storage_options
+    )
     with listen(progress) as listener:
         listener.start("compact", before.num_records, before.num_bytes)
-        compact_store(before.path, sets, listener.advance)
-    return PileStore(before.path)
+        compact_store(before.place, sets, listener.advance)
+    return PileStore(before.place)
 
 
 def plan(

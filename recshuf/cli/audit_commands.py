@@ -39,7 +39,8 @@ FAILED = 1
 _NOT_UNIFORM = 3
 _ONLY_OF_LOADER = ("seed", "epoch", "reshuffle", "mix")
 """Parameters of ``recshuf check`` that need ``--loader``."""
-_OF_LOADER = {"inputs", "loaders", "as_json", "quiet", "verbose", *_ONLY_OF_LOADER}
+_STORAGE = ("endpoint_url", "storage_options")
+_OF_LOADER = {"inputs", "loaders", "as_json", "quiet", "verbose", *_ONLY_OF_LOADER, *_STORAGE}
 _VERIFY = Wording(
     description="""
 Check that OUTPUT holds the same records as the INPUTs, in any order.
@@ -169,7 +170,8 @@ def _run_check(
 
     progress = choose_progress(quiet)
     if loaders:
-        done = checks.check_loader(loaders[0], progress=progress, **of_loader)
+        storage = {name: options[name] for name in _STORAGE}
+        done = checks.check_loader(loaders[0], progress=progress, **of_loader, **storage)
         inputs = loaders
     elif html:
         check_writable("--html", html, None)

@@ -183,7 +183,7 @@ def list_paths(what: str, paths: Paths) -> list[str]:
     if isinstance(paths, set | frozenset):
         raise UsageError(f"{what}: a set has no order, and the result depends on it; give a list")
     return [
-        (what == "inputs" and name_table(path, place)) or _parse_place(what, path)
+        (what == "inputs" and name_table(path, place)) or parse_place(what, path)
         for place, path in enumerate(paths)
     ]
 
@@ -192,7 +192,7 @@ def _say_taken(what: str) -> str:
     return _TAKEN_INPUTS if what == "inputs" else _TAKEN
 
 
-def _parse_place(what: str, path: object) -> str:
+def parse_place(what: str, path: object) -> str:
     """Return an input or output as text: a path, or a URL of a known scheme."""
     if isinstance(path, str):
         if is_url(path):
@@ -236,7 +236,7 @@ def make_job(inputs: Inputs, output: str | os.PathLike[str] | None, options: Opt
     memory_bytes = _choose_memory(options, workers) if memory is None else _parse(memory)
     job = Job(
         inputs=tuple(paths),
-        output=None if output is None else _parse_place("output", output),
+        output=None if output is None else parse_place("output", output),
         options=options,
         memory_bytes=memory_bytes,
         cut=_make_cut(options, feature),

@@ -5,6 +5,7 @@ Must not import pyarrow, which other modules of reading do: allocators are chose
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -110,6 +111,10 @@ REGION_BYTES = 512 << 10
 """Smaller regions take longer to find than to read."""
 OBJECT_REGION_BYTES = 2 << 20
 """The same for sets in an object store, where each read is a request."""
+RANGE_BYTES = 4 << 20
+"""Least size of a region in a kept store in a bucket. A request takes 50 ms, and each MB about 10 ms."""
+_OBJECT_SETS = 16
+"""A group of a loader is a region of each set."""
 MAX_SETS = 64
 MAX_PLANNED_PILES = 8192
 """With more piles, slices are so short that writing them costs more than splitting piles later."""
@@ -154,6 +159,24 @@ def choose_set_bytes(
     """Return the least size of a pile set: its regions are large enough, and there are not too many sets."""
     region_bytes = OBJECT_REGION_BYTES if are_objects else REGION_BYTES
     return max(region_count * region_bytes, -(-byte_count // most_sets))
+
+
+def divide_kept(byte_count: int | None, *, are_objects: bool) -> int:
+    """Return the size of the piles of a new kept store; in a bucket, a region of one set is worth a request.
+
+    >>> divide_kept(10**10, are_objects=True) // RANGE_BYTES
+    16
+    """
+    if byte_count is None or not are_objects:
+        return SPILLED_PILE_BYTES
+    return RANGE_BYTES * max(1, min(_OBJECT_SETS, math.isqrt(byte_count // RANGE_BYTES)))
+
+
+def choose_kept_set_bytes(byte_count: int, pile_count: int, *, are_objects: bool) -> int:
+    """Return the least size of a set of a kept store."""
+    if are_objects:
+        return max(pile_count * RANGE_BYTES, -(-byte_count // _OBJECT_SETS))
+    return choose_set_bytes(byte_count, pile_count)
 
 
 def assign_sets(

@@ -7,8 +7,9 @@ an epoch. Gather, the loaders, and the check of loaders read records through it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -25,7 +26,7 @@ from recshuf.records.keys import sort_by_words
 from recshuf.system.buffers import allocate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     """Set and column of each."""
 
 
+Wanted = TypeVar("Wanted")
 _FINDING_BYTES = 64
 """Memory for each record when repeats are found: its key, place and size."""
 _SORTING_BYTES = 8
@@ -108,6 +110,8 @@ class Regions(ABC):
     """Number of records in each cell, shape ``(K, C)``."""
     byte_counts: NDArray[np.int64]
     """Bytes of the records in each cell, about, shape ``(K, C)``."""
+    ahead_bytes: int = 0
+    """Memory for what is expected, if it is fetched from elsewhere; else the system reads it ahead."""
     resident_count = 0
     """How many of the first columns are in memory. They are not packed together with others."""
     can_split = False
@@ -160,6 +164,27 @@ class Regions(ABC):
 
     def expect(self, cells: Cells) -> None:  # noqa: B027 - most need not
         """Note that cells will be packed next."""
+
+    def forget(self) -> None:  # noqa: B027 - as above
+        """Note that no cells will be packed next, whatever was expected."""
+
+    def announce(self, wanted: Iterable[Wanted], find: Callable[[Wanted], Cells]) -> Iterator[Wanted]:
+        """Yield what will be packed, whose cells a function finds; what is behind it is fetched as far as memory allows."""
+        most = self.ahead_bytes
+        if not most:
+            yield from wanted
+            return
+        ahead, size = deque[tuple[Wanted, int]](), 0
+        for each in wanted:
+            cells = find(each)
+            self.expect(cells)
+            ahead.append((each, sum(int(self.byte_counts[cell]) for cell in cells)))
+            size += ahead[-1][1]
+            while size > most:
+                first, own = ahead.popleft()
+                size -= own
+                yield first
+        yield from (each for each, _ in ahead)
 
     def split(self, column: int, part_count: int) -> Regions:
         """Return the records of a column in as many finer ranges of keys; the caller closes them. Only if `can_split`."""
@@ -231,6 +256,14 @@ class Groups:
         records = self._take(groups, following, memory)
         self._regions.check(self._list_cells(groups), digest_records(records))
         return self._select(records)
+
+    def announce(self, bundles: Iterable[list[int]]) -> Iterator[list[int]]:
+        """Yield bundles of groups that will be loaded; see `Regions.announce`."""
+        return self._regions.announce(bundles, self._list_cells)
+
+    def forget(self) -> None:
+        """Note that no groups will be loaded of those that were announced."""
+        self._regions.forget()
 
     def load_parts(
         self, groups: Sequence[int], edges: Sequence[int]

@@ -39,7 +39,7 @@ class StorePlan:
     set_prefix: str | None = None
     """Beginning of the names of the files in which complete sets are sealed for a later run; None if none are."""
     syncs_sets: bool = False
-    """Whether sealed sets are synced to disk."""
+    """Whether sealed sets are synced to disk, and kept for others."""
 
 
 def region_bytes(record_count: float, mean_bytes: float, mean_square_bytes: float) -> int:

@@ -25,7 +25,7 @@ from recshuf.piles.slices import ALIGNMENT, PREFIX_BYTES, SliceFormat
 from recshuf.system.buffers import allocate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import pyarrow as pa
     from numpy.typing import NDArray
@@ -193,6 +193,7 @@ class PileSet:
             raise PileError(f"{problem}; {remedy}" if remedy else problem) from error
         try:
             footer = read_footer(file)
+            file.forget()
             regions = WrittenRegions(footer.sums.shape[1], footer.parts)
             found = cls(file, regions, footer.compression, footer.sums)
             if reads_all:
@@ -230,9 +231,13 @@ class PileSet:
         problem = f"region {region} does not read back as it was written: the disk or its memory is faulty"
         return DamagedSetError(self._file.name, problem, self._file.remedy)
 
-    def expect(self, region: int) -> None:
-        """Let the system read a region ahead."""
-        self._file.expect(self._regions.parts(region))
+    def expect(self, regions: Iterable[int]) -> None:
+        """Note that some regions will be read, which the system, or the file, reads ahead."""
+        self._file.expect([part for region in regions for part in self._regions.parts(region)])
+
+    def forget(self) -> None:
+        """Note that none of them will be read."""
+        self._file.forget()
 
     def fetch(self, regions: range, most_bytes: int) -> None:
         """Prepare to read some regions next, and those behind them up to so many bytes, unless it has been done."""

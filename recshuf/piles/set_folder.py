@@ -16,7 +16,7 @@ from recshuf.system.page_cache import open_more, read_ahead
 from recshuf.system.paths import WriteMessages, open_regular, write_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -29,14 +29,13 @@ if TYPE_CHECKING:
 RUN_REMEDY = "run again with another --temp-dir"
 
 
-def remake_store(store: Path) -> str:
-    """Return the advice for a damaged store. Nothing is written to its path while it is there.
+def remake_store(store: str) -> str:
+    """Return the advice for a damaged store, given its path or URL. Nothing is written to it while it is there.
 
-    >>> from pathlib import Path
-    >>> remake_store(Path("my store"))
+    >>> remake_store("my store")
     "delete the store with recshuf store drop 'my store', and make it again"
     """
-    return f"delete the store with recshuf store drop {shlex.quote(str(store))}, and make it again"
+    return f"delete the store with recshuf store drop {shlex.quote(store)}, and make it again"
 
 
 class PileFile(ABC):
@@ -83,6 +82,9 @@ class PileFile(ABC):
 
     def fetch(self, ranges: Sequence[tuple[int, int]]) -> None:  # noqa: B027 - the system reads ahead on disks
         """Note that these offsets and sizes are read next, one after the other."""
+
+    def forget(self) -> None:  # noqa: B027 - as above
+        """Note that nothing of what was expected will be read."""
 
     @abstractmethod
     def close(self) -> None:
@@ -148,6 +150,8 @@ class SetFolder:
 
     ahead_bytes = 0
     """Bytes of all kept files to fetch before they are read; on disks the system does."""
+    tail_bytes = 0
+    """Bytes at the end of each kept file to fetch when it is opened, for its footer."""
 
     def __init__(
         self,
@@ -199,13 +203,16 @@ class SetFolder:
             raise FileNotFoundError(errno.ENOENT, "no folder for kept files")
         return self.kept
 
+    def know(self, sizes: Mapping[str, int]) -> None:
+        """Note which kept files there are, and their bytes."""
+
     def reopen(self, name: str) -> PileFile:
         """Open a kept file of an earlier run, or of another task."""
         kept = self._find_kept()
         paths = [folder / name for folder in (kept, *self._earlier)]
         path = next((path for path in paths if path.exists()), paths[0])
         descriptor = open_more(lambda: open_regular(path))
-        remedy = f"{remake_store(kept.parent)} on another disk" if self._of_store else RUN_REMEDY
+        remedy = f"{remake_store(str(kept.parent))} on another disk" if self._of_store else RUN_REMEDY
         with self._lock:
             self._open.add(descriptor)
         return LocalPileFile(descriptor, path, self.release, remedy)
@@ -228,10 +235,10 @@ class SetFolder:
         for descriptor in list(self._open):
             self.release(descriptor)
 
-    # Kept files of tasks. All machines share the folder; the stage of the output deletes it.
-
     def keep(self, name: str) -> None:
         """Let other machines read a complete file that was written to the folder of kept ones."""
+
+    # Kept files of tasks. All machines share the folder; the stage of the output deletes it.
 
     def fetch(self, name: str) -> AbstractContextManager[Path]:
         """Give the path of a file that `keep` was given, which is there until the end."""

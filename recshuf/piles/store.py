@@ -197,6 +197,14 @@ class Store:
         SealedSet | None
             Its entry; None if there is none to seal. Each set is returned once.
         """
+        entry = self._seal_one()
+        if entry is not None and self._plan.syncs_sets:
+            # Not under the lock: it may be uploaded, while other threads fill other sets.
+            self.folder.keep(entry.file_name)
+            self._growing[entry.number].close()
+        return entry
+
+    def _seal_one(self) -> SealedSet | None:
         with self._lock:
             if self._plan.set_prefix is None or self.resident_count == self.pile_count:
                 return None

@@ -6,7 +6,6 @@ import time
 import weakref
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from recshuf.errors import (
@@ -239,10 +238,11 @@ def _resolve(
     if job.epoch is None:
         return resolve_job(job, destination, progress, layout)
 
+    from recshuf.piles.kept.places import open_place
     from recshuf.piles.kept.stored import StoredPiles
     from recshuf.run.stores.stored_inputs import open_records, open_stored
 
-    piles = StoredPiles(Path(job.inputs[0]))
+    piles = StoredPiles(open_place(job.inputs[0], job.storage))
     cleanup.callback(piles.close)
     seed = job.options["seed"]
     if seed in (None, piles.seed):

@@ -324,7 +324,7 @@ def open_folder(run: Run, sets: str | None) -> SetFolder:
         return open_sets(job, sets, needed)
     parent = choose_temp_dir(job.temp_dir, stage.path if stage and stage.keeps_files else None)
     if run.inputs.stored is not None:
-        return SetFolder(parent, run.inputs.stored.sets_folder, of_store=True)
+        return run.inputs.stored.open_sets(parent)
     if stage is None or not stage.keeps_files:
         return SetFolder(parent, needed_bytes=needed)
     newest_first = [Path(folder) for folder in reversed(stage.log.pile_folders)]

@@ -177,8 +177,6 @@ def scatter_set(run: Run, number: int, cleanup: ExitStack) -> SealedSet:
         )
         counts = Scatter(task, store, decoder, run.progress, callbacks).run(run.inputs.files)
         _release_freed(run)
-        for entry in sealed:
-            folder.keep(entry.file_name)
         return replace(
             sealed[0] if sealed else _describe_dropped(parts, counts),
             number=number,

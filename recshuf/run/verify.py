@@ -22,6 +22,7 @@ from recshuf.job.features import show_feature, show_features
 from recshuf.job.job import Epoch
 from recshuf.job.plan import Cut
 from recshuf.job.report import PassReport, SilentProgress
+from recshuf.piles.kept.places import open_place
 from recshuf.piles.kept.stored import StoredPiles
 from recshuf.run.inputs import list_inputs
 from recshuf.run.open_run import explain_again
@@ -102,7 +103,7 @@ def _compare_inputs(job: Job, destination: Destination, manifest: Manifest) -> s
     if job.epoch is None:
         files = list_inputs(job, destination, SilentProgress())
         return _compare_files([(one.name, one.stamp and one.stamp.size) for one in files], manifest.inputs)
-    with closing(StoredPiles(Path(job.inputs[0]))) as piles:
+    with closing(StoredPiles(open_place(job.inputs[0], job.storage))) as piles:
         if job.options["seed"] not in (None, piles.seed):
             return _compare_files([(str(piles.path), None)], manifest.inputs)
         if piles.seed != manifest.seed:

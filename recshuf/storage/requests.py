@@ -37,6 +37,10 @@ FIRST_PAUSE_SECONDS = 0.2
 _SAID_ATTEMPT = 1
 """The attempt, numbered from 0, after whose failure the wait is said: about 0.2 s after the first one."""
 _STEP_SECONDS = 0.1
+HURRIED_SECONDS = (5, 12)
+"""Limits for a connection and for a reply where a store that does not answer is told soon."""
+PATIENCE_SECONDS = 13.0
+"""So long after its begin a request that got no answer is tried again there."""
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>([A-Za-z0-9.]+)</Code>")
 _PASSING_STATUS = (408, 425, 429)
@@ -205,6 +209,8 @@ class Requests:
         self.retries = 0
         self.read_sizes: list[int] = []
         """Bytes of each reply that holds data."""
+        self.patience = float("inf")
+        """So many seconds after its begin a request that got no answer is tried again."""
         self.warn: Warn | None = None
         """Gets a line, once, when a request has failed twice."""
         self._lock = threading.Lock()
@@ -219,6 +225,7 @@ class Requests:
         Finding
             As `request` raises it.
         """
+        begun = time.monotonic()
         for attempt in range(ATTEMPTS):
             with self._lock:
                 self.count += 1
@@ -231,8 +238,9 @@ class Requests:
                 raise
             except Exception as error:
                 failure = Failure.of(error)
-                if not failure.may_pass or attempt == ATTEMPTS - 1:
-                    raise failure.explain(name) from error
+                is_late = failure.status is None and time.monotonic() - begun > self.patience
+                if not failure.may_pass or attempt == ATTEMPTS - 1 or is_late:
+                    raise failure.explain(name, f"{attempt + 1} attempts") from error
                 if attempt == _SAID_ATTEMPT:
                     self._say_waiting(name, failure)
             pause(attempt)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import time
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import UsageError
-from recshuf.storage.requests import ATTEMPTS
+from recshuf.storage.requests import ATTEMPTS, FIRST_PAUSE_SECONDS, HURRIED_SECONDS, PATIENCE_SECONDS
 from recshuf.storage.settings import ENDPOINT_REMEDY, check_text, is_endpoint, parse_flag
 
 if TYPE_CHECKING:
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
 
 _CONNECTIONS = 16
+_BEGUN = "recshuf-begun"
+"""Key of the time at which a request began, in what boto3 passes on with it."""
+_MOST_PAUSE_SECONDS = 3.0
 _SESSION_OPTIONS = {
     "access_key_id": "aws_access_key_id",
     "secret_access_key": "aws_secret_access_key",
@@ -120,8 +124,8 @@ def _share_loader() -> Any:
     return botocore.session.get_session().get_component("data_loader")
 
 
-def make_client(session: Any, endpoint_url: str | None) -> Any:
-    """Return a client of a session."""
+def make_client(session: Any, endpoint_url: str | None, *, is_hurried: bool = False) -> Any:
+    """Return a client of a session. If it is hurried, a request that nobody answers fails within 30 seconds."""
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError
 
@@ -129,6 +133,9 @@ def make_client(session: Any, endpoint_url: str | None) -> Any:
     config = Config(
         retries={"mode": "standard", "total_max_attempts": ATTEMPTS}, max_pool_connections=_CONNECTIONS
     )
+    if is_hurried:
+        connect, reply = HURRIED_SECONDS
+        config = config.merge(Config(connect_timeout=connect, read_timeout=reply))
     try:
         client = session.client("s3", endpoint_url=endpoint_url, config=config)
     except BotoCoreError as error:
@@ -142,6 +149,9 @@ def make_client(session: Any, endpoint_url: str | None) -> Any:
     # boto3 asks for the region of a bucket where an answer does not say it, and must not ask about that answer again.
     client.meta.events.register("before-call.s3.HeadBucket", _follow_no_redirect)
     client.meta.events.register("before-parse.s3", _refuse_cut_reply)
+    if is_hurried:
+        client.meta.events.register("before-call.s3", _note_begin)
+        client.meta.events.register_first("needs-retry.s3", _lose_patience)
     if client.meta.endpoint_url.startswith("https:"):
         # TLS and the CRC-32 suffice, as for the checksums of botocore; it does not know ours, and would add SHA-256.
         client.meta.config.s3 = {"payload_signing_enabled": False} | (client.meta.config.s3 or {})
@@ -151,6 +161,21 @@ def make_client(session: Any, endpoint_url: str | None) -> Any:
 def _follow_no_redirect(params: dict[str, Any], **_: object) -> None:
     """Let boto3 take a request for one that was redirected before."""
     params["context"].setdefault("s3_redirect", {})["redirected"] = True
+
+
+def _note_begin(params: dict[str, Any], **_: object) -> None:
+    params["context"][_BEGUN] = time.monotonic()
+
+
+def _lose_patience(
+    caught_exception: Exception | None, attempts: int, request_dict: dict[str, Any], **_: object
+) -> float | None:
+    """Return how long to wait after a request that got no answer; boto3 decides about others."""
+    if caught_exception is None:
+        return None
+    if attempts >= ATTEMPTS or time.monotonic() - request_dict["context"][_BEGUN] > PATIENCE_SECONDS:
+        raise caught_exception
+    return min(_MOST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** (attempts - 1))
 
 
 def _refuse_cut_reply(operation_model: Any, response_dict: dict[str, Any], **_: object) -> None:

@@ -144,6 +144,13 @@ def parse_storage_options(options: Mapping[str, str] | Iterable[str]) -> dict[st
     return {name: value for name, _, value in pairs}
 
 
+def parse_storage(
+    endpoint_url: str | None, storage_options: Mapping[str, str] | Iterable[str] | None
+) -> StorageOptions:
+    """Return the storage options of arguments."""
+    return StorageOptions(endpoint_url, parse_storage_options(storage_options or {}))
+
+
 def check_given(scheme: str, options: Mapping[str, str]) -> None:
     """Refuse credentials, of options or the environment, that libraries panic of, or show in their errors."""
     variables = {name: os.environ[name] for name in os.environ if name.startswith(_VARIABLES[scheme])}

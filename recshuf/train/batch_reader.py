@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
 from itertools import chain, pairwise, starmap, tee
@@ -175,14 +175,14 @@ class BatchReader:
         opened, absence = self._open(epoch), Absence()
         phases = opened.schedule.starting_at(first_step)
         wanted = chain.from_iterable(phase.find_groups(step) for phase, step in phases)
-        bundles, cut_bundles = tee(opened.groups.bundle(wanted, BUNDLE_BYTES))
+        bundles, cut_bundles = tee(opened.groups.announce(opened.groups.bundle(wanted, BUNDLE_BYTES)))
         seeds = None if transform is None else ()
         load = partial(self._load, BufferPool(self._most_kept), make_block, seeds)
         ahead = self.source.prefetch if prefetch is None else prefetch
         tasks = starmap(partial(_Task, epoch, opened.groups), pairwise(chain(bundles, [[]])))
         blocks = compute_ahead(load, tasks, ahead, absence)
         batches = _cut(phases, _find_groups(cut_bundles, opened.groups, blocks), every)
-        return close_at_exit(_note_absence(batches, blocks, absence))
+        return close_at_exit(_note_absence(batches, blocks, absence, self.source.piles.forget))
 
     def read_lane(
         self, lane: int, lanes: int, epoch: int, group: int, seeds: tuple[int, ...] | None, prefetch: int
@@ -194,13 +194,13 @@ class BatchReader:
         absence = Absence()
         load = partial(self._load, BufferPool(self._most_kept), _return_unchanged, seeds)
         tables = compute_ahead(load, self._plan_lane(lane, lanes, epoch, group), prefetch, absence)
-        return _note_absence(tables, tables, absence)
+        return _note_absence(tables, tables, absence, self.source.piles.forget)
 
     def _plan_lane(self, lane: int, lanes: int, epoch: int, first: int) -> Iterator[_Task]:
         while True:
             groups = self.source.open(epoch)
             numbers = find_lane(groups, epoch, lane, lanes)
-            bundles = groups.bundle(numbers[numbers >= first].tolist(), BUNDLE_BYTES)
+            bundles = groups.announce(groups.bundle(numbers[numbers >= first].tolist(), BUNDLE_BYTES))
             yield from starmap(partial(_Task, epoch, groups), pairwise(chain(bundles, [[]])))
             epoch, first = epoch + 1, 0
 
@@ -288,9 +288,13 @@ def _add_part(parts: list[Part], part: Part) -> None:
     parts.append(part)
 
 
-def _note_absence(batches: Iterator[Any], blocks: Generator[Block], absence: Absence) -> Generator[Any]:
+def _note_absence(
+    batches: Iterator[Any], blocks: Generator[Block], absence: Absence, forget: Callable[[], None]
+) -> Generator[Any]:
     """Yield batches; count how long the consumer is away."""
-    with closing(blocks):
+    with ExitStack() as cleanup:
+        cleanup.callback(forget)
+        cleanup.enter_context(closing(blocks))
         for batch in batches:
             left = time.perf_counter()
             yield batch

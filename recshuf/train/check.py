@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -20,8 +20,6 @@ from recshuf.train.loader import PileLoader
 from recshuf.train.selection import open_piles
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
     from recshuf.audit.order.check import CheckReport
@@ -40,7 +38,7 @@ _LOWER = "Records that shared a group are kept apart in the next epoch."
 
 
 def check_epochs(
-    path: Path, seed: int | None, epoch: int, reshuffle: str, mix: int, progress: Progress
+    store: Any, seed: int | None, epoch: int, reshuffle: str, mix: int, progress: Progress
 ) -> CheckReport:
     """Test two epochs of a store: each by itself, and how often records that shared a group share one again.
 
@@ -48,7 +46,7 @@ def check_epochs(
     without a loader, too. All of them are in memory: 40 bytes a record.
     """
     started = time.perf_counter()
-    piles, _ = open_piles(path)
+    piles, _ = open_piles(store)
     try:
         order = EpochOrder(piles.seed if seed is None else seed, epoch, reshuffle, piles.seed, mix)
         orders = [order, replace(order, epoch=order.epoch + 1)]

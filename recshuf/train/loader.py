@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from recshuf.errors import UsageError
 from recshuf.formats.selection import list_columns
 from recshuf.piles.epochs import EpochOrder
 from recshuf.records.keys import MAX_PILES
+from recshuf.storage.settings import parse_storage
 from recshuf.system.units import check_number, show_call
 from recshuf.train.batch_reader import BatchReader
 from recshuf.train.blocks import choose_block
@@ -24,12 +26,13 @@ from recshuf.train.state import START, EpochLoader
 from recshuf.train.weights import Weights
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
     import pyarrow as pa
 
     from recshuf.piles.epochs import Reshuffle
     from recshuf.piles.kept.stored import StoredPiles
+    from recshuf.storage.settings import StorageOptions
     from recshuf.train.blocks import Output, Transform
     from recshuf.train.documents import Documents
     from recshuf.train.mix_reader import MixReader
@@ -51,7 +54,7 @@ class PileLoader(EpochLoader):
     Parameters
     ----------
     store
-        Path of a store, or a `PileStore`; or a dict of such with weights, see `MixLoader`.
+        Path or URL of a store, or a `PileStore`; or a dict of such with weights, see `MixLoader`.
     batch_size
         Records of a batch on each rank. The global batch is ``batch_size * world_size`` records.
     columns
@@ -93,6 +96,8 @@ class PileLoader(EpochLoader):
         Arrow expression, such as ``pyarrow.compute.field("lang") == "en"``: an epoch is a shuffle of the records for which
         it is true. All records are read once to count them, when the loader is made. Columns are those of the store and
         ``"_id"``, whatever `columns` are. Default: all records.
+    endpoint_url, storage_options
+        For URLs; see `recshuf.ScatterOptions`.
 
     Raises
     ------
@@ -122,6 +127,8 @@ class PileLoader(EpochLoader):
         filter: Any = None,  # noqa: A002
         weight_by: str | None = None,
         schedule_by: Unit = "step",
+        endpoint_url: str | None = None,
+        storage_options: Mapping[str, str] | None = None,
     ) -> None:
         mix = check_number("mix", mix, MAX_PILES, least=1)
         prefetch = check_number("prefetch", prefetch, _MOST_AHEAD)
@@ -138,26 +145,25 @@ class PileLoader(EpochLoader):
         names = list_columns(columns)
         self._reader: BatchReader | MixReader
         # Last, since it may have to be made from files first.
+        open_one = partial(
+            _open_store,
+            sharding=self._sharding,
+            order=order,
+            prefetch=prefetch,
+            kept=filter,
+            own_seed=seed is None,
+            storage=parse_storage(endpoint_url, storage_options),
+        )
         if isinstance(store, Mapping):
-            weights = Weights.read(store, schedule_by)
             self._reader = _open_mix(
-                weights,
-                names,
-                self._sharding,
-                order,
-                prefetch,
-                filter,
-                own_seed=seed is None,
-                weight_by=weight_by,
+                open_one, Weights.read(store, schedule_by), names, self._sharding, weight_by
             )
         elif weight_by is not None or schedule_by != "step":
             raise UsageError(
                 "weight_by, schedule_by: one store has no weights; give a dict of stores, or leave them out"
             )
         else:
-            self._reader = _open_store(
-                store, names, self._sharding, order, prefetch, filter, own_seed=seed is None
-            )
+            self._reader = open_one(store, names)
         super().__init__(order.epoch)
         self._check_part()
 
@@ -299,15 +305,16 @@ def _split(batches: Generator[Any], position: Position) -> Iterator[dict[str, An
 def _open_store(
     store: Any,
     names: list[str] | None,
+    *,
     sharding: Sharding,
     order: EpochOrder,
     prefetch: int,
     kept: Any,
-    *,
     own_seed: bool,
+    storage: StorageOptions,
 ) -> BatchReader:
     """Return the reader of a store, of what an expression keeps; with `own_seed`, its order has the seed of the store."""
-    piles, is_mine = open_piles(store)
+    piles, is_mine = open_piles(store, storage)
     if kept is not None:
         piles = cast("StoredPiles", FilteredPiles(piles, kept))
     order = replace(order, seed=piles.seed if own_seed else order.seed, store_seed=piles.seed)
@@ -318,14 +325,10 @@ def _open_store(
 
 
 def _open_mix(
+    open_one: Callable[[Any, list[str] | None], BatchReader],
     weights: Weights,
     names: list[str] | None,
     sharding: Sharding,
-    order: EpochOrder,
-    prefetch: int,
-    kept: Any,
-    *,
-    own_seed: bool,
     weight_by: str | None,
 ) -> MixReader:
     from recshuf.train.mix_reader import MixReader, find_own_columns
@@ -335,8 +338,5 @@ def _open_mix(
     if weight_by is not None and not isinstance(weight_by, str):
         raise UsageError(f"weight_by={weight_by!r}: give the name of a column")
     own = find_own_columns(names)
-    readers = [
-        _open_store(store, own, sharding, order, prefetch, kept, own_seed=own_seed)
-        for store in weights.stores
-    ]
+    readers = [open_one(store, own) for store in weights.stores]
     return MixReader(readers, weights, names, sharding, weight_by)

@@ -10,28 +10,31 @@ from recshuf.errors import UsageError
 from recshuf.formats.stored import StoredSource
 from recshuf.interfaces import InputSummary
 from recshuf.piles.groups import Groups
+from recshuf.piles.kept.places import open_place
 from recshuf.piles.kept.stored import StoredPiles
-from recshuf.system.paths import local_path
 
 if TYPE_CHECKING:
     from recshuf.interfaces import Decoder
     from recshuf.piles.epochs import EpochOrder
+    from recshuf.storage.settings import StorageOptions
 
 
-def open_piles(store: Any) -> tuple[StoredPiles, bool]:
+def open_piles(store: Any, storage: StorageOptions | None = None) -> tuple[StoredPiles, bool]:
     """Return the piles of a store, and whether the caller must close them.
 
     Parameters
     ----------
     store
-        Path of a store, a `PileStore`, or its piles.
+        Path or URL of a store, a `PileStore`, or its piles.
+    storage
+        For URLs.
     """
     if isinstance(store, str | os.PathLike):
-        return StoredPiles(local_path(store)), True
+        return StoredPiles(open_place(store, storage)), True
     if hasattr(store, "piles"):
         return store.piles(), True
     if not hasattr(store, "store_id"):
-        raise UsageError(f"store={store!r}: give the path of a store, or a PileStore")
+        raise UsageError(f"store={store!r}: give the path or URL of a store, or a PileStore")
     return store, False
 
 

@@ -1,73 +1,84 @@
-"""The folder of a pile store: numbered snapshots, of which the newest whole one counts, and the sets that they refer to.
+"""A pile store in a folder.
 
     STORE/
-        snapshot-000017.json    one line: xxh3 of the rest in hexadecimal digits, a space, a JSON object
-        sets/NAME-00000.piles   pile sets, which never change
+        snapshot-000017.json    see `place`
+        sets/NAME-00000.piles
         sets/NAME.lock          held while sets of this name are written
 
-A snapshot is put in place by a hard link, which fails if the number is taken: whoever is second reads the newest one
-again, and takes the next number. A number is not free again while a living process may take it: what it writes names the
-number, and while it is there, nobody deletes a snapshot of this number. The newest is never deleted, so a listed snapshot
-that is gone means that there is a newer one. Who commits or deletes holds a lease of a snapshot, so that the store is not
-deleted and another one made meanwhile. Nobody waits for a lock.
+A snapshot is put in place by a hard link, which fails if the number is taken. A number is not free again while a living
+process may take it: what it writes names the number, and while it is there, nobody deletes a snapshot of this number. Who
+commits or deletes holds a lease of a snapshot, so that the store is not deleted and another one made meanwhile. Nobody waits
+for a lock.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import secrets
+import shutil
 import time
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
-from shlex import quote
 from typing import TYPE_CHECKING
 
-from recshuf.errors import MissingStoreError, OutputError, PileError, RecshufError, UsageError
-from recshuf.piles.kept.snapshots import Snapshot, find_writer, parse_snapshot
+from recshuf.errors import BusyNameError, OutputError, PileError, RecshufError, UsedNameError
+from recshuf.piles.kept.place import (
+    SETS_FOLDER,
+    SNAPSHOT,
+    StorePlace,
+    check_writer,
+    list_numbers,
+    name_snapshot,
+)
+from recshuf.piles.kept.snapshots import find_writer, parse_snapshot
 from recshuf.piles.sealed_set import SET_SUFFIX
-from recshuf.piles.set_folder import SET_MODE, remake_store
+from recshuf.piles.set_folder import SET_MODE, SetFolder
 from recshuf.system.atomic import sync
-from recshuf.system.locks import Lease, try_exclusive, try_shared, unlink_unless_locked
-from recshuf.system.paths import find_existing, write_error
+from recshuf.system.locks import Lease, lock_existing, try_exclusive, try_shared, unlink_unless_locked
+from recshuf.system.paths import find_existing, real_path, write_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterable
     from pathlib import Path
 
-
-def explain_damage(file: Path) -> PileError:
-    """Return the error for a damaged snapshot where something is to be written or deleted."""
-    return PileError(
-        f"{file}: is damaged; put it back, or delete it, and the store is that of the snapshot before"
-    )
+    from recshuf.piles.kept.snapshots import Snapshot
 
 
-def explain_gone(path: Path) -> OutputError:
-    """Return the error for a store that is deleted while something is written."""
-    return OutputError(f"{path}: another process has deleted it meanwhile; run again")
-
-
-SETS_FOLDER = "sets"
 _LOCK_SUFFIX = ".lock"
-_NAME = re.compile(r"snapshot-(\d{6,})\.json")
 _PART_PREFIX = ".snapshot-"
 _NUMBER_DIGITS = 16
 """Hexadecimal digits after the prefix that are the number that a part is to get."""
 _TRIES = 10
-"""Who finds out whether a store can be deleted holds the locks of its snapshots for a moment."""
-_OWN_NAME = re.compile(rf"{_NAME.pattern}|{re.escape(_PART_PREFIX)}[0-9a-f]+|{SETS_FOLDER}")
+"""Who finds out whether a store can be deleted, or deletes leftovers, holds locks for a moment."""
+_OWN_NAME = re.compile(rf"{SNAPSHOT.pattern}|{re.escape(_PART_PREFIX)}[0-9a-f]+|{SETS_FOLDER}")
+_BLOCK_BYTES = 512
+"""Unit of `st_blocks`."""
 
 
-class StoreFolder:
+class StoreFolder(StorePlace):
     """The files of a pile store."""
 
     def __init__(self, path: Path) -> None:
+        super().__init__(str(path))
         self.path = path
         self.sets = path / SETS_FOLDER
 
+    @property
+    def local_path(self) -> Path:
+        return self.path
+
+    def anchor(self) -> StoreFolder:
+        return StoreFolder(self.path.absolute())
+
+    def show(self, name: str) -> str:
+        return str(self.path / name)
+
+    def _exists(self) -> bool:
+        return self.path.exists()
+
     def create(self, first: Snapshot) -> Snapshot:
-        """Make the folder if it does not exist, and return the newest snapshot: `first`, unless there is one."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self.check_free()
@@ -85,7 +96,6 @@ class StoreFolder:
 
     @property
     def is_store(self) -> bool:
-        """Whether there is a store, or one is being made."""
         is_there = os.path.isdir(self.sets)  # noqa: PTH112 - false in a folder that may not be read, where Path raises
         return is_there and bool(self._numbers())
 
@@ -99,7 +109,6 @@ class StoreFolder:
         return all(one.suffix in (SET_SUFFIX, _LOCK_SUFFIX) for one in self.sets.iterdir())
 
     def check_free(self) -> None:
-        """Check that a store can be made here, or is being made by other processes."""
         try:
             foreign = self.list_foreign()
         except FileNotFoundError:
@@ -127,25 +136,7 @@ class StoreFolder:
         """Return the files whose locks are held while sets are written."""
         return list(self.sets.glob(f"*{_LOCK_SUFFIX}"))
 
-    def find(self) -> Snapshot | None:
-        """Return the newest whole snapshot; None if there is no store."""
-        while True:
-            numbers = self._numbers()
-            try:
-                found = next(filter(None, map(self._read, numbers)), None)
-            except FileNotFoundError:
-                continue
-            if found is not None:
-                return found
-            if numbers:
-                raise PileError(
-                    f"{self._file(numbers[0])}: is damaged, and no other snapshot is left; {remake_store(self.path)}"
-                )
-            if not self._numbers():
-                return None
-
     def open(self, number: int | None = None) -> tuple[Snapshot, Lease]:
-        """Return a snapshot, by default the newest, and a lease of its sets."""
         refused: list[int] = []
         while True:
             found = self.find() if number is None else self._find(number)
@@ -162,40 +153,6 @@ class StoreFolder:
                 return leased, lease
             refused.append(found.number)
 
-    def _explain_missing(self, number: int | None) -> UsageError:
-        if number is not None:
-            problem = f"has no snapshot {number}; it was replaced since, or another store is meant; open the store again"
-        elif self.path.exists():
-            problem = "is no pile store: it holds no snapshot; check the path, or run recshuf scatter again"
-        else:
-            problem = f"no such pile store; make one with recshuf scatter INPUT... -o {quote(str(self.path))}"
-            return MissingStoreError(f"{self.path}: {problem}")
-        return UsageError(f"{self.path}: {problem}")
-
-    def commit(self, change: Callable[[Snapshot], Snapshot], store: str | None = None) -> Snapshot:
-        """Put a new snapshot in place, and return it. Sets that no snapshot in use refers to are deleted.
-
-        Parameters
-        ----------
-        change
-            Returns the new snapshot for the newest; called again if another process was faster.
-        store
-            Identifier of the store that is changed. Default: the one that is there.
-        """
-        made = None
-        while made is None:
-            # Listed first: what is put in place after this has the number that is then tried.
-            number = max(self._numbers(), default=0) + 1
-            newest, lease = self.open()
-            with closing(lease):
-                if store not in (None, newest.store):
-                    raise OutputError(f"{self.path}: another store was made here meanwhile; run again")
-                if newest.number < number - 1:
-                    raise explain_damage(self._file(number - 1))
-                made = self._put(change(newest), number)
-        self.collect()  # not before the lease of the snapshot before is given back
-        return made
-
     def collect(self) -> list[str]:
         """Delete what is left of others: old snapshots that nobody has open, sets that no snapshot refers to, what dead processes were writing.
 
@@ -209,7 +166,7 @@ class StoreFolder:
                 leases.callback(lease.close)
                 number = newest.number
             self._collect_snapshots(number)
-            kept = self._list_referenced()
+            kept = self.list_referenced()
             unreferenced = (path.stem for path in self.sets.glob(f"*{SET_SUFFIX}") if path.stem not in kept)
             writers = {find_writer(name) for name in unreferenced}
             writers |= {path.stem for path in self.list_locks()}
@@ -228,28 +185,6 @@ class StoreFolder:
             if number < newest and number not in wanted:
                 unlink_unless_locked(self._file(number))
 
-    def has_records_of(self, writer: str) -> bool:
-        """Tell whether a snapshot has records that were written under a name, also in a set that a compaction has made."""
-        return any(writer in one.names for one in self._read_all())
-
-    def _list_referenced(self) -> set[str]:
-        """Return the names of the sets in any snapshot. See `_read_all`."""
-        return {one.name for snapshot in self._read_all() for one in snapshot.sets}
-
-    def _read_all(self) -> list[Snapshot]:
-        """Return all snapshots. Other names than theirs, if their locks are held, are in no later snapshot either."""
-        while True:
-            numbers = self._numbers()
-            snapshots = []
-            for number in numbers:
-                with suppress(FileNotFoundError):
-                    found = self._read(number)
-                    if found is None:
-                        raise explain_damage(self._file(number))
-                    snapshots.append(found)
-            if self._numbers()[:1] == numbers[:1]:  # else the newest may not have been read
-                return snapshots
-
     def _remove_unlocked(self, writer: str) -> list[str]:
         """Delete sets of a writer's name, as `remove_unreferenced` does, and its lock file, unless a process holds that."""
         lock_file = self.lock_file(writer)
@@ -267,7 +202,7 @@ class StoreFolder:
         """Delete the sets of a writer's name that no snapshot refers to, and return their names; the caller holds the lock."""
         # Listed under the lock: its writer may have committed them, and ended.
         try:
-            kept = self._list_referenced()
+            kept = self.list_referenced()
         except PileError:
             return []
         found = (path.stem for path in self.sets.glob(f"*{SET_SUFFIX}"))
@@ -305,7 +240,7 @@ class StoreFolder:
                 if not lock.holds(self._file(number)):  # NFS may do it, lose its answer, and do it again
                     return None
         except FileNotFoundError:
-            raise explain_gone(self.path) from None
+            raise self._explain_gone() from None
         except OSError as error:
             raise write_error(error, str(self.path), self.path) from error
         finally:
@@ -323,24 +258,15 @@ class StoreFolder:
         return made
 
     def _numbers(self) -> list[int]:
-        """Return the numbers of all snapshots, the newest first."""
         try:
-            names = os.listdir(self.path)  # noqa: PTH208 - names are wanted
+            return list_numbers(os.listdir(self.path))  # noqa: PTH208 - names are wanted
         except (FileNotFoundError, NotADirectoryError):
             return []
-        return sorted((int(match[1]) for match in map(_NAME.fullmatch, names) if match), reverse=True)
 
     def _file(self, number: int) -> Path:
-        return self.path / f"snapshot-{number:06d}.json"
-
-    def _find(self, number: int) -> Snapshot | None:
-        """Return a snapshot; None if it is missing or damaged."""
-        with suppress(FileNotFoundError):
-            return self._read(number)
-        return None
+        return self.path / name_snapshot(number)
 
     def _read(self, number: int) -> Snapshot | None:
-        """Return a snapshot; None if it is damaged, or the file of another number."""
         file = self._file(number)
         try:
             found = parse_snapshot(file.read_bytes())
@@ -352,6 +278,57 @@ class StoreFolder:
             ) from error
         return found if found is not None and found.number == number else None
 
+    def open_sets(self, parent: Path | None = None, needed_bytes: int = 0) -> SetFolder:
+        shown = parent or self.path
+        return SetFolder(
+            parent or self.sets, self.sets, needed_bytes=needed_bytes, shown=shown, of_store=True
+        )
+
+    def hold_name(self, writer: str) -> SetNames:
+        return SetNames(self, writer)
+
+    def count_disk_bytes(self, names: Iterable[str]) -> int:
+        """Return less than the sizes of the files where regions were reserved and not filled."""
+        return _BLOCK_BYTES * sum((self.sets / (name + SET_SUFFIX)).stat().st_blocks for name in names)
+
+    def drop(self) -> None:
+        """Delete the store, also a damaged one, or what is left of one: by a drop that died, or a process that wrote to it meanwhile."""
+        if not self.is_rest:
+            with suppress(PileError):
+                self.open()[1].close()
+        if self.path.is_symlink():
+            raise OutputError(
+                f"{self.path}: is a symbolic link; name the folder that it leads to, {real_path(self.path)}"
+            )
+        if foreign := self.list_foreign():
+            raise OutputError(f"{self.path}: holds {foreign[0]!r}, which is not of the store; move it away")
+        busy = OutputError(f"{self.path}: a process reads or writes it; wait for its end")
+        with ExitStack() as locks:
+            try:
+                if not self._lock_all(locks):
+                    raise busy
+                # Snapshots last: as long as there is one, the command can be given again.
+                if self.sets.exists():
+                    shutil.rmtree(self.sets)
+                for file in [*self.list_parts(), *self.list_snapshots()]:
+                    file.unlink(missing_ok=True)
+                self.path.rmdir()
+            except OSError as error:
+                # Writers that began after the locks were taken make and delete files here.
+                is_busy = error.errno in (errno.ENOTEMPTY, errno.ENOENT)
+                raise busy if is_busy else write_error(error, str(self.path)) from error
+
+    def _lock_all(self, locks: ExitStack) -> bool:
+        """Lock all snapshots and names of the store, and tell whether no process has them."""
+        snapshots = set(self.list_snapshots())
+        try:
+            for file in [*snapshots, *self.list_locks()]:
+                locks.callback(os.close, lock_existing(file))
+        except (BlockingIOError, FileNotFoundError):
+            return False
+        # Who has committed meanwhile had a lease of a snapshot before.
+        return set(self.list_snapshots()) == snapshots
+
 
 def _remove_part(part: Path) -> bool:
     """Delete what a dead process was writing, or has put in place; return whether it is gone."""
@@ -360,3 +337,61 @@ def _remove_part(part: Path) -> bool:
         if part.stat().st_nlink > 1:
             part.unlink()
     return unlink_unless_locked(part)
+
+
+class SetNames:
+    """Holds the lock of the sets of one name while they are written, and deletes them on an error."""
+
+    def __init__(self, folder: StoreFolder, name: str) -> None:
+        check_writer(name)
+        self._folder, self._name = folder, name
+
+    def __enter__(self) -> None:
+        self._process = os.getpid()
+        try:
+            self._made = _make_folders(self._folder.sets)
+            self._lock = self._try_lock()
+        except OSError as error:
+            raise write_error(error, str(self._folder.path), self._folder.path.parent) from error
+        if self._lock is None:
+            raise BusyNameError(
+                f"{self._folder.path}: another process writes {self._name!r} into it; wait for its end"
+            )
+        try:
+            self._folder.collect()
+            # Else its sets would be replaced, also under an open reader.
+            if self._folder.has_records_of(self._name):
+                raise UsedNameError(
+                    f"name={self._name!r}: {self._folder.path} has records of this name; choose another name"
+                )
+            self._folder.remove_unreferenced(self._name)
+        except BaseException as error:
+            self.__exit__(type(error))
+            raise
+
+    def _try_lock(self) -> int | None:
+        for _ in range(_TRIES):
+            lock = try_exclusive(self._folder.lock_file(self._name), SET_MODE)
+            if lock is not None:
+                return lock
+            time.sleep(0.05)
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._process != os.getpid():  # a forked child, whose parent still writes
+            return
+        if kind is not None:
+            self._folder.remove_unreferenced(self._name)
+        self._folder.lock_file(self._name).unlink(missing_ok=True)
+        if self._lock is not None:
+            os.close(self._lock)
+        for made in reversed(self._made) if kind is not None else ():
+            with suppress(OSError):  # mostly because it is not empty
+                made.rmdir()
+
+
+def _make_folders(sets: Path) -> list[Path]:
+    """Make the folder of the sets, and return what was made of the path to it."""
+    missing = [folder for folder in (sets, *sets.parents) if not folder.exists()]
+    sets.mkdir(parents=True, exist_ok=True)
+    return missing[::-1]

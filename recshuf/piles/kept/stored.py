@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from recshuf.errors import PileError, UsageError
+from recshuf.errors import PileError, RecshufError, UsageError
 from recshuf.piles.codec import choose_codec
 from recshuf.piles.groups import Regions
-from recshuf.piles.kept.folder import StoreFolder
+from recshuf.piles.kept.places import open_place
 from recshuf.piles.pile_set import PileSet
-from recshuf.piles.sealed_set import SET_SUFFIX, join_nulls
-from recshuf.piles.set_folder import SetFolder, remake_store
+from recshuf.piles.sealed_set import join_nulls
+from recshuf.piles.set_folder import remake_store
 from recshuf.piles.slices import PackedRecords
 from recshuf.records.digests import Digest
 from recshuf.system.buffers import Slab, allocate
@@ -31,8 +31,15 @@ if TYPE_CHECKING:
     from recshuf.piles.groups import Cells
     from recshuf.piles.kept.snapshots import Snapshot
     from recshuf.piles.sealed_set import SealedSet
+    from recshuf.piles.set_folder import SetFolder
     from recshuf.piles.slices import Slice
     from recshuf.system.buffers import Allocate
+
+
+_HEADER_BYTES = 32 << 10
+_REGION_BYTES = 96
+"""Bytes in a footer for each region and pile, besides sums of lengths: about enough for the header, and for parts, sums and
+digests."""
 
 
 def _number_sources(sets: Iterable[SetDescription], inputs: Sequence[str]) -> tuple[list[int], list[str]]:
@@ -61,20 +68,22 @@ class StoredPiles(Regions):
     Sets and their order are those of the snapshot. An instance can be pickled, and used after a fork.
     """
 
-    def __init__(self, path: Path, snapshot: int | None = None) -> None:
-        self.path = path
-        folder = StoreFolder(path)
-        found, self._lease = folder.open(snapshot)
-        self.sets_folder = folder.sets
-        self._place = path.absolute()
+    def __init__(self, store: Any, snapshot: int | None = None) -> None:
+        self.place = open_place(store)
+        self.path = self.place.name
+        """Path or URL of the store."""
+        found, self._lease = self.place.open(snapshot)
+        # Other processes may work in other folders: those of `spawn` begin where Python was started.
+        self._anchor = self.place.anchor()
         self.info: Snapshot = found
         self.store_id, self.snapshot, self.seed = found.store, found.number, found.seed
         self.names: tuple[str, ...] = tuple(one.name for one in found.sets)
         """Names of the K sets."""
-        self._folder = SetFolder(folder.sets, folder.sets, of_store=True)
+        self._folder = self.open_sets()
+        self.ahead_bytes = self._folder.ahead_bytes
         try:
             opened = [self._open_set(entry) for entry in found.sets]
-        except PileError:
+        except RecshufError:
             self.close()
             raise
         self._sets = [one for one, _ in opened]
@@ -94,15 +103,23 @@ class StoredPiles(Regions):
         self.sources: tuple[str, ...] = tuple(sources)
         """Names of the sources, by their numbers in the provenance of records."""
 
+    def open_sets(self, parent: Path | None = None) -> SetFolder:
+        """Return the folder of the sets, which the caller closes; `parent` is one for files without a name."""
+        sets, info = self.place.open_sets(parent), self.info
+        fields = 0 if info.schema is None else len(info.schema)
+        sets.tail_bytes = _HEADER_BYTES + info.pile_count * (_REGION_BYTES + 8 * fields)
+        sets.know({one.file_name: one.file_bytes for one in info.sets})
+        return sets
+
     def _open_set(self, entry: SealedSet) -> tuple[PileSet, Footer]:
         """Open a set, which must be the very one that the snapshot refers to, and fit the others."""
         found, footer = PileSet.open(
             self._folder,
-            entry.name + SET_SUFFIX,
+            entry.file_name,
             reads_all=False,
             remedy=f"put it back, or {remake_store(self.path)}",
         )
-        path = self.sets_folder / (entry.name + SET_SUFFIX)
+        path = self._folder.show(entry.file_name)
         if entry.checksum != footer.checksum:
             raise PileError(
                 f"{path}: is another pile set than was written under this name; "
@@ -145,6 +162,8 @@ class StoredPiles(Regions):
     def pack(self, cells: Cells, memory: Allocate = allocate) -> PackedRecords | None:
         """Return the records of some regions, those of a region by source and row; None if there are none."""
         pieces: list[tuple[int, Slice]] = []
+        if self.ahead_bytes:
+            self.expect(cells)
         sizes = [size for set_index, pile in cells for size in self._sets[set_index].part_sizes(pile)]
         slab = Slab(sizes, memory)
         for set_index, pile in cells:
@@ -158,8 +177,21 @@ class StoredPiles(Regions):
         return PileError(f"{self.path}: does not hold the records that were written; its files have changed")
 
     def expect(self, cells: Cells) -> None:
+        wanted: dict[int, list[int]] = {}
         for set_index, pile in cells:
-            self._sets[set_index].expect(pile)
+            wanted.setdefault(set_index, []).append(pile)
+        for set_index, piles in wanted.items():
+            self._sets[set_index].expect(piles)
+
+    @property
+    def region_bytes(self) -> int:
+        """Bytes of a region in the middle by size, of those with records; 0 without any."""
+        filled = self.byte_counts[self.counts > 0]
+        return int(np.median(filled)) if filled.size else 0
+
+    def forget(self) -> None:
+        for one in self._sets:
+            one.forget()
 
     def digest(self, cells: Cells) -> Digest:
         sets, piles = zip(*cells, strict=True) if cells else ((), ())
@@ -186,11 +218,10 @@ class StoredPiles(Regions):
         return choose_codec(self.pile_schema)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Other processes may work in other folders: those of `spawn` begin where Python was started.
-        return {"path": self._place, "snapshot": self.snapshot, "store": self.store_id}
+        return {"place": self._anchor, "snapshot": self.snapshot, "store": self.store_id}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["path"], state["snapshot"])  # type: ignore[misc] # it is the constructor
+        self.__init__(state["place"], state["snapshot"])  # type: ignore[misc] # it is the constructor
         if self.store_id != state["store"]:
             self.close()
             raise UsageError(f"{self.path}: was made anew since it was opened; open it again")

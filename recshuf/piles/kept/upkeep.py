@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import itertools
-import os
-import shutil
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -16,23 +13,21 @@ import numpy as np
 from recshuf.errors import OutputError, PileError, UsedNameError
 from recshuf.piles.codec import choose_codec
 from recshuf.piles.footer import SetDescription, SetSource
-from recshuf.piles.kept.folder import StoreFolder
-from recshuf.piles.kept.new_sets import SetNames, open_new_sets
+from recshuf.piles.kept.new_sets import open_new_sets
+from recshuf.piles.kept.places import open_place
 from recshuf.piles.kept.stored import StoredPiles
 from recshuf.piles.layout import StorePlan
-from recshuf.piles.sealed_set import SET_SUFFIX, join_nulls
+from recshuf.piles.sealed_set import join_nulls
 from recshuf.piles.set_folder import remake_store
 from recshuf.piles.slices import Origin
 from recshuf.records.arrays import count_bytes
 from recshuf.records.digests import Digest, InputCount, digest_records
 from recshuf.records.provenance import find_origins
-from recshuf.system.locks import lock_existing
-from recshuf.system.paths import real_path, write_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
+    from recshuf.piles.kept.place import StorePlace
     from recshuf.piles.kept.snapshots import Snapshot
     from recshuf.piles.sealed_set import SealedSet
     from recshuf.records.batch import Records
@@ -42,7 +37,7 @@ _BATCH_BYTES = 32 << 20
 """Records moved at once."""
 
 
-def compact_store(path: Path, most_sets: int, advance: Callable[[int, int], None]) -> Snapshot:
+def compact_store(store: Any, most_sets: int, advance: Callable[[int, int], None]) -> Snapshot:
     """Write the records of a store's newest snapshot to fewer sets, and return the new snapshot.
 
     Sets that follow each other in time are joined, and get the latest of their times. Keys stay, so the order of epoch 0
@@ -55,25 +50,25 @@ def compact_store(path: Path, most_sets: int, advance: Callable[[int, int], None
     advance
         Called with the records and bytes of each part.
     """
-    folder = StoreFolder(path)
-    with closing(StoredPiles(path)) as piles:
+    place = open_place(store)
+    with closing(StoredPiles(place)) as piles:
         old = piles.info
         if len(old.sets) <= most_sets:
             return old
         with ExitStack() as locks:
             groups = _join_sets(old.sets, most_sets)
-            names = _lock_names(folder, old, len(groups), locks)
+            names = _lock_names(place, old, len(groups), locks)
             entries = [
-                _write_set(piles, members, folder, name, advance)
+                _write_set(piles, members, place, name, advance)
                 for name, members in zip(names, groups, strict=True)
             ]
             joined = [[old.sets[index].name for index in members] for members in groups]
-            made = folder.commit(lambda newest: _replace(newest, joined, entries, path), old.store)
-    folder.collect()  # not before the old sets are given back
+            made = place.commit(lambda newest: _replace(newest, joined, entries, place.name), old.store)
+    place.collect()  # not before the old sets are given back
     return made
 
 
-def _lock_names(folder: StoreFolder, old: Snapshot, count: int, locks: ExitStack) -> list[str]:
+def _lock_names(place: StorePlace, old: Snapshot, count: int, locks: ExitStack) -> list[str]:
     """Lock so many names of new sets, the first that no writer has."""
     names: list[str] = []
     for number in itertools.count():
@@ -81,12 +76,12 @@ def _lock_names(folder: StoreFolder, old: Snapshot, count: int, locks: ExitStack
             break
         name = f"compact-{old.number + 1:06d}-{number:03d}"
         try:
-            locks.enter_context(SetNames(folder, name))
+            locks.enter_context(place.hold_name(name))
         except UsedNameError:
-            newest = folder.find()
+            newest = place.find()
             if newest is None or newest.number != old.number:
                 raise OutputError(
-                    f"{folder.path}: another process has compacted it meanwhile; run again"
+                    f"{place.name}: another process has compacted it meanwhile; run again"
                 ) from None
         else:
             names.append(name)
@@ -108,7 +103,7 @@ def _join_sets(sets: Sequence[SealedSet], most_sets: int) -> list[list[int]]:
     return groups
 
 
-def _replace(newest: Snapshot, joined: list[list[str]], entries: list[SealedSet], path: Path) -> Snapshot:
+def _replace(newest: Snapshot, joined: list[list[str]], entries: list[SealedSet], path: str) -> Snapshot:
     if not set(chain.from_iterable(joined)) <= {one.name for one in newest.sets}:
         raise OutputError(f"{path}: another process has removed or compacted records meanwhile; run again")
     for names, entry in zip(joined, entries, strict=True):
@@ -119,7 +114,7 @@ def _replace(newest: Snapshot, joined: list[list[str]], entries: list[SealedSet]
 def _write_set(
     piles: StoredPiles,
     members: list[int],
-    folder: StoreFolder,
+    place: StorePlace,
     name: str,
     advance: Callable[[int, int], None],
 ) -> SealedSet:
@@ -131,7 +126,7 @@ def _write_set(
         set_prefix=name,
     )
     with ExitStack() as cleanup:
-        made = open_new_sets(folder, plan, piles.pile_schema, cleanup)
+        made = open_new_sets(place, plan, piles.pile_schema, cleanup)
         digest, first_row = Digest(), 0
         for records in _read_piles(piles, members):
             made.add(0, Origin(0, first_row), records)
@@ -180,16 +175,12 @@ def _load(piles: StoredPiles, regions: list[tuple[int, int]]) -> Records:
     return records.take(np.argsort(find_origins(records.batch), kind="stable"))
 
 
-_BLOCK_BYTES = 512
-"""Unit of `st_blocks`."""
-
-
-def describe_store(path: Path) -> dict[str, Any]:
+def describe_store(store: Any) -> dict[str, Any]:
     """Return what the newest snapshot of a store holds, as JSON values."""
-    with closing(StoredPiles(path)) as piles:
+    with closing(StoredPiles(store)) as piles:
         info = piles.info
         return {
-            "path": str(path),
+            "path": piles.path,
             "store": info.store,
             "snapshot": info.number,
             "seed": str(info.seed),
@@ -197,9 +188,8 @@ def describe_store(path: Path) -> dict[str, Any]:
             "records": info.record_count,
             "bytes": info.byte_count,
             "file_bytes": sum(one.file_bytes for one in info.sets),
-            # Less than their sizes where regions were reserved and not filled.
-            "disk_bytes": _BLOCK_BYTES
-            * sum((piles.sets_folder / (name + SET_SUFFIX)).stat().st_blocks for name in piles.names),
+            "disk_bytes": piles.place.count_disk_bytes(piles.names),
+            "region_bytes": piles.region_bytes,
             "piles": info.pile_count,
             "columns": {} if info.schema is None else {one.name: str(one.type) for one in piles.schema},
             "sources": list(piles.sources),
@@ -210,64 +200,33 @@ def describe_store(path: Path) -> dict[str, Any]:
         }
 
 
-def verify_store(path: Path, advance: Callable[[int, int], None]) -> int:
+def verify_store(store: Any, advance: Callable[[int, int], None]) -> int:
     """Read every record of a store's newest snapshot, and return their number.
 
     `advance` is called with the records and bytes of each part.
     """
-    with closing(StoredPiles(path)) as piles:
+    with closing(StoredPiles(store)) as piles:
         if not piles.names:
             return 0
         codec = choose_codec(piles.pile_schema)
         given = [piles.lengths(column) for column in codec.variable_columns]
-        for set_index, pile in np.argwhere(piles.counts).tolist():
+        cells: list[tuple[int, int]] = list(
+            zip(*map(np.ndarray.tolist, np.nonzero(piles.counts)), strict=True)
+        )
+        for set_index, pile in piles.announce(cells, lambda cell: [cell]):
             records = piles.load([(set_index, pile)])
             if records is None:
                 continue
             found = codec.sum_lengths(records.batch, np.array([0, len(records)])).ravel().tolist()
             if found != [int(sums[set_index, pile]) for sums in given]:
                 raise PileError(
-                    f"{path}: set {piles.names[set_index]}: its footer has other lengths than the records of "
-                    f"pile {pile}; {remake_store(path)}, and report this as a fault"
+                    f"{piles.path}: set {piles.names[set_index]}: its footer has other lengths than the records of "
+                    f"pile {pile}; {remake_store(piles.path)}, and report this as a fault"
                 )
             advance(len(records), count_bytes(records.batch))
         return piles.record_count
 
 
-def drop_store(path: Path) -> None:
-    """Delete a store, also a damaged one, or what is left of one: by a drop that died, or a process that wrote to it meanwhile."""
-    folder = StoreFolder(path)
-    if not folder.is_rest:
-        with suppress(PileError):
-            folder.open()[1].close()
-    if path.is_symlink():
-        raise OutputError(f"{path}: is a symbolic link; name the folder that it leads to, {real_path(path)}")
-    if foreign := folder.list_foreign():
-        raise OutputError(f"{path}: holds {foreign[0]!r}, which is not of the store; move it away")
-    busy = OutputError(f"{path}: a process reads or writes it; wait for its end")
-    with ExitStack() as locks:
-        try:
-            if not _lock_all(folder, locks):
-                raise busy
-            # Snapshots last: as long as there is one, the command can be given again.
-            if folder.sets.exists():
-                shutil.rmtree(folder.sets)
-            for file in [*folder.list_parts(), *folder.list_snapshots()]:
-                file.unlink(missing_ok=True)
-            path.rmdir()
-        except OSError as error:
-            # Writers that began after the locks were taken make and delete files here.
-            is_busy = error.errno in (errno.ENOTEMPTY, errno.ENOENT)
-            raise busy if is_busy else write_error(error, str(path)) from error
-
-
-def _lock_all(folder: StoreFolder, locks: ExitStack) -> bool:
-    """Lock all snapshots and names of a store, and tell whether no process has them."""
-    snapshots = set(folder.list_snapshots())
-    try:
-        for file in [*snapshots, *folder.list_locks()]:
-            locks.callback(os.close, lock_existing(file))
-    except (BlockingIOError, FileNotFoundError):
-        return False
-    # Who has committed meanwhile had a lease of a snapshot before.
-    return set(folder.list_snapshots()) == snapshots
+def drop_store(store: Any) -> None:
+    """Delete a store, also a damaged one, or what is left of one."""
+    open_place(store).drop()

@@ -17,6 +17,7 @@ from recshuf.errors import InputError, OutputError, UsageError
 from recshuf.interfaces import Stamp
 from recshuf.job.options import describe_options
 from recshuf.piles.kept.folder import StoreFolder
+from recshuf.piles.kept.places import open_place
 from recshuf.piles.kept.snapshots import STORE_VERSION
 from recshuf.piles.kept.upkeep import drop_store
 from recshuf.records.keys import ORDER_VERSION
@@ -82,7 +83,7 @@ def _make(job: Job, path: Path, progress: Progress) -> None:
     try:
         if not _is_made(path):
             _warn_of_others(path, progress)
-            scatter_store(job, path, progress)
+            scatter_store(job, open_place(path), progress)
             if path.name != _name_store(job, progress):
                 drop_store(path)
                 raise InputError(f"{job.inputs[0]}", "the inputs changed while they were read; run again")

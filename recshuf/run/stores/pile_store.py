@@ -22,8 +22,7 @@ from recshuf.formats.stored import StoredSource, read_metadata, read_table_schem
 from recshuf.job.arguments import make_job
 from recshuf.job.options import ScatterOptions, refuse_unknown, to_keywords
 from recshuf.job.report import PythonWarnings
-from recshuf.piles.kept.folder import StoreFolder
-from recshuf.piles.kept.new_sets import SetNames
+from recshuf.piles.kept.places import open_place
 from recshuf.piles.kept.stored import StoredPiles
 from recshuf.records.keys import stream_of
 from recshuf.records.provenance import extend_schema
@@ -32,11 +31,12 @@ from recshuf.run.resolve import resolve_inputs
 from recshuf.run.stores.looking import Looker, read_ids, read_positions
 from recshuf.run.stores.scatter_store import scatter_sets
 from recshuf.run.stores.writer import PileWriter
-from recshuf.system.paths import local_path
+from recshuf.storage.settings import parse_storage
 from recshuf.system.units import check_number, parse_size, show_call
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     import numpy as np
     import pyarrow as pa
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from recshuf.job.job import Job
     from recshuf.job.options import Options, Size
     from recshuf.job.report import Progress
+    from recshuf.piles.kept.place import StorePlace
     from recshuf.piles.kept.snapshots import Snapshot
     from recshuf.piles.sealed_set import SealedSet
     from recshuf.run.inputs import Inputs
@@ -136,10 +137,8 @@ Taken = TypeVar("Taken")
 class StoreUpdate:
     """Records to append and to expire. See `PileStore.update`."""
 
-    def __init__(
-        self, folder: StoreFolder, snapshot: Snapshot, progress: Progress, cleanup: ExitStack
-    ) -> None:
-        self._folder = folder
+    def __init__(self, place: StorePlace, snapshot: Snapshot, progress: Progress, cleanup: ExitStack) -> None:
+        self._place = place
         self._snapshot = snapshot
         self._progress = progress
         self._cleanup = cleanup
@@ -225,7 +224,7 @@ class StoreUpdate:
         self._check_open()
         if not self._entries and not self._limits:
             return self._snapshot
-        snapshot = self._folder.commit(self._change, self._snapshot.store)
+        snapshot = self._place.commit(self._change, self._snapshot.store)
         for made in self._made:
             made.settle()
         return snapshot
@@ -237,10 +236,10 @@ class StoreUpdate:
     def _check_open(self) -> None:
         if not self._is_open:
             raise UsageError(
-                f"{self._folder.path}: the update has ended; begin another with `with store.update() as update`"
+                f"{self._place.name}: the update has ended; begin another with `with store.update() as update`"
             )
         if self._process != os.getpid():
-            raise UsageError(f"{self._folder.path}: the update belongs to another process; begin one in each")
+            raise UsageError(f"{self._place.name}: the update belongs to another process; begin one in each")
 
     def _change(self, newest: Snapshot) -> Snapshot:
         if self._entries and self._snapshot.schema is not None:
@@ -248,7 +247,7 @@ class StoreUpdate:
         expired = find_expired(newest.sets, self._limits)
         if any(one.name in expired for one in self._entries):
             raise UsageError(
-                f"{self._folder.path}: the limits of the window would remove what is appended; raise them"
+                f"{self._place.name}: the limits of the window would remove what is appended; raise them"
             )
         return newest.drop(expired)
 
@@ -266,7 +265,7 @@ class StoreUpdate:
     def _append_records(self, data: Any, name: str | None) -> tuple[Sequence[SealedSet], pa.Schema | None]:
         schema = self._snapshot.schema
         columns = schema and schema.remove(len(schema) - 1)
-        writer = self._take_name(name, lambda name: PileWriter(self._folder.path, name, columns))
+        writer = self._take_name(name, lambda name: PileWriter(self._place, name, columns))
         self._cleanup.callback(writer.abort)
         for part in data if hasattr(data, "__next__") else [data]:
             writer.write(part)
@@ -274,12 +273,12 @@ class StoreUpdate:
         return ([], None) if sealed is None else ([sealed[0]], sealed[1])
 
     def _lock(self, name: str) -> str:
-        self._cleanup.enter_context(SetNames(self._folder, name))
+        self._cleanup.enter_context(self._place.hold_name(name))
         return name
 
     def _check_same(self, what: str, given: object, found: int) -> None:
         if given not in (None, found):
-            raise UsageError(f"--{what} {given}: {self._folder.path} has {found}; leave it out")
+            raise UsageError(f"--{what} {given}: {self._place.name} has {found}; leave it out")
 
     def _append_inputs(
         self, data: Any, name: str | None, options: dict[str, Any]
@@ -294,7 +293,7 @@ class StoreUpdate:
         is_table = load_format(inputs.format).traits.native_is_table
         if not (is_table if origin is None else origin["format"] == inputs.format):
             raise UsageError(
-                f"{self._folder.path}: holds no records of {inputs.format} files; begin a new store for them"
+                f"{self._place.name}: holds no records of {inputs.format} files; begin a new store for them"
             )
         if origin is not None:
             kept = StoredSource(inputs.source.schema, origin, ()).layout
@@ -305,7 +304,7 @@ class StoreUpdate:
         stream = stream_of(name)
         try:
             made = scatter_sets(
-                job, inputs, self._snapshot, self._folder, name, stream, self._progress, self._cleanup
+                job, inputs, self._snapshot, self._place, name, stream, self._progress, self._cleanup
             )
         except BadRecordError as error:
             # The columns of a store never change, so a schema cannot be the remedy.
@@ -323,7 +322,7 @@ class StoreUpdate:
         """Compare what inputs say beside their records with what the store says."""
         held, found = read_metadata(self._snapshot.origin or {}), inputs.source.metadata
         if held is not None and found is not None:
-            name, store = inputs.source.inputs[0].name, str(self._folder.path)
+            name, store = inputs.source.inputs[0].name, str(self._place.name)
             if differences := check_appended(held, store, found, name, is_lenient=is_lenient):
                 self._progress.warn(differences)
 
@@ -352,15 +351,28 @@ class PileStore:
     To look at data, ``store[i]``, `take` and iteration read records in the order of `recshuf.gather`, which is that of epoch 0
     of a loader. Each call reads every pile that holds a record that it asks for: to train, use `PileLoader`.
 
+    Parameters
+    ----------
+    path
+        Folder, or URL of s3://, gs:// or az://.
+    endpoint_url, storage_options
+        For URLs; see `recshuf.ScatterOptions`.
+
     Raises
     ------
     UsageError
         When there is no store.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = local_path(path)
-        self._folder = StoreFolder(self.path)
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | StorePlace,
+        *,
+        endpoint_url: str | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> None:
+        self.place = open_place(path, parse_storage(endpoint_url, storage_options))
+        self.path: Path | str = self.place.local_path or self.place.name
         self._snapshot = self._open()
 
     def __repr__(self) -> str:
@@ -369,7 +381,7 @@ class PileStore:
         return show_call(type(self).__name__, str(self.path), **shown)
 
     def _open(self) -> Snapshot:
-        snapshot, lease = self._folder.open()
+        snapshot, lease = self.place.open()
         lease.close()
         return snapshot
 
@@ -488,7 +500,7 @@ class PileStore:
 
     def piles(self) -> StoredPiles:
         """Open the piles of this snapshot; the caller closes them."""
-        return StoredPiles(self.path, self.snapshot)
+        return StoredPiles(self.place, self.snapshot)
 
     @contextmanager
     def update(self, progress: Progress | None = None) -> Iterator[StoreUpdate]:
@@ -502,7 +514,7 @@ class PileStore:
             When records cannot be read or written, or do not fit the store.
         """
         with ExitStack() as cleanup:
-            update = StoreUpdate(self._folder, self._open(), progress or PythonWarnings(to_keywords), cleanup)
+            update = StoreUpdate(self.place, self._open(), progress or PythonWarnings(to_keywords), cleanup)
             cleanup.callback(update.end)
             yield update
             self._snapshot = update.commit()

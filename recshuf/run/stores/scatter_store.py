@@ -26,10 +26,9 @@ from recshuf.formats.stored import TableForm, pack_source
 from recshuf.job.plan import Costs, Cut, sum_known
 from recshuf.job.planner import make_plan
 from recshuf.job.report import DownloadReport, FileReport, ScatterReport
-from recshuf.job.sizing import SPILLED_PILE_BYTES, choose_set_bytes, count_piles
+from recshuf.job.sizing import assign_sets, choose_kept_set_bytes, count_piles, divide_kept
 from recshuf.piles.cut import CutStore
-from recshuf.piles.kept.folder import StoreFolder
-from recshuf.piles.kept.new_sets import SetNames, open_new_sets
+from recshuf.piles.kept.new_sets import open_new_sets
 from recshuf.piles.kept.snapshots import Snapshot
 from recshuf.piles.layout import StorePlan
 from recshuf.records.arrays import find_nulls
@@ -53,6 +52,7 @@ if TYPE_CHECKING:
     from recshuf.job.plan import Plan
     from recshuf.job.report import Progress
     from recshuf.output.quarantine import Quarantine
+    from recshuf.piles.kept.place import StorePlace
     from recshuf.piles.sealed_set import SealedSet
     from recshuf.records.digests import InputCounts
     from recshuf.run.inputs import Inputs
@@ -155,35 +155,36 @@ class ScatteredSets:
             self.quarantine.settle()
 
 
-def scatter_store(job: Job, path: Path, progress: Progress) -> ScatterReport:
+def scatter_store(job: Job, place: StorePlace, progress: Progress) -> ScatterReport:
     """Scatter the inputs of a job into a new store.
 
     On an error nothing of it can be seen.
     """
     started = time.perf_counter()
-    folder = StoreFolder(path)
-    if folder.find() is not None:
-        raise _explain_existing(path)
-    folder.check_free()
+    if place.find() is not None:
+        raise _explain_existing(place.name)
+    place.check_free()
     inputs = resolve_inputs(job, list_inputs(job, None, progress), progress)
-    first = Snapshot.new(job.options["seed"], choose_pile_count(job, inputs))
+    first = Snapshot.new(
+        job.options["seed"], choose_pile_count(job, inputs, are_requests=reads_by_requests(job, place))
+    )
     try:
-        with SetNames(folder, SCATTER_NAME), ExitStack() as cleanup:
-            made = scatter_sets(job, inputs, first, folder, SCATTER_NAME, (), progress, cleanup)
-            found = folder.create(fill_snapshot(first, made, job))
+        with place.hold_name(SCATTER_NAME), ExitStack() as cleanup:
+            made = scatter_sets(job, inputs, first, place, SCATTER_NAME, (), progress, cleanup)
+            found = place.create(fill_snapshot(first, made, job))
             made.settle()
     except UsedNameError:  # another process has made it meanwhile
-        raise _explain_existing(path) from None
+        raise _explain_existing(place.name) from None
     if found.store != first.store:
         raise OutputExistsError(
-            f"{path}: another process made a pile store of this name; choose another name"
+            f"{place.name}: another process made a pile store of this name; choose another name"
         )
-    return describe_scatter(path, found, made, time.perf_counter() - started)
+    return describe_scatter(place.name, found, made, time.perf_counter() - started)
 
 
-def _explain_existing(path: Path) -> OutputExistsError:
+def _explain_existing(store: str) -> OutputExistsError:
     return OutputExistsError(
-        f"{path}: is a pile store already; choose another name, or delete it with recshuf store drop {quote(str(path))}"
+        f"{store}: is a pile store already; choose another name, or delete it with recshuf store drop {quote(store)}"
     )
 
 
@@ -195,12 +196,12 @@ def fill_snapshot(first: Snapshot, made: ScatteredSets, job: Job) -> Snapshot:
     return replace(first.add(made.entries, made.schema), origin=origin | names)
 
 
-def describe_scatter(path: Path, snapshot: Snapshot, made: ScatteredSets, seconds: float) -> ScatterReport:
+def describe_scatter(path: str, snapshot: Snapshot, made: ScatteredSets, seconds: float) -> ScatterReport:
     """Return the report of a scatter that is committed."""
     records, summaries = made.counts.records.tolist(), made.inputs.source.inputs
     bad_counts = made.quarantine.counts if made.quarantine else [0] * len(records)
     return ScatterReport(
-        str(path),
+        path,
         snapshot.store,
         snapshot.number,
         snapshot.seed,
@@ -224,7 +225,7 @@ def scatter_sets(
     job: Job,
     inputs: Inputs,
     snapshot: Snapshot,
-    folder: StoreFolder,
+    place: StorePlace,
     name: str,
     stream: tuple[int, ...],
     progress: Progress,
@@ -235,13 +236,14 @@ def scatter_sets(
     `cleanup` withdraws the quarantine unless it is settled.
     """
     check_quarantine(job, inputs)
-    plan = plan_scatter(job, inputs, snapshot.pile_count)
+    are_requests = reads_by_requests(job, place)
+    plan = plan_scatter(job, inputs, snapshot.pile_count, are_requests=are_requests)
     observer = choose_observer(inputs.source, sets_bad_aside=job.quarantine is not None)
     sealed: list[SealedSet] = []
     beside = Path() if job.quarantine is None else real_path(job.quarantine).parent
-    quarantine = open_quarantine(job, inputs, folder.path, beside, secrets.token_hex(8), cleanup)
+    quarantine = open_quarantine(job, inputs, place.local_path, beside, secrets.token_hex(8), cleanup)
     with ExitStack() as inner:
-        store = open_piles(plan, inputs, folder, name, inner)
+        store = open_piles(plan, inputs, place, name, inner, are_requests=are_requests)
         task = ScatterTask(
             inputs.source,
             plan,
@@ -274,7 +276,14 @@ def note_nulls(sets: Iterable[SealedSet], observer: FormObserver, inputs: Inputs
 
 
 def open_piles(
-    plan: Plan, inputs: Inputs, folder: StoreFolder, name: str, cleanup: ExitStack, share: float = 1
+    plan: Plan,
+    inputs: Inputs,
+    place: StorePlace,
+    name: str,
+    cleanup: ExitStack,
+    share: float = 1,
+    *,
+    are_requests: bool = False,
 ) -> CutStore:
     """Return the piles of new sets in a store, open until `cleanup`.
 
@@ -282,44 +291,66 @@ def open_piles(
     ----------
     share
         About which part of the records they get.
+    are_requests
+        See `reads_by_requests`.
     """
     schema = extend_schema(inputs.source.schema)
-    begins, firsts, sizes = _cut_sets(plan, inputs)
+    set_bytes = _choose_set_bytes(inputs, plan.pile_count, are_requests=are_requests)
+    begins, firsts, sizes = _cut_sets(plan, inputs, set_bytes)
     shares = tuple(None if size is None else size * share for size in sizes)
     planned = StorePlan(
         plan.pile_count, shares, resident_bytes=0, compression=plan.spill_compression, set_prefix=name
     )
-    store = open_new_sets(folder, planned, schema, cleanup, plan.spilled_bytes)
+    store = open_new_sets(place, planned, schema, cleanup, plan.spilled_bytes)
     return CutStore(store, begins, firsts)
 
 
-def choose_pile_count(job: Job, inputs: Inputs, share: float = 1) -> int:
+def reads_by_requests(job: Job, place: StorePlace) -> bool:
+    """Tell whether records are divided so that reading a region is worth a request.
+
+    With a number of piles, they are divided as on a disk: then the order of all epochs is that of a store there.
+    """
+    return place.are_objects and not job.options["piles"]
+
+
+def choose_pile_count(job: Job, inputs: Inputs, share: float = 1, *, are_requests: bool = False) -> int:
     """Return the number of piles of a new store that gets about a part of the records."""
     byte_count = inputs.sizes.byte_count
     expected = None if byte_count is None else int(byte_count * share)
-    return job.options["piles"] or count_piles(expected, SPILLED_PILE_BYTES)
+    return job.options["piles"] or count_piles(expected, divide_kept(expected, are_objects=are_requests))
 
 
-def plan_scatter(job: Job, inputs: Inputs, pile_count: int) -> Plan:
+def plan_scatter(job: Job, inputs: Inputs, pile_count: int, *, are_requests: bool = False) -> Plan:
     """Return the plan of a scatter into a store."""
     source = inputs.source
     costs = Costs(source.reading_bytes, lambda _: 0, added_bytes=PROVENANCE_BYTES)
     limits = replace(find_limits(job), pile_count=pile_count)
-    return replace(make_plan(inputs.sizes, limits, costs, Cut(shards=1)), resident_bytes=0, region_piles=1)
+    plan = replace(make_plan(inputs.sizes, limits, costs, Cut(shards=1)), resident_bytes=0, region_piles=1)
+    if not are_requests:
+        return plan
+    set_bytes = _choose_set_bytes(inputs, pile_count, are_requests=True)
+    return replace(plan, set_of_input=assign_sets(inputs.sizes.byte_counts, set_bytes))
 
 
-def _cut_sets(plan: Plan, inputs: Inputs) -> tuple[NDArray[np.uint64], NDArray[np.int64], list[float | None]]:
+def _choose_set_bytes(inputs: Inputs, pile_count: int, *, are_requests: bool) -> int:
+    byte_count = int(inputs.sizes.byte_counts.sum())
+    return choose_kept_set_bytes(byte_count, pile_count, are_objects=are_requests)
+
+
+def _cut_sets(
+    plan: Plan, inputs: Inputs, set_bytes: int
+) -> tuple[NDArray[np.uint64], NDArray[np.int64], list[float | None]]:
     """Return how `CutStore` divides the planned sets, and the number of records to expect in each of its sets.
 
     A planned set becomes as many as would be large enough: with few sets, later epochs would mix little. One of records that
     nobody has counted stays whole.
     """
-    sizes, least = inputs.sizes, choose_set_bytes(int(inputs.sizes.byte_counts.sum()), plan.pile_count)
+    sizes = inputs.sizes
     begins, firsts, expected = list[int](), [0], list[float | None]()
     edges = np.searchsorted(plan.set_of_input, np.arange(plan.set_count + 1)).tolist()
     for own in map(range, edges, edges[1:]):
         known = sum_known([sizes[index].record_count for index in own])
-        large = sum(sizes[index].byte_count or 0 for index in own) // least
+        large = sum(sizes[index].byte_count or 0 for index in own) // set_bytes
         count = 1 if plan.pile_count == 1 or not known else max(1, min(large, known))
         rows = [sizes[index].record_count or 0 for index in own] if count > 1 else [0]
         starts = np.cumsum([0, *rows[:-1]])

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import CheckError, OutputExistsError, UsageError
 from recshuf.piles.kept.folder import StoreFolder
-from recshuf.piles.kept.new_sets import SetNames
 from recshuf.piles.kept.snapshots import Snapshot
 from recshuf.piles.split import SplitStore
 from recshuf.records.key_makers import PositionKeys, find_deviation
@@ -104,7 +103,7 @@ def scatter_split(job: Job, path: Path, feature: SplitFiles, progress: Progress)
         ]
     seconds = time.perf_counter() - started
     reports = tuple(
-        describe_scatter(path / part.name, snapshot, one, seconds)
+        describe_scatter(str(path / part.name), snapshot, one, seconds)
         for part, snapshot, one in zip(parts, snapshots, made, strict=True)
     )
     return replace(
@@ -184,7 +183,7 @@ def _scatter_parts(
     with ExitStack() as cleanup:
         opened = []
         for part in parts:
-            cleanup.enter_context(SetNames(part.folder, SCATTER_NAME))
+            cleanup.enter_context(part.folder.hold_name(SCATTER_NAME))
             plan = replace(part.plan, pile_count=part.snapshot.pile_count)
             opened.append(open_piles(plan, inputs, part.folder, SCATTER_NAME, cleanup, part.share))
         store = SplitStore(opened, finder, len(inputs.source.inputs))

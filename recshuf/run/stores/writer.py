@@ -17,8 +17,8 @@ from pyarrow import types as pt
 
 from recshuf.errors import UsageError
 from recshuf.piles.footer import SetDescription, SetSource
-from recshuf.piles.kept.folder import StoreFolder
-from recshuf.piles.kept.new_sets import SetNames, open_new_sets
+from recshuf.piles.kept.new_sets import open_new_sets
+from recshuf.piles.kept.places import open_place
 from recshuf.piles.kept.snapshots import Snapshot, describe_drift
 from recshuf.piles.layout import StorePlan
 from recshuf.piles.planes import plain_type
@@ -30,13 +30,13 @@ from recshuf.records.digests import Digest, InputCount, digest_records
 from recshuf.records.keys import MAX_PILES, MAX_SEED, RowRange, draw_keys, stream_of
 from recshuf.records.provenance import add_provenance, extend_schema
 from recshuf.run.stores.array_samples import make_plain, stack, to_numpy
-from recshuf.system.paths import local_path
+from recshuf.storage.settings import parse_storage
 from recshuf.system.units import check_number, show_call
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from types import TracebackType
 
+    from recshuf.piles.kept.place import StorePlace
     from recshuf.piles.sealed_set import SealedSet
     from recshuf.piles.store import Store
 
@@ -286,7 +286,7 @@ class PileWriter:
     Parameters
     ----------
     store
-        Folder of the store, made if it does not exist.
+        Folder of the store, or URL of s3://, gs:// or az://; made if it does not exist.
     name
         Name of the source: letters, digits, ``.``, ``_`` and ``-``.
     schema
@@ -297,6 +297,8 @@ class PileWriter:
         Number of piles of a new store. Default: 1024. Choose about 1 for each 8 MB of all its records.
     buffer_bytes
         Bytes collected before they are written; the writer needs about four times as much memory.
+    endpoint_url, storage_options
+        For URLs; see `recshuf.ScatterOptions`.
 
     Raises
     ------
@@ -308,13 +310,15 @@ class PileWriter:
 
     def __init__(
         self,
-        store: str | os.PathLike[str],
+        store: str | os.PathLike[str] | StorePlace,
         name: str,
         schema: pa.Schema | None = None,
         seed: int | None = None,
         *,
         piles: int | None = None,
         buffer_bytes: int = BUFFER_BYTES,
+        endpoint_url: str | None = None,
+        storage_options: Mapping[str, str] | None = None,
     ) -> None:
         if piles is not None:
             piles = check_number("piles", piles, MAX_PILES, least=1)
@@ -326,12 +330,12 @@ class PileWriter:
                 f"schema={schema!r}: give a pyarrow.Schema, such as pyarrow.schema({{'id': pyarrow.int64()}})"
             )
         # The process may go to another folder meanwhile.
-        self._folder = StoreFolder(local_path(store).absolute())
-        own_name = SetNames(self._folder, name)
+        self._place = open_place(store, parse_storage(endpoint_url, storage_options)).anchor()
+        own_name = self._place.hold_name(name)
         self._name = name
         self._buffer_bytes = buffer_bytes
-        snapshot = self._folder.create(Snapshot.new(seed, piles or _DEFAULT_PILES))
-        self._snapshot = _check_store(self._folder.path, snapshot, seed, piles)
+        snapshot = self._place.create(Snapshot.new(seed, piles or _DEFAULT_PILES))
+        self._snapshot = _check_store(self._place.name, snapshot, seed, piles)
         known = snapshot.schema
         self._schema: pa.Schema | None = None
         if schema is not None:
@@ -355,7 +359,7 @@ class PileWriter:
     def __repr__(self) -> str:
         """Return what it has been given."""
         shown = {"name": self._name, "num_records": self.num_records}
-        return show_call(type(self).__name__, str(self._folder.path), **shown)
+        return show_call(type(self).__name__, str(self._place.name), **shown)
 
     @property
     def num_records(self) -> int:
@@ -428,7 +432,7 @@ class PileWriter:
         )
         if self._piles is None:
             plan = StorePlan(self._snapshot.pile_count, (None,), 0, set_prefix=self._name)
-            self._piles = open_new_sets(self._folder, plan, extend_schema(batch.schema), self._cleanup)
+            self._piles = open_new_sets(self._place, plan, extend_schema(batch.schema), self._cleanup)
         self._piles.add(0, Origin(0, self._rows), records)
         self._count, self._rows = count, self._rows + batch.num_rows
         self._batches, self._held_bytes = [], 0
@@ -475,10 +479,10 @@ class PileWriter:
             sealed = self.seal()
             if sealed is not None:
                 entry, schema = sealed
-                self._folder.commit(lambda newest: newest.add((entry,), schema), self._snapshot.store)
+                self._place.commit(lambda newest: newest.add((entry,), schema), self._snapshot.store)
             elif self._schema is not None and self._snapshot.schema is None:
                 columns = extend_schema(self._schema)
-                self._folder.commit(lambda newest: newest.add((), columns), self._snapshot.store)
+                self._place.commit(lambda newest: newest.add((), columns), self._snapshot.store)
 
     def abort(self) -> None:
         """Drop all records. Idempotent; a forked child leaves the set to its parent."""
@@ -509,7 +513,7 @@ class PileWriter:
             self.abort()
 
 
-def _check_store(path: Path, snapshot: Snapshot, seed: int | None, piles: int | None) -> Snapshot:
+def _check_store(path: str, snapshot: Snapshot, seed: int | None, piles: int | None) -> Snapshot:
     """Return the snapshot, if a writer with these arguments can add to it."""
     for what, given, found in (("seed", seed, snapshot.seed), ("piles", piles, snapshot.pile_count)):
         if given not in (None, found):

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from recshuf.errors import MissingBucketError, UsageError
-from recshuf.storage.requests import Answer, MissingObject
+from recshuf.storage.requests import HURRIED_SECONDS, PATIENCE_SECONDS, Answer, MissingObject
 from recshuf.storage.settings import NO_ACCOUNT, check_given, read_settings
 from recshuf.storage.writing.bucket import (
     Bucket,
@@ -22,6 +22,7 @@ from recshuf.storage.writing.bucket import (
     OpenUpload,
     Part,
     StoredObject,
+    check_range,
 )
 from recshuf.system.threads import Pool
 
@@ -38,7 +39,7 @@ _TOKEN_KEY = "recshuf_upload"  # noqa: S105 - no secret
 """Key of the token in the metadata of a blob."""
 _OPTIONS = ("account_name", "account_key", "sas_key", "endpoint")
 """Storage options, without the prefix ``azure_storage_``; each is an environment variable, too, as for reading."""
-_CONFLICTS = ("ConditionNotMet", "BlobAlreadyExists", "TargetConditionNotMet")
+_CONFLICTS = ("ConditionNotMet", "BlobAlreadyExists", "TargetConditionNotMet", "InvalidRange")
 _LOST = ("InvalidBlockList", "InvalidBlobOrBlock")
 _MISSING = ("BlobNotFound", "ResourceNotFound")
 
@@ -48,13 +49,16 @@ class AzureBucket(Bucket):
 
     scheme = "az"
 
-    def __init__(self, container: str, options: StorageOptions) -> None:
+    def __init__(self, container: str, options: StorageOptions, *, is_hurried: bool = False) -> None:
         super().__init__(container)
         check_given("az", options.options)
         settings = read_settings("az", ("azure_storage_", "azure_", "storage_"), options.options, _OPTIONS)
         if options.endpoint_url:
             settings["endpoint"] = options.endpoint_url
-        self._client = _open_container(container, settings)
+        if is_hurried:
+            self.requests.patience = PATIENCE_SECONDS
+        seconds = dict(zip(_SECONDS, HURRIED_SECONDS, strict=True)) if is_hurried else _SECONDS
+        self._client = _open_container(container, settings, seconds)
 
     def _put(self, key: str, body: bytes, match: Match) -> str:
         blob = self._client.get_blob_client(key)
@@ -71,9 +75,19 @@ class AzureBucket(Bucket):
             return self._call(key, read)
         return None
 
+    def read_range(self, key: str, begin: int, end: int, etag: str | None) -> tuple[bytes, str]:
+        match = _condition(Match(etag)) if etag else {}
+
+        def read() -> tuple[bytes, str]:
+            reply = self._client.get_blob_client(key).download_blob(begin, end - begin, **match)
+            return bytes(reply.readall()), _strip(reply.properties.etag)
+
+        content, found = self._call(key, read)
+        return check_range(self._name(key), content, begin, end), found
+
     def list(self, prefix: str) -> Iterator[StoredObject]:
         for blob in self._call(prefix, lambda: list(self._client.list_blobs(name_starts_with=prefix))):
-            yield StoredObject(blob.name, blob.size, _strip(blob.etag))
+            yield StoredObject(blob.name, blob.size, _strip(blob.etag), blob.last_modified.timestamp())
 
     def delete(self, keys: Sequence[str]) -> None:
         with Pool(_DELETERS, "delete") as pool:
@@ -177,7 +191,7 @@ def _condition(match: Match) -> dict[str, Any]:
     return {"match_condition": MatchConditions.IfNotModified, "etag": f'"{match.etag}"'}
 
 
-def _open_container(container: str, settings: Mapping[str, str]) -> Any:
+def _open_container(container: str, settings: Mapping[str, str], seconds: Mapping[str, int]) -> Any:
     """Return a client of azure-storage-blob, which makes each request once."""
     try:
         from azure.storage.blob import ContainerClient
@@ -188,7 +202,7 @@ def _open_container(container: str, settings: Mapping[str, str]) -> Any:
         raise UsageError(NO_ACCOUNT)
     endpoint = settings.get("endpoint", f"https://{account}.blob.core.windows.net")
     return ContainerClient(
-        endpoint, container, credential=_find_credential(account, settings), retry_total=0, **_SECONDS
+        endpoint, container, credential=_find_credential(account, settings), retry_total=0, **seconds
     )
 
 

@@ -30,6 +30,8 @@ class StoredObject(NamedTuple):
     key: str
     byte_count: int
     etag: str
+    modified: float
+    """When it was written, by the clock of the store: seconds since 1970."""
 
 
 class OpenUpload(NamedTuple):
@@ -55,6 +57,13 @@ class Match:
 
     etag: str | None = None
     """What the store calls the version of the object there: its ETag or generation. None for no object."""
+
+
+def check_range(name: str, content: bytes, begin: int, end: int) -> bytes:
+    """Return the bytes ``begin:end`` of an object; a `Conflict` if there are fewer."""
+    if len(content) != end - begin:
+        raise Conflict(f"{name}: has {len(content):,} of {end - begin:,} bytes")
+    return content
 
 
 class Bucket(ABC):
@@ -99,6 +108,18 @@ class Bucket(ABC):
     @abstractmethod
     def read(self, key: str) -> tuple[bytes, str] | None:
         """Return content and ETag of an object; None if there is none."""
+
+    @abstractmethod
+    def read_range(self, key: str, begin: int, end: int, etag: str | None) -> tuple[bytes, str]:
+        """Return bytes ``begin:end`` of an object, and its ETag.
+
+        Raises
+        ------
+        Conflict
+            When it has another ETag than that which is given, or fewer bytes.
+        MissingObject
+            When it is gone.
+        """
 
     @abstractmethod
     def list(self, prefix: str) -> Iterator[StoredObject]:

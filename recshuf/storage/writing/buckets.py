@@ -41,19 +41,22 @@ def check_key(url: Url, text: str) -> None:
             )
 
 
-def open_bucket(url: Url, options: StorageOptions, scratch: str) -> Bucket:
-    """Return the bucket of a URL; a store may need objects for open uploads, below the prefix `scratch`."""
+def open_bucket(url: Url, options: StorageOptions, scratch: str, *, is_hurried: bool = False) -> Bucket:
+    """Return the bucket of a URL; a store may need objects for open uploads, below the prefix `scratch`.
+
+    One that is hurried fails within 30 seconds if nobody answers. It is for what takes a store no time, not for uploads.
+    """
     options = options.of(url)
     if url.scheme == "s3":
         from recshuf.storage.writing.s3 import S3Bucket
 
-        return S3Bucket(url.bucket, options)
+        return S3Bucket(url.bucket, options, is_hurried=is_hurried)
     if url.scheme == "gs":
         from recshuf.storage.writing.gcs import GcsBucket
 
-        return GcsBucket(url.bucket, options, scratch)
+        return GcsBucket(url.bucket, options, scratch, is_hurried=is_hurried)
     if url.scheme == "az":
         from recshuf.storage.writing.azure import AzureBucket
 
-        return AzureBucket(url.bucket, options)
+        return AzureBucket(url.bucket, options, is_hurried=is_hurried)
     raise UsageError(f"{url}: is no place for outputs")

@@ -10,13 +10,20 @@ import base64
 import hashlib
 import re
 from contextlib import suppress
+from datetime import datetime
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from recshuf.errors import MissingBucketError, UsageError
-from recshuf.storage.requests import Answer, ShortBody
+from recshuf.storage.requests import (
+    HURRIED_SECONDS,
+    PATIENCE_SECONDS,
+    Answer,
+    MissingObject,
+    ShortBody,
+)
 from recshuf.storage.settings import check_given, parse_flag, read_settings
 from recshuf.storage.writing.bucket import (
     Bucket,
@@ -26,6 +33,7 @@ from recshuf.storage.writing.bucket import (
     OpenUpload,
     Part,
     StoredObject,
+    check_range,
 )
 from recshuf.system.threads import Pool
 
@@ -60,13 +68,18 @@ class GcsBucket(Bucket):
     scheme = "gs"
     sends_in_order = True
 
-    def __init__(self, bucket: str, options: StorageOptions, scratch: str) -> None:
+    def __init__(
+        self, bucket: str, options: StorageOptions, scratch: str, *, is_hurried: bool = False
+    ) -> None:
         super().__init__(bucket)
         self._scratch = scratch
         check_given("gs", options.options)
         settings = _read_options(options.options)
         self._endpoint = (options.endpoint_url or settings.get("base_url") or _ENDPOINT).rstrip("/")
         self._session = _open_session(settings)
+        self._seconds = HURRIED_SECONDS if is_hurried else _SECONDS
+        if is_hurried:
+            self.requests.patience = PATIENCE_SECONDS
         self._begun: dict[str, _Begun] = {}
         """Sessions that this process began."""
 
@@ -81,12 +94,25 @@ class GcsBucket(Bucket):
         reply = self._ask("GET", self._object(key), key, params={"alt": "media"}, accepted=(404,))
         return None if reply.status_code == 404 else (reply.content, reply.headers["x-goog-generation"])
 
+    def read_range(self, key: str, begin: int, end: int, etag: str | None) -> tuple[bytes, str]:
+        given: dict[str, Any] = {
+            "headers": {"Range": f"bytes={begin}-{end - 1}"},
+            "params": {"alt": "media"} | (_condition(Match(etag)) if etag else {}),
+        }
+        reply = self._ask("GET", self._object(key), key, accepted=(404, 412, 416), **given)
+        if reply.status_code == 404:
+            raise MissingObject(self._name(key))
+        if not reply.ok:
+            raise Conflict(self._name(key))
+        return check_range(self._name(key), reply.content, begin, end), reply.headers["x-goog-generation"]
+
     def list(self, prefix: str) -> Iterator[StoredObject]:
-        query = {"prefix": prefix, "fields": "nextPageToken,items(name,size,generation)"}
+        query = {"prefix": prefix, "fields": "nextPageToken,items(name,size,generation,updated)"}
         while True:
             page = self._ask("GET", self._objects, prefix, params=query).json()
             for item in page.get("items", ()):
-                yield StoredObject(item["name"], int(item.get("size", 0)), str(item["generation"]))
+                written = datetime.fromisoformat(item["updated"]).timestamp()
+                yield StoredObject(item["name"], int(item.get("size", 0)), str(item["generation"]), written)
             if not page.get("nextPageToken"):
                 return
             query["pageToken"] = page["nextPageToken"]
@@ -213,7 +239,9 @@ class GcsBucket(Bucket):
         from google.auth.exceptions import GoogleAuthError, TransportError
 
         try:
-            reply = self._session.request(method, url, timeout=_SECONDS, allow_redirects=False, **arguments)
+            reply = self._session.request(
+                method, url, timeout=self._seconds, allow_redirects=False, **arguments
+            )
         except GoogleAuthError as error:
             # The servers of credentials may not be reached either, which may pass.
             if error.retryable or any(

@@ -9,7 +9,15 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import MissingBucketError, OutputError
-from recshuf.storage.requests import ATTEMPTS, OTHER_REGION, REDIRECTS, UNREACHED_REMEDY, Failure, pause
+from recshuf.storage.requests import (
+    ATTEMPTS,
+    OTHER_REGION,
+    REDIRECTS,
+    UNREACHED_REMEDY,
+    Failure,
+    MissingObject,
+    pause,
+)
 from recshuf.storage.s3_session import (
     CUT_REPLY,
     NO_CREDENTIALS,
@@ -26,6 +34,7 @@ from recshuf.storage.writing.bucket import (
     OpenUpload,
     Part,
     StoredObject,
+    check_range,
 )
 from recshuf.system.threads import NoAnswerError, call_while_stopping
 
@@ -48,11 +57,13 @@ class S3Bucket(Bucket):
 
     scheme = "s3"
 
-    def __init__(self, bucket: str, options: StorageOptions) -> None:
+    def __init__(self, bucket: str, options: StorageOptions, *, is_hurried: bool = False) -> None:
         super().__init__(bucket)
         session = make_session(options.options)
         check_credentials(session)
-        self._client = make_client(session, options.endpoint_url)
+        self._client = make_client(session, options.endpoint_url, is_hurried=is_hurried)
+        self._attempts = 2 if is_hurried else ATTEMPTS
+        """Of reading the body of a reply."""
 
     def _put(self, key: str, body: bytes, match: Match) -> str:
         reply = self._call_again("put_object", key, Body=body, **_condition(match))
@@ -65,17 +76,31 @@ class S3Bucket(Bucket):
             except self._client.exceptions.NoSuchKey:
                 return None
 
-    def _read(self, key: str) -> tuple[bytes, str]:
+    def read_range(self, key: str, begin: int, end: int, etag: str | None) -> tuple[bytes, str]:
+        given = {"Range": f"bytes={begin}-{end - 1}"} | ({"IfMatch": etag} if etag else {})
+        with self._explaining(key, given):
+            try:
+                content, found = self._read(key, **given)
+            except self._client.exceptions.NoSuchKey as error:
+                raise MissingObject(self._name(key)) from error
+        if len(content) > end - begin:
+            raise OutputError(
+                f"{self._name(key)}: the store at {self._client.meta.endpoint_url} sends other bytes than are asked for; check "
+                "--endpoint-url"
+            )
+        return check_range(self._name(key), content, begin, end), found
+
+    def _read(self, key: str, **given: str) -> tuple[bytes, str]:
         from botocore.exceptions import IncompleteReadError, ReadTimeoutError, ResponseStreamingError
         from urllib3.exceptions import HTTPError
 
-        for attempt in range(ATTEMPTS):
+        for attempt in range(self._attempts):
             try:
-                reply = self._request("get_object", Key=key)
+                reply = self._request("get_object", Key=key, **given)
                 return reply["Body"].read(), str(self._take(key, reply, "ETag"))
             except (IncompleteReadError, ReadTimeoutError, ResponseStreamingError, HTTPError):
                 # boto3 makes requests again, and leaves bodies to its callers; those of errors raise what urllib3 does.
-                if attempt == ATTEMPTS - 1:
+                if attempt == self._attempts - 1:
                     raise
             self.requests.retries += 1
             pause(attempt)
@@ -83,7 +108,10 @@ class S3Bucket(Bucket):
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
         for item in self._list_pages("list_objects_v2", "Contents", prefix):
-            yield StoredObject(*(self._take(prefix, item, field) for field in ("Key", "Size", "ETag")))
+            key, size, etag, modified = (
+                self._take(prefix, item, field) for field in ("Key", "Size", "ETag", "LastModified")
+            )
+            yield StoredObject(key, size, etag, modified.timestamp())
 
     def delete(self, keys: Sequence[str]) -> None:
         for start in range(0, len(keys), _DELETED_AT_ONCE):
@@ -233,6 +261,8 @@ class S3Bucket(Bucket):
                 or (code == "NoSuchKey" and "IfMatch" in arguments)
             ):
                 return Conflict(f"{name}: {message}")
+        if code == "InvalidRange":
+            return Conflict(f"{name}: {message}")
         if code == "NoSuchUpload":
             return MissingUpload(name)
         if code == "NoSuchBucket":

@@ -103,8 +103,8 @@ def test_what_a_writer_leaves_that_begins_in_a_store_that_is_deleted_can_be_dele
 def release(writer: Any) -> None:
     """Give the lock of a writer's name back as the system does when its process dies."""
     writer._cleanup.pop_all()
-    StoreFolder(writer._folder.path).lock_file("b").unlink()
-    StoreFolder(writer._folder.path).lock_file("b").touch()
+    StoreFolder(writer._place.path).lock_file("b").unlink()
+    StoreFolder(writer._place.path).lock_file("b").touch()
     writer._is_open = False
 
 

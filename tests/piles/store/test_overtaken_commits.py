@@ -105,7 +105,7 @@ def list_pairs() -> list[Any]:
 def test_a_job_that_others_overtake_at_any_call_is_done_once(
     tmp_path: Path, name: str, others: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recshuf.piles.kept.new_sets.time.sleep", lambda _: None)
+    monkeypatch.setattr("recshuf.piles.kept.folder.time.sleep", lambda _: None)
     begun, store = tmp_path / "begun", tmp_path / "store"
     for first in (0, 10):
         write_five(begun, first)

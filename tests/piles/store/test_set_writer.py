@@ -186,7 +186,7 @@ def test_other_columns_are_refused_and_nothing_of_them_is_kept(store: Path, late
     assert read_records(store) == EXPECTED
 
 
-def test_a_store_in_an_object_store_is_refused_by_its_url(
+def test_a_store_is_refused_where_none_can_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -198,8 +198,10 @@ def test_a_store_in_an_object_store_is_refused_by_its_url(
         lambda url: recshuf.window(url, keep_records=1),
         lambda url: recshuf.gather(url, "x.jsonl"),
     ):
-        with pytest.raises(UsageError, match=r"^s3://bucket/store: is a URL; give a local path"):
-            use("s3://bucket/store")
+        with pytest.raises(
+            UsageError, match=r"^https://host/store: a pile store cannot lie there; give s3://"
+        ):
+            use("https://host/store")
     assert not list(tmp_path.iterdir())
 
 

@@ -47,7 +47,7 @@ def test_a_store_of_large_inputs_is_that_of_one_set(
     options: dict[str, Any] = {"seed": 7, "piles": 2, "workers": workers}
     order: dict[str, Any] = {"provenance": kind != "txt", "verify": True, "shards": 2}
     report = recshuf.scatter(paths, tmp_path / "cut", **options)
-    monkeypatch.setattr(scatter_store, "choose_set_bytes", lambda *_: 1 << 40)
+    monkeypatch.setattr(scatter_store, "choose_kept_set_bytes", lambda *_, **__: 1 << 40)
     whole = recshuf.scatter(paths, tmp_path / "whole", **options)
     assert report.set_count > whole.set_count + 1
     for name in ("cut", "whole"):

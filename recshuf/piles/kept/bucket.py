@@ -1,0 +1,261 @@
+"""A pile store in a bucket.
+
+Snapshots are put in place by a conditional request, which fails if the number is taken, and sets in the same way. There are
+no locks: what nobody refers to any more is deleted when it is older than `LEASE_SECONDS`, by the clock of the bucket.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import suppress
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from recshuf.errors import BusyNameError, OutputError, PileError, RecshufError, UsedNameError
+from recshuf.piles.kept.place import (
+    SETS_FOLDER,
+    SNAPSHOT,
+    StorePlace,
+    check_writer,
+    list_numbers,
+    name_snapshot,
+)
+from recshuf.piles.kept.snapshots import find_writer, parse_snapshot
+from recshuf.piles.object_sets import ObjectPileFile, ObjectSets
+from recshuf.piles.sealed_set import SET_SUFFIX
+from recshuf.piles.set_folder import remake_store
+from recshuf.storage.writing.bucket import Conflict, Match
+from recshuf.storage.writing.buckets import open_bucket
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from recshuf.piles.kept.snapshots import Snapshot
+    from recshuf.storage.settings import StorageOptions
+    from recshuf.storage.urls import Url
+    from recshuf.storage.writing.bucket import StoredObject
+
+
+LEASE_SECONDS = 7 * 86_400
+"""So long after it was replaced a snapshot can be read, and so old a set must be that no snapshot refers to, to be deleted."""
+LEASE = "7 days"
+"""The same in words."""
+AHEAD_BYTES = 64 << 20
+"""Memory for what is fetched before it is read."""
+_OWN_NAME = re.compile(rf"{SNAPSHOT.pattern}|{SETS_FOLDER}/.*")
+
+
+class NoLease:
+    """Of a snapshot that stays for `LEASE_SECONDS`; a `Lease`."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class StoreBucket(StorePlace):
+    """The objects of a pile store below a URL."""
+
+    are_objects = True
+
+    def __init__(self, url: Url, options: StorageOptions) -> None:
+        super().__init__(str(url).rstrip("/"))
+        self._url = replace(url, key=f"{url.key.rstrip('/')}/")
+        self._options = options
+        self._bucket = open_bucket(self._url, options, self._sets_url.join("tails/").key, is_hurried=True)
+        self._opened: list[_StoreSets] = []
+        """Those to which sets may be written."""
+
+    def __reduce__(self) -> tuple[type[StoreBucket], tuple[Url, StorageOptions]]:
+        return StoreBucket, (self._url, self._options)
+
+    @property
+    def _sets_url(self) -> Url:
+        return self._url.join(f"{SETS_FOLDER}/")
+
+    def anchor(self) -> StoreBucket:
+        return self
+
+    def show(self, name: str) -> str:
+        return str(self._url.join(name))
+
+    def _list(self, prefix: str = "") -> dict[str, StoredObject]:
+        """Return the objects whose names begin with a prefix, by their names."""
+        key = self._url.key
+        return {one.key.removeprefix(key): one for one in self._bucket.list(key + prefix)}
+
+    def list_sets(self) -> dict[str, StoredObject]:
+        """Return the sets by their names."""
+        listed = self._list(f"{SETS_FOLDER}/").items()
+        return {
+            name.removeprefix(f"{SETS_FOLDER}/").removesuffix(SET_SUFFIX): one
+            for name, one in listed
+            if name.endswith(SET_SUFFIX)
+        }
+
+    def _exists(self) -> bool:
+        return next(self._bucket.list(self._url.key), None) is not None
+
+    @property
+    def is_store(self) -> bool:
+        return bool(self._numbers())
+
+    def check_free(self) -> None:
+        if foreign := self._find_foreign():
+            raise OutputError(
+                f"{self.name}: is not a pile store, and holds {foreign!r}; choose another prefix"
+            )
+
+    def _find_foreign(self) -> str | None:
+        return next((name for name in self._list() if not _OWN_NAME.fullmatch(name)), None)
+
+    # Snapshots
+
+    def create(self, first: Snapshot) -> Snapshot:
+        self.check_free()
+        while True:
+            found = self.find()
+            if found is not None:
+                return found
+            self._put(first, max(self._numbers(), default=0) + 1)
+
+    def open(self, number: int | None = None) -> tuple[Snapshot, NoLease]:
+        found = self.find() if number is None else self._find(number)
+        if found is None:
+            raise self._explain_missing(number)
+        return found, NoLease()
+
+    def _numbers(self) -> list[int]:
+        return list_numbers(self._list("snapshot-"))
+
+    def _read(self, number: int) -> Snapshot | None:
+        there = self._bucket.read(self._url.join(name_snapshot(number)).key)
+        if there is None:
+            raise FileNotFoundError(self._show(number))
+        found = parse_snapshot(there[0])
+        return found if found is not None and found.number == number else None
+
+    def _put(self, snapshot: Snapshot, number: int) -> Snapshot | None:
+        made, key = replace(snapshot, number=number), self._url.join(name_snapshot(number)).key
+        try:
+            etag = self._bucket.put(key, made.pack(), Match())
+        except Conflict:
+            return None
+        # A writer that slept may take a number that others have used and deleted, or that of a deleted store.
+        if number > 1 and number - 1 not in self._numbers():
+            self._bucket.delete_if(key, etag)
+            return None
+        return made
+
+    def collect(self) -> list[str]:
+        """Delete snapshots that were replaced long ago, and sets that are as old and that no snapshot refers to.
+
+        Time is that at which the newest snapshot was put. While a snapshot is damaged, all sets stay. So does what cannot be
+        deleted.
+        """
+        with suppress(RecshufError):
+            listed = self._list("snapshot-")
+            times = {number: listed[name_snapshot(number)].modified for number in list_numbers(listed)}
+            latest = max(times.values(), default=0.0) - LEASE_SECONDS
+            numbers = sorted(times)
+            old = [number for number, following in pairwise(numbers) if times[following] < latest]
+            self._bucket.delete([self._url.join(name_snapshot(number)).key for number in old])
+            aged = {name: one for name, one in self.list_sets().items() if one.modified < latest}
+            if aged:
+                kept = self.list_referenced()
+                aged = {name: one for name, one in aged.items() if name not in kept}
+                self._bucket.delete([one.key for one in aged.values()])
+            return sorted(aged)
+        return []
+
+    # Sets
+
+    def open_sets(self, parent: Path | None = None, needed_bytes: int = 0) -> ObjectSets:
+        sets = _StoreSets(
+            self._sets_url, self._options, AHEAD_BYTES, parent, needed_bytes, remake_store(self.name)
+        )
+        self._opened.append(sets)
+        return sets
+
+    def hold_name(self, writer: str) -> _HeldName:
+        return _HeldName(self, writer)
+
+    def withdraw(self, writer: str) -> None:
+        """Delete the sets of a name that were written here, unless a snapshot refers to them."""
+        kept = self.list_referenced()
+        for sets in self._opened:
+            for file_name, token in sets.tokens.items():
+                name, key = file_name.removesuffix(SET_SUFFIX), self._sets_url.join(file_name).key
+                if find_writer(name) == writer and name not in kept and self._bucket.find_token(key) == token:
+                    self._bucket.delete([key])
+
+    def count_disk_bytes(self, names: Iterable[str]) -> int:
+        sets = self.list_sets()
+        return sum(sets[name].byte_count for name in names)
+
+    def drop(self) -> None:
+        """Delete the store. Nobody may read or write it: there are no locks that would tell."""
+        listed = self._list()
+        if not any(name.startswith(f"{SETS_FOLDER}/") for name in listed):
+            with suppress(PileError):
+                self.open()
+        if foreign := self._find_foreign():
+            raise OutputError(f"{self.name}: holds {foreign!r}, which is not of the store; move it away")
+        # Snapshots first, so that nobody opens what is half there.
+        snapshots = [listed[name_snapshot(number)].key for number in reversed(list_numbers(listed))]
+        self._bucket.delete(snapshots)
+        for one in self._bucket.find_uploads(self._sets_url.key, ()):
+            self._bucket.abort_upload(one.key, one.upload_id)
+        self._bucket.delete([one.key for one in self._list(f"{SETS_FOLDER}/").values()])
+
+
+class _HeldName:
+    """Deletes the sets of a name on an error. Another process of this name is refused where its set is put."""
+
+    def __init__(self, store: StoreBucket, writer: str) -> None:
+        check_writer(writer)
+        self._store, self._writer, self._process = store, writer, os.getpid()
+
+    def __enter__(self) -> None:
+        store, writer = self._store, self._writer
+        there = any(find_writer(name) == writer for name in store.list_sets())
+        # Looked for after the sets: the writer of those may have committed them meanwhile.
+        if store.has_records_of(writer):
+            raise UsedNameError(
+                f"name={writer!r}: {store.name} has records of this name; choose another name"
+            )
+        if there:
+            raise BusyNameError(explain_busy(store.name, writer))
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if (
+            kind is not None and self._process == os.getpid()
+        ):  # else a forked child, whose parent still writes
+            with suppress(RecshufError):
+                self._store.withdraw(self._writer)
+
+
+def explain_busy(store: str, writer: str) -> str:
+    """Return what to say of a name whose sets no snapshot refers to."""
+    return (
+        f"{store}: another process writes {writer!r} into it, or has died; wait for its end, or delete what it left with "
+        f"recshuf clean {store}"
+    )
+
+
+class _StoreSets(ObjectSets):
+    """The sets of a store."""
+
+    def explain_taken(self, name: str, error: Exception) -> OutputError:  # noqa: ARG002 - says the same
+        store = str(self.url.parent).rstrip("/")
+        return BusyNameError(explain_busy(store, find_writer(name.removesuffix(SET_SUFFIX))))
+
+    def explain_change(self, file: ObjectPileFile, *, is_gone: bool) -> str:
+        if not is_gone:
+            return super().explain_change(file, is_gone=is_gone)
+        return (
+            f"{file.name}: is gone since it was opened: the snapshot that is read was replaced more than {LEASE} ago, or the "
+            "store was deleted; open the store again"
+        )

@@ -1,0 +1,36 @@
+"""The choice of the place of a pile store: a folder, or a bucket."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from recshuf.errors import UsageError
+from recshuf.piles.kept.folder import StoreFolder
+from recshuf.piles.kept.place import StorePlace
+from recshuf.storage.settings import StorageOptions
+from recshuf.storage.urls import Url, is_url, refuse_unknown_scheme
+from recshuf.system.paths import check_name
+
+
+def open_place(store: Any, options: StorageOptions | None = None) -> StorePlace:
+    """Return the place of a store, given its path or URL, or a place. Options are for URLs."""
+    if isinstance(store, StorePlace):
+        return store
+    if not isinstance(store, str | os.PathLike):
+        raise UsageError(f"{store!r} is no path; give text or a pathlib.Path")
+    check_name(store)
+    name = os.fspath(store)
+    if not isinstance(store, str) or not is_url(name):
+        refuse_unknown_scheme(name)
+        return StoreFolder(Path(name))
+    from recshuf.storage.writing.buckets import WRITTEN_SCHEMES, check_prefix
+
+    url = Url.parse(name)
+    if url.scheme not in WRITTEN_SCHEMES:
+        raise UsageError(f"{name}: a pile store cannot lie there; give s3://, gs://, az:// or a local folder")
+    check_prefix(url, name, "store")
+    from recshuf.piles.kept.bucket import StoreBucket  # most stores are folders
+
+    return StoreBucket(url, options or StorageOptions())

@@ -1,0 +1,225 @@
+"""Kept stores in buckets: what is written and read there is what a store on a disk gives."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from typing import TYPE_CHECKING, Any
+
+import h5py
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import recshuf
+from recshuf.errors import BusyNameError, OutputError, PileError, UsageError, UsedNameError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.objects.object_outputs import AnyBucket
+
+ROWS = 500
+
+
+def write_text(path: Path) -> None:
+    path.write_text("".join(f"line {row}\n" for row in range(ROWS)))
+
+
+def write_jsonl(path: Path) -> None:
+    path.write_text("".join(f'{{"id": {row}, "text": "t{row}"}}\n' for row in range(ROWS)))
+
+
+def write_csv(path: Path) -> None:
+    path.write_text("id,text\n" + "".join(f"{row},t{row}\n" for row in range(ROWS)))
+
+
+def write_parquet(path: Path) -> None:
+    pq.write_table(pa.table({"id": range(ROWS), "text": [f"t{row}" for row in range(ROWS)]}), path)
+
+
+def write_hdf5(path: Path) -> None:
+    with h5py.File(path, "w") as file:
+        file["x"] = np.arange(3 * ROWS, dtype="f4").reshape(ROWS, 3)
+        file["id"] = np.arange(ROWS)
+
+
+WRITERS = {
+    "txt": write_text,
+    "jsonl": write_jsonl,
+    "csv": write_csv,
+    "parquet": write_parquet,
+    "h5": write_hdf5,
+}
+
+
+@pytest.mark.parametrize("suffix", WRITERS)
+def test_a_store_in_a_bucket_is_gathered_and_loaded_as_one_on_a_disk(
+    tmp_path: Path, bucket: AnyBucket, suffix: str
+) -> None:
+    source, url = tmp_path / f"in.{suffix}", f"{bucket.url}/some/store"
+    WRITERS[suffix](source)
+    for place in (str(tmp_path / "store"), url):
+        recshuf.scatter(source, place, seed=5, piles=7)
+        recshuf.gather(place, tmp_path / f"out-{place == url}.{suffix}")
+    outputs = [(tmp_path / f"out-{is_url}.{suffix}").read_bytes() for is_url in (False, True)]
+    assert outputs[0] == outputs[1]
+    for epoch in (0, 1):
+        batches = [read_batches(place, epoch) for place in (tmp_path / "store", url)]
+        assert batches[0] == batches[1]
+
+
+def read_batches(store: Any, epoch: int, first_step: int = 0, **options: Any) -> list[Any]:
+    loader = recshuf.PileLoader(store, 32, epoch=epoch, drop_last=False, output="arrow", **options)
+    loader.seek(epoch, first_step)
+    return [batch.to_pydict() for batch in loader]
+
+
+@pytest.fixture
+def url(tmp_path: Path, bucket: AnyBucket) -> str:
+    """Return the URL of a store of a table."""
+    write_parquet(tmp_path / "in.parquet")
+    recshuf.scatter(tmp_path / "in.parquet", f"{bucket.url}/store", seed=5, piles=7)
+    return f"{bucket.url}/store"
+
+
+SETS, SNAPSHOTS = r"GET .*\.piles", r"GET .*snapshot-\d+\.json"
+
+
+def test_a_store_is_opened_with_a_listing_and_read_with_a_request_a_region(
+    url: str, bucket: AnyBucket
+) -> None:
+    bucket.proxy.clear()
+    loader = recshuf.PileLoader(url, 32, drop_last=False)
+    requests = bucket.requests
+    assert bucket.proxy.count(requests["list"]) == 1
+    assert bucket.proxy.count(SNAPSHOTS) == 1
+    assert bucket.proxy.count(SETS) == 1  # the footer
+    bucket.proxy.clear()
+    state = {}
+    for step, batch in enumerate(loader):
+        assert batch
+        if step == 8:
+            state = loader.state_dict()
+            break
+    bucket.proxy.clear()
+    loader.load_state_dict(state)
+    assert next(iter(loader))
+    assert bucket.proxy.count(requests["list"]) == bucket.proxy.count(SNAPSHOTS) == 0
+
+
+def test_a_loader_goes_on_in_other_processes(url: str, tmp_path: Path) -> None:
+    loader = recshuf.PileLoader(url, 32, drop_last=False, output="arrow")
+    expected = [batch.to_pydict() for batch in loader]
+    copy = pickle.loads(pickle.dumps(loader))
+    assert [batch.to_pydict() for batch in copy] == expected
+    child = os.fork()
+    if not child:
+        try:
+            found = [batch.to_pydict() for batch in loader]
+            (tmp_path / "same").write_text(str(found == expected))
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert (tmp_path / "same").read_text() == "True"
+
+
+def test_what_fails_for_a_while_is_asked_for_again(url: str, bucket: AnyBucket) -> None:
+    expected = read_batches(url, 1)
+    proxy = bucket.proxy
+    for pattern in (SNAPSHOTS, SETS):
+        proxy.answer(pattern, 503, "SlowDown", times=2)
+        proxy.reset(pattern)
+    proxy.cut_body(SETS)
+    assert read_batches(url, 1) == expected
+
+
+def test_an_object_that_is_replaced_or_deleted_is_noticed(url: str, bucket: AnyBucket) -> None:
+    loader = recshuf.PileLoader(url, 32)
+    key = "store/sets/scatter-00000.piles"
+    content = bucket.read(key)
+    bucket.put(key, bytes(len(content)))
+    with pytest.raises(
+        PileError, match=rf"^{url}/sets/scatter-00000.piles: was replaced since it was opened"
+    ):
+        list(loader)
+    with pytest.raises(PileError, match=rf"^{url}/sets/scatter-00000.piles: is no complete pile set"):
+        recshuf.PileLoader(url, 32)
+    bucket.delete(key)
+    with pytest.raises(
+        PileError, match=rf"^{url}/sets/scatter-00000.piles: is gone since it was opened: the snapshot"
+    ):
+        list(loader)
+    with pytest.raises(
+        PileError, match=rf"^{url}/sets/scatter-00000.piles: is missing; put it back, or delete"
+    ):
+        recshuf.PileLoader(url, 32)
+
+
+def test_writers_at_once_are_all_in_the_store(bucket: AnyBucket) -> None:
+    url = f"{bucket.url}/store"
+    table = pa.table({"id": range(50)})
+    writers = [recshuf.PileWriter(url, f"w{number}", seed=3, piles=4) for number in range(3)]
+    for writer in writers:
+        writer.write(table)
+    # The first one has read which snapshot is the newest when the others put theirs.
+    bucket.proxy.call(r"(PUT|POST) .*snapshot-000002", lambda: [writer.close() for writer in writers[1:]])
+    writers[0].close()
+    store = recshuf.PileStore(url)
+    assert (store.snapshot, store.num_records) == (4, 150)
+    assert sorted(store.sources) == ["w0", "w1", "w2"]
+
+
+def test_a_name_is_that_of_one_writer(bucket: AnyBucket) -> None:
+    url, table = f"{bucket.url}/store", pa.table({"id": range(50)})
+    first, second = (recshuf.PileWriter(url, "w", seed=3, piles=4) for _ in range(2))
+    first.write(table)
+    second.write(table)
+    first.close()
+    with pytest.raises(BusyNameError, match=rf"^{url}: another process writes 'w' into it, or has died"):
+        second.close()
+    with pytest.raises(UsedNameError, match=rf"^name='w': {url} has records of this name"):
+        recshuf.PileWriter(url, "w")
+    store = recshuf.PileStore(url)
+    assert store.num_records == 50
+    assert sum(len(batch["id"]) for batch in recshuf.PileLoader(url, 10)) == 50
+
+
+def test_nothing_is_seen_of_a_writer_that_ends_before_its_snapshot(
+    bucket: AnyBucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"{bucket.url}/store"
+    with recshuf.PileWriter(url, "a", seed=3, piles=4) as writer:
+        writer.write(pa.table({"id": range(50)}))
+    keys = bucket.list_keys()
+    dead = recshuf.PileWriter(url, "dead")
+    dead.write(pa.table({"id": range(7)}))
+    dead.seal()  # uploaded
+    held = dead._cleanup.pop_all()
+    dead._is_open = False
+    assert held
+    assert bucket.list_keys() == sorted([*keys, "store/sets/dead-00000.piles"])
+    assert recshuf.PileStore(url).num_records == 50
+    with pytest.raises(BusyNameError, match=f"recshuf clean {url}$"):
+        recshuf.PileWriter(url, "dead")
+    with recshuf.PileWriter(url, "b") as writer:
+        writer.write(pa.table({"id": range(50)}))
+    assert "store/sets/dead-00000.piles" in bucket.list_keys()
+    old = recshuf.PileLoader(url, 10)
+    monkeypatch.setattr("recshuf.piles.kept.bucket.LEASE_SECONDS", -2)
+    recshuf.compact(url, sets=1)
+    assert len(bucket.list_keys("store/snapshot-")) == 1
+    assert [key.rpartition("/")[2] for key in bucket.list_keys("store/sets/")] == [
+        "compact-000004-000-00000.piles"
+    ]
+    with pytest.raises(PileError, match=r"was replaced more than 7 days ago"):
+        list(old)
+    with pytest.raises(UsageError, match=rf"^{url}: has no snapshot 3; it was replaced since"):
+        pickle.loads(pickle.dumps(old))
+
+
+def test_a_store_that_does_not_answer_is_told(bucket: AnyBucket) -> None:
+    bucket.proxy.answer("", 503, "SlowDown", times=10**6)
+    with pytest.raises(OutputError, match=rf"^{bucket.url}/store/snapshot-: the store is busy"):
+        recshuf.PileLoader(f"{bucket.url}/store", 1)

@@ -10,6 +10,7 @@ from recshuf.errors import UsageError
 from recshuf.formats.stored import StoredSource
 from recshuf.interfaces import InputSummary
 from recshuf.piles.groups import Groups
+from recshuf.piles.kept.place import StorePlace
 from recshuf.piles.kept.places import open_place
 from recshuf.piles.kept.stored import StoredPiles
 
@@ -29,7 +30,7 @@ def open_piles(store: Any, storage: StorageOptions | None = None) -> tuple[Store
     storage
         For URLs.
     """
-    if isinstance(store, str | os.PathLike):
+    if isinstance(store, str | os.PathLike | StorePlace):
         return StoredPiles(open_place(store, storage)), True
     if hasattr(store, "piles"):
         return store.piles(), True

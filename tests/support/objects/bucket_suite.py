@@ -5,11 +5,13 @@ A subclass has two fixtures: `bucket`, a new one of an emulator, and `store`, th
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 
 from recshuf.errors import MissingBucketError, OutputError
+from recshuf.storage.requests import MissingObject
 from recshuf.storage.writing.bucket import Conflict, Match, MissingUpload, OpenUpload, Part, StoredObject
 
 if TYPE_CHECKING:
@@ -66,7 +68,16 @@ class BucketSuite:
     def test_an_object_is_made_once_and_replaced_only_as_it_was(self, bucket: AnyBucket, store: Bucket):
         etag = store.put("a", b"one", Match())
         assert store.read("a") == (b"one", etag)
-        assert list(store.list("")) == [StoredObject("a", 3, etag)]
+        found, *others = store.list("")
+        assert found == StoredObject("a", 3, etag, found.modified)
+        assert abs(found.modified - time.time()) < 3600
+        assert not others
+        assert store.read_range("a", 1, 3, None) == store.read_range("a", 1, 3, etag) == (b"ne", etag)
+        for given in (("a", 1, 3, self.other_etag), ("a", 1, 5, None), ("a", 9, 12, None)):
+            with pytest.raises(Conflict):
+                store.read_range(*given)
+        with pytest.raises(MissingObject):
+            store.read_range("none", 0, 1, None)
         for key, match in (("a", Match()), ("a", Match(self.other_etag)), ("none", Match(etag))):
             with pytest.raises(Conflict):
                 store.put(key, b"two", match)

@@ -130,6 +130,8 @@ def download(request: Any, response: Any, storage: Any) -> None:
     if request.get_header("If-Match", make_etag(found)) != make_etag(found):
         response.status = HTTPStatus.PRECONDITION_FAILED
         return
+    if fails(request, response, storage):
+        return
     objects.download(request, response, storage)
     response["ETag"] = make_etag(found)
     response["x-goog-generation"] = found["generation"]

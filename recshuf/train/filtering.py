@@ -53,6 +53,7 @@ class FilteredPiles(Regions):
 
     def __init__(self, piles: StoredPiles, expression: Any) -> None:
         self.inner = piles
+        self.ahead_bytes = piles.ahead_bytes
         self.expression = expression
         self._selection: Selection | None = None
         self._evaluate(self._select().make_empty())
@@ -156,6 +157,9 @@ class FilteredPiles(Regions):
         return UsageError(
             f"filter: {self.expression} keeps other records than before; give one whose value depends on the record alone"
         )
+
+    def forget(self) -> None:
+        self.inner.forget()
 
     def expect(self, cells: Cells) -> None:
         self.inner.expect(cells)

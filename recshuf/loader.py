@@ -13,10 +13,10 @@ from recshuf.train.selection import open_piles
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
     from recshuf.job.options import Paths
     from recshuf.job.report import Progress
+    from recshuf.piles.kept.place import StorePlace
     from recshuf.piles.kept.stored import StoredPiles
 
 
@@ -47,7 +47,7 @@ class PileLoader(StoreLoader):
             Last-Modified, since a change could not be noticed. Names count as they are found: ``data`` and ``data/*`` name
             the same files, ``./data`` others.
         cache
-            Folder of the stores. Nothing in it is deleted: ``recshuf store drop`` deletes a store.
+            Folder of the stores, or URL of a prefix of s3://, gs:// or az://. Nothing in it is deleted: ``recshuf store drop`` deletes a store.
         progress
             As for `recshuf.shuffle`; names other stores of the same inputs.
         **arguments
@@ -91,7 +91,7 @@ def cache_files(
 class _CachedStore:
     """A store that is made, or found in the cache, when it is opened: after the loader has checked its arguments."""
 
-    make: Callable[[], Path]
+    make: Callable[[], StorePlace]
 
     def piles(self) -> StoredPiles:
         return open_piles(self.make())[0]

@@ -182,15 +182,15 @@ def cache_store(
     *,
     progress: Progress | bool | None = None,
     **options: Unpack[ScatterOptions],
-) -> Path:
-    """Return the path of the store of some inputs in a cache folder; see `PileLoader.from_files`."""
+) -> Any:
+    """Return the store of some inputs in a cache folder; see `PileLoader.from_files`."""
     refuse_unknown(options, ScatterOptions)
     job = make_job(inputs, None, cast("Options", options))
     choose_allocators(job.memory_bytes)
     from recshuf.run.stores.cached_store import find_or_scatter
 
     with listen(progress) as listener:
-        return find_or_scatter(job, Path(parse_path("cache", cache)), listener)
+        return find_or_scatter(job, parse_place("cache", cache), listener)
 
 
 def gather(
@@ -307,13 +307,13 @@ def compact(
     OutputError
         When it cannot be written, or another process removes records meanwhile.
     """
+    from recshuf.piles.kept.place import StorePlace
     from recshuf.piles.kept.upkeep import compact_store
     from recshuf.run.stores.pile_store import PileStore
 
     sets = check_number("--sets", sets, MAX_PILES, least=1)
-    before = PileStore(
-        parse_place("store", store), endpoint_url=endpoint_url, storage_options=storage_options
-    )
+    place = store if isinstance(store, StorePlace) else parse_place("store", store)
+    before = PileStore(place, endpoint_url=endpoint_url, storage_options=storage_options)
     with listen(progress) as listener:
         listener.start("compact", before.num_records, before.num_bytes)
         compact_store(before.place, sets, listener.advance)

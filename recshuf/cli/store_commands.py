@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -20,6 +20,7 @@ from recshuf.cli.options import (
     check_loudness,
     choose_progress,
     make_epoch_options,
+    make_option,
     make_output_option,
     make_quiet_option,
     make_report_option,
@@ -39,6 +40,8 @@ from recshuf.job.options import GatherOptions, ScatterOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from recshuf.piles.kept.place import StorePlace
 
 
 _SCATTER = Wording(
@@ -177,7 +180,7 @@ def _refuse_nothing(context: click.Context) -> None:
         raise UsageError("no command; usage: recshuf store info|verify|compact|drop STORE")
 
 
-def _info(store: Path, as_json: bool, verbose: bool) -> None:  # noqa: ARG001 - `main` reads it
+def _info(store: StorePlace, as_json: bool, verbose: bool) -> None:  # noqa: ARG001 - `main` reads it
     """Print what STORE holds."""
     from recshuf.audit.reports.text import one_line
     from recshuf.piles.kept.upkeep import describe_store
@@ -195,6 +198,7 @@ def _info(store: Path, as_json: bool, verbose: bool) -> None:  # noqa: ARG001 - 
         "on disk": format_size(about["disk_bytes"]),
         "sets": f"{len(about['sets']):,}",
         "piles": f"{about['piles']:,}",
+        "regions": f"{format_size(about['region_bytes'])}{_SAID_OF_OBJECTS if store.are_objects else ''}",
         "format": about["format"],
         "sources": f"{len(about['sources']):,}",
         "columns": ", ".join(f"{name}: {kind}" for name, kind in about["columns"].items()) or "none yet",
@@ -205,6 +209,9 @@ def _info(store: Path, as_json: bool, verbose: bool) -> None:  # noqa: ARG001 - 
         lines["times"] = f"{_format_time(times[0])} to {_format_time(times[-1])}"
     for name, text in lines.items():
         click.echo(one_line(f"{name:<8}  {text}"))
+
+
+_SAID_OF_OBJECTS = ", each read by a request"
 
 
 def _show_meetings(sets: int, piles: int) -> str:
@@ -223,7 +230,7 @@ def _format_time(seconds: float) -> str:
         return f"{seconds:.0f} seconds since 1970"
 
 
-def _verify(store: Path, quiet: bool, verbose: bool) -> None:  # noqa: ARG001 - as above
+def _verify(store: StorePlace, quiet: bool, verbose: bool) -> None:  # noqa: ARG001 - as above
     """Check all records of STORE against its checksums.
 
     Exit code 0: whole; 1: damaged, or a file cannot be read; 2: wrong usage.
@@ -238,10 +245,10 @@ def _verify(store: Path, quiet: bool, verbose: bool) -> None:  # noqa: ARG001 - 
     finally:
         progress.stop()
     if not quiet:
-        click.echo(f"{store}: whole, {records:,} records in {len(about['sets']):,} sets")
+        click.echo(f"{store.name}: whole, {records:,} records in {len(about['sets']):,} sets")
 
 
-def _drop(store: Path, verbose: bool) -> None:  # noqa: ARG001 - as above
+def _drop(store: StorePlace, verbose: bool) -> None:  # noqa: ARG001 - as above
     """Delete STORE, also a damaged one.
 
     It is an error while a process reads or writes it.
@@ -251,16 +258,16 @@ def _drop(store: Path, verbose: bool) -> None:  # noqa: ARG001 - as above
     drop_store(store)
 
 
-def _compact(store: Path, sets: int, quiet: bool, verbose: bool) -> None:  # noqa: ARG001 - as above
+def _compact(store: StorePlace, sets: int, quiet: bool, verbose: bool) -> None:  # noqa: ARG001 - as above
     """Join small sets of STORE.
 
     It then loads faster. Time slices of a window that follow each other become one.
     """
     from recshuf.api import runs
 
-    done = runs.compact(store, sets=sets, progress=choose_progress(quiet))
+    done = runs.compact(cast("Any", store), sets=sets, progress=choose_progress(quiet))
     if not quiet:
-        click.echo(f"{store}: {done.num_records:,} records, snapshot {done.snapshot}")
+        click.echo(f"{store.name}: {done.num_records:,} records, snapshot {done.snapshot}")
 
 
 scatter_command = GroupedCommand(
@@ -311,6 +318,21 @@ gather_command = GroupedCommand(
         ],
     },
 )
+
+
+def _run_on(
+    run: Callable[..., None],
+    store: str,
+    endpoint_url: str | None,
+    storage_options: tuple[str, ...],
+    **options: Any,
+) -> None:
+    from recshuf.piles.kept.places import open_place
+    from recshuf.storage.settings import parse_storage
+
+    run(open_place(store, parse_storage(endpoint_url, storage_options)), **options)
+
+
 _SETS = click.Option(
     ["--sets"], type=int, default=16, metavar="N", help="Number of sets at most. Default: 16."
 )
@@ -324,8 +346,11 @@ store_command = click.Group(
     "store",
     [
         click.Command(
-            run.__name__[1:], HELP_SETTINGS, run, help=run.__doc__,
-            params=[click.Argument(["store"], type=click.Path(path_type=Path)), *options, make_verbose_option()],
+            run.__name__[1:], HELP_SETTINGS, partial(_run_on, run), help=run.__doc__,
+            params=[
+                click.Argument(["store"], type=GivenPath()), *options, make_option("endpoint_url"), make_option("storage_options"),
+                make_verbose_option(),
+            ],
         )
         for run, options in _STORE_COMMANDS.items()
     ],

@@ -15,13 +15,13 @@ from recshuf.cli.options import (
     make_verbose_option,
 )
 from recshuf.errors import MissingInputError, UsageError
-from recshuf.storage.settings import StorageOptions, parse_storage_options
+from recshuf.storage.settings import parse_storage
 from recshuf.storage.urls import Url, is_url, refuse_unknown_scheme
 from recshuf.system.paths import local_path
 
 _CLEAN_HELP = """
 List what dead runs left in an object store: open uploads and the journal of the output URL, and spilled records below
-the URL, if it was a --temp-dir.
+the URL, if it was a --temp-dir. Of a pile store: sets that no snapshot refers to, and open uploads of sets.
 
 With --yes, remove it. Shards that were put in place stay. A run that still uses what is removed fails.
 """
@@ -41,9 +41,14 @@ def _run_clean(
             "delete"
         )
     from recshuf.output.objects.destination import Remains
+    from recshuf.piles.kept.bucket import StoreRemains
 
-    remains = Remains(Url.parse(url), StorageOptions(endpoint_url, parse_storage_options(storage_options)))
+    place, options = Url.parse(url), parse_storage(endpoint_url, storage_options)
+    of_run = Remains(place, options)
+    remains: Remains | StoreRemains = of_run
     if not remains.find():
+        remains = StoreRemains(place, options)
+    if remains is not of_run and not remains.find():
         click.echo(f"{url}: no run left anything")
         return
     for line in remains.describe():
@@ -52,11 +57,12 @@ def _run_clean(
         remains.remove()
         click.echo("removed")
         return
-    way = (
-        "the commit of a run has begun, complete it with the same command and --resume"
-        if remains.has_commit()
-        else "give --yes to remove this, or continue the run with --resume"
-    )
+    if isinstance(remains, StoreRemains):
+        way = "give --yes to remove this; a process that still writes it fails"
+    elif remains.has_commit():
+        way = "the commit of a run has begun, complete it with the same command and --resume"
+    else:
+        way = "give --yes to remove this, or continue the run with --resume"
     click.echo(f"nothing was removed; {way}")
 
 

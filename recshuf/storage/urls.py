@@ -41,9 +41,9 @@ def refuse_unknown_scheme(text: str) -> None:
 class Url:
     """The URL of an object, or of all objects below a prefix.
 
-    >>> url = Url.parse("s3://bucket/a")
-    >>> url.bucket, url.key, str(url.join("c"))
-    ('bucket', 'a', 's3://bucket/a/c')
+    >>> url = Url.parse("s3://bucket/a/b.txt")
+    >>> url.bucket, url.key, str(url.parent), str(url.parent.join("c"))
+    ('bucket', 'a/b.txt', 's3://bucket/a/', 's3://bucket/a/c')
     """
 
     scheme: str
@@ -66,6 +66,12 @@ class Url:
     def __str__(self) -> str:
         """Return the URL as text."""
         return f"{self.scheme}://{self.bucket}/{self.key}"
+
+    @property
+    def parent(self) -> Url:
+        """The prefix that holds it."""
+        folder, slash, _ = self.key.rstrip("/").rpartition("/")
+        return replace(self, key=folder + slash)
 
     def join(self, name: str) -> Url:
         """Return the URL of a name below this prefix."""

@@ -90,6 +90,8 @@ class PileDataset(IterableDataset[dict[str, Any]]):
         filter: Any = None,  # noqa: A002
         weight_by: str | None = None,
         schedule_by: Unit = "step",
+        endpoint_url: str | None = None,
+        storage_options: Mapping[str, str] | None = None,
     ) -> None:
         self._given = _join_ranks(rank, world_size, group)
         self._group, self._ranks = group, self._given
@@ -114,6 +116,8 @@ class PileDataset(IterableDataset[dict[str, Any]]):
             filter=filter,
             weight_by=weight_by,
             schedule_by=schedule_by,
+            endpoint_url=endpoint_url,
+            storage_options=storage_options,
         )
         self._position, self._process = SharedPosition(epoch), os.getpid()
         # Of a worker: the step of its next batch, and the epoch and step that were loaded for its next iteration.

@@ -10,6 +10,7 @@ import os
 import re
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -22,21 +23,22 @@ from recshuf.piles.kept.place import (
     list_numbers,
     name_snapshot,
 )
-from recshuf.piles.kept.snapshots import find_writer, parse_snapshot
+from recshuf.piles.kept.snapshots import BUCKET_VERSION, find_writer, parse_snapshot
 from recshuf.piles.object_sets import ObjectPileFile, ObjectSets
 from recshuf.piles.sealed_set import SET_SUFFIX
 from recshuf.piles.set_folder import remake_store
 from recshuf.storage.writing.bucket import Conflict, Match
 from recshuf.storage.writing.buckets import open_bucket
+from recshuf.system.units import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from recshuf.piles.kept.snapshots import Snapshot
     from recshuf.storage.settings import StorageOptions
     from recshuf.storage.urls import Url
-    from recshuf.storage.writing.bucket import StoredObject
+    from recshuf.storage.writing.bucket import OpenUpload, StoredObject
 
 
 LEASE_SECONDS = 7 * 86_400
@@ -64,7 +66,7 @@ class StoreBucket(StorePlace):
         super().__init__(str(url).rstrip("/"))
         self._url = replace(url, key=f"{url.key.rstrip('/')}/")
         self._options = options
-        self._bucket = open_bucket(self._url, options, self._sets_url.join("tails/").key, is_hurried=True)
+        self.bucket = open_bucket(self._url, options, self.sets_url.join("tails/").key, is_hurried=True)
         self._opened: list[_StoreSets] = []
         """Those to which sets may be written."""
 
@@ -72,7 +74,8 @@ class StoreBucket(StorePlace):
         return StoreBucket, (self._url, self._options)
 
     @property
-    def _sets_url(self) -> Url:
+    def sets_url(self) -> Url:
+        """Prefix of the sets."""
         return self._url.join(f"{SETS_FOLDER}/")
 
     def anchor(self) -> StoreBucket:
@@ -84,7 +87,7 @@ class StoreBucket(StorePlace):
     def _list(self, prefix: str = "") -> dict[str, StoredObject]:
         """Return the objects whose names begin with a prefix, by their names."""
         key = self._url.key
-        return {one.key.removeprefix(key): one for one in self._bucket.list(key + prefix)}
+        return {one.key.removeprefix(key): one for one in self.bucket.list(key + prefix)}
 
     def list_sets(self) -> dict[str, StoredObject]:
         """Return the sets by their names."""
@@ -96,7 +99,7 @@ class StoreBucket(StorePlace):
         }
 
     def _exists(self) -> bool:
-        return next(self._bucket.list(self._url.key), None) is not None
+        return next(self.bucket.list(self._url.key), None) is not None
 
     @property
     def is_store(self) -> bool:
@@ -131,7 +134,7 @@ class StoreBucket(StorePlace):
         return list_numbers(self._list("snapshot-"))
 
     def _read(self, number: int) -> Snapshot | None:
-        there = self._bucket.read(self._url.join(name_snapshot(number)).key)
+        there = self.bucket.read(self._url.join(name_snapshot(number)).key)
         if there is None:
             raise FileNotFoundError(self._show(number))
         found = parse_snapshot(there[0])
@@ -140,12 +143,12 @@ class StoreBucket(StorePlace):
     def _put(self, snapshot: Snapshot, number: int) -> Snapshot | None:
         made, key = replace(snapshot, number=number), self._url.join(name_snapshot(number)).key
         try:
-            etag = self._bucket.put(key, made.pack(), Match())
+            etag = self.bucket.put(key, made.pack(BUCKET_VERSION), Match())
         except Conflict:
             return None
         # A writer that slept may take a number that others have used and deleted, or that of a deleted store.
         if number > 1 and number - 1 not in self._numbers():
-            self._bucket.delete_if(key, etag)
+            self.bucket.delete_if(key, etag)
             return None
         return made
 
@@ -161,12 +164,12 @@ class StoreBucket(StorePlace):
             latest = max(times.values(), default=0.0) - LEASE_SECONDS
             numbers = sorted(times)
             old = [number for number, following in pairwise(numbers) if times[following] < latest]
-            self._bucket.delete([self._url.join(name_snapshot(number)).key for number in old])
+            self.bucket.delete([self._url.join(name_snapshot(number)).key for number in old])
             aged = {name: one for name, one in self.list_sets().items() if one.modified < latest}
             if aged:
                 kept = self.list_referenced()
                 aged = {name: one for name, one in aged.items() if name not in kept}
-                self._bucket.delete([one.key for one in aged.values()])
+                self.bucket.delete([one.key for one in aged.values()])
             return sorted(aged)
         return []
 
@@ -174,7 +177,7 @@ class StoreBucket(StorePlace):
 
     def open_sets(self, parent: Path | None = None, needed_bytes: int = 0) -> ObjectSets:
         sets = _StoreSets(
-            self._sets_url, self._options, AHEAD_BYTES, parent, needed_bytes, remake_store(self.name)
+            self.sets_url, self._options, AHEAD_BYTES, parent, needed_bytes, remake_store(self.name)
         )
         self._opened.append(sets)
         return sets
@@ -187,9 +190,9 @@ class StoreBucket(StorePlace):
         kept = self.list_referenced()
         for sets in self._opened:
             for file_name, token in sets.tokens.items():
-                name, key = file_name.removesuffix(SET_SUFFIX), self._sets_url.join(file_name).key
-                if find_writer(name) == writer and name not in kept and self._bucket.find_token(key) == token:
-                    self._bucket.delete([key])
+                name, key = file_name.removesuffix(SET_SUFFIX), self.sets_url.join(file_name).key
+                if find_writer(name) == writer and name not in kept and self.bucket.find_token(key) == token:
+                    self.bucket.delete([key])
 
     def count_disk_bytes(self, names: Iterable[str]) -> int:
         sets = self.list_sets()
@@ -205,10 +208,10 @@ class StoreBucket(StorePlace):
             raise OutputError(f"{self.name}: holds {foreign!r}, which is not of the store; move it away")
         # Snapshots first, so that nobody opens what is half there.
         snapshots = [listed[name_snapshot(number)].key for number in reversed(list_numbers(listed))]
-        self._bucket.delete(snapshots)
-        for one in self._bucket.find_uploads(self._sets_url.key, ()):
-            self._bucket.abort_upload(one.key, one.upload_id)
-        self._bucket.delete([one.key for one in self._list(f"{SETS_FOLDER}/").values()])
+        self.bucket.delete(snapshots)
+        for one in self.bucket.find_uploads(self.sets_url.key, ()):
+            self.bucket.abort_upload(one.key, one.upload_id)
+        self.bucket.delete([one.key for one in self._list(f"{SETS_FOLDER}/").values()])
 
 
 class _HeldName:
@@ -243,6 +246,47 @@ def explain_busy(store: str, writer: str) -> str:
         f"{store}: another process writes {writer!r} into it, or has died; wait for its end, or delete what it left with "
         f"recshuf clean {store}"
     )
+
+
+class StoreRemains:
+    """What writers of a store have left, dead ones and those that are at it: sets that no snapshot refers to, open uploads."""
+
+    def __init__(self, url: Url, options: StorageOptions) -> None:
+        self._store = StoreBucket(url, options)
+        self._sets: list[StoredObject] = []
+        self._uploads: list[OpenUpload] = []
+
+    def find(self) -> bool:
+        """Look for them; return whether there are any."""
+        store = self._store
+        # Listed first: what is committed meanwhile is referred to.
+        sets = store.list_sets()
+        kept = store.list_referenced()
+        self._sets = [one for name, one in sets.items() if name not in kept]
+        self._uploads = list(store.bucket.find_uploads(store.sets_url.key, ()))
+        return bool(self._sets or self._uploads)
+
+    def describe(self) -> Iterator[str]:
+        """Yield a line about each."""
+        for one in self._sets:
+            time = datetime.fromtimestamp(one.modified, UTC)
+            size = format_size(one.byte_count)
+            yield f"{self._show(one.key)}: {size}, of {time:%Y-%m-%d %H:%M:%S %Z}, no snapshot refers to it"
+        for upload in self._uploads:
+            yield f"{self._show(upload.key)}: open upload, begun {upload.begun}"
+
+    def _show(self, key: str) -> str:
+        return str(replace(self._store.sets_url, key=key))
+
+    def remove(self) -> None:
+        """Delete what was found, unless a snapshot refers to it by now."""
+        store = self._store
+        for upload in self._uploads:
+            store.bucket.abort_upload(upload.key, upload.upload_id)
+        kept = {store.sets_url.join(f"{name}{SET_SUFFIX}").key for name in store.list_referenced()}
+        for one in self._sets:
+            if one.key not in kept:
+                store.bucket.delete_if(one.key, one.etag)
 
 
 class _StoreSets(ObjectSets):

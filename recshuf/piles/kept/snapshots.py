@@ -16,6 +16,8 @@ from recshuf.records.keys import ORDER_VERSION
 from recshuf.system.atomic import format_line, parse_line
 
 STORE_VERSION = 1
+BUCKET_VERSION = 2
+"""That of a store in a bucket: the same fields, other rules about when what is deleted."""
 
 
 def find_writer(set_name: str) -> str:
@@ -92,10 +94,10 @@ class Snapshot:
         joined = {name: written for name, written in self.joined.items() if name not in names}
         return replace(self, sets=tuple(one for one in self.sets if one.name not in names), joined=joined)
 
-    def pack(self) -> bytes:
-        """Return the content of the file."""
+    def pack(self, version: int = STORE_VERSION) -> bytes:
+        """Return the content of the file, or of the object."""
         fields: dict[str, Any] = {
-            "version": STORE_VERSION,
+            "version": version,
             "order": ORDER_VERSION,
             "store": self.store,
             "seed": str(self.seed),
@@ -135,10 +137,10 @@ def parse_snapshot(content: bytes) -> Snapshot | None:
     fields = parse_line(content.removesuffix(b"\n"))
     if fields is None:
         return None
-    if (fields["version"], fields["order"]) != (STORE_VERSION, ORDER_VERSION):
+    if fields["version"] not in (STORE_VERSION, BUCKET_VERSION) or fields["order"] != ORDER_VERSION:
         raise PileError(
             f"the store has version {fields['version']} and order {fields['order']}; this recshuf reads "
-            f"{STORE_VERSION} and {ORDER_VERSION}"
+            f"{STORE_VERSION} or {BUCKET_VERSION}, and {ORDER_VERSION}"
         )
     schema = fields["schema"]
     return Snapshot(

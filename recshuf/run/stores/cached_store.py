@@ -9,40 +9,42 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import xxhash
 
-from recshuf.errors import InputError, OutputError, UsageError
+from recshuf.errors import BusyNameError, InputError, OutputError, OutputExistsError, UsageError
 from recshuf.interfaces import Stamp
 from recshuf.job.options import describe_options
-from recshuf.piles.kept.folder import StoreFolder
 from recshuf.piles.kept.places import open_place
 from recshuf.piles.kept.snapshots import STORE_VERSION
-from recshuf.piles.kept.upkeep import drop_store
 from recshuf.records.keys import ORDER_VERSION
 from recshuf.run.inputs import list_inputs
 from recshuf.run.stores.scatter_store import scatter_store
 from recshuf.system.locks import wait_exclusive
-from recshuf.system.paths import write_error
+from recshuf.system.paths import choose_temp_dir, write_error
 from recshuf.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from recshuf.interfaces import InputFile
     from recshuf.job.job import Job
     from recshuf.job.report import Progress
+    from recshuf.piles.kept.place import StorePlace
 
 
 _LABEL_BYTES = 60
 
 
-def find_or_scatter(job: Job, cache: Path, progress: Progress) -> Path:
-    """Return the store of the inputs of a job, which is made if it is not there.
+def find_or_scatter(job: Job, cache: str, progress: Progress) -> StorePlace:
+    """Return the store of the inputs of a job, which is made if it is not there. `cache` is a path or a URL.
 
-    One of several processes makes it, and the others wait. If that one dies, another one makes it.
+    One of several processes makes it, and the others wait. If that one dies, another one makes it. Machines that share a
+    bucket may all begin; the first one makes it.
     """
     if job.reads_stdin:
         raise UsageError("standard input cannot be read again to find its store; name files")
@@ -50,46 +52,76 @@ def find_or_scatter(job: Job, cache: Path, progress: Progress) -> Path:
         raise UsageError(
             "the store of tables cannot be found again, as they have no time; scatter them, and open that store"
         )
-    path = cache / _name_store(job, progress)
-    if not _is_made(path):
-        _make(job, path, progress)
-    return path
+    name = _name_store(job, progress)
+    place = open_place(os.path.join(cache, name), job.storage)  # noqa: PTH118 - it may be a URL
+    if not _is_made(place):
+        with _locked(place):
+            if not _is_made(place):
+                _make(job, place, name, progress)
+    return place
 
 
-def _is_made(path: Path) -> bool:
+def _is_made(place: StorePlace) -> bool:
     """Tell whether there is a store; nothing else may be in its place."""
-    folder = StoreFolder(path)
     try:
-        if folder.find() is not None:
+        if place.find() is not None:
             return True
-        folder.check_free()
+        place.check_free()
     except OutputError as error:
-        if not os.path.lexists(path):  # a file is in the place of the cache
+        # Else a file is in the place of the cache.
+        if place.local_path is None or not os.path.lexists(place.local_path):
             raise
         raise OutputError(
-            f"{path}: is no pile store, and has the name of the one of these inputs; delete it"
+            f"{place.name}: is no pile store, and has the name of the one of these inputs; delete it"
         ) from error
     return False
 
 
-def _make(job: Job, path: Path, progress: Progress) -> None:
-    """Make a store, unless another process has made it."""
-    lock_file = path.with_name(path.name + ".lock")
+@contextmanager
+def _locked(place: StorePlace) -> Iterator[None]:
+    """Hold the lock of a store among the processes that share its folder, or this machine."""
+    path = place.local_path
+    if path is None:
+        lock_file = choose_temp_dir(None) / f"recshuf-{_hash(place.name)}.lock"
+    else:
+        lock_file = path.with_name(path.name + ".lock")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        lock_file.parent.mkdir(parents=True, exist_ok=True)
         lock = wait_exclusive(lock_file)
     except OSError as error:
-        raise write_error(error, str(path), path.parent) from error
+        raise write_error(error, place.name, lock_file.parent) from error
     try:
-        if not _is_made(path):
-            _warn_of_others(path, progress)
-            scatter_store(job, open_place(path), progress)
-            if path.name != _name_store(job, progress):
-                drop_store(path)
-                raise InputError(f"{job.inputs[0]}", "the inputs changed while they were read; run again")
+        yield
     finally:
         lock_file.unlink(missing_ok=True)
         os.close(lock)
+
+
+def _make(job: Job, place: StorePlace, name: str, progress: Progress) -> None:
+    if place.local_path is not None:
+        _warn_of_others(place.local_path, progress)
+    try:
+        scatter_store(job, place, progress)
+    except (BusyNameError, OutputExistsError):
+        if place.local_path is not None or not _wait_for(place):
+            raise
+        return
+    if name != _name_store(job, progress):
+        place.drop()
+        raise InputError(f"{job.inputs[0]}", "the inputs changed while they were read; run again")
+
+
+_WAITS, _WAIT_SECONDS = 150, 2.0
+"""How often and how long to wait for a store that another machine makes in a bucket; it may have died."""
+
+
+def _wait_for(place: StorePlace) -> bool:
+    """Tell whether another machine has made a store within some minutes."""
+    for _ in range(_WAITS):
+        if place.find() is not None:
+            return True
+        time.sleep(_WAIT_SECONDS)
+    return False
 
 
 def _name_store(job: Job, progress: Progress) -> str:

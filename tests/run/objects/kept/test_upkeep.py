@@ -1,0 +1,171 @@
+"""Upkeep of kept stores in buckets, by the commands and by programs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import recshuf
+from recshuf.errors import OutputError, UsageError
+from tests.support.stores.store_reader import read_snapshot, read_store
+
+if TYPE_CHECKING:
+    from tests.conftest import Run
+    from tests.support.objects.object_outputs import AnyBucket
+
+GOLDEN = Path(__file__).parents[3] / "golden" / "stores-2.zip"
+"""A store of version 2: what `make_golden` put into a bucket."""
+ROWS = 60
+
+
+def make_table(first: int) -> pa.Table:
+    rows = range(first, first + ROWS)
+    return pa.table({"id": rows, "text": [f"row {row}" for row in rows]})
+
+
+def make_golden(url: str) -> None:
+    for name, first in (("first", 0), ("second", ROWS)):
+        with recshuf.PileWriter(url, name, seed=2**100 + 7, piles=3) as writer:
+            writer.write(make_table(first))
+
+
+def download(bucket: AnyBucket, prefix: str, folder: Path) -> Path:
+    for key in bucket.list_keys(prefix):
+        path = folder / key.removeprefix(prefix)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(bucket.read(key))
+    return folder
+
+
+def upload(folder: Path, bucket: AnyBucket, prefix: str) -> None:
+    for path in folder.rglob("*"):
+        if path.is_file():
+            bucket.put(f"{prefix}{path.relative_to(folder)}", path.read_bytes())
+
+
+def read_ids(store: Any) -> list[int]:
+    return sorted(int(one) for batch in recshuf.PileLoader(store, 7, drop_last=False) for one in batch["id"])
+
+
+def test_a_store_that_is_copied_opens_on_the_other_side(bucket: AnyBucket, tmp_path: Path) -> None:
+    url = f"{bucket.url}/store"
+    make_golden(url)
+    fresh = download(bucket, "store/", tmp_path / "fresh")
+    with zipfile.ZipFile(GOLDEN) as packed:
+        packed.extractall(tmp_path / "golden")
+    upload(tmp_path / "golden", bucket, "golden/")
+    for store in (fresh, tmp_path / "golden"):
+        assert read_snapshot(store)["version"] == 2
+        assert sorted(row.record["id"] for row in read_store(store)) == list(range(2 * ROWS))
+        recshuf.gather(store, store.with_suffix(".parquet"))
+    recshuf.gather(f"{bucket.url}/golden", tmp_path / "bucket.parquet")
+    outputs = {name: pq.read_table(tmp_path / f"{name}.parquet") for name in ("fresh", "golden", "bucket")}
+    assert outputs["fresh"] == outputs["golden"] == outputs["bucket"]
+    # On a disk, it goes on as a store of a disk does, and back.
+    with recshuf.PileWriter(fresh, "third") as writer:
+        writer.write(make_table(2 * ROWS))
+    assert read_snapshot(fresh)["version"] == 1
+    upload(fresh, bucket, "back/")
+    assert read_ids(f"{bucket.url}/back") == list(range(3 * ROWS))
+
+
+def test_a_window_in_a_bucket_moves(bucket: AnyBucket, tmp_path: Path, call: Run) -> None:
+    url = f"{bucket.url}/store"
+    for number in range(3):
+        pq.write_table(make_table(number * ROWS), tmp_path / f"{number}.parquet")
+    assert call("scatter", tmp_path / "0.parquet", "-o", url, "--seed", "3", "-q").returncode == 0
+    for number in (1, 2):
+        done = call("window", url, "--append", tmp_path / f"{number}.parquet", "--time", str(number), "-q")
+        assert done.returncode == 0, done.stderr
+    assert read_ids(url) == list(range(3 * ROWS))
+    assert call("window", url, "--keep-records", str(2 * ROWS), "-q").returncode == 0
+    assert read_ids(url) == list(range(ROWS, 3 * ROWS))
+    # Who reads the snapshots before goes on: their sets stay for some days.
+    assert len(bucket.list_keys("store/sets/")) == 3
+    assert call("store", "compact", url, "--sets", "1", "-q").returncode == 0
+    about = json.loads(call("store", "info", url, "--json").stdout)
+    assert (len(about["sets"]), about["records"], about["path"]) == (1, 2 * ROWS, url)
+    assert b"each read by a request" in call("store", "info", url).stdout
+    done = call("store", "verify", url)
+    assert done.stdout.decode() == f"{url}: whole, 120 records in 1 sets\n"
+    assert call("store", "drop", url).returncode == 0
+    assert bucket.list_keys() == []
+    done = call("store", "info", url)
+    assert done.returncode == 2
+    assert f"{url}: no such pile store; make one with recshuf scatter" in done.stderr.decode()
+
+
+def test_what_writers_have_left_is_named_and_removed(bucket: AnyBucket, call: Run) -> None:
+    url = f"{bucket.url}/store"
+    make_golden(url)
+    assert call("clean", url).stdout.decode() == f"{url}: no run left anything\n"
+    kept = bucket.list_keys()
+    bucket.put("store/sets/dead-00000.piles", b"x")
+    bucket.begin_upload("store/sets/later-00000.piles")
+    told = call("clean", url).stdout.decode()
+    assert f"{url}/sets/dead-00000.piles: 1 B, of " in told
+    assert "no snapshot refers to it" in told
+    assert "nothing was removed; give --yes to remove this; a process that still writes it fails" in told
+    if bucket.lists_uploads:
+        assert f"{url}/sets/later-00000.piles: open upload, begun " in told
+    assert call("clean", url, "--yes").stdout.decode().endswith("removed\n")
+    assert bucket.list_keys() == kept
+    if bucket.lists_uploads:
+        assert bucket.list_uploads() == []
+
+
+def test_what_is_no_store_is_left_alone(bucket: AnyBucket, tmp_path: Path, call: Run) -> None:
+    bucket.put("store/other.txt", b"x")
+    (tmp_path / "in.txt").write_text("a\nb\n")
+    with pytest.raises(
+        OutputError, match=r"store: is not a pile store, and holds 'other.txt'; choose another"
+    ):
+        recshuf.scatter(tmp_path / "in.txt", f"{bucket.url}/store")
+    assert b"is no pile store: it holds no snapshot" in call("store", "drop", f"{bucket.url}/store").stderr
+    assert bucket.list_keys() == ["store/other.txt"]
+    with pytest.raises(UsageError, match="is a whole bucket; give a prefix"):
+        recshuf.scatter(tmp_path / "in.txt", bucket.url)
+
+
+def test_files_are_cached_in_a_bucket(
+    bucket: AnyBucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pq.write_table(make_table(0), tmp_path / "in.parquet")
+
+    def open_loader() -> recshuf.PileLoader:
+        return recshuf.PileLoader.from_files(
+            tmp_path / "in.parquet", 7, cache=f"{bucket.url}/cache", seed=1, drop_last=False
+        )
+
+    first, snapshots = open_loader(), bucket.list_keys("cache/")
+    second = open_loader()
+    assert first.state_dict() == second.state_dict()
+    assert bucket.list_keys("cache/") == snapshots
+    assert sum(len(batch["id"]) for batch in second) == ROWS
+    # Another machine has begun to make it, and finishes while this one waits.
+    contents = {key: bucket.read(key) for key in snapshots}
+    snapshot = next(key for key in snapshots if "snapshot-" in key)
+    bucket.delete(snapshot)
+    monkeypatch.setattr(time, "sleep", lambda _: bucket.put(snapshot, contents[snapshot]))
+    assert open_loader().state_dict() == first.state_dict()
+
+
+def test_a_check_reads_a_store_in_a_bucket(bucket: AnyBucket, tmp_path: Path, call: Run) -> None:
+    table = pa.table({"id": range(1200)})
+    pq.write_table(table, tmp_path / "in.parquet")
+    for place in (f"{bucket.url}/store", tmp_path / "store"):
+        recshuf.scatter(tmp_path / "in.parquet", place, seed=1, piles=4)
+    found = [
+        call("check", "--loader", place, "--json") for place in (f"{bucket.url}/store", tmp_path / "store")
+    ]
+    scores = [json.loads(one.stdout)["scores"] for one in found]
+    assert scores[0] == scores[1]
+    shutil.rmtree(tmp_path / "store")

@@ -95,7 +95,8 @@ def view_values(column: pa.Array) -> NDArray[Any] | None:
         return None
     count = len(column)
     for _ in range(layout.depth):
-        column = column.flatten()
+        size = column.type.list_size
+        column = column.values.slice(column.offset * size, len(column) * size)
         if column.null_count:
             return None
     if layout.wanted == np.bool_:

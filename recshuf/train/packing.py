@@ -311,7 +311,8 @@ def _mark(parts: Sequence[GroupTokens], count: int, size: int) -> dict[str, pa.A
         for ones in ([part.begins for part in parts], [part.gaps for part in parts])
     )
     firsts = np.arange(0, count * size, size)
-    begins = np.union1d(begins, firsts)
+    begins = np.sort(np.concatenate([begins, firsts]))
+    begins = begins[np.append(begins[1:] != begins[:-1], True)]
     numbers = np.arange(len(begins)) - np.searchsorted(begins, firsts)[begins // size]
     numbers[np.searchsorted(begins, gaps)] = -1
     lengths = np.append(begins[1:], count * size) - begins

@@ -53,6 +53,8 @@ class Packing:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tokens", check_number("tokens", self.tokens, _MOST_TOKENS, least=1))
+        if not isinstance(self.column, str):
+            raise UsageError(f"column={self.column!r}: give the name of a column")
         if not isinstance(self.boundaries, bool | np.bool_):
             raise UsageError(f"boundaries={self.boundaries!r}: give True or False")
         if self.documents not in get_args(Documents):
@@ -223,7 +225,11 @@ class DocumentSource:
                 f"column={column!r}: no such column in the store, or several; it has {schema.names}"
             ) from error
         if not _holds_tokens(kind):
-            found = [field.name for field in schema if _holds_tokens(field.type)]
+            found = [
+                field.name
+                for field in schema
+                if _holds_tokens(field.type) and pa.types.is_integer(field.type.value_type)
+            ]
             remedy = (
                 f"name a column of tokens: {', '.join(map(repr, found))}"
                 if found

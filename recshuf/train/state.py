@@ -154,11 +154,19 @@ _REMEDIES = {
     "filter": "give the filter of the state, or begin a new epoch",
     "tokens": "call packed with the tokens of the state",
     "column": "call packed with the column of the state",
+    "eos": "call packed with the eos of the state",
+    "documents": "call packed with the documents of the state",
+    "pad": "call packed with the pad of the state",
 }
+_OF_PACKED = {"eos": None, "documents": "cut", "pad": None}
+"""Fields that a state has only with other values than these."""
 
 
 def find_position(mine: Mapping[str, Any], state: Any) -> tuple[int, int]:
     """Return epoch and step of another state, which must be of the batches of mine."""
+    if isinstance(state, Mapping):
+        given = {name: value for name, value in _OF_PACKED.items() if name in mine or name in state}
+        mine, state = {**given, **mine}, {**given, **state}
     for name, here in mine.items():
         if not isinstance(state, Mapping) or name not in state:
             raise UsageError(f"load_state_dict: no {name!r} in the state; give what state_dict returned")

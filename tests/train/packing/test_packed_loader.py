@@ -51,6 +51,7 @@ def test_tokens_keep_their_type() -> None:
 def test_bad_arguments_are_named() -> None:
     for arguments, message in [
         ({"column": "text"}, "column='text': holds string, no lists of numbers"),
+        ({"column": None}, "column=None: give the name of a column"),
         ({"column": "_id"}, "column='_id': no such column"),
         ({"column": "tokens", "tokens": 0}, "tokens=0: give"),
         ({"column": "text"}, ".*; name a column of tokens: 'tokens', 'large', 'pairs'"),

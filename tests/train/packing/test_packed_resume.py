@@ -165,11 +165,17 @@ def test_states_of_other_batches_are_refused() -> None:
         ({"column": "large"}, "'column' is 'large' in the state and 'tokens' here"),
         ({"seed": 8}, "'seed' is 8 in the state and 7 here"),
         ({"lanes": 4}, "'lanes' is 4 in the state and 2 here"),
+        ({"eos": 5}, "'eos' is 5 in the state and None here; call packed with the eos of the state"),
+        ({"documents": "whole"}, "'documents' is 'whole' in the state and 'cut' here; call packed with"),
     ]:
         packed = PileLoader(make_store(), 2, lanes=2).packed(4, column="tokens")
         with pytest.raises(UsageError, match=f"^load_state_dict: {message}"):
             packed.load_state_dict(packed.state_dict() | change)
         plain = PileLoader(make_store(), 2, lanes=2)
+        assert packed.state_dict() == plain.state_dict() | {"tokens": 4, "column": "tokens"}
+        whole = plain.packed(4, column="tokens", documents="whole", pad=0, eos=1)
+        with pytest.raises(UsageError, match=r"^load_state_dict: 'eos' is None in the state and 1 here"):
+            whole.load_state_dict(packed.state_dict())
         for state, missing in (
             (plain.state_dict(), "tokens"),
             ([packed.state_dict()], "store"),

@@ -180,18 +180,27 @@ class LengthCounter:
     def __init__(self, source: DocumentSource) -> None:
         self._source = source
         self._lengths: dict[tuple[int, int], NDArray[np.uint32]] = {}
+        self._counts: dict[tuple[tuple[int, int], ...], int] = {}
+        """Tokens of the first groups: other epochs may have the same ones."""
 
     def count(self, groups: Groups, numbers: NDArray[np.int64], most: int) -> NDArray[np.int64]:
         counts: list[int] = []
         for number in numbers.tolist():
-            cells = groups.find_cells(number)
-            self._read([cell for cell in cells if cell not in self._lengths])
-            lengths = np.concatenate([self._lengths[cell] for cell in cells])
-            counts.append(self._source.packing.count(lengths.astype(np.int64)))
+            counts.append(self._count(tuple(groups.find_cells(number))))
             most -= counts[-1]
             if most < 0:
                 break
         return np.array(counts)
+
+    def _count(self, cells: tuple[tuple[int, int], ...]) -> int:
+        if cells in self._counts:
+            return self._counts[cells]
+        self._read([cell for cell in cells if cell not in self._lengths])
+        lengths = np.concatenate([self._lengths[cell] for cell in cells])
+        count = self._source.packing.count(lengths.astype(np.int64))
+        if len(self._counts) < self._source.groups.piles.counts.shape[1]:
+            self._counts[cells] = count
+        return count
 
     def _read(self, cells: Sequence[tuple[int, int]]) -> None:
         piles = self._source.groups.piles

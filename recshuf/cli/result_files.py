@@ -55,7 +55,7 @@ def check_writable(option: str, name: str, output: str | None) -> None:
     """Refuse, before the run, a file whose folder is missing or read-only, or that runs write themselves."""
     refuse_url(name)
     if name == "-":
-        raise UsageError(f"{option} -: standard output is not possible here; name a file")
+        raise UsageError("-o -: standard output is not possible here; name a file")
     path, target = real_path(name), None if output is None else real_path(output)
     if target in path.parents:
         raise UsageError(
@@ -86,15 +86,15 @@ def check_writable(option: str, name: str, output: str | None) -> None:
 def check_new_folder(name: str) -> None:
     """Refuse, before the run, a folder for its files that is none, or exists."""
     refuse_url(name)
-    refuse_stdout("-o", name)
+    refuse_stdout(name)
     if Path(name).exists():
         raise OutputError(f"{name}: exists; name a new folder")
 
 
-def refuse_stdout(option: str, name: str) -> None:
+def refuse_stdout(name: str) -> None:
     """Refuse standard output in place of a folder."""
     if name == "-":
-        raise UsageError(f"{option} -: standard output is no folder; name one")
+        raise UsageError("-o -: standard output is no folder; name one")
 
 
 def check_spared(report: str, read: list[str | None], *, overwrite: bool) -> None:

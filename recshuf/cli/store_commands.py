@@ -105,7 +105,7 @@ def _run_scatter(
         raise UsageError(
             "scatter needs inputs and a store; usage: recshuf scatter [OPTIONS] INPUT... -o STORE"
         )
-    refuse_stdout("-o", store)
+    refuse_stdout(store)
     if report:
         check_report(report, store, False)
         check_spared(report, [*inputs, options["schema"]], overwrite=overwrite)

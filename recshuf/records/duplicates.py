@@ -57,7 +57,7 @@ class Duplicates(KeyMaker):
 
     def draw(self, batch: pa.RecordBatch, ranges: Sequence[RowRange]) -> KeyedRows:
         if self._reader is None:
-            words = self._keys.keys_of_rows(batch, 0, 0, self._are_lines)
+            words = self._keys.keys_of_rows(batch, lines=self._are_lines)
             return KeyedRows(words, repeats=self._find_repeats(batch, None, words))
         texts: list[tuple[pa.Array, ...]] = []
         keys: list[tuple[Words, Words]] = []
@@ -137,7 +137,7 @@ class Duplicates(KeyMaker):
 
     def _hash_again(self, batch: pa.RecordBatch) -> tuple[Words, Words]:
         if self._reader is None:
-            return self._others.keys_of_rows(batch, 0, 0, self._are_lines)
+            return self._others.keys_of_rows(batch, lines=self._are_lines)
         return self._others.keys(self._reader.read(batch, 0, 0), 0, 0)
 
     def _find_repeats(
@@ -172,7 +172,7 @@ class Duplicates(KeyMaker):
                     raise _collided(mine, theirs)
 
     def _compare_values(self, mine: pa.RecordBatch, theirs: pa.RecordBatch) -> None:
-        words = [self._others.keys_of_rows(batch, 0, 0, lines=False) for batch in (mine, theirs)]
+        words = [self._others.keys_of_rows(batch, lines=False) for batch in (mine, theirs)]
         differs = (words[0][0] != words[1][0]) | (words[0][1] != words[1][1])
         if differs.any():
             row = int(differs.argmax())

@@ -83,12 +83,10 @@ class ValueKeys:
             )  # fmt: skip
         return encrypt(low, high, self._key)
 
-    def keys_of_rows(
-        self, batch: pa.RecordBatch, input_index: int, first_row: int, lines: bool
-    ) -> tuple[Words, Words]:
+    def keys_of_rows(self, batch: pa.RecordBatch, *, lines: bool) -> tuple[Words, Words]:
         """Return the keys K and L of whole native records: their bytes if they are `lines` under one header, else their values."""
         if lines and batch.num_columns == 1:
-            return self.keys([batch.column(0)], input_index, first_row)
+            return self.keys([batch.column(0)], 0, 0)
         hashes = hash_rows(batch, self._row_key)
         return encrypt(hashes[:, 0], hashes[:, 1], self._key)
 

@@ -125,17 +125,15 @@ def test_records_without_a_value_may_share_one() -> None:
 def test_whole_records_have_keys_of_their_bytes_or_values() -> None:
     keys = ValueKeys(SEED)
     lines = pa.record_batch({"line": array(b"a\n", b"b\n", b"a\n")})
-    assert pair(keys.keys_of_rows(lines, 3, 0, lines=True)) == find_slowly(
-        [(b"a\n",), (b"b\n",), (b"a\n",)], 0
-    )
+    assert pair(keys.keys_of_rows(lines, lines=True)) == find_slowly([(b"a\n",), (b"b\n",), (b"a\n",)], 0)
     rows = pa.record_batch({"a": [1, 2, 1, None, None], "b": ["x", "x", "x", "y", "y"]})
-    found = pair(keys.keys_of_rows(rows, 3, 0, lines=False))
+    found = pair(keys.keys_of_rows(rows, lines=False))
     assert found[0] == found[2] != found[1]
     assert found[3] == found[4]
     headed = pa.record_batch(
         [lines.column(0), pa.array([b"\0\0", b"\0\0", b"\1\0"], pa.binary(2))], ["line", "header"]
     )
-    first, _, last = pair(keys.keys_of_rows(headed, 3, 0, lines=True))
+    first, _, last = pair(keys.keys_of_rows(headed, lines=True))
     assert first != last  # the same bytes under another header
 
 

@@ -914,8 +914,16 @@ class StoredInputs:
 class Format(ABC):
     """A file format: how to recognise, read and write it."""
 
-    layout_types: tuple[type, ...] = ()
-    """Dataclasses that `Source.layout` is made of."""
+    layouts: tuple[str, ...] = ()
+    """Names of `layout_types`, each as ``package.module:Name``, of which the modules import libraries."""
+
+    @property
+    def layout_types(self) -> tuple[type, ...]:
+        """Dataclasses that `Source.layout` is made of; formats that import them anyway set them."""
+        from importlib import import_module
+
+        names = (name.partition(":") for name in self.layouts)
+        return tuple(getattr(import_module(module), name) for module, _, name in names)
 
     @abstractmethod
     def restore_decoder(self, stored: StoredInputs) -> Decoder:

@@ -50,6 +50,8 @@ RECORD_SHAPE = FormatOption(
 class _FixedFormat(Format):
     """What both formats share: a record is so many bytes."""
 
+    layouts = ("recshuf.formats.arrays.sink:FixedLayout",)
+
     def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> Source:
         from recshuf.formats.arrays.source import FixedSource
 
@@ -59,12 +61,6 @@ class _FixedFormat(Format):
         from recshuf.formats.arrays.sink import FixedTarget, find_layout
 
         return FixedTarget(schema, layout or find_layout(schema, is_npy=self.traits.name == "npy"))
-
-    @property
-    def layout_types(self) -> tuple[type, ...]:  # type: ignore[override] # imports the library
-        from recshuf.formats.arrays.sink import FixedLayout
-
-        return (FixedLayout,)
 
     def restore_decoder(self, stored: StoredInputs) -> Decoder:
         from recshuf.formats.arrays.decoder import FixedDecoder
@@ -102,6 +98,7 @@ class BinaryFormat(_FixedFormat):
 class NpzFormat(Format):
     """Archives of arrays; records lie along the first axis of all of them."""
 
+    layouts = ("recshuf.formats.arrays.sink:ArchiveLayout", "recshuf.formats.arrays.sink:FixedLayout")
     traits = Traits(
         "npz",
         (".npz",),
@@ -125,12 +122,6 @@ class NpzFormat(Format):
         from recshuf.formats.arrays.sink import ArchiveTarget, find_archive_layout
 
         return ArchiveTarget(layout or find_archive_layout(schema), options, is_table=layout is None)
-
-    @property
-    def layout_types(self) -> tuple[type, ...]:  # type: ignore[override] # imports the library
-        from recshuf.formats.arrays.sink import ArchiveLayout, FixedLayout
-
-        return (ArchiveLayout, FixedLayout)
 
     def restore_decoder(self, stored: StoredInputs) -> Decoder:
         from recshuf.formats.arrays.decoder import ArchiveDecoder

@@ -24,6 +24,7 @@ _MARK = b"\xff\xff\xff\xff"
 class ArrowFormat(Format):
     """The Arrow format; the library is imported when a file is opened."""
 
+    layouts = ("recshuf.formats.arrow.sink:ArrowLayout",)
     traits = Traits(
         "arrow",
         (".arrow", ".feather", ".ipc", ".arrows"),
@@ -50,12 +51,6 @@ class ArrowFormat(Format):
         from recshuf.formats.arrow.sink import ArrowTarget
 
         return ArrowTarget(schema, layout, options)
-
-    @property
-    def layout_types(self) -> tuple[type, ...]:  # type: ignore[override] # imports the library
-        from recshuf.formats.arrow.sink import ArrowLayout
-
-        return (ArrowLayout,)
 
     def restore_decoder(self, stored: StoredInputs) -> Decoder:
         from recshuf.interfaces import TableDecoder

@@ -74,6 +74,7 @@ def suffix_delimiter(name: str) -> bytes | None:
 class CsvFormat(Format):
     """CSV, and TSV; the modules that read it are imported when a file is opened, since every run asks for the traits."""
 
+    layouts = ("recshuf.formats.csv.source:CsvLayout",)
     traits = Traits(
         "csv",
         (".csv", _TAB_SUFFIX),
@@ -90,12 +91,6 @@ class CsvFormat(Format):
         from recshuf.formats.csv.encoding import reading_schema
 
         return reading_schema(table)
-
-    @property
-    def layout_types(self) -> tuple[type, ...]:  # type: ignore[override] # imports the reader
-        from recshuf.formats.csv.source import CsvLayout
-
-        return (CsvLayout,)
 
     def check_appended(self, kept: Any, layout: Any) -> None:
         if layout.form != kept.form:

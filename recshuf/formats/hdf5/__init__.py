@@ -61,6 +61,8 @@ def has_plugins() -> bool:
 class Hdf5Format(Format):
     """The HDF5 adapter; the library is imported when a file is opened."""
 
+    layouts = ("recshuf.formats.hdf5.template:Layout",)
+
     @cached_property
     def traits(self) -> Traits:
         return Traits(
@@ -97,12 +99,6 @@ class Hdf5Format(Format):
         if options.compression is not None:
             layout = recompress_image(layout, options.compression, options.compression_level)
         return Hdf5Target(layout)
-
-    @property
-    def layout_types(self) -> tuple[type, ...]:  # type: ignore[override] # imports the library
-        from recshuf.formats.hdf5.template import Layout
-
-        return (Layout,)
 
     def restore_decoder(self, stored: StoredInputs) -> Decoder:
         from recshuf.formats.hdf5.decoder import RowDecoder

@@ -88,6 +88,7 @@ def _name_document(head: bytes, *, is_whole: bool) -> str | None:
 class JsonlFormat(Format):
     """JSON Lines."""
 
+    layouts = ("recshuf.formats.lines.source:LineLayout",)
     traits = Traits(
         "jsonl",
         (".jsonl", ".ndjson", ".jsonlines"),
@@ -100,12 +101,6 @@ class JsonlFormat(Format):
         checks_heads=True,
         content_rank=2,
     )
-
-    @property
-    def layout_types(self) -> tuple[type, ...]:  # type: ignore[override] # imports the reader
-        from recshuf.formats.lines.source import LineLayout
-
-        return (LineLayout,)
 
     def recognises(self, head: bytes) -> bool:
         """Tell whether the first line that is not blank holds an object."""

@@ -36,6 +36,7 @@ TOKEN_TYPE = FormatOption(
 class MegatronFormat(Format):
     """Pairs of `.bin` and `.idx`."""
 
+    layouts = ("recshuf.formats.megatron.source:MegatronLayout",)
     traits = Traits(
         "megatron",
         (".bin",),
@@ -49,12 +50,6 @@ class MegatronFormat(Format):
 
     def recognises(self, head: bytes) -> bool:
         return head.startswith(MAGIC)
-
-    @property
-    def layout_types(self) -> tuple[type, ...]:  # type: ignore[override] # imports the library
-        from recshuf.formats.megatron.source import MegatronLayout
-
-        return (MegatronLayout,)
 
     def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> Source:
         from recshuf.formats.megatron.source import MegatronSource

@@ -38,6 +38,7 @@ PAGE_CHECKSUMS = FormatOption(
 class ParquetFormat(Format):
     """The Parquet format; the library is imported when a file is opened."""
 
+    layouts = ("recshuf.formats.parquet.plan:ParquetLayout", "recshuf.formats.parquet.sample:LeafStorage")
     traits = Traits(
         "parquet",
         (".parquet", ".parq", ".pq"),
@@ -76,13 +77,6 @@ class ParquetFormat(Format):
         from recshuf.formats.parquet.plan import grow_layout
 
         return grow_layout(layout)
-
-    @property
-    def layout_types(self) -> tuple[type, ...]:  # type: ignore[override] # imports the library
-        from recshuf.formats.parquet.plan import ParquetLayout
-        from recshuf.formats.parquet.sample import LeafStorage
-
-        return (ParquetLayout, LeafStorage)
 
     def restore_decoder(self, stored: StoredInputs) -> Decoder:
         from recshuf.interfaces import TableDecoder

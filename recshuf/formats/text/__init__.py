@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 class TextFormat(Format):
     """Text, the format of last resort: any bytes are text."""
 
+    layouts = ("recshuf.formats.lines.source:LineLayout",)
     traits = Traits(
         "text",
         (".txt", ".text", ".log", ".lines"),
@@ -32,12 +33,6 @@ class TextFormat(Format):
         takes_any_bytes=True,
         content_rank=3,
     )
-
-    @property
-    def layout_types(self) -> tuple[type, ...]:  # type: ignore[override] # imports the reader
-        from recshuf.formats.lines.source import LineLayout
-
-        return (LineLayout,)
 
     def recognises(self, head: bytes) -> bool:  # noqa: ARG002 # any bytes are text
         return True

@@ -29,6 +29,7 @@ RENAME_KEYS = FormatOption(
 class TarFormat(Format):
     """Tar archives of WebDataset."""
 
+    layouts = ("recshuf.formats.webdataset.source:TarLayout",)
     traits = Traits(
         "webdataset",
         (".tar",),
@@ -40,12 +41,6 @@ class TarFormat(Format):
         adds_columns=False,
         content_rank=4,
     )
-
-    @property
-    def layout_types(self) -> tuple[type, ...]:  # type: ignore[override] # imports the library
-        from recshuf.formats.webdataset.source import TarLayout
-
-        return (TarLayout,)
 
     def recognises(self, head: bytes) -> bool:
         return head[_MAGIC_AT:].startswith(_MAGICS)

@@ -37,9 +37,9 @@ FIRST_PAUSE_SECONDS = 0.2
 _SAID_ATTEMPT = 1
 """The attempt, numbered from 0, after whose failure the wait is said: about 0.2 s after the first one."""
 _STEP_SECONDS = 0.1
-HURRIED_SECONDS = (5, 12)
+HURRIED_SECONDS = (5, 10)
 """Limits for a connection and for a reply where a store that does not answer is told soon."""
-PATIENCE_SECONDS = 13.0
+PATIENCE_SECONDS = 11.0
 """So long after its begin a request that got no answer is tried again there."""
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>([A-Za-z0-9.]+)</Code>")

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from recshuf.storage.writing.bucket import Bucket
 
 
+TAILS = "tails/"
+"""Prefix below that of the sets for what a store needs for open uploads."""
 _TAIL_BYTES = 1 << 19
 _COPY_BYTES = 4 << 20
 _OPENED_AHEAD = 16
@@ -118,7 +120,7 @@ class ObjectSets(SetFolder):
 
     def _connect(self) -> None:
         self._process = os.getpid()
-        self._bucket = open_bucket(self.url, self._options, self.url.join("tails/").key, is_hurried=True)
+        self._bucket = open_bucket(self.url, self._options, self.url.join(TAILS).key, is_hurried=True)
         self._fetcher: Fetcher[ObjectPileFile] = Fetcher(self.ahead_bytes, ObjectPileFile.get)
 
     @property
@@ -167,7 +169,7 @@ class ObjectSets(SetFolder):
         return f"{file.name}: {'is gone' if is_gone else 'was replaced'} since it was opened; {file.remedy}"
 
     def _upload(self, path: Path, key: str, token: str) -> None:
-        bucket = open_bucket(self.url, self._options, self.url.join("tails/").key)
+        bucket = open_bucket(self.url, self._options, self.url.join(TAILS).key)
         upload_id = bucket.begin_upload(key, token, Match())
         try:
             with Pool(PART_THREADS, "part") as pool:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path, PurePath
 from shlex import quote
 from typing import TYPE_CHECKING
 
 from recshuf.dataclass import dataclass
-from recshuf.errors import UsageError
+from recshuf.errors import InputError, RecshufError, UsageError
 from recshuf.formats.folders import NameRules
 from recshuf.interfaces import InputFile
 from recshuf.storage.reading.listing import InputLister, find_pattern, leave_out_output
 from recshuf.storage.reading.local import name_stdin
 from recshuf.storage.reading.objects import Stores
+from recshuf.storage.urls import is_url
 
 if TYPE_CHECKING:
     from recshuf.interfaces import Source
@@ -58,9 +60,15 @@ def list_inputs(job: Job, destination: Destination | None, progress: Progress) -
     for name in job.inputs:
         _refuse_store(name)
     stores = Stores(job.storage, job.memory_bytes, job.workers, progress.warn)
-    files = InputLister(
+    lister = InputLister(
         NameRules(job.options["format"], job.options["schema"], job.read), progress.warn, stores
-    ).list_all(job.inputs)
+    )
+    try:
+        files = lister.list_all(job.inputs)
+    except InputError:
+        for name in filter(is_url, job.inputs):  # asked only here, since it takes a request
+            _refuse_store_at(name, job)
+        raise
     _refuse_own_output(job, files)
     _hint_at_directory(destination, files, progress)
     output = _name_output(destination)
@@ -80,6 +88,17 @@ def _refuse_store(name: str) -> None:
 
     if StoreFolder(Path(name)).is_store:
         raise UsageError(f"{name}: is a pile store; write it with recshuf gather {quote(name)} -o OUTPUT")
+
+
+def _refuse_store_at(url: str, job: Job) -> None:
+    """Refuse the URL of a pile store."""
+    from recshuf.piles.kept.places import open_place
+
+    is_store = False
+    with suppress(RecshufError):
+        is_store = open_place(url, job.storage).is_store
+    if is_store:
+        raise UsageError(f"{url}: is a pile store; write it with recshuf gather {quote(url)} -o OUTPUT")
 
 
 def _name_output(destination: Destination | None) -> str | None:

@@ -81,9 +81,14 @@ class FilteredPiles(Regions):
         self._digests = np.zeros((3, *shape), np.int64)
         self._variable_columns = codec.variable_columns
         self._lengths = np.zeros((len(codec.variable_columns), *shape), np.int64)
-        for pile in np.flatnonzero(piles.counts.sum(axis=0)).tolist():
+        filled = np.flatnonzero(piles.counts.sum(axis=0)).tolist()
+
+        def find(pile: int) -> list[tuple[int, int]]:
+            return [(index, pile) for index in np.flatnonzero(piles.counts[:, pile]).tolist()]
+
+        for pile in piles.announce(filled, find):
             sets = np.flatnonzero(piles.counts[:, pile])
-            records, rows = self._load([(index, pile) for index in sets.tolist()])
+            records, rows = self._load(find(pile))
             rows_kept.update(rows.data)
             found = records.take(rows)
             edges = np.searchsorted(rows, np.cumsum([0, *piles.counts[sets, pile]]))

@@ -24,7 +24,7 @@ from recshuf.piles.kept.place import (
     name_snapshot,
 )
 from recshuf.piles.kept.snapshots import BUCKET_VERSION, find_writer, parse_snapshot
-from recshuf.piles.object_sets import ObjectPileFile, ObjectSets
+from recshuf.piles.object_sets import TAILS, ObjectPileFile, ObjectSets
 from recshuf.piles.sealed_set import SET_SUFFIX
 from recshuf.piles.set_folder import remake_store
 from recshuf.storage.writing.bucket import Conflict, Match
@@ -66,7 +66,8 @@ class StoreBucket(StorePlace):
         super().__init__(str(url).rstrip("/"))
         self._url = replace(url, key=f"{url.key.rstrip('/')}/")
         self._options = options
-        self.bucket = open_bucket(self._url, options, self.sets_url.join("tails/").key, is_hurried=True)
+        self._tails = self.sets_url.join(TAILS).key
+        self.bucket = open_bucket(self._url, options, self._tails, is_hurried=True)
         self._opened: list[_StoreSets] = []
         """Those to which sets may be written."""
 
@@ -90,12 +91,12 @@ class StoreBucket(StorePlace):
         return {one.key.removeprefix(key): one for one in self.bucket.list(key + prefix)}
 
     def list_sets(self) -> dict[str, StoredObject]:
-        """Return the sets by their names."""
-        listed = self._list(f"{SETS_FOLDER}/").items()
+        """Return the sets by their names, and what open uploads of them have put beside them."""
+        names = self._list(f"{SETS_FOLDER}/").items()
         return {
             name.removeprefix(f"{SETS_FOLDER}/").removesuffix(SET_SUFFIX): one
-            for name, one in listed
-            if name.endswith(SET_SUFFIX)
+            for name, one in names
+            if name.endswith(SET_SUFFIX) or one.key.startswith(self._tails)
         }
 
     def _exists(self) -> bool:

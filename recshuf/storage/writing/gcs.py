@@ -197,6 +197,8 @@ class GcsBucket(Bucket):
             raise Conflict(self._name(key))
         if not reply.ok or reply.status_code == _INCOMPLETE:
             raise MissingUpload(self._name(key))
+        if rest:
+            self._delete(self._tail(upload_id), {})
 
     def abort_upload(self, key: str, upload_id: str) -> None:
         self._call(key, lambda: self._request("DELETE", upload_id, accepted=_ENDED))

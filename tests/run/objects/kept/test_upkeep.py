@@ -131,6 +131,9 @@ def test_what_is_no_store_is_left_alone(bucket: AnyBucket, tmp_path: Path, call:
         recshuf.scatter(tmp_path / "in.txt", f"{bucket.url}/store")
     assert b"is no pile store: it holds no snapshot" in call("store", "drop", f"{bucket.url}/store").stderr
     assert bucket.list_keys() == ["store/other.txt"]
+    make_golden(f"{bucket.url}/real")
+    done = call(f"{bucket.url}/real", "-o", tmp_path / "out.parquet")
+    assert f"real: is a pile store; write it with recshuf gather {bucket.url}/real -o" in done.stderr.decode()
     with pytest.raises(UsageError, match="is a whole bucket; give a prefix"):
         recshuf.scatter(tmp_path / "in.txt", bucket.url)
 

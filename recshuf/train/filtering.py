@@ -52,7 +52,7 @@ class FilteredPiles(Regions):
     """
 
     def __init__(self, piles: StoredPiles, expression: Any) -> None:
-        self.inner = piles
+        self.inner, self.names = piles, piles.names
         self.ahead_bytes = piles.ahead_bytes
         self.expression = expression
         self._selection: Selection | None = None
@@ -96,7 +96,9 @@ class FilteredPiles(Regions):
             self._digests[:, sets, pile] = own.counts, own.byte_counts, own.fingerprints.view(np.int64)
             self._lengths[:, sets, pile] = codec.sum_lengths(found.batch, edges)
         self.counts: NDArray[np.int64] = self._digests[0]
-        self.byte_counts: NDArray[np.int64] = piles.byte_counts * self.counts // np.maximum(piles.counts, 1)
+        self.byte_counts: NDArray[np.int64] = np.where(
+            self.counts, piles.byte_counts, 0
+        )  # they are loaded whole
         count, total = int(self.counts.sum()), int(piles.counts.sum())
         if total and not count:
             raise UsageError(
@@ -136,11 +138,6 @@ class FilteredPiles(Regions):
             )
         mask: NDArray[np.bool_] = kept.fill_null(False).to_numpy()
         return mask
-
-    @property
-    def names(self) -> tuple[str, ...]:  # type: ignore[override] # those of the store
-        """Names of the sets."""
-        return self.inner.names
 
     @property
     def record_count(self) -> int:

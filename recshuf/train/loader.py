@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -315,10 +315,14 @@ def _open_store(
 ) -> BatchReader:
     """Return the reader of a store, of what an expression keeps; with `own_seed`, its order has the seed of the store."""
     piles, is_mine = open_piles(store, storage)
-    if kept is not None:
-        piles = cast("StoredPiles", FilteredPiles(piles, kept))
-    order = replace(order, seed=piles.seed if own_seed else order.seed, store_seed=piles.seed)
-    reader = BatchReader(GroupSource(piles, order, prefetch), names, sharding)
+    with ExitStack() as cleanup:
+        if is_mine:
+            cleanup.callback(piles.close)
+        if kept is not None:
+            piles = cast("StoredPiles", FilteredPiles(piles, kept))
+        order = replace(order, seed=piles.seed if own_seed else order.seed, store_seed=piles.seed)
+        reader = BatchReader(GroupSource(piles, order, prefetch), names, sharding)
+        cleanup.pop_all()
     if is_mine:
         reader.close_at_the_end()
     return reader

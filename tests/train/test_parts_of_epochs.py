@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import pickle
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,9 +17,6 @@ import recshuf
 from recshuf.errors import PileError, UsageError
 from tests.support.stores.epoch_oracle import flatten
 from tests.support.stores.fake_piles import FakePiles
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 COUNT = 200
 
@@ -102,6 +101,18 @@ def test_a_filter_that_leaves_no_batch_is_refused(store: Path) -> None:
         recshuf.PileLoader(store, 32, **options)
     (batch,) = recshuf.PileLoader(store, 32, drop_last=False, **options)
     assert len(batch["n"]) == 25
+
+
+@pytest.mark.parametrize("options", [{"columns": ["m"]}, {"filter": pc.field("m") > 0}])
+def test_a_refused_loader_leaves_no_file_open(options: dict[str, Any], store: Path) -> None:
+    def count_files() -> int:
+        gc.collect()
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    before = count_files()
+    with pytest.raises(UsageError):
+        recshuf.PileLoader(store, 4, **options)
+    assert count_files() == before
 
 
 def test_a_state_names_the_records_and_not_the_words(store: Path) -> None:

@@ -102,7 +102,7 @@ class FilteredPiles(Regions):
         count, total = int(self.counts.sum()), int(piles.counts.sum())
         if total and not count:
             raise UsageError(
-                f"filter: {self.expression} is true for none of the {total:,} records of the store; leave it out, or "
+                f"filter: {self.expression} is true for none of the {total:,} records of {piles.path}; leave it out, or "
                 "give another one"
             )
         self.kept = f"{count:,} of {total:,} records, {rows_kept.hexdigest()}"

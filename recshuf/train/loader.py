@@ -140,7 +140,8 @@ class PileLoader(EpochLoader):
             raise UsageError(
                 f"transform={transform!r}: give a function of a batch and of the seeds of its records"
             )
-        if filter is not None:
+        self._is_filtered = filter is not None
+        if self._is_filtered:
             check_filter(filter)
         names = list_columns(columns)
         self._reader: BatchReader | MixReader
@@ -169,11 +170,12 @@ class PileLoader(EpochLoader):
 
     def _check_part(self) -> None:
         """Refuse a filter that leaves no batch; one that leaves no record is refused before."""
-        sharding, kept = self._sharding, self._reader.part.get("filter")
-        if kept and sharding.drop_last and 0 < self.num_records < sharding.batch:
+        sharding = self._sharding
+        if self._is_filtered and sharding.drop_last and 0 < self.num_records < sharding.batch:
+            remedy = ", or give drop_last=False" if isinstance(self._reader, BatchReader) else ""
             raise UsageError(
-                f"filter: keeps {kept.rpartition(', ')[0]}, less than a global batch of {sharding.batch} (batch_size x world_size); "
-                "give drop_last=False"
+                f"filter: keeps {self.num_records:,} records, less than a global batch of {sharding.batch} (batch_size x "
+                f"world_size); make it smaller{remedy}"
             )
 
     def __repr__(self) -> str:

@@ -83,8 +83,6 @@ class PileLoader(EpochLoader):
     output
         ``"numpy"``, ``"torch"`` or ``"jax"``: dictionaries of arrays, of tensors, or of arrays of JAX; ``"arrow"``: record
         batches.
-    weight_by, schedule_by
-        Of a mix, see `MixLoader`.
     transform
         Function of a batch and of one seed for each record, an array of shape ``(n,)``; returns what the iterator yields.
         A seed is a function of the loader's seed, the epoch, and the source and row of the record, whatever the batch
@@ -96,6 +94,8 @@ class PileLoader(EpochLoader):
         Arrow expression, such as ``pyarrow.compute.field("lang") == "en"``: an epoch is a shuffle of the records for which
         it is true. All records are read once to count them, when the loader is made. Columns are those of the store and
         ``"_id"``, whatever `columns` are. Default: all records.
+    weight_by, schedule_by
+        Of a mix, see `MixLoader`.
     endpoint_url, storage_options
         For URLs; see `recshuf.ScatterOptions`.
 

@@ -41,7 +41,8 @@ class MixLoader(PileLoader):
         See `PileLoader`; ``"_store"`` adds the number of the store in `weights`.
     batch_size, **options
         See `PileLoader`. `lanes` are those of each store. `prefetch` is that of each lane of a store. A mix has no
-        ``drop_last=False``: what does not fill a batch comes in the next epoch.
+        ``drop_last=False``: what does not fill a batch comes in the next epoch. `limit` is the length of its epochs, and
+        the next one goes on there. A filter is that of each store.
 
     Raises
     ------

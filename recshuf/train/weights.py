@@ -32,6 +32,8 @@ _MOST_STRETCHES = 1 << 16
 SEQUENCE_STEPS = 1 << 20
 """Steps in which sequences, which have no epochs, are shared exactly."""
 _LABELS = 6
+_LEAST = 1e-200
+"""Least weight, so that numbers of tokens can be divided by it."""
 
 
 class Stretch(NamedTuple):
@@ -121,8 +123,8 @@ def _read_stretch(weights: Mapping[Any, Any], *, can_rest: bool) -> dict[Any, fl
     for store, weight in weights.items():
         number = weight.item() if isinstance(weight, np.generic) else weight
         is_number = isinstance(number, int | float) and not isinstance(number, bool)
-        if not is_number or not 0 <= number < float("inf") or not (number or can_rest):
-            raise UsageError(f"{name_store(store)}: its weight is {weight!r}; give a positive number")
+        if not is_number or not (_LEAST <= number <= 1 / _LEAST or (can_rest and number == 0)):
+            raise UsageError(f"{name_store(store)}: its weight is {weight!r:.80}; give a positive number")
         read[store] = number
     if not any(read.values()):
         raise UsageError(f"weights={weights!r}: no store has a weight above 0; give one to some")

@@ -303,7 +303,7 @@ def test_bad_mixes_are_named() -> None:
     second.make = lambda source, count: pa.record_batch({"other": pa.array(range(count), pa.int8())})
     with pytest.raises(UsageError, match="has other columns than"):
         MixLoader({first: 1, second: 1}, 2)
-    for weight in (0, -1, float("nan"), "1", True, np.int64(0), np.bool_(True)):
+    for weight in (0, -1, 1e-320, 10**400, float("nan"), "1", True, np.int64(0), np.bool_(True)):
         with pytest.raises(UsageError, match="its weight is"):
             MixLoader({first: weight}, 2)
     with pytest.raises(UsageError, match="no records"):

@@ -103,10 +103,10 @@ class MixReader:
         name, piles = self._weight_by, self._readers[number].source.piles
         if name is None:
             return None
-        store, kind = name_store(self._weights.stores[number]), self._readers[number].schema.field(name).type
+        store, kind = self._weights.stores[number], self._readers[number].schema.field(name).type
         if not (has_offsets(kind) or pa.types.is_fixed_size_list(kind)):
             raise UsageError(
-                f"weight_by={name!r}: {store} has {kind} there, which has no length; name a column of lists or text"
+                f"weight_by={name!r}: {name_store(store)} has {kind} there, which has no length; name a column of lists or text"
             )
         index = piles.schema.get_field_index(name)
         counts: NDArray[np.int64]
@@ -116,11 +116,13 @@ class MixReader:
             counts = piles.lengths(index)
         else:
             raise UsageError(
-                f"weight_by={name!r}: only decoding tells how long the values in {store} are; make the store from tables or "
+                f"weight_by={name!r}: only decoding tells how long the values in {name_store(store)} are; make the store from tables or "
                 "Parquet files, or leave out weight_by"
             )
         if not counts.any():
-            raise UsageError(f"weight_by={name!r}: all values in {store} are empty; leave the store out")
+            raise UsageError(
+                f"weight_by={name!r}: all values in {name_store(store)} are empty; leave the store out"
+            )
         return counts
 
     @property

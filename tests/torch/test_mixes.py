@@ -14,12 +14,14 @@ import pytest
 
 pytest.importorskip("torch", reason="PyTorch is not installed")
 
+import pyarrow as pa
+
 import recshuf
 from recshuf.torch import PileDataLoader, PileDataset
 from tests.support.stores.epoch_oracle import Mix, Rules, flatten, group_records, mix_batches
 from tests.support.stores.fake_piles import FakePiles
 from tests.support.stores.mix_process import list_records, make_dataset
-from tests.support.stores.token_documents import make_documents, tokens_of
+from tests.support.stores.token_documents import tokens_of
 from tests.torch.test_resumes import iterate
 
 if TYPE_CHECKING:
@@ -31,6 +33,12 @@ pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  #
 CASES = 300
 EPOCHS = 3
 LEGS = 4
+
+
+def make_tokens(source: int, count: int) -> pa.RecordBatch:
+    return pa.record_batch(
+        {"tokens": pa.array([tokens_of(source, row) for row in range(count)], pa.list_(pa.int32()))}
+    )
 
 
 class HashedPiles(FakePiles):
@@ -61,11 +69,11 @@ def draw(seed: int) -> Case:
     stores = [
         HashedPiles(
             {
-                "a": [random.randint(6, 30) * lanes, random.randint(0, 9)],
-                "b": [random.randint(12, 20) * lanes],
+                "a": [random.randint(6, 20) * lanes, random.randint(0, 9)],
+                "b": [random.randint(8, 12) * lanes],
             },
             piles,
-            make_documents,
+            make_tokens,
             seed=random.randint(0, 9),
             store_id=f"{number:032}",
         )
@@ -82,7 +90,7 @@ def draw(seed: int) -> Case:
         "reshuffle": random.choice(["rotate", "rotate", "piles", "none"]),
         "mix": random.choice([1, 1, 2]) if lanes == 1 else 1,
     }
-    worlds = [world for world in (1, 2, 3, 4, 12) if lanes == 1 or lanes % world == 0]
+    worlds = [world for world in (1, 2, 3, 4) if lanes == 1 or lanes % world == 0]
     legs = [(random.randint(0, 5), random.randint(0, 3), random.choice(worlds)) for _ in range(LEGS)]
     return Case(
         stores, weights, random.random() < 0.3, random.random() < 0.5, 12, lanes, order, legs
@@ -144,26 +152,25 @@ def show(batch: dict[str, Any]) -> list[tuple[int, Any]]:
 
 
 def check(seed: int) -> None:
-    """Compare all batches of some epochs, read in legs by other numbers of ranks and workers, with the oracle's."""
-    case = draw(seed)
-    for epoch, steps in enumerate(expect(case)):
-        found: list[Any] = []
-        state = None
-        for iteration, (count, workers, world) in enumerate(case.legs):
-            parts, states = [], set()
-            for dataset in make_ranks(case, world):
-                if state is None:
-                    dataset.set_epoch(epoch)
-                else:
-                    dataset.load_state_dict(json.loads(state))
-                begun = dataset.state_dict()
-                made = iterate(dataset, workers, iteration)
-                parts.append([show(one) for one in islice(made, None if iteration == LEGS - 1 else count)])
-                made.close()
-                states.add(json.dumps(dataset.describe(epoch, begun["step"] + len(parts[-1]))))
-            (state,) = states
-            found += [flatten(step) for step in zip(*parts, strict=True)]
-        assert found == steps, (seed, epoch)
+    """Compare all batches of an epoch, read in legs by other numbers of ranks and workers, with the oracle's."""
+    case, epoch = draw(seed), seed % EPOCHS
+    found: list[Any] = []
+    state = None
+    for iteration, (count, workers, world) in enumerate(case.legs):
+        parts, states = [], set()
+        for dataset in make_ranks(case, world):
+            if state is None:
+                dataset.set_epoch(epoch)
+            else:
+                dataset.load_state_dict(json.loads(state))
+            begun = dataset.state_dict()
+            made = iterate(dataset, workers, iteration)
+            parts.append([show(one) for one in islice(made, None if iteration == LEGS - 1 else count)])
+            made.close()
+            states.add(json.dumps(dataset.describe(epoch, begun["step"] + len(parts[-1]))))
+        (state,) = states
+        found += [flatten(step) for step in zip(*parts, strict=True)]
+    assert found == expect(case)[epoch], seed
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,18 @@ class FakePiles(Regions):
         self.loads.append(list(cells))
         return FakePacked(self._join(cells))
 
+    @cached_property
+    def _joined(self) -> dict[tuple[tuple[int, int], ...], Records]:
+        """Records of cells that were asked for."""
+        return {}
+
     def _join(self, cells: Sequence[tuple[int, int]]) -> Records:
+        found = self._joined.get(tuple(cells))
+        if found is None:
+            found = self._joined[tuple(cells)] = self._join_anew(cells)
+        return found
+
+    def _join_anew(self, cells: Sequence[tuple[int, int]]) -> Records:
         keys, batches = [], []
         for index, pile in cells:
             records, piles = self._whole[index]

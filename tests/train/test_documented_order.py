@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -132,3 +133,28 @@ def test_mixes_give_the_batches_of_the_page(
         loader = recshuf.MixLoader(chosen, 8, columns=["_store", "_id"], **order)
         found = [np.column_stack((batch["_store"], batch["_id"])).tolist() for batch in loader]
         assert found == [[[number, *ids] for number, ids in batch] for batch in expected]
+
+
+def test_lanes_and_schedules_of_mixes_are_those_of_the_page(tmp_path: Path) -> None:
+    stores = [tmp_path / name for name in "abc"]
+    for number, store in enumerate(stores):
+        with recshuf.PileWriter(store, "x", seed=number, piles=6) as writer:
+            writer.write({"text": ["x" * (row % 7) for row in range(20 + 9 * number)]})
+    weights: dict[int, list[float]] = {0: [0.7, 0.3, 0], 3: [1, 2, 7]}
+    schedule = {
+        start: {store: weight for store, weight in zip(stores, own, strict=True) if weight}
+        for start, own in weights.items()
+    }
+    read = [cache(partial(read_groups_of, store)) for store in stores]
+    for lanes, weight_by in [(1, "text"), (2, "text"), (2, None)]:
+        measure = None if weight_by is None else lambda _, record: record[1] % 7
+        expected = mix_batches(Mix(read, weights, 8, 0, lanes, measure), 2)
+        loader = recshuf.MixLoader(schedule, 8, columns=["_store", "_id"], lanes=lanes, weight_by=weight_by)
+        for epoch, batches in enumerate(expected):
+            loader.set_epoch(epoch)
+            found = [np.column_stack((batch["_store"], batch["_id"])).tolist() for batch in loader]
+            assert found == [[[number, *ids] for number, ids in batch] for batch in batches]
+
+
+def read_groups_of(store: Path, epoch: int) -> list[list[tuple[int, int]]]:
+    return read_groups(store, None, epoch=epoch)

@@ -135,6 +135,7 @@ def test_mixes_give_the_batches_of_the_page(
         assert found == [[[number, *ids] for number, ids in batch] for batch in expected]
 
 
+@pytest.mark.slow
 def test_lanes_and_schedules_of_mixes_are_those_of_the_page(tmp_path: Path) -> None:
     stores = [tmp_path / name for name in "abc"]
     for number, store in enumerate(stores):

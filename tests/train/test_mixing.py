@@ -218,6 +218,30 @@ def test_a_resume_reads_few_groups(monkeypatch: pytest.MonkeyPatch, lanes: int) 
             assert len(store.loads) <= most * lanes
 
 
+@pytest.mark.parametrize("weight_by", [None, "text"])
+def test_a_rank_reads_its_own_lanes_of_each_store(weight_by: str | None) -> None:
+    found = []
+    for rank in range(2):
+        stores = [
+            NamedPiles({"a": [200]}, 8, make_texts, seed=number, store_id=str(number)) for number in range(2)
+        ]
+        loader = MixLoader(
+            dict.fromkeys(stores, 1),
+            2,
+            rank=rank,
+            world_size=2,
+            lanes=4,
+            weight_by=weight_by,
+            reshuffle="none",
+        )
+        list(islice(loader, 50))
+        found.append([{cell for load in store.loads for cell in load} for store in stores])
+    for first, second in zip(*found, strict=True):
+        assert first
+        assert second
+        assert not first & second
+
+
 def test_a_transform_gets_a_seed_of_store_epoch_source_and_row() -> None:
     found: dict[tuple[int, ...], list[int]] = {}
     for world, lanes in ((1, 1), (2, 1), (1, 2), (2, 2)):

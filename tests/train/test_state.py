@@ -67,9 +67,8 @@ def test_the_state_counts_the_batches_of_the_latest_iterator_and_threads_end_wit
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_numbers_may_be_of_numpy(kind: str) -> None:
-    numbers = {"seed": 3, "epoch": 1, "rank": 1, "world_size": 2, "mix": 2, "prefetch": 2}
-    numbers |= {} if kind == "mix" else {"lanes": 2}
-    flags = {} if kind == "mix" else {"drop_last": np.bool_(True)}
+    numbers = {"seed": 3, "epoch": 1, "rank": 1, "world_size": 2, "mix": 2, "prefetch": 2, "lanes": 2}
+    flags = {"drop_last": np.bool_(True)}
     arrays = {name: np.int64(number) for name, number in numbers.items()}
     loader, other = make_loader(kind, 2, **numbers), make_loader(kind, np.int64(2), **arrays, **flags)
     if kind != "packed":

@@ -32,6 +32,7 @@ from benchmarks.loading import (
     array_records,
     floors,
     hugging_face,
+    lance_files,
     lit_data,
     mosaicml,
     piles,
@@ -71,6 +72,7 @@ WRITERS: dict[str, Callable[[Path, list[pa.Table]], None]] = {
     "mosaicml": mosaicml.write,
     "litdata": lit_data.write,
     "grain": array_records.write,
+    "lance": lance_files.write,
 }
 """Write the rows to a folder of this name."""
 
@@ -99,10 +101,10 @@ LOADERS = {
 }
 
 
-def make_data(folder: Path, kind: str, rows: int, names: Iterable[str]) -> None:
-    """Write the rows as these loaders want them, unless they are there."""
+def make_data(folder: Path, kind: str, rows: int, folders: Iterable[str]) -> None:
+    """Write the rows to folders of these names, as their loaders want them, unless they are there."""
     folder.mkdir(parents=True, exist_ok=True)
-    wanted = ["parquet", *dict.fromkeys(LOADERS[name].folder for name in names)]
+    wanted = ["parquet", *dict.fromkeys(folders)]
     missing = [name for name in dict.fromkeys(wanted) if not (folder / name).exists()]
     if missing:
         bounds = np.linspace(0, rows, FILES + 1).astype(int).tolist()
@@ -190,7 +192,7 @@ def main(
     for kind in kinds or KINDS:
         count = rows if kind == "text" else rows // 4
         data = folder / f"{kind}-{count}"
-        make_data(data, kind, count, chosen)
+        make_data(data, kind, count, (LOADERS[name].folder for name in chosen))
         found: dict[str, list[dict[str, float]]] = {name: [] for name in chosen}
         for _, name in product(range(rounds), chosen):
             found[name].append(measure(name, data, count, disk))

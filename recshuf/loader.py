@@ -32,6 +32,7 @@ class PileLoader(StoreLoader):
         batch_size: int,
         *,
         cache: str | os.PathLike[str],
+        local_cache: str | os.PathLike[str] | None = None,
         progress: Progress | bool | None = None,
         **arguments: Any,
     ) -> Self:
@@ -47,7 +48,10 @@ class PileLoader(StoreLoader):
             Last-Modified, since a change could not be noticed. Names count as they are found: ``data`` and ``data/*`` name
             the same files, ``./data`` others.
         cache
-            Folder of the stores, or URL of a prefix of s3://, gs:// or az://. Nothing in it is deleted: ``recshuf store drop`` deletes a store.
+            Folder of the stores, or URL of a prefix of s3://, gs:// or az://. Nothing in it is deleted: ``recshuf store drop``
+            deletes a store.
+        local_cache
+            What `cache` is to `PileLoader`: a folder for regions of the store.
         progress
             As for `recshuf.shuffle`; names other stores of the same inputs.
         **arguments
@@ -62,13 +66,14 @@ class PileLoader(StoreLoader):
         RecshufError
             As `recshuf.scatter` does.
         """
-        store, own = cache_files(inputs, cache, progress, arguments)
+        store, own = cache_files(inputs, cache, local_cache, progress, arguments)
         return cls(store, batch_size, **own)
 
 
 def cache_files(
     inputs: Paths,
     cache: str | os.PathLike[str],
+    local_cache: str | os.PathLike[str] | None,
     progress: Progress | bool | None,
     arguments: Mapping[str, Any],
 ) -> tuple[Any, dict[str, Any]]:
@@ -84,7 +89,7 @@ def cache_files(
     options = {name: value for name, value in arguments.items() if name in of_store}
     own = {name: value for name, value in arguments.items() if name not in of_store}
     make = partial(speak_python(cache_store), inputs, cache, progress=progress, **options)
-    return _CachedStore(make), own
+    return _CachedStore(make), own | {"cache": local_cache}
 
 
 @dataclass(frozen=True)

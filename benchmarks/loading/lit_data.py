@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +44,21 @@ def write(folder: Path, tables: list[pa.Table]) -> None:
 
 def load(folder: Path) -> Iterator[Any]:
     """Yield batches."""
+    yield from _load(str(folder))
+
+
+def load_far(url: str, endpoint: str, scratch: Path) -> Iterator[Any]:
+    """Yield batches of chunks that are fetched to a folder."""
+    from litdata.streaming import downloader
+
+    with suppress(AttributeError):  # its own settings refuse a server without TLS
+        downloader._OBSTORE_CLIENT_OPTIONS["allow_http"] = True  # noqa: SLF001 - as above
+    keys = {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
+    yield from _load(url, cache_dir=str(scratch), storage_options={"endpoint_url": endpoint} | keys)
+
+
+def _load(place: str, **options: Any) -> Iterator[Any]:
     import litdata
 
-    samples = litdata.StreamingDataset(str(folder), shuffle=True, seed=SEED, drop_last=False)
+    samples = litdata.StreamingDataset(place, shuffle=True, seed=SEED, drop_last=False, **options)
     yield from litdata.StreamingDataLoader(samples, batch_size=BATCH, num_workers=0, collate_fn=stack)

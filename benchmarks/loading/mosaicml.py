@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.loading import BATCH, SEED
@@ -32,21 +33,36 @@ def write(folder: Path, tables: list[pa.Table]) -> None:
             writer.write(sample)
 
 
-def _open(folder: Path) -> Any:
+def _open(folder: Path, remote: str | None = None) -> Any:
     from streaming import StreamingDataset
     from streaming.base.util import clean_stale_shared_memory
 
     clean_stale_shared_memory()
     return StreamingDataset(
-        local=str(folder), shuffle=True, shuffle_algo="py1e", shuffle_seed=SEED, batch_size=BATCH
+        remote=remote,
+        local=str(folder),
+        shuffle=True,
+        shuffle_algo="py1e",
+        shuffle_seed=SEED,
+        batch_size=BATCH,
     )
 
 
 def load(folder: Path) -> Iterator[Any]:
     """Yield batches."""
+    yield from _load(_open(folder))
+
+
+def load_far(url: str, endpoint: str, scratch: Path) -> Iterator[Any]:
+    """Yield batches of shards that are fetched to a folder."""
+    os.environ["S3_ENDPOINT_URL"] = endpoint
+    yield from _load(_open(scratch, url))
+
+
+def _load(samples: Any) -> Iterator[Any]:
     from streaming import StreamingDataLoader
 
-    yield from StreamingDataLoader(_open(folder), batch_size=BATCH, collate_fn=stack)
+    return iter(StreamingDataLoader(samples, batch_size=BATCH, collate_fn=stack))
 
 
 def load_records(folder: Path) -> Iterator[Any]:

@@ -38,9 +38,17 @@ def _to_bytes(value: Any) -> bytes:
 
 def load(folder: Path) -> Iterator[Any]:
     """Yield batches."""
+    return _load([str(path) for path in sorted(folder.iterdir())])
+
+
+def load_far(folder: Path, url: str) -> Iterator[Any]:
+    """Yield batches of the files of a folder, which curl fetches from a URL."""
+    return _load([f"pipe:curl -s {url}/{path.name}" for path in sorted(folder.iterdir())])
+
+
+def _load(files: list[str]) -> Iterator[Any]:
     import webdataset
 
-    files = [str(path) for path in sorted(folder.iterdir())]
     samples = webdataset.WebDataset(files, shardshuffle=len(files), seed=SEED, empty_check=False)
     yield from samples.shuffle(_BUFFER).map(_parse).batched(BATCH, collation_fn=stack, partial=True)
 

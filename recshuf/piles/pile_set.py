@@ -25,7 +25,7 @@ from recshuf.piles.slices import ALIGNMENT, PREFIX_BYTES, SliceFormat
 from recshuf.system.buffers import allocate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import pyarrow as pa
     from numpy.typing import NDArray
@@ -205,6 +205,10 @@ class PileSet:
             raise
         return found, footer
 
+    def read_through(self, wrap: Callable[[PileFile], PileFile]) -> None:
+        """Read from what a function makes of the file, from now on."""
+        self._file = wrap(self._file)
+
     def check(self) -> None:
         """Read every slice."""
         for region, count in enumerate(self._counts.tolist()):
@@ -218,13 +222,17 @@ class PileSet:
     def read(self, region: int, memory: Allocate = allocate) -> Iterator[Slice]:
         """Yield the slices of a region, in no particular order; they may be views of the memory."""
         for start, used in self._regions.parts(region):
+            yield from self._parse(region, start, used, memory)
+
+    def _parse(self, region: int, start: int, used: int, memory: Allocate) -> list[Slice]:
+        for is_last in (False, True):
             content = self._file.read(start, used, memory)
             try:
-                found = self._format.parse(content)
+                return self._format.parse(content)
             except PileError as error:
-                raise self._damaged(region) from error
-            del content
-            yield from found
+                if not self._file.distrust(start) or is_last:
+                    raise self._damaged(region) from error
+        raise self._damaged(region)
 
     def _damaged(self, region: int) -> DamagedSetError:
         """Return the error for a damaged region."""

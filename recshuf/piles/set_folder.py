@@ -86,6 +86,10 @@ class PileFile(ABC):
     def forget(self) -> None:  # noqa: B027 - as above
         """Note that nothing of what was expected will be read."""
 
+    def distrust(self, offset: int) -> bool:  # noqa: ARG002 - for files of which copies are kept
+        """Note that what was read there is damaged; return whether it may be sound when it is read again."""
+        return False
+
     @abstractmethod
     def close(self) -> None:
         """Close it. Idempotent."""
@@ -94,7 +98,9 @@ class PileFile(ABC):
 class LocalPileFile(PileFile):
     """A file of this machine, whose descriptor `release` closes."""
 
-    def __init__(self, descriptor: int, path: Path, release: Callable[[int], None], remedy: str) -> None:
+    def __init__(
+        self, descriptor: int, path: str | Path, release: Callable[[int], None], remedy: str
+    ) -> None:
         super().__init__(str(path), remedy)
         self._descriptor = descriptor
         self._release = release

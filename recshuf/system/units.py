@@ -5,7 +5,9 @@ from __future__ import annotations
 import operator
 import os
 import re
+import sys
 from fractions import Fraction
+from math import isfinite
 from typing import Any
 
 from recshuf.errors import UsageError
@@ -83,6 +85,13 @@ def check_number(name: str, value: Any, most: int, least: int = 0) -> int:
     if not least <= number <= most:
         raise UsageError(f"{name}={value!r}: give an integer from {least:,} to {most:,}")
     return number
+
+
+def check_size(name: str, value: Any, least: int = 0) -> int:
+    """Return an argument that is a number of bytes, or text such as ``"300MB"``."""
+    size = parse_size(value) if isinstance(value, str) else value
+    is_whole = not isinstance(size, float) or not isfinite(size)
+    return check_number(name, size if is_whole else int(size), sys.maxsize, least)
 
 
 def show_call(name: str, /, *values: object, **fields: object) -> str:

@@ -58,7 +58,7 @@ class PileDataset(IterableDataset[dict[str, Any]]):
         the environment variables ``RANK`` and ``WORLD_SIZE``, as torchrun sets them, else this process alone.
     store
         A store, or a mix: a dict of stores with weights, or a schedule of such; see `recshuf.MixLoader`.
-    batch_size, columns, seed, epoch, reshuffle, lanes, mix, drop_last, prefetch, transform, limit, filter, weight_by, schedule_by
+    batch_size, columns, seed, epoch, reshuffle, lanes, mix, drop_last, prefetch, transform, limit, filter, weight_by, schedule_by, cache, cache_bytes
         See `recshuf.PileLoader` and `recshuf.MixLoader`. A transform runs in the worker that makes the batch. Workers
         have no threads that load ahead: they are ahead of the training loop themselves.
 
@@ -92,6 +92,8 @@ class PileDataset(IterableDataset[dict[str, Any]]):
         schedule_by: Unit = "step",
         endpoint_url: str | None = None,
         storage_options: Mapping[str, str] | None = None,
+        cache: str | os.PathLike[str] | None = None,
+        cache_bytes: int | str | None = None,
     ) -> None:
         self._given = _join_ranks(rank, world_size, group)
         self._group, self._ranks = group, self._given
@@ -118,6 +120,8 @@ class PileDataset(IterableDataset[dict[str, Any]]):
             schedule_by=schedule_by,
             endpoint_url=endpoint_url,
             storage_options=storage_options,
+            cache=cache,
+            cache_bytes=cache_bytes,
         )
         self._position, self._process = SharedPosition(epoch), os.getpid()
         # Of a worker: the step of its next batch, and the epoch and step that were loaded for its next iteration.
@@ -131,11 +135,12 @@ class PileDataset(IterableDataset[dict[str, Any]]):
         batch_size: int,
         *,
         cache: str | os.PathLike[str],
+        local_cache: str | os.PathLike[str] | None = None,
         progress: Progress | bool | None = None,
         **arguments: Any,
     ) -> Self:
         """Return a data set of the records of files, whose store is made on first use; see `PileLoader.from_files`."""
-        store, own = cache_files(inputs, cache, progress, arguments)
+        store, own = cache_files(inputs, cache, local_cache, progress, arguments)
         return cls(store, batch_size, **own)
 
     def packed(self, tokens: int = 2048, **options: Any) -> Self:

@@ -21,16 +21,18 @@ from recshuf.train.documents import Packing
 from recshuf.train.filtering import FilteredPiles, check_filter
 from recshuf.train.packing import PackedLoader
 from recshuf.train.schedule import Sharding
-from recshuf.train.selection import GroupSource, open_piles
+from recshuf.train.selection import GroupSource, keep_regions, open_cache, open_piles
 from recshuf.train.state import START, EpochLoader
 from recshuf.train.weights import Weights
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Generator, Iterator, Sequence
 
     import pyarrow as pa
 
     from recshuf.piles.epochs import Reshuffle
+    from recshuf.piles.kept.region_cache import RegionCache
     from recshuf.piles.kept.stored import StoredPiles
     from recshuf.storage.settings import StorageOptions
     from recshuf.train.blocks import Output, Transform
@@ -98,6 +100,11 @@ class PileLoader(EpochLoader):
         Of a mix, see `MixLoader`.
     endpoint_url, storage_options
         For URLs; see `recshuf.ScatterOptions`.
+    cache
+        Folder of this machine for regions of a store that is far away. All processes share it; each region is fetched once,
+        and those used least recently go. Default: none.
+    cache_bytes
+        Most bytes in `cache`, such as ``"200GB"``: at least a group. Default: half of the free space, when the loader is made.
 
     Raises
     ------
@@ -129,6 +136,8 @@ class PileLoader(EpochLoader):
         schedule_by: Unit = "step",
         endpoint_url: str | None = None,
         storage_options: Mapping[str, str] | None = None,
+        cache: str | os.PathLike[str] | None = None,
+        cache_bytes: int | str | None = None,
     ) -> None:
         mix = check_number("mix", mix, MAX_PILES, least=1)
         prefetch = check_number("prefetch", prefetch, _MOST_AHEAD)
@@ -154,6 +163,7 @@ class PileLoader(EpochLoader):
             kept=filter,
             own_seed=seed is None,
             storage=parse_storage(endpoint_url, storage_options),
+            regions=open_cache(cache, cache_bytes),
         )
         if isinstance(store, Mapping):
             self._reader = _open_mix(
@@ -314,12 +324,15 @@ def _open_store(
     kept: Any,
     own_seed: bool,
     storage: StorageOptions,
+    regions: RegionCache | None,
 ) -> BatchReader:
     """Return the reader of a store, of what an expression keeps; with `own_seed`, its order has the seed of the store."""
     piles, is_mine = open_piles(store, storage)
     with ExitStack() as cleanup:
         if is_mine:
             cleanup.callback(piles.close)
+        if regions is not None:
+            keep_regions(piles, regions, order.mix)
         if kept is not None:
             piles = cast("StoredPiles", FilteredPiles(piles, kept))
         order = replace(order, seed=piles.seed if own_seed else order.seed, store_seed=piles.seed)

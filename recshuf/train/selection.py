@@ -12,7 +12,9 @@ from recshuf.interfaces import InputSummary
 from recshuf.piles.groups import Groups
 from recshuf.piles.kept.place import StorePlace
 from recshuf.piles.kept.places import open_place
+from recshuf.piles.kept.region_cache import RegionCache
 from recshuf.piles.kept.stored import StoredPiles
+from recshuf.system.units import check_size
 
 if TYPE_CHECKING:
     from recshuf.interfaces import Decoder
@@ -37,6 +39,21 @@ def open_piles(store: Any, storage: StorageOptions | None = None) -> tuple[Store
     if not hasattr(store, "store_id"):
         raise UsageError(f"store={store!r}: give the path or URL of a store, or a PileStore")
     return store, False
+
+
+def open_cache(place: Any, most_bytes: Any) -> RegionCache | None:
+    """Return the cache of regions that a loader was given, if any: a folder, and a size or None."""
+    if place is None:
+        if most_bytes is not None:
+            raise UsageError(f"cache_bytes={most_bytes!r}: there is no cache; give its folder, too")
+        return None
+    return RegionCache(place, None if most_bytes is None else check_size("cache_bytes", most_bytes, least=1))
+
+
+def keep_regions(piles: StoredPiles, cache: RegionCache, mix: int) -> None:
+    """Have the regions of a store kept in a cache, which must have room for a group."""
+    cache.hold(mix * int(piles.byte_counts.max(axis=1, initial=0).sum()))
+    piles.use_cache(cache)
 
 
 def restore_decoder(piles: StoredPiles) -> Decoder:

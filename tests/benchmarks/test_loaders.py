@@ -19,7 +19,7 @@ ROWS = 1000
 @pytest.fixture(scope="module", params=KINDS)
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp(request.param)
-    make_data(path, request.param, ROWS, filter(has_module, LOADERS))
+    make_data(path, request.param, ROWS, (LOADERS[name].folder for name in LOADERS if has_module(name)))
     return path
 
 

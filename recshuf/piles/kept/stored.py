@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from recshuf.errors import PileError, RecshufError, UsageError
 from recshuf.piles.codec import choose_codec
 from recshuf.piles.groups import Regions
 from recshuf.piles.kept.places import open_place
+from recshuf.piles.kept.region_cache import AHEAD_BYTES, RegionCache
 from recshuf.piles.pile_set import PileSet
 from recshuf.piles.sealed_set import join_nulls
 from recshuf.piles.set_folder import remake_store
@@ -81,6 +82,7 @@ class StoredPiles(Regions):
         """Names of the K sets."""
         self._folder = self.open_sets()
         self.ahead_bytes = self._folder.ahead_bytes
+        self._cache: RegionCache | None = None
         try:
             opened = [self._open_set(entry) for entry in found.sets]
         except RecshufError:
@@ -208,8 +210,16 @@ class StoredPiles(Regions):
         found = [one.lengths[one.variable_columns.index(column)] for one in self._footers]
         return np.stack(found) if found else np.zeros_like(self.counts)
 
+    def use_cache(self, cache: RegionCache) -> None:
+        """Keep regions in a cache from now on, and read those that are there from it."""
+        self._cache, self.ahead_bytes = cache, max(self.ahead_bytes, AHEAD_BYTES)
+        for one, entry in zip(self._sets, self.info.sets, strict=True):
+            one.read_through(partial(cache.wrap, store=self.store_id, name=f"{entry.name}.{entry.checksum}"))
+
     def close(self) -> None:
         """Close the files, and give back the lease of the snapshot. Idempotent."""
+        if self._cache is not None:
+            self.forget()
         self._folder.close()
         self._lease.close()
 
@@ -218,10 +228,13 @@ class StoredPiles(Regions):
         return choose_codec(self.pile_schema)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"place": self._anchor, "snapshot": self.snapshot, "store": self.store_id}
+        place = {"place": self._anchor, "snapshot": self.snapshot, "store": self.store_id}
+        return place | {"cache": self._cache}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["place"], state["snapshot"])  # type: ignore[misc] # it is the constructor
         if self.store_id != state["store"]:
             self.close()
             raise UsageError(f"{self.path}: was made anew since it was opened; open it again")
+        if state["cache"] is not None:
+            self.use_cache(state["cache"])

@@ -9,7 +9,6 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from itertools import groupby
-from math import isfinite
 from numbers import Real
 from operator import index
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, cast
@@ -32,7 +31,7 @@ from recshuf.run.stores.looking import Looker, read_ids, read_positions
 from recshuf.run.stores.scatter_store import scatter_sets
 from recshuf.run.stores.writer import PileWriter
 from recshuf.storage.settings import parse_storage
-from recshuf.system.units import check_number, parse_size, show_call
+from recshuf.system.units import check_number, check_size, show_call
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -123,13 +122,6 @@ def find_expired(sets: Sequence[SealedSet], limits: dict[str, float]) -> set[str
     return expired
 
 
-def parse_bytes(size: Size) -> int:
-    """Return a number of bytes, given as one or as text such as ``"300MB"``."""
-    number = parse_size(size) if isinstance(size, str) else size
-    is_whole = not isinstance(number, float) or not isfinite(number)
-    return check_number("bytes", number if is_whole else int(number), sys.maxsize)
-
-
 _BAD_REMEDY = "change it, set such lines aside with --on-bad-record quarantine:FILE, or begin a new store for other columns"
 Taken = TypeVar("Taken")
 
@@ -209,7 +201,7 @@ class StoreUpdate:
         given = {
             "before": None if before is None else parse_time(before),
             "records": None if records is None else check_number("records", records, sys.maxsize),
-            "bytes": None if bytes is None else parse_bytes(bytes),
+            "bytes": None if bytes is None else check_size("bytes", bytes),
         }
         self._limits |= {name: limit for name, limit in given.items() if limit is not None}
 

@@ -34,15 +34,18 @@ import click
 import recshuf
 from benchmarks.loader_costs import read_status
 from benchmarks.loaders import count_rows, make_data
-from benchmarks.loading import BATCH, lance_files, lit_data, mosaicml, tar_files
+from benchmarks.loading import BATCH, SEED, lance_files, lit_data, mosaicml, tar_files
 from benchmarks.loading.far_server import LATENCY, LINK, find_seen, serve
 from benchmarks.markdown import format_table
+from benchmarks.object_stores import CREDENTIALS
+from benchmarks.object_stores import serve as serve_bucket
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 FLOOR = "plain download"
-CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_REGION": "us-east-1"}
+STORE = "bucket/store"
+"""Where the objects of the store lie in the folder of the data."""
 ROW_BYTES = 3072
 PART_BYTES, PARTS = 4 << 20, 8
 EPOCHS = 5
@@ -54,7 +57,7 @@ class Far:
 
     endpoint: str
     folder: Path
-    """What the bucket holds."""
+    """The data, which is the bucket."""
     scratch: Path
     """An empty folder of this machine."""
 
@@ -67,15 +70,31 @@ class Loader:
     """A loader, what it reads, the module it needs, and the part of its data that it reads."""
 
     load: Callable[[Far], Iterable[Any]]
-    folder: str = "store"
+    folder: str = STORE
     module: str = ""
     share: float = 1.0
     bars: tuple[str, ...] = ()
 
 
+def write_store(folder: Path) -> None:
+    """Scatter the rows to a bucket of another server, as it would be done to any, and keep the objects."""
+    import boto3
+
+    with serve_bucket() as endpoint:
+        client = boto3.client("s3", endpoint_url=endpoint)
+        client.create_bucket(Bucket="rows")
+        inputs = sorted((folder / "parquet").iterdir())
+        recshuf.scatter(inputs, "s3://rows/store", seed=SEED, endpoint_url=endpoint)
+        for page in client.get_paginator("list_objects_v2").paginate(Bucket="rows"):
+            for one in page["Contents"]:
+                path = folder / "bucket" / one["Key"]
+                path.parent.mkdir(parents=True, exist_ok=True)
+                client.download_file("rows", one["Key"], str(path))
+
+
 def open_piles(far: Far, **options: Any) -> recshuf.PileLoader:
     """Return the loader of the store in the bucket."""
-    return recshuf.PileLoader(far.url("store"), BATCH, drop_last=False, **options)
+    return recshuf.PileLoader(far.url(STORE), BATCH, drop_last=False, **options)
 
 
 def download(far: Far) -> Iterable[Any]:
@@ -86,7 +105,7 @@ def download(far: Far) -> Iterable[Any]:
     bucket = S3Store(far.folder.name, endpoint=far.endpoint, client_options={"allow_http": True})
     parts = [
         (one["path"], begin, min(begin + PART_BYTES, one["size"]))
-        for page in obstore.list(bucket, "store/sets/")
+        for page in obstore.list(bucket, f"{STORE}/sets/")
         for one in page
         for begin in range(0, one["size"], PART_BYTES)
     ]
@@ -134,26 +153,28 @@ def run(name: str, far: Far, seconds: float) -> dict[str, float]:
     loader = LOADERS[name]
     if loader.module:
         importlib.import_module(loader.module)
-    if loader.folder == "store":
-        next(iter(recshuf.PileLoader(far.folder / "store", BATCH)))  # imports, and what is made on first use
+    is_ours = loader.folder == STORE
+    if is_ours:
+        next(iter(recshuf.PileLoader(far.folder / STORE, BATCH)))  # imports, and what is made on first use
+        recshuf.PileStore(far.url(STORE)).piles().close()
     Path("/proc/self/clear_refs").write_text("5")
-    held, rows, first, before = read_status("VmRSS"), 0, 0.0, 0
+    held, rows, first, before, begun = read_status("VmRSS"), 0, 0.0, 0, find_seen(far.endpoint)
     start = time.perf_counter()
     for batch in loader.load(far):
         rows += count_rows(batch)
         passed = time.perf_counter() - start
         if not first:
-            first, before = passed, find_seen(far.endpoint).requests
+            first, before = passed, find_seen(far.endpoint).requests - begun.requests
             start += time.perf_counter() - start - passed  # what the question took
-        if loader.folder != "store" and passed > seconds:
+        if not is_ours and passed > seconds:
             break
     passed = time.perf_counter() - start
-    seen = find_seen(far.endpoint)
+    byte_count = find_seen(far.endpoint).byte_count - begun.byte_count
     whole = sum(path.stat().st_size for path in (far.folder / loader.folder).rglob("*") if path.is_file())
-    wanted = whole * loader.share if loader.folder == "store" else rows * ROW_BYTES
+    wanted = whole * loader.share if is_ours else rows * ROW_BYTES
     return {
-        "link": seen.byte_count / passed / LINK,
-        "fetched": seen.byte_count / wanted,
+        "link": byte_count / passed / LINK,
+        "fetched": byte_count / wanted,
         "first": first / LATENCY,
         "before": before,
         "rows": rows / passed,
@@ -163,7 +184,7 @@ def run(name: str, far: Far, seconds: float) -> dict[str, float]:
 
 def compare_cache(far: Far) -> str:
     """Return how epochs from a full cache compare with those from the disk."""
-    near = recshuf.PileLoader(far.folder / "store", BATCH, drop_last=False)
+    near = recshuf.PileLoader(far.folder / STORE, BATCH, drop_last=False)
     cached = open_piles(far, cache=far.scratch)
     for loader in (near, cached):
         count_seconds(loader, 0)
@@ -217,7 +238,7 @@ def run_apart(folder: Path, name: str, seconds: float) -> Any:
     with serve(folder.parent) as endpoint, tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         command = [sys.executable, "-m", "benchmarks.far_loaders", str(folder), "--run", name]
         command += ["--endpoint", endpoint, "--scratch", scratch, "--seconds", str(seconds)]
-        environment = os.environ | CREDENTIALS | {"AWS_ENDPOINT_URL": endpoint, "AWS_ALLOW_HTTP": "true"}
+        environment = os.environ | {"AWS_ENDPOINT_URL": endpoint, "AWS_ALLOW_HTTP": "true"}
         done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True, env=environment)
         return json.loads(done.stdout.splitlines()[-1]) if not done.returncode else None
 
@@ -255,7 +276,10 @@ def main(
         return
     chosen = [name for name in names or LOADERS if has_module(name)]
     data = folder / f"image-{rows}"
-    make_data(data, "image", rows, {LOADERS[name].folder for name in [*chosen, "PileLoader"]})
+    make_data(data, "image", rows, {LOADERS[name].folder for name in chosen} - {STORE})
+    os.environ.update(CREDENTIALS)
+    if not (data / STORE).exists():
+        write_store(data)
     click.echo(f"load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores\n")
     found = {name: run_apart(data, name, seconds) for name in chosen}
     for name in [name for name, figures in found.items() if figures is None]:

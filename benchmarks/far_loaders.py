@@ -7,7 +7,7 @@ recshuf's stop after so many seconds; those that are not installed are left out,
 
 - link: bytes that came, over those that the link could have brought from the call to the last batch. The floor is a plain
   download of the same objects, in ranges of 4 MB, eight at a time.
-- fetched: bytes that came for each byte of the store; for a rank of two, of its half. Of others: for each byte of the images.
+- fetched: bytes that came for each byte of the regions; for a rank of two, of its half. Of others: for each byte of the images.
 - first batch: the time until then, in that of a request, and the requests.
 - peak: memory above what the process held before it opened the store.
 
@@ -16,6 +16,7 @@ Beside them: epochs of a store from the cache and from the disk, in turn in one 
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -94,7 +95,7 @@ def write_store(folder: Path) -> None:
 
 def open_piles(far: Far, **options: Any) -> recshuf.PileLoader:
     """Return the loader of the store in the bucket."""
-    return recshuf.PileLoader(far.url(STORE), BATCH, drop_last=False, **options)
+    return recshuf.PileLoader(far.url(STORE), BATCH, **{"drop_last": False} | options)
 
 
 def download(far: Far) -> Iterable[Any]:
@@ -123,7 +124,7 @@ LOADERS = {
     FLOOR: Loader(download, module="obstore"),
     "PileLoader": Loader(open_piles, bars=("link", "fetched", "first")),
     "PileLoader, rank 0 of 2, 2 lanes": Loader(
-        lambda far: open_piles(far, lanes=2, world_size=2), share=0.5, bars=("fetched",)
+        lambda far: open_piles(far, lanes=2, world_size=2, drop_last=True), share=0.5, bars=("fetched",)
     ),
     "PileLoader, empty cache": Loader(
         lambda far: open_piles(far, cache=far.scratch), bars=("link", "fetched")
@@ -159,7 +160,7 @@ def run(name: str, far: Far, seconds: float) -> dict[str, float]:
         recshuf.PileStore(far.url(STORE)).piles().close()
     Path("/proc/self/clear_refs").write_text("5")
     held, rows, first, before, begun = read_status("VmRSS"), 0, 0.0, 0, find_seen(far.endpoint)
-    start = time.perf_counter()
+    start, cpu = time.perf_counter(), time.process_time()
     for batch in loader.load(far):
         rows += count_rows(batch)
         passed = time.perf_counter() - start
@@ -170,16 +171,22 @@ def run(name: str, far: Far, seconds: float) -> dict[str, float]:
             break
     passed = time.perf_counter() - start
     byte_count = find_seen(far.endpoint).byte_count - begun.byte_count
-    whole = sum(path.stat().st_size for path in (far.folder / loader.folder).rglob("*") if path.is_file())
-    wanted = whole * loader.share if is_ours else rows * ROW_BYTES
+    wanted = count_bytes(far) * loader.share if is_ours else rows * ROW_BYTES
     return {
         "link": byte_count / passed / LINK,
         "fetched": byte_count / wanted,
         "first": first / LATENCY,
         "before": before,
         "rows": rows / passed,
+        "cpu": time.process_time() - cpu,
         "peak": (read_status("VmHWM") - held) / 1e6,
     }
+
+
+def count_bytes(far: Far) -> int:
+    """Return the bytes of all regions of the store."""
+    with contextlib.closing(recshuf.PileStore(far.folder / STORE).piles()) as piles:
+        return int(piles.byte_counts.sum())
 
 
 def compare_cache(far: Far) -> str:
@@ -227,9 +234,25 @@ def format_figures(found: dict[str, dict[str, float]]) -> str:
             is_met = one[key] >= bar if kind == "at least" else one[key] <= bar
             shown[key] += f" ({kind} {bar:g}{'' if is_met else ': MISSED'})"
         lines.append(
-            [name, *shown.values(), f"{one['before']:.0f}", f"{one['rows']:,.0f}", f"{one['peak']:.0f}"]
+            [
+                name,
+                *shown.values(),
+                f"{one['before']:.0f}",
+                "" if name == FLOOR else f"{one['rows']:,.0f}",
+                f"{one['cpu']:.1f}",
+                f"{one['peak']:.0f}",
+            ]
         )
-    heads = ["loader", "link", "fetched", "first batch", "requests before", "rows per second", "peak MB"]
+    heads = [
+        "loader",
+        "link",
+        "fetched",
+        "first batch",
+        "requests before",
+        "rows per second",
+        "CPU s",
+        "peak MB",
+    ]
     return format_table(heads, lines)
 
 

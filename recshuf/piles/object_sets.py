@@ -92,6 +92,8 @@ class ObjectSets(SetFolder):
         Expected bytes, for messages.
     remedy
         What to do if an object is damaged, for messages.
+    bucket
+        The bucket to read from, if this process has opened it.
     """
 
     def __init__(
@@ -102,6 +104,7 @@ class ObjectSets(SetFolder):
         parent: Path | None = None,
         needed_bytes: int = 0,
         remedy: str = RUN_REMEDY,
+        bucket: Bucket | None = None,
     ) -> None:
         shown = choose_temp_dir(None) if parent is None else parent
         super().__init__(shown, shown, needed_bytes=needed_bytes, shown=shown)
@@ -116,11 +119,13 @@ class ObjectSets(SetFolder):
         """Sets whose ends are fetched."""
         self.tokens: dict[str, str] = {}
         """That of each object that was uploaded, by its name."""
-        self._connect()
+        self._connect(bucket)
 
-    def _connect(self) -> None:
+    def _connect(self, bucket: Bucket | None = None) -> None:
         self._process = os.getpid()
-        self._bucket = open_bucket(self.url, self._options, self.url.join(TAILS).key, is_hurried=True)
+        self._bucket = bucket or open_bucket(
+            self.url, self._options, self.url.join(TAILS).key, is_hurried=True
+        )
         self._fetcher: Fetcher[ObjectPileFile] = Fetcher(self.ahead_bytes, ObjectPileFile.get)
 
     @property

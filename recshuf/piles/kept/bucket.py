@@ -177,8 +177,9 @@ class StoreBucket(StorePlace):
     # Sets
 
     def open_sets(self, parent: Path | None = None, needed_bytes: int = 0) -> ObjectSets:
+        remedy = remake_store(self.name)
         sets = _StoreSets(
-            self.sets_url, self._options, AHEAD_BYTES, parent, needed_bytes, remake_store(self.name)
+            self.sets_url, self._options, AHEAD_BYTES, parent, needed_bytes, remedy, self.bucket
         )
         self._opened.append(sets)
         return sets

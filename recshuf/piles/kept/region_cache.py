@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import DamagedSetError, RecshufWarning, UsageError
 from recshuf.piles.set_folder import LocalPileFile, PileFile
-from recshuf.system.buffers import allocate
+from recshuf.system.buffers import BufferPool, allocate
 from recshuf.system.locks import try_exclusive, unlink_unless_locked
 from recshuf.system.page_cache import open_more, read_ahead
 from recshuf.system.paths import free_bytes, local_path, refuse_below_file, write_error
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 AHEAD_BYTES = 64 << 20
 """Most bytes that are expected at once."""
-_THREADS = 16
+_THREADS = 8
 """So many regions are fetched ahead at once."""
 _FREED_SHARE = 16
 """One part in so many of the cache is freed at once, since all files are looked at."""
@@ -75,6 +75,7 @@ class RegionCache:
         self._keeps = True
         """Whether there was no error yet."""
         self._process, self._pool = os.getpid(), TransientPool(_THREADS, "regions")
+        self.memory = BufferPool(AHEAD_BYTES)
         self._begun: dict[str, Future[None] | None] = {}
         """What is expected, by the paths. None if it is in place."""
         try:
@@ -214,6 +215,7 @@ class RegionCache:
         """Have a thread fetch a region that will be read, or the system read it ahead."""
         if self._process != os.getpid():  # threads do not survive a fork
             self._process, self._pool = os.getpid(), TransientPool(_THREADS, "regions")
+            self.memory = BufferPool(AHEAD_BYTES)
             self._begun = {}
         if path in self._begun:
             return
@@ -303,7 +305,7 @@ class CachedPileFile(PileFile):
             self._cache.begin(f"{self._folder}{offset}", size, partial(self._fetch_ahead, offset, size))
 
     def _fetch_ahead(self, offset: int, size: int) -> None:
-        self._fetch(offset, size, allocate)
+        self._fetch(offset, size, self._cache.memory.allocate)
 
     def forget(self) -> None:
         self._cache.cancel(self._folder)

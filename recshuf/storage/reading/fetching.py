@@ -23,6 +23,8 @@ _GAP_BYTES = 64 << 10
 """Ranges that are so close together are fetched together."""
 _REQUESTS = 16
 """So many requests are in flight at once at most."""
+_FIRST_REQUESTS = 8
+"""So many are at first, so that what is read first need not share the link with all that follows. Each that ends allows one more."""
 
 
 @dataclass(slots=True, eq=False)
@@ -61,7 +63,8 @@ class Fetcher(Generic[File]):
         self._waiting: deque[_Piece[File]] = deque()
         self.held_bytes = 0
         """Bytes in flight and in memory."""
-        self._lock = threading.Lock()
+        self._in_flight, self._allowed = 0, _FIRST_REQUESTS
+        self._lock = threading.RLock()  # a request may end, or be given up, where it is held
 
     def expect(self, file: File, ranges: Sequence[Range]) -> None:
         """Note that ranges of a file, which do not overlap, will be read. Those that are near each other become one request."""
@@ -140,7 +143,8 @@ class Fetcher(Generic[File]):
         while self._waiting:
             piece = self._waiting[0]
             is_wanted = piece.content is None and piece in self._pieces.get(piece.file, ())
-            if is_wanted and self.held_bytes and self.held_bytes + piece.size > self._most_bytes:
+            is_full = self.held_bytes and self.held_bytes + piece.size > self._most_bytes
+            if is_wanted and (is_full or self._in_flight >= self._allowed):
                 return
             self._waiting.popleft()
             if is_wanted:
@@ -149,7 +153,15 @@ class Fetcher(Generic[File]):
     def _begin(self, piece: _Piece[File]) -> None:
         if piece.content is None:
             self.held_bytes += piece.size
+            self._in_flight += 1
             piece.content = self._pool.submit(partial(self._get, piece.file, piece.begin, piece.end))
+            piece.content.add_done_callback(self._note_end)
+
+    def _note_end(self, _: Future[bytes]) -> None:
+        with self._lock:
+            self._in_flight -= 1
+            self._allowed = min(_REQUESTS, self._allowed + 1)
+            self._begin_more()
 
 
 def _join(ranges: Sequence[Range]) -> list[tuple[int, int, int]]:

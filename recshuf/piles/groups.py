@@ -261,10 +261,6 @@ class Groups:
         """Yield bundles of groups that will be loaded; see `Regions.announce`."""
         return self._regions.announce(bundles, self._list_cells)
 
-    def forget(self) -> None:
-        """Note that no groups will be loaded of those that were announced."""
-        self._regions.forget()
-
     def load_parts(
         self, groups: Sequence[int], edges: Sequence[int]
     ) -> tuple[Records, list[int], list[Content]]:

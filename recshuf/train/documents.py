@@ -274,12 +274,16 @@ class DocumentSource:
 
     def _plan(self, lane: int, lanes: int, start: LanePosition) -> Iterator[tuple[int, Groups, int]]:
         epoch, first = start.epoch, start.group
-        while True:
-            groups = self.groups.open(epoch)
-            numbers = find_lane(groups, epoch, lane, lanes)
-            for number in numbers[numbers >= first].tolist():
-                yield epoch, groups, number
-            epoch, first = epoch + 1, 0
+        try:
+            while True:
+                groups = self.groups.open(epoch)
+                numbers = find_lane(groups, epoch, lane, lanes)
+                wanted = ([number] for number in numbers[numbers >= first].tolist())
+                for (number,) in groups.announce(wanted):
+                    yield epoch, groups, number
+                epoch, first = epoch + 1, 0
+        finally:
+            self.groups.piles.forget()
 
     def view_documents(self, records: pa.RecordBatch) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """Return the tokens of native records, back to back, and the length of each document."""

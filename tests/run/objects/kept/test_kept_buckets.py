@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import pickle
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import h5py
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -223,3 +225,33 @@ def test_a_store_that_does_not_answer_is_told(bucket: AnyBucket) -> None:
     bucket.proxy.answer("", 503, "SlowDown", times=10**6)
     with pytest.raises(OutputError, match=rf"^{bucket.url}/store/snapshot-: the store is busy"):
         recshuf.PileLoader(f"{bucket.url}/store", 1)
+
+
+def test_mixes_filters_and_sequences_come_from_buckets_as_from_disks(
+    bucket: AnyBucket, tmp_path: Path
+) -> None:
+    """Two stores, each of two sets."""
+    kinds: dict[str, Any] = {
+        "mix": lambda a, b: recshuf.MixLoader({a: 1, b: 2}, 20, columns=["id"]),
+        "filter": lambda a, _: recshuf.PileLoader(a, 20, filter=pc.field("id") < 100),
+        "sequences": lambda a, _: recshuf.PileLoader(a, 4, epoch=1).packed(16, column="tokens"),
+        "lanes": lambda a, _: recshuf.PileLoader(a, 20, epoch=2, lanes=2, rank=1, world_size=2, mix=2),
+    }
+    found: dict[str, list[Any]] = {}
+    for place in (str(tmp_path), bucket.url):
+        stores = [f"{place}/{name}" for name in "ab"]
+        for store in stores:
+            for name, first in (("x", 0), ("y", 1000)):
+                with recshuf.PileWriter(store, f"{store[-1]}{name}", seed=3, piles=5) as writer:
+                    ids = range(first, first + 150)
+                    writer.write({"id": ids, "tokens": [list(range(one % 9)) for one in ids]})
+        found[place] = [read_some(kinds[kind](*stores)) for kind in kinds]
+    assert found[str(tmp_path)] == found[bucket.url]
+    assert all(found[bucket.url])
+
+
+def read_some(loader: Any) -> list[Any]:
+    return [
+        {name: list(map(str, column)) for name, column in batch.items()}
+        for batch in itertools.islice(loader, 12)
+    ]

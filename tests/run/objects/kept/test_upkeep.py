@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
 import time
 import zipfile
 from pathlib import Path
@@ -14,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import recshuf
-from recshuf.errors import OutputError, UsageError
+from recshuf.errors import BusyNameError, OutputError, UsageError
 from tests.support.stores.store_reader import read_snapshot, read_store
 
 if TYPE_CHECKING:
@@ -172,3 +175,34 @@ def test_a_check_reads_a_store_in_a_bucket(bucket: AnyBucket, tmp_path: Path, ca
     scores = [json.loads(one.stdout)["scores"] for one in found]
     assert scores[0] == scores[1]
     shutil.rmtree(tmp_path / "store")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["part", "complete", "snapshot"])
+def test_a_scatter_that_is_killed_leaves_nothing_that_counts(
+    bucket: AnyBucket, tmp_path: Path, call: Run, name: str
+) -> None:
+    pq.write_table(make_table(0), tmp_path / "in.parquet")
+    url, killed = f"{bucket.url}/store", []
+    command = [sys.executable, "-m", "recshuf", "scatter", str(tmp_path / "in.parquet"), "-o", url, "-q"]
+    child = subprocess.Popen(command)
+
+    def kill() -> None:
+        child.kill()
+        killed.append(child.wait())
+
+    bucket.proxy.call({"snapshot": r"(PUT|POST) .*snapshot-0"}.get(name) or bucket.requests[name], kill)
+    assert child.wait(100) == -signal.SIGKILL
+    assert killed
+    bucket.proxy.clear()
+    if not bucket.list_keys("store/snapshot-"):
+        with pytest.raises(UsageError, match=r"no such pile store|holds no snapshot"):
+            recshuf.PileStore(url)
+        if bucket.list_keys("store/sets/scatter"):
+            with pytest.raises(BusyNameError, match=f"recshuf clean {url}$"):
+                recshuf.scatter(tmp_path / "in.parquet", url)
+        call("clean", url, "--yes")
+        assert bucket.list_keys() == []
+        assert not bucket.lists_uploads or bucket.list_uploads() == []
+        recshuf.scatter(tmp_path / "in.parquet", url)
+    assert read_ids(url) == list(range(ROWS))

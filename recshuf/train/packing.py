@@ -277,22 +277,16 @@ class PackedLoader(ResumableLoader):
 
     def _cut(self, lanes: Sequence[_Lane], epoch: int, step: int, every: int) -> Any:
         """Return the batch of this rank at a step, and go on to the next one that is wanted."""
-        size, rows = self._packing.tokens, self._mixture.sharding.own_rows
+        size, count = self._packing.tokens, self._mixture.sharding.batch_size
         parts: list[GroupTokens] = []
         labels: list[NDArray[np.intp]] = []
-        for lane, share, streams in lanes:
-            begins, ends, following = (share.before(one) for one in (step, step + 1, step + every))
-            counts = [end - begin for end, begin in zip(ends, begins, strict=True)]
-            drawn = self._mixture.draw_labels(lane, epoch, step, counts)
-            labels.append(drawn[rows])
-            before, taken = (
-                np.bincount(own, minlength=len(counts)) for own in (drawn[: rows.start], drawn[rows])
-            )
-            for store, stream in enumerate(streams):
-                stream.skip(int(before[store]) * size)
-                parts += stream.take(int(taken[store]) * size)
-                stream.skip((following[store] - begins[store] - int(before[store] + taken[store])) * size)
-        count = sum(map(len, labels))
+        for lane in lanes:
+            own, turns = self._plan(lane, epoch, step, every)
+            labels.append(own)
+            for stream, (before, taken, after) in zip(lane.streams, turns, strict=True):
+                stream.skip(before * size)
+                parts += stream.take(taken * size)
+                stream.skip(after * size)
         columns = {self._packing.column: wrap_values(_join([part.tokens for part in parts]), self._kind)}
         if self._packing.boundaries:
             columns |= _mark(parts, count, size)
@@ -301,6 +295,30 @@ class PackedLoader(ResumableLoader):
         if len(self._sources) > 1:
             records = take_rows(records, find_places(labels))
         return make_batch(self._output, records)
+
+    def _plan(
+        self, lane: _Lane, epoch: int, step: int, every: int
+    ) -> tuple[NDArray[np.intp], list[tuple[int, int, int]]]:
+        """Return the store of each of this rank's sequences of a lane, and how many of each store to skip, take and skip."""
+        mixture, rows = self._mixture, self._mixture.sharding.own_rows
+        if len(self._sources) == 1:
+            taken = rows.stop - rows.start
+            # Of a small batch, the numbers below would take as long as all else.
+            return _NO_LABELS, [(rows.start, taken, mixture.rows * every - rows.start - taken)]
+        begins, ends, following = (lane.share.before(one) for one in (step, step + 1, step + every))
+        counts = [end - begin for end, begin in zip(ends, begins, strict=True)]
+        labels = mixture.draw_labels(lane.number, epoch, step, counts)
+        skipped, own = (
+            np.bincount(one, minlength=len(counts)).tolist() for one in (labels[: rows.start], labels[rows])
+        )
+        passed = [after - begin for after, begin in zip(following, begins, strict=True)]
+        turns = [
+            (skip, take, rest - skip - take) for skip, take, rest in zip(skipped, own, passed, strict=True)
+        ]
+        return labels[rows], turns
+
+
+_NO_LABELS = np.zeros(0, np.intp)
 
 
 def _mark(parts: Sequence[GroupTokens], count: int, size: int) -> dict[str, pa.Array]:

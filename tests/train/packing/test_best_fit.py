@@ -12,7 +12,7 @@ from tests.support.stores.token_documents import fit_best
 
 
 @settings(max_examples=examples(400))
-@given(st.integers(1, 40), st.lists(st.integers(1, 40), max_size=60))
+@given(st.integers(6, 15), st.lists(st.integers(1, 15), min_size=20, max_size=60))
 def test_pieces_go_where_they_go_one_by_one(size: int, lengths: list[int]) -> None:
     lengths = [min(length, size) for length in lengths]
     places, count = fit(np.array(lengths, np.int64), size)

@@ -70,6 +70,13 @@ def test_a_store_in_a_bucket_is_gathered_and_loaded_as_one_on_a_disk(
     for epoch in (0, 1):
         batches = [read_batches(place, epoch) for place in (tmp_path / "store", url)]
         assert batches[0] == batches[1]
+    kept = pc.field("_id", "row") < ROWS // 3
+    local, far = [read_batches(place, 1, filter=kept) for place in (tmp_path / "store", url)]
+    assert local == far
+    stores = [recshuf.PileStore(place) for place in (tmp_path / "store", url)]
+    local, far = [one.take(ids=one.take([3, -1], columns=["_id"])["_id"]) for one in stores]
+    assert local == far
+    assert local.to_pylist() == [stores[1][3], stores[1][len(stores[1]) - 1]]
 
 
 def read_batches(store: Any, epoch: int, first_step: int = 0, **options: Any) -> list[Any]:

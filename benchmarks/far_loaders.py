@@ -95,7 +95,7 @@ def write_store(folder: Path) -> None:
 
 def open_piles(far: Far, **options: Any) -> recshuf.PileLoader:
     """Return the loader of the store in the bucket."""
-    return recshuf.PileLoader(far.url(STORE), BATCH, **{"drop_last": False} | options)
+    return recshuf.PileLoader(far.url(STORE), BATCH, **options)
 
 
 def download(far: Far) -> Iterable[Any]:
@@ -124,7 +124,7 @@ LOADERS = {
     FLOOR: Loader(download, module="obstore"),
     "PileLoader": Loader(open_piles, bars=("link", "fetched", "first")),
     "PileLoader, rank 0 of 2, 2 lanes": Loader(
-        lambda far: open_piles(far, lanes=2, world_size=2, drop_last=True), share=0.5, bars=("fetched",)
+        lambda far: open_piles(far, lanes=2, world_size=2), share=0.5, bars=("fetched",)
     ),
     "PileLoader, empty cache": Loader(
         lambda far: open_piles(far, cache=far.scratch), bars=("link", "fetched")
@@ -191,7 +191,7 @@ def count_bytes(far: Far) -> int:
 
 def compare_cache(far: Far) -> str:
     """Return how epochs from a full cache compare with those from the disk."""
-    near = recshuf.PileLoader(far.folder / STORE, BATCH, drop_last=False)
+    near = recshuf.PileLoader(far.folder / STORE, BATCH)
     cached = open_piles(far, cache=far.scratch)
     for loader in (near, cached):
         count_seconds(loader, 0)

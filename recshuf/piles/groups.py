@@ -306,7 +306,8 @@ class Groups:
         self, groups: Sequence[int], following: Sequence[int] = (), memory: Allocate = allocate
     ) -> Records:
         packed = self._regions.pack(self._list_cells(groups), memory)
-        self._regions.expect(self._list_cells(following))
+        if not self._regions.ahead_bytes:  # else it was announced, and another thread may have read it
+            self._regions.expect(self._list_cells(following))
         if packed is None:
             raise RuntimeError(f"groups {groups} are empty")
         sizes = [int(self.sizes[group]) for group in groups]

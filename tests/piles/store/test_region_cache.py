@@ -17,8 +17,11 @@ import pytest
 
 import recshuf
 from recshuf.errors import DamagedSetError, OutputError, RecshufWarning, UsageError
+from recshuf.piles.epochs import EpochOrder
+from recshuf.piles.groups import Groups
 from recshuf.piles.kept import region_cache
 from recshuf.piles.kept.region_cache import RegionCache
+from recshuf.piles.kept.stored import StoredPiles
 from recshuf.piles.set_folder import PileFile
 from tests.support.stores.small_stores import ids_of, write
 
@@ -233,6 +236,17 @@ def test_a_loader_reads_a_store_once(store: Path, monkeypatch: pytest.MonkeyPatc
         load(store, cache=None)
     mixed = recshuf.MixLoader({store: 1}, 50, columns=["id"], cache=store.parent / "cache")
     assert sorted(ids_of(mixed)) == list(range(1000))
+
+
+def test_what_follows_is_not_expected_when_it_may_have_been_read(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    piles, expected = StoredPiles(store), list[tuple[int, int]]()
+    piles.use_cache(RegionCache(store.parent / "cache"))
+    monkeypatch.setattr(piles, "expect", expected.extend)
+    Groups(piles, EpochOrder(1, 0, "rotate", store_seed=1)).load([2], [3])
+    piles.close()
+    assert expected == [(0, 2), (1, 2)]
 
 
 def test_a_rank_keeps_its_own_piles_only(store: Path) -> None:

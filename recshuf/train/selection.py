@@ -47,6 +47,8 @@ def open_cache(place: Any, most_bytes: Any) -> RegionCache | None:
         if most_bytes is not None:
             raise UsageError(f"cache_bytes={most_bytes!r}: there is no cache; give its folder, too")
         return None
+    if place == "":
+        raise UsageError("cache='': give a folder, or None")
     return RegionCache(place, None if most_bytes is None else check_size("cache_bytes", most_bytes, least=1))
 
 

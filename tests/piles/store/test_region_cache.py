@@ -321,6 +321,7 @@ def test_what_a_loader_refuses_and_takes(store: Path, tmp_path: Path) -> None:
             "cache_bytes=5: there is no cache; give its folder, too",
         ),
         ({"cache_bytes": 5}, UsageError, r"cache_bytes=5: give at least \d+ \(.* KB\), the bytes of a group"),
+        ({"cache": ""}, UsageError, "cache='': give a folder, or None"),
         ({"cache_bytes": 0}, UsageError, "cache_bytes=0"),
         ({"cache_bytes": "much"}, UsageError, "'much' is not a size"),
         ({"cache": "s3://bucket/cache"}, UsageError, "give a local path here"),

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from recshuf.errors import UsageError
 from recshuf.system.units import show_call
 from recshuf.train.loader import PileLoader
-
-if TYPE_CHECKING:
-    from recshuf.train.mix_reader import MixReader
+from recshuf.train.mix_reader import MixReader  # noqa: TC001 - programs evaluate the hints of the class
 
 
 class MixLoader(PileLoader):

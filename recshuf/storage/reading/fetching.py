@@ -103,6 +103,8 @@ class Fetcher(Generic[File]):
         """Give up what was expected of a file."""
         for piece in self._pieces.get(file, [])[:]:
             self._take(piece, piece.left)
+        if not self._pieces:  # what comes is another epoch, or the first after footers
+            self._allowed = _FIRST_REQUESTS
 
     def _take(self, piece: _Piece[File], count: int) -> None:
         """Note that bytes of a piece are not wanted any more."""

@@ -16,6 +16,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import BusyNameError, OutputError, PileError, UsageError, UsedNameError
+from tests.support.effort import mostly_slow
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,7 +57,7 @@ WRITERS = {
 }
 
 
-@pytest.mark.parametrize("suffix", WRITERS)
+@pytest.mark.parametrize("suffix", mostly_slow(WRITERS, "parquet", "txt"))
 def test_a_store_in_a_bucket_is_gathered_and_loaded_as_one_on_a_disk(
     tmp_path: Path, bucket: AnyBucket, suffix: str
 ) -> None:

@@ -289,12 +289,17 @@ class TokenLane:
         ]
         while True:
             tags = [(one.begins[:rows] - origin) / weight for one, origin, weight in active]
-            # What is not loaded comes after everything below this.
             ends = [(one.end - origin) / weight for one, origin, weight in active]
-            sizes = [int(np.searchsorted(own, min(ends))) for own in tags]
+            first = ends.index(min(ends))
+            # What is not loaded comes after everything below this end, and after the same tag of this store or one before it:
+            # documents without tokens, perhaps all of a lane.
+            sizes = [
+                int(np.searchsorted(own, ends[first], "right" if place <= first else "left"))
+                for place, own in enumerate(tags)
+            ]
             if sum(sizes) >= rows:
                 break
-            active[ends.index(min(ends))][0].load()
+            active[first][0].load()
         joined = np.concatenate([own[:size] for own, size in zip(tags, sizes, strict=True)])
         taken = np.repeat([*self._weights], sizes)[np.argsort(joined, kind="stable")[:rows]]
         counts: list[int] = np.bincount(taken, minlength=len(self._documents)).tolist()

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from recshuf.errors import UsageError
 from recshuf.piles.epochs import MAX_EPOCH
-from recshuf.records.keys import MAX_SEED
+from recshuf.records.keys import MAX_SEED, RowRange, draw_keys, find_piles
 from recshuf.train.loader import PileLoader
 from recshuf.train.mixing import MixLoader
 from tests.support.effort import examples
@@ -199,6 +199,22 @@ def test_tokens_are_shared_as_exactly_as_whole_documents_allow() -> None:
             times = tokens / weights
             assert (times.max(axis=1) - times.min(axis=1) <= 60 / min(weights)).all()
         assert abs(tokens.sum(axis=0) / tokens.sum() - weights).max() < 0.02
+
+
+def test_a_lane_without_tokens_of_a_store_gives_its_records_where_their_tag_puts_them() -> None:
+    def make(source: int, count: int) -> pa.RecordBatch:
+        piles = find_piles(draw_keys(1, [RowRange(source, 0, count)]), 2)
+        return pa.record_batch({"text": pa.array(["" if pile else "xx" for pile in piles], pa.string())})
+
+    full, half = NamedPiles({"a": [40]}, 2, make_texts), NamedPiles({"a": [40]}, 2, make, seed=1)
+    options: dict[str, Any] = {"weight_by": "text", "lanes": 2, "reshuffle": "none", "columns": ["_store", "_id"]}
+    epoch = list(map(show, MixLoader({full: 1, half: 1}, 8, **options)))
+    taken = [store for batch in epoch for store, *_ in batch[4:]]  # those of the lane of pile 1
+    assert (taken.count(0), taken.count(1)) == (1, 39)  # the first of the other one has the tag 0, too
+    for step in range(len(epoch)):
+        loader = MixLoader({full: 1, half: 1}, 8, **options)
+        loader.seek(0, step)
+        assert list(map(show, loader)) == epoch[step:]
 
 
 @pytest.mark.parametrize("lanes", [1, 2])

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import UsageError
+from recshuf.job.report import PythonWarnings
 from recshuf.records.arrays import has_offsets, take_rows, wrap_values
 from recshuf.records.batch import concat_batches
 from recshuf.train.blocks import Part, TransformedBlock, choose_block
@@ -76,6 +77,14 @@ class MixReader:
 
     def _check_stores(self) -> None:
         schemas, stores = [reader.schema for reader in self._readers], self._weights.stores
+        names: dict[tuple[str, int], Any] = {}
+        for reader, store in zip(self._readers, stores, strict=True):
+            piles = reader.source.piles
+            if (other := names.setdefault((piles.store_id, piles.snapshot), store)) is not store:
+                PythonWarnings().warn(
+                    f"{name_store(store)}: is the store {name_store(other)}, or a copy; its records come twice, in one order; "
+                    "give it one name and one weight"
+                )
         for schema, store in zip(schemas, stores, strict=True):
             if not schema.equals(schemas[0], check_metadata=False):
                 raise UsageError(

@@ -145,7 +145,7 @@ _REMEDIES = {
     "version": "load it with the version of recshuf that saved it",
     "order": "load it with the version of recshuf that saved it",
     "store": "open the store that was trained from",
-    "stores": "give the stores and weights of the state, in its order, or begin a new epoch if a store has changed since",
+    "stores": "give the stores, weights and filter of the state, in its order, or begin a new epoch if a store has changed since",
     "weights": "give the schedule of the state as far as its step; what comes later may differ",
     "snapshot": "the store has changed since the state was saved, and older snapshots cannot be opened; make the loader "
     "with the next epoch, without the state",
@@ -158,6 +158,8 @@ _REMEDIES = {
     "documents": "call packed with the documents of the state",
     "pad": "call packed with the pad of the state",
 }
+_PARTS = ("filter", "limit")
+"""Fields that a state has only if the loader was given them."""
 _OF_PACKED = {"eos": None, "documents": "cut", "pad": None}
 """Fields that a state has only with other values than these."""
 
@@ -169,7 +171,8 @@ def find_position(mine: Mapping[str, Any], state: Any) -> tuple[int, int]:
         mine, state = {**given, **mine}, {**given, **state}
     for name, here in mine.items():
         if not isinstance(state, Mapping) or name not in state:
-            raise UsageError(f"load_state_dict: no {name!r} in the state; give what state_dict returned")
+            remedy = f"leave out {name}" if name in _PARTS else "give what state_dict returned"
+            raise UsageError(f"load_state_dict: no {name!r} in the state; {remedy}")
         theirs = state[name]
         if name not in _POSITION and (here != theirs or type(here) is not type(theirs)):
             remedy = _REMEDIES.get(name, f"make the loader with {name}={theirs!r}")

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recshuf.errors import UsageError
+from recshuf.errors import RecshufWarning, UsageError
 from recshuf.piles.epochs import MAX_EPOCH
 from recshuf.records.keys import MAX_SEED, RowRange, draw_keys, find_piles
 from recshuf.train.loader import PileLoader
@@ -206,8 +206,13 @@ def test_a_lane_without_tokens_of_a_store_gives_its_records_where_their_tag_puts
         piles = find_piles(draw_keys(1, [RowRange(source, 0, count)]), 2)
         return pa.record_batch({"text": pa.array(["" if pile else "xx" for pile in piles], pa.string())})
 
-    full, half = NamedPiles({"a": [40]}, 2, make_texts), NamedPiles({"a": [40]}, 2, make, seed=1)
-    options: dict[str, Any] = {"weight_by": "text", "lanes": 2, "reshuffle": "none", "columns": ["_store", "_id"]}
+    full, half = (NamedPiles({"a": [40]}, 2, one, seed=1, store_id=str(one)) for one in (make_texts, make))
+    options: dict[str, Any] = {
+        "weight_by": "text",
+        "lanes": 2,
+        "reshuffle": "none",
+        "columns": ["_store", "_id"],
+    }
     epoch = list(map(show, MixLoader({full: 1, half: 1}, 8, **options)))
     taken = [store for batch in epoch for store, *_ in batch[4:]]  # those of the lane of pile 1
     assert (taken.count(0), taken.count(1)) == (1, 39)  # the first of the other one has the tag 0, too
@@ -343,6 +348,11 @@ def test_bad_mixes_are_named() -> None:
     second.make = lambda source, count: pa.record_batch({"other": pa.array(range(count), pa.int8())})
     with pytest.raises(UsageError, match="has other columns than"):
         MixLoader({first: 1, second: 1}, 2)
+    for twins in ({first: 1, make_stores([9])[0]: 1}, {0: {first: 1}, 5: {make_stores([9])[0]: 1}}):
+        with pytest.warns(
+            RecshufWarning, match="is the store .*, or a copy; .*; give it one name and one weight"
+        ):
+            MixLoader(twins, 2)
     for weight in (0, -1, 1e-320, 10**400, float("nan"), "1", True, np.int64(0), np.bool_(True)):
         with pytest.raises(UsageError, match="its weight is"):
             MixLoader({first: weight}, 2)

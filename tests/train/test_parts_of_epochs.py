@@ -127,7 +127,7 @@ def test_a_state_names_the_records_and_not_the_words(store: Path) -> None:
     for options, named in [
         ({"filter": pc.field("n") <= 50}, "'filter' is '50 of 200 records, .*; give the filter of the state"),
         ({}, "the state has 'filter', which this loader has not"),
-        ({"filter": pc.field("n") < 50, "limit": 40}, "no 'limit' in the state"),
+        ({"filter": pc.field("n") < 50, "limit": 40}, "no 'limit' in the state; leave out limit$"),
     ]:
         with pytest.raises(UsageError, match=named):
             recshuf.PileLoader(store, 4, **options).load_state_dict(state)

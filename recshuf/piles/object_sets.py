@@ -122,11 +122,11 @@ class ObjectSets(SetFolder):
         self._connect(bucket)
 
     def _connect(self, bucket: Bucket | None = None) -> None:
-        self._process = os.getpid()
         self._bucket = bucket or open_bucket(
             self.url, self._options, self.url.join(TAILS).key, is_hurried=True
         )
         self._fetcher: Fetcher[ObjectPileFile] = Fetcher(self.ahead_bytes, ObjectPileFile.get)
+        self._process = os.getpid()  # last: other threads of a child use what is connected
 
     @property
     def bucket(self) -> Bucket:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from recshuf.piles.kept.snapshots import Snapshot
     from recshuf.storage.settings import StorageOptions
     from recshuf.storage.urls import Url
-    from recshuf.storage.writing.bucket import OpenUpload, StoredObject
+    from recshuf.storage.writing.bucket import Bucket, OpenUpload, StoredObject
 
 
 LEASE_SECONDS = 7 * 86_400
@@ -67,12 +67,23 @@ class StoreBucket(StorePlace):
         self._url = replace(url, key=f"{url.key.rstrip('/')}/")
         self._options = options
         self._tails = self.sets_url.join(TAILS).key
-        self.bucket = open_bucket(self._url, options, self._tails, is_hurried=True)
+        self._connect()
         self._opened: list[_StoreSets] = []
         """Those to which sets may be written."""
 
+    def _connect(self) -> None:
+        self._bucket = open_bucket(self._url, self._options, self._tails, is_hurried=True)
+        self._process = os.getpid()  # last: other threads of a child use what is connected
+
     def __reduce__(self) -> tuple[type[StoreBucket], tuple[Url, StorageOptions]]:
         return StoreBucket, (self._url, self._options)
+
+    @property
+    def bucket(self) -> Bucket:
+        """The bucket, which does not wait long. Connections do not outlive a fork: the parent would get replies of its child."""
+        if self._process != os.getpid():
+            self._connect()
+        return self._bucket
 
     @property
     def sets_url(self) -> Url:
@@ -123,7 +134,7 @@ class StoreBucket(StorePlace):
             found = self.find()
             if found is not None:
                 return found
-            self._put(first, max(self._numbers(), default=0) + 1)
+            self._put(first, 1)  # a store that was made meanwhile has this number, and stays
 
     def open(self, number: int | None = None) -> tuple[Snapshot, NoLease]:
         found = self.find() if number is None else self._find(number)

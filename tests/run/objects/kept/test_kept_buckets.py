@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import h5py
@@ -263,3 +264,47 @@ def read_some(loader: Any) -> list[Any]:
         {name: list(map(str, column)) for name, column in batch.items()}
         for batch in itertools.islice(loader, 12)
     ]
+
+
+def test_whoever_makes_a_store_first_keeps_it(bucket: AnyBucket) -> None:
+    made: list[str] = []  # identifiers
+    while True:  # another writer makes the store before a request for snapshots of one that opens it, the first, the second, ...
+        at, url = len(made), f"{bucket.url}/made-{len(made)}"
+
+        def make(url: str = url) -> None:
+            recshuf.PileWriter(url, "a").abort()
+            made.append(recshuf.PileStore(url).id)
+
+        bucket.proxy.clear()
+        bucket.proxy.call(".*snapshot-", lambda: None, times=at)
+        bucket.proxy.call(".*snapshot-", make)
+        recshuf.PileWriter(url, "b").abort()
+        if len(made) == at:
+            break
+        assert recshuf.PileStore(url).id == made[at]
+    assert at > 2
+
+
+def test_a_store_in_forked_children_and_threads_reads_its_own_replies(url: str) -> None:
+    store = recshuf.PileStore(url)
+    expected = [store.take([row]) for row in range(0, ROWS, 100)]
+
+    def read_all(_: int) -> bool:
+        return [store.take([row]) for row in range(0, ROWS, 100)] == expected
+
+    def read_at_once() -> bool:
+        with ThreadPoolExecutor(2) as pool:
+            return all(pool.map(read_all, range(2)))
+
+    children = []
+    for _ in range(2):
+        child = os.fork()
+        if not child:
+            code = 1
+            try:
+                code = 0 if read_at_once() else 2
+            finally:
+                os._exit(code)
+        children.append(child)
+    assert read_at_once()
+    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0]

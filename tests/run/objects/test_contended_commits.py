@@ -140,11 +140,15 @@ def test_an_object_of_others_in_place_of_one_that_is_deleted_stays(bucket: AnyBu
 def test_clean_leaves_a_commit_whose_old_object_was_deleted_to_resume(
     bucket: AnyBucket, output: Output, call: Run, moment: str
 ):
-    change(bucket, SHARD, moment, "deleted")
-    bucket.proxy.answer(bucket.requests["complete"], *bucket.refusal[:2], times=10**6)
-    # Of the shards that are completed at once, the one whose old object is gone may be told first.
-    with pytest.raises(OutputError, match=f"{bucket.refusal[2]}|{SHARD}: its upload was aborted, or the old"):
+    refusal = bucket.refusal[:2]
+    if moment == "claim":
+        change(bucket, SHARD, moment, "deleted")
+    else:  # at the first request, which is refused as all others: no other error can come before
+        bucket.proxy.add(bucket.requests[moment], lambda one: bucket.delete(SHARD) or one.answer(*refusal), 1)
+    bucket.proxy.answer(bucket.requests["complete"], *refusal, times=10**6)
+    with pytest.raises(OutputError, match=bucket.refusal[2]):
         output.shuffle(overwrite=True)
+    assert SHARD not in bucket.list_keys()
     bucket.proxy.clear()
     refused = call("clean", output.url, "--yes")
     assert b"complete it with the same command and --resume" in refused.stderr

@@ -92,7 +92,7 @@ class Job:
             _check("--shards", self.cut.shards, 1, 10**6)
             _check("--shard-records", self.cut.shard_records, 1, None)
             _check("--shard-bytes", self.cut.shard_bytes, 1, None)
-        if self.options["spill_compression"] not in SPILL_COMPRESSIONS:
+        if self.options["spill_compression"] not in (None, *SPILL_COMPRESSIONS):
             raise UsageError(
                 f"--spill-compression {self.options['spill_compression']} is not possible; choose one of "
                 f"{', '.join(SPILL_COMPRESSIONS)}"

@@ -201,7 +201,7 @@ class ScatterOptions(InputOptions, total=False):
     first_metadata: bool
     seed: int | None
     piles: int | None
-    spill_compression: str
+    spill_compression: str | None
     on_bad_record: str
     overwrite: bool
     split_by: Names | None
@@ -217,7 +217,7 @@ class StreamOptions(InputOptions, total=False):
     group_by: Names | None
     group_order: str | None
     piles: int | None
-    spill_compression: str
+    spill_compression: str | None
     dedup: Names | None
     on_bad_record: str
     overwrite: bool
@@ -306,8 +306,8 @@ class Options(CheckOptions, total=False):
             "verify": "Folder for hashes that do not fit in memory. Default: $TMPDIR, else /var/tmp.",
             "gather": "Folder for spilled records. Default: beside the output.",
         }, is_path=True, identity=lambda job: None if job.temp_url is None else "a URL")]
-    spill_compression: Annotated[str, Option("Resources", "NAME", "Compression of spilled records: none, lz4 or zstd. Helps on a slow or small disk. Does not change the output. Default: none.",
-        {"scatter window": "Compression of the records: none, lz4 or zstd. Default: none."}, default="none")]
+    spill_compression: Annotated[str | None, Option("Resources", "NAME", "Compression of spilled records: none, lz4 or zstd. Helps on a slow or small disk. Does not change the output. Default: none, and lz4 from when threads wait long for the disk.",
+        {"scatter window": "Compression of the records: none, lz4 or zstd. Default: none."})]
     engine: Annotated[str | None, Option("Resources", "NAME", "What does the work: local, threads of this process; processes, one for each worker; ray, a Ray cluster; tasks, recshuf task on any machines (see docs/scale.md). The last two: --workers and --memory are those of each task, by default 1 and a core's share. Does not change the output. Default: processes for large data and eight workers or more, if the plan says that they are faster; else local.",
         choices=tuple(ENGINES), identity=lambda job: None if job.options["engine"] in (None, LOCAL) else "processes, ray or tasks")]
     ray_address: Annotated[str | None, Option("Resources", "ADDR", "Address of the Ray cluster. Default: as ray.init finds it, else Ray on this machine.")]

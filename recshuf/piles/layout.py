@@ -36,6 +36,8 @@ class StorePlan:
     """Piles per region of a pile set."""
     compression: str = "none"
     """Compression of spilled slices, one of `SPILL_COMPRESSIONS`."""
+    adapts: bool = False
+    """Whether it becomes lz4 once threads wait for the disk."""
     set_prefix: str | None = None
     """Beginning of the names of the files in which complete sets are sealed for a later run; None if none are."""
     syncs_sets: bool = False

@@ -329,6 +329,10 @@ class GrowingPileSet(PileSet):
             self._lengths[:, regions] += lengths
         return written
 
+    def compress(self, compression: str) -> None:
+        """Compress what is written from now on; a set that is not compressed may have slices that are."""
+        self._format = SliceFormat(compression)
+
     def seal(
         self, digests: Digests, given: NDArray[np.int64], description: SetDescription, schema: pa.Schema
     ) -> tuple[int, str]:

@@ -27,6 +27,7 @@ from recshuf.records.digests import Digest, Digests, InputCount, sum_digests
 from recshuf.records.key_makers import count_values, pack_counters, unpack_counters
 from recshuf.records.keys import KeyRange, find_piles, sort_by_pile
 from recshuf.system.buffers import allocate
+from recshuf.system.threads import read_idle_clock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -41,6 +42,10 @@ if TYPE_CHECKING:
     from recshuf.system.buffers import Allocate
 
 
+_WATCHED_BYTES = 32 << 20
+_PATIENCE = 2.5e-9
+"""Seconds that a thread waits for each byte that all have written, above which lz4 is worth its work. On two cores that was
+5 at 100 MB/s, and at most 1.2 at 200, where it is not."""
 _SETS_AHEAD = 8
 """So many sets are fetched at once, if they lie elsewhere."""
 
@@ -137,6 +142,12 @@ class Store:
         self._pile_bytes: NDArray[np.int64] = np.zeros(plan.pile_count, np.int64)
         self._lock = threading.Lock()
 
+        self.compression = plan.compression
+        """That of the next slices."""
+        self._waited_seconds = 0.0
+        self._watched_bytes = 0
+        self._writers: set[int] = set()
+        """Threads that have written those."""
         self.spilled_bytes = 0
         """Bytes of all slices written to disk, after compression."""
         self._sets: dict[int, PileSet] = {}
@@ -253,6 +264,8 @@ class Store:
             pile_set.close()
             raise PileError(f"{entry.file_name}: holds other columns or piles than this run")
         with self._lock, self._sets_lock:
+            if self._plan.adapts and footer.compression != "none":
+                self.compression = footer.compression
             if entry.squares:
                 self.squares[entry.number] = unpack_counters(entry.squares)
             if entry.missing:
@@ -274,7 +287,7 @@ class Store:
         """
         record_count = float(self.counts[piles.start : piles.stop].sum())
         resident_bytes = self._plan.resident_bytes if piles.start < self.resident_count else 0
-        plan = StorePlan(part_count, (record_count,), resident_bytes, compression=self._plan.compression)
+        plan = StorePlan(part_count, (record_count,), resident_bytes, compression=self.compression)
         return Store(plan, self.codec, self.folder, self.key_range.part(piles, self.pile_count))
 
     def digests_of(self, set_index: int) -> Digests:
@@ -406,9 +419,27 @@ class Store:
         slices, lengths = self.codec.pack(batch.records, [int(bounds[0]), *bounds[1 + filled].tolist()])
         regions = (filled + self.layout.find(piles).start).tolist()
         pile_set = self._open_set(batch.set_index, batch.records)
+        watches = self._plan.adapts and self.compression == "none"
+        begun = read_idle_clock() if watches else 0.0
         written = pile_set.write(regions, slices, counts[filled].tolist(), batch.origin, lengths)
+        waited_seconds = read_idle_clock() - begun if watches else 0.0
         with self._sets_lock:
             self.spilled_bytes += written
+            if watches:
+                self._watch(waited_seconds, written)
+
+    def _watch(self, waited_seconds: float, written: int) -> None:
+        """Count how long a thread has waited while it wrote, and compress from now on if all wait long."""
+        self._waited_seconds += waited_seconds
+        self._watched_bytes += written
+        self._writers.add(threading.get_ident())
+        if self._watched_bytes < _WATCHED_BYTES:
+            return
+        if self._waited_seconds > _PATIENCE * len(self._writers) * self._watched_bytes:
+            self.compression = "lz4"
+            for pile_set in self._growing.values():
+                pile_set.compress(self.compression)
+        self._waited_seconds, self._watched_bytes, self._writers = 0.0, 0, set()
 
     def _open_set(self, set_index: int, sample: Records) -> GrowingPileSet:
         """Return a set, created if needed; `sample` is a first batch of its records."""
@@ -418,7 +449,7 @@ class Store:
                 self._sets[set_index] = self._growing[set_index] = GrowingPileSet(
                     self.folder,
                     self._plan_regions(set_index, sample),
-                    self._plan.compression,
+                    self.compression,
                     self.codec.variable_columns,
                     None if prefix is None else f"{name_set(prefix, set_index)}{SET_SUFFIX}",
                 )

@@ -137,6 +137,7 @@ def open_task_store(run: Run, prefix: str = "set", expected: float | None = None
         output_count=run.plan.output_count,
         region_piles=run.plan.region_piles,
         compression=run.plan.spill_compression,
+        adapts=run.job.options["spill_compression"] is None,
         set_prefix=prefix,
         syncs_sets=True,
     )
@@ -396,6 +397,7 @@ def make_store(run: Run, folder: SetFolder, *, keeps_sets: bool) -> Store:
         plan.output_count,
         plan.region_piles,
         plan.spill_compression,
+        run.job.options["spill_compression"] is None,
         "set" if keeps_sets else None,
     )
     return Store(store_plan, choose_codec(run.pile_schema), folder)

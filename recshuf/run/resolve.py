@@ -364,7 +364,7 @@ def find_limits(job: Job, destination: Destination | None = None) -> Limits:
         job.workers,
         job.read.max_record_bytes,
         job.options["piles"],
-        job.options["spill_compression"],
+        job.options["spill_compression"] or "none",
         count_reserved_bytes=count_reserved_bytes,
         spills_all=job.uses_tasks,
         processes=job.processes,

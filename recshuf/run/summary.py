@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -107,7 +108,7 @@ def make_report(
         passes=tuple(passes),
         inputs=tuple(inputs),
         shards=tuple(shards),
-        plan=plan,
+        plan=replace(plan, spill_compression=run.store.compression),
         predicted_peak_bytes=plan.peak_memory_bytes,
         measured_peak_bytes=peak_bytes(),
         base_bytes=base_bytes,

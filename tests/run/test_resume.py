@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import recshuf
+from recshuf.audit.reports.text import summary
 from recshuf.errors import AlreadyCompleteError, InputError, OutputError, UsageError
 from recshuf.formats import list_options
 from recshuf.job.options import OPTIONS
@@ -117,6 +119,27 @@ def test_spilled_records_may_be_compressed_in_another_way(
     run(inputs, tmp_path / "out", spill_compression=now, resume=True, progress=heard)
     assert heard.records == sum(COUNTS) - COUNTS[0]
     assert read_files(tmp_path / "out") == read_files(tmp_path / "whole")
+
+
+def test_records_are_compressed_from_when_threads_wait_for_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    inputs = make_inputs(tmp_path / "in", "text", [20_000] * 4)
+    monkeypatch.setattr("recshuf.piles.store._WATCHED_BYTES", 1)
+    clock = [itertools.repeat(0), itertools.count(), itertools.repeat(0)]
+    monkeypatch.setattr("recshuf.piles.store.read_idle_clock", lambda: next(clock[0]))
+    whole = run(inputs, tmp_path / "whole")
+    clock.pop(0)
+    never = run(inputs, tmp_path / "never", spill_compression="none")
+    run_and_die(2, inputs, tmp_path / "out")
+    clock.pop(0)
+    heard = Reads()
+    report = run(inputs, tmp_path / "out", resume=True, progress=heard)
+    assert heard.records == 40_000
+    assert read_files(tmp_path / "out") == read_files(tmp_path / "whole") == read_files(tmp_path / "never")
+    assert [one.plan.spill_compression for one in (whole, never, report)] == ["none", "none", "lz4"]
+    assert report.spilled_bytes < 0.4 * whole.spilled_bytes  # half of the records, and compressed
+    assert [" spilled by lz4, " in summary(one, "out") for one in (whole, report)] == [False, True]
 
 
 def test_the_seed_that_was_drawn_is_kept(tmp_path: Path, inputs: list[Path]):

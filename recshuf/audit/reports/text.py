@@ -142,8 +142,17 @@ def summary(report: ShuffleReport, output: str | None) -> str:
     return (
         f"{records}, {format_size(report.byte_count)} in {duration(report.seconds)} ({rate}/s), "
         f"{_describe_output(report, output)}{_describe_parts(report)}{_describe_groups(report)}"
-        f"{_describe_quarantine(report)}, "
+        f"{_describe_quarantine(report)}{_describe_compression(report)}, "
         f"{'verified, ' if any(each.name == 'verify' for each in report.passes) else ''}seed {report.seed}"
+    )
+
+
+def _describe_compression(report: ShuffleReport) -> str:
+    name = report.plan.spill_compression
+    return (
+        f", {format_size(report.spilled_bytes)} spilled by {name}"
+        if report.spilled_bytes and name != "none"
+        else ""
     )
 
 

@@ -681,7 +681,8 @@ class Source(ABC):
     def value_reader(self, paths: Sequence[str]) -> ValueReader | None:  # noqa: ARG002 - by default records have no fields
         """Return a reader of the fields at some paths, such as ``user`` and ``meta.user``.
 
-        None: records have no fields but those of their table form, if its columns are known before records are observed.
+        None: records have no fields but those of their table form, if its columns are known before records are observed and it is
+        no lines.
 
         Raises
         ------
@@ -823,7 +824,8 @@ class Traits:
     name but for the suffix. `Format.recognises` is asked for the first one, which a sink writes beside its path, as all others.
     Such shards are not written to object stores."""
     read_options: frozenset[str] = frozenset()
-    """Which of the fields `columns`, `schema`, `widens` and `first_metadata` of `ReadOptions` have an effect."""
+    """Which of the fields `columns`, `schema`, `widens`, `first_metadata` and `sets_bad_aside` of `ReadOptions` have an effect; in
+    lines, the last one has it anyway."""
     options: tuple[FormatOption, ...] = ()
     """Options of its own, and those that it shares with others."""
     converted_options: frozenset[str] = frozenset()
@@ -868,6 +870,11 @@ class Traits:
     """Those of `options` that say, where they are given, that files without a known suffix are of this format."""
     content_rank: int | None = None
     """Order in which formats are asked what content is, the lowest first; None: it is never told by content."""
+
+    @property
+    def sets_bad_aside(self) -> bool:
+        """Whether records that have no table form can be set aside."""
+        return self.is_lines or "sets_bad_aside" in self.read_options
 
 
 class SupportsSchema(Protocol):

@@ -519,13 +519,16 @@ def _refuse_packed(name: str, traits: Traits) -> None:
     compression = split_suffix(name).compression
     if compression is None or traits.is_lines or traits.is_wrapped:
         return
+    plain = name[: name.rindex(".")]
+    if traits.compressions == ("none",):
+        raise UsageError(f"{name}: {traits.name} is written without compression; name it {plain}")
     remedy = (
         f"give --compression {compression}"
         if compression in traits.compressions
         else f"for --compression choose one of {', '.join(traits.compressions)}"
     )
     raise UsageError(
-        f"{name}: {traits.name} is compressed inside, not as a whole file; name it {name[: name.rindex('.')]}, and {remedy}"
+        f"{name}: {traits.name} is compressed inside, not as a whole file; name it {plain}, and {remedy}"
     )
 
 

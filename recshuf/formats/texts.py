@@ -109,9 +109,9 @@ def find_texts(array: pa.Array, field: str) -> pa.LargeBinaryArray:
 
 
 def find_value_reader(source: Source, traits: Traits, paths: Sequence[str]) -> ValueReader | None:
-    """Return what `Source.value_reader` does; by default a reader of the table form, if that has columns and is known at once."""
+    """Return what `Source.value_reader` does; by default one of the table form, if that is known at once and of no lines."""
     reader = source.value_reader(paths)
-    if reader is None and traits.has_columns and (decoder := source.decoder()).schema is not None:
+    if reader is None and not traits.is_lines and (decoder := source.decoder()).schema is not None:
         return TableValueReader(decoder, [one.name for one in source.inputs], paths)
     return reader
 

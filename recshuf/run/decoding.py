@@ -34,9 +34,9 @@ def check_options(job: Job, source_name: str, target_name: str) -> None:
     check_sides(job, source_name, target_name)
     source, target = (load_format(name).traits for name in (source_name, target_name))
     is_conversion, pair = not keeps_records(source_name, target_name), f"{source_name} to {target_name}"
-    sets_aside = source.is_lines if is_conversion else source.checks_records
+    sets_aside = source.sets_bad_aside if is_conversion else source.checks_records
     if job.quarantine is not None and not sets_aside:
-        *names, last = list_formats(lambda traits: traits.is_lines)
+        *names, last = list_formats(lambda traits: traits.sets_bad_aside)
         natives = list_formats(lambda traits: traits.checks_records)
         formats = f"{', '.join(names)} or {last}, and {' and '.join(f'{name} to {name}' for name in natives)}"
         raise UsageError(f"--on-bad-record: for a conversion of {formats} only; leave it out")

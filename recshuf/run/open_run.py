@@ -372,15 +372,17 @@ def open_quarantine(
 
 def make_quarantine(inputs: Inputs, path: Path, folder: Path, name: str) -> Quarantine:
     """Return a quarantine of inputs; see `Quarantine`."""
+    from recshuf.formats import load_format
     from recshuf.output.quarantine import Quarantine
 
+    are_lines = load_format(inputs.format).traits.is_lines
     return Quarantine(
         path,
         folder,
         [summary.name for summary in inputs.source.inputs],
         name,
         header_lines=0 if inputs.source.spans_lines else inputs.source.header_lines,
-        separator_bytes=inputs.source.end_bytes,
+        separator_bytes=inputs.source.end_bytes if are_lines else 0,
     )
 
 

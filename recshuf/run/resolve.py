@@ -27,7 +27,7 @@ from recshuf.formats import (
     refuse_shared_suffix,
     suffix_compression,
 )
-from recshuf.interfaces import InputFile, SupportsStream
+from recshuf.interfaces import InputFile, SupportsStream, Target
 from recshuf.job.features import Mixture
 from recshuf.job.parts import size_sets
 from recshuf.job.plan import Cut, Limits, Plan
@@ -49,9 +49,10 @@ from recshuf.system.memory import available_bytes
 from recshuf.system.units import format_size, round_up
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from typing import BinaryIO
 
-    from recshuf.interfaces import Decoder, Format, Target, Traits, ValueReader, WriteOptions
+    from recshuf.interfaces import Decoder, Format, Sink, Traits, ValueReader, WriteOptions
     from recshuf.job.job import Job
     from recshuf.job.parts import TaskPlan
     from recshuf.job.report import Progress
@@ -521,6 +522,16 @@ def _choose_compression(destination: Destination | None, inputs: Inputs, to: For
     return compression
 
 
+class _UnknownTarget(Target):
+    """A target of a format that holds tables of certain columns only, while those of the records are not known."""
+
+    def __init__(self, suffix: str) -> None:
+        self.suffix = suffix
+
+    def open(self, path: Path, threads: int) -> Sink:
+        raise NotImplementedError
+
+
 def _preview_target(inputs: Inputs, output: Output, decoding: Decoding) -> Target:
     """Return a target before anything is read, so that fields it cannot hold are refused early."""
     source, decoder, target = inputs.source, decoding.decoder, load_format(output.format)
@@ -529,14 +540,14 @@ def _preview_target(inputs: Inputs, output: Output, decoding: Decoding) -> Targe
     if schema is not None:
         return target.open_target(schema, None if decoding.converts else source.layout, write)
     # Most formats take a column of this name, and one needs it; others hold numbers alone, or lists of them.
-    *schemas, last = (
+    schemas = (
         pa.schema([field])
         for field in (("__key__", pa.string()), ("value", pa.int64()), ("value", pa.list_(pa.int64())))
     )
     for schema in schemas:
         with suppress(ConversionError):
             return target.open_target(schema, None, write)
-    return target.open_target(last, None, write)
+    return _UnknownTarget(target.traits.suffixes[0])
 
 
 def _can_read_again(inputs: Inputs, destination: Destination | None) -> bool:

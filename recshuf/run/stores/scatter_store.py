@@ -263,9 +263,9 @@ def scatter_sets(
 
 
 def check_quarantine(job: Job, inputs: Inputs) -> None:
-    """Refuse to set records aside where they are no lines."""
-    if job.quarantine is not None and not load_format(inputs.format).traits.is_lines:
-        formats = " or ".join(list_formats(lambda traits: traits.is_lines))
+    """Refuse to set records aside where decoders cannot."""
+    if job.quarantine is not None and not load_format(inputs.format).traits.sets_bad_aside:
+        formats = " or ".join(list_formats(lambda traits: traits.sets_bad_aside))
         raise UsageError(f"--on-bad-record: for inputs of {formats} only; leave it out")
 
 

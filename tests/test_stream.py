@@ -71,6 +71,24 @@ def test_tables_keep_their_types_and_metadata():
     assert sorted(map(str, streamed["kind"].to_pylist())) == sorted(map(str, table["kind"].to_pylist() * 2))
 
 
+def test_types_that_arrow_makes_of_nothing_stay():
+    """Arrow casts lists to no views of lists, and makes no tensors with a permutation from objects."""
+    rows = range(60)
+    views = [None if row % 7 == 0 else [row] * (row % 4) for row in rows]
+    columns = {
+        "view": pa.array(views, pa.list_view(pa.int32())),
+        "large": pa.array(views, pa.large_list_view(pa.int8())),
+        "inner": pa.array([{"x": [[row], []]} for row in rows], pa.struct({"x": pa.list_(pa.list_view(pa.int8()))})),
+        "tensor": pa.FixedShapeTensorArray.from_numpy_ndarray(np.arange(240).reshape(60, 2, 2)),
+    }  # fmt: skip
+    table = pa.table({"id": rows, **columns})
+    streamed = recshuf.stream(table, seed=1).read_all()
+    streamed.validate(full=True)
+    assert streamed.schema == table.schema
+    assert streamed["id"].to_pylist() != [*rows]
+    assert sorted(streamed.to_pylist(), key=lambda row: row["id"]) == table.to_pylist()
+
+
 @pytest.mark.parametrize("table", [TABLE[:0], pa.table({}), TABLE[:1]])
 def test_few_records_and_none(table: pa.Table):
     assert recshuf.stream(table).read_all().equals(table)

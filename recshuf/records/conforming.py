@@ -47,6 +47,8 @@ def conform(array: pa.Array, kind: pa.DataType) -> pa.Array:
         return _conform_dictionary(array, kind)
     if is_list_view(array.type):
         return conform(_view_as_list(array), kind)
+    if is_list_view(kind):
+        return _conform_list_view(array, kind)
     if pt.is_struct(kind) and pt.is_struct(array.type):
         return _conform_struct(array, kind)
     if is_variable_list(kind) and is_variable_list(array.type):
@@ -101,6 +103,17 @@ def _view_as_list(array: pa.Array) -> pa.Array:
     make = pa.LargeListArray if str(array.type).startswith("large") else pa.ListArray
     kind = with_value_field(array.type, array.type.value_field)
     return make.from_arrays(offsets, array.flatten(), type=kind, mask=nulls if array.null_count else None)
+
+
+def _conform_list_view(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    # Arrow casts lists to no views of lists.
+    lists = _compact(conform(array, with_value_field(kind, kind.value_field)))
+    make, width = (pa.LargeListViewArray, "i8") if str(kind).startswith("large") else (pa.ListViewArray, "i4")
+    offsets = view_offsets(lists).astype(width)
+    mask = lists.is_null() if lists.null_count else None
+    return make.from_arrays(
+        pa.array(offsets[:-1]), pa.array(np.diff(offsets)), lists.values, type=kind, mask=mask
+    )
 
 
 def _conform_struct(array: pa.StructArray, kind: pa.StructType) -> pa.Array:

@@ -114,7 +114,7 @@ class ArrowTarget(Target):
             try:
                 schema = pa.schema([column])
                 with pa.ipc.new_stream(pa.BufferOutputStream(), schema) as writer:
-                    writer.write_batch(pa.RecordBatch.from_pylist([], schema=schema))
+                    writer.write_batch(pa.RecordBatch.from_arrays([pa.nulls(0, column.type)], schema=schema))
             except (pa.ArrowException, NotImplementedError) as error:
                 raise ConversionError(
                     column.name,

@@ -233,8 +233,10 @@ def name_of_tables(inputs: Sequence[InputFile], given: str | None, to: str | Non
 
 
 def name_by_suffix(name: str) -> str | None:
-    """Return the format of a file name by its suffix, ignoring compression; None when unsure."""
-    return _name_format(name, split_suffix(name))
+    """Return a format that has the suffix of a file name, ignoring compression; None if none has."""
+    suffix = split_suffix(name)
+    check_suffix(name, suffix)
+    return next(iter(list_owners(suffix.kind)), None)
 
 
 def _name_format(name: str, suffix: NameSuffix) -> str | None:
@@ -242,23 +244,26 @@ def _name_format(name: str, suffix: NameSuffix) -> str | None:
     return _find_format(suffix.kind)
 
 
-@cache
 def _find_format(kind: str) -> str | None:
+    """Return the format of a suffix; one of several packages is refused."""
+    names = list_owners(kind)
+    if len(names) > 1:
+        remedy = f"name one with --format {names[0]}, that of an output with --to"
+        raise UsageError(f"the formats {' and '.join(names)} have the suffix {kind}; {remedy}")
+    return next(iter(names), None)
+
+
+@cache
+def list_owners(kind: str) -> tuple[str, ...]:
+    """Return the names of the formats that have a suffix: one of recshuf's own, or all those of other packages."""
     if not kind:
-        return None
+        return ()
     # The one that is called so first, or those before it would be loaded.
     names = sorted(OWN_FORMATS, key=lambda name: kind != f".{name}")
     own = next((name for name in names if kind in load_format(name).traits.suffixes), None)
-    if own is not None and load_format(own).traits.shares_suffixes:
-        return None
     if own is not None:
-        return own
-    others = [name for name in _list_others() if kind in load_format(name).traits.suffixes]
-    if len(others) > 1:
-        raise UsageError(
-            f"the formats {' and '.join(others)} have the suffix {kind}; remove one of their packages"
-        )
-    return next(iter(others), None)
+        return () if load_format(own).traits.shares_suffixes else (own,)
+    return tuple(name for name in _list_others() if kind in load_format(name).traits.suffixes)
 
 
 @cache
@@ -266,7 +271,8 @@ def find_paired(kind: str) -> Format | None:
     """Return the format whose records lie in files of a suffix and others beside them; None if there is none."""
     if not kind:
         return None
-    names = PAIRED if _find_format(kind) in OWN_FORMATS else (*PAIRED, *_list_others())
+    is_own = OWN_FORMATS.keys() & list_owners(kind)
+    names = PAIRED if is_own else (*PAIRED, *_list_others())
     return next((one for one in map(load_format, names) if kind in list_paired_suffixes(one)), None)
 
 
@@ -479,12 +485,12 @@ def suffix_compression(name: str, traits: Traits) -> str | None:
     return "none" if is_plain else None
 
 
-def name_by_output(name: str) -> str | None:
-    """Return the format of an output file by its suffix; None when unsure."""
+def name_by_output(name: str, to: str | None = None) -> str | None:
+    """Return the format of an output file by its suffix; None when unsure. Of several packages, that is the format `to`."""
     from recshuf.formats.lines.foreign import name_foreign
 
     suffix = split_suffix(name)
-    known = _find_format(suffix.kind)
+    known = to if suffix.kind and to in list_owners(suffix.kind) else _find_format(suffix.kind)
     if known is not None:
         _refuse_packed(name, load_format(known).traits)
     if suffix.compression not in (None, *COMPRESSIONS):
@@ -498,7 +504,7 @@ def name_by_output(name: str) -> str | None:
 
 def check_output(name: str, traits: Traits, compression: str | None) -> None:
     """Refuse an output file whose suffix contradicts its format, or the compression that was asked for."""
-    kind, named = split_suffix(name).kind, name_by_output(name)
+    kind, named = split_suffix(name).kind, name_by_output(name, traits.name)
     is_other = named is not None and kind not in traits.suffixes
     if is_other and not _have_same_bytes(traits, load_format(named or "").traits):
         raise UsageError(f"{name}: suffix {kind} contradicts --to {traits.name}; change one of them")

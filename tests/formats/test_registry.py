@@ -255,6 +255,18 @@ def test_packages_that_are_not_possible_are_refused_in_a_line(
     recshuf.shuffle(tmp_path / "in.jsonl", tmp_path / "out.jsonl")
 
 
+def test_a_suffix_of_two_packages_is_that_of_the_format_that_is_named(tmp_path: Path, other: Any):
+    other(rows=ROWS_FORMAT, twin=f"{HERE}:TWIN")
+    source = write_foreign(tmp_path / "in.rows", make_table())
+    recshuf.shuffle(source, tmp_path / "out.rows", format="rows", to="rows", seed=1)
+    assert sorted(map(repr, read_rows(tmp_path / "out.rows"))) == sorted(map(repr, read_rows(source)))
+    for named in ({}, {"format": "rows"}):
+        with pytest.raises(
+            UsageError, match=r"suffix \.rows; name one with format='rows', that of an output with to"
+        ):
+            recshuf.shuffle(source, tmp_path / "more.rows", **named)
+
+
 def test_two_packages_of_one_name_are_refused(tmp_path: Path, other: Any):
     other("first", rows=ROWS_FORMAT)
     other("second", rows=ROWS_FORMAT)

@@ -32,5 +32,5 @@ def use(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def forget_formats() -> None:
     """Let formats be looked up again."""
-    for cached in (formats.load_format, formats._list_others, formats._find_format, formats.find_paired):
+    for cached in (formats.load_format, formats._list_others, formats.list_owners, formats.find_paired):
         cached.cache_clear()

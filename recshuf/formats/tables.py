@@ -20,7 +20,7 @@ from recshuf.records.conforming import conform
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from recshuf.interfaces import Decoder, Format, InputFile, ReadOptions, ValueReader
+    from recshuf.interfaces import Decoder, Format, InputFile, ReadOptions
 
 
 _HEAD_ROWS = 1 << 16
@@ -113,11 +113,6 @@ class TableSource(Source):
 
     def decoder(self) -> Decoder:
         return TableDecoder(self.schema)
-
-    def value_reader(self, paths: Sequence[str]) -> ValueReader:
-        from recshuf.formats.texts import TableValueReader
-
-        return TableValueReader(self.decoder(), [one.name for one in self.inputs], paths)
 
 
 class _Conformed(Fragment):

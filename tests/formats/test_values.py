@@ -55,7 +55,7 @@ def hold(table: pa.Table, target: str = "arrow") -> Source:
 
 def read_texts(source: Source, *paths: str, block_bytes: int = 1 << 20) -> list[list[bytes | None]]:
     """Return the texts of some fields of all records."""
-    reader = source.value_reader(paths)
+    reader = find_value_reader(source, load_format("parquet").traits, paths)
     assert reader is not None
     found = [reader.read(batch, file, row) for batch, file, row in place_batches(source, block_bytes)]
     return [[value for part in field for value in part.to_pylist()] for field in zip(*found, strict=True)]
@@ -378,11 +378,11 @@ def test_fields_without_texts_are_refused(tmp_path: Path) -> None:
         ("in.npy", "b", r"column 'b': holds struct<.*>; name a field inside it|.*no table form.*"),
     ]:
         with pytest.raises((UsageError, TypeError), match=rf"^{problem}$"):
-            open_path(tmp_path / name).value_reader([path])
+            find_value_reader(open_path(tmp_path / name), load_format("parquet").traits, [path])
     twice = pa.record_batch([[1], [2]], ["a", "a"])
     source = hold(pa.Table.from_batches([twice]))
     with pytest.raises(UsageError, match=r"^column 'a': there are 2 of this name; rename them$"):
-        source.value_reader(["a"])
+        find_value_reader(source, load_format("parquet").traits, ["a"])
     (tmp_path / "in.txt").write_text("a\n")
     assert open_path(tmp_path / "in.txt").value_reader(["a"]) is None
 
@@ -419,7 +419,7 @@ def test_keys_do_not_depend_on_pieces(tmp_path: Path, kind: str) -> None:
     (tmp_path / "in.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in table.to_pylist()))
     pq.write_table(table, tmp_path / "in.parquet")
     source = open_path(tmp_path / f"in.{kind}")
-    reader, keys = source.value_reader(["n"]), ValueKeys(3)
+    reader, keys = find_value_reader(source, load_format("parquet").traits, ["n"]), ValueKeys(3)
     assert reader is not None
     texts = pa.array([None if number is None else b"%d" % number for number in numbers], pa.large_binary())
     expected = keys.keys([texts], 0, 0)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from recshuf.formats.parquet.metadata import RangeIndex
-    from recshuf.interfaces import BatchLimits, InputFile, Metadata, ReadOptions, Table, ValueReader
+    from recshuf.interfaces import BatchLimits, InputFile, Metadata, ReadOptions, Table
 
 
 _CODECS = {b"\x04\x22\x4d\x18": "lz4", b"\x28\xb5\x2f\xfd": "zstd"}
@@ -126,11 +126,6 @@ class ArrowSource(Source):
 
     def decoder(self) -> Decoder:
         return TableDecoder(self.schema)
-
-    def value_reader(self, paths: Sequence[str]) -> ValueReader:
-        from recshuf.formats.texts import TableValueReader
-
-        return TableValueReader(self.decoder(), [one.name for one in self.inputs], paths)
 
     def _unite_metadata(self, declared: pa.Schema, options: ReadOptions) -> tuple[pa.Schema, Metadata]:
         """Return the declared schema with what inputs say of the records and the first one does not, and all that is said."""

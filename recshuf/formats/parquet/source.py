@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from recshuf.formats.parquet.footer import Footer
     from recshuf.formats.parquet.metadata import RangeIndex
     from recshuf.formats.parquet.pages import Group, Pages
-    from recshuf.interfaces import BatchLimits, Handle, HeldTables, ValueReader
+    from recshuf.interfaces import BatchLimits, Handle, HeldTables
 
 
 _JOINED_BYTES = 4 << 20
@@ -126,11 +126,6 @@ class ParquetSource(Source):
 
     def decoder(self) -> Decoder:
         return TableDecoder(self.schema)
-
-    def value_reader(self, paths: Sequence[str]) -> ValueReader:
-        from recshuf.formats.texts import TableValueReader
-
-        return TableValueReader(self.decoder(), [one.name for one in self.inputs], paths)
 
 
 class Pace:

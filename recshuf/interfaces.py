@@ -185,7 +185,6 @@ class TableName(str):
     held: object
 
     def __new__(cls, name: str, table: Table, held: object) -> Self:
-        """Return the name of a table."""
         own = super().__new__(cls, name)
         own.table, own.held = table, held
         return own
@@ -1034,18 +1033,15 @@ class TableDecoder(Decoder):
 
     @property
     def schema(self) -> pa.Schema:
-        """Schema of native form and table form alike."""
         return self._schema
 
     def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> None:
-        """Do nothing: the schema is known."""
+        pass
 
     def finish(self) -> pa.Schema:
-        """Return the schema."""
         return self._schema
 
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the batch itself."""
         return batch
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from abc import ABC, abstractmethod
 from collections import Counter
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import pyarrow as pa
@@ -37,6 +38,8 @@ class Samples(ABC):
     """Options of `recshuf.shuffle` that its inputs need."""
     converts = True
     """Whether its records have a table form, and are written from that."""
+    field: str | None = None
+    """A column of the table form with a value in each record, by which records are grouped; None if they have none."""
     bulk_rows = 12_000
     """Records of the input of the tests that must exceed buffers inside a sink."""
 
@@ -121,6 +124,33 @@ class RunSuite(Samples):
         tables = self.shuffle(paths, tmp_path / "tables", to="parquet", shards=2, verify=True)
         recshuf.shuffle(tables, f"{tmp_path}/back/", seed=2, to=self.format.traits.name, verify=True)
         assert self.count_records(self.list_shards(tmp_path / "back")) == self.count_records(paths)
+
+    def test_a_field_tells_groups_parts_and_repeats(self, paths: list[Path], tmp_path: Path) -> None:
+        if self.field is None:
+            return
+
+        def read(name: str, **options: Any) -> list[Any]:
+            shards = self.shuffle(paths, tmp_path / name, to="parquet", verify=True, **options)
+            return [value for shard in shards for value in pq.read_table(shard)[self.field].to_pylist()]
+
+        values = read("all")
+        grouped = read("grouped", group_by=self.field)
+        assert Counter(grouped) == Counter(values)
+        assert len([value for value, _ in groupby(grouped)]) == len({*values})
+        assert Counter(read("once", dedup=self.field)) == Counter({*values})
+        self.shuffle(
+            paths,
+            tmp_path / "parts",
+            to="parquet",
+            split={"a": 0.5, "b": 0.5},
+            split_by=self.field,
+            verify=True,
+        )
+        first, second = (pq.read_table(tmp_path / "parts" / part)[self.field].to_pylist() for part in "ab")
+        assert Counter([*first, *second]) == Counter(values)
+        assert not {*first} & {*second}
+        shards = self.shuffle(paths, tmp_path / "native", group_by=self.field, verify=True)
+        assert self.count_records(shards) == self.count_records(paths)
 
     def test_provenance_says_where_each_record_was(self, paths: list[Path], tmp_path: Path) -> None:
         if self.format.traits.adds_columns and self.format.traits.has_columns:

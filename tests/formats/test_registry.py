@@ -101,7 +101,7 @@ HERE = "tests.formats.test_registry"
 class TestForeignFormat(FormatSuite):
     """A format that is not part of recshuf keeps the same promises."""
 
-    format = FORMAT
+    format, field = FORMAT, "id"
 
     @pytest.fixture(autouse=True)
     def installed(self, foreign: Path) -> None:

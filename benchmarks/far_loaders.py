@@ -8,7 +8,8 @@ recshuf's stop after so many seconds; those that are not installed are left out,
 - link: bytes that came, over those that the link could have brought from the call to the last batch. The floor is a plain
   download of the same objects, in ranges of 4 MB, eight at a time.
 - fetched: bytes that came for each byte of the regions; for a rank of two, of its half. Of others: for each byte of the images.
-- first batch: the time until then, in that of a request, and the requests.
+- first batch: the time until then, in that of a request; how many requests came one after the other up to the first data, and
+  the requests and MB that were asked for and came before that batch.
 - peak: memory above what the process held before it opened the store.
 
 Beside them: epochs of a store from the cache and from the disk, in turn in one process: the median ratio of CPU seconds.
@@ -159,13 +160,14 @@ def run(name: str, far: Far, seconds: float) -> dict[str, float]:
         next(iter(recshuf.PileLoader(far.folder / STORE, BATCH)))  # imports, and what is made on first use
         recshuf.PileStore(far.url(STORE)).piles().close()
     Path("/proc/self/clear_refs").write_text("5")
-    held, rows, first, before, begun = read_status("VmRSS"), 0, 0.0, 0, find_seen(far.endpoint)
+    held, rows, first, begun = read_status("VmRSS"), 0, 0.0, find_seen(far.endpoint)
+    seen = begun
     start, cpu = time.perf_counter(), time.process_time()
     for batch in loader.load(far):
         rows += count_rows(batch)
         passed = time.perf_counter() - start
         if not first:
-            first, before = passed, find_seen(far.endpoint).requests - begun.requests
+            first, seen = passed, find_seen(far.endpoint)
             start += time.perf_counter() - start - passed  # what the question took
         if not is_ours and passed > seconds:
             break
@@ -176,7 +178,9 @@ def run(name: str, far: Far, seconds: float) -> dict[str, float]:
         "link": byte_count / passed / LINK,
         "fetched": byte_count / wanted,
         "first": first / LATENCY,
-        "before": before,
+        "depth": seen.count_depth(len(begun.spans)),
+        "requests": seen.requests - begun.requests,
+        "bytes": (seen.byte_count - begun.byte_count) / 1e6,
         "rows": rows / passed,
         "cpu": time.process_time() - cpu,
         "peak": (read_status("VmHWM") - held) / 1e6,
@@ -237,7 +241,9 @@ def format_figures(found: dict[str, dict[str, float]]) -> str:
             [
                 name,
                 *shown.values(),
-                f"{one['before']:.0f}",
+                f"{one['depth']:.0f}",
+                f"{one['requests']:.0f}",
+                f"{one['bytes']:.0f}",
                 "" if name == FLOOR else f"{one['rows']:,.0f}",
                 f"{one['cpu']:.1f}",
                 f"{one['peak']:.0f}",
@@ -248,7 +254,9 @@ def format_figures(found: dict[str, dict[str, float]]) -> str:
         "link",
         "fetched",
         "first batch",
-        "requests before",
+        "in a row",
+        "requests",
+        "MB",
         "rows per second",
         "CPU s",
         "peak MB",

@@ -26,6 +26,7 @@ from xml.sax.saxutils import escape
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from urllib.parse import SplitResult
 
 LATENCY = 0.05
 """Seconds that a request waits."""
@@ -41,6 +42,19 @@ class Seen(NamedTuple):
 
     requests: int
     byte_count: int
+    spans: list[tuple[float, float, int]]
+    """Begin, end and bytes of each request that has ended, in the order of their ends."""
+
+    def count_depth(self, begun: int) -> int:
+        """Return how many requests came one after the other up to the first of much data, those before `begun` aside."""
+        spans, levels = self.spans[begun:], list[int]()
+        most = max((size for *_, size in spans), default=0)
+        for begin, _, size in spans:
+            before = [level for (_, end, _), level in zip(spans, levels, strict=False) if end <= begin]
+            levels.append(1 + max(before, default=0))
+            if 2 * size >= most:
+                break
+        return levels[-1] if levels else 0
 
 
 class _Link:
@@ -63,7 +77,7 @@ class _Handler(BaseHTTPRequestHandler):
     folder: Path
     link = _Link()
     lock = threading.Lock()
-    seen = Seen(0, 0)
+    seen = Seen(0, 0, [])
 
     def log_message(self, *_: object) -> None: ...
 
@@ -80,7 +94,14 @@ class _Handler(BaseHTTPRequestHandler):
             self._reply(200, json.dumps(self.seen).encode())
             return
         self._count(1, 0)
-        time.sleep(LATENCY)
+        begin, self._sent = time.perf_counter(), 0
+        try:
+            time.sleep(LATENCY)
+            self._answer(parts)
+        finally:
+            self.seen.spans.append((begin, time.perf_counter(), self._sent))
+
+    def _answer(self, parts: SplitResult) -> None:
         query = {name: values[0] for name, values in parse_qs(parts.query, keep_blank_values=True).items()}
         bucket, _, key = unquote(parts.path).lstrip("/").partition("/")
         if key:
@@ -120,6 +141,7 @@ class _Handler(BaseHTTPRequestHandler):
             size = min(_TURN_BYTES, end - begin)
             self.link.wait(size)
             self._count(0, size)
+            self._sent += size
             stop = begin + size
             while begin < stop:
                 begin += os.sendfile(self.connection.fileno(), file, begin, stop - begin)
@@ -134,7 +156,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _count(self, requests: int, byte_count: int) -> None:
         with self.lock:
-            _Handler.seen = Seen(self.seen.requests + requests, self.seen.byte_count + byte_count)
+            requests, byte_count = requests + self.seen.requests, byte_count + self.seen.byte_count
+            _Handler.seen = self.seen._replace(requests=requests, byte_count=byte_count)
 
 
 def _find_etag(path: Path) -> str:

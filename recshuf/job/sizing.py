@@ -113,8 +113,9 @@ OBJECT_REGION_BYTES = 2 << 20
 """The same for sets in an object store, where each read is a request."""
 RANGE_BYTES = 4 << 20
 """Least size of a region in a kept store in a bucket. A request takes 50 ms, and each MB about 10 ms."""
-_OBJECT_SETS = 16
-"""A group of a loader is a region of each set."""
+_OBJECT_SETS, _MOST_OBJECT_SETS = 5, 16
+"""A group of a loader is a region of each set, all of which must be there before its first batch. Only where there are as many
+piles as there may be do more sets not make it larger."""
 MAX_SETS = 64
 MAX_PLANNED_PILES = 8192
 """With more piles, slices are so short that writing them costs more than splitting piles later."""
@@ -164,18 +165,20 @@ def choose_set_bytes(
 def divide_kept(byte_count: int | None, *, are_objects: bool) -> int:
     """Return the size of the piles of a new kept store; in a bucket, a region of one set is worth a request.
 
-    >>> divide_kept(10**10, are_objects=True) // RANGE_BYTES
-    16
+    >>> [divide_kept(size, are_objects=True) // RANGE_BYTES for size in (10**7, 10**9, 10**12)]
+    [1, 5, 16]
     """
     if byte_count is None or not are_objects:
         return SPILLED_PILE_BYTES
-    return RANGE_BYTES * max(1, min(_OBJECT_SETS, math.isqrt(byte_count // RANGE_BYTES)))
+    sets = max(_OBJECT_SETS, min(_MOST_OBJECT_SETS, byte_count // (MAX_PLANNED_PILES * RANGE_BYTES)))
+    return RANGE_BYTES * max(1, min(sets, math.isqrt(byte_count // RANGE_BYTES)))
 
 
 def choose_kept_set_bytes(byte_count: int, pile_count: int, *, are_objects: bool) -> int:
     """Return the least size of a set of a kept store."""
     if are_objects:
-        return max(pile_count * RANGE_BYTES, -(-byte_count // _OBJECT_SETS))
+        # A tenth less: the number of piles was rounded up.
+        return max(pile_count * RANGE_BYTES * 9 // 10, -(-byte_count // _MOST_OBJECT_SETS))
     return choose_set_bytes(byte_count, pile_count)
 
 

@@ -120,16 +120,22 @@ def format_checksum(trailer: bytes | memoryview) -> str:
     return f"{_TRAILER.unpack(trailer)[2]:016x}"
 
 
-def read_footer(file: PileFile) -> Footer:
-    """Return the footer of an open set."""
+def read_footer(file: PileFile) -> memoryview:
+    """Return the bytes of the footer of an open set, up to its end."""
     size, name = file.size, file.name
     trailer = file.read(max(0, size - TRAILER_BYTES), min(size, TRAILER_BYTES)).tobytes()
     if len(trailer) < TRAILER_BYTES or trailer[-8:] != _MAGIC:
         raise PileError(f"{name}: is no complete pile set, or is cut short")
-    offset, header_bytes, checksum, _ = _TRAILER.unpack(trailer)
+    offset = _TRAILER.unpack(trailer)[0]
     if offset > size - TRAILER_BYTES:
         raise PileError(f"{name}: is cut short")
-    content = file.read(offset, size - offset).data
+    return file.read(offset, size - offset).data
+
+
+def parse_footer(content: bytes | memoryview, name: str) -> Footer:
+    """Return the footer in these bytes; `name` is that of the set, for messages."""
+    trailer = content[len(content) - TRAILER_BYTES :]
+    _, header_bytes, checksum, _ = _TRAILER.unpack(trailer)
     if checksum != xxhash.xxh3_64_intdigest(content[: len(content) - TRAILER_BYTES + _HASHED.size]):
         raise PileError(f"{name}: its footer does not read back as it was written")
     header = json.loads(bytes(content[:header_bytes]))

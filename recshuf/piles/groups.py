@@ -165,6 +165,9 @@ class Regions(ABC):
     def expect(self, cells: Cells) -> None:  # noqa: B027 - most need not
         """Note that cells will be packed next."""
 
+    def hasten(self) -> None:  # noqa: B027 - as above
+        """Note that the cells that were expected so far are waited for, which others may not delay."""
+
     def forget(self) -> None:  # noqa: B027 - as above
         """Note that no cells will be packed next, whatever was expected."""
 
@@ -175,9 +178,11 @@ class Regions(ABC):
             yield from wanted
             return
         ahead, size = deque[tuple[Wanted, int]](), 0
-        for each in wanted:
+        for number, each in enumerate(wanted):
             cells = find(each)
             self.expect(cells)
+            if not number:
+                self.hasten()
             ahead.append((each, sum(int(self.byte_counts[cell]) for cell in cells)))
             size += ahead[-1][1]
             while size > most:

@@ -96,6 +96,8 @@ class ObjectSets(SetFolder):
         The bucket to read from, if this process has opened it.
     """
 
+    are_sent = True
+
     def __init__(
         self,
         url: Url,
@@ -202,6 +204,9 @@ class ObjectSets(SetFolder):
                 file = self._ahead[each] = self._open_object(each)
                 file.expect([(max(0, file.size - self.tail_bytes), self.tail_bytes)])
         return self._ahead[name]
+
+    def hasten(self) -> None:
+        self.fetcher.hasten()
 
     def _open_object(self, name: str) -> ObjectPileFile:
         if name not in self._sizes:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from recshuf.errors import CheckError, DamagedSetError, PileError
-from recshuf.piles.footer import TRAILER_BYTES, Footer, format_checksum, read_footer
+from recshuf.piles.footer import TRAILER_BYTES, Footer, format_checksum, parse_footer, read_footer
 from recshuf.piles.set_folder import RUN_REMEDY, LocalPileFile
 from recshuf.piles.slices import ALIGNMENT, PREFIX_BYTES, SliceFormat
 from recshuf.system.buffers import allocate
@@ -142,6 +142,8 @@ class WrittenRegions:
 
 _SHORT_BYTES = 32 << 10
 """Shorter slices take less time to copy than the call that writes them."""
+_MOVED_BYTES = 1 << 20
+"""Memory to move what is in a file."""
 _MOST_BUFFERS = os.sysconf("SC_IOV_MAX")
 _REMEDIES = {errno.EMFILE: "raise ulimit -n", errno.EACCES: "make it readable"}
 """What to do if a file cannot be opened that is there, by the number of the error."""
@@ -174,7 +176,7 @@ class PileSet:
 
     @classmethod
     def open(
-        cls, folder: SetFolder, name: str, *, reads_all: bool, remedy: str = ""
+        cls, folder: SetFolder, name: str, *, reads_all: bool, remedy: str = "", footer: bytes = b""
     ) -> tuple[PileSet, Footer]:
         """Open a complete set.
 
@@ -184,6 +186,8 @@ class PileSet:
             Whether every slice is verified now. A set that was not synced may lack some.
         remedy
             What to do if the file or its footer is damaged, for the message; else the caller adds it.
+        footer
+            The bytes of its footer, if they are known, so that they are not read.
         """
         try:
             file = folder.reopen(name)
@@ -192,10 +196,10 @@ class PileSet:
             remedy = _REMEDIES.get(error.errno or 0, remedy)
             raise PileError(f"{problem}; {remedy}" if remedy else problem) from error
         try:
-            footer = read_footer(file)
+            parsed = parse_footer(footer or read_footer(file), file.name)
             file.forget()
-            regions = WrittenRegions(footer.sums.shape[1], footer.parts)
-            found = cls(file, regions, footer.compression, footer.sums)
+            regions = WrittenRegions(parsed.sums.shape[1], parsed.parts)
+            found = cls(file, regions, parsed.compression, parsed.sums)
             if reads_all:
                 found.check()
         except PileError as error:
@@ -203,7 +207,7 @@ class PileSet:
             if remedy and not isinstance(error, DamagedSetError):
                 raise PileError(f"{error}; {remedy}") from error
             raise
-        return found, footer
+        return found, parsed
 
     def read_through(self, wrap: Callable[[PileFile], PileFile]) -> None:
         """Read from what a function makes of the file, from now on."""
@@ -334,7 +338,13 @@ class GrowingPileSet(PileSet):
         self._format = SliceFormat(compression)
 
     def seal(
-        self, digests: Digests, given: NDArray[np.int64], description: SetDescription, schema: pa.Schema
+        self,
+        digests: Digests,
+        given: NDArray[np.int64],
+        description: SetDescription,
+        schema: pa.Schema,
+        *,
+        closes_gaps: bool = False,
     ) -> tuple[int, str]:
         """Write the footer of a set that is complete, and return the bytes of the file, and the checksum of the footer.
 
@@ -344,6 +354,8 @@ class GrowingPileSet(PileSet):
             Those of the records added to each pile.
         given
             Records added to the piles of each region. Later regions may have been dropped.
+        closes_gaps
+            Whether what is reserved and not used is left out. The set can then be read anew only.
         """
         wrong = np.flatnonzero(self._counts[: len(given)] != given)
         if wrong.size:
@@ -352,23 +364,27 @@ class GrowingPileSet(PileSet):
                 f"scatter: {self._file.name}: region {region}: {self._counts[region]:,} records spilled, "
                 f"{given[region]:,} given; run again, and report this as a fault"
             )
-        footer = Footer(
-            description,
-            schema,
-            -(-len(digests.counts) // len(self._counts)),
-            self._format.compression,
-            self._space.to_array(),
-            np.stack((self._counts, self.byte_counts)),
-            self._variable_columns,
-            self._lengths,
-            digests,
-        )
-        content = footer.pack(self._space.end)
+        parts, end = self._space.to_array(), self._space.end
         try:
-            _write_fully(self._descriptor, [content], self._space.end, len(content))
+            if closes_gaps:
+                end = _close_gaps(self._descriptor, parts)
+            footer = Footer(
+                description,
+                schema,
+                -(-len(digests.counts) // len(self._counts)),
+                self._format.compression,
+                parts,
+                np.stack((self._counts, self.byte_counts)),
+                self._variable_columns,
+                self._lengths,
+                digests,
+            )
+            content = footer.pack(end)
+            _write_fully(self._descriptor, [content], end, len(content))
+            os.ftruncate(self._descriptor, end + len(content))
         except OSError as error:
             raise self._folder.explain(error) from error
-        return self._space.end + len(content), format_checksum(content[-TRAILER_BYTES:])
+        return end + len(content), format_checksum(content[-TRAILER_BYTES:])
 
     def sync(self) -> None:
         """Sync the file to disk."""
@@ -376,6 +392,19 @@ class GrowingPileSet(PileSet):
             os.fsync(self._descriptor)
         except OSError as error:
             raise self._folder.explain(error) from error
+
+
+def _close_gaps(descriptor: int, parts: NDArray[np.int64]) -> int:
+    """Move the parts of a file, shape ``(n, 3)``, so that each follows the one before, and return where the last one ends."""
+    end = 0
+    for index in np.argsort(parts[:, 1]).tolist():
+        start, size = parts[index, 1:].tolist()
+        for done in range(0, size if start > end else 0, _MOVED_BYTES):
+            content = os.pread(descriptor, min(_MOVED_BYTES, size - done), start + done)
+            _write_fully(descriptor, [content], end + done, len(content))
+        parts[index, 1] = end
+        end += size
+    return end
 
 
 def _write_fully(descriptor: int, buffers: Sequence[bytes | memoryview], offset: int, size: int) -> None:

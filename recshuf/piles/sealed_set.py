@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from recshuf.dataclass import dataclass
@@ -44,6 +46,8 @@ class SealedSet:
     """Counters of the values of its records, packed; empty without values. See `value_squares`."""
     bad: dict[str, Any] | None = None
     """The file of bad records beside it; None if there are none, or they are set aside already."""
+    footer: str = ""
+    """Its footer in Base64, in the snapshot of a store in a bucket; empty if it is to be read."""
 
     @property
     def age_key(self) -> float:
@@ -59,6 +63,15 @@ class SealedSet:
         """Return its entry in a snapshot, as JSON values."""
         known = {} if self.nulls is None else {"nulls": self.nulls}
         return {name: getattr(self, name) for name in _SNAPSHOT_FIELDS} | known
+
+    @property
+    def footer_bytes(self) -> bytes:
+        """Its footer, if the entry has it."""
+        return base64.b64decode(self.footer)
+
+    def knowing(self, footer: bytes | memoryview) -> SealedSet:
+        """Return the same with its footer, or, of no bytes, without."""
+        return replace(self, footer=base64.b64encode(footer).decode())
 
     def to_json(self) -> dict[str, Any]:
         """Return its entry in the log of a run, as JSON values."""

@@ -72,6 +72,10 @@ class PileFile(ABC):
             done += count
         return region
 
+    def get(self, begin: int, end: int) -> bytes | memoryview:
+        """Return bytes of the file, which were not expected."""
+        return self.read(begin, end - begin).data
+
     @abstractmethod
     def _read_into(self, view: memoryview, offset: int) -> int:
         """Read some bytes of the file, and return how many; 0 at its end."""
@@ -156,6 +160,8 @@ class SetFolder:
 
     ahead_bytes = 0
     """Bytes of all kept files to fetch before they are read; on disks the system does."""
+    are_sent = False
+    """Whether `keep` sends kept files elsewhere, and deletes them here."""
     tail_bytes = 0
     """Bytes at the end of each kept file to fetch when it is opened, for its footer."""
 
@@ -211,6 +217,9 @@ class SetFolder:
 
     def know(self, sizes: Mapping[str, int]) -> None:
         """Note which kept files there are, and their bytes."""
+
+    def hasten(self) -> None:
+        """Note that what was expected so far is waited for, which other reads may not delay."""
 
     def reopen(self, name: str) -> PileFile:
         """Open a kept file of an earlier run, or of another task."""

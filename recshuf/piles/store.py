@@ -233,8 +233,11 @@ class Store:
         """Seal a set, and return its entry; piles that are not wanted may lack records."""
         digests, pile_set = self.digests_of(set_index), self._growing[set_index]
         given = self.layout.sum(digests.counts)[: self.layout.find(range(self._wanted_count)).stop]
-        file_bytes, checksum = pile_set.seal(digests, given, description, self.codec.schema)
-        if self._plan.syncs_sets:
+        is_sent = self._plan.syncs_sets and self.folder.are_sent
+        file_bytes, checksum = pile_set.seal(
+            digests, given, description, self.codec.schema, closes_gaps=is_sent
+        )
+        if self._plan.syncs_sets and not is_sent:
             pile_set.sync()
         counts = description.counts.values()
         return SealedSet(

@@ -166,6 +166,9 @@ class FilteredPiles(Regions):
     def expect(self, cells: Cells) -> None:
         self.inner.expect(cells)
 
+    def hasten(self) -> None:
+        self.inner.hasten()
+
     def lengths(self, column: int) -> NDArray[np.int64]:
         """Return the sum of the lengths of what is kept; see `StoredPiles.lengths`."""
         sums: NDArray[np.int64] = self._lengths[self._variable_columns.index(column)]

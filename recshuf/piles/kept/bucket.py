@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import re
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from recshuf.errors import BusyNameError, OutputError, PileError, RecshufError, UsedNameError
+from recshuf.piles.footer import parse_footer, read_footer
 from recshuf.piles.kept.place import (
     SETS_FOLDER,
     SNAPSHOT,
@@ -29,6 +30,7 @@ from recshuf.piles.sealed_set import SET_SUFFIX
 from recshuf.piles.set_folder import remake_store
 from recshuf.storage.writing.bucket import Conflict, Match
 from recshuf.storage.writing.buckets import open_bucket
+from recshuf.system.threads import Pool
 from recshuf.system.units import format_size
 
 if TYPE_CHECKING:
@@ -45,6 +47,8 @@ LEASE_SECONDS = 7 * 86_400
 """So long after it was replaced a snapshot can be read, and so old a set must be that no snapshot refers to, to be deleted."""
 LEASE = "7 days"
 """The same in words."""
+_MOST_FOOTER_BYTES = 4 << 20
+"""Those of the sets are in a snapshot if all are about as small. Else the time to read it, and to put it anew, would count."""
 AHEAD_BYTES = 64 << 20
 """Memory for what is fetched before it is read."""
 _OWN_NAME = re.compile(rf"{SNAPSHOT.pattern}|{SETS_FOLDER}/.*")
@@ -145,6 +149,14 @@ class StoreBucket(StorePlace):
     def _numbers(self) -> list[int]:
         return list_numbers(self._list("snapshot-"))
 
+    def _look(self) -> tuple[list[int], dict[int, Snapshot]]:
+        # Most stores are written once. A request less in a row matters more than one that is in vain.
+        with Pool(1, "snapshot") as pool:
+            first = pool.submit(self._find, 1)
+            numbers = self._numbers()
+            found = first.result() if numbers == [1] else None
+        return numbers, {} if found is None else {1: found}
+
     def _read(self, number: int) -> Snapshot | None:
         there = self.bucket.read(self._url.join(name_snapshot(number)).key)
         if there is None:
@@ -152,8 +164,27 @@ class StoreBucket(StorePlace):
         found = parse_snapshot(there[0])
         return found if found is not None and found.number == number else None
 
+    def _add_footers(self, snapshot: Snapshot) -> Snapshot:
+        """Return a snapshot with the footers of its sets, so that readers need not ask for them; with none if they are large."""
+        if snapshot.footer_bytes > _MOST_FOOTER_BYTES:
+            return replace(snapshot, sets=tuple(one.knowing(b"") for one in snapshot.sets))
+        lacking, found = [one for one in snapshot.sets if not one.footer], dict[str, bytes | memoryview]()
+        if not lacking:
+            return snapshot
+        with closing(self.open_sets()) as sets:
+            sets.tail_bytes = snapshot.footer_bytes // len(snapshot.sets)
+            sets.know({one.file_name: one.file_bytes for one in lacking})
+            for one in lacking:
+                with suppress(PileError):  # who reads the set says what is wrong with it
+                    content = read_footer(sets.reopen(one.file_name))
+                    if parse_footer(content, one.name).checksum == one.checksum:
+                        found[one.name] = content
+        whole = (one if one.footer else one.knowing(found.get(one.name, b"")) for one in snapshot.sets)
+        return replace(snapshot, sets=tuple(whole))
+
     def _put(self, snapshot: Snapshot, number: int) -> Snapshot | None:
-        made, key = replace(snapshot, number=number), self._url.join(name_snapshot(number)).key
+        made = replace(self._add_footers(snapshot), number=number)
+        key = self._url.join(name_snapshot(number)).key
         try:
             etag = self.bucket.put(key, made.pack(BUCKET_VERSION), Match())
         except Conflict:

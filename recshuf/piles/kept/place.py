@@ -104,6 +104,10 @@ class StorePlace(ABC):
     def _numbers(self) -> list[int]:
         """Return the numbers of all snapshots, the newest first."""
 
+    def _look(self) -> tuple[list[int], dict[int, Snapshot]]:
+        """Return the numbers of all snapshots, the newest first, and snapshots that were read meanwhile."""
+        return self._numbers(), {}
+
     @abstractmethod
     def _read(self, number: int) -> Snapshot | None:
         """Return a snapshot; None if it is damaged, or that of another number; FileNotFoundError if it is gone."""
@@ -123,9 +127,9 @@ class StorePlace(ABC):
     def find(self) -> Snapshot | None:
         """Return the newest whole snapshot; None if there is no store."""
         while True:
-            numbers = self._numbers()
+            numbers, known = self._look()
             try:
-                found = next(filter(None, map(self._read, numbers)), None)
+                found = next(filter(None, (known.get(one) or self._read(one) for one in numbers)), None)
             except FileNotFoundError:
                 continue
             if found is not None:

@@ -17,7 +17,13 @@ from recshuf.system.atomic import format_line, parse_line
 
 STORE_VERSION = 1
 BUCKET_VERSION = 2
-"""That of a store in a bucket: the same fields, other rules about when what is deleted."""
+"""That of a store in a bucket: the footers of sets are in the snapshot, and other rules about when what is deleted."""
+
+
+_HEADER_BYTES = 32 << 10
+_REGION_BYTES = 96
+"""Bytes in a footer for each region and pile, besides sums of lengths: about enough for the header, and for parts, sums and
+digests."""
 
 
 def find_writer(set_name: str) -> str:
@@ -63,6 +69,12 @@ class Snapshot:
         return sum(one.byte_count for one in self.sets)
 
     @property
+    def footer_bytes(self) -> int:
+        """About the bytes of the footers of all sets, rather more."""
+        fields = 0 if self.schema is None else len(self.schema)
+        return len(self.sets) * (_HEADER_BYTES + self.pile_count * (_REGION_BYTES + 8 * fields))
+
+    @property
     def names(self) -> set[str]:
         """The names under which the records and the sets were written."""
         return {*(find_writer(one.name) for one in self.sets), *chain.from_iterable(self.joined.values())}
@@ -95,7 +107,7 @@ class Snapshot:
         return replace(self, sets=tuple(one for one in self.sets if one.name not in names), joined=joined)
 
     def pack(self, version: int = STORE_VERSION) -> bytes:
-        """Return the content of the file, or of the object."""
+        """Return the content of the file, or of the object, which has the footers of the sets that are known."""
         fields: dict[str, Any] = {
             "version": version,
             "order": ORDER_VERSION,
@@ -105,7 +117,10 @@ class Snapshot:
             "snapshot": self.number,
             "schema": self.schema and pack_schema(self.schema),
             "origin": self.origin,
-            "sets": [entry.describe() for entry in self.sets],
+            "sets": [
+                entry.describe() | ({"footer": entry.footer} if version == BUCKET_VERSION else {})
+                for entry in self.sets
+            ],
             "joined": self.joined,
         }
         return format_line(fields)

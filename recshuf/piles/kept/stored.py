@@ -37,12 +37,6 @@ if TYPE_CHECKING:
     from recshuf.system.buffers import Allocate
 
 
-_HEADER_BYTES = 32 << 10
-_REGION_BYTES = 96
-"""Bytes in a footer for each region and pile, besides sums of lengths: about enough for the header, and for parts, sums and
-digests."""
-
-
 def _number_sources(sets: Iterable[SetDescription], inputs: Sequence[str]) -> tuple[list[int], list[str]]:
     """Return for each set what to add to the numbers of its sources, and the names of all sources.
 
@@ -67,9 +61,14 @@ class StoredPiles(Regions):
     """All regions of the sets in a snapshot, by default the newest. Used by many threads.
 
     Sets and their order are those of the snapshot. An instance can be pickled, and used after a fork.
+
+    Parameters
+    ----------
+    checks_footers
+        Whether those of sets are read, and compared with the snapshot, also where it has them.
     """
 
-    def __init__(self, store: Any, snapshot: int | None = None) -> None:
+    def __init__(self, store: Any, snapshot: int | None = None, *, checks_footers: bool = False) -> None:
         self.place = open_place(store)
         self.path = self.place.name
         """Path or URL of the store."""
@@ -80,11 +79,17 @@ class StoredPiles(Regions):
         self.store_id, self.snapshot, self.seed = found.store, found.number, found.seed
         self.names: tuple[str, ...] = tuple(one.name for one in found.sets)
         """Names of the K sets."""
+        self._knows_footers = (
+            self.place.are_objects and not checks_footers and all(one.footer for one in found.sets)
+        )
+        """Whether those in the snapshot are taken, so that no set is asked before a region of it is read."""
         self._folder = self.open_sets()
         self.ahead_bytes = self._folder.ahead_bytes
         self._cache: RegionCache | None = None
         try:
-            opened = [self._open_set(entry) for entry in found.sets]
+            opened = [
+                self._open_set(one, one.footer_bytes if self._knows_footers else b"") for one in found.sets
+            ]
         except RecshufError:
             self.close()
             raise
@@ -108,32 +113,35 @@ class StoredPiles(Regions):
     def open_sets(self, parent: Path | None = None) -> SetFolder:
         """Return the folder of the sets, which the caller closes; `parent` is one for files without a name."""
         sets, info = self.place.open_sets(parent), self.info
-        fields = 0 if info.schema is None else len(info.schema)
-        sets.tail_bytes = _HEADER_BYTES + info.pile_count * (_REGION_BYTES + 8 * fields)
+        sets.tail_bytes = 0 if self._knows_footers else info.footer_bytes // max(1, len(info.sets))
         sets.know({one.file_name: one.file_bytes for one in info.sets})
         return sets
 
-    def _open_set(self, entry: SealedSet) -> tuple[PileSet, Footer]:
-        """Open a set, which must be the very one that the snapshot refers to, and fit the others."""
-        found, footer = PileSet.open(
+    def _open_set(self, entry: SealedSet, footer: bytes) -> tuple[PileSet, Footer]:
+        """Open a set, which must be the very one that the snapshot refers to, and fit the others.
+
+        Its footer is read if it is not given.
+        """
+        found, known = PileSet.open(
             self._folder,
             entry.file_name,
             reads_all=False,
             remedy=f"put it back, or {remake_store(self.path)}",
+            footer=footer,
         )
         path = self._folder.show(entry.file_name)
-        if entry.checksum != footer.checksum:
+        if entry.checksum != known.checksum:
             raise PileError(
                 f"{path}: is another pile set than was written under this name; "
                 f"put that back, or {remake_store(self.path)}"
             )
-        form = (footer.description.seed, len(footer.digests.counts), footer.schema)
+        form = (known.description.seed, len(known.digests.counts), known.schema)
         if form != (self.seed, self.info.pile_count, self.info.schema):
             raise PileError(
                 f"{path}: has another seed, other columns or another number of piles than the store; "
                 f"{remake_store(self.path)}"
             )
-        return found, footer
+        return found, known
 
     @property
     def pile_schema(self) -> pa.Schema:
@@ -163,6 +171,23 @@ class StoredPiles(Regions):
 
     def pack(self, cells: Cells, memory: Allocate = allocate) -> PackedRecords | None:
         """Return the records of some regions, those of a region by source and row; None if there are none."""
+        try:
+            return self._pack(cells, memory)
+        except PileError:
+            if self._knows_footers:
+                self._look_at_sets({index for index, _ in cells})
+            raise
+
+    def _look_at_sets(self, indices: Iterable[int]) -> None:
+        """Raise what is wrong if sets are not those of the snapshot, which nobody has looked at yet."""
+        try:
+            self.place.open(self.snapshot)
+        except UsageError as error:
+            raise PileError(str(error)) from error
+        for index in indices:
+            self._open_set(self.info.sets[index], b"")
+
+    def _pack(self, cells: Cells, memory: Allocate) -> PackedRecords | None:
         pieces: list[tuple[int, Slice]] = []
         if self.ahead_bytes:
             self.expect(cells)
@@ -184,6 +209,9 @@ class StoredPiles(Regions):
             wanted.setdefault(set_index, []).append(pile)
         for set_index, piles in wanted.items():
             self._sets[set_index].expect(piles)
+
+    def hasten(self) -> None:
+        (self._cache or self._folder).hasten()
 
     @property
     def region_bytes(self) -> int:

@@ -205,7 +205,7 @@ def verify_store(store: Any, advance: Callable[[int, int], None]) -> int:
 
     `advance` is called with the records and bytes of each part.
     """
-    with closing(StoredPiles(store)) as piles:
+    with closing(StoredPiles(store, checks_footers=True)) as piles:
         if not piles.names:
             return 0
         codec = choose_codec(piles.pile_schema)

@@ -23,8 +23,6 @@ _GAP_BYTES = 64 << 10
 """Ranges that are so close together are fetched together."""
 _REQUESTS = 16
 """So many requests are in flight at once at most."""
-_FIRST_REQUESTS = 8
-"""So many are at first, so that what is read first need not share the link with all that follows. Each that ends allows one more."""
 
 
 @dataclass(slots=True, eq=False)
@@ -63,7 +61,9 @@ class Fetcher(Generic[File]):
         self._waiting: deque[_Piece[File]] = deque()
         self.held_bytes = 0
         """Bytes in flight and in memory."""
-        self._in_flight, self._allowed = 0, _FIRST_REQUESTS
+        self._in_flight, self._allowed = 0, _REQUESTS
+        self._ahead = 0
+        """Requests that must end before more are in flight."""
         self._lock = threading.RLock()  # a request may end, or be given up, where it is held
 
     def expect(self, file: File, ranges: Sequence[Range]) -> None:
@@ -73,6 +73,12 @@ class Fetcher(Generic[File]):
                 if not self._find(file, begin, end):  # else the rest is fetched when it is read
                     self._waiting += self._add(file, begin, end, used)
             self._begin_more()
+
+    def hasten(self) -> None:
+        """Let what was expected so far not share the link with what follows: that begins as this ends."""
+        with self._lock:
+            self._ahead = self._in_flight
+            self._allowed = self._in_flight or _REQUESTS
 
     def read_into(self, file: File, view: memoryview, offset: int) -> int:
         """Fill a view with the bytes from an offset on, and return their number."""
@@ -103,8 +109,6 @@ class Fetcher(Generic[File]):
         """Give up what was expected of a file."""
         for piece in self._pieces.get(file, [])[:]:
             self._take(piece, piece.left)
-        if not self._pieces:  # what comes is another epoch, or the first after footers
-            self._allowed = _FIRST_REQUESTS
 
     def _take(self, piece: _Piece[File], count: int) -> None:
         """Note that bytes of a piece are not wanted any more."""
@@ -162,7 +166,9 @@ class Fetcher(Generic[File]):
     def _note_end(self, _: Future[bytes]) -> None:
         with self._lock:
             self._in_flight -= 1
-            self._allowed = min(_REQUESTS, self._allowed + 1)
+            self._ahead = max(0, self._ahead - 1)
+            if not self._ahead:
+                self._allowed = _REQUESTS
             self._begin_more()
 
 

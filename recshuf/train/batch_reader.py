@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import weakref
+from collections import Counter
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
@@ -174,14 +175,15 @@ class BatchReader:
             make_block = partial(TransformedBlock, make_block=make_block, transform=transform)
         opened, absence = self._open(epoch), Absence()
         phases = opened.schedule.starting_at(first_step)
-        wanted = chain.from_iterable(phase.find_groups(step) for phase, step in phases)
-        bundles, cut_bundles = tee(opened.groups.announce(opened.groups.bundle(wanted, BUNDLE_BYTES)))
+        # By their first visits. Those of the tail were visited before.
+        visits = Counter(chain.from_iterable(phase.find_groups(step) for phase, step in phases))
+        bundles, cut_bundles = tee(opened.groups.announce(opened.groups.bundle(visits, BUNDLE_BYTES)))
         seeds = None if transform is None else ()
         load = partial(self._load, BufferPool(self._most_kept), make_block, seeds)
         ahead = self.source.prefetch if prefetch is None else prefetch
         tasks = starmap(partial(_Task, epoch, opened.groups), pairwise(chain(bundles, [[]])))
         blocks = compute_ahead(load, tasks, ahead, absence)
-        batches = _cut(phases, _find_groups(cut_bundles, opened.groups, blocks), every)
+        batches = _cut(phases, visits, _find_groups(cut_bundles, opened.groups, blocks), every)
         return close_at_exit(_note_absence(batches, blocks, absence, self.source.piles.forget))
 
     def read_lane(
@@ -260,9 +262,14 @@ def _find_groups(
         del block  # to be freed before the next one is there
 
 
-def _cut(phases: list[tuple[Phase, int]], groups: Iterator[_LoadedGroup], every: int) -> Iterator[Any]:
-    """Yield the first of `every` batches of phases, each from one of its steps on."""
-    unwanted = 0
+def _cut(
+    phases: list[tuple[Phase, int]], visits: Counter[int], groups: Iterator[_LoadedGroup], every: int
+) -> Iterator[Any]:
+    """Yield the first of `every` batches of phases, each from one of its steps on.
+
+    `visits` says how often each group is come to. It is loaded once, and kept while it is come to again.
+    """
+    unwanted, kept = 0, dict[int, _LoadedGroup]()
     for phase, first_step in phases:
         held: dict[int, _LoadedGroup] = {}
         for tracks in phase.walk(first_step):
@@ -271,9 +278,14 @@ def _cut(phases: list[tuple[Phase, int]], groups: Iterator[_LoadedGroup], every:
                 for piece in pieces:
                     if piece.is_next:
                         held.pop(track, None)  # to be freed before the next one is there
-                        held[track] = next(groups)
+                        held[track] = kept.pop(piece.group, None) or next(groups)
+                        visits[piece.group] -= 1
+                        if visits[piece.group]:
+                            kept[piece.group] = held[track]
                     _add_part(parts, held[track].take(piece))
             if not unwanted:
+                if phase.has_repeats:  # blocks copy what lies in several parts
+                    parts.insert(0, parts[0]._replace(stop=parts[0].start))
                 batch = parts[0].block.cut(parts)
                 parts.clear()  # to free a block that is used up
                 yield batch

@@ -136,6 +136,8 @@ class Phase:
 
     steps: int
     tracks: tuple[Track, ...]
+    has_repeats: bool = False
+    """Whether records may come again, so that batches must not be views of what they are read from."""
 
     def find_groups(self, first_step: int) -> list[int]:
         """Return the groups to load for all steps from `first_step` on, in the order in which `walk` reaches them."""
@@ -246,9 +248,10 @@ class Schedule:
         if self._tail_steps or self._last_rows:
             tail, batch = self._tail(), self._sharding.batch
             last = tail.cut(self._tail_steps * batch, tail.count)
-            padded = Spans.join([last, tail.repeat(-self._last_rows % self._divisor)])
-            phases += [Phase(self._tail_steps, (self._share(tail, batch),))]
-            phases += [Phase(int(self._last_rows > 0), (self._share(padded, padded.count),))]
+            missing = -self._last_rows % self._divisor
+            padded, has_repeats = Spans.join([last, tail.repeat(missing)]), missing > 0
+            phases += [Phase(self._tail_steps, (self._share(tail, batch),), has_repeats)]
+            phases += [Phase(int(self._last_rows > 0), (self._share(padded, padded.count),), has_repeats)]
         return tuple(phase for phase in phases if phase.steps)
 
     @property

@@ -367,3 +367,19 @@ def test_groups_that_are_loaded_together_change_nothing(
     store = small_store()
     assert ids_of(PileLoader(store, 4, **rules)) == expected
     assert (len(store.loads) > 3) == (bundle_bytes < 1 << 20)
+
+
+@pytest.mark.parametrize(("lanes", "world_size"), [(1, 1), (1, 3), (2, 2), (4, 1), (4, 4)])
+def test_a_group_is_loaded_once_in_an_epoch(
+    lanes: int, world_size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also that of the tail, and that with the records which fill the last batch."""
+    monkeypatch.setattr(cutting, "BUNDLE_BYTES", 0)
+    for rank in range(world_size):
+        store = FakePiles({"a": [63, 28]}, 6)
+        loader = PileLoader(
+            store, 8, columns=["id"], lanes=lanes, drop_last=False, epoch=1, rank=rank, world_size=world_size
+        )
+        assert list(loader)
+        loads = [tuple(cells) for cells in store.loads]
+        assert len(loads) == len(set(loads))

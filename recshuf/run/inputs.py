@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
 from pathlib import Path, PurePath
 from shlex import quote
 from typing import TYPE_CHECKING
 
 from recshuf.dataclass import dataclass
-from recshuf.errors import InputError, RecshufError, UsageError
+from recshuf.errors import InputError, UsageError
 from recshuf.formats.folders import NameRules
 from recshuf.interfaces import InputFile
 from recshuf.storage.reading.listing import InputLister, find_pattern, leave_out_output
@@ -92,12 +91,9 @@ def _refuse_store(name: str) -> None:
 
 def _refuse_store_at(url: str, job: Job) -> None:
     """Refuse the URL of a pile store."""
-    from recshuf.piles.kept.places import open_place
+    from recshuf.piles.kept.places import is_store
 
-    is_store = False
-    with suppress(RecshufError):
-        is_store = open_place(url, job.storage).is_store
-    if is_store:
+    if is_store(url, job.storage):
         raise UsageError(f"{url}: is a pile store; write it with recshuf gather {quote(url)} -o OUTPUT")
 
 

@@ -278,10 +278,11 @@ def _cut(
                 for piece in pieces:
                     if piece.is_next:
                         held.pop(track, None)  # to be freed before the next one is there
-                        held[track] = kept.pop(piece.group, None) or next(groups)
+                        held[track] = kept.get(piece.group) or next(groups)
                         visits[piece.group] -= 1
-                        if visits[piece.group]:
-                            kept[piece.group] = held[track]
+                        kept[piece.group] = held[track]
+                        if not visits[piece.group]:
+                            del kept[piece.group]
                     _add_part(parts, held[track].take(piece))
             if not unwanted:
                 if phase.has_repeats:  # blocks copy what lies in several parts

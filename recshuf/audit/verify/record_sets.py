@@ -13,14 +13,14 @@ from recshuf.errors import InputError, RecshufError, UsageError
 from recshuf.formats import keeps_records, load_format, open_source
 from recshuf.output.manifest import Manifest, find_manifest
 from recshuf.output.objects.place import read_object_manifest
-from recshuf.piles.kept.folder import StoreFolder
+from recshuf.piles.kept.places import is_store
 from recshuf.records.hashing import hash_rows
 from recshuf.storage.reading.listing import InputLister
 from recshuf.storage.reading.objects import Stores
 from recshuf.storage.urls import is_url
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -167,19 +167,27 @@ def list_files(
     mixes_splits: bool = False,
 ) -> list[InputFile]:
     """Return the files that patterns match; in a folder, those that `rules` choose."""
-    for pattern in patterns:
-        if StoreFolder(Path(pattern)).is_store:
-            raise UsageError(
-                f"{pattern}: is a pile store; recshuf gather {quote(pattern)} -o OUTPUT --verify writes it and compares, recshuf "
-                f"check --loader {quote(pattern)} tests its order"
-            )
-    files = InputLister(rules, progress.warn, stores).list_all(patterns, mixes_splits=mixes_splits)
+    _refuse_stores([one for one in patterns if not is_url(one)], stores)
+    try:
+        files = InputLister(rules, progress.warn, stores).list_all(patterns, mixes_splits=mixes_splits)
+    except InputError:
+        _refuse_stores(filter(is_url, patterns), stores)  # asked only here, since it takes a request
+        raise
     for file in files:
         if file.stamp is None and file.table is None:  # a pipe or a device, which opening might block
             raise UsageError(
                 f"{file.name}: verify reads files, some of them twice, and this is none; give a file"
             )
     return files
+
+
+def _refuse_stores(names: Iterable[str], stores: Stores) -> None:
+    for name in names:
+        if is_store(name, stores.options):
+            raise UsageError(
+                f"{name}: is a pile store; recshuf gather {quote(name)} -o OUTPUT --verify writes it and compares, recshuf "
+                f"check --loader {quote(name)} tests its order"
+            )
 
 
 def open_record_set(name: str, files: list[InputFile], format_name: str, read: ReadOptions) -> RecordSet:

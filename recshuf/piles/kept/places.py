@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from recshuf.errors import UsageError
+from recshuf.errors import RecshufError, UsageError
 from recshuf.piles.kept.folder import StoreFolder
 from recshuf.piles.kept.place import StorePlace
 from recshuf.storage.settings import StorageOptions
@@ -34,3 +35,10 @@ def open_place(store: Any, options: StorageOptions | None = None) -> StorePlace:
     from recshuf.piles.kept.bucket import StoreBucket  # most stores are folders
 
     return StoreBucket(url, options or StorageOptions())
+
+
+def is_store(name: str, options: StorageOptions) -> bool:
+    """Tell whether there is a pile store at a path or URL; False if nobody can tell."""
+    with suppress(RecshufError):
+        return open_place(name, options).is_store
+    return False

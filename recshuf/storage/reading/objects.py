@@ -48,6 +48,11 @@ class Stores:
         self._cache = SegmentCache(count_read_bytes(memory_bytes, workers) * 3 // 4, workers)
         self._stores: dict[tuple[str, str], Store] = {}
 
+    @property
+    def options(self) -> StorageOptions:
+        """How to reach them."""
+        return self._given[0]
+
     def open(self, url: Url) -> Store:
         place = (url.scheme, url.bucket)
         if place not in self._stores:

@@ -137,6 +137,9 @@ def test_what_is_no_store_is_left_alone(bucket: AnyBucket, tmp_path: Path, call:
     make_golden(f"{bucket.url}/real")
     done = call(f"{bucket.url}/real", "-o", tmp_path / "out.parquet")
     assert f"real: is a pile store; write it with recshuf gather {bucket.url}/real -o" in done.stderr.decode()
+    for names in ((tmp_path / "in.txt", f"{bucket.url}/real"), (f"{bucket.url}/real", tmp_path / "in.txt")):
+        told = f"real: is a pile store; recshuf gather {bucket.url}/real -o OUTPUT --verify writes it and compares"
+        assert told in call("verify", *names).stderr.decode()
     with pytest.raises(UsageError, match="is a whole bucket; give a prefix"):
         recshuf.scatter(tmp_path / "in.txt", bucket.url)
 

@@ -211,7 +211,7 @@ def _info(store: StorePlace, as_json: bool, verbose: bool) -> None:  # noqa: ARG
         click.echo(one_line(f"{name:<8}  {text}"))
 
 
-_SAID_OF_OBJECTS = ", each read by a request"
+_SAID_OF_OBJECTS = ", each read by a request; a loader has 64 MB of them in flight beside its groups, also while it fills a cache"
 
 
 def _show_meetings(sets: int, piles: int) -> str:

@@ -57,6 +57,7 @@ def read_sets(store: Path) -> dict[str, list[Row]]:
         content = (store / "sets" / f"{entry['name']}.piles").read_bytes()
         assert len(content) == entry["file_bytes"]
         assert content[-16:-8] == int(entry["checksum"], 16).to_bytes(8, "little")
+        assert content.endswith(base64.b64decode(entry.get("footer", "")))
         sets.append((entry, content, *read_footer(content)))
     names = (snapshot["origin"] or {}).get("names", [])
     ends: dict[tuple[int, ...], int] = {(): len(names)}

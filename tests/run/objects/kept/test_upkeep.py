@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import shutil
 import signal
@@ -18,7 +19,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import BusyNameError, OutputError, UsageError
-from tests.support.stores.store_reader import read_snapshot, read_store
+from tests.support.stores.store_reader import read_footer, read_snapshot, read_store
 
 if TYPE_CHECKING:
     from tests.conftest import Run
@@ -66,7 +67,14 @@ def test_a_store_that_is_copied_opens_on_the_other_side(bucket: AnyBucket, tmp_p
         packed.extractall(tmp_path / "golden")
     upload(tmp_path / "golden", bucket, "golden/")
     for store in (fresh, tmp_path / "golden"):
-        assert read_snapshot(store)["version"] == 2
+        snapshot = read_snapshot(store)
+        assert snapshot["version"] == 2
+        for entry in snapshot["sets"]:  # its footer is in the snapshot, and before it there are regions only
+            parts, footer = (
+                read_footer((store / "sets" / f"{entry['name']}.piles").read_bytes())[1],
+                entry["footer"],
+            )
+            assert parts[:, 2].sum() + len(base64.b64decode(footer)) == entry["file_bytes"]
         assert sorted(row.record["id"] for row in read_store(store)) == list(range(2 * ROWS))
         recshuf.gather(store, store.with_suffix(".parquet"))
     recshuf.gather(f"{bucket.url}/golden", tmp_path / "bucket.parquet")

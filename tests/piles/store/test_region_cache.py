@@ -201,6 +201,17 @@ def test_reading_goes_on_when_nothing_can_be_kept(
     assert list_kept(tmp_path) == [1]
 
 
+def test_no_more_of_a_region_than_a_piece_is_in_memory_while_it_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(region_cache, "_PIECE_BYTES", 300)
+    far, file = open_far(tmp_path)
+    read(file, 1)
+    file.expect([(2 * SIZE, SIZE)])
+    read(file, 2, 1)
+    assert sorted(far.asked) == [at + region * SIZE for region in (1, 2) for at in (0, 334, 668)]
+
+
 # Whole stores.
 
 

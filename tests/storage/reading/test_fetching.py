@@ -95,3 +95,21 @@ def test_a_failure_is_raised_where_it_is_read_and_asked_for_again() -> None:
     with pytest.raises(OSError, match="True"):
         read(fetcher, 0, 1000)
     assert read(fetcher, 0, 1000) == CONTENT[:1000]
+
+
+def test_what_is_hastened_is_alone_in_flight() -> None:
+    server = Server()
+    server.gate.clear()
+    fetcher = Fetcher(4_000_000, server.get)
+    ranges = [(begin, begin + 100_000) for begin in range(0, 4_000_000, 200_000)]
+    fetcher.expect(0, ranges[:3])
+    fetcher.hasten()
+    fetcher.expect(0, ranges[3:])
+    assert fetcher.held_bytes == 300_000
+    server.gate.set()
+    for begin, end in ranges:
+        assert read(fetcher, begin, end) == CONTENT[begin:end]
+    assert len(server.asked) == len(ranges)
+    fetcher.hasten()  # nothing is in flight: nothing waits for it
+    fetcher.expect(0, ranges)
+    assert read(fetcher, *ranges[-1]) == CONTENT[slice(*ranges[-1])]

@@ -17,6 +17,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import BusyNameError, OutputError, PileError, UsageError, UsedNameError
+from recshuf.piles.kept.upkeep import verify_store
 from tests.support.effort import mostly_slow
 
 if TYPE_CHECKING:
@@ -170,6 +171,22 @@ def test_an_object_that_is_replaced_or_deleted_is_noticed(
         ):
             with pytest.raises(PileError, match=f"{name}: ({found})"):
                 list(loader)
+        with pytest.raises(PileError, match=f"{name}: ({problem})"):
+            verify_store(url, lambda *_: None)
+
+
+def test_footers_of_a_large_store_are_read_in_its_sets(
+    bucket: AnyBucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"{bucket.url}/store"
+    for most, count in ((1 << 20, 0), (0, 2), (1 << 20, 0)):
+        monkeypatch.setattr("recshuf.piles.kept.bucket._MOST_FOOTER_BYTES", most)
+        with recshuf.PileWriter(url, f"with-{most}-{len(bucket.list_keys())}", seed=3, piles=4) as writer:
+            writer.write(pa.table({"id": range(50)}))
+        bucket.proxy.clear()
+        loader = recshuf.PileLoader(url, 50)
+        assert bucket.proxy.count(SETS) == count
+        assert len(list(loader)) == recshuf.PileStore(url).num_records // 50
 
 
 def test_writers_at_once_are_all_in_the_store(bucket: AnyBucket) -> None:

@@ -105,8 +105,9 @@ def test_what_is_hastened_is_alone_in_flight() -> None:
     fetcher.expect(0, ranges[:3])
     fetcher.hasten()
     fetcher.expect(0, ranges[3:])
-    assert fetcher.held_bytes == 300_000
+    in_flight = fetcher.held_bytes
     server.gate.set()
+    assert in_flight == 300_000
     for begin, end in ranges:
         assert read(fetcher, begin, end) == CONTENT[begin:end]
     assert len(server.asked) == len(ranges)

@@ -210,6 +210,9 @@ class DiskFullError(OutputError):
 class MemoryLimitError(RecshufError, MemoryError):
     """The memory limit is too small; the message names the need, the limit and the option."""
 
+    least_bytes = 0
+    """The least limit with which it would not be raised, if that is known."""
+
 
 class PileError(RecshufError, RuntimeError):
     """Spilled data is damaged or missing."""

@@ -71,9 +71,11 @@ def fit(plan: Callable[[Limits], T], limits: Limits) -> T:
         format_size(count_whole(size, limits.processes)) for size in (least, limits.memory_bytes)
     )
     remedy = " or lower --workers" if limits.processes > 1 else ""
-    raise MemoryLimitError(
+    found = MemoryLimitError(
         f"{what} needs at least {needed} of memory, and the limit is {given}; raise --memory{remedy}"
     )
+    found.least_bytes = least
+    raise found
 
 
 def find_least(fits: Callable[[int], bool], too_little: int) -> int:

@@ -29,6 +29,7 @@ from recshuf.formats import (
 )
 from recshuf.interfaces import InputFile, SupportsStream, Target
 from recshuf.job.features import Mixture
+from recshuf.job.job import SMALLEST_MEMORY
 from recshuf.job.parts import size_sets
 from recshuf.job.plan import Cut, Limits, Plan
 from recshuf.job.planner import make_plan, take_census
@@ -45,7 +46,7 @@ from recshuf.run.keys import add_values, open_values
 from recshuf.run.mixture import size_mixture
 from recshuf.storage.reading.objects import count_read_bytes
 from recshuf.storage.urls import Url, is_url
-from recshuf.system.memory import available_bytes
+from recshuf.system.memory import available_bytes, find_group_room
 from recshuf.system.units import format_size, round_up
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ if TYPE_CHECKING:
 
 
 _MOST_NAMED = 3
+_BESIDE_PLAN = 16 * 10**6
+"""What a run may take beside what is planned, in a memory group: memory that allocators keep, and stacks of threads."""
 _COPIES = 3  # of the records, in files: inputs, piles and output
 
 
@@ -300,7 +303,7 @@ def _plan(
     if decoding.converts and inputs.source.repeated:
         progress.warn(_describe_left_out(inputs))
     run = Run(job, inputs, output, decoding, None, progress, target.notes, values)  # type: ignore[arg-type] # made here
-    plan = _make_plan(run, target, piles)
+    run, plan = _plan_in_group(run, target, piles)
     if job.temp_url is not None:
         plan = replace(plan, spilled_to=str(job.temp_url))
     plan = replace(
@@ -309,6 +312,37 @@ def _plan(
     if _can_read_again(inputs, destination):
         decoding = decoding.infer_from_prefix(job, inputs.source)
     return replace(run, decoding=decoding, plan=plan)
+
+
+def _plan_in_group(run: Run, target: Target, piles: PileLayout | None) -> tuple[Run, Plan]:
+    """Return a plan, and its run with the memory limit that it has: no more than the memory group leaves beside the libraries."""
+    job, room = run.job, find_group_room()
+    left, limit = room or (job.memory_bytes + _BESIDE_PLAN, 0)
+    if left - _BESIDE_PLAN >= job.memory_bytes or job.uses_tasks or job.processes:
+        return run, _make_plan(run, target, piles)
+    own = replace(job, memory_bytes=min(job.memory_bytes, max(SMALLEST_MEMORY, left - _BESIDE_PLAN)))
+    try:
+        run = replace(run, job=own)
+        plan = _make_plan(run, target, piles)
+    except MemoryLimitError as error:
+        if not error.least_bytes:
+            raise
+        least = limit - left + _BESIDE_PLAN + error.least_bytes
+        raise MemoryLimitError(
+            f"{str(error).partition(',')[0]}, and the memory group leaves {format_size(left)}; "
+            f"raise its limit to {format_size(round_up(least))}"
+            + (
+                f", and --memory to {format_size(error.least_bytes)}"
+                if error.least_bytes > job.memory_bytes
+                else ""
+            )
+        ) from error
+    if job.options["memory"] is not None and own.memory_bytes < job.memory_bytes:
+        run.progress.warn(
+            f"--memory {job.options['memory']}: the memory group leaves {format_size(left)}, and the run uses no more than "
+            f"{format_size(own.memory_bytes)} of it; raise the limit of the group for more"
+        )
+    return run, plan
 
 
 def _make_plan(run: Run, target: Target, piles: PileLayout | None) -> Plan:

@@ -97,7 +97,12 @@ def _bundles_arrow() -> bool:
 
 def available_bytes() -> int:
     """Return the memory this process may still take: what the machine has left, and what its cgroups allow."""
-    return min([_read_bytes("/proc/meminfo", "MemAvailable"), *_cgroup_headrooms()])
+    return min([_read_bytes("/proc/meminfo", "MemAvailable"), *(left for left, _ in _cgroup_headrooms())])
+
+
+def find_group_room() -> tuple[int, int] | None:
+    """Return what the memory cgroups of this process leave it, and the limit of the one that leaves least; None without one."""
+    return min(_cgroup_headrooms(), default=None)
 
 
 def peak_bytes() -> int:
@@ -121,8 +126,8 @@ def _read_bytes(path: str, name: str) -> int:
     return int(Path(path).read_text().split(f"{name}:", 1)[1].split(maxsplit=1)[0]) * 1024
 
 
-def _cgroup_headrooms() -> list[int]:
-    """Return what each memory cgroup with a limit leaves this process, version 1 or 2, ancestors included.
+def _cgroup_headrooms() -> list[tuple[int, int]]:
+    """Return what each memory cgroup with a limit leaves this process, version 1 or 2, ancestors included, and its limit.
 
     The page cache of files that were read counts as use; the kernel takes it back before a process has to end.
     """
@@ -137,7 +142,7 @@ def _cgroup_headrooms() -> list[int]:
         except (OSError, ValueError):
             continue
         cached = sum(int(figures.get(f"{prefix}{name}_file", 0)) for name in ("active", "inactive"))
-        headrooms.append(max(0, int(limit) - used + cached))
+        headrooms.append((max(0, int(limit) - used + cached), int(limit)))
     return headrooms
 
 

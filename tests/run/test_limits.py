@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -14,7 +16,7 @@ import pytest
 
 import recshuf
 from benchmarks.data import make_data
-from recshuf.errors import MemoryLimitError
+from recshuf.errors import MemoryLimitError, RecshufWarning
 from recshuf.piles.set_folder import SetFolder
 from tests.support.numbered_files import FORMATS, make_inputs, order_of, read_ids
 from tests.support.output_trees import list_shards
@@ -185,3 +187,34 @@ def test_one_huge_row_group_is_shuffled_or_refused_by_its_size(empty_folder: Pat
     )
     assert report["measured_peak_bytes"] <= MEMORY + BASE
     assert pq.read_table(empty_folder / "out.parquet")["id"].to_numpy().sum() == 3_000_000 * 2_999_999 // 2
+
+
+@pytest.mark.parametrize("memory", ["64MB", None])
+def test_a_run_takes_what_its_memory_group_leaves_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: str | None
+):
+    monkeypatch.chdir(tmp_path)
+    inputs = make_inputs(tmp_path / "in", "text", (500, 300))
+    whole = recshuf.shuffle(inputs, "whole.txt", seed=3, memory="64MB", workers=1)
+    assert not whole.warnings
+    monkeypatch.setattr("recshuf.run.resolve.find_group_room", lambda: (40 * MB, 80 * MB))
+    with pytest.warns(RecshufWarning) if memory else nullcontext():
+        report = recshuf.shuffle(inputs, "out.txt", seed=3, memory=memory, workers=1)
+    assert report.predicted_peak_bytes <= 24 * MB < whole.predicted_peak_bytes
+    told = "memory 64MB: the memory group leaves 40 MB, and the run uses no more than 24 MB of it"
+    assert [warning.partition(";")[0] for warning in report.warnings] == ([told] if memory else [])
+    assert (tmp_path / "out.txt").read_bytes() == (tmp_path / "whole.txt").read_bytes()
+
+
+def test_the_least_limit_of_a_memory_group_is_named_and_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    given = make_inputs(tmp_path / "in", "jsonl", (500,))
+    room = {"left": 20 * MB, "limit": 64 * MB}
+    monkeypatch.setattr("recshuf.run.resolve.find_group_room", lambda: tuple(room.values()))
+    options = {"seed": 3, "workers": 1, "memory": "17MB"}
+    with pytest.raises(MemoryLimitError, match="the memory group leaves 20 MB; raise its limit to ") as error:
+        recshuf.shuffle(given, tmp_path / "out.parquet", **options)
+    limit, memory = re.findall(r"(?:limit|memory) to ([0-9.]+) MB", str(error.value))
+    room = {"left": (20 - 64) * MB + int(float(limit) * MB), "limit": int(float(limit) * MB)}
+    recshuf.shuffle(given, tmp_path / "out.parquet", **options | {"memory": f"{memory}MB"})

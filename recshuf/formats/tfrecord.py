@@ -21,9 +21,9 @@ import pyarrow.compute as pc
 from recshuf.errors import ConversionError, InputError, UsageError
 from recshuf.formats.compression import COMPRESSIONS, recognise_compression
 from recshuf.formats.lines.cutting import SCHEMA, Cutter, Header, view_records
-from recshuf.formats.lines.files import CutFragment, fill
+from recshuf.formats.lines.files import BlockReader, CutFragment, fill
 from recshuf.formats.lines.sink import LineTarget
-from recshuf.formats.lines.source import LineLayout, LineSource, count_batch_records
+from recshuf.formats.lines.source import LineLayout, LineSource
 from recshuf.interfaces import BadRecords, Decoder, Format, Traits
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recshuf.formats.compression.readers import ByteReader
-    from recshuf.formats.lines.census import LineInput
     from recshuf.formats.lines.cutting import Bytes, Positions, RecordLimit
     from recshuf.interfaces import Fragment, InputFile, ReadOptions, StoredInputs, WriteOptions
 
@@ -42,7 +41,6 @@ FRAME_BYTES = HEAD_BYTES + TAIL_BYTES
 _LENGTH = struct.Struct("<Q")
 _MASK = 0xA282EAD8
 _POLYNOMIAL = np.uint32(0x82F63B78)
-_GROWTH_PART = 4
 COLUMN = "record"
 _TABLE = pa.schema([pa.field(COLUMN, pa.large_binary(), nullable=False)])
 _TYPES = (pa.binary(), pa.large_binary(), pa.string(), pa.large_string())
@@ -153,47 +151,14 @@ def refuse(limit: RecordLimit, position: int, problem: str, remedy: str) -> Inpu
     return InputError(limit.name, problem, place=limit.name_place(position), remedy=remedy)
 
 
-class FrameReader:
-    """Cuts the bytes of a reader into blocks of whole frames."""
+class FrameReader(BlockReader):
+    """Cuts bytes into blocks of whole frames."""
 
-    def __init__(self, reader: ByteReader, limit: RecordLimit, block_bytes: int) -> None:
-        self._reader = reader
-        self._limit = limit
-        self._block_bytes = block_bytes
-        self._position = 0
+    _ends: Positions
+    """Those of the frames of a block."""
 
-    def read_blocks(self) -> Iterator[tuple[Bytes, Positions, int]]:
-        """Yield blocks, the ends of their frames, and their positions in the input."""
-        rest = np.empty(0, np.uint8)
-        while True:
-            data = np.empty(max(self._block_bytes, 2 * rest.size, FRAME_BYTES), np.uint8)
-            data[: rest.size] = rest
-            filled = rest.size + fill(self._reader, data.data[rest.size :])
-            ends = self._walk(data[:filled])
-            while not ends.size and filled == data.size:
-                if int.from_bytes(data[:8].tobytes(), "little") + FRAME_BYTES > self._limit.max_bytes:
-                    raise self._limit.exceeded(self._position)
-                data.resize(data.size + max(self._block_bytes, data.size // _GROWTH_PART), refcheck=False)
-                filled += fill(self._reader, data.data[filled:])
-                ends = self._walk(data[:filled])
-            stop = int(ends[-1]) if ends.size else 0
-            if stop:
-                # A small block must not keep a large buffer alive.
-                yield data[:stop].copy() if stop < data.size // 2 else data[:stop], ends, self._position
-            rest = data[stop:filled].copy()
-            self._position += stop
-            if filled < data.size:
-                break
-        if rest.size:
-            raise refuse(
-                self._limit,
-                self._position,
-                "the record that starts here is cut off: the file is truncated",
-                "copy or write the file again",
-            )
-
-    def _walk(self, data: Bytes) -> Positions:
-        ends, damaged = walk(data)
+    def _find_stop(self, data: Bytes) -> int:
+        self._ends, damaged = walk(data)
         if damaged >= 0:
             raise refuse(
                 self._limit,
@@ -201,7 +166,25 @@ class FrameReader:
                 "the length of the record that starts here is damaged: its checksum differs",
                 "copy or write the file again, as nothing tells where the next record begins",
             )
-        return ends
+        if self._ends.size:
+            return int(self._ends[-1])
+        if data.size > HEAD_BYTES and _LENGTH.unpack_from(data.data)[0] + FRAME_BYTES > self._limit.max_bytes:
+            raise self._limit.exceeded(self._position)
+        return 0
+
+    def _end(self, data: Bytes, stop: int, filled: int) -> tuple[int, int]:  # noqa: ARG002 - as of any bytes
+        if stop < filled:
+            raise refuse(
+                self._limit,
+                self._position + stop,
+                "the record that starts here is cut off: the file is truncated",
+                "copy or write the file again",
+            )
+        return stop, filled
+
+    def _make_fragment(self, *block: Any) -> Iterator[Fragment]:
+        # Where bad records are set aside, the decoder checks them.
+        yield (CutFragment if self._cutter.options.sets_bad_aside else FrameFragment)(self._ends, *block)
 
 
 def _begins_frame(head: bytes) -> bool:
@@ -244,7 +227,7 @@ class FrameSource(LineSource):
     """Inputs of TFRecord."""
 
     spans_lines = True
-    end_bytes = 0
+    reader_type = FrameReader
 
     def __init__(self, files: Sequence[InputFile], options: ReadOptions) -> None:
         find_checksum()
@@ -254,17 +237,6 @@ class FrameSource(LineSource):
             self.compression = "gzip"
             self.layout = replace(self.layout, compression="gzip")
             self.notes += (f"{self.inputs[0].name} is compressed with zlib; shards are compressed with gzip",)
-
-    def _cut_blocks(
-        self,
-        reader: ByteReader,
-        lines: LineInput,  # noqa: ARG002 - has no header
-        limit: RecordLimit,
-        block_bytes: int,
-    ) -> Iterator[Fragment]:
-        kind = CutFragment if self.options.sets_bad_aside else FrameFragment  # the decoder checks them
-        for block in FrameReader(reader, limit, block_bytes).read_blocks():
-            yield kind(*block, limit, count_batch_records(block_bytes))
 
     def reading_bytes(self, block_bytes: int) -> int:
         return super().reading_bytes(block_bytes) + 4 * block_bytes  # a copy, and the places of short records

@@ -7,7 +7,7 @@ quoted field is open at the end of the input.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from recshuf.formats.compression.readers import ByteReader
     from recshuf.formats.csv.quotes import Dialect
     from recshuf.formats.lines.census import LineInput
     from recshuf.formats.lines.cutting import Bytes, RecordLimit
@@ -66,7 +65,7 @@ class CsvSource(LineSource):
     spans_lines = True
 
     def __init__(self, files: Sequence[InputFile], options: ReadOptions) -> None:
-        self.cutter = CsvCutter(options)
+        self.cutter, self.reader_type = CsvCutter(options), CsvBlockReader
         self._headers: list[tuple[str, ...]] = []
         """Names of the columns of each header, where there are several."""
         self._header_of: dict[bytes, int] = {}
@@ -206,11 +205,6 @@ class CsvSource(LineSource):
         for begin, end in cuts.find(block_bytes):
             yield RecordRange(cuts, begin, end, count_batch_records(block_bytes))
 
-    def _open_blocks(
-        self, reader: ByteReader, lines: LineInput, limit: RecordLimit, block_bytes: int
-    ) -> CsvBlockReader:
-        return CsvBlockReader(reader, lines, self.cutter, limit, block_bytes)
-
     def decoder(self) -> Decoder:
         from recshuf.formats.csv.decoder import CsvDecoder
 
@@ -248,21 +242,18 @@ def _unclosed_error(name: str, line: int) -> InputError:
 class CsvBlockReader(BlockReader):
     """Cuts bytes into blocks of whole CSV records, and counts their lines."""
 
-    def __init__(
-        self, reader: ByteReader, lines: LineInput, cutter: CsvCutter, limit: RecordLimit, block_bytes: int
-    ) -> None:
-        super().__init__(reader, lines, cutter, limit, block_bytes)
-        self._line = 1 + (lines.header or b"").count(b"\n")
+    _line_count = 0
+    """Of the blocks before."""
 
-    def _read_block(self) -> tuple[Bytes, int]:
-        data, stop = super()._read_block()
-        self._line += _count_lines(data[:stop])
-        return data, stop
+    def _make_fragment(self, *block: Any) -> Iterator[Fragment]:
+        self._line_count += _count_lines(block[0])
+        return super()._make_fragment(*block)
 
     def _terminate(self, data: Bytes, begin: int, end: int) -> int:
         stop = super()._terminate(data, begin, end)
         if self._cutter.find_last_end(data[begin:stop]) != stop - begin:
-            raise _unclosed_error(self._limit.name, self._line + _count_lines(data[:begin]))
+            lines_before = (self._header or b"").count(b"\n") + self._line_count + _count_lines(data[:begin])
+            raise _unclosed_error(self._limit.name, 1 + lines_before)
         return stop
 
 

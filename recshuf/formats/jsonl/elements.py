@@ -10,7 +10,7 @@ only strings, brackets and commas are looked at::
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,9 +20,8 @@ from recshuf.errors import InputError
 from recshuf.formats.jsonl import refuse_other
 from recshuf.formats.jsonl.source import JsonlSource
 from recshuf.formats.lines.cutting import MARK, PIECE_BYTES, Cutter, Header, view_records
-from recshuf.formats.lines.files import CutFragment, fill
+from recshuf.formats.lines.files import BlockReader, CutFragment
 from recshuf.formats.lines.sink import LineSink, LineTarget
-from recshuf.formats.lines.source import count_batch_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,14 +29,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recshuf.formats.compression.readers import ByteReader
-    from recshuf.formats.lines.census import LineInput
     from recshuf.formats.lines.cutting import Bytes, Positions, RecordLimit
     from recshuf.interfaces import Fragment
 
 
 BLANK = b" \t\r\n"
 _NEWLINE, _QUOTE, _BACKSLASH, _COMMA = b'\n"\\,'
-_GROWTH_PART = 4
 _MOST_STEPS = 64
 _STEPS = np.zeros(256, np.int8)
 _STEPS[[*b"[{"]], _STEPS[[*b"]}"]] = 1, -1
@@ -186,7 +183,7 @@ class ElementFragment(CutFragment):
             if sizes[wrong[0]] > 1:
                 raise self._limit.exceeded(place)
             raise refuse(self._limit, place, "a comma follows no element")
-        yield from self._cut(lines, ends)
+        yield from self._cut(lines, self._split(ends))
 
 
 def refuse(limit: RecordLimit, position: int, problem: str) -> InputError:
@@ -198,52 +195,34 @@ def refuse(limit: RecordLimit, position: int, problem: str) -> InputError:
     )
 
 
-class ElementReader:
-    """Cuts the bytes of a reader, which stands behind the bracket that opens an array, into blocks of whole elements."""
+class ElementReader(BlockReader):
+    """Cuts bytes, which begin behind the bracket that opens an array, into blocks of whole elements."""
 
-    def __init__(self, reader: ByteReader, position: int, limit: RecordLimit, block_bytes: int) -> None:
-        self._reader = reader
-        self._position = position
-        self._limit = limit
-        self._block_bytes = block_bytes
+    _ends: Positions
+    """Those of the elements of a block."""
+    _is_first, _is_closed = True, False
 
-    def read_blocks(self) -> Iterator[tuple[Bytes, Positions, int]]:
-        """Yield blocks, the ends of their elements, and their positions in the input."""
-        rest, is_first = np.empty(0, np.uint8), True
-        while True:
-            data = np.empty(max(self._block_bytes, 2 * rest.size), np.uint8)
-            data[: rest.size] = rest
-            filled = rest.size + fill(self._reader, data.data[rest.size :])
-            found = self._find(data[:filled])
-            while not found.ends.size and found.close < 0 and filled == data.size:
-                if filled > self._limit.max_bytes and not _IS_BLANK[data].all():
-                    raise self._limit.exceeded(self._position)
-                data.resize(data.size + max(self._block_bytes, data.size // _GROWTH_PART), refcheck=False)
-                filled += fill(self._reader, data.data[filled:])
-                found = self._find(data[:filled])
-            if found.close >= 0:
-                ends = self._close(data[:filled], found, is_first=is_first)
-                if ends.size:
-                    yield data[: ends[-1]], ends, self._position
-                return
-            if filled < data.size:
-                raise refuse(
-                    self._limit, self._position + filled, "the array is not closed: the file is cut off"
-                )
-            stop = int(found.ends[-1])
-            # A small block must not keep a large buffer alive.
-            kept = data[:stop].copy() if stop < data.size // 2 else data[:stop]
-            yield kept, found.ends, self._position
-            rest, is_first = data[stop:filled].copy(), False
-            self._position += stop
-
-    def _find(self, data: Bytes) -> Found:
+    def _find_stop(self, data: Bytes) -> int:
         found = find_elements(data)
         if found.newline >= 0:
             raise refuse(self._limit, self._position + found.newline, "a newline stands within a string")
-        return found
+        self._ends = found.ends
+        if found.close >= 0:
+            self._ends = self._close(data, found)
+            self._is_ended = self._is_closed = True
+        return int(self._ends[-1]) if self._ends.size else 0
 
-    def _close(self, data: Bytes, found: Found, *, is_first: bool) -> Positions:
+    def _end(self, data: Bytes, stop: int, filled: int) -> tuple[int, int]:  # noqa: ARG002 - as of any bytes
+        if self._header is not None and not self._is_closed:
+            problem = "the array is not closed: the file is cut off"
+            raise refuse(self._limit, self._position + filled, problem)
+        return stop, stop
+
+    def _make_fragment(self, *block: Any) -> Iterator[Fragment]:
+        self._is_first = False
+        yield ElementFragment(self._ends, *block)
+
+    def _close(self, data: Bytes, found: Found) -> Positions:
         """Return the ends of the last elements of an array; refuse what follows it."""
         close, last = found.close, int(found.ends[-1]) if found.ends.size else 0
         if data[close] != ord("]"):
@@ -257,7 +236,7 @@ class ElementReader:
             behind = view[: self._reader.readinto(view.data)]
         if not _IS_BLANK[data[last:close]].all():
             return np.append(found.ends, close + 1)
-        if found.ends.size or not is_first:
+        if found.ends.size or not self._is_first:
             raise refuse(self._limit, self._position + close, "a comma stands before the end of the array")
         return found.ends
 
@@ -295,16 +274,9 @@ class ArraySource(JsonlSource):
     """Inputs that are one JSON array each."""
 
     cutter_type = ArrayCutter
+    reader_type = ElementReader
     unit = "element"
     spans_lines = True
-
-    def _cut_blocks(
-        self, reader: ByteReader, lines: LineInput, limit: RecordLimit, block_bytes: int
-    ) -> Iterator[Fragment]:
-        if lines.header is None:
-            return
-        for block in ElementReader(reader, lines.data_begin, limit, block_bytes).read_blocks():
-            yield ElementFragment(*block, limit, count_batch_records(block_bytes))
 
     def reading_bytes(self, block_bytes: int) -> int:
         return (

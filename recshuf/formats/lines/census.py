@@ -235,7 +235,10 @@ class Sampler:
             size = filled = find_content_end(buffer[:filled])
         count, end = self._count(buffer[:filled])
         if is_whole:
-            return _summarise(file, size, count + self.cutter.is_record(buffer[end:size]), is_exact=True)
+            has_more = self.cutter.is_record(buffer[end:size])
+            return _summarise(
+                file, size if has_more else min(size, end), int(count) + has_more, is_exact=True
+            )
         if not is_compressed and not self.cutter.counts_anywhere:
             return _scale(file, file.size - data_begin, size, count)
         if not is_compressed:
@@ -250,16 +253,16 @@ class Sampler:
         ratio = (data_begin + size) / source.bytes_read
         return _scale(file, int(file.size * ratio) - data_begin, size, count)
 
-    def _count(self, data: Bytes) -> tuple[int, int]:
+    def _count(self, data: Bytes) -> tuple[float, int]:
         """Return the number of separators, and the end of the last one."""
-        count = end = 0
+        count, end = 0.0, 0
         for ends in self.cutter.find_ends(data, 0):
             count += self.cutter.count_records(data, np.concatenate([[end], ends]))
             end = int(ends[-1]) if ends.size else end
         return count, end
 
 
-def _scale(file: LineFile, data_bytes: int, size: int, count: int) -> InputSummary:
+def _scale(file: LineFile, data_bytes: int, size: int, count: float) -> InputSummary:
     """Return the contents of a file, of which a sample of this size holds so many records."""
     return _summarise(file, data_bytes, max(1, round(data_bytes * count / size)), is_exact=False)
 

@@ -6,7 +6,7 @@ decompresses and takes blocks in order; any thread cuts their batches.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -189,33 +189,27 @@ class BlockFragment(Fragment):
         self._max_records = max_records
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        ends = self._cutter.find_records(self._data, 0)
-        for batch in cut_batches(self._data, 0, ends, self._max_records):
+        return self._cut(self._data, self._cutter.find_records(self._data, 0))
+
+    def _cut(self, data: Bytes, ends: Iterator[Positions]) -> Iterator[pa.RecordBatch]:
+        for batch in cut_batches(data, 0, ends, self._max_records):
             self._limit.check(batch, self._position)
             yield batch
 
 
-class CutFragment(Fragment):
-    """Whole records in memory whose ends are known, from byte `position` of the (decompressed) input on."""
+class CutFragment(BlockFragment):
+    """Those whose ends are known."""
 
-    def __init__(
-        self, data: Bytes, ends: Positions, position: int, limit: RecordLimit, max_records: int
-    ) -> None:
-        self.record_count: int = ends.size
-        self._data = data
+    def __init__(self, ends: Positions, *block: Any) -> None:
+        super().__init__(*block)
+        self.record_count = ends.size
         self._ends = ends
-        self._position = position
-        self._limit = limit
-        self._max_records = max_records
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        for batch in self._cut(self._data, self._ends):
-            self._limit.check(batch, self._position)
-            yield batch
+        return self._cut(self._data, self._split(self._ends))
 
-    def _cut(self, data: Bytes, ends: Positions) -> Iterator[pa.RecordBatch]:
-        pieces = (ends[at : at + self._max_records] for at in range(0, ends.size, self._max_records))
-        return cut_batches(data, 0, pieces, self._max_records)
+    def _split(self, ends: Positions) -> Iterator[Positions]:
+        return (ends[at : at + self._max_records] for at in range(0, ends.size, self._max_records))
 
 
 class BlockReader:
@@ -225,50 +219,44 @@ class BlockReader:
         self, reader: ByteReader, lines: LineInput, cutter: Cutter, limit: RecordLimit, block_bytes: int
     ) -> None:
         self._reader = reader
+        self._header = lines.header
         self._position = lines.data_begin
         self._cutter = cutter
-        self._separator = cutter.separator
         self._before = lines.header or b""
         self._end_bytes = cutter.end_bytes
         self._limit = limit
         self._block_bytes = block_bytes
-        self._rest: Bytes = np.empty(0, np.uint8)
         self._is_ended = False
 
-    def read_blocks(self) -> Iterator[tuple[Bytes, int]]:
-        """Yield blocks and their positions in the input. Only a block of one record exceeds the block size."""
-        while not self._is_ended:
-            data, stop = self._read_block()
+    def read(self, max_records: int) -> Iterator[Fragment]:
+        """Yield blocks, to be cut into batches of about so many records; only one of a single record exceeds the block size."""
+        rest = np.empty(0, np.uint8)
+        while not self._is_ended or rest.size:
+            data = np.empty(max(self._block_bytes, 2 * rest.size) + self._end_bytes, np.uint8)
+            data[: rest.size] = rest
+            filled = self._fill(data, rest.size)
+            while not (stop := self._find_stop(data[:filled])) and not self._is_ended:
+                if filled > self._limit.max_bytes:
+                    raise self._limit.exceeded(self._position)
+                # In place where the system can move pages, so that a long record is in memory once.
+                data.resize(data.size + max(self._block_bytes, data.size // _GROWTH_PART), refcheck=False)
+                filled = self._fill(data, filled)
+            if self._is_ended:
+                stop, filled = self._end(data, stop, filled)
             if stop:
                 # A small block must not keep a large buffer alive.
-                yield data[:stop].copy() if stop < data.size // 2 else data[:stop], self._position
+                block = data[:stop].copy() if stop < data.size // 2 else data[:stop]
+                yield from self._make_fragment(block, self._position, self._cutter, self._limit, max_records)
+            rest = data[stop:filled].copy()
+            self._before = data[:stop][-self._end_bytes :].tobytes() or self._before
             self._position += stop
 
-    def _read_block(self) -> tuple[Bytes, int]:
-        """Return a buffer and the end of its last whole record; the rest is kept for the next block."""
-        kept = self._rest.size
-        data = np.empty(max(self._block_bytes, 2 * kept) + self._end_bytes, np.uint8)
-        data[:kept] = self._rest
-        filled = self._fill(data, kept)
-        stop = self._find_stop(data[:filled])
-        while not stop and not self._is_ended:
-            if filled > self._limit.max_bytes:
-                raise self._limit.exceeded(self._position)
-            # In place where the system can move pages, so that a long record is in memory once.
-            data.resize(data.size + max(self._block_bytes, data.size // _GROWTH_PART), refcheck=False)
-            filled = self._fill(data, filled)
-            stop = self._find_stop(data[:filled])
-        if self._is_ended and self._cutter.drops_blank_end:
-            filled = find_content_end(data[:filled])
-            stop = self._cutter.find_last_end(data[:filled])
-        if self._is_ended and stop < filled:
-            filled = stop = self._terminate(data, stop, filled)
-        self._rest = data[stop:filled].copy()
-        self._before = data[:stop][-self._end_bytes :].tobytes() or self._before
-        return data, stop
+    def _make_fragment(self, *block: Any) -> Iterator[Fragment]:
+        """Yield the fragment of a block, given as to `BlockFragment`."""
+        yield BlockFragment(*block)
 
     def _find_stop(self, data: Bytes) -> int:
-        """Return the end of the last whole record, before blank lines that may be the end of the input."""
+        """Return the end of the last whole record, before blank lines that may be the end of the input; 0 if there is none."""
         stop = self._cutter.find_last_end(data)
         return find_content_end(data[:stop]) if self._cutter.drops_blank_end else stop
 
@@ -279,14 +267,24 @@ class BlockReader:
         self._is_ended = filled + count < room
         return filled + count
 
+    def _end(self, data: Bytes, stop: int, filled: int) -> tuple[int, int]:
+        """Return `stop` of the last bytes of an input, and where those end that are yet to be cut."""
+        if self._cutter.drops_blank_end:
+            filled = find_content_end(data[:filled])
+            stop = self._cutter.find_last_end(data[:filled])
+        if stop < filled:
+            stop = filled = self._terminate(data, stop, filled)
+        return stop, filled
+
     def _terminate(self, data: Bytes, begin: int, end: int) -> int:
         """Put the line end behind a last record that lacks it, and return the new end."""
-        if len(self._separator) == 1:
+        separator = self._cutter.separator
+        if len(separator) == 1:
             before = data[:begin][-MOST_END_BYTES:].tobytes() or self._before
-            return end_line(data, end, before, self._separator)
-        stop = end + len(self._separator)
-        data[end:stop] = np.frombuffer(self._separator, np.uint8)
-        if find_first(data[:stop], self._separator, begin) != end:
+            return end_line(data, end, before, separator)
+        stop = end + len(separator)
+        data[end:stop] = np.frombuffer(separator, np.uint8)
+        if find_first(data[:stop], separator, begin) != end:
             raise InputError(
                 self._limit.name,
                 "the last record has no separator, and would end earlier with one appended: its end is part of a separator",

@@ -38,7 +38,7 @@ class Output:
     """What bytes are appended to: a new file, or a stream of the caller, which stays open and whose other end nobody can check."""
 
     def __init__(self, stream: BinaryIO | BehindFile, path: Path | None) -> None:
-        self._stream, self._path, self._byte_count = stream, path, 0
+        self._stream, self.path, self._byte_count = stream, path, 0
 
     def write(self, view: memoryview) -> None:
         self._byte_count += len(view)
@@ -47,15 +47,15 @@ class Output:
 
     def check(self) -> None:
         """Check that a file has as many bytes as were written: no other process wrote to it."""
-        if self._path is None:
+        if self.path is None:
             return
         size = os.fstat(self._stream.fileno()).st_size
         if size != self._byte_count:
             problem = f"holds {size} bytes after {self._byte_count} were written"
-            raise OSError(errno.EIO, problem, str(self._path))
+            raise OSError(errno.EIO, problem, str(self.path))
 
     def close(self) -> None:
-        if self._path is None:
+        if self.path is None:
             self._stream.flush()
         else:
             self._stream.close()

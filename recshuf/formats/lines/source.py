@@ -37,7 +37,7 @@ from recshuf.formats.lines.cutting import (
     find_last_end,
     make_batch,
 )
-from recshuf.formats.lines.files import BlockFragment, BlockReader, skip_bytes
+from recshuf.formats.lines.files import BlockReader, skip_bytes
 from recshuf.interfaces import Fragment, Joined, Source
 
 if TYPE_CHECKING:
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from recshuf.formats.compression.readers import ByteReader
     from recshuf.formats.lines.census import LineInput
     from recshuf.formats.lines.cutting import Bytes
     from recshuf.interfaces import InputFile, ReadOptions
@@ -75,6 +74,8 @@ class LineLayout:
 class LineSource(Source):
     """All inputs of a run whose records are lines; each record is its bytes, the separator included."""
 
+    reader_type: type[BlockReader] = BlockReader
+    """Reads inputs without places to start at."""
     options: ReadOptions
     layout: LineLayout
 
@@ -163,21 +164,10 @@ class LineSource(Source):
             reader.limit_window(window_bytes)
             if lines.file:
                 skip_bytes(reader, lines.data_begin)
-            yield from self._cut_blocks(reader, lines, limit, block_bytes)
+            blocks = self.reader_type(reader, lines, self._cutter, limit, block_bytes)
+            yield from blocks.read(count_batch_records(block_bytes))
         finally:
             reader.close()
-
-    def _cut_blocks(
-        self, reader: ByteReader, lines: LineInput, limit: RecordLimit, block_bytes: int
-    ) -> Iterator[Fragment]:
-        blocks = self._open_blocks(reader, lines, limit, block_bytes)
-        for data, position in blocks.read_blocks():
-            yield BlockFragment(data, position, self._cutter, limit, count_batch_records(block_bytes))
-
-    def _open_blocks(
-        self, reader: ByteReader, lines: LineInput, limit: RecordLimit, block_bytes: int
-    ) -> BlockReader:
-        return BlockReader(reader, lines, self._cutter, limit, block_bytes)
 
     def reading_bytes(self, block_bytes: int) -> int:
         # A block, its rest for the next block, and the ends of its records twice: in pieces and joined.

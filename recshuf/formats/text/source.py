@@ -43,8 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from recshuf.formats.compression.readers import ByteReader
-    from recshuf.formats.lines.census import LineInput
-    from recshuf.formats.lines.cutting import Bytes, Header, Positions, RecordLimit
+    from recshuf.formats.lines.cutting import Bytes, Header, Positions
     from recshuf.interfaces import InputFile, WriteOptions
 
 
@@ -222,14 +221,9 @@ class TextSource(LineSource):
     def __init__(self, files: Sequence[InputFile], options: ReadOptions) -> None:
         # Lines that are named as text by --format are no question, and neither are records that an option describes.
         self.spans_lines = has_several_lines(options)
+        self.reader_type = SeveralBlockReader if self.spans_lines else BlockReader
         is_open = options.refuses_foreign and not self.spans_lines
         super().__init__(files, options, TextCutter(options) if is_open else open_cutter(options))
-
-    def _open_blocks(
-        self, reader: ByteReader, lines: LineInput, limit: RecordLimit, block_bytes: int
-    ) -> BlockReader:
-        kind = SeveralBlockReader if self.spans_lines else BlockReader
-        return kind(reader, lines, self._cutter, limit, block_bytes)
 
     def decoder(self) -> Decoder:
         return TextDecoder([summary.name for summary in self.inputs], self.options)

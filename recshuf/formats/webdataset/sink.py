@@ -11,15 +11,15 @@ import threading
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from tarfile import TarError, TarInfo
-from typing import TYPE_CHECKING, Any
+from tarfile import TarInfo
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pyarrow.types as pt
 
 from recshuf.errors import ConversionError, InputError
-from recshuf.formats.lines.cutting import SCHEMA, view_records
-from recshuf.formats.lines.sink import LineTarget
+from recshuf.formats.lines.cutting import view_records
+from recshuf.formats.lines.sink import LineSink, LineTarget
 from recshuf.formats.lines.source import LineLayout
 from recshuf.formats.webdataset.cutting import (
     KEYS_BYTES,
@@ -34,19 +34,19 @@ from recshuf.formats.webdataset.cutting import (
     rename,
     show,
 )
-from recshuf.formats.webdataset.source import find_key_of, look_at
-from recshuf.interfaces import Decoder, InputFile, Sink, Target
+from recshuf.formats.webdataset.source import TarSource
+from recshuf.interfaces import Decoder, InputFile, ReadOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from recshuf.formats.lines.sink import Output
     from recshuf.formats.webdataset.source import TarLayout
     from recshuf.interfaces import WriteOptions
 
 
 KEY = "__key__"
 _TYPES = {pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(), pa.binary_view()}
-_PART_BYTES, _ENCODED_PART = 4 << 20, 4
 _END_BYTES, _MULTIPLE_BYTES = 1024, 10240
 """Zeros at the end of an archive, and what the size of those of tar is a multiple of."""
 
@@ -156,26 +156,34 @@ def _encode(key: bytes | None, members: Sequence[tuple[bytes, bytes]]) -> bytes:
     return b"".join(parts)
 
 
-class TarTarget(Target):
+class TarTarget(LineTarget):
     """Shards of one run. They give records keys of their own if the layout says so."""
+
+    sink_type: type[LineSink]
 
     def __init__(self, schema: pa.Schema, layout: TarLayout | None, options: WriteOptions) -> None:
         if layout is None:
             check_schema(schema)
         compression = layout.compression if layout else "none"
-        self._lines = LineTarget(".tar", LineLayout(b"\n", b"", compression), options, None)
-        self.suffix = self._lines.suffix
+        # Native records, too, are taken in parts: what is made of a large batch is never all in memory.
+        own = LineLayout(b"\n", b"", compression)
+        super().__init__(".tar", own, options, _take_records if layout else encode)
         self.is_table = layout is None
         self.sees_all = layout is None or not layout.renames
         self._lock, self._keys = threading.Lock(), KeySet()
         self._paths: list[Path] = []
         self._names = layout.names if layout else ()
+        self.sink_type = TarSink
 
     def sink_bytes(self, threads: int) -> int:
-        return self._lines.sink_bytes(threads) + KEYS_BYTES + _ENCODED_PART * _PART_BYTES
+        return super().sink_bytes(threads) + KEYS_BYTES
 
-    def open(self, path: Path, threads: int) -> Sink:
-        sink = TarSink(self._lines.open(path, threads), self, path.name.removesuffix(self.suffix))
+    def _open(self, output: Output, threads: int) -> LineSink:
+        sink, path = cast("TarSink", super()._open(output, threads)), output.path or Path()
+        sink.target, sink.stem = (
+            self,
+            re.sub(r"[^\w-]", "-", path.name.removesuffix(self.suffix), flags=re.ASCII),
+        )
         with self._lock:
             self._keys.folder = path.parent
             self._paths.append(path)
@@ -199,54 +207,36 @@ class TarTarget(Target):
         )
 
 
+def _take_records(batch: pa.RecordBatch) -> pa.LargeBinaryArray:
+    return batch.column(0)
+
+
 def _find_key(names: Iterable[str], twice: bytes) -> Iterator[tuple[str, str]]:
-    for name in names:  # some may not be complete, or uploaded and gone
-        with suppress(InputError, OSError, TarError):
-            yield name, show(find_key_of(look_at(InputFile(name, Path(name))), twice)[0])
+    for name in names:
+        with suppress(InputError, OSError):  # some may not be complete, or uploaded and gone
+            found = TarSource([InputFile(name, Path(name))], ReadOptions()).find_key(0, twice)
+            if found is not None:
+                yield name, found[0]
 
 
-class TarSink(Sink):
+class TarSink(LineSink):
     """One archive being written; keys that it makes begin with the name of the shard."""
 
-    def __init__(self, inner: Sink, target: TarTarget, name: str) -> None:
-        self._inner, self._target = inner, target
-        self._stem = re.sub(r"[^\w-]", "-", name, flags=re.ASCII)
-        self._count = self._bytes = 0
-        self._is_open = True
+    target: TarTarget
+    stem: str
+    _byte_count = 0
 
-    @property
-    def record_count(self) -> int:
-        return self._count
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        # In parts, so that what is made of a large batch is never all in memory.
-        part_count = -(-batch.nbytes // _PART_BYTES) or 1
-        row_count = -(-batch.num_rows // part_count) or 1
-        for first in range(0, batch.num_rows, row_count):
-            part = batch.slice(first, row_count)
-            self._write(encode(part) if self._target.is_table else part.column(0))
-
-    def _write(self, records: pa.LargeBinaryArray) -> None:
-        parts, first = list_records(records), self._count
-        if self._target.sees_all:
-            self._target.note_keys([find_key(part) for part in parts])
+    def _write_lines(self, lines: pa.LargeBinaryArray) -> None:
+        records = list_records(lines)
+        if self.target.sees_all:
+            self.target.note_keys([find_key(one) for one in records])
         else:
-            made = [rename(one, f"{self._stem}_{first + row:09d}".encode()) for row, one in enumerate(parts)]
-            records = pa.array(made, pa.large_binary())
-        self._append(records)
-        self._count += len(parts)
+            rows = enumerate(records, self._record_count)
+            made = [rename(one, f"{self.stem}_{row:09d}".encode()) for row, one in rows]
+            lines = pa.array(made, pa.large_binary())
+        super()._write_lines(lines)
+        self._byte_count += view_records(lines)[0].size
 
-    def _append(self, records: pa.LargeBinaryArray) -> None:
-        self._inner.write(pa.RecordBatch.from_arrays([records], schema=SCHEMA))
-        self._bytes += view_records(records)[0].size
-
-    def close(self) -> None:
-        if self._is_open:
-            self._is_open = False
-            zeros = bytes(_END_BYTES + -(self._bytes + _END_BYTES) % _MULTIPLE_BYTES)
-            self._append(pa.array([zeros], pa.large_binary()))
-        self._inner.close()
-
-    def abort(self) -> None:
-        self._is_open = False
-        self._inner.abort()
+    def _end(self) -> None:
+        zeros = _END_BYTES + -(self._byte_count + _END_BYTES) % _MULTIPLE_BYTES
+        self._writer.write(memoryview(bytes(zeros)))

@@ -2,54 +2,44 @@
 
 from __future__ import annotations
 
-import operator
-import tarfile
-from contextlib import closing
-from dataclasses import dataclass
-from io import BufferedReader, RawIOBase
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import InputError
-from recshuf.formats.compression import check_suffix, open_reader, recognise_compression
-from recshuf.formats.compression.readers import HEAD_BYTES
-from recshuf.formats.lines.cutting import OFFSET_BYTES, SCHEMA
-from recshuf.formats.lines.files import FileSource, LineFile, fill
+from recshuf.formats.lines.cutting import SCHEMA, Cutter, Header, make_batch
+from recshuf.formats.lines.files import BlockFragment, BlockReader, fill
+from recshuf.formats.lines.source import LineSource
 from recshuf.formats.pointers import refuse_pointer
 from recshuf.formats.webdataset import RENAME_KEYS
 from recshuf.formats.webdataset.cutting import (
+    BLOCK_BYTES,
     KEYS_BYTES,
     ArchiveError,
     KeySet,
     Member,
-    RecordCutter,
+    find_key,
     hash_key,
     list_records,
     lower,
-    parse_name,
     rename,
     show,
     walk,
 )
-from recshuf.interfaces import Fragment, InputSummary, Source
-from recshuf.storage.reading.local import open_input
-from recshuf.storage.reading.objects import look_ahead
-from recshuf.storage.reading.read_ahead import UNIT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from _typeshed import WriteableBuffer
-
     from recshuf.formats.compression.readers import ByteReader
-    from recshuf.formats.webdataset.cutting import Block
-    from recshuf.interfaces import Decoder, InputFile, ReadOptions
+    from recshuf.formats.lines.cutting import Bytes, Positions
+    from recshuf.interfaces import Decoder, Fragment, InputFile, ReadOptions
 
 
-_SAMPLES_BYTES, _MIN_SAMPLE_BYTES, _MAX_SAMPLE_BYTES = 64 << 20, 1 << 16, 1 << 20
-_READING_BYTES, _MIN_WINDOW_BYTES = 2 << 20, 8 << 20
+_READING_BYTES, _SEARCH_BYTES = 2 << 20, 1 << 20
+_MOST_BYTES = 1 << 62
 _PLACEHOLDER = b"_"
 """Key of all records to which shards give keys."""
 _FILES_OF_RECORDS = b"csv tsv jsonl ndjson parquet arrow h5 hdf5 tfrecord tar".split()
@@ -66,55 +56,100 @@ class TarLayout:
     """Names of the inputs, in which a key that occurs twice is looked for."""
 
 
-@dataclass(frozen=True, slots=True)
-class TarInput:
-    """One input, once its beginning was read."""
+class TarCutter(Cutter):
+    """Estimates the records of an input, and notes what of the first ones may be mistaken."""
 
-    file: LineFile
-    compression: str
-    window_bytes: int
-    summary: InputSummary
-    notes: tuple[str, ...]
+    has_header = True  # the first header, which tells whether this is tar
+    has_places = False
+    counts_anywhere = False
+    _name = ""
 
-    def open(self) -> ByteReader:
-        return open_reader(self.file.name, FileSource(self.file), self.compression)
+    def take_header(self, name: str, reader: ByteReader, *, is_compressed: bool) -> Header:  # noqa: ARG002
+        self._name, view = name, memoryview(bytearray(BLOCK_BYTES))
+        head = bytes(view[: fill(reader, view)])
+        if not head:
+            raise InputError(name, "is empty (0 bytes), not a tar archive")
+        refuse_pointer(name, head)
+        try:
+            next(walk(memoryview(head), 0), None)
+        except ArchiveError as error:
+            raise InputError(name, error.problem, place="byte 0", remedy=error.remedy) from error
+        return Header(b"", head, 0)
+
+    def find_ends(self, data: Bytes, begin: int) -> Iterator[Positions]:
+        """Yield where records end; the last one may do so behind `data`."""
+        members = list[Member]()
+        with suppress(ArchiveError):  # as reading will say
+            members.extend(one for one in walk(_view(data), begin) if isinstance(one, Member))
+        self.notes += [] if self.notes else _find_notes(self._name, members)
+        keyed = [one for one in members if one.key is not None]
+        keys = [*(one.key for one in keyed[1:]), None]
+        ends = [one.end for one, following in zip(keyed, keys, strict=False) if one.key != following]
+        yield np.minimum(ends, _MOST_BYTES).astype(np.int64)
+
+    def count_records(self, data: Bytes, offsets: Positions) -> float:
+        count, end = offsets.size - 1, int(offsets[-1])
+        return count if end <= data.size else count * data.size / end
+
+    def is_record(self, rest: Bytes) -> bool:  # noqa: ARG002 - they are zeros
+        return False
 
 
-class TarSource(Source):
+class TarSource(LineSource):
     """All inputs of a run. A record is the bytes of its members, headers and padding included."""
 
-    layout: TarLayout
+    layout: TarLayout  # type: ignore[assignment] # of targets of its own
+    spans_lines = True
 
     def __init__(self, files: Sequence[InputFile], options: ReadOptions) -> None:
-        self._options = options
-        sample_bytes = min(max(_SAMPLES_BYTES // len(files), _MIN_SAMPLE_BYTES), _MAX_SAMPLE_BYTES)
-        self._inputs = [look_at(file, sample_bytes) for file in look_ahead(files, head_bytes=UNIT_BYTES)]
-        self.schema = SCHEMA
-        self.inputs = tuple(one.summary for one in self._inputs)
-        self.compression = self._inputs[0].compression
+        super().__init__(files, options, TarCutter(replace(options, refuses_foreign=False)))
+        self.reader_type = TarReader
+        if streams := [one.name for one in self._lines if one.stream]:
+            problem = "is a stream, and archives are read as files"
+            raise InputError(streams[0], problem, remedy="give its path")
+        self.inputs = tuple(one._replace(record_count_is_exact=False) for one in self.inputs)
         self._renames = RENAME_KEYS.of(options)
-        self.layout = TarLayout(self.compression, self._renames, tuple(one.name for one in self.inputs))
-        self.notes = (
-            *next((one.notes for one in self._inputs if one.notes), ()),
-            *_find_indexes(files[0]),
+        self.layout = TarLayout(
+            self._lines[0].compression, self._renames, tuple(one.name for one in self.inputs)
         )
+        self.notes += (*_find_indexes(files[0]),)
 
     def fragments(self, input_index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Fragment]:
-        one, limits = self._inputs[input_index], self._options.limit(block_bytes, max_record_bytes)
-        reader, keys = one.open(), KeySet()
+        keys, found = KeySet(), super().fragments(input_index, block_bytes, max_record_bytes)
         try:
-            reader.limit_window(max(max_record_bytes, one.window_bytes, _MIN_WINDOW_BYTES))
-            for block in RecordCutter(one.file.name, reader, limits).cut():
-                if not self._renames:
-                    _check_once(one, keys.add(block.hashes))
-                yield TarFragment(one.file.name, block, renames=self._renames)
-            _check_once(one, keys.finish())
+            for fragment in found:
+                if not self._renames and isinstance(fragment, TarFragment):
+                    self._check_once(input_index, keys.add(fragment.hashes))
+                yield fragment
+            self._check_once(input_index, keys.finish())
         finally:
-            reader.close()
             keys.close()
 
+    def _check_once(self, input_index: int, twice: bytes | None) -> None:
+        """Refuse an input in which a key comes again behind others: members of its record may lie apart."""
+        if twice is None:
+            return
+        name, found = self.inputs[input_index].name, self.find_key(input_index, twice)
+        if found is None:
+            raise InputError(name, "changed while it was read")
+        raise InputError(
+            name,
+            f"the key {found[0]} comes again behind other keys",
+            place=f"byte {found[1]}",
+            remedy="if these are two records, shuffle to webdataset with --rename-keys; if one, write the archive again with GNU "
+            "tar --sort=name",
+        )
+
+    def find_key(self, input_index: int, wanted: bytes) -> tuple[str, int] | None:
+        """Return the key of a hash, and where the first record begins that has it; reads the archive once more."""
+        self.reader_type = LenientReader  # neighbours of one key may have a suffix twice
+        for fragment in super().fragments(input_index, _SEARCH_BYTES, self._cutter.options.max_record_bytes):
+            if isinstance(fragment, TarFragment) and wanted in fragment.hashes:
+                return fragment.show_key(fragment.hashes.index(wanted))
+        return None
+
     def reading_bytes(self, block_bytes: int) -> int:
-        window_bytes = max(one.window_bytes for one in self._inputs)
+        window_bytes = max(one.window_bytes for one in self._lines)
         return 3 * block_bytes + window_bytes + KEYS_BYTES + _READING_BYTES
 
     def decoder(self) -> Decoder:
@@ -123,104 +158,115 @@ class TarSource(Source):
         return TarDecoder([one.name for one in self.inputs])
 
 
-class TarFragment(Fragment):
-    """The records of a block."""
+class TarFragment(BlockFragment):
+    """Whole records in memory, with the begin of each, the end of the last one, and the hashes of their keys."""
 
-    def __init__(self, name: str, block: Block, *, renames: bool) -> None:
-        self._name, self._block, self._renames = name, block, renames
-        self.record_count: int = len(block.hashes)
+    def __init__(self, edges: list[int], hashes: list[bytes], *block: Any) -> None:
+        super().__init__(*block)
+        self.record_count, self.hashes, self._edges = len(hashes), hashes, edges
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        buffers = [None, pa.py_buffer(np.array(self._block.edges)), pa.py_buffer(self._block.data)]
-        column = pa.Array.from_buffers(pa.large_binary(), self.record_count, buffers)
-        if self._renames:
-            column = pa.array(self._rename(column), pa.large_binary())
-        yield pa.RecordBatch.from_arrays([column], schema=SCHEMA)
+        batch = make_batch(self._data, np.array(self._edges))
+        if RENAME_KEYS.of(self._cutter.options):
+            renamed = pa.array(self._rename(batch.column(0)), pa.large_binary())
+            batch = pa.RecordBatch.from_arrays([renamed], schema=SCHEMA)
+        yield batch
+
+    def show_key(self, row: int) -> tuple[str, int]:
+        """Return the key of a record, and where it begins."""
+        begin, end = self._edges[row : row + 2]
+        return show(find_key(_view(self._data[begin:end]))), self._position + begin
 
     def _rename(self, column: pa.LargeBinaryArray) -> Iterator[bytes]:
-        for begin, record in zip(self._block.edges, list_records(column), strict=False):
+        for begin, record in zip(self._edges, list_records(column), strict=False):
             try:
                 yield rename(record, _PLACEHOLDER)
             except ArchiveError as error:
-                place = f"byte {self._block.position + begin + error.at}"
-                raise InputError(self._name, error.problem, place=place, remedy=error.remedy) from error
+                place = self._limit.name_place(self._position + begin + error.at)
+                raise InputError(self._limit.name, error.problem, place=place, remedy=error.remedy) from error
 
 
-def _check_once(one: TarInput, twice: bytes | None) -> None:
-    """Refuse an input in which a key comes again behind others: members of its record may lie apart."""
-    if twice is not None:
-        key, place = find_key_of(one, twice)
-        problem = f"the key {show(key)} comes again behind other keys"
-        remedy = (
-            "if these are two records, shuffle to webdataset with --rename-keys; if one, write the archive again with GNU tar "
-            "--sort=name"
-        )
-        raise InputError(one.file.name, problem, place=f"byte {place}", remedy=remedy)
+class TarReader(BlockReader):
+    """Cuts bytes into blocks of whole records, up to the first zero block behind them.
+
+    A member that is of no record stays with the one behind it, wherever that comes to lie. At the end it is put before the
+    last one.
+    """
+
+    def _find_stop(self, data: Bytes) -> int:
+        self._edges, self._hashes, self._suffixes = [0], list[bytes](), set[bytes]()
+        try:
+            return self._find_records(data)
+        except ArchiveError as error:
+            place = self._limit.name_place(self._position + error.at)
+            raise InputError(self._limit.name, error.problem, place=place, remedy=error.remedy) from error
+
+    def _end(self, data: Bytes, stop: int, filled: int) -> tuple[int, int]:  # noqa: ARG002 - more archives may follow
+        return stop, filled
+
+    def _make_fragment(self, *block: Any) -> Iterator[Fragment]:
+        if self._hashes:
+            yield TarFragment(self._edges, self._hashes, *block)
+
+    def _find_records(self, data: Bytes) -> int:
+        key, last_of_key, last = None, 0, 0
+        for member in walk(_view(data), 0):
+            if isinstance(member, int):
+                self._end_archive(data, key, last_of_key, last)
+                if self._hashes:
+                    return member
+                key, last, self._edges = None, member, [member]
+                continue
+            if key is not None and member.key not in (None, key):
+                self._end_record(key, last_of_key)
+                key = None
+            if member.end - self._edges[-1] > self._limit.max_bytes:
+                raise self._limit.exceeded(self._position + self._edges[-1])
+            if member.end > len(data):
+                break
+            if member.key is not None:
+                self._note_suffix(member, member.key, is_first=key is None)
+                key, last_of_key = member.key, member.end
+            last = member.end
+        if not self._is_ended:
+            return self._edges[-1]
+        if data[last:].any():
+            raise ArchiveError(last, "is truncated: a member ends behind the end of the archive")
+        self._end_archive(data, key, last_of_key, last)
+        return len(data)
+
+    def _note_suffix(self, member: Member, key: bytes, *, is_first: bool) -> None:
+        suffix = lower(member.suffix)
+        if is_first:
+            self._suffixes.clear()
+        elif suffix in self._suffixes:
+            problem = f"the record {show(key)} has the suffix {show(suffix)} twice, which readers refuse"
+            raise ArchiveError(member.start, problem, "rename one of the members")
+        self._suffixes.add(suffix)
+
+    def _end_record(self, key: bytes, at: int) -> None:
+        self._edges.append(at)
+        self._hashes.append(hash_key(key))
+
+    def _end_archive(self, data: Bytes, key: bytes | None, last_of_key: int, last: int) -> None:
+        begin = self._edges[-1]
+        if key is not None:
+            if last > last_of_key:
+                data[begin:last] = np.roll(data[begin:last], last - last_of_key)
+            self._end_record(key, last)
+        elif last > begin:
+            raise ArchiveError(begin, "holds only members that readers leave out", "leave the archive out")
 
 
-def find_key_of(one: TarInput, twice: bytes) -> tuple[bytes, int]:
-    """Return the key of a hash, and where the first member that has it begins; reads the archive once more."""
-    with closing(one.open()) as reader, BufferedReader(_RawFile(reader)) as file:
-        for info in tarfile.TarFile.open(fileobj=file, mode="r|", ignore_zeros=True):
-            key, _ = parse_name(info.name.encode("utf-8", "surrogateescape"))
-            if key is not None and hash_key(key) == twice:
-                return key, info.offset
-    raise InputError(one.file.name, "changed while it was read")
+class LenientReader(TarReader):
+    """Takes records that no reader takes."""
+
+    def _note_suffix(self, member: Member, key: bytes, *, is_first: bool) -> None:
+        pass
 
 
-class _RawFile(RawIOBase):
-    def __init__(self, reader: ByteReader) -> None:
-        self._reader = reader
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: WriteableBuffer) -> int:
-        return self._reader.readinto(memoryview(buffer))
-
-
-def look_at(file: InputFile, sample_bytes: int = _MIN_SAMPLE_BYTES) -> TarInput:
-    """Return an input, once its beginning was read, which tells about how many records it has."""
-    if file.is_stream:
-        raise InputError(file.name, "is a stream, and archives are read as files", remedy="give its path")
-    handle = open_input(file)
-    try:
-        head, stamp = handle.read_at(0, HEAD_BYTES), handle.stamp
-    finally:
-        handle.close()
-    if not head:
-        raise InputError(file.name, "is empty (0 bytes), not a tar archive")
-    refuse_pointer(file.name, head)
-    check_suffix(file.name, file.suffix)
-    compression, opened = recognise_compression(head), LineFile(file, stamp)
-    source = FileSource(opened)
-    reader = open_reader(file.name, source, compression)
-    try:
-        sample = np.empty(sample_bytes, np.uint8)
-        filled = fill(reader, sample.data)
-    finally:
-        reader.close()
-    members = _read_sample(file.name, memoryview(sample)[:filled])  # type: ignore[arg-type] # as above
-    keys = [one.key for one in members if one.key is not None]
-    count = len(keys) - sum(map(operator.eq, keys, keys[1:]))
-    seen = max((one.end for one in members), default=0)
-    data_bytes = min(seen, filled)
-    if filled == sample_bytes:
-        data_bytes = max(filled, stamp.size * filled // max(1, source.bytes_read))
-        count = max(1, count * data_bytes // max(1, seen))
-    summary = InputSummary(file.name, stamp.size, count, False, data_bytes + OFFSET_BYTES * count)
-    notes = tuple(_find_notes(file.name, members))
-    return TarInput(opened, compression, reader.window_bytes, summary, notes)
-
-
-def _read_sample(name: str, view: memoryview) -> list[Member]:
-    members = list[Member]()
-    try:
-        members.extend(one for one in walk(view, 0) if isinstance(one, Member))
-    except ArchiveError as error:
-        if not members and error.at == 0:
-            raise InputError(name, error.problem, place="byte 0", remedy=error.remedy) from error
-    return members
+def _view(data: Bytes) -> memoryview:
+    return memoryview(data)  # type: ignore[arg-type] # a buffer, which NumPy does not declare
 
 
 def _find_notes(name: str, members: Sequence[Member]) -> Iterator[str]:

@@ -276,48 +276,17 @@ def find_set(mask: NDArray[np.bool_]) -> Positions:
 
 
 def _find_long_ends(data: Bytes, begin: int, separator: bytes) -> Iterator[Positions]:
-    overlaps = _has_border(separator)
-    free = begin  # the first byte after the separators so far
-    for at in range(begin, data.size - len(separator) + 1, PIECE_BYTES):
-        stop = min(at + PIECE_BYTES, data.size - len(separator) + 1)
-        starts = _match_starts(data, max(at, free), stop, separator)
-        if overlaps:
-            starts = _drop_overlapping(starts, len(separator))
-        ends = starts + len(separator)
-        if ends.size:
-            free = int(ends[-1])
+    while begin < data.size:
+        *records, _ = data[begin : begin + PIECE_BYTES].tobytes().split(separator)
+        if records:
+            sizes = np.fromiter(map(len, records), np.int64, len(records)) + len(separator)
+        elif (start := find_first(data, separator, begin)) >= 0:
+            sizes = np.array([start + len(separator) - begin])
+        else:
+            return
+        ends = begin + np.cumsum(sizes)
         yield ends
-
-
-def _match_starts(data: Bytes, begin: int, stop: int, separator: bytes) -> Positions:
-    """Return the starts of all occurrences from `begin` to `stop`, overlapping ones too."""
-    if begin >= stop:
-        return np.empty(0, np.int64)
-    starts = np.flatnonzero(data[begin:stop] == separator[0])
-    starts += begin
-    for step, byte in enumerate(separator[1:], 1):
-        starts = starts[data[starts + step] == byte]
-    return starts
-
-
-def _drop_overlapping(starts: Positions, size: int) -> Positions:
-    """Return the first start, the first at least `size` behind it, and so on.
-
-    With ``jump`` leading from each start to the next one taken, the starts taken are the orbit of the first;
-    squaring the jump doubles the orbit, so that a few whole-array steps find all of it.
-
-    >>> _drop_overlapping(np.array([0, 1, 2, 3, 9, 10]), 2).tolist()
-    [0, 2, 9]
-    """
-    count = starts.size
-    if count < 2 or int(np.diff(starts).min()) >= size:
-        return starts
-    jump = np.append(np.searchsorted(starts, starts + size), count)
-    orbit = np.zeros(1, np.intp)
-    while (further := jump[orbit])[0] < count:
-        orbit = np.concatenate((orbit, further[further < count]))
-        jump = jump[jump]
-    return starts[orbit]
+        begin = int(ends[-1])
 
 
 def _has_border(separator: bytes) -> bool:

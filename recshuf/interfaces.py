@@ -1035,7 +1035,7 @@ class TableDecoder(Decoder):
     def schema(self) -> pa.Schema:
         return self._schema
 
-    def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> None:
+    def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> BadRecords | None:
         pass
 
     def finish(self) -> pa.Schema:

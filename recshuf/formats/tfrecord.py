@@ -24,7 +24,7 @@ from recshuf.formats.lines.cutting import SCHEMA, Cutter, Header, view_records
 from recshuf.formats.lines.files import BlockReader, CutFragment, fill
 from recshuf.formats.lines.sink import LineTarget
 from recshuf.formats.lines.source import LineLayout, LineSource
-from recshuf.interfaces import BadRecords, Decoder, Format, Traits
+from recshuf.interfaces import BadRecords, Decoder, Format, TableDecoder, Traits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -242,25 +242,18 @@ class FrameSource(LineSource):
         return super().reading_bytes(block_bytes) + 4 * block_bytes  # a copy, and the places of short records
 
     def decoder(self) -> Decoder:
-        return FrameDecoder([summary.name for summary in self.inputs], self.options)
+        return FrameDecoder(self.options)
 
     def checker(self) -> Decoder:
-        return FrameChecker([summary.name for summary in self.inputs], self.options)
+        return FrameChecker(self.options, SCHEMA)
 
 
-class FrameDecoder(Decoder):
+class FrameDecoder(TableDecoder):
     """Turns frames into a column of their payloads."""
 
-    def __init__(self, names: Sequence[str], options: ReadOptions) -> None:
-        self._names = names
+    def __init__(self, options: ReadOptions, schema: pa.Schema = _TABLE) -> None:
+        super().__init__(schema)
         self._sets_bad_aside = options.sets_bad_aside
-
-    @property
-    def schema(self) -> pa.Schema:
-        return _TABLE
-
-    def finish(self) -> pa.Schema:
-        return _TABLE
 
     def table_bytes(self, record_count: int, native_bytes: int) -> int:
         return native_bytes + record_count
@@ -279,11 +272,6 @@ class FrameDecoder(Decoder):
 
 class FrameChecker(FrameDecoder):
     """Tells frames whose payload is damaged, and keeps the others."""
-
-    schema = SCHEMA
-
-    def finish(self) -> pa.Schema:
-        return SCHEMA
 
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         return batch
@@ -356,7 +344,7 @@ class TFRecordFormat(Format):
         return LineTarget(suffix, None, options, _encode)
 
     def restore_decoder(self, stored: StoredInputs) -> Decoder:
-        return FrameDecoder(stored.names, stored.options)
+        return FrameDecoder(stored.options)
 
 
 FORMAT = TFRecordFormat()

@@ -263,12 +263,7 @@ def _make_bad(reasons: Mapping[int, str]) -> BadRecords | None:
 class CsvDecoder(Decoder):
     """Parses records with pyarrow; types are those of all records together.
 
-    Parameters
-    ----------
-    headers
-        Names of the columns of each header; none of the only one if all inputs are empty, and a schema then names them.
-    options
-        With the types of all columns, the columns wanted, and whether bad records are set aside.
+    The only header names no columns if all inputs are empty, and a schema then names them.
     """
 
     def __init__(

@@ -72,14 +72,9 @@ class Top(NamedTuple):
 
 
 def examine(head: bytes, options: ReadOptions, before: Top | None, *, is_whole: bool) -> Top:
-    """Return the top of an input by its first bytes, without a byte order mark.
+    """Return the top of an input by its first bytes, or all of them, without a byte order mark.
 
-    Parameters
-    ----------
-    before
-        That of the first input, whose dialect holds for all.
-    is_whole
-        Whether `head` is all of the input.
+    The dialect of the first input, whose top is `before`, holds for all.
     """
     notes: list[str] = []
     header, skipped = HEADER.of(options), SKIP_LINES.of(options)

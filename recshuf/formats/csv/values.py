@@ -17,13 +17,7 @@ if TYPE_CHECKING:
 
 
 class CsvValueReader(ValueReader):
-    """Reads columns of records. A field that is empty and not quoted has no value.
-
-    Parameters
-    ----------
-    kept
-        Columns that the run keeps; None for all.
-    """
+    """Reads columns of records, of those that are `kept`. A field that is empty and not quoted has no value."""
 
     parses_records = True
 

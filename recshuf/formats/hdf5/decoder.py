@@ -21,7 +21,7 @@ from recshuf.formats.hdf5.forms import (
     parse_temporal,
 )
 from recshuf.formats.hdf5.types import Kind, Packer, list_leaves
-from recshuf.interfaces import Decoder, ValueReader
+from recshuf.interfaces import TableDecoder, ValueReader
 from recshuf.records.arrays import check_path, dotted, is_any_list, unknown_column, view_bytes, view_offsets
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class _Leaf(NamedTuple):
     decode: Callable[[pa.Array], pa.Array]
 
 
-class RowDecoder(Decoder):
+class RowDecoder(TableDecoder):
     """Decodes one native column for each dataset; the columns are in the order of the native fields."""
 
     def __init__(self, columns: Sequence[Column], names: Sequence[str]) -> None:
@@ -51,11 +51,7 @@ class RowDecoder(Decoder):
         self._leaves = [_find_leaf(column) for column in columns]
         self._tree = _grow_tree([column.name.split("/") for column in columns])
         empty = _join_leaves(self._tree, [pa.array([], leaf.arrow_type) for leaf in self._leaves])
-        self._schema = pa.RecordBatch.from_arrays(empty, names=list(self._tree)).schema
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._schema
+        super().__init__(pa.RecordBatch.from_arrays(empty, names=list(self._tree)).schema)
 
     def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> None:
         """Check that strings are UTF-8 and that enums have names."""
@@ -68,12 +64,9 @@ class RowDecoder(Decoder):
                 place = f"row {first_row + error.row} of dataset {column.name!r}"
                 raise InputError(self._names[input_index], error.problem, place=place) from error
 
-    def finish(self) -> pa.Schema:
-        return self._schema
-
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         leaves = [leaf.decode(rows) for leaf, rows in zip(self._leaves, batch.columns, strict=True)]
-        return pa.RecordBatch.from_arrays(_join_leaves(self._tree, leaves), schema=self._schema)
+        return pa.RecordBatch.from_arrays(_join_leaves(self._tree, leaves), schema=self.schema)
 
 
 def _find_leaf(column: Column) -> _Leaf:

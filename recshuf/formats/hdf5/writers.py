@@ -230,12 +230,7 @@ class ChunkWriter(RowWriter):
     """
 
     def __init__(
-        self,
-        dataset: h5d.DatasetID,
-        column: Column,
-        pipeline: Pipeline,
-        fill: bytes,
-        tasks: TaskQueue,
+        self, dataset: h5d.DatasetID, column: Column, pipeline: Pipeline, fill: bytes, tasks: TaskQueue
     ) -> None:
         self._dataset = dataset
         self._shape = (*column.row_shape, pipeline.item_bytes)

@@ -204,16 +204,8 @@ def _halve(lines: pa.Array, rows: Rows) -> list[tuple[pa.Array, Rows]]:
 class JsonDecoder(Decoder):
     """Decodes batches of one large_binary column, each value a line with one JSON object.
 
-    Parameters
-    ----------
-    schema
-        Schema of the table form; other fields are errors. Default: inferred from the records.
-    field
-        Path of the only field to decode.
-    columns
-        Fields to decode, in this order. Default: all.
-    unit
-        What a record is in the inputs, for messages.
+    Without a schema, one is inferred from the records; with one, other fields are errors. A `field` is a path, `columns` are names
+    in order. Messages call a record by `unit`.
     """
 
     def __init__(

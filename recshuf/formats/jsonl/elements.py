@@ -95,12 +95,7 @@ def _join(found: list[Positions]) -> Positions:
 
 
 def _unset_escaped(quotes: NDArray[np.bool_], backslashes: NDArray[np.bool_], before: int) -> int:
-    r"""Unset the quotes behind an odd number of backslashes, and return how many of these end the piece.
-
-    Parameters
-    ----------
-    before
-        Number of backslashes directly before the piece.
+    r"""Unset the quotes behind an odd number of backslashes, `before` of them the piece, and return how many of these end it.
 
     >>> data = np.frombuffer(b'\\"\\\\"', np.uint8)
     >>> quotes = data == ord('"')

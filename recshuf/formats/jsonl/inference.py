@@ -251,12 +251,8 @@ class InferredTypes:
     """Types that hold all records seen so far.
 
     Later lines are parsed by the types so far, and types are inferred again when that fails. Lines before the
-    latest first appearance of a field are always inferred, since fields may appear earlier in them.
-
-    Parameters
-    ----------
-    field
-        Path of the only field to decode: once its type is known, no other column is parsed.
+    latest first appearance of a field are always inferred, since fields may appear earlier in them. Once the type of the only
+    `field` to decode is known, no other column is parsed.
     """
 
     def __init__(self, field: str | None = None) -> None:

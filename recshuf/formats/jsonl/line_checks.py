@@ -48,19 +48,7 @@ _NO_NUMBER = re.compile(r'(?s:("(?:[^"\\]|\\.)*+"?)|-?(?:Infinity|Inf|NaN))')
 
 
 class BadRecord(Exception):  # noqa: N818 - becomes an InputError as soon as file and line are known
-    """An error in one of some lines.
-
-    Parameters
-    ----------
-    problem, remedy
-        As for `InputError`.
-    path
-        The field concerned; None for the record as a whole.
-    row
-        Index of the line; None when not known.
-    suspect
-        Index of the probable line, if `row` is not known.
-    """
+    """An error in one of some lines, at index `row`, or probably at `suspect`; in a field, or the record as a whole."""
 
     def __init__(
         self,

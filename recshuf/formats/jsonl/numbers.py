@@ -120,15 +120,9 @@ def _walk(path: Path, values: pa.Array, rows: Rows) -> Iterator[Column]:
 def check_floats(columns: Sequence[Column], lines: pa.Array, *, as_given: bool) -> None:
     """Check that every float of these columns is finite, and that no integer among them lost digits.
 
-    A type that is given takes NaN and infinities that are written as such.
-
-    Raises `BadRecord` for the first line where that is so, with its row and `line_errors`.
-
-    Parameters
-    ----------
-    as_given
-        Whether the types come from a schema and not from the lines. Such an integer then makes its own line bad;
-        else only where that line itself makes its field a float.
+    Raises `BadRecord` for the first line where that is so, with its row and `line_errors`. Types `as_given` by a schema take NaN
+    and infinities that are written as such, and such an integer makes its own line bad; else only where that line itself makes
+    its field a float.
     """
     floats = [column for column in columns if pt.is_floating(column.values.type)]
     suspects = [(column, *_find_suspects(column)) for column in floats]

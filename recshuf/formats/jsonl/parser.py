@@ -59,14 +59,9 @@ def infer_schema(lines: pa.Array) -> pa.Schema:
 
 
 class Parser:
-    """Reads lines by a fixed schema.
+    """Reads lines by a fixed schema. `others`, which the schema lacks, are ``error`` or ``ignore``.
 
-    Parameters
-    ----------
-    lenient
-        Accept numbers and booleans, as they are written, for fields that are text in the schema.
-    others
-        Treatment of fields that the schema lacks: ``error`` or ``ignore``.
+    If `lenient`, it accepts numbers and booleans, as they are written, for fields that are text in the schema.
     """
 
     def __init__(self, schema: pa.Schema, *, lenient: bool = False, others: str = "error") -> None:
@@ -241,14 +236,9 @@ def _parse_path(text: str) -> Path:
 
 
 def describe_remedy(schema: pa.Schema, others: Mapping[Path, str], sense: str) -> str:
-    """Return the remedy that gives some fields other types, with a schema file that can be pasted if it is short.
+    """Return the remedy that gives some fields other types, by their paths, with a schema file that can be pasted if it is short.
 
-    Parameters
-    ----------
-    others
-        The types of these fields by their paths.
-    sense
-        What the types mean, in a relative clause.
+    The `sense` of the types is a relative clause.
 
     >>> schema = pa.schema([("id", pa.int64()), ("tags", pa.list_(pa.struct([("a", pa.struct([]))])))])
     >>> describe_remedy(schema, {("tags", None, "a"): "json"}, "which is the text of any JSON")

@@ -37,14 +37,8 @@ class JsonFieldAdder(FieldAdder):
     """Appends fields to objects.
 
     Quotes inside strings are escaped, so a quoted name followed by a colon is a key of the object or of a nested one. A key
-    with escaped letters may be any name.
-
-    Parameters
-    ----------
-    names
-        Names of the fields: letters and underscores.
-    checks_late
-        Whether `add_fields` checks the records, because nobody observes them.
+    with escaped letters may be any name. The names of the fields are letters and underscores. If it `checks_late`, `add_fields`
+    checks the records, because nobody observes them.
     """
 
     def __init__(self, inputs: Sequence[str], names: Sequence[str], *, checks_late: bool = False) -> None:

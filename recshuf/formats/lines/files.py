@@ -11,13 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 import numpy as np
 
 from recshuf.errors import InputError
-from recshuf.formats.lines.cutting import (
-    MOST_END_BYTES,
-    cut_batches,
-    end_line,
-    find_content_end,
-    find_first,
-)
+from recshuf.formats.lines.cutting import MOST_END_BYTES, cut_batches, end_line, find_content_end, find_first
 from recshuf.interfaces import Fragment
 from recshuf.storage.reading.local import open_input
 

@@ -148,11 +148,7 @@ class LineSink(Sink):
     """One shard of lines."""
 
     def __init__(
-        self,
-        output: Output,
-        writer: PlainWriter | EncodedWriter,
-        header: bytes,
-        encode: Encode | None,
+        self, output: Output, writer: PlainWriter | EncodedWriter, header: bytes, encode: Encode | None
     ) -> None:
         self._output = output
         self._writer = writer
@@ -208,12 +204,8 @@ class LineSink(Sink):
 class LineTarget(Target):
     """Shards of lines.
 
-    Parameters
-    ----------
-    layout
-        Header and compression of the inputs, if their format is that of the shards; the options may name another.
-    encode
-        Turns a batch into lines; None for native batches, which are lines already.
+    The layout is that of inputs of the same format; the options may name another compression. `encode` turns a batch into lines;
+    None for native batches, which are lines already.
     """
 
     sink_type: type[LineSink] = LineSink

@@ -196,13 +196,7 @@ class RangeFragment(Fragment):
     """The records that start in bytes ``begin`` to ``end`` of a file, at or after its first record."""
 
     def __init__(
-        self,
-        lines: LineInput,
-        begin: int,
-        end: int,
-        cutter: Cutter,
-        limit: RecordLimit,
-        max_records: int,
+        self, lines: LineInput, begin: int, end: int, cutter: Cutter, limit: RecordLimit, max_records: int
     ) -> None:
         self._file = lines.require_file()
         self._begin = begin
@@ -257,10 +251,7 @@ class RangeFragment(Fragment):
 
 
 def read_files(
-    inputs: Sequence[LineInput],
-    cutter: Cutter,
-    max_records: int,
-    max_record_bytes: int,
+    inputs: Sequence[LineInput], cutter: Cutter, max_records: int, max_record_bytes: int
 ) -> Joined | None:
     """Return all records of small uncompressed files with a separator of one byte, read into one buffer.
 

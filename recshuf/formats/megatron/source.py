@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from enum import IntEnum
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -38,8 +37,9 @@ _INDEX_BYTES = 8 << 20
 _OFFSET_BYTES = 8
 HEAD = struct.Struct("<9sQBQQ")
 LENGTH, END, MODE = np.dtype("<i4"), np.dtype("<i8"), np.dtype("i1")
-KINDS = (LENGTH, END, END, MODE)
-"""Types of the entries of each part."""
+_LENGTHS, _POINTERS, _ENDS, _MODES = _PARTS = range(4)
+_KINDS = (LENGTH, END, END, MODE)
+"""Types of the entries of each part of an index, in their order."""
 _DAMAGED = "copy or write both files again"
 
 
@@ -75,7 +75,7 @@ class MegatronSource(Source):
         handle = open_input(pair.beside)
         try:
             for first in range(0, pair.documents, _DOCUMENTS):
-                ends = pair.read(handle, Part.ENDS, first, min(_DOCUMENTS, pair.documents - first) + 1)
+                ends = pair.read(handle, _ENDS, first, min(_DOCUMENTS, pair.documents - first) + 1)
                 wrong = np.flatnonzero((np.diff(ends) < 0) | (ends[1:] > pair.sequences) | (ends[:-1] < 0))
                 if wrong.size:
                     row = int(wrong[0])
@@ -94,8 +94,8 @@ class MegatronSource(Source):
         _check_sizes(pair, first, sizes, limits)  # before so many lengths are read
         count = int(edges[-1])
         lengths, pointers, modes = (
-            pair.read(handle, part, start, count if part != Part.MODES or pair.has_modes else 0)
-            for part in (Part.LENGTHS, Part.POINTERS, Part.MODES)
+            pair.read(handle, part, start, count if part != _MODES or pair.has_modes else 0)
+            for part in (_LENGTHS, _POINTERS, _MODES)
         )
         widths = lengths.astype(np.int64) * self.layout.dtype.itemsize
         wrong = np.flatnonzero((lengths < 0) | (pointers < 0) | (pointers > pair.byte_count - widths))
@@ -179,15 +179,6 @@ def _check_same(first: Pair, pair: Pair) -> None:
         raise InputError(pair.file.name, problem, remedy="shuffle them apart")
 
 
-class Part(IntEnum):
-    """The parts of an index, in their order."""
-
-    LENGTHS = 0
-    POINTERS = 1
-    ENDS = 2
-    MODES = 3
-
-
 @dataclass(frozen=True, slots=True)
 class MegatronLayout:
     """What shards have in common with the inputs."""
@@ -232,10 +223,10 @@ class Pair(NamedTuple):
             self.file.name, f"its index {self.beside.name} {problem}", place=place, remedy=remedy
         )
 
-    def read(self, handle: Handle, part: Part, first: int, count: int = 1) -> NDArray[Any]:
-        counts = zip(Part, (self.sequences, self.sequences, self.documents + 1), strict=False)
-        start = HEAD.size + sum(KINDS[one].itemsize * size for one, size in counts if one < part)
-        values = np.empty(count, KINDS[part])
+    def read(self, handle: Handle, part: int, first: int, count: int = 1) -> NDArray[Any]:
+        counts = zip(_PARTS, (self.sequences, self.sequences, self.documents + 1), strict=False)
+        start = HEAD.size + sum(_KINDS[one].itemsize * size for one, size in counts if one < part)
+        values = np.empty(count, _KINDS[part])
         if fill(handle, start + first * values.itemsize, values.view(np.uint8)):
             raise self.refuse("is shorter than when it was opened", f"byte {start}")
         return values
@@ -295,14 +286,12 @@ def _read_head(pair: Pair, handle: Handle) -> Pair:
             f"has {size:,} bytes, which do not fit {sequences:,} sequences and {ends:,} ends", "byte 18"
         )
     pair = pair._replace(code=code, sequences=sequences, documents=ends - 1, has_modes=rest > 0)
-    first, last = (int(pair.read(handle, Part.ENDS, at)[0]) for at in (0, ends - 1))
+    first, last = (int(pair.read(handle, _ENDS, at)[0]) for at in (0, ends - 1))
     if (first, last) != (0, sequences):
         raise pair.refuse(f"has {sequences:,} sequences, and documents of {first:,} to {last:,}", "byte 18")
     if not sequences:
         return pair
-    length, pointer = (
-        int(pair.read(handle, part, sequences - 1)[0]) for part in (Part.LENGTHS, Part.POINTERS)
-    )
+    length, pointer = (int(pair.read(handle, part, sequences - 1)[0]) for part in (_LENGTHS, _POINTERS))
     width = np.dtype(CODES[code]).itemsize
     if CODES[code].startswith("float") and pointer + length * width != pair.byte_count == pointer + length * (
         12 - width

@@ -35,10 +35,7 @@ if TYPE_CHECKING:
 class Projection:
     """Columns to read of a file, and of all files with an equal schema.
 
-    Parameters
-    ----------
-    columns
-        For each column of `schema`, its index in the file, its constant value, or the index of pandas.
+    For each column of `schema`, `columns` are its index in the file, its constant value, or the index of pandas.
     """
 
     def __init__(
@@ -75,12 +72,8 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 class PartitionColumns:
     """Columns from the partition folders of the inputs, each constant within one input.
 
-    A column is int64 if every value of every input is an integer, else string. All inputs must have the same keys.
-
-    Parameters
-    ----------
-    own
-        Names of the columns of the files, which take precedence over folders of the same name.
+    A column is int64 if every value of every input is an integer, else string. All inputs must have the same keys. The `own`
+    columns of the files take precedence over folders of the same name.
     """
 
     def __init__(self, inputs: Sequence[InputFile], own: set[str]) -> None:
@@ -127,14 +120,8 @@ def choose_unit(files: Sequence[tuple[Footer, Sequence[int]]], first: str, memor
     """Return the unit that holds every INT96 time of all files exactly, ``ns`` or ``us``; `first` is tried first.
 
     INT96 exceeds the range of a 64-bit count of nanoseconds or microseconds. pyarrow drops the upper bits of times that do
-    not fit, and digits below the unit. Milliseconds hold every INT96 time but for these digits.
-
-    Parameters
-    ----------
-    files
-        Footers, with the Arrow columns to read that hold INT96 times.
-    memory_bytes
-        Memory limit of the run; None if there is none.
+    not fit, and digits below the unit. Milliseconds hold every INT96 time but for these digits. `files` are footers, with the
+    Arrow columns to read that hold INT96 times.
     """
     problems = {}
     for unit in dict.fromkeys((first, *_NAMES)):

@@ -37,14 +37,14 @@ from recshuf.formats.lines.files import BlockReader
 from recshuf.formats.lines.sink import LineTarget
 from recshuf.formats.lines.source import LineLayout, LineSource
 from recshuf.formats.values import find_invalid
-from recshuf.interfaces import BadRecords, Decoder, ReadOptions
+from recshuf.interfaces import BadRecords, ReadOptions, TableDecoder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from recshuf.formats.compression.readers import ByteReader
     from recshuf.formats.lines.cutting import Bytes, Header, Positions
-    from recshuf.interfaces import InputFile, WriteOptions
+    from recshuf.interfaces import Decoder, InputFile, WriteOptions
 
 
 COLUMN = "text"
@@ -59,7 +59,7 @@ _BLANK_LINES = (b"\n\n", b"\n\r\n")
 _HEAD_BYTES = 1 << 16
 
 
-class TextDecoder(Decoder):
+class TextDecoder(TableDecoder):
     """Turns lines into the column ``text``: UTF-8 strings, or bytes if the schema says so."""
 
     def __init__(self, names: Sequence[str], options: ReadOptions) -> None:
@@ -76,20 +76,13 @@ class TextDecoder(Decoder):
                 f"--schema: text is one column {COLUMN!r} of string, large_string, binary or large_binary, "
                 f"not {', '.join(f'{field.name!r} of {field.type}' for field in schema) or 'none'}"
             )
-        self._schema = schema
+        super().__init__(schema)
         self._takes_bytes = schema.field(0).type in (pa.binary(), pa.large_binary())
         self._sets_bad_aside = options.sets_bad_aside
         if self._sets_bad_aside and self._takes_bytes:
             raise UsageError(
                 "--on-bad-record: no line is bad where --schema keeps bytes; leave one of them out"
             )
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._schema
-
-    def finish(self) -> pa.Schema:
-        return self._schema
 
     def table_bytes(self, record_count: int, native_bytes: int) -> int:
         return native_bytes + 9 * record_count  # an offset and a validity on top
@@ -117,12 +110,12 @@ class TextDecoder(Decoder):
 
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         values = self._strip(batch)
-        kind = self._schema.field(0).type
+        kind = self.schema.field(0).type
         if kind in (pa.string(), pa.binary()) and view_records(values)[0].size > _LARGEST_STRING_BYTES:
             raise ConversionError(
                 COLUMN, f"more than 2 GiB in one batch of {kind}", remedy=f"give --schema with large_{kind}"
             )
-        return pa.RecordBatch.from_arrays([values.cast(kind)], schema=self._schema)
+        return pa.RecordBatch.from_arrays([values.cast(kind)], schema=self.schema)
 
     def _strip(self, batch: pa.RecordBatch) -> pa.LargeBinaryArray:
         return pc.binary_slice(batch.column(0), 0, -len(self._separator))

@@ -52,13 +52,7 @@ _END_BYTES, _MULTIPLE_BYTES = 1024, 10240
 
 
 class TarDecoder(Decoder):
-    """Finds the suffixes of all records, and divides records into their members.
-
-    Parameters
-    ----------
-    schema
-        The finished schema; None to find it.
-    """
+    """Finds the suffixes of all records, unless it is given the finished schema, and divides records into their members."""
 
     def __init__(self, names: Sequence[str], schema: pa.Schema | None = None) -> None:
         self._names, self._schema = names, schema

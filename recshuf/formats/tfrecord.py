@@ -211,12 +211,9 @@ class FrameCutter(Cutter):
         if not head:
             return Header(None, b"", 0)
         if not _begins_frame(head):
-            raise InputError(
-                name,
-                "is no TFRecord: the length of its first record has another checksum",
-                place="byte 0",
-                remedy="check --format, or copy or write the file again",
-            )
+            problem = "is no TFRecord: the length of its first record has another checksum"
+            remedy = "check --format, or copy or write the file again"
+            raise InputError(name, problem, place="byte 0", remedy=remedy)
         return Header(b"", head, 0)
 
     def find_ends(self, data: Bytes, begin: int) -> Iterator[Positions]:
@@ -281,11 +278,9 @@ def _check_schema(schema: pa.Schema) -> None:
     """Raise `ConversionError` unless a table form is one column of bytes or strings."""
     kinds = [field.type.value_type if pa.types.is_dictionary(field.type) else field.type for field in schema]
     if len(kinds) != 1 or kinds[0] not in _TYPES:
-        raise ConversionError(
-            schema.names[0] if schema.names else "",
-            f"TFRecord holds one column of bytes, not {', '.join(f'{one.name!r} of {one.type}' for one in schema)}",
-            remedy="choose one with --columns, or write Parquet or JSONL",
-        )
+        problem = f"TFRecord holds one column of bytes, not {', '.join(f'{one.name!r} of {one.type}' for one in schema)}"
+        remedy = "choose one with --columns, or write Parquet or JSONL"
+        raise ConversionError(schema.names[0] if schema.names else "", problem, remedy=remedy)
 
 
 def _encode(batch: pa.RecordBatch) -> pa.LargeBinaryArray:

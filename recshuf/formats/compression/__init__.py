@@ -111,11 +111,8 @@ def explain_packed(name: str, head: bytes, what: str) -> InputError | None:
         return None
     plain = name[: -len(find_suffix(name))] if split_suffix(name).compression else f"{name}.decompressed"
     command = f"{_TOOLS[compression]} -dc {shlex.quote(name)} > {shlex.quote(plain)}"
-    return InputError(
-        name,
-        f"is compressed with {compression} as a whole, and {what} is read at any place of the file",
-        remedy="decompress it first" + ("" if "://" in name else f": {command}"),
-    )
+    problem = f"is compressed with {compression} as a whole, and {what} is read at any place of the file"
+    return InputError(name, problem, remedy="decompress it first" + ("" if "://" in name else f": {command}"))
 
 
 def check_level(compression: str, level: int | None) -> None:

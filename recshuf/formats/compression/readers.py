@@ -207,11 +207,9 @@ class ZstdReader:
 
     def _check_window(self) -> None:
         if self.window_bytes > self._max_window_bytes:
-            raise InputError(
-                self._name,
-                f"its zstd window needs {self.window_bytes:,} bytes of memory, {self._max_window_bytes:,} are free",
-                remedy="raise --memory, or compress it again without --long",
-            )
+            problem = f"its zstd window needs {self.window_bytes:,} bytes of memory, {self._max_window_bytes:,} are free"
+            remedy = "raise --memory, or compress it again without --long"
+            raise InputError(self._name, problem, remedy=remedy)
 
     def _check_end(self, held_bytes: int) -> None:
         if self._input.is_cut:

@@ -141,12 +141,9 @@ class CsvCutter(Cutter):
         """Refuse a header that other readers take for several lines: records would be lost in it."""
         returns = find_returns(header, self.scanner.dialect)
         if (header[returns + 1] != ord("\r")).any():  # those directly before a newline end one line only
-            raise InputError(
-                name,
-                "holds a carriage return outside of quotes",
-                place="the header",
-                remedy=r"end lines with newlines, as tr '\r' '\n' makes them",
-            )
+            problem = "holds a carriage return outside of quotes"
+            remedy = r"end lines with newlines, as tr '\r' '\n' makes them"
+            raise InputError(name, problem, place="the header", remedy=remedy)
 
     def _find_header_end(self, data: Bytes, begin: int, wanted: int) -> int:
         """Return the end of the first `wanted` records; -1 if there are fewer."""
@@ -166,11 +163,9 @@ class CsvCutter(Cutter):
         if self.top is not None and self._first_lines and head.startswith(self._first_lines, begin):
             return begin + self.top.skipped, self.top.header_records
         if head.count(b"\n") < (SKIP_LINES.of(self.options) or 0):
-            raise InputError(
-                name,
-                f"has {head.count(10):,} lines {'' if is_whole else 'in its first 64 KiB'}".rstrip(),
-                remedy=f"give less than --skip-lines {SKIP_LINES.of(self.options)}",
-            )
+            problem = f"has {head.count(10):,} lines {'' if is_whole else 'in its first 64 KiB'}".rstrip()
+            remedy = f"give less than --skip-lines {SKIP_LINES.of(self.options)}"
+            raise InputError(name, problem, remedy=remedy)
         top = examine(head[begin:], self.options, self.top, is_whole=is_whole)
         for note in top.notes:
             if (remedy := note.rpartition("; ")[2]) not in self._told:  # once, however many inputs
@@ -181,11 +176,9 @@ class CsvCutter(Cutter):
             self.scanner = QuoteScanner(top.dialect)
         elif top.header_records != self.header_records:
             is_first = self.top.header_records == 1 and not top.header_records
-            raise InputError(
-                name,
-                f"{'begins' if top.header_records else 'does not begin'} with a header line, unlike {self._first_name}",
-                remedy=f"give {'--header first, ' if is_first else ''}--header 1 or --header none",
-            )
+            problem = f"{'begins' if top.header_records else 'does not begin'} with a header line, unlike {self._first_name}"
+            remedy = f"give {'--header first, ' if is_first else ''}--header 1 or --header none"
+            raise InputError(name, problem, remedy=remedy)
         return begin + top.skipped, top.header_records
 
     def _make_header(self, lines: Bytes, rest: Bytes, begin: int, line_end: bytes | None) -> Header:
@@ -280,11 +273,9 @@ class Cleaning:
         if long.size:
             begin = int(offsets[long[0]])
             text = data[begin : begin + 40].tobytes().partition(b"\n")[0].decode(errors="replace")
-            raise InputError(
-                self.name,
-                f"a quote in the comment {text!r} takes further lines into it",
-                remedy="remove the quote, or give --quote none if quotes are text",
-            )
+            problem = f"a quote in the comment {text!r} takes further lines into it"
+            remedy = "remove the quote, or give --quote none if quotes are text"
+            raise InputError(self.name, problem, remedy=remedy)
 
 
 class CleanFragment(Fragment):
@@ -300,11 +291,9 @@ class CleanFragment(Fragment):
                 if (cleaned := self._cleaning.apply(batch)).num_rows:
                     yield cleaned
         except OddQuote as odd:
-            raise InputError(
-                self._cleaning.name,
-                f"text follows the quote that ends a field of several lines: {odd.text!r}",
-                remedy="correct it, or give --quote none if quotes are text, or --quote '\"' if they are quotes",
-            ) from None
+            problem = f"text follows the quote that ends a field of several lines: {odd.text!r}"
+            remedy = "correct it, or give --quote none if quotes are text, or --quote '\"' if they are quotes"
+            raise InputError(self._cleaning.name, problem, remedy=remedy) from None
 
 
 def _set_ends(batch: pa.RecordBatch, line_end: bytes) -> pa.RecordBatch:

@@ -191,11 +191,8 @@ class Rewriter:
             record = data[offsets[odd[0]] : offsets[odd[0] + 1]].tobytes()
             shown = record[:_SHOWN_BYTES].decode(errors="replace").rstrip()
             fields = "1 field" if counts[odd[0]] == 1 else f"{counts[odd[0]]} fields"
-            raise ConversionError(
-                "",
-                f"the record {shown!r} has {fields}, and the first one {self.width}",
-                remedy="correct it, or leave out --columns",
-            )
+            problem = f"the record {shown!r} has {fields}, and the first one {self.width}"
+            raise ConversionError("", problem, remedy="correct it, or leave out --columns")
 
     def _change_delimiter(self, records: pa.LargeBinaryArray) -> pa.LargeBinaryArray:
         data, offsets = view_records(records)
@@ -218,11 +215,8 @@ class Rewriter:
         if odd.size or not self.dialect.quote:
             place = odd[0] if odd.size else 0
             shown = data[begins[place] : ends[place]][:_SHOWN_BYTES].tobytes().decode(errors="replace")
-            raise ConversionError(
-                "",
-                f"the field {shown!r} holds {self.delimiter.decode()!r}, the delimiter of the output, and cannot be quoted",
-                remedy="write a file named .csv, or JSONL",
-            )
+            problem = f"the field {shown!r} holds {self.delimiter.decode()!r}, the delimiter of the output, and cannot be quoted"
+            raise ConversionError("", problem, remedy="write a file named .csv, or JSONL")
 
     def _find(self, data: Bytes, byte: bytes) -> Positions:
         ends = [found for found, _ in QuoteScanner(self.dialect, byte[0]).find_ends(data, 0, State())]

@@ -231,12 +231,9 @@ def _check_columns(columns: Sequence[str], headers: Sequence[Sequence[str]]) -> 
 
 
 def _unclosed_error(name: str, line: int) -> InputError:
-    return InputError(
-        name,
-        "a quoted field of the record that begins here is not closed",
-        place=f"line {line}",
-        remedy="close it, or give --quote none if quotes have no meaning",
-    )
+    problem = "a quoted field of the record that begins here is not closed"
+    remedy = "close it, or give --quote none if quotes have no meaning"
+    return InputError(name, problem, place=f"line {line}", remedy=remedy)
 
 
 class CsvBlockReader(BlockReader):

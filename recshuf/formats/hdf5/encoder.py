@@ -213,11 +213,8 @@ def flatten_structs(arrays: list[pa.Array], names: list[str], prefix: str = "") 
 
 def _refuse_nulls(array: pa.Array, field: str) -> None:
     if array.null_count:
-        raise ConversionError(
-            field,
-            f"{array.null_count} of {len(array)} values are null",
-            remedy=f"HDF5 has no nulls: fill or drop them first, {_ELSEWHERE}",
-        )
+        remedy = f"HDF5 has no nulls: fill or drop them first, {_ELSEWHERE}"
+        raise ConversionError(field, f"{array.null_count} of {len(array)} values are null", remedy=remedy)
 
 
 def _view_items(array: pa.Array) -> np.ndarray[Any, np.dtype[np.uint8]]:

@@ -37,20 +37,15 @@ def refuse_other(name: str, head: bytes) -> InputError:
     found = _LIST.search(text) if text.startswith(b"{") else None
     if found:
         key = found[1].decode(errors="replace")
-        return InputError(
-            name,
-            f"is one JSON object, and its records may be the list {key!r} in it",
-            remedy=f"""write that list as lines with jq -c '."{key}"[]', and shuffle these, {_LINES}""",
-        )
+        problem = f"is one JSON object, and its records may be the list {key!r} in it"
+        remedy = f"""write that list as lines with jq -c '."{key}"[]', and shuffle these, {_LINES}"""
+        return InputError(name, problem, remedy=remedy)
     if text.startswith(b"{"):
         return InputError(
             name, "is JSON objects over many lines", remedy=f"write each in one line with jq -c ., {_LINES}"
         )
-    return InputError(
-        name,
-        "is neither JSON lines nor a JSON array",
-        remedy="mend it, or give --format text to take any lines",
-    )
+    problem = "is neither JSON lines nor a JSON array"
+    return InputError(name, problem, remedy="mend it, or give --format text to take any lines")
 
 
 def describe_document(head: bytes, *, is_whole: bool) -> str | None:

@@ -182,12 +182,8 @@ class ElementFragment(CutFragment):
 
 
 def refuse(limit: RecordLimit, position: int, problem: str) -> InputError:
-    return InputError(
-        limit.name,
-        problem,
-        place=limit.name_place(position),
-        remedy="mend the array, or give --format jsonl to take each line as a record",
-    )
+    remedy = "mend the array, or give --format jsonl to take each line as a record"
+    return InputError(limit.name, problem, place=limit.name_place(position), remedy=remedy)
 
 
 class ElementReader(BlockReader):

@@ -199,11 +199,8 @@ def _find_bare(lines: pa.Array) -> NDArray[np.int64]:
 def _explain_bare(lines: pa.Array, row: int) -> BadRecord:
     line = lines[row].as_buffer().to_pybytes().strip(_SPACE.encode())
     if not line:
-        return BadRecord(
-            "is empty, not a JSON object",
-            remedy="remove empty lines, or set them aside with --on-bad-record quarantine:FILE",
-            row=row,
-        )
+        remedy = "remove empty lines, or set them aside with --on-bad-record quarantine:FILE"
+        return BadRecord("is empty, not a JSON object", remedy=remedy, row=row)
     if line.startswith(b"\xef\xbb\xbf"):
         return BadRecord("begins with a byte order mark", remedy="remove its three bytes EF BB BF", row=row)
     if line.startswith(b"{"):

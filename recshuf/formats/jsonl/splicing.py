@@ -79,12 +79,8 @@ class JsonFieldAdder(FieldAdder):
         return None
 
     def _refuse(self, problem: str, name: str, row: int) -> InputError:
-        return InputError(
-            name,
-            f"{problem}: {self._names}",
-            place=f"line {row + 1}",
-            remedy="leave out --provenance, or choose --to parquet",
-        )
+        remedy = "leave out --provenance, or choose --to parquet"
+        return InputError(name, f"{problem}: {self._names}", place=f"line {row + 1}", remedy=remedy)
 
     def finish(self) -> pa.Schema:
         return SCHEMA

@@ -149,17 +149,8 @@ class Census:
             raise
         summary = InputSummary(name, None, None, record_count_is_exact=False, native_bytes=None)
         stream = PrefixedReader(header.rest, reader)
-        return LineInput(
-            name,
-            compression,
-            header.lines,
-            header.end,
-            reader.window_bytes,
-            summary,
-            None,
-            stream,
-            header.line_end,
-        )
+        lines, _, begin, end = header
+        return LineInput(name, compression, lines, begin, reader.window_bytes, summary, None, stream, end)
 
     def _check_head(self, name: str, reader: ByteReader) -> ByteReader:
         """Return a reader that stands where `reader` stood, at the start, if that is not foreign."""
@@ -183,17 +174,8 @@ class Census:
                 summary = rate.estimate(file)
         finally:
             reader.close()
-        return LineInput(
-            file.name,
-            compression,
-            header.lines,
-            header.end,
-            reader.window_bytes,
-            summary,
-            file,
-            None,
-            header.line_end,
-        )
+        lines, _, begin, end = header
+        return LineInput(file.name, compression, lines, begin, reader.window_bytes, summary, file, None, end)
 
 
 @dataclass(frozen=True, slots=True)

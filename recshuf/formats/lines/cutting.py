@@ -176,12 +176,9 @@ class RecordLimit:
             raise self.exceeded(origin + int(view_offsets(records)[too_long[0]]))
 
     def exceeded(self, position: int) -> InputError:
-        return InputError(
-            self.name,
-            f"the record that starts here is longer than {self.max_bytes:,} bytes",
-            place=self.name_place(position),
-            remedy=f"raise {self.option}{self.hint}",
-        )
+        problem = f"the record that starts here is longer than {self.max_bytes:,} bytes"
+        remedy = f"raise {self.option}{self.hint}"
+        return InputError(self.name, problem, place=self.name_place(position), remedy=remedy)
 
     def name_place(self, position: int) -> str:
         return f"byte {position} of the decompressed data" if self.is_compressed else f"byte {position}"

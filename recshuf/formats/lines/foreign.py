@@ -189,11 +189,8 @@ def check_head(name: str, head: bytes, options: ReadOptions) -> None:
     if kind is None and (b"\n\n" in text or b"\n\r\n" in text):
         kind = _OF_PARAGRAPHS.find(text)
     if kind is not None:
-        raise InputError(
-            name,
-            f"begins like {kind.what}, of which a line is not a record",
-            remedy=(kind.remedy.replace(r"\n", r"\r\n") if CRLF in text else kind.remedy) + _EXPLICIT,
-        )
+        remedy = (kind.remedy.replace(r"\n", r"\r\n") if CRLF in text else kind.remedy) + _EXPLICIT
+        raise InputError(name, f"begins like {kind.what}, of which a line is not a record", remedy=remedy)
 
 
 def check_kind(name: str, suffix: str, options: ReadOptions) -> None:

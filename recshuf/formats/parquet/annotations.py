@@ -117,12 +117,9 @@ def read_annotations(name: str, footer: bytes) -> Annotations:
         while around and around[-1][0] <= 0:
             _, group, mark = around.pop()
             if mark is not None:
-                raise InputError(
-                    name,
-                    f"its type {_name_annotation(mark)} cannot be kept",
-                    place=f"field {group!r}",
-                    remedy="leave it out with --columns, or write it with another type",
-                )
+                problem = f"its type {_name_annotation(mark)} cannot be kept"
+                remedy = "leave it out with --columns, or write it with another type"
+                raise InputError(name, problem, place=f"field {group!r}", remedy=remedy)
     return Annotations(footer[: reader.place], leaves)
 
 

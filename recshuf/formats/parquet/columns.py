@@ -80,11 +80,9 @@ class PartitionColumns:
         self._values = [_values_of(file, own) for file in inputs]
         for file, values in zip(inputs, self._values, strict=True):
             if values.keys() != self._values[0].keys():
-                raise InputError(
-                    file.name,
-                    f"its folders give the columns {_listed(values)}, those of {inputs[0].name} {_listed(self._values[0])}",
-                    remedy="shuffle them apart, or move files so that all have the same partition folders",
-                )
+                problem = f"its folders give the columns {_listed(values)}, those of {inputs[0].name} {_listed(self._values[0])}"
+                remedy = "shuffle them apart, or move files so that all have the same partition folders"
+                raise InputError(file.name, problem, remedy=remedy)
         self._types = {key: _type_of([values[key] for values in self._values]) for key in self._values[0]}
         self.fields = tuple(pa.field(key, kind) for key, kind in self._types.items())
 
@@ -126,16 +124,13 @@ def choose_unit(files: Sequence[tuple[Footer, Sequence[int]]], first: str, memor
     problems = {}
     for unit in dict.fromkeys((first, *_NAMES)):
         misfits = (_find_misfit(footer, columns, unit, memory_bytes) for footer, columns in files)
-        problem = next(filter(None, misfits), None)
-        if problem is None:
+        misfit = next(filter(None, misfits), None)
+        if misfit is None:
             return unit
-        problems[unit] = problem
-    raise InputError(
-        problems["us"].name,
-        f"{problems['us'].problem}, and {problems['ns'].problem} in {problems['ns'].name}",
-        place=problems["us"].place,
-        remedy="leave the column out with --columns, or write it with another type of time",
-    )
+        problems[unit] = misfit
+    problem = f"{problems['us'].problem}, and {problems['ns'].problem} in {problems['ns'].name}"
+    remedy = "leave the column out with --columns, or write it with another type of time"
+    raise InputError(problems["us"].name, problem, place=problems["us"].place, remedy=remedy)
 
 
 def _find_misfit(

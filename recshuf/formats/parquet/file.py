@@ -73,12 +73,11 @@ def explained(name: str, place: str | None = None) -> Iterator[None]:
 def _explain(error: BaseException, name: str, place: str | None) -> InputError:
     text = " ".join(str(error).split())
     if isinstance(error, MemoryError):
-        return InputError(
-            name,
-            "reading it asks for more memory than the system gives",
-            place=place,
-            remedy="give the process more memory, or fewer --workers; if that is no help, the file is damaged",
+        problem = "reading it asks for more memory than the system gives"
+        remedy: str | None = (
+            "give the process more memory, or fewer --workers; if that is no help, the file is damaged"
         )
+        return InputError(name, problem, place=place, remedy=remedy)
     if isinstance(error, UnicodeDecodeError):
         return InputError(name, "a name or key in its footer is not valid UTF-8", place=place)
     if isinstance(error, OSError) and error.errno is not None and error.strerror:

@@ -121,12 +121,9 @@ def check_pages(file: OpenFile, group: int, leaves: Sequence[int], most_bytes: i
     # Each page is held as stored, or as values, besides.
     memory_bytes = 2 * sum(page_bytes for page_bytes, _, _ in chunks)
     if most_bytes is not None and memory_bytes > most_bytes:
-        raise InputError(
-            file.name,
-            f"its pages unpack to {format_size(memory_bytes)} of memory, more than the {format_size(most_bytes)} allowed",
-            place=f"row group {group}",
-            remedy="raise --memory, or check where the file comes from",
-        )
+        problem = f"its pages unpack to {format_size(memory_bytes)} of memory, more than the {format_size(most_bytes)} allowed"
+        remedy = "raise --memory, or check where the file comes from"
+        raise InputError(file.name, problem, place=f"row group {group}", remedy=remedy)
     return Pages(memory_bytes, {values for _, values, _ in chunks}, all(summed for _, _, summed in chunks))
 
 

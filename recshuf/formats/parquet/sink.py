@@ -111,11 +111,8 @@ class ParquetSink(Sink):
 
     def write(self, batch: pa.RecordBatch) -> None:
         if batch.num_rows and not batch.num_columns:
-            raise ConversionError(
-                "record",
-                "has no fields at all, and Parquet has no rows without columns",
-                remedy="choose --to jsonl",
-            )
+            problem = "has no fields at all, and Parquet has no rows without columns"
+            raise ConversionError("record", problem, remedy="choose --to jsonl")
         for table in self._buffer.add(batch):
             if self._first_rows is not None:
                 self._buffer.take_back(table, self._learn(self._first_rows, table.columns))

@@ -100,11 +100,8 @@ def columns_of(union: pa.Schema, schema: pa.Schema, name: str, others: list[str]
     for column, count in Counter(schema.names).items() | Counter(union.names).items():
         if count > 1:
             other = f" of {others[0]}" if others else ""
-            raise InputError(
-                name,
-                f"its columns and those{other} differ, and more than one is called {column!r}",
-                remedy="rename columns so that names are unique",
-            )
+            problem = f"its columns and those{other} differ, and more than one is called {column!r}"
+            raise InputError(name, problem, remedy="rename columns so that names are unique")
     positions = {column: index for index, column in enumerate(schema.names)}
     return [positions.get(column) for column in union.names]
 

@@ -125,19 +125,14 @@ def _check_schema(schema: pa.Schema) -> None:
     """Raise `ConversionError` unless a table form is one column of strings or bytes."""
     if len(schema) != 1:
         names = ", ".join(repr(name) for name in schema.names)
-        raise ConversionError(
-            schema.names[0] if schema.names else "",
-            f"text holds one column, not {len(schema)} ({names})",
-            remedy="choose one with --columns, or --datasets (HDF5), or write JSONL or Parquet",
-        )
+        problem = f"text holds one column, not {len(schema)} ({names})"
+        remedy = "choose one with --columns, or --datasets (HDF5), or write JSONL or Parquet"
+        raise ConversionError(schema.names[0] if schema.names else "", problem, remedy=remedy)
     kind = schema.field(0).type
     value_kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     if value_kind not in _TEXT_TYPES:
-        raise ConversionError(
-            schema.names[0],
-            f"text holds strings or bytes, not {kind}",
-            remedy="choose another with --columns, or --datasets (HDF5), or write JSONL",
-        )
+        remedy = "choose another with --columns, or --datasets (HDF5), or write JSONL"
+        raise ConversionError(schema.names[0], f"text holds strings or bytes, not {kind}", remedy=remedy)
 
 
 def _encode(batch: pa.RecordBatch, cutter: Cutter) -> pa.LargeBinaryArray:
@@ -155,16 +150,10 @@ def _encode(batch: pa.RecordBatch, cutter: Cutter) -> pa.LargeBinaryArray:
     ends = np.concatenate([np.zeros(1, np.int64), *cutter.find_records(data, 0)])
     if not np.array_equal(ends, offsets) or not cutter.begins_record(data):
         if isinstance(cutter, SeveralCutter):
-            raise ConversionError(
-                name,
-                f"a value is no record, which {cutter.form}",
-                remedy="give another option, or write JSONL",
-            )
-        raise ConversionError(
-            name,
-            f"a value holds the separator {cutter.separator!r} and would become several records",
-            remedy="choose another with --separator, or write JSONL",
-        )
+            problem = f"a value is no record, which {cutter.form}"
+            raise ConversionError(name, problem, remedy="give another option, or write JSONL")
+        problem = f"a value holds the separator {cutter.separator!r} and would become several records"
+        raise ConversionError(name, problem, remedy="choose another with --separator, or write JSONL")
     return lines
 
 
@@ -326,18 +315,12 @@ class StartCutter(SeveralCutter):
             return header
         place = rest.find(NEWLINE + self._start)
         if place < 0:
-            raise InputError(
-                name,
-                f"has no line that begins with {_show(self._start)} near its start",
-                remedy="check --record-start",
-            )
+            problem = f"has no line that begins with {_show(self._start)} near its start"
+            raise InputError(name, problem, remedy="check --record-start")
         lines = rest.count(NEWLINE, 0, place + 1)
-        raise InputError(
-            name,
-            f"no record begins before line {self.header_lines + lines + 1}",
-            place=f"line {self.header_lines + 1}",
-            remedy=f"give --header {self.header_lines + lines} if the lines above it are a header",
-        )
+        problem = f"no record begins before line {self.header_lines + lines + 1}"
+        remedy = f"give --header {self.header_lines + lines} if the lines above it are a header"
+        raise InputError(name, problem, place=f"line {self.header_lines + 1}", remedy=remedy)
 
     def find_ends(self, data: Bytes, begin: int) -> Iterator[Positions]:
         size = len(self._start)

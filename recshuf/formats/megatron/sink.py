@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 from contextlib import ExitStack
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,7 @@ import pyarrow as pa
 from recshuf.errors import ConversionError
 from recshuf.formats.lines.cutting import view_records
 from recshuf.formats.megatron import CODES, MAGIC
-from recshuf.formats.megatron.source import END, HEAD, LENGTH, MODE, MegatronLayout
+from recshuf.formats.megatron.source import END, HEAD, LENGTH, MODE, MegatronLayout, wrap_documents
 from recshuf.interfaces import Sink, Target
 from recshuf.records.arrays import is_any_list
 from recshuf.system.page_cache import BehindFile
@@ -29,16 +29,6 @@ if TYPE_CHECKING:
 
 
 _CHUNK = 1 << 16
-
-
-class Documents(NamedTuple):
-    """What of some documents goes to the files."""
-
-    tokens: NDArray[np.uint8]
-    lengths: NDArray[np.uint8]
-    """Of all sequences, as bytes."""
-    counts: NDArray[np.int64]
-    modes: NDArray[np.uint8]
 
 
 def find_layout(schema: pa.Schema, wanted: str | None) -> MegatronLayout:
@@ -61,22 +51,21 @@ def find_layout(schema: pa.Schema, wanted: str | None) -> MegatronLayout:
     return MegatronLayout(codes[name], "modes" in schema.names, "lengths" not in schema.names)
 
 
-def encode(batch: pa.RecordBatch, layout: MegatronLayout) -> Documents:
+def encode(batch: pa.RecordBatch, layout: MegatronLayout) -> pa.RecordBatch:
+    """Return rows of a table as native documents."""
     names = batch.schema.names
     tokens, ends = _flatten(batch, names.index("tokens") if "tokens" in names else 0, layout.dtype)
-    lengths, counts = np.diff(ends).astype(LENGTH), np.ones(len(ends) - 1, np.int64)
+    lengths, edges = np.diff(ends).astype(LENGTH), np.arange(len(ends))
     if not layout.is_plain:
-        edges = ends
-        lengths, ends = _flatten(batch, names.index("lengths"), LENGTH)
-        counts = np.diff(ends)
-        if (lengths < 0).any() or (np.append(0, np.cumsum(lengths, dtype=np.int64))[ends] != edges).any():
+        lengths, edges = _flatten(batch, names.index("lengths"), LENGTH)
+        if (lengths < 0).any() or (np.append(0, np.cumsum(lengths, dtype=np.int64))[edges] != ends).any():
             raise ConversionError("lengths", "are not those of the tokens", remedy="leave the column out")
-    modes = lengths[:0].view(np.uint8)
+    parts = [(tokens, ends), (lengths, edges)]
     if layout.has_modes:
-        modes, ends = _flatten(batch, names.index("modes"), MODE)
-        if (np.diff(ends) != counts).any():
+        parts.append(_flatten(batch, names.index("modes"), MODE))
+        if (parts[-1][1] != edges).any():
             raise ConversionError("modes", "are not one for each sequence", remedy="leave the column out")
-    return Documents(tokens.view(np.uint8), lengths.view(np.uint8), counts, modes.view(np.uint8))
+    return wrap_documents(parts, layout.schema)
 
 
 def _flatten(
@@ -140,15 +129,18 @@ class MegatronSink(Sink):
         return self._count
 
     def write(self, batch: pa.RecordBatch) -> None:
-        documents = encode(batch, self._layout) if self._is_table else _view(batch)
-        view = memoryview(documents.tokens)  # type: ignore[arg-type] # a buffer, which NumPy does not declare
+        documents = encode(batch, self._layout) if self._is_table else batch
+        (tokens, _), (lengths, offsets), *modes = map(view_records, documents.columns)
+        ends = self._sequences + offsets[1:] // LENGTH.itemsize
+        view = memoryview(tokens)  # type: ignore[arg-type] # a buffer, which NumPy does not declare
         while view:
             view = view[self._tokens.write(view) :]
-        self._index.write(documents.lengths.data)
-        self._ends.write((self._sequences + np.cumsum(documents.counts)).astype(END).data)
-        self._modes.write(documents.modes.data)
+        self._index.write(lengths.data)
+        self._ends.write(ends.astype(END).data)
+        for values, _ in modes:
+            self._modes.write(values.data)
         self._count += batch.num_rows
-        self._sequences += int(documents.counts.sum())
+        self._sequences += lengths.size // LENGTH.itemsize
 
     def close(self) -> None:
         if self._tokens.closed:
@@ -175,10 +167,3 @@ class MegatronSink(Sink):
 
     def abort(self) -> None:
         self._files.close()
-
-
-def _view(batch: pa.RecordBatch) -> Documents:
-    (tokens, _), (lengths, offsets), *modes = map(view_records, batch.columns)
-    return Documents(
-        tokens, lengths, np.diff(offsets) // LENGTH.itemsize, modes[0][0] if modes else tokens[:0]
-    )

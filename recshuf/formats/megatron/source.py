@@ -132,16 +132,8 @@ class MegatronSource(Source):
                     raise InputError(pair.file.name, "is shorter than when it was opened", place=f"row {row}")
         finally:
             handle.close()
-        parts = [(data, places[edges]), (lengths.astype(LENGTH), edges * LENGTH.itemsize), (modes, edges)]
-        columns = [
-            pa.Array.from_buffers(
-                pa.large_binary(),
-                len(edges) - 1,
-                [None, pa.py_buffer(offsets.astype(END)), pa.py_buffer(np.ascontiguousarray(values))],
-            )
-            for values, offsets in parts[: len(self.schema)]
-        ]
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        parts = [(data, places[edges]), (lengths.astype(LENGTH), edges), (modes, edges)]
+        return wrap_documents(parts, self.schema)
 
     def skips_fragments(self, input_index: int) -> bool:  # noqa: ARG002 - the index of each says where its documents are
         return True
@@ -151,6 +143,19 @@ class MegatronSource(Source):
 
     def decoder(self) -> Decoder:
         return MegatronDecoder(self.layout, [one.name for one in self.inputs])
+
+
+def wrap_documents(parts: list[tuple[NDArray[Any], NDArray[Any]]], schema: pa.Schema) -> pa.RecordBatch:
+    """Return a batch of columns that each hold the bytes of items between edges; there may be more parts than columns."""
+    columns = [
+        pa.Array.from_buffers(
+            pa.large_binary(),
+            len(edges) - 1,
+            [None, *map(pa.py_buffer, ((edges * items.itemsize).astype(END), np.ascontiguousarray(items)))],
+        )
+        for items, edges in parts[: len(schema)]
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _cut(edges: NDArray[Any], most: int) -> Iterator[tuple[int, int]]:

@@ -48,24 +48,7 @@ def refuse_other(name: str, head: bytes) -> InputError:
     return InputError(name, problem, remedy="mend it, or give --format text to take any lines")
 
 
-def describe_document(head: bytes, *, is_whole: bool) -> str | None:
-    """Return what a file that is named JSON Lines holds in place of them, and what to do; None if nothing speaks against it.
-
-    Judged by its beginning, the `head`, which may be the whole file.
-    """
-    document = _name_document(head, is_whole=is_whole)
-    if document is None:
-        return None
-    is_array = head.removeprefix(MARK).lstrip(_BLANK).startswith(b"[")
-    remedy = "give --format json to take each element as a record" if is_array else "convert it with jq -c ."
-    return f"is {document}, and JSONL has one record in each line; {remedy}, {_LINES}"
-
-
 def _name_document(head: bytes, *, is_whole: bool) -> str | None:
-    """Return what a file that is named JSON Lines holds in place of them; None if nothing speaks against them.
-
-    Judged by its beginning, the `head`, which may be the whole file.
-    """
     line, _, rest = head.removeprefix(MARK).lstrip(_BLANK).partition(b"\n")
     line, following = line.rstrip(_BLANK), rest.partition(b"\n")[0]
     if line == b"{" and following.lstrip(_BLANK).startswith(b'"'):
@@ -110,7 +93,15 @@ class JsonlFormat(Format):
             return False
 
     def refuse_head(self, head: bytes, *, is_whole: bool) -> str | None:
-        return describe_document(head, is_whole=is_whole)
+        """Judge a file that is named JSON Lines by its beginning."""
+        document = _name_document(head, is_whole=is_whole)
+        if document is None:
+            return None
+        is_array = head.removeprefix(MARK).lstrip(_BLANK).startswith(b"[")
+        remedy = (
+            "give --format json to take each element as a record" if is_array else "convert it with jq -c ."
+        )
+        return f"is {document}, and JSONL has one record in each line; {remedy}, {_LINES}"
 
     def reading_schema(self, table: pa.Schema) -> pa.Schema:
         from recshuf.formats.jsonl.encoding import reading_schema

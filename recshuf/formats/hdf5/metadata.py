@@ -8,7 +8,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from h5py import h5a, h5d, h5o, h5s, h5t
+from h5py import h5, h5a, h5d, h5o, h5s, h5t
 
 from recshuf.errors import InputError
 from recshuf.formats.hdf5.attributes import BOOKKEEPING
@@ -100,7 +100,7 @@ def _read_whole(dataset: h5d.DatasetID, path: str) -> Iterator[tuple[MetadataKey
 def _read_attributes(owner: Any) -> Iterator[tuple[str, str]]:
     """Yield name and text of each attribute of an object, without those that hold references."""
     names: list[bytes] = []
-    h5a.iterate(owner, names.append)
+    h5a.iterate(owner, names.append, order=h5.ITER_NATIVE)  # as they were written, where the file tells
     for name in names:
         text = None if _is_passed_over(name) else _describe_attribute(owner, name)
         if text is not None:

@@ -1,8 +1,8 @@
 """Threads against processes on 1, 2, 4 and more cores; and, with --model, on more cores than this machine has.
 
-    python -m benchmarks.cores [FOLDER] [--size 1GB] [--workers 16] [--case NAME]... [--model]
+    python -m benchmarks.cores [FOLDER] [--size 1GB] [--workers 16] [--case NAME]... [--model | --lock]
 
-Without `--model` it prints seconds and CPU seconds of `--engine local` and `--engine processes`. It begins no run after
+Without these two it prints seconds and CPU seconds of `--engine local` and `--engine processes`. It begins no run after
 `--seconds`. All runs write to shards, as one file is written by one process.
 
 The model needs one worker only. Two figures limit threads on n cores, in seconds per GB of data before compression:
@@ -14,6 +14,9 @@ The model needs one worker only. Two figures limit threads on n cores, in second
 Processes are limited by the CPU seconds of all of them, measured with two, over n. The start of the program is measured with
 little data, and left out. The model knows nothing of disks, memory bandwidth and work that one thread does alone: it is an
 upper bound. Samples are taken by `py-spy`, which the extra `bench` installs.
+
+`--lock` prints, for each number of workers, the seconds in which a thread held the lock, and their share of all seconds. At 1,
+all others wait for it.
 """
 
 from __future__ import annotations
@@ -94,27 +97,34 @@ class Runs:
             begun, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
         return time.perf_counter() - begun, count_seconds(before)
 
-    def watch(self) -> tuple[float, float]:
-        """Return the CPU seconds of a run with one worker, and the share of these in which a thread held the lock."""
+    def watch(self, workers: int = 1) -> Watched:
+        """Return what a run by threads does."""
         with tempfile.TemporaryDirectory() as kept:
             held, running = Path(kept, "held"), Path(kept, "running")
-            with self.begin("local", 1) as process:
-                before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            with self.begin("local", workers) as process:
+                begun, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
                 samplers = [sample(process.pid, held, "--gil"), sample(process.pid, running)]
-            cpu = count_seconds(before)
+            seconds, cpu = time.perf_counter() - begun, count_seconds(before)
             for sampler in samplers:
                 sampler.wait()
-            return cpu, count_samples(held) / count_samples(running)
+            return Watched(seconds, cpu, cpu * count_samples(held) / count_samples(running))
 
     def find_limits(self) -> Limits:
         """Return what limits the speed on more cores."""
         runs = [self, replace(self, size=_LITTLE_BYTES)]
         alone = [one.watch() for one in runs]
-        cpu = [seconds for seconds, _ in alone]
-        lock = [seconds * share for seconds, share in alone]
+        cpu, lock = [one.cpu for one in alone], [one.lock for one in alone]
         divided = [one.time("processes", 2)[1] for one in runs]
         gigabytes = (self.size - _LITTLE_BYTES) / 1e9
         return Limits(*((whole - start) / gigabytes for whole, start in (cpu, lock, divided)))
+
+
+class Watched(NamedTuple):
+    """Seconds of a run, CPU seconds of its threads, and those in which one of them held the lock."""
+
+    seconds: float
+    cpu: float
+    lock: float
 
 
 class Limits(NamedTuple):
@@ -164,6 +174,26 @@ def compare(runs: dict[str, Runs], workers: int, until: float) -> str:
     return format_table(head, lines)
 
 
+def watch_locks(runs: dict[str, Runs], workers: int, until: float) -> str:
+    """Return a table of how long a thread holds the lock, with 1, 2, 4 and so on to so many workers."""
+    lines = []
+    for name, one in runs.items():
+        for count in (cores for cores in CORES if cores <= workers and time.perf_counter() < until):
+            seconds, cpu, lock = one.watch(count)
+            lines.append(
+                [
+                    name,
+                    f"{count}",
+                    f"{seconds:.2f}",
+                    f"{cpu:.2f}",
+                    f"{cpu / seconds:.2f}",
+                    f"{lock / seconds:.2f}",
+                ]
+            )
+            click.echo(" ".join(lines[-1]), err=True)
+    return format_table(["case", "workers", "s", "CPU s", "lock s", "lock held"], lines)
+
+
 def format_models(found: dict[str, Limits]) -> str:
     """Return a table of the limits and of the speeds that follow from them."""
     head = ["case", "CPU", "lock", "CPU of processes", *(f"on {cores}" for cores in CORES)]
@@ -186,14 +216,26 @@ def format_models(found: dict[str, Limits]) -> str:
 @click.option("--seconds", default=420, show_default=True, help="When to begin no further run.")
 @click.option("--case", "names", type=click.Choice(list(CASES)), multiple=True, help="Default: all.")
 @click.option("--model", "models", is_flag=True, help="Compute the speed on more cores.")
+@click.option(
+    "--lock", "locks", is_flag=True, help="Print the share of time in which a thread holds the lock."
+)
 def main(
-    folder: Path, size: int, memory: str, workers: int, seconds: int, names: tuple[str, ...], models: bool
+    folder: Path,
+    size: int,
+    memory: str,
+    workers: int,
+    seconds: int,
+    names: tuple[str, ...],
+    models: bool,
+    locks: bool,
 ) -> None:
     """Run the cases, and print the table."""
     folder.mkdir(parents=True, exist_ok=True)
     until = time.perf_counter() + seconds
     runs = {name: Runs(CASES[name], folder, size, memory) for name in names or CASES}
-    if models:
+    if locks:
+        click.echo(watch_locks(runs, workers, until))
+    elif models:
         found = {}
         for name, one in runs.items():
             found[name] = one.find_limits()

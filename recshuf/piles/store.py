@@ -42,10 +42,10 @@ if TYPE_CHECKING:
     from recshuf.system.buffers import Allocate
 
 
-_WATCHED_BYTES = 32 << 20
+_WATCHED_BYTES = 64 << 20
 _PATIENCE = 2.5e-9
 """Seconds that a thread waits for each byte that all have written, above which lz4 is worth its work. On two cores that was
-5 at 100 MB/s, and at most 1.2 at 200, where it is not."""
+5 at 100 MB/s, and at most 1.2 at 200, where it is not. Where threads wait as long for a core, it is never."""
 _SETS_AHEAD = 8
 """So many sets are fetched at once, if they lie elsewhere."""
 

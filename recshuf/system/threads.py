@@ -28,9 +28,9 @@ _numbers = count()
 
 
 def read_idle_clock() -> float:
-    """Return the seconds of a clock that runs while this thread neither works nor waits for a core: it waits for a disk, say.
+    """Return the seconds of a clock that runs while this thread waits for a disk, say, and backwards while it waits for a core.
 
-    It stands still where the system does not tell.
+    It stands still while the thread works, and where the system does not tell.
     """
     try:
         descriptor = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
@@ -40,7 +40,7 @@ def read_idle_clock() -> float:
             os.close(descriptor)
     except (OSError, ValueError):
         return 0.0
-    return time.perf_counter() - (worked + queued) / 1e9 if worked else 0.0
+    return time.perf_counter() - (worked + 2 * queued) / 1e9 if worked else 0.0
 
 
 class NoAnswerError(TimeoutError):

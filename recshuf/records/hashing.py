@@ -14,7 +14,15 @@ import pyarrow.types as pt
 
 from recshuf.dataclass import dataclass
 from recshuf.errors import ConversionError
-from recshuf.records.arrays import is_any_list, is_bytes, is_list_view, unpack_bits, view_bytes, view_offsets
+from recshuf.records.arrays import (
+    is_any_list,
+    is_bytes,
+    is_list_view,
+    storage_of,
+    unpack_bits,
+    view_bytes,
+    view_offsets,
+)
 from recshuf.records.conforming import conform, with_value_field
 from recshuf.records.word_hashing import ByteStrings, HashKey, add_nulls, combine, hash_bytes, mix
 
@@ -24,8 +32,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-PIECE_BYTES = 2 << 20
-_PIECE_BYTES_PER_COLUMN = 16 << 10
+_PIECE_BYTES = 2 << 20
+_PIECE_ROWS = 16384
 _DOMAINS_PER_LEVEL = 3
 """Each depth of nesting has its own keys: 0 is of byte strings, `_PARTS` and `_HOLES` of structs and of nulls in lists."""
 _PARTS, _HOLES = 1, 2
@@ -63,11 +71,12 @@ def hash_rows(
     hasher = _Hasher(key, is_converted, nan_as_null)
     names = batch.schema.names
     order = sorted_fields(list(batch.schema), by_name=is_converted)
+    columns = [(names[index], batch.column(index)) for index in order]
     rows = _count_piece_rows(batch)
     for start in range(0, batch.num_rows, rows):
-        piece = batch.slice(start, rows)
-        parts = [hasher.read(piece.column(index), names[index], 1) for index in order]
-        hashes[:, start : start + rows] = mix(hasher.join_row(parts, piece.num_rows), key)
+        stop = min(start + rows, batch.num_rows)
+        parts = (hasher.read(column.slice(start, rows), name, 1) for name, column in columns)
+        hashes[:, start:stop] = mix(hasher.join_row(parts, len(columns), stop - start), key)
     return hashes.T
 
 
@@ -78,10 +87,9 @@ def sorted_fields(fields: list[pa.Field], *, by_name: bool) -> list[int]:
 
 
 def _count_piece_rows(batch: pa.RecordBatch) -> int:
-    """Return how many rows to hash at once, which bounds the memory of their words."""
-    count, size = int(batch.num_rows), int(batch.nbytes)
-    piece_bytes = PIECE_BYTES + _PIECE_BYTES_PER_COLUMN * int(batch.num_columns)
-    return max(1, piece_bytes * count // max(1, size))
+    """Return how many rows to hash at once, which bounds the memory of the words of a column."""
+    sizes = (int(column.nbytes) for column in batch.columns if pt.is_nested(storage_of(column.type)))
+    return max(1, min(_PIECE_ROWS, _PIECE_BYTES * int(batch.num_rows) // max(1, *sizes, 1)))
 
 
 class _Hasher:
@@ -92,18 +100,21 @@ class _Hasher:
         self._is_converted = is_converted
         self._nan_as_null = nan_as_null
 
-    def join_row(self, parts: Sequence[_Part], count: int) -> NDArray[np.uint64]:
+    def join_row(self, parts: Iterable[_Part], part_count: int, count: int) -> NDArray[np.uint64]:
         """Do what `join` does for records. The two words of an only part, such as a line, are the result."""
-        if len(parts) != 1 or len(parts[0].words) != _HASH_WORDS:
+        if part_count != 1:
             return self.join(parts, count, 0)
-        sums = np.stack(parts[0].words)
-        if parts[0].nulls is not None:
-            sums[:, parts[0].nulls] = self._key.offsets
+        (part,) = parts
+        if len(part.words) != _HASH_WORDS:
+            return self.join([part], count, 0)
+        sums = np.stack(part.words)
+        if part.nulls is not None:
+            sums[:, part.nulls] = self._key.offsets
         return sums
 
-    def join(self, parts: Sequence[_Part], count: int, level: int) -> NDArray[np.uint64]:
-        """Return the hashes of n values that consist of parts, shape ``(2, n)``."""
-        pairs = [(part.words, part.nulls) for part in parts]
+    def join(self, parts: Iterable[_Part], count: int, level: int) -> NDArray[np.uint64]:
+        """Return the hashes of n values that consist of parts, shape ``(2, n)``; holds the words of few parts at once."""
+        pairs = ((part.words, part.nulls) for part in parts)
         return combine(pairs, count, self._key, level * _DOMAINS_PER_LEVEL + _PARTS)
 
     def read(self, array: pa.Array, field: str, level: int) -> _Part:

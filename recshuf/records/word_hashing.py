@@ -21,7 +21,7 @@ import xxhash
 from numpy.random import Philox, SeedSequence
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -67,7 +67,7 @@ class HashKey:
         table = self._tables.get(domain)
         if table is None or table.shape[1] < count:
             # A longer table begins like a shorter one.
-            drawn = self._draw(domain, max(count, _LEAST_KEYS)) >> _KEY_SHIFT
+            drawn = self._draw(domain, max(2 * count, _LEAST_KEYS)) >> _KEY_SHIFT
             self._tables[domain] = table = drawn.astype(np.float64)
         return table[:, :count]
 
@@ -144,6 +144,10 @@ def _hash_some_blocks(
 ) -> NDArray[np.int64]:
     """Return the sums of byte strings of at most one block: of whole tiles, then of the last 64 bytes, and the length."""
     data, starts, lengths = strings
+    if int(lengths.max()) <= _TILE_BYTES:
+        sums = keys[:, -1:].astype(np.int64) * lengths
+        _add_short(sums, strings, keys[:, -1 - _TILE_ITEMS : -1], scratch)
+        return sums
     tiles = (np.maximum(lengths - 1, 0) >> 6).astype(np.uint8)
     # Longest first: the values that have a tile at an index are the first ones.
     order = np.argsort(tiles, kind="stable")[::-1]
@@ -196,49 +200,60 @@ def _add_short(
     end = data.size - width
     view = np.ndarray((end + 1,), f"V{width}", data.data, 0, (1,))
     masks = _MASKS[width].view(view.dtype).reshape(-1)
-    rest = np.ndarray((width + 1,), view.dtype, np.pad(data[end:], (0, width)).data, 0, (1,))
     for start in range(0, len(starts), _TILES):
         rows = slice(start, start + _TILES)
         places = starts[rows]
         tiles = view[np.minimum(places, end)]
         late = np.flatnonzero((places > end) & (lengths[rows] > 0))
-        tiles[late] = rest[places[late] - end]
+        if late.size:
+            rest = np.ndarray((width + 1,), view.dtype, np.pad(data[end:], (0, width)).data, 0, (1,))
+            tiles[late] = rest[places[late] - end]
         words = tiles.view(np.uint64)
         words &= masks[lengths[rows]].view(np.uint64)
         _add_products(sums[:, rows], words, keys[:, : width // 2], scratch)
 
 
 def combine(
-    parts: Sequence[tuple[Sequence[Words], Mask | None]], count: int, key: HashKey, domain: int
+    parts: Iterable[tuple[Sequence[Words], Mask | None]], count: int, key: HashKey, domain: int
 ) -> Words:
     """Return the sums of n values that consist of several parts, shape ``(2, n)``.
 
-    A part has its words, arrays of shape ``(n,)``, and its mask of nulls.
+    A part has its words, arrays of shape ``(n,)``, and its mask of nulls. It is let go when its words are summed.
     """
-    columns: list[tuple[NDArray[Any], Mask | None]] = []
-    places, place = [], 0
+    sums = np.zeros((2, count), np.int64)
+    columns: list[tuple[int, NDArray[Any], Mask | None]] = []
+    place = 0
     for words, nulls in parts:
         if nulls is not None:
-            columns.append((nulls, None))
-            places.append(place)
-        columns += [(word, nulls) for word in words]
-        places += range(place + 1, place + 1 + len(words))
+            columns.append((place, nulls, None))
+        columns += [(place + number, word, nulls) for number, word in enumerate(words, 1)]
         place += 1 + len(words)
-    table = key.table(domain, _WORD_ITEMS * place).reshape(2, place, _WORD_ITEMS)
-    keys = table[:, places].reshape(2, -1)
-    sums, scratch = np.zeros((2, count), np.int64), np.empty((_TILES, _TILE_ITEMS))
-    for start in range(0, count, _TILES):
-        rows = slice(start, min(start + _TILES, count))
-        for first in range(0, len(columns), _TILE_WORDS):
-            some = columns[first : first + _TILE_WORDS]
-            tiles = np.empty((rows.stop - start, len(some)), np.uint64)
-            for index, (values, nulls) in enumerate(some):
-                tiles[:, index] = values[rows]
-                if nulls is not None:
-                    tiles[nulls[rows], index] = 0
-            own = keys[:, _WORD_ITEMS * first : _WORD_ITEMS * (first + len(some))]
-            _add_products(sums[:, rows], tiles, own, scratch)
+        while len(columns) >= _TILE_WORDS:
+            _add_words(sums, columns[:_TILE_WORDS], key, domain)
+            del columns[:_TILE_WORDS]
+    if columns:
+        _add_words(sums, columns, key, domain)
     return sums.view(np.uint64)
+
+
+def _add_words(
+    sums: NDArray[np.int64],
+    columns: Sequence[tuple[int, NDArray[Any], Mask | None]],
+    key: HashKey,
+    domain: int,
+) -> None:
+    """Add columns of n words, each with the place of its keys and its nulls, to sums of shape ``(2, n)``."""
+    items = [_WORD_ITEMS * place + item for place, _, _ in columns for item in range(_WORD_ITEMS)]
+    keys = key.table(domain, items[-1] + 1)[:, items]
+    scratch = np.empty((_TILES, _TILE_ITEMS))
+    for start in range(0, sums.shape[1], _TILES):
+        rows = slice(start, min(start + _TILES, sums.shape[1]))
+        tiles = np.empty((rows.stop - start, len(columns)), np.uint64)
+        for index, (_, values, nulls) in enumerate(columns):
+            tiles[:, index] = values[rows]
+            if nulls is not None:
+                tiles[nulls[rows], index] = 0
+        _add_products(sums[:, rows], tiles, keys, scratch)
 
 
 def add_nulls(

@@ -193,6 +193,19 @@ def test_columns_that_trade_places_change_the_hash():
     assert not (by_name[0] == by_name[2]).any()
 
 
+def test_each_of_many_flat_columns_counts_in_each_of_many_records() -> None:
+    count, rows = 19, np.arange(20_000)  # more than are hashed, and summed, at once
+    owners = rows % count  # the only column that tells a record from those of the same owner
+    columns = [np.where(owners == column, rows + 1, 0) for column in range(count)]
+    arrays = [pa.array(values, mask=owners == column - 1) for column, values in enumerate(columns)]
+    arrays[5] = arrays[5].cast(pa.string())
+    arrays[6] = arrays[6].cast(pa.string()).dictionary_encode()
+    batch = pa.RecordBatch.from_arrays(arrays, names=[f"c{column}" for column in range(count)])
+    cut = [hash_rows(batch.slice(start, 7_001), KEY) for start in range(0, len(rows), 7_001)]
+    assert np.array_equal(hash_rows(batch, KEY), np.concatenate(cut))
+    assert len(np.unique(hash_rows(batch, KEY)[:, 0])) == len(rows)
+
+
 def test_a_batch_without_columns_has_hashes_and_one_without_rows_has_none():
     rows = pa.RecordBatch.from_struct_array(pa.array([{}, {}], pa.struct([])))
     assert hash_rows(rows, KEY).shape == (2, 2)

@@ -9,19 +9,12 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
-from recshuf.audit.verify.record_sets import divide_memory
+from recshuf.audit.verify.mismatches import WordStore
 from recshuf.errors import UsageError
 from recshuf.formats.texts import find_value_reader
 from recshuf.job.features import Dedup, Mixture, SplitFiles
-from recshuf.piles.codec import choose_codec
-from recshuf.piles.layout import StorePlan
-from recshuf.piles.regions import FilledRegions
 from recshuf.piles.slices import Origin
-from recshuf.piles.store import Store
-from recshuf.records.arrays import view_bytes, wrap_values
-from recshuf.records.batch import Records
 from recshuf.records.copies import list_quotas
 from recshuf.records.duplicates import Duplicates
 from recshuf.records.key_makers import find_starts
@@ -32,6 +25,7 @@ from recshuf.records.provenance import pack_provenance
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    import pyarrow as pa
     from numpy.typing import NDArray
 
     from recshuf.audit.verify.comparison import Comparison
@@ -47,8 +41,6 @@ if TYPE_CHECKING:
 
 
 _WORDS = ("second", "location", "hash", "other")
-_ENTRY_BYTES = 8 * (1 + len(_WORDS))
-_MOST_PILES = 4096
 _MARK = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -76,10 +68,7 @@ class FirstRecords:
             )
         columns, seed = len(inputs.source.schema), secrets.randbits(64)
         self._duplicates = Duplicates(seed, reader, are_lines=inputs.traits.is_lines, column_count=columns)
-        codec = choose_codec(pa.schema([pa.field(name, pa.binary(8), nullable=False) for name in _WORDS]))
-        budget = divide_memory(memory_bytes)
-        piles = min(_MOST_PILES, max(1, expected * _ENTRY_BYTES // budget.pile_bytes))
-        self._store = Store(StorePlan(piles, (float(expected),), budget.search_bytes), codec, folder)
+        self._store = WordStore(_WORDS, expected, folder, memory_bytes)
 
     def add(self, batch: pa.RecordBatch, hashes: Words, file: int, first_row: int) -> None:
         """Add consecutive native records with their hashes, shape ``(n, 2)``."""
@@ -91,23 +80,13 @@ class FirstRecords:
             rows = np.delete(rows, keyed.repeats)
         first, second = (word[rows] for word in keyed.words)
         location = pack_provenance(np.int64(file), rows + first_row)
-        columns = [
-            wrap_values(array, pa.binary(8))
-            for array in (second, location, *np.ascontiguousarray(hashes[rows].T))
-        ]
-        entries = pa.RecordBatch.from_arrays(columns, schema=self._store.codec.schema)
-        self._store.add(0, Origin(file, first_row), Records(first, entries))
+        self._store.add(Origin(file, first_row), first, (second, location, *hashes[rows].T))
 
     def find(self) -> Iterator[tuple[Words, Words]]:
         """Yield the hashes, shape ``(n, 2)``, and the provenance of the first record of each value, pile by pile."""
-        regions = FilledRegions(self._store)
-        for column in np.flatnonzero(regions.counts[0]).tolist():
-            records = regions.load([(0, column)])
-            if records is None:
-                continue
-            second, location, *hashes = (view_bytes(one).view(np.uint64) for one in records.batch.columns)
-            order = np.lexsort((location, second, records.keys))
-            chosen = order[find_starts([records.keys[order], second[order]])]
+        for keys, (second, location, *hashes) in self._store.read_piles():
+            order = np.lexsort((location, second, keys))
+            chosen = order[find_starts([keys[order], second[order]])]
             yield np.stack(hashes, axis=1)[chosen], location[chosen]
 
     def close(self) -> None:

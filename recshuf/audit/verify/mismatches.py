@@ -7,7 +7,7 @@ The hashes of inputs and output are scattered to piles by their first half. In a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,7 @@ from recshuf.records.batch import Records
 from recshuf.records.provenance import pack_provenance, unpack_provenance
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -40,7 +40,6 @@ _SUMMED_AT_ONCE = 1 << 20
 _SET_SHIFT = np.uint64(63)
 _BELOW_SET = np.uint64(2**63 - 1)
 _WORDS = ("second", "location", "count")
-_ENTRY_BYTES = 8 * (1 + len(_WORDS))
 _MOST_PILES = 4096
 _MORE_SHIFT = 40
 """A count has in its higher bits how often a hash may occur beyond that."""
@@ -141,6 +140,33 @@ class _Entries:
         return ordered, np.flatnonzero(new)
 
 
+class WordStore:
+    """Rows of words of 64 bits in piles by their keys, as many as fit in memory, the rest on disk; many threads may add."""
+
+    def __init__(self, names: Sequence[str], expected: int, folder: SetFolder, memory_bytes: int) -> None:
+        codec = choose_codec(pa.schema([pa.field(name, pa.binary(8), nullable=False) for name in names]))
+        budget = divide_memory(memory_bytes)
+        piles = min(_MOST_PILES, max(1, expected * 8 * (1 + len(names)) // budget.pile_bytes))
+        self._store = Store(StorePlan(piles, (float(expected),), budget.search_bytes), codec, folder)
+
+    def add(self, origin: Origin, keys: NDArray[np.uint64], words: Sequence[NDArray[Any]]) -> None:
+        columns = [wrap_values(array, pa.binary(8)) for array in words]
+        batch = pa.RecordBatch.from_arrays(columns, schema=self._store.codec.schema)
+        self._store.add(0, origin, Records(keys, batch))
+
+    def read_piles(self) -> Iterator[tuple[NDArray[np.uint64], list[NDArray[np.uint64]]]]:
+        """Yield keys and words of each pile; equal keys are in one."""
+        regions = FilledRegions(self._store)
+        for column in np.flatnonzero(regions.counts[0]).tolist():
+            records = regions.load([(0, column)])
+            if records is not None:
+                yield records.keys, [view_bytes(one).view(np.uint64) for one in records.batch.columns]
+
+    def close(self) -> None:
+        """Free memory and disk. Idempotent."""
+        self._store.close()
+
+
 class Search:
     """Collects the hashes of both record sets and finds those that differ; many threads may add.
 
@@ -164,10 +190,7 @@ class Search:
     ) -> None:
         self._wanted = wanted
         self._quotas = quotas
-        codec = choose_codec(pa.schema([pa.field(name, pa.binary(8), nullable=False) for name in _WORDS]))
-        budget = divide_memory(memory_bytes)
-        piles = min(_MOST_PILES, max(1, expected * _ENTRY_BYTES // budget.pile_bytes))
-        self._store = Store(StorePlan(piles, (float(expected),), budget.search_bytes), codec, folder)
+        self._store = WordStore(_WORDS, expected, folder, memory_bytes)
 
     def add(self, set_index: int, hashes: NDArray[np.uint64], file: int, first_row: int) -> None:
         """Add the hashes, shape ``(n, 2)``, of consecutive records of `INPUTS` or `OUTPUT`."""
@@ -197,19 +220,13 @@ class Search:
         entries, starts = _Entries(hashes[:, 0], hashes[:, 1], location, counts).sort()
         # Equal records of a batch are kept as one with its count: a million of them take no more than one.
         firsts, counts = entries.take(starts), np.add.reduceat(entries.count, starts)
-        columns = [wrap_values(array, pa.binary(8)) for array in (firsts.second, firsts.location, counts)]
-        batch = pa.RecordBatch.from_arrays(columns, schema=self._store.codec.schema)
-        self._store.add(0, origin, Records(firsts.first, batch))
+        self._store.add(origin, firsts.first, (firsts.second, firsts.location, counts))
 
     def run(self) -> Mismatches:
         totals = [0, 0]
         named: list[list[Mismatch]] = [[], []]
-        regions = FilledRegions(self._store)
-        for column in np.flatnonzero(regions.counts[0]).tolist():
-            records = regions.load([(0, column)])
-            if records is None:
-                continue
-            entries, starts = _unpack(records).sort()
+        for first, (second, location, count) in self._store.read_piles():
+            entries, starts = _Entries(first, second, location, count.view(np.int64)).sort()
             net = np.add.reduceat(entries.count, starts)
             more = (net + _HALF) >> _MORE_SHIFT
             net -= more << _MORE_SHIFT
@@ -223,11 +240,6 @@ class Search:
     def close(self) -> None:
         """Free memory and disk. Idempotent."""
         self._store.close()
-
-
-def _unpack(records: Records) -> _Entries:
-    second, location, count = (view_bytes(column).view(np.uint64) for column in records.batch.columns)
-    return _Entries(records.keys, second, location, count.view(np.int64))
 
 
 def _find_first(entries: _Entries, starts: NDArray[np.intp], set_index: int) -> NDArray[np.uint64]:

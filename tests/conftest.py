@@ -13,13 +13,20 @@ import subprocess
 import sys
 import uuid
 import zlib
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import hypothesis
 import pytest
 
+# An eighth of the time of the tests would go into collections of garbage; each module has one of its own.
+gc.set_threshold(100_000, 20, 20)
+
 PROJECT = Path(__file__).resolve().parent.parent
+
+IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ
 
 # `tests.*` and `benchmarks.*` come from the checkout; recshuf itself from wherever it is installed.
 if str(PROJECT) not in sys.path:
@@ -89,6 +96,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     other = [item for item in items if zlib.crc32(item.nodeid.encode()) % 10 != int(tenth)]
     config.hook.pytest_deselected(items=other)
     items[:] = [item for item in items if item not in set(other)]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
+    """Make no slow items in a process of several only to leave them out: half of all, and a third of the collection."""
+    yield
+    if IS_WORKER and metafunc.config.option.markexpr == "not slow":
+        quick = [call for call in metafunc._calls if all(mark.name != "slow" for mark in call.marks)]
+        metafunc._calls[:] = quick or metafunc._calls
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Import tests from the last to the first in every other process: each compiles what the other has not yet compiled."""
+    is_whole = [Path(argument).name for argument in session.config.args] == ["tests"]
+    if is_whole and IS_WORKER and int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw")) % 2:
+        for path in sorted(PROJECT.glob("tests/**/test_*.py"), reverse=True):
+            with suppress(Exception, pytest.skip.Exception):  # told again when it is collected
+                import_module(".".join(path.relative_to(PROJECT).with_suffix("").parts))
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from recshuf.audit.order.shufflers import METHODS
-from recshuf.audit.reports.gallery import ROW, draw_method, draw_row, render_gallery
+from recshuf.audit.reports.gallery import ROW, draw_method, draw_row
 from recshuf.errors import UsageError
-from tests.support.pages.html_pages import Reader, assert_self_contained
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,15 +35,6 @@ def test_grids_have_a_cell_for_each_setting_and_tell_exact_methods_from_others(n
     assert grid.figures is not None
     assert len(grid.figures.rows) == len(cells)
     assert all(len(row.cells[1].split(", ")) == 16 for row in grid.figures.rows)
-
-
-@pytest.mark.slow
-def test_the_page_shows_all_methods_and_loads_nothing():
-    heard: list[str] = []
-    page = render_gallery(heard.append, 4096)
-    assert_self_contained(page)
-    assert set(METHODS) <= set(Reader(page).text)
-    assert heard == list(METHODS)
 
 
 def test_the_row_has_a_picture_of_each_method_and_ends_with_an_exact_one():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import json
-import re
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +12,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from recshuf.api import checks
 from recshuf.output.manifest import manifest_path
 from tests.support.pages.html_pages import Reader, assert_self_contained
 
@@ -131,9 +129,3 @@ def test_bad_places_are_told_before_the_run(
         assert said in done.stderr.decode()
         assert [path.name for path in tmp_path.iterdir()] == ["in"]
         assert (tmp_path / "in" / "in.parquet").read_bytes() == content
-
-
-def test_pages_are_the_same_text_again(inputs: Path):
-    one, two = (checks.write_check(inputs, column="label")[1] for _ in range(2))
-    seconds = re.compile(r"in \d+\.\d s")
-    assert seconds.sub("", one) == seconds.sub("", two)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import subprocess
 import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -120,16 +119,6 @@ def test_every_one_of_few_records_is_shown_in_its_order(record_count):
     assert len(np.unique(along, axis=0)) == len(np.unique(Ramp().paint(values[shown]), axis=0))
 
 
-def test_no_records_leave_a_blank_square():
-    assert count_pixels(paint_panel(make_panel(np.array([])), Ramp(), SIDE), PAPER) == SIDE * SIDE
-
-
-def test_a_side_that_is_no_power_of_two_is_refused():
-    for side in (0, -64, 100):
-        with pytest.raises(UsageError, match="power of two"):
-            paint_panel(make_panel([0]), PETS, side)
-
-
 @settings(max_examples=examples(100))
 @given(st.integers(0, 10**12), st.integers(0, 5))
 def test_samples_hold_one_record_of_each_stretch(record_count, level):
@@ -140,12 +129,6 @@ def test_samples_hold_one_record_of_each_stretch(record_count, level):
     if rows.size:
         assert np.all(cells * record_count // rows.size <= rows)
         assert np.all(rows < (cells + 1) * record_count // rows.size)
-
-
-def test_a_sample_shows_as_all_records_do():
-    values = np.random.default_rng(0).random(100_000)
-    sample = make_panel(values[sample_rows(values.size, SIDE)], record_count=values.size)
-    assert np.array_equal(paint_panel(sample, Ramp(), SIDE), paint_panel(make_panel(values), Ramp(), SIDE))
 
 
 # Captions
@@ -183,13 +166,6 @@ def test_the_legend_has_the_whole_ramp():
 
 
 @needs_pillow
-def test_the_legend_of_missing_values_is_there_only_with_them():
-    whole, broken = (draw_picture([make_panel([0.5, last])], Ramp(), "Halves", 128) for last in (1, np.nan))
-    assert count_pixels(whole, GREY) == 0
-    assert count_pixels(broken, GREY) >= 128 * 128 // 2 + 15 * 15
-
-
-@needs_pillow
 def test_long_and_foreign_names_stay_inside():
     names = ["a name that does not end " * 20, "\u732b\n\t\0", "", "caf\u00e9"]
     picture = draw_picture([make_panel([0, 1, 2, 3], names[0])], Labels(names, [1] * 4), names[0], 128)
@@ -219,12 +195,6 @@ def test_without_pillow_one_line_says_how_to_get_it(monkeypatch):
     assert paint_panel(make_panel([0]), PETS, SIDE).shape == (SIDE, SIDE, 3)
 
 
-@pytest.mark.slow
-def test_pillow_is_not_loaded_before_it_is_needed():
-    program = "import sys, recshuf.cli.main, recshuf.audit.reports.picture; sys.exit('PIL' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
-
-
 # Pictures of files: what is drawn beside what, and what is refused
 
 
@@ -235,13 +205,6 @@ def sorted_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     labels = np.array(["cat", "dog"])[numbers * 2 // 4096]
     pq.write_table(pa.table({"id": numbers, "label": labels, "list": [[1]] * 4096}), path)
     return path
-
-
-@needs_pillow
-def test_labels_have_as_many_pixels_as_records(sorted_file: Path):
-    pixels = read_png(recshuf.picture(sorted_file, column="label"))
-    for colour in LABEL_COLOURS[:2]:
-        assert count_pixels(pixels, colour) == pytest.approx(512 * 512 // 2, rel=0.01)  # and the legend
 
 
 @needs_pillow
@@ -284,9 +247,3 @@ def test_what_cannot_be_drawn_is_refused(tmp_path: Path, sorted_file: Path):
     ):
         with pytest.raises(UsageError, match=words):
             recshuf.picture(sorted_file, **options)
-
-
-@needs_pillow
-def test_the_only_column_of_the_record_is_drawn(sorted_file: Path):
-    expected = recshuf.picture(sorted_file, column="label", title="x")
-    assert recshuf.picture(sorted_file, columns="label", title="x") == expected

@@ -12,7 +12,6 @@ from tests.support.effort import mostly_slow
 from tests.support.objects.object_outputs import check_whole, read_visible
 
 if TYPE_CHECKING:
-    from tests.conftest import Run
     from tests.support.objects.object_outputs import AnyBucket, Output
     from tests.support.objects.object_server import Bucket
 
@@ -132,26 +131,3 @@ def test_an_object_of_others_in_place_of_one_that_is_deleted_stays(bucket: AnyBu
     change(bucket, key, "claim", "replaced")
     output.shuffle(overwrite=True)
     check_whole(bucket, output.expected | {key: b"precious"})
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("old")
-@pytest.mark.parametrize("moment", ["claim", pytest.param("complete", marks=slow)])
-def test_clean_leaves_a_commit_whose_old_object_was_deleted_to_resume(
-    bucket: AnyBucket, output: Output, call: Run, moment: str
-):
-    refusal = bucket.refusal[:2]
-    if moment == "claim":
-        change(bucket, SHARD, moment, "deleted")
-    else:  # at the first request, which is refused as all others: no other error can come before
-        bucket.proxy.add(bucket.requests[moment], lambda one: bucket.delete(SHARD) or one.answer(*refusal), 1)
-    bucket.proxy.answer(bucket.requests["complete"], *refusal, times=10**6)
-    with pytest.raises(OutputError, match=bucket.refusal[2]):
-        output.shuffle(overwrite=True)
-    assert SHARD not in bucket.list_keys()
-    bucket.proxy.clear()
-    refused = call("clean", output.url, "--yes")
-    assert b"complete it with the same command and --resume" in refused.stderr
-    with suppress(AlreadyCompleteError):
-        output.shuffle(overwrite=True, resume=True)
-    output.check()

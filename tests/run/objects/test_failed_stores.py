@@ -104,26 +104,6 @@ def test_what_a_store_does_not_let_a_run_delete_is_named(bucket: AnyBucket, outp
     output.check(is_lossy=True)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("bucket", ["s3_bucket"], indirect=True)
-def test_finished_tasks_outlive_a_store_that_does_not_list_them(bucket: Bucket, output: Output):
-    proxy = bucket.proxy
-
-    def fail(one: Any) -> bool:
-        proxy.answer("GET .*list-type.*tasks", *EXPIRED)
-        return bool(one.answer(*EXPIRED))
-
-    proxy.call("PUT .*/tasks/task-", lambda: proxy.add(bucket.requests["part"], fail, 1))
-    where = {"temp_dir": f"{bucket.url}/tmp/"}
-    with pytest.raises(OutputError, match="credentials have expired") as caught:
-        output.shuffle(**where)
-    proxy.clear()
-    assert "continue with the same command and resume=True" in caught.value.__notes__[0]
-    assert any("/tasks/task-" in key for key in bucket.list_keys())
-    output.shuffle(resume=True, **where)
-    output.check()
-
-
 # Journals that others delete, as `recshuf clean --yes` does
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.objects.object_outputs import check_whole, read_visible, shuffle_locally
+from tests.support.objects.object_outputs import read_visible
 from tests.support.processes.forked_commands import ForkedCommand, run_forked
 
 if TYPE_CHECKING:
@@ -72,29 +72,6 @@ def complete(source: Path, bucket: AnyBucket, *options: str) -> None:
     """Continue a run, or run anew if it had not begun."""
     with start(source, bucket, "--resume", *options) as child:
         assert child.wait() == 0, child.read_stderr()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("request_name", "keeps"), [("begin", True), pytest.param("run", False, marks=slow)])
-def test_a_signal_leaves_nothing_or_what_resume_completes(
-    bucket: AnyBucket, source: Path, tmp_path: Path, request_name: str, keeps: bool
-):
-    """With so many shards, some are uploaded before the last ones are begun."""
-    children: list[ForkedCommand] = []
-
-    def stop() -> None:
-        os.kill(children[0].pid, signal.SIGTERM)
-        children[0].wait()
-
-    request = bucket.requests[request_name]
-    bucket.proxy.call(f"(?=.*shard-00010){request}" if keeps else request, stop)
-    with start(source, bucket, "--shards", "12") as child:
-        children.append(child)
-        assert child.wait() == 128 + signal.SIGTERM
-    assert ("continue with the same command and --resume" in child.read_stderr()) == keeps
-    assert os.listdir(tmp_path / "scratch") == []
-    complete(source, bucket, "--shards", "12")
-    check_whole(bucket, shuffle_locally(source, tmp_path / "many", shards=12), is_lossy=True)
 
 
 def clear(bucket: AnyBucket) -> None:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import pyarrow as pa
 import pytest
 
 import recshuf
@@ -15,15 +12,12 @@ from recshuf.errors import InputError, MissingInputError, RecshufWarning, UsageE
 from recshuf.formats.compression import OUTPUT_SUFFIXES
 from tests.support.effort import mostly_slow
 from tests.support.numbered_files import FORMATS, make_inputs
-from tests.support.objects.object_outputs import in_each_store, shuffle, shuffle_locally, write_lines
+from tests.support.objects.object_outputs import in_each_store, shuffle, shuffle_locally
 from tests.support.objects.object_server import CREDENTIALS
 from tests.support.processes.task_runs import DyingEngine, LostError, divide_small
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
-
-    from numpy.typing import NDArray
 
     from tests.support.objects.gcs_buckets import GcsTestBucket
     from tests.support.objects.object_outputs import AnyBucket
@@ -70,28 +64,6 @@ def test_the_output_is_that_of_a_run_on_local_files(
     check_equal(tmp_path, bucket, to=to)
 
 
-def _save_stream(path: Path, **columns: NDArray[Any]) -> None:
-    table = pa.table(columns)
-    with pa.ipc.new_stream(path, table.schema) as writer:
-        writer.write_table(table, max_chunksize=70)
-    path.with_name("state.json").write_text(json.dumps({"_data_files": [{"filename": path.name}]}))
-
-
-SAVERS: dict[str, Callable[..., None]] = {
-    "npz": np.savez,
-    "npy": lambda path, **columns: np.save(path, columns["half"]),
-    "arrow": _save_stream,
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SAVERS)
-def test_arrays_and_saved_folders_are_read(tmp_path: Path, bucket: AnyBucket, name: str):
-    (tmp_path / "in").mkdir()
-    SAVERS[name](tmp_path / f"in/a.{name}", id=np.arange(500), half=np.arange(500) / 2)
-    check_equal(tmp_path, bucket)
-
-
 @pytest.mark.parametrize(
     "compression", ["zstd", *(pytest.param(one, marks=slow) for one in ("gzip", "bz2", "xz", "lz4"))]
 )
@@ -99,13 +71,6 @@ def test_compressed_inputs_are_read(tmp_path: Path, s3_bucket: Bucket, source: P
     (tmp_path / "in").mkdir()
     shuffle(source, tmp_path / "in" / f"a.txt{OUTPUT_SUFFIXES[compression]}", shards=None)
     check_equal(tmp_path, s3_bucket)
-
-
-def test_an_output_among_the_inputs_is_left_out(bucket: AnyBucket):
-    bucket.put("in/a.txt", b"a\nb\n")
-    for overwrite in (False, True):
-        report = shuffle(f"{bucket.url}/in", f"{bucket.url}/in/out/", shards=1, overwrite=overwrite)
-        assert [one.name for one in report.inputs] == [f"{bucket.url}/in/a.txt"]
 
 
 def test_a_store_is_scattered_from_a_bucket_and_counted_by_plans(tmp_path: Path, bucket: AnyBucket):
@@ -198,16 +163,6 @@ def test_verify_finds_what_is_wrong_with_an_output_in_a_bucket(bucket: AnyBucket
         f"{bucket.url}/out/shard-00002.txt: is missing, and the manifest names it",
         f"{bucket.url}/out/other.txt: is not named in the manifest",
     )
-
-
-@slow
-def test_the_order_of_an_output_in_a_bucket_is_checked(tmp_path: Path, bucket: AnyBucket):
-    source = write_lines(tmp_path / "in.txt", 5000)
-    shuffle(source, f"{bucket.url}/out/")
-    bucket.put("in.txt", source.read_bytes())
-    assert recshuf.check(f"{bucket.url}/out/", against=f"{bucket.url}/in.txt").is_uniform
-    assert not recshuf.check(f"{bucket.url}/in.txt", against=source).is_uniform
-    assert recshuf.picture(f"{bucket.url}/out/", against=source).startswith(b"\x89PNG")
 
 
 # Faults

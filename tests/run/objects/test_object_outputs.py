@@ -5,11 +5,8 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-import shlex
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import recshuf
@@ -29,13 +26,11 @@ from tests.support.objects.object_outputs import (
     shuffle_locally,
     write_lines,
 )
-from tests.support.processes.command_line import numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.conftest import Run
     from tests.support.objects.object_outputs import AnyBucket, Output
 
 slow = pytest.mark.slow
@@ -67,21 +62,6 @@ def test_the_objects_are_those_of_a_local_run(
     assert os.listdir(scratch) == []
     names = [f"data/out/{shard.name}" for shard in report.shards]
     assert [shard.file_bytes for shard in report.shards] == [len(expected[name]) for name in names]
-
-
-@pytest.mark.parametrize(
-    ("output", "options", "said"),
-    [
-        ("out/", [], "1 shard in"),
-        pytest.param("out", ["--shards", "3"], "3 shards in", marks=slow),
-        ("out.txt", [], "to"),
-    ],
-)
-def test_the_summary_counts_shards(
-    source: Path, bucket: AnyBucket, call: Run, output: str, options: list[str], said: str
-):
-    done = call(source, "-o", f"{bucket.url}/data/{output}", *options)
-    assert f", {said} {bucket.url}/data/{output}, " in done.stderr.decode()
 
 
 def test_an_inferred_schema_that_fails_is_replaced(
@@ -143,16 +123,6 @@ def test_a_store_is_gathered_into_a_bucket(
     )
 
 
-def test_bad_lines_are_set_aside(tmp_path: Path, bucket: AnyBucket):
-    (tmp_path / "in.jsonl").write_text('{"a": 1}\nbad\n{"a": 2}\n')
-    aside = f"quarantine:{tmp_path / 'bad'}"
-    report = shuffle(tmp_path / "in.jsonl", f"{bucket.url}/out/", on_bad_record=aside, to="parquet", shards=1)
-    assert b"bad" in (tmp_path / "bad").read_bytes()
-    assert report.quarantined == 1
-    table = pq.read_table(pa.BufferReader(bucket.read("out/shard-00000.parquet")))
-    assert sorted(table["a"].to_pylist()) == [1, 2]
-
-
 # Visibility
 
 
@@ -212,20 +182,6 @@ def test_what_exists_is_not_replaced_unasked(bucket: AnyBucket, output: Output):
     with pytest.raises(OutputError, match=r"out\.recshuf\.json: is not a manifest"):
         output.shuffle(overwrite=True)
     assert bucket.read_all() == before | {"data/.out.recshuf.json": b"{}"}
-
-
-@pytest.mark.slow
-def test_an_output_among_the_inputs_of_a_later_run_is_warned_of(source: Path, bucket: AnyBucket, call: Run):
-    bucket.put("data/in.txt", source.read_bytes())
-    inputs, output = f"{bucket.url}/data/*", f"{bucket.url}/data/out/"
-    done = call(inputs, "-o", output, "--shards", "2")
-    assert done.returncode == 0
-    said = (
-        f"{output}: lies in the input {inputs}, and a later run on that reads it too; choose an output else"
-    )
-    assert said in done.stderr.decode()
-    again = call(f"{bucket.url}/data/in.txt", "-o", f"{bucket.url}/data/other/", "--shards", "2")
-    assert b"later run" not in again.stderr
 
 
 # Faults
@@ -322,19 +278,6 @@ def test_what_is_not_possible_is_refused(source: Path, s3_bucket: AnyBucket):
         with pytest.raises(UsageError, match=re.escape(said)):
             shuffle(source, output, **options)
     assert s3_bucket.proxy.requests == []
-
-
-@pytest.mark.slow
-def test_the_error_of_html_names_the_command_that_draws_the_page(
-    tmp_path: Path, s3_bucket: AnyBucket, call: Run
-):
-    source, page = tmp_path / "in.txt", tmp_path / "page of it.html"
-    source.write_bytes(numbers(2000))
-    done = call(source, "-o", f"{s3_bucket.url}/out/", "--html", page)
-    assert (done.returncode, s3_bucket.proxy.requests) == (2, [])
-    shuffle(source, f"{s3_bucket.url}/out/")
-    assert call(*shlex.split(done.stderr.decode().rpartition(", run recshuf ")[2])).returncode == 0
-    assert page.read_bytes().startswith(b"<!doctype html>")
 
 
 @pytest.mark.usefixtures("small_parts")

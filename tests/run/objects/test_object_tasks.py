@@ -10,14 +10,14 @@ import pytest
 
 import recshuf
 from recshuf.api import runs
-from recshuf.errors import AlreadyCompleteError, InputError, OutputError, PileError, UsageError
+from recshuf.errors import InputError, OutputError, PileError, UsageError
 from recshuf.job.arguments import make_job
 from recshuf.job.options import ENGINES
 from recshuf.output.objects.stage import Uploads
 from recshuf.run.set_folders import open_sets
 from recshuf.storage.reading.objects import count_read_bytes
 from tests.support.numbered_files import FORMATS, make_inputs
-from tests.support.objects.object_outputs import SEED, SHARDS, check_whole, in_each_store, shuffle_locally
+from tests.support.objects.object_outputs import SHARDS, check_whole, in_each_store, shuffle_locally
 from tests.support.objects.object_outputs import shuffle as shuffle_here
 from tests.support.processes.task_runs import DyingEngine, LostError, divide_small
 
@@ -145,67 +145,6 @@ def test_a_run_that_dies_is_continued(
     assert list_place(place) == []
 
 
-@pytest.mark.slow
-@PLACES
-@pytest.mark.parametrize("step", ["_complete", pytest.param("commit", marks=slow)])
-def test_a_run_that_dies_at_its_end_is_continued(
-    inputs: list[Path],
-    bucket: AnyBucket,
-    expected: Contents,
-    place: Path | str,
-    step: str,
-    monkeypatch: pytest.MonkeyPatch,
-):
-    """With all shards noted, or with the commit begun."""
-    die_in(step, monkeypatch, inputs, f"{bucket.url}/data/out/", place)
-    assert bucket.list_keys("data/out") == []
-    try:
-        shuffle(inputs, f"{bucket.url}/data/out/", place, resume=True)
-    except AlreadyCompleteError:
-        assert step == "_complete"
-    check_whole(bucket, expected)
-    assert list_place(place) == []
-
-
-@pytest.mark.slow
-@PLACES
-def test_what_a_dead_run_left_is_cleaned(inputs: list[Path], bucket: AnyBucket, place: Path | str, call: Run):
-    die_after(ALL - 1, inputs, f"{bucket.url}/data/out/", place)
-    listed = call("clean", f"{bucket.url}/data/out").stdout.decode()
-    assert f"{bucket.url}/data/.out.recshuf/tasks/: results of tasks: {ALL - 1}" in listed
-    assert "run.json" not in listed
-    assert call("clean", f"{bucket.url}/data/out/", "--yes").returncode == 0
-    check_whole(bucket, {}, is_lossy=True)
-    assert list_place(place) == []
-
-
-@slow
-@pytest.mark.parametrize("bucket", ["s3_bucket"], indirect=True)
-@PLACES
-def test_commands_write_the_same_objects(
-    tmp_path: Path, bucket: AnyBucket, place: Path | str, call: Run, monkeypatch: pytest.MonkeyPatch
-):
-    inputs = [f"{bucket.url}/in{number}.jsonl" for number in range(len(COUNTS))]
-    for url, path in zip(inputs, make_inputs(tmp_path / "in", "jsonl", COUNTS), strict=True):
-        bucket.put(url.rpartition("/")[2], path.read_bytes())
-    expected = shuffle_locally(inputs, tmp_path / "local", to="parquet", piles=64)
-    given = bucket.read_all()
-    plan = tmp_path / "plan.json"
-    options = f"--seed {SEED} --shards {SHARDS} --workers 1 --to parquet --piles 64 --memory 600MB".split()
-    where = ["--engine", "tasks", "--temp-dir", place, "--plan", "--report", plan]
-    planned = call(*inputs, "-o", f"{bucket.url}/data/out/", *options, *where)
-    assert planned.returncode == 0, planned.stderr
-    (tmp_path / "elsewhere").mkdir()
-    monkeypatch.chdir(tmp_path / "elsewhere")
-    for stage in ("count", "scatter", "gather", "commit"):
-        assert bucket.list_keys("data/out") == []
-        for number in call("task", plan, stage).stdout.split():
-            done = call("task", plan, number.decode())
-            assert done.returncode == 0, done.stderr
-    check_whole(bucket, expected | given)
-    assert list_place(place) == []
-
-
 @slow
 def test_results_of_another_run_are_not_taken(
     tmp_path: Path, inputs: list[Path], s3_bucket: AnyBucket, expected: Contents, shared: Path, call: Run
@@ -266,36 +205,6 @@ def die_with_piles(count: int, inputs: list[Path], folder: Path, bucket: AnyBuck
     sets = [key for key in bucket.list_keys("tmp/recshuf-piles-") if key.endswith(".piles")]
     assert sets
     return sets
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("harm", "count"),
-    [
-        ("deleted", 4),
-        pytest.param("cut", ALL - 2, marks=slow),
-        *(pytest.param(*case, marks=slow) for case in (("none", 4), ("none", ALL - 2), ("deleted", ALL - 2))),
-    ],
-)
-def test_a_run_with_piles_in_a_bucket_is_continued(
-    tmp_path: Path, inputs: list[Path], bucket: AnyBucket, expected: Contents, harm: str, count: int
-):
-    folder = tmp_path / "there"
-    folder.mkdir()
-    sets = die_with_piles(count, inputs, folder / "out", bucket)
-    if harm == "deleted":
-        bucket.delete(sets[0])
-    elif harm == "cut":
-        bucket.put(sets[0], bucket.read(sets[0])[:-9])
-    said = "the temp_dir was a URL in the unfinished run and is not given"
-    with pytest.raises(UsageError, match=said):
-        shuffle(inputs, str(folder / "out"), None, resume=True)
-    shuffle(inputs, str(folder / "out"), f"{bucket.url}/tmp", resume=True)
-    found = {
-        f"data/{path.relative_to(folder)}": path.read_bytes() for path in folder.rglob("*") if path.is_file()
-    }
-    assert found == expected
-    check_whole(bucket, {})
 
 
 def test_a_set_that_changes_is_an_error_and_no_wrong_record(

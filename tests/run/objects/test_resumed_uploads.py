@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from recshuf.errors import AlreadyCompleteError, OutputError, UsageError
+from recshuf.errors import AlreadyCompleteError, OutputError
 from recshuf.output.objects.stage import Uploads
 from recshuf.output.objects.uploader import ShardUploader
 from recshuf.storage.writing.parts import PREFIX, UploadFolder
@@ -102,18 +102,6 @@ def test_one_object_is_continued(bucket: AnyBucket, source: Path, tmp_path: Path
     assert bucket.proxy.count(bucket.requests["part"]) == 0
 
 
-@pytest.mark.slow
-def test_a_seed_that_was_drawn_is_kept_and_other_options_are_refused(
-    bucket: AnyBucket, output: Output, tmp_path: Path
-):
-    leave_shards(output, 2, seed=None)
-    with pytest.raises(UsageError, match=r"resume=True: the seed was \d+ in the unfinished run and is 6"):
-        output.shuffle(resume=True, seed=6)
-    assert len(bucket.list_uploads()) == 2
-    report = output.shuffle(seed=None, resume=True)
-    check_whole(bucket, shuffle_locally(output.source, tmp_path / "other", seed=report.seed))
-
-
 @pytest.mark.parametrize("harm", mostly_slow(["aborted", "another part", "damaged entry"], "another part"))
 def test_shards_that_are_lost_or_changed_are_written_again(bucket: AnyBucket, output: Output, harm: str):
     leave_shards(output, 2)
@@ -179,22 +167,6 @@ def test_a_commit_that_fails_is_completed(bucket: AnyBucket, output: Output, cou
     complete(output, overwrite=overwrite)
     output.check()
     assert bucket.proxy.count(bucket.requests["part"]) == 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("overwrite", [True, pytest.param(False, marks=slow)])
-@pytest.mark.parametrize("harm", ["aborted", "damaged entry"])
-def test_a_commit_that_lost_a_shard_writes_it_again(
-    bucket: AnyBucket, output: Output, harm: str, overwrite: bool
-):
-    leave_commit(output, 2 if harm == "aborted" else 0, overwrite=overwrite)
-    if harm == "aborted":
-        bucket.abort_one()
-    else:
-        damage(bucket, "-000002-")
-    output.shuffle(resume=True, overwrite=overwrite)
-    output.check(is_lossy=harm != "aborted")
-    assert bucket.proxy.count(bucket.requests["part"]) == 1
 
 
 @pytest.mark.parametrize(
@@ -297,17 +269,6 @@ def test_a_run_that_overwrites_is_not_hurt_by_an_old_one(bucket: AnyBucket, outp
     with pytest.raises(OutputError):
         output.shuffle(seed=2, shards=3, overwrite=True)
     check_whole(bucket, shuffle_locally(output.source, tmp_path / "other", shards=8))
-
-
-def test_two_new_runs_are_one_too_many(bucket: AnyBucket, output: Output, call: Run):
-    bucket.proxy.call(bucket.requests["run"], lambda: output.shuffle())
-    with pytest.raises(
-        OutputError, match=r"was written (or deleted )?by another program during this run; remove"
-    ):
-        output.shuffle(seed=1)
-    assert read_visible(bucket) == output.expected
-    assert call("clean", output.url, "--yes").returncode == 0
-    output.check()
 
 
 # Clean

@@ -48,18 +48,6 @@ def test_a_missing_bucket_is_found_before_the_run_begins(
     assert set(tmp_path.iterdir()) == {source, scratch}
 
 
-def test_a_missing_bucket_is_found_by_tasks_before_they_leave_anything(
-    bucket: AnyBucket, source: Path, monkeypatch: pytest.MonkeyPatch
-):
-    # It was there when the plan was made.
-    with monkeypatch.context() as patch:
-        patch.setattr("recshuf.run.saved_plan.check_sets", lambda job: None)
-        run = runs.plan_tasks(source, f"{bucket.url}/data/out/", shards=SHARDS, temp_dir=miss(bucket))[1]
-    with pytest.raises(OutputError, match=MISSING):
-        runs.run_task(run, 0)
-    check_whole(bucket, {})
-
-
 def test_clean_removes_the_rest_if_the_bucket_is_gone(
     bucket: AnyBucket, output: Output, call: Run, monkeypatch: pytest.MonkeyPatch
 ):

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 
 import recshuf
-from recshuf.errors import AlreadyCompleteError, InputError, OutputExistsError, RecshufWarning, UsageError
+from recshuf.errors import InputError, OutputExistsError, RecshufWarning, UsageError
 from recshuf.output.local import log
 from tests.formats.megatron.test_suite import read_pair, write_pair
 from tests.support.processes.killed_runs import Killed, die, run, run_and_die, strike_renames
@@ -59,35 +56,6 @@ def test_no_reader_finds_an_index_with_another_file_whenever_a_run_dies(
     except Killed:
         read_single(output)
         recshuf.shuffle(inputs, output, **options, resume=True)
-    assert read_single(output) == "new"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out.bin", "out.idx"]
-
-
-DYING = """
-import os, sys, pathlib, recshuf
-steps, whole, step = iter(range(9)), pathlib.Path.rename, int(sys.argv[1])
-def rename(path, target):
-    whole(path, target)
-    if next(steps) == step:
-        os._exit(9)
-pathlib.Path.rename = rename
-recshuf.shuffle(sys.argv[3:], sys.argv[2], seed=1, overwrite=True)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("resumes", [True, False], ids=["resumed", "run again"])
-@pytest.mark.parametrize("step", range(3))
-def test_a_process_that_is_killed_in_its_commit_leaves_what_the_next_completes(
-    tmp_path: Path, inputs: list[Path], step: int, *, resumes: bool
-) -> None:
-    output = write_pair(tmp_path / "out.bin", OLD)
-    done = subprocess.run([sys.executable, "-c", DYING, str(step), output, *inputs], check=False)
-    assert done.returncode == 9
-    assert (tmp_path / "out.bin").exists()
-    assert read_single(output) == ("nothing", "nothing", "new")[step]
-    with contextlib.suppress(AlreadyCompleteError), pytest.warns(RecshufWarning):
-        recshuf.shuffle(inputs, output, seed=1, overwrite=not resumes or step == 0, resume=resumes)
     assert read_single(output) == "new"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out.bin", "out.idx"]
 

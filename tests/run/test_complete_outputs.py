@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from pathlib import Path
@@ -112,15 +111,6 @@ def test_other_options_are_refused_by_name(written: list[Path]):
         assert not isinstance(raised.value, AlreadyCompleteError)
 
 
-def test_an_option_that_is_no_longer_given_is_refused(written: list[Path]):
-    recshuf.shuffle(written, "out/", overwrite=True, seed=5, to="parquet", shards=2)
-    for options in ({"shards": 2}, {"to": "parquet"}):
-        with pytest.raises(OutputExistsError, match="another command"):
-            resume(written, **options)
-    with pytest.raises(AlreadyCompleteError):
-        resume(written, shards=2, to="parquet")
-
-
 def test_other_inputs_are_refused_by_name(written: list[Path], tmp_path: Path):
     others = make_inputs(tmp_path / "other", "jsonl", COUNTS)
     for inputs, words in (
@@ -165,23 +155,6 @@ def test_inputs_may_be_named_from_other_places(written: list[Path], tmp_path: Pa
         resume("in")  # gone
 
 
-def test_a_file_has_no_manifest_that_tells(written: list[Path], tmp_path: Path):
-    recshuf.shuffle(written, tmp_path / "out.jsonl", seed=5)
-    with pytest.raises(AlreadyCompleteError):
-        recshuf.shuffle(written[0], tmp_path / "out.jsonl", seed=6, resume=True)
-
-
-def test_a_gather_of_another_store_is_refused(written: list[Path], tmp_path: Path):
-    for name, inputs, seed in (("store", written, 5), ("less", written[:2], 5), ("seed", written, 6)):
-        recshuf.scatter(inputs, tmp_path / name, seed=seed)
-    recshuf.gather("store", "made/")
-    with pytest.raises(AlreadyCompleteError):
-        recshuf.gather("store", "made/", resume=True)
-    for name, words in (("less", "3 inputs, and this command 2"), ("seed", "seed is 5, and .* 6")):
-        with pytest.raises(OutputExistsError, match=words):
-            recshuf.gather(name, "made/", resume=True)
-
-
 ORDERS: list[dict[str, Any]] = [
     {},
     {"epoch": 1},
@@ -206,15 +179,6 @@ def test_a_gather_of_another_epoch_is_refused(written: list[Path], tmp_path: Pat
         recshuf.gather("store", "made/", resume=True, epoch=1)
     with pytest.raises(OutputExistsError, match="its epoch is 1, and that of this command 0"):
         recshuf.shuffle(written, "made/", resume=True)
-
-
-def test_the_manifest_of_the_first_epoch_names_none(written: list[Path], tmp_path: Path):
-    recshuf.scatter(written, "store", seed=5)
-    for order in ({}, {"reshuffle": "piles"}, {"reshuffle": "piles", "mix": 2}):
-        recshuf.gather("store", "made/", overwrite=True, **order)
-        made, shuffled = (json.loads(manifest_path(tmp_path / name).read_bytes()) for name in ("made", "out"))
-        named = {"epoch", "reshuffle", "mix"} if "mix" in order else set()  # mixed piles are another order
-        assert made.keys() - shuffled.keys() == named
 
 
 def test_the_command_says_how_to_go_on(written: list[Path], call: Run):

@@ -22,8 +22,6 @@ from tests.support.formats.conversion_data import (
     WRITERS,
     choose_columns,
     choose_schema,
-    make_columns,
-    write_parquet,
 )
 from tests.support.numbered_files import SUFFIXES, order_of
 
@@ -71,38 +69,6 @@ def test_every_pair_moves_every_value(tmp_path: Path, name: str, to: str):
     assert read_columns(output) == expect_columns(columns)
 
 
-@pytest.mark.parametrize(
-    ("name", "to"),
-    [pytest.param(*pair, marks=pytest.mark.slow if index % 4 else ()) for index, pair in enumerate(PAIRS)],
-)
-def test_a_conversion_gives_the_same_bytes_whatever_the_means(tmp_path: Path, name: str, to: str):
-    columns = choose_columns(name, to)
-    WRITERS[name](tmp_path / f"in{SUFFIXES[name]}", columns)
-    found = set()
-    for index, options in enumerate(
-        ({"piles": 1, "workers": 1}, {"piles": 300, "workers": 3}, {"memory": "256MB"})
-    ):
-        output = tmp_path / f"out{index}{SUFFIXES[to]}"
-        recshuf.shuffle(
-            tmp_path / f"in{SUFFIXES[name]}", output, seed=SEED, schema=choose_schema(name, to), **options
-        )
-        found.add(output.read_bytes())
-    assert len(found) == 1
-
-
-@pytest.mark.parametrize("to", ["parquet", "hdf5", "jsonl"])
-def test_there_and_back_again(tmp_path: Path, to: str):
-    """Parquet to another format and back gives the values that were there; JSON loses the narrow types."""
-    write_parquet(tmp_path / "a.parquet", make_columns())
-    recshuf.shuffle(tmp_path / "a.parquet", tmp_path / f"b{SUFFIXES[to]}", seed=SEED)
-    recshuf.shuffle(tmp_path / f"b{SUFFIXES[to]}", tmp_path / "c.parquet", seed=SEED)
-    order = np.array(order_of([COUNT], SEED))
-    expected = {
-        name: [values[place] for place in order] for name, values in expect_columns(make_columns()).items()
-    }
-    assert read_columns(tmp_path / "c.parquet") == expected
-
-
 # What JSON says of the values of tables
 
 
@@ -110,27 +76,6 @@ def convert_table(folder: Path, table: pa.Table, suffix: str, **options: Any) ->
     pq.write_table(table, folder / "in.parquet")
     recshuf.shuffle(folder / "in.parquet", folder / f"out{suffix}", seed=0, **options)
     return folder / f"out{suffix}"
-
-
-VALUES: list[tuple[pa.Array, object]] = [
-    (pa.array([None], pa.int64()), None),
-    (pa.array([2**64 - 1], pa.uint64()), 2**64 - 1),
-    (pa.array([0.1], pa.float64()), 0.1),
-    (pa.array([b"\x00\xff"]), "AP8="),
-    (pa.array([datetime.date(2020, 2, 29)]), "2020-02-29"),
-    (pa.array([1], pa.timestamp("ms", "UTC")), "1970-01-01T00:00:00.001Z"),
-    (pa.array([3600_000_000], pa.timestamp("us", "Europe/Berlin")), "1970-01-01T01:00:00.000000Z"),
-    (pa.array([[1, None], None][:1]), [1, None]),
-    (pa.array([{"a": 1, "b": None}], pa.struct({"a": pa.int8(), "b": pa.string()})), {"a": 1, "b": None}),
-    (pa.array(["x"]).dictionary_encode(), "x"),
-]
-
-
-def test_values_as_json(tmp_path: Path):
-    for number, (values, expected) in enumerate(VALUES):
-        (tmp_path / str(number)).mkdir()
-        output = convert_table(tmp_path / str(number), pa.table({"v": values}), ".jsonl")
-        assert json.loads(output.read_bytes()) == {"v": expected}
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

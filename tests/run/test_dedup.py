@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
-import subprocess
-import sys
-import textwrap
 from typing import TYPE_CHECKING, Any
 
 import h5py
@@ -39,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from tests.support.objects.object_server import Bucket
 
 SEED = 7
 PLANS: list[dict[str, Any]] = [
@@ -99,19 +94,6 @@ def test_first_ones_are_kept_in_the_order_of_their_keys(
     assert sum(one["records"] for one in manifest["shards"]) == manifest["records"] == len(wanted)
 
 
-@pytest.mark.parametrize("name", ["all-equal", "all-different", "empty"])
-def test_extremes(tmp_path: Path, name: str):
-    lines = {
-        "all-equal": [b"same\n"] * 500,
-        "all-different": [b"%d\n" % number for number in range(500)],
-        "empty": [],
-    }[name]
-    (tmp_path / "in.txt").write_bytes(b"".join(lines))
-    report = recshuf.shuffle(tmp_path / "in.txt", tmp_path / "out.txt", dedup="record", seed=SEED)
-    assert (tmp_path / "out.txt").read_bytes() == b"".join(expect(lines))
-    assert report.features["dedup"]["dropped"] == len(lines) - len(set(lines))
-
-
 def test_bytes_of_lines_count_and_an_unended_line_equals_one_that_ends(tmp_path: Path):
     (tmp_path / "a.txt").write_bytes(b"x\nx\r\n x\n{}\nX\n")
     (tmp_path / "b.txt").write_bytes(b"{ }\n{}\nx\r\n\nx")
@@ -131,25 +113,6 @@ def test_files_in_another_order_give_the_same_lines(tmp_path: Path):
         recshuf.shuffle(order, tmp_path / "out.jsonl", dedup="record", seed=SEED, overwrite=True)
         outputs.append((tmp_path / "out.jsonl").read_bytes())
     assert outputs == outputs[:1] * 3
-
-
-def test_streams(tmp_path: Path):
-    out = io.BytesIO()
-    recshuf.shuffle("-", "-", stdin=io.BytesIO(b"b\na\nb\nb"), stdout=out, dedup="record", seed=SEED)
-    assert out.getvalue() == b"".join(expect([b"b\n", b"a\n"]))
-    table = pa.table({"x": [1, 2, 1, None, None]})
-    batches = recshuf.stream(table, dedup="record", seed=SEED)
-    assert sorted(pa.Table.from_batches(batches)["x"].to_pylist(), key=str) == [1, 2, None]
-
-
-def test_another_seed_orders_the_same_records_otherwise(tmp_path: Path):
-    lines = [b"%d\n" % (number % 50) for number in range(200)]
-    (tmp_path / "in.txt").write_bytes(b"".join(lines))
-    for seed in (1, 2):
-        recshuf.shuffle(tmp_path / "in.txt", tmp_path / f"{seed}.txt", dedup="record", seed=seed)
-    first, second = ((tmp_path / f"{seed}.txt").read_bytes().splitlines() for seed in (1, 2))
-    assert sorted(first) == sorted(second)
-    assert first != second
 
 
 # Fields
@@ -199,14 +162,6 @@ def test_values_of_fields_tell_records_apart_and_those_without_one_are_kept(
                 "dropped": len(RECORDS) - len(kept),
                 "without_value": without_value,
             }
-
-
-def test_fields_of_csv(tmp_path: Path):
-    (tmp_path / "in.csv").write_text('id,user\n0,07\n1,7\n2,"7"\n3,\n4,""\n5,\n6,""\n')
-    report = recshuf.shuffle(tmp_path / "in.csv", tmp_path / "out.csv", dedup="user", seed=SEED)
-    header, *rows = (tmp_path / "out.csv").read_text().splitlines()
-    assert (header, sorted(rows)) == ("id,user", ["0,07", "1,7", "3,", '4,""', "5,"])
-    assert report.features["dedup"]["without_value"] == 2
 
 
 # Tables and arrays
@@ -384,21 +339,6 @@ def test_shards_that_count_other_repeats_are_written_again(tmp_path: Path, monke
     assert report.features == whole.features
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("options", [{}, {"engine": "threads", "memory": "300MB"}])
-def test_objects(tmp_path: Path, s3_bucket: Bucket, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch):
-    divide_small(monkeypatch)
-    paths = make_repeated(tmp_path / "in")
-    here = run(paths, tmp_path / "out", dedup="x")
-    place = {"temp_dir": f"{s3_bucket.url}/tmp"} if options else {}
-    url = f"{s3_bucket.url}/out"
-    given = {"dedup": "x", "seed": 5, "shards": 3, "verify": True} | options | place
-    there = recshuf.shuffle(paths, f"{url}/", **given)
-    assert there.features == here.features
-    assert [shard.checksum for shard in there.shards] == [shard.checksum for shard in here.shards]
-    assert recshuf.verify(paths, f"{url}/")
-
-
 # Verify
 
 
@@ -497,26 +437,3 @@ def test_a_pile_of_repeats_is_not_split_but_read_without_them(
         assert bool(loaded) == bool(plan)
     assert outputs[0] == outputs[1]
     assert outputs[0][1]["dedup"]["kept"] == len(set(rows))
-
-
-@pytest.mark.slow
-def test_half_of_all_records_of_one_value_take_no_more_memory(tmp_path: Path):
-    """Records of 300 KB, two in a block, so that one pile holds hundreds that are equal: 335 MB if they were loaded."""
-    with (tmp_path / "in.txt").open("wb") as file:
-        for number in range(900):
-            line = b"same" if number % 2 else b"%d" % number
-            file.write(line + b"x" * 300_000 + b"\n")
-    program = textwrap.dedent("""
-        import sys
-        from dataclasses import replace
-        import recshuf, recshuf.run.resolve as resolve
-        plan = resolve.make_plan
-        resolve.make_plan = lambda *given: replace(plan(*given), block_bytes=700_000)
-        report = recshuf.shuffle(*sys.argv[1:], dedup="record", seed=1, memory="64MB", workers=1)
-        print(report.records_written, report.measured_peak_bytes - report.base_bytes)
-    """)
-    command = [sys.executable, "-c", program, str(tmp_path / "in.txt"), str(tmp_path / "out.txt")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    written, taken = map(int, done.stdout.split())
-    assert written == 451
-    assert taken < 100 * 10**6

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections import Counter
-from itertools import chain, cycle, groupby, pairwise, permutations
+from itertools import chain, cycle, groupby, pairwise
 from typing import TYPE_CHECKING, Any
 
 import h5py
@@ -18,15 +17,10 @@ from hypothesis import strategies as st
 
 import recshuf
 from recshuf.errors import InputError, MemoryLimitError, RecshufWarning, UsageError
-from recshuf.interfaces import ValueReader
 from recshuf.piles.regions import FilledRegions
 from recshuf.records import value_keys
-from recshuf.records.key_makers import find_words
-from recshuf.records.keys import RowRange, sort_by_words
-from recshuf.records.value_keys import FieldKeys, ValueKeys
 from tests.support.effort import examples
 from tests.support.group_oracle import cut_groups, expect_groups
-from tests.support.order_statistics import chi_square_upper
 from tests.support.processes.killed_runs import run, run_and_die
 from tests.support.processes.task_runs import SavedPlan, divide_small, shuffle
 from tests.support.small_runs import Listener, change_plans, put_in_place, read_files, spill
@@ -317,13 +311,6 @@ def test_piles_leave_memory_for_a_group_and_are_kept_for_a_later_attempt(
     assert read_files(tmp_path / "again") == read_files(tmp_path / "whole")
 
 
-def test_shards_that_no_group_begins_in_are_empty(tmp_path: Path):
-    paths = make_inputs(tmp_path / "in", "jsonl", [["all"] * 30])
-    with pytest.warns(RecshufWarning, match="^2 of 3 shards are empty, as each value goes to one shard$"):
-        recshuf.shuffle(paths, tmp_path / "out", seed=7, shards=3, group_by="user")
-    assert read_ids(tmp_path / "out") == [list(range(30)), [], []]
-
-
 # With everything else
 
 
@@ -423,13 +410,6 @@ def test_the_command_tells_of_groups(tmp_path: Path, call: Run):
     )
 
 
-def test_more_inputs_than_have_numbers_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("recshuf.records.provenance.MAX_INPUTS", 1)
-    paths = make_inputs(tmp_path / "in", "jsonl", INPUTS)
-    with pytest.raises(UsageError, match=r"^group_by: 3 inputs are more than 1; join some$"):
-        recshuf.shuffle(paths, tmp_path / "out", group_by="user")
-
-
 def test_a_value_without_a_text_is_named_with_its_line(tmp_path: Path):
     paths = make_inputs(tmp_path / "in", "jsonl", [["a", {"b": 1}]])
     with pytest.raises(
@@ -446,52 +426,3 @@ def test_a_column_without_any_value_is_told(tmp_path: Path):
 
 
 # Chance
-
-
-class _Texts(ValueReader):
-    """Reads a column of texts."""
-
-    def read(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> tuple[pa.Array, ...]:
-        return (batch.column(0),)
-
-
-def order_by(seed: int, texts: Sequence[bytes | None], order: str, cut: int = 0) -> list[int]:
-    """Return the rows in order; `cut` is the row at which a second input begins, if it is not 0."""
-    batch = pa.record_batch({"value": pa.array(texts, pa.large_binary())})
-    ranges = [RowRange(0, 5, cut), RowRange(1, 0, len(texts) - cut)] if cut else [RowRange(0, 5, len(texts))]
-    keys = FieldKeys(_Texts(), ValueKeys(seed), seed if order == "random" else None)
-    words = 3 if order == "random" else 2
-    return sort_by_words(find_words(keys.draw(batch, ranges).join(batch), words)).tolist()
-
-
-CHANCES: dict[str, tuple[list[bytes | None], str, int]] = {
-    "texts": ([b"", b"a", b"a\0", None], "input", 0),
-    "several each, in two inputs": ([b"1", b"2", b"2", b"3", b"4", b"1", b"1"], "input", 3),
-    "random inside": ([b"x", b"y", b"x", b"y", b"x"], "random", 2),
-    "ids": ([b"1", b"2", b"3", b"4", b"5"], "input", 0),
-    "five": ([b"", b"a", b"a\0", b"ab", None], "input", 2),
-    "without values": ([None] * 4, "input", 1),
-    "random alone": ([b"u"] * 4, "random", 0),
-}  # fmt: skip
-
-
-def count_orders(texts: Sequence[bytes | None], order: str) -> int:
-    """Return how many orders there are."""
-    values = Counter(text if text is not None else object() for text in texts)
-    inside = [len(list(permutations(range(count)))) if order == "random" else 1 for count in values.values()]
-    return len(list(permutations(values))) * int(np.prod(inside))
-
-
-@pytest.mark.parametrize(
-    ("name", "samples"),
-    [(next(iter(CHANCES)), 8), *(pytest.param(name, 250, marks=pytest.mark.slow) for name in CHANCES)],
-)  # fmt: skip
-def test_all_orders_are_equally_likely(name: str, samples: int):
-    """Of the groups, and of the records inside."""
-    texts, order, cut = CHANCES[name]
-    cells = count_orders(texts, order)
-    count = cells * samples
-    seen = Counter(tuple(order_by(seed, texts, order, cut)) for seed in range(count))
-    assert len(seen) == cells
-    statistic = sum((number - samples) ** 2 for number in seen.values()) / samples
-    assert 1e-3 < chi_square_upper(statistic, cells - 1) < 1 - 1e-3

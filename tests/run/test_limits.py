@@ -10,15 +10,13 @@ import sys
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import recshuf
 from benchmarks.data import make_data
 from recshuf.errors import MemoryLimitError, RecshufWarning
 from recshuf.piles.set_folder import SetFolder
-from tests.support.numbered_files import FORMATS, make_inputs, order_of, read_ids
+from tests.support.numbered_files import make_inputs
 from tests.support.output_trees import list_shards
 
 if TYPE_CHECKING:
@@ -137,17 +135,6 @@ def test_columns_found_while_reading_are_refused_if_they_need_more_memory(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "limit"), [(name, (256, 128)[k % 2]) for k, name in enumerate(FORMATS)])
-def test_few_open_files_are_enough(tmp_path: Path, name: str, limit: int):
-    counts = [20 + index % 7 for index in range(300)]
-    inputs = make_inputs(tmp_path / "in", name, counts)
-    shuffle_in_child(inputs, f"{tmp_path}/out/", files=limit, seed=3, workers=8, piles=100, memory="300MB")
-    shards = list_shards(tmp_path / "out")
-    assert len(shards) == 300
-    assert [number for shard in shards for number in read_ids(shard)] == order_of(counts, 3)
-
-
-@pytest.mark.slow
 def test_few_open_files_are_enough_for_many_pile_sets(tmp_path: Path):
     """Spilled inputs share pile sets, however many inputs there are."""
     block = os.urandom(300_000).hex().encode()
@@ -174,19 +161,6 @@ def test_what_fits_in_memory_never_touches_the_disk(
     monkeypatch.setattr(SetFolder, "create", refuse)
     report = recshuf.shuffle(inputs, f"{tmp_path}/out/", memory="300MB", seed=0, workers=2)
     assert report.spilled_bytes == 0
-
-
-@pytest.mark.slow
-def test_one_huge_row_group_is_shuffled_or_refused_by_its_size(empty_folder: Path):
-    ids = pa.array(range(3_000_000))
-    pq.write_table(
-        pa.table({"id": ids, "b": ids, "c": ids, "d": ids}), empty_folder / "in.parquet", row_group_size=10**7
-    )
-    report = shuffle_in_child(
-        [empty_folder / "in.parquet"], empty_folder / "out.parquet", memory=MEMORY, seed=0
-    )
-    assert report["measured_peak_bytes"] <= MEMORY + BASE
-    assert pq.read_table(empty_folder / "out.parquet")["id"].to_numpy().sum() == 3_000_000 * 2_999_999 // 2
 
 
 @pytest.mark.parametrize("memory", ["64MB", None])

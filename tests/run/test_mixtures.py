@@ -5,22 +5,17 @@ from __future__ import annotations
 import io
 import json
 from collections import Counter
-from fractions import Fraction
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import recshuf
 from recshuf.errors import RecshufWarning, UsageError
-from recshuf.records.copies import CopyKeys, list_quotas
-from recshuf.records.keys import RowRange, draw_keys, stream_of
-from tests.support.effort import examples, mostly_slow
+from recshuf.records.keys import draw_keys, stream_of
+from tests.support.effort import mostly_slow
 from tests.support.numbered_files import FORMATS, SUFFIXES, make_inputs, read_ids, write_lines
-from tests.support.order_statistics import chi_square_upper
 from tests.support.small_runs import change_plans, forge_keys
 
 if TYPE_CHECKING:
@@ -166,21 +161,6 @@ def test_verify_finds_records_taken_too_seldom_or_too_often(
     report = recshuf.verify(path, output, copies=[1.5])
     missing, extra, other = found
     assert (report.missing, report.extra > 0, len(report.differences)) == (missing, extra > 0, other)
-
-
-@pytest.mark.slow
-def test_every_choice_and_order_is_equally_likely():
-    """Of two records three copies, and a third record: 2 choices of who comes twice, and 12 orders of each."""
-    quotas = list_quotas([2, 1], [0, 1], weights=[Fraction(3), Fraction(1)], total=4)
-    batch, ranges = pa.record_batch({"id": [0, 1, 2]}), [RowRange(0, 0, 2), RowRange(1, 0, 1)]
-    seen: Counter[tuple[int, ...]] = Counter()
-    count = 24 * examples(240)
-    for seed in range(count):
-        records = CopyKeys(seed, quotas, [2, 1]).draw(batch, ranges).join(batch)
-        seen[tuple(records.batch.column(0).to_numpy()[np.argsort(records.keys)].tolist())] += 1
-    assert len(seen) == 24
-    statistic = sum((number - count / 24) ** 2 for number in seen.values()) / (count / 24)
-    assert 1e-3 < chi_square_upper(statistic, 23) < 1 - 1e-3
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,8 +15,7 @@ from hypothesis import strategies as st
 import recshuf
 from recshuf.records.keys import draw_keys
 from tests.support.effort import TRIES_ALL, examples, mostly_slow, some
-from tests.support.numbered_files import FORMATS, SUFFIXES, make_inputs, order_of, read_ids
-from tests.support.order_statistics import battery, permutation_chi_square
+from tests.support.numbered_files import FORMATS, make_inputs, order_of, read_ids
 from tests.support.output_trees import list_shards
 from tests.support.small_runs import change_plans, forge_keys, sort_places
 
@@ -208,70 +206,4 @@ def test_all_formats_have_one_order_whatever_the_resources(tmp_path: Path, name:
     assert contents[1:] == contents[:-1]
 
 
-def write_bulk(folder: Path, name: str, count: int = 150_000) -> Path:
-    """Write about 20 MB of numbered records, which do not fit the least memory."""
-    (path,) = make_inputs(folder, "text" if name == "jsonl" else name, [count])
-    return path.rename(path.with_suffix(SUFFIXES[name]))
-
-
-@pytest.mark.parametrize(
-    ("name", "to", "options"),
-    [
-        ("jsonl", "jsonl", {"shards": 3, "provenance": True}),
-        pytest.param("jsonl", "parquet", {}, marks=pytest.mark.slow),
-        pytest.param("csv", "csv", {"shards": 2}, marks=pytest.mark.slow),
-        pytest.param("parquet", "parquet", {"shards": 2, "provenance": True}, marks=pytest.mark.slow),
-        pytest.param("hdf5", "hdf5", {}, marks=pytest.mark.slow),
-    ],
-)
-def test_piles_on_disk_and_of_two_levels_give_the_bytes_of_those_in_memory(
-    tmp_path: Path, name: str, to: str, options: dict[str, Any]
-):
-    path = write_bulk(tmp_path / "in", name, 250_000)
-    contents, spilled = [], []
-    least = "256MB" if name != to else "64MB"
-    for folder, resources in (
-        ("memory", {"memory": "2GB"}),
-        ("disk", {"memory": least, "workers": 1, "spill_compression": "lz4"}),
-        ("levels", {"memory": least, "piles": 1}),
-    ):
-        output = f"{tmp_path}/{folder}/"
-        report = recshuf.shuffle(path, output, seed=SEED, to=to, **options, **resources)
-        contents.append([one.read_bytes() for one in list_shards(tmp_path / folder)])
-        spilled.append(report.spilled_bytes > 0)
-    assert contents[0] == contents[1] == contents[2]
-    assert spilled[0] is False
-
-
 # Chance
-
-
-@pytest.mark.parametrize(
-    ("seed", "way"),
-    [(0, "evicted midway"), pytest.param(2**128 - 1, "on disk, split", marks=pytest.mark.slow)],
-)
-def test_a_large_shuffle_passes_the_battery(
-    tmp_path: Path, seed: int, way: str, monkeypatch: pytest.MonkeyPatch
-):
-    sizes = [50_000, 1, 999, 20_000, 9_000, 20_000]
-    numbers = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
-    paths = [tmp_path / f"{index}.txt" for index in range(len(sizes))]
-    for path, part in zip(paths, numbers, strict=True):
-        path.write_text("".join(f"{number}\n" for number in part))
-    large = {"resident_bytes": 700_000, "pile_bytes": 50_000}
-    change_plans(monkeypatch, **{name: large.get(name, number) for name, number in WAYS[way].items()})
-    recshuf.shuffle(paths, tmp_path / "out.txt", seed=seed)
-    order = np.array((tmp_path / "out.txt").read_text().split(), np.int64)
-    assert (np.sort(order) == np.arange(sum(sizes))).all()
-    assert {name: score for name, score in battery(order, sizes).items() if abs(score) >= 6} == {}
-
-
-@pytest.mark.slow
-def test_every_order_of_few_records_is_equally_likely():
-    orders = []
-    for seed in range(10**9, 10**9 + examples(4_800)):
-        output = io.BytesIO()
-        recshuf.shuffle("-", "-", stdin=io.BytesIO(b"0\n1\n2\n3\n"), stdout=output, seed=seed, piles=2)
-        orders.append(np.array(output.getvalue().split(), np.int64))
-    _, p_value = permutation_chi_square(np.array(orders))
-    assert p_value > 1e-6

@@ -12,7 +12,6 @@ import recshuf
 from recshuf.errors import DiskFullError, OutputError
 from recshuf.system import page_cache
 from recshuf.system.memory import available_bytes
-from recshuf.system.page_cache import WriteBehind
 from recshuf.system.paths import free_bytes
 from recshuf.system.units import format_size
 from tests.support.numbered_files import FORMATS, SUFFIXES, make_inputs, order_of, read_ids
@@ -40,13 +39,6 @@ def test_the_shards_of_a_run_can_be_shuffled_in_place(tmp_path: Path, name: str)
     second = [number for shard in list_shards(tmp_path / "out") for number in read_ids(shard)]
     assert second == [first[place] for place in order_of([300, 300], 2)]
     assert len(os.listdir(tmp_path / "out")) == 2
-
-
-def test_a_missing_temp_dir_is_refused(tmp_path: Path):
-    (path,) = make_inputs(tmp_path, "text", [10])
-    with pytest.raises(OutputError, match="temp_dir"):
-        recshuf.shuffle(path, tmp_path / "out.txt", temp_dir=tmp_path / "none")
-    assert os.listdir(tmp_path) == [path.name]
 
 
 @pytest.mark.parametrize("name", ["csv", "parquet"])
@@ -117,25 +109,7 @@ def test_output_of_another_format_is_not_guessed(tmp_path: Path, free: list[int 
     recshuf.shuffle(inputs, tmp_path / "out.parquet")
 
 
-def test_room_that_nobody_knows_is_no_error(tmp_path: Path, free: list[int | None]):
-    inputs = make_inputs(tmp_path / "in", "text", [500])
-    recshuf.shuffle(inputs, tmp_path / "out.txt")
-    assert free == [None]
-
-
 # The page cache
-
-
-@pytest.mark.parametrize("name", ["text", "parquet"])
-def test_shards_go_to_the_device_while_they_are_written(
-    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
-):
-    """So that the sync at their end has little to wait for."""
-    reached = []
-    monkeypatch.setattr(WriteBehind, "reach", lambda _, byte_count: reached.append(byte_count))
-    output = tmp_path / f"out{SUFFIXES[name]}"
-    recshuf.shuffle(make_inputs(tmp_path / "in", name, [3000]), output, seed=0)
-    assert max(reached) == output.stat().st_size
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import h5py
@@ -21,9 +19,11 @@ from recshuf.records.provenance import ProvenanceDecoder
 from tests.support.formats.format_tools import decompress_file
 from tests.support.numbered_files import make_inputs, order_of
 from tests.support.output_trees import digest_tree, list_shards
-from tests.support.small_runs import infer_from_few, spill
+from tests.support.small_runs import spill
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.conftest import Run
 
 COUNTS = (300, 200, 0, 251)
@@ -126,14 +126,6 @@ def test_the_same_seed_gives_the_same_bytes_whatever_the_means(
     assert len(digests) == 1
 
 
-def test_a_sample_says_where_it_is_from(tmp_path: Path):
-    inputs = make_inputs(tmp_path / "in", "parquet", COUNTS)
-    recshuf.shuffle(inputs, tmp_path / "out", shards=2, seed=5, head_count=40, provenance=True)
-    found = [split(record) for record in read_shards(tmp_path / "out")]
-    assert [dict(record)["id"] for record, _ in found] == order_of(COUNTS, 5)[:40]
-    assert all(read_records(Path(file))[row] == record for record, (file, row) in found)
-
-
 def test_rows_set_aside_are_counted(tmp_path: Path):
     path = tmp_path / "in.jsonl"
     path.write_text("".join('{"n": %s}\n' % ("?" if row % 7 == 0 else row) for row in range(100)))
@@ -147,30 +139,6 @@ def test_rows_set_aside_are_counted(tmp_path: Path):
     table = pq.read_table(tmp_path / "out.parquet")
     assert table["source_row"].equals(table["n"])
     assert len(table) == 85
-
-
-def test_what_is_read_again_for_its_types_keeps_its_provenance(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    infer_from_few(monkeypatch)
-    paths = [tmp_path / f"{file}.jsonl" for file in range(3)]
-    for file, path in enumerate(paths):
-        path.write_text("".join(f'{{"n": {row + file / 2}}}\n' for row in range(file, file + 50)))
-    paths[0].write_text("".join(f'{{"n": {row}}}\n' for row in range(50)))
-    recshuf.shuffle(paths, tmp_path / "out.parquet", seed=1, provenance=True)
-    there = {str(path): read_records(path) for path in paths}
-    found = [split(record) for record in read_records(tmp_path / "out.parquet")]
-    assert len(found) == 150
-    assert all(there[file][row] == record for record, (file, row) in found)
-
-
-def test_names_that_are_no_text_are_escaped(tmp_path: Path):
-    path = tmp_path / "a\udcff.parquet"
-    pq.write_table(pa.table({"n": [1]}), pa.OSFile(str(path).encode(errors="surrogateescape"), "wb"))
-    recshuf.shuffle(path, tmp_path / "out.parquet", provenance=True)
-    assert pq.read_table(tmp_path / "out.parquet")["source_file"].to_pylist() == [
-        f"{tmp_path}/a\\xff.parquet"
-    ]
 
 
 def test_columns_of_parquet_stay_as_they_are_stored(tmp_path: Path):
@@ -225,12 +193,6 @@ def test_lines_that_cannot_get_fields_are_refused_by_place(tmp_path: Path, call:
         assert b"in.jsonl: line 5: " in result.stderr
         assert len(result.stderr.splitlines()) == 1
         assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
-
-
-def test_streams_of_lines_say_where_they_come_from():
-    stdout = io.BytesIO()
-    recshuf.shuffle("-", "-", format="jsonl", provenance=True, stdin=io.BytesIO(b"{}"), stdout=stdout)
-    assert stdout.getvalue() == b'{"source_file":"standard input","source_row":0}\n'
 
 
 # What cannot be

@@ -15,7 +15,7 @@ import pytest
 
 import recshuf
 from recshuf.audit.reports.text import summary
-from recshuf.errors import AlreadyCompleteError, InputError, OutputError, UsageError
+from recshuf.errors import InputError, OutputError, UsageError
 from recshuf.formats import list_options
 from recshuf.job.options import OPTIONS
 from recshuf.output.manifest import find_checksum, manifest_path
@@ -33,7 +33,6 @@ from tests.support.small_runs import Listener, read_files, spill
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.conftest import Run
     from tests.support.objects.object_server import Bucket
 
 COUNTS = (60, 40, 0, 50)
@@ -100,13 +99,6 @@ def test_piles_lie_as_the_journal_says(tmp_path: Path, inputs: list[Path], regio
     assert read_journal(tmp_path / "out")[0]["job"]["region_piles"] == region_piles
     run(inputs, tmp_path / "out", resume=True)
     assert read_files(tmp_path / "out") == read_files(tmp_path / "whole")
-
-
-def test_a_run_that_has_nothing_to_go_on_from_just_runs(tmp_path: Path, inputs: list[Path]):
-    run(inputs, tmp_path / "out", resume=True)
-    assert sorted(os.listdir(tmp_path)) == [".out.recshuf.json", "in", "out"]
-    with pytest.raises(AlreadyCompleteError):
-        run(inputs, tmp_path / "out", resume=True)
 
 
 @pytest.mark.parametrize(("before", "now"), [("none", "zstd"), ("lz4", "none")])
@@ -334,23 +326,6 @@ def test_streams_cannot_be_continued(tmp_path: Path, options: dict[str, Any]):
     inputs, output = ("-", tmp_path / "out") if "stdin" in options else (path, "-")
     with pytest.raises(UsageError, match="resume=True"):
         recshuf.shuffle(inputs, output, resume=True, **options)
-
-
-def test_nothing_is_kept_of_a_run_that_would_fail_again(tmp_path: Path):
-    inputs = make_inputs(tmp_path / "in", "jsonl", COUNTS)
-    inputs[-1].write_bytes(inputs[-1].read_bytes() + b"no JSON\n")
-    with pytest.raises(InputError):
-        run(inputs, tmp_path / "out", to="parquet")
-    assert os.listdir(tmp_path) == ["in"]
-
-
-def test_the_command_refuses_and_continues_with_its_exit_codes(tmp_path: Path, inputs: list[Path], call: Run):
-    run_and_die(2, inputs, tmp_path / "out")
-    given = [*inputs, "-o", f"{tmp_path}/out/", "--shards", "3", "--piles", "4"]
-    assert call(*given, "--seed", "5").returncode == 1
-    assert call(*given, "--seed", "6", "--resume").returncode == 2
-    assert call(*given, "--seed", "5", "--resume").returncode == 0
-    assert call(*given, "--seed", "5", "--resume").returncode == 0  # complete
 
 
 # Damage

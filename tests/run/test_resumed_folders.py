@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from recshuf.errors import DiskFullError, InputError, OutputError, UsageError
+from recshuf.errors import DiskFullError, OutputError, UsageError
 from recshuf.piles.set_folder import SetFolder
 from tests.support.numbered_files import make_inputs
 from tests.support.processes.killed_runs import run, run_and_die
@@ -78,18 +78,6 @@ def test_each_attempt_writes_to_its_own_folder_and_reads_all(
     assert not (tmp_path / ".out.recshuf").exists()
 
 
-def test_a_set_that_was_made_again_is_taken(tmp_path: Path, inputs: list[Path]):
-    """Its damaged file is still in the folder of the first attempt."""
-    run(inputs, tmp_path / "whole")
-    run_and_die(1, inputs, tmp_path / "out", temp_dir=tmp_path / "t1")
-    (damaged,) = list_sets(tmp_path / "t1")
-    damaged.write_bytes(b"x" * damaged.stat().st_size)
-    run_and_die(2, inputs, tmp_path / "out", temp_dir=tmp_path / "t2", resume=True)
-    assert damaged.name in {path.name for path in list_sets(tmp_path / "t2")}
-    run(inputs, tmp_path / "out", resume=True)
-    assert read_files(tmp_path / "out") == read_files(tmp_path / "whole")
-
-
 def test_a_folder_that_is_gone_is_made_up_for(tmp_path: Path, inputs: list[Path]):
     run(inputs, tmp_path / "whole")
     run_and_die(2, inputs, tmp_path / "out", temp_dir=tmp_path / "t1")
@@ -145,13 +133,6 @@ def test_another_format_is_named_before_what_follows_from_it(
         run(inputs, tmp_path / "out", resume=True, **options)
 
 
-def test_another_format_by_suffix_is_named_first(tmp_path: Path, inputs: list[Path]):
-    run_and_die(1, inputs, tmp_path / "out")
-    renamed = [path.rename(path.with_suffix(".jsonl")) for path in inputs]
-    with pytest.raises(UsageError, match="the format was text in the unfinished run and is jsonl; "):
-        run(renamed, tmp_path / "out", resume=True)
-
-
 @pytest.mark.parametrize(
     ("options", "named"),
     [
@@ -168,17 +149,6 @@ def test_an_option_that_differs_is_named_before_what_is_wrong_with_it(
     run_and_die(1, inputs, tmp_path / "out", columns="id")
     with pytest.raises(UsageError, match=f"^resume=True: the {named}; give it as before, or start anew"):
         run(inputs, tmp_path / "out", resume=True, **options)
-
-
-def test_an_input_that_is_missing_may_be_restored(tmp_path: Path, inputs: list[Path]):
-    run(inputs, tmp_path / "whole")
-    run_and_die(1, inputs, tmp_path / "out", format="text")
-    away = inputs[0].rename(tmp_path / "away")
-    with pytest.raises(InputError, match="continue with the same command and resume=True"):
-        run(inputs, tmp_path / "out", format="text", resume=True)
-    away.rename(inputs[0])
-    run(inputs, tmp_path / "out", format="text", resume=True)
-    assert read_files(tmp_path / "out") == read_files(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("resume", [False, True])

@@ -6,7 +6,6 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 import recshuf
@@ -21,7 +20,7 @@ from recshuf.piles.pile_set import GrowingPileSet, PileSet
 from recshuf.piles.regions import FilledRegions
 from recshuf.piles.store import Store
 from recshuf.records.batch import Records
-from recshuf.records.digests import Digest, record_lengths
+from recshuf.records.digests import Digest
 from tests.support.numbered_files import make_inputs
 from tests.support.processes.task_runs import divide_small
 from tests.support.small_runs import change_plans, spill
@@ -201,33 +200,6 @@ def test_a_pile_on_the_border_of_two_shards_that_is_cut_wrong_is_found(
 
 
 # Digests; see also `tests/records/test_digests.py`
-
-
-def test_lengths_do_not_depend_on_how_a_batch_is_cut():
-    for column in (
-        pa.array([b"a", None, b"ccc", b""], pa.binary()),
-        pa.array(["a", None, "ccc", ""], pa.large_string()),
-        pa.array([[1, 2], None, [], [3]], pa.list_(pa.int8())),
-        pa.array([[1, 2], None, [], [3]], pa.large_list(pa.int8())),
-        pa.array([[("k", 1)], None, [], [("l", 2), ("m", 3)]], pa.map_(pa.string(), pa.int8())),
-        pa.array([1, None, 3, 4]),
-        pa.array([{"a": 1}, None, {"a": None}, {}], pa.struct([("a", pa.int8())])),
-        pa.array([b"ab", None, b"cd", b"ef"], pa.binary(2)),
-        pa.array([1, None, 3, 4]).dictionary_encode(),
-        pa.nulls(4),
-        pa.ExtensionArray.from_storage(pa.json_(), pa.array(["1", None, "22", ""])),
-    ):
-        batch = pa.RecordBatch.from_arrays([column, pa.array(range(4))], ["a", "b"])
-        whole = record_lengths(batch).tolist()
-        assert [record_lengths(batch.slice(row, 1)).item() for row in range(4)] == whole
-        assert record_lengths(batch.take(pa.array([3, 1, 0]))).tolist() == [whole[3], whole[1], whole[0]]
-        expected = [len(value) if hasattr(value, "__len__") else 0 for value in column.to_pylist()]
-        if pa.types.is_struct(column.type) or pa.types.is_fixed_size_binary(column.type):
-            expected = [0] * 4
-        if isinstance(column.type, pa.BaseExtensionType):
-            expected = [len(value) if value else 0 for value in column.storage.to_pylist()]
-        nulls = [value is None for value in column.to_pylist()] if column.type != pa.null() else [False] * 4
-        assert whole == [length + null for length, null in zip(expected, nulls, strict=True)]
 
 
 def test_a_digest_tells_what_is_different():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from contextlib import suppress
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,6 @@ from recshuf.errors import (
     CheckError,
     ForeignFileError,
     OutputExistsError,
-    RecshufError,
     UsageError,
 )
 from recshuf.output.manifest import manifest_path
@@ -142,16 +140,6 @@ def test_an_empty_part_has_an_empty_shard_and_is_told(tmp_path: Path):
     assert (tmp_path / "out" / "none" / "shard-00000.csv").read_text() == "a\n"
     assert heard.warnings == ["2 of 3 shards are empty, as there are 3 records: all of no, none"]
     assert recshuf.verify(tmp_path / "few.csv", tmp_path / "out")
-
-
-def test_provenance_tells_the_record_of_each_part(tmp_path: Path):
-    inputs = make_inputs(tmp_path / "in", "parquet", COUNTS)
-    shuffle(inputs, tmp_path / "out", provenance=True, verify=True)
-    for part in SHARES:
-        table = pq.read_table(tmp_path / "out" / part)
-        firsts = {str(path): sum(COUNTS[:index]) for index, path in enumerate(inputs)}
-        pairs = zip(table["source_file"].to_pylist(), table["source_row"].to_pylist(), strict=True)
-        assert [firsts[file] + row for file, row in pairs] == table["id"].to_pylist()
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
@@ -279,20 +267,6 @@ def test_a_reader_sees_the_old_parts_or_the_new_ones(tmp_path: Path, late: bool,
         assert read_manifest(out)["shards"] == read_manifest(tmp_path / "new")["shards"]
 
 
-def test_a_complete_output_of_another_split_is_told(tmp_path: Path):
-    inputs = make_inputs(tmp_path / "in", "text", COUNTS)
-    shuffle(inputs, tmp_path / "out", shard_records=20)
-    for other, told in (
-        ({"split": {"train": 0.6, "val": 0.2, "test": 0.2}}, r"it was written with split train=0\.7,val=0\.2,test=0\.1, and this command has split train=0\.6"),
-        ({"split": None}, "it was written with split train=.*, and this command has none"),
-        ({"shard_records": 30}, "its number of shards is 9, and that of this command 6"),
-    ):  # fmt: skip
-        with pytest.raises(OutputExistsError, match=told):
-            shuffle(inputs, tmp_path / "out", **{"shard_records": 20, "resume": True} | other)
-    with pytest.raises(AlreadyCompleteError):
-        shuffle(inputs, tmp_path / "out", shard_records=20, resume=True)
-
-
 # What verify finds
 
 
@@ -318,16 +292,6 @@ def swap(first: Path, second: Path) -> None:
     moved = first.rename(first.with_name("moved"))
     second.rename(first)
     moved.rename(second)
-
-
-def test_verify_needs_no_manifest_if_it_is_told_the_parts(tmp_path: Path):
-    inputs = make_inputs(tmp_path / "in", "csv", COUNTS)
-    shuffle(inputs, tmp_path / "out")
-    manifest_path(tmp_path / "out").unlink()
-    assert recshuf.verify(inputs, tmp_path / "out", split=SHARES)
-    shutil.rmtree(tmp_path / "out" / "val")
-    with pytest.raises(RecshufError, match="out/val/"):
-        recshuf.verify(inputs, tmp_path / "out", split=SHARES)
 
 
 def test_a_record_in_another_part_than_planned_is_found_by_the_run(

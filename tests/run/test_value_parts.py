@@ -21,14 +21,11 @@ from recshuf.output.manifest import manifest_path
 from recshuf.records.keys import stream_of
 from recshuf.records.value_keys import encrypt
 from tests.run.test_split_files import COUNTS, SHARES, shuffle
-from tests.support.processes.killed_runs import Killed, kill_after
 from tests.support.processes.task_runs import divide_small
 from tests.support.small_runs import read_files, spill
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from tests.conftest import Run
 
 
 def write_users(folder: Path, counts: tuple[int, ...] = COUNTS, kind: str = "jsonl") -> list[Path]:
@@ -168,44 +165,6 @@ def test_no_plan_changes_parts_of_values(
         options |= {"piles": 64, "memory": "300MB"}
     shuffle(inputs, tmp_path / "other", **given, **options)
     assert read_files(tmp_path / "plain") == read_files(tmp_path / "other")
-
-
-@pytest.mark.slow
-def test_the_deviation_of_sizes_is_told_whatever_the_plan(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Run
-):
-    """400 values of 5 records: half of the records are in a part, give or take 50."""
-    (tmp_path / "in").mkdir()
-    for number in range(4):
-        users = [f"{number}-{row // 5}" for row in range(500)]
-        (tmp_path / "in" / f"{number}.jsonl").write_text("".join(f'{{"user": "{user}"}}\n' for user in users))
-    given = {"split": "a=0.5,b=0.5", "split_by": "user", "shards": 4}
-    done = shuffle(tmp_path / "in", tmp_path / "out", **given)
-    deviation = done.features["split"]["parts"][0]["deviation"]
-    assert 45 <= deviation <= 55
-    sizes = [done.features["split"]["parts"][0]["records"]]
-    for seed in range(1, 12):
-        found = recshuf.scatter(
-            tmp_path / "in",
-            tmp_path / f"{seed}",
-            split={"a": 0.5, "b": 0.5},
-            split_by="user",
-            split_seed=seed,
-        )
-        sizes.append(found.parts[0].records)
-    assert 20 < np.std(sizes) < 100
-    spill(monkeypatch)
-    with pytest.MonkeyPatch.context() as patch:
-        kill_after(patch, 2)
-        with pytest.raises(Killed):
-            shuffle(tmp_path / "in", tmp_path / "again", **given)
-    shuffle(tmp_path / "in", tmp_path / "again", resume=True, **given)
-    manifests = [manifest_path(tmp_path / name).read_text() for name in ("out", "again")]
-    assert manifests[0] == manifests[1]
-    told = call(
-        tmp_path / "in", "-o", f"{tmp_path}/told/", "--split", "a=0.5,b=0.5", "--split-by", "user"
-    ).stderr.decode()
-    assert f", {sizes[0]:,} (\u00b1 {deviation}) in a, " in told
 
 
 def test_verify_finds_a_value_in_two_parts(tmp_path: Path):

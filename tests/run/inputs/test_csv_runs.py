@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import json
 import random
 from typing import TYPE_CHECKING, Any
 
@@ -55,15 +54,6 @@ def test_records_survive_whatever_they_hold(tmp_path: Path, delimiter: str, suff
     assert records != rows
 
 
-@pytest.mark.slow
-def test_workers_and_memory_do_not_change_a_byte(tmp_path: Path):
-    path = write_csv(tmp_path / "in.csv", make_rows(200_000))
-    outputs = [tmp_path / name for name in ("a.csv", "b.csv", "c.csv.gz")]
-    for output, workers, memory in zip(outputs, (1, 4, 3), ("64MB", "1GB", "64MB"), strict=True):
-        recshuf.shuffle(path, output, seed=7, workers=workers, memory=memory)
-    assert outputs[0].read_bytes() == outputs[1].read_bytes() == gzip.decompress(outputs[2].read_bytes())
-
-
 def test_types_are_those_of_all_records(tmp_path: Path):
     lines = [f"{row},2020-01-01,true,{row}" for row in range(30_000)]
     lines[20_000] = "7.5,2020-01-01 10:00:00,1,"
@@ -81,15 +71,6 @@ def test_columns_without_a_header_are_numbered(tmp_path: Path):
         {"f0": 1, "f1": 2},
         {"f0": 3, "f1": 4},
     ]
-
-
-def test_a_table_goes_through_csv_and_back(tmp_path: Path):
-    rows = [{"i": row, "s": (None, "", 'a"b', "c\nd", "NA")[row % 5], "f": row / 3} for row in range(500)]
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "in.parquet")
-    recshuf.shuffle(tmp_path / "in.parquet", tmp_path / "mid.tsv", seed=1, verify=True)
-    assert (tmp_path / "mid.tsv").read_bytes().startswith(b'"i"\t"s"\t"f"\n')
-    recshuf.shuffle(tmp_path / "mid.tsv", tmp_path / "out.parquet", seed=2, verify=True)
-    assert sorted(pq.read_table(tmp_path / "out.parquet").to_pylist(), key=lambda row: row["i"]) == rows
 
 
 def test_nested_columns_are_refused_by_name(tmp_path: Path):
@@ -121,19 +102,6 @@ def test_a_wrong_number_of_fields_fails_a_conversion_only(tmp_path: Path):
     assert report.quarantined == 2
     assert pq.read_table(tmp_path / "out.parquet").num_rows == 1
     assert (tmp_path / "bad").read_text().count('"line":') == 2
-
-
-@pytest.mark.slow
-def test_a_bad_record_far_down_is_named_by_its_number(tmp_path: Path):
-    lines = [b"%d,%s" % (index, b"x" * 50) for index in range(200_000)]
-    lines[1] = lines[150_000] = b"1"
-    (tmp_path / "in.csv").write_bytes(b"a,b\n" + b"\n".join(lines) + b"\n")
-    options = {"on_bad_record": f"quarantine:{tmp_path / 'bad'}", "workers": 1}
-    recshuf.shuffle(tmp_path / "in.csv", tmp_path / "out.parquet", **options)
-    bad = [json.loads(line) for line in (tmp_path / "bad").read_text().splitlines()]
-    assert [one["line"] for one in bad] == [2, 150_001]
-    kept = pq.read_table(tmp_path / "out.parquet")["a"].to_pylist()
-    assert sorted(kept) == [index for index in range(200_000) if index not in (1, 150_000)]
 
 
 def test_headers_that_do_not_fit_are_an_error(tmp_path: Path):

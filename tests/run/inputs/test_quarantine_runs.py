@@ -143,17 +143,6 @@ def test_lines_are_numbered_with_those_of_the_header(tmp_path: Path, separator: 
     ]
 
 
-def test_records_of_many_megabytes_keep_their_order(tmp_path: Path):
-    """They are written in pieces of some megabytes."""
-    lines = [
-        b"\xff" + b"%d" % number * size for number, size in enumerate([10**6, 5 * 10**6, 1, 3 * 10**6, 10**6])
-    ]
-    (tmp_path / "in.txt").write_bytes(b"\n".join([*lines, b"good", b""]))
-    recshuf.shuffle(tmp_path / "in.txt", tmp_path / "out.parquet", on_bad_record=f"quarantine:{tmp_path}/bad")
-    found = found_in(tmp_path / "bad")
-    assert [(line, content) for _, line, content in found] == list(enumerate(lines, 1))
-
-
 def test_the_order_of_the_good_ones_does_not_depend_on_the_bad_ones(tmp_path: Path):
     lines = [b'{"n": %d}' % number for number in range(500)]
     (name,) = write_inputs(tmp_path / "in", [lines])
@@ -164,19 +153,6 @@ def test_the_order_of_the_good_ones_does_not_depend_on_the_bad_ones(tmp_path: Pa
     whole = pq.read_table(tmp_path / "all.parquet")["n"].to_pylist()
     kept = [number for number in whole if number not in (7, 100, 499)]
     assert pq.read_table(tmp_path / "most.parquet")["n"].to_pylist() == kept
-
-
-def test_the_default_is_to_fail(tmp_path: Path):
-    (name,) = write_inputs(tmp_path / "in", [[*GOOD, BAD[0]]])
-    for options in ({}, {"on_bad_record": "fail"}):
-        with pytest.raises(InputError, match="line 5"):
-            recshuf.shuffle(name, tmp_path / "out.parquet", **options)
-
-
-def test_nothing_bad_gives_an_empty_file(tmp_path: Path):
-    (name,) = write_inputs(tmp_path / "in", [list(GOOD)])
-    recshuf.shuffle(name, tmp_path / "out.parquet", on_bad_record=f"quarantine:{tmp_path}/bad")
-    assert (tmp_path / "bad").read_bytes() == b""
 
 
 def test_records_that_only_disagree_with_others_remain_an_error(tmp_path: Path):

@@ -94,10 +94,3 @@ def test_parts_of_a_split_and_slices_of_a_window_are_cut_too(tmp_path: Path) -> 
         update.append(paths[:1], time=6)
         update.expire(before=6)
     assert recshuf.PileStore(tmp_path / "store").num_records == COUNTS["a"]
-
-
-def test_a_large_input_alone_mixes_like_many(tmp_path: Path) -> None:
-    path = make_inputs(tmp_path, "parquet")[1]
-    recshuf.scatter(path, tmp_path / "store", seed=7, piles=2)
-    (meetings,) = [one for one in recshuf.check_loader(tmp_path / "store").scores if one.name == "meetings"]
-    assert meetings.expectation < 1.5

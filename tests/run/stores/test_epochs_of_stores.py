@@ -56,12 +56,6 @@ def test_an_epoch_is_that_of_a_loader(
     assert sorted(expected["id"].to_pylist()) == list(range(ROWS))
 
 
-def test_epoch_0_is_the_order_of_the_shuffle(store: Path, tmp_path: Path) -> None:
-    recshuf.shuffle(store.parent / "*.parquet", tmp_path / "shuffled.parquet", seed=5)
-    recshuf.gather(store, tmp_path / "gathered.parquet")
-    assert (tmp_path / "gathered.parquet").read_bytes() == (tmp_path / "shuffled.parquet").read_bytes()
-
-
 def test_epoch_0_of_mixed_piles_is_another_one_and_says_so(store: Path, tmp_path: Path) -> None:
     for mix in (1, 4):
         recshuf.gather(store, f"{tmp_path}/mix{mix}/", mix=mix, verify=True)
@@ -72,16 +66,6 @@ def test_epoch_0_of_mixed_piles_is_another_one_and_says_so(store: Path, tmp_path
     assert [json.loads(texts[1])[name] for name in ("epoch", "mix")] == [0, 4]
     with pytest.raises(UsageError, match=r"^mix needs the keys of the store"):
         recshuf.gather(store, tmp_path / "b.parquet", mix=4, seed=6)
-
-
-def test_epochs_differ_and_do_not_depend_on_memory_and_workers(store: Path, tmp_path: Path) -> None:
-    orders = set()
-    for epoch in range(3):
-        for name, options in (("a", {"workers": 1}), ("b", {"workers": 3, "memory": "64MB"})):
-            recshuf.gather(store, tmp_path / f"{name}{epoch}.parquet", epoch=epoch, **options)
-        assert (tmp_path / f"a{epoch}.parquet").read_bytes() == (tmp_path / f"b{epoch}.parquet").read_bytes()
-        orders.add(tuple(pq.read_table(tmp_path / f"a{epoch}.parquet")["id"].to_pylist()))
-    assert len(orders) == 3
 
 
 def test_bad_orders_are_named(store: Path, tmp_path: Path) -> None:
@@ -118,11 +102,6 @@ def test_another_seed_shuffles_the_records_of_a_store_anew(store: Path, tmp_path
     assert sum(map(int.__eq__, *rows)) < 12
     text = pa.array([f"row {row}" * (row % 9) for row in rows[0]])
     assert found["a"]["text"].combine_chunks().equals(text)
-
-
-def test_the_order_of_another_seed_is_uniform(store: Path, tmp_path: Path) -> None:
-    recshuf.gather(store, tmp_path / "out/", seed=8)
-    assert recshuf.check(tmp_path / "out", column="id").is_uniform
 
 
 def test_another_seed_and_what_needs_the_keys_of_the_store_are_refused(store: Path, tmp_path: Path) -> None:

@@ -48,14 +48,6 @@ def test_a_gather_gives_records_another_delimiter_and_keeps_their_separator(tmp_
         recshuf.gather(tmp_path / "text", tmp_path / "out.txt", separator="|")
 
 
-def test_a_separator_is_that_of_the_text_whatever_the_inputs_are(tmp_path: Path) -> None:
-    (tmp_path / "in.jsonl").write_text('{"a": "x"}\n')
-    (tmp_path / "in.csv").write_text("a\nx\n")
-    for name in ("in.jsonl", "in.csv"):
-        recshuf.shuffle(tmp_path / name, tmp_path / "out.txt", separator="|", overwrite=True, verify=True)
-        assert (tmp_path / "out.txt").read_text() == "x|"
-
-
 def test_a_record_that_cannot_get_provenance_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"a": 1}\n' * 50)
     (tmp_path / "b.jsonl").write_text('{"a": 1}\n{"a": 2}\n{"c": {"source_row": 1}}\n')
@@ -85,15 +77,6 @@ def test_a_scatter_that_dies_before_any_change_leaves_no_store_or_a_whole_one(tm
         assert {*os.listdir(folder / "store" / "sets")} <= {"scatter-00000.piles", "scatter.lock"}
         deaths += 1
     assert deaths > 3
-
-
-@pytest.mark.parametrize("options", [{"epoch": 1}, {"epoch": 2, "reshuffle": "piles"}, {"head_count": 10}])
-def test_what_is_gathered_is_compared_with_the_store(tmp_path: Path, options: dict[str, Any]) -> None:
-    make_lines(tmp_path / "in.txt")
-    recshuf.scatter(tmp_path / "in.txt", tmp_path / "store", seed=1, piles=4)
-    (tmp_path / "in.txt").unlink()
-    report = recshuf.gather(tmp_path / "store", tmp_path / "out/", shards=2, verify=True, **options)
-    assert [one.name for one in report.passes] == ["scatter", "gather", "verify", "commit"]
 
 
 def test_a_shard_that_differs_from_the_store_is_not_put_in_place(tmp_path: Path) -> None:

@@ -69,12 +69,6 @@ def test_a_killed_gather_is_continued_to_the_same_bytes(
     assert left == {f".{name}.recshuf.json" for name in ("expected", *range(kills))}
 
 
-def test_two_gathers_at_once_write_the_same(store: Path, tmp_path: Path) -> None:
-    children = [fork(lambda name=name: gather(store, tmp_path / name)) for name in "ab"]
-    assert [join(child) for child in children] == [0, 0]
-    assert read_shards(tmp_path / "a") == read_shards(tmp_path / "b")
-
-
 def test_two_gathers_into_one_output_write_it_once(store: Path, tmp_path: Path) -> None:
     """The one that comes second is refused."""
 

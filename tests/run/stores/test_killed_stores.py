@@ -8,7 +8,6 @@ import time
 from signal import SIGKILL
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 
 import recshuf
@@ -29,12 +28,6 @@ COUNTS = [
 def write_input(path: Path, first: int) -> Path:
     path.write_text("".join(f'{{"id":{row},"text":"row {row}"}}\n' for row in range(first, first + ROWS)))
     return path
-
-
-def write_records(store: Path, number: int) -> None:
-    with recshuf.PileWriter(store, f"worker-{number}", seed=3, piles=16, buffer_bytes=10_000) as writer:
-        for part in np.array_split(np.arange(ROWS) + ROWS * number, 20):
-            writer.write({"id": part})
 
 
 class Moments:
@@ -78,33 +71,6 @@ def test_a_killed_append_leaves_the_old_or_the_new_window(tmp_path: Path, kills:
         else:
             StoreFolder(store).commit(lambda newest: newest)
         assert (read_ids(store), list_files(store)) == (expected, files)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kills", COUNTS)
-def test_a_killed_writer_of_three_leaves_the_others_and_can_start_again(tmp_path: Path, kills: int) -> None:
-    store = tmp_path / "store"
-
-    def write_all() -> None:
-        for number in range(3):
-            write_records(store, number)
-
-    write_all()
-    expected, files = read_ids(store), list_files(store)
-    shutil.rmtree(store)
-    moments = Moments(lambda: write_records(tmp_path / "timed", 0))
-    for _ in range(kills):
-        killed, *others = [fork(lambda number=number: write_records(store, number)) for number in range(3)]
-        assert join(killed, moments.draw()) in (0, -SIGKILL)
-        assert [join(other) for other in others] == [0, 0]
-        found = read_ids(store)
-        assert sorted(found) in (list(range(ROWS, 3 * ROWS)), list(range(3 * ROWS)))
-        if len(found) < 3 * ROWS:
-            write_records(store, 0)
-        else:
-            StoreFolder(store).commit(lambda newest: newest)
-        assert (read_ids(store), list_files(store)) == (expected, files)
-        shutil.rmtree(store)
 
 
 @pytest.mark.parametrize("kills", COUNTS)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import recshuf
-from recshuf.errors import ConversionError, MissingRecordError, RecshufWarning, UsageError
+from recshuf.errors import MissingRecordError, UsageError
 from recshuf.piles.kept.stored import StoredPiles
 from tests.support.stores.small_stores import append, write
 
@@ -164,16 +164,3 @@ def test_what_a_store_does_not_hold_is_an_error(ask: Any, kind: Any, problem: st
     with pytest.raises(kind, match=problem) as caught:
         ask(recshuf.PileStore(store))
     assert isinstance(caught.value, MissingRecordError if kind is IndexError else UsageError)
-
-
-def test_stores_without_records_or_columns(tmp_path: Path) -> None:
-    recshuf.PileWriter(tmp_path / "store", "one", schema=pa.schema([("n", pa.int64())])).close()
-    empty = recshuf.PileStore(tmp_path / "store")
-    assert (len(empty), list(empty), empty.take([]).schema.names) == (0, [], ["n"])
-    with pytest.raises(IndexError, match="there are 0"):
-        empty[0]
-    (tmp_path / "a.jsonl").write_text('{"a": 1}\n{"a": "x"}\n')
-    with pytest.warns(RecshufWarning, match="loaders cannot read"):
-        recshuf.scatter(tmp_path / "a.jsonl", tmp_path / "lines")
-    with pytest.raises(ConversionError):
-        recshuf.PileStore(tmp_path / "lines")[0]

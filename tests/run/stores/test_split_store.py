@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -87,22 +85,6 @@ def test_parts_depend_on_nothing_but_seed_and_inputs(tmp_path: Path) -> None:
         assert read_ids(tmp_path / "one" / share) == read_ids(tmp_path / "two" / share)
 
 
-def test_a_part_may_be_empty(tmp_path: Path) -> None:
-    (tmp_path / "few.txt").write_text("a\nb\nc\n")
-    found = recshuf.scatter(
-        tmp_path / "few.txt", tmp_path / "split", seed=SEED, split={"all": 0.99, "none": 0.01}
-    )
-    assert [one.records for one in found.parts] == [3, 0]
-    assert len(read_ids(tmp_path / "split" / "all")) == 3
-    assert recshuf.PileStore(tmp_path / "split" / "none").num_records == 0
-
-
-def test_a_random_seed_is_that_of_all_parts(tmp_path: Path) -> None:
-    found = recshuf.scatter(make_inputs(tmp_path / "in", "text"), tmp_path / "split", split=SHARES)
-    assert {one.seed for one in found.parts} == {found.seed}
-    assert len({one.store for one in found.parts}) == len(SHARES)
-
-
 def test_what_stands_there_is_kept(tmp_path: Path) -> None:
     inputs = make_inputs(tmp_path / "inputs", "text")
     (tmp_path / "split").mkdir()
@@ -123,12 +105,6 @@ def test_what_a_dead_process_left_is_replaced(tmp_path: Path) -> None:
     recshuf.scatter(inputs, tmp_path / "split", seed=SEED, split=SHARES)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["inputs", "split"]
     assert sorted(path.name for path in (tmp_path / "split").iterdir()) == sorted(SHARES)
-
-
-def test_a_folder_of_stores_has_the_permissions_of_others(tmp_path: Path) -> None:
-    (tmp_path / "new").mkdir()
-    recshuf.scatter(make_inputs(tmp_path / "in", "text"), tmp_path / "split", split=SHARES)
-    assert (tmp_path / "split").stat().st_mode == (tmp_path / "new").stat().st_mode
 
 
 def test_a_process_that_dies_at_the_rename_leaves_nothing_else(tmp_path: Path) -> None:
@@ -193,27 +169,3 @@ def test_a_stream_cannot_be_split(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="a stream is read once; give files"):
         recshuf.scatter(fifo, tmp_path / "split", format="text", split=SHARES)
     assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
-
-
-@pytest.mark.slow
-def test_a_killed_split_leaves_no_store_and_can_be_repeated(tmp_path: Path) -> None:
-    inputs = make_inputs(tmp_path / "inputs", "jsonl")
-    store = tmp_path / "split"
-
-    def scatter() -> None:
-        recshuf.scatter(inputs, store, seed=SEED, split=SHARES, piles=16)
-
-    started = time.perf_counter()
-    assert join(fork(scatter)) == 0
-    seconds = time.perf_counter() - started
-    expected = {share: read_ids(store / share) for share in SHARES}
-    for moment in range(1, 8, 2):
-        join(
-            fork(lambda: recshuf.scatter(inputs, tmp_path / "again", seed=SEED, split=SHARES, piles=16)),
-            seconds * moment / 8,
-        )
-        if not (tmp_path / "again").exists():
-            recshuf.scatter(inputs, tmp_path / "again", seed=SEED, split=SHARES, piles=16)
-        assert {share: read_ids(tmp_path / "again" / share) for share in SHARES} == expected
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["again", "inputs", "split"]
-        shutil.rmtree(tmp_path / "again")

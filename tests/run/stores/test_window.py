@@ -79,19 +79,6 @@ def test_the_oldest_slices_leave(store: Path, tmp_path: Path, limit: dict, days:
         assert sorted(read_ids(store, tmp_path)) == ids_of(*days)
 
 
-def test_the_same_history_gives_the_same_order(tmp_path: Path) -> None:
-    orders = []
-    for run, workers in enumerate((1, 3)):
-        path = tmp_path / f"store{run}"
-        recshuf.scatter(write_day(tmp_path, 0), path, seed=5, piles=8, workers=workers)
-        recshuf.window(path, write_day(tmp_path, 1), time=1)
-        recshuf.window(path, write_day(tmp_path, 2), time=2, expire_before=0)
-        orders.append(read_ids(path, tmp_path))
-    assert orders[0] == orders[1]
-    assert sorted(orders[0]) == ids_of(1, 2)
-    assert orders[0] != sorted(orders[0])
-
-
 @pytest.mark.parametrize("epoch", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_the_order_is_random_after_many_appends_and_evictions(tmp_path: Path, epoch: int) -> None:
     """The battery finds no trace of the time at which records came."""
@@ -148,14 +135,6 @@ def test_an_open_loader_keeps_what_it_has(store: Path, tmp_path: Path) -> None:
     del loader
     recshuf.window(store, write_day(tmp_path, 2), time=2)
     assert len(list((store / "sets").iterdir())) == 2
-
-
-def test_an_append_without_records_takes_no_name(store: Path, tmp_path: Path) -> None:
-    (tmp_path / "empty.jsonl").write_text("")
-    with recshuf.PileStore(store).update() as update:
-        update.append(tmp_path / "empty.jsonl", time=1)
-        update.append(write_day(tmp_path, 1), time=1)
-    assert sorted(read_ids(store, tmp_path)) == ids_of(0, 1)
 
 
 def test_records_of_a_program_and_files_can_be_mixed(tmp_path: Path) -> None:
@@ -242,30 +221,6 @@ def test_an_update_that_has_ended_takes_nothing(store: Path, tmp_path: Path) -> 
     assert sorted((store / "sets").iterdir()) == files
 
 
-@pytest.mark.parametrize("form", ["records", "inputs"])
-def test_a_forked_child_leaves_the_update_of_its_parent_alone(store: Path, tmp_path: Path, form: str) -> None:
-    given: Any = write_day(tmp_path, 1)
-    if form == "records":
-        store, given = tmp_path / "of records", {"id": ids_of(1)}
-        with recshuf.PileWriter(store, "start", piles=4) as writer:
-            writer.write({"id": ids_of(0)})
-    is_child = False
-    try:
-        with recshuf.PileStore(store).update() as update:
-            update.append(given, time=1)
-            child = os.fork()
-            is_child = child == 0
-    except UsageError as error:
-        if is_child:
-            os._exit(0 if "the update belongs to another process" in str(error) else 3)
-        raise
-    finally:
-        if is_child:
-            os._exit(4)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert sorted(read_ids(store, tmp_path)) == ids_of(0, 1)
-
-
 @pytest.mark.parametrize(("size", "kept"), [("1KiB", 0), (1e9, 200), ("1GB", 200)])
 def test_bytes_to_keep_may_have_a_unit(store: Path, tmp_path: Path, size: Any, kept: int) -> None:
     recshuf.window(store, write_day(tmp_path, 1), time=1)
@@ -294,19 +249,6 @@ def test_the_command_reads_inputs_in_the_format_of_the_store(tmp_path: Path, cal
     refused = call("window", tmp_path / "tables", "--append", path)
     assert refused.returncode == 2
     assert b"tables: holds no records of jsonl files; begin a new store for them" in refused.stderr
-
-
-def test_appends_of_other_columns_in_one_update_change_nothing(tmp_path: Path) -> None:
-    recshuf.PileWriter(tmp_path / "new", "start", piles=4).close()
-
-    def append_both() -> None:
-        with recshuf.PileStore(tmp_path / "new").update() as update:
-            update.append({"x": np.arange(10)}, time=1)
-            update.append({"y": np.arange(10.0)}, time=2)
-
-    with pytest.raises(UsageError, match="column 'x' is missing"):
-        append_both()
-    assert recshuf.PileStore(tmp_path / "new").num_records == 0
 
 
 def test_times_that_no_calendar_has_are_refused_before_records_are_read(store: Path) -> None:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.support.objects.object_server import Bucket
 
 OPTIONS: dict[str, Any] = {"seed": 5, "piles": 16, "memory": "300MB"}
 
@@ -138,14 +137,3 @@ def test_an_engine_writes_a_set_with_a_damaged_region_again(tmp_path: Path):
         recshuf.shuffle(gather.inputs, gather.output, **given)
     recshuf.shuffle(gather.inputs, gather.output, **given)
     gather.compare()
-
-
-@pytest.mark.slow
-def test_a_damaged_region_in_a_bucket_is_written_again(tmp_path: Path, s3_bucket: Bucket):
-    gather = Gather(tmp_path, temp_dir=f"{s3_bucket.url}/tmp")
-    key = sorted(key for key in s3_bucket.list_keys() if "/set-" in key)[0]
-    s3_bucket.put(key, damage_region(s3_bucket.read(key)))
-    first = gather.list("scatter")[0]
-    gather.fail(PileError, DAMAGED.format(first))
-    gather.do(first)
-    gather.check()

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import recshuf
-from recshuf.errors import AlreadyCompleteError, RecshufError
+from recshuf.errors import AlreadyCompleteError
 from tests.support.numbered_files import make_inputs
-from tests.support.processes.deaths import die_everywhere
 from tests.support.processes.task_runs import divide_small
 
 if TYPE_CHECKING:
@@ -31,30 +30,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "data").mkdir()
     return tmp_path / "data"
-
-
-@pytest.mark.slow
-def test_a_failed_run_that_is_killed_while_it_removes_itself_begins_anew(tmp_path: Path, folder: Path):
-    good, bad = make_inputs(tmp_path / "in", "jsonl", COUNTS)
-    content = bad.read_bytes()
-
-    def run() -> None:
-        recshuf.shuffle([good, bad], f"{folder}/out/", **OPTIONS, to="parquet")
-
-    def fail() -> None:
-        bad.write_bytes(content + b'{"id"\n')
-        with pytest.raises(RecshufError):
-            run()
-
-    deaths = 0
-    for _ in die_everywhere(fail, folder):
-        bad.write_bytes(content)
-        run()
-        assert len(os.listdir(folder / "out")) == 2
-        assert sorted(os.listdir(folder)) == [".out.recshuf.json", "out"]
-        deaths += 1
-    assert deaths > 3
-    assert not os.listdir(folder)
 
 
 @pytest.mark.parametrize("is_complete", [False, True])

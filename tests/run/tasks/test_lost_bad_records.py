@@ -12,7 +12,6 @@ import pytest
 import recshuf
 from recshuf.errors import DiskFullError, UsageError
 from tests.support.numbered_files import make_inputs
-from tests.support.objects.object_server import Bucket
 from tests.support.processes.task_runs import HARMS as OF_FILES
 from tests.support.processes.task_runs import SavedPlan, divide_small, read_all
 from tests.support.small_runs import Listener
@@ -123,26 +122,6 @@ def test_an_engine_writes_lost_bad_records_again(tmp_path: Path, harm: str, with
     said = Warnings()
     run.shuffle(f"{run.output}/out/", **run.given, engine="threads", resume=True, progress=said)
     said.check(run.piles)
-    run.check()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("harm", [Bucket.delete, lambda bucket, key: bucket.put(key, b"other")])
-def test_bad_records_that_are_lost_in_a_bucket_are_written_again(
-    tmp_path: Path, s3_bucket: Bucket, harm: Callable[[Bucket, str], None]
-):
-    run = BadRun(tmp_path, f"{s3_bucket.url}/tmp")
-    run.do_before_the_commit()
-    first, second = [key for key in sorted(s3_bucket.list_keys()) if "/bad-" in key][:2]
-    harm(s3_bucket, first)
-    run.do_before_the_commit()
-    harm(s3_bucket, second)
-    said = Warnings()
-    with pytest.raises(UsageError, match=r"task \d+: not done") as raised:
-        run.do(run.last, progress=said)
-    number = int(str(raised.value).split(":")[0].removeprefix("task "))
-    said.check(f"{s3_bucket.url}/{second.rpartition('/')[0]}", number)
-    run.do_all()
     run.check()
 
 

@@ -19,7 +19,7 @@ from recshuf.errors import EngineError, InputError, MemoryLimitError, UsageError
 from recshuf.job.arguments import make_job
 from recshuf.job.report import SilentProgress
 from tests.support.numbered_files import FORMATS, make_inputs
-from tests.support.processes.task_runs import die_after, divide_small, read_all, shuffle
+from tests.support.processes.task_runs import divide_small, read_all, shuffle
 from tests.support.small_runs import change_plans
 
 if TYPE_CHECKING:
@@ -128,15 +128,6 @@ def test_a_run_whose_processes_end_is_continued(
 
 
 @pytest.mark.slow
-def test_a_run_of_another_engine_is_continued(tmp_path: Path):
-    inputs = make_inputs(tmp_path / "in", "text", COUNTS)
-    shuffle(inputs, tmp_path / "here" / "out")
-    die_after(3, inputs, tmp_path / "there" / "out")
-    shuffle(inputs, tmp_path / "there" / "out", **PROCESSES, resume=True)
-    assert read_all(tmp_path / "there") == read_all(tmp_path / "here")
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("starts", ["-c", "script"])
 def test_a_program_needs_no_main_guard(tmp_path: Path, starts: str):
     make_inputs(tmp_path / "in", "text", COUNTS)
@@ -207,28 +198,6 @@ def test_processes_are_chosen_where_they_are_faster(
     assert (
         recshuf.plan(inputs["jsonl"], f"{tmp_path}/out/", **given | CHOSEN["many workers"][0]).processes == 0
     )
-
-
-@pytest.mark.slow
-def test_a_run_for_which_processes_were_chosen_is_continued_by_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    inputs = make_inputs(tmp_path / "in", "jsonl", COUNTS)
-    shuffle(inputs, tmp_path / "here" / "out")
-    with monkeypatch.context() as patch:
-        for name in ("_DIVIDED_BYTES", "_LINE_WORKERS"):
-            patch.setattr(f"recshuf.run.driver.{name}", 0)
-        change_plans(patch, resident_bytes=0, block_bytes=1000)
-        with pytest.raises(EngineError):
-            shuffle(
-                inputs,
-                tmp_path / "there" / "out",
-                workers=2,
-                memory="1GB",
-                progress=Passes("scatter", kill_all),
-            )
-    shuffle(inputs, tmp_path / "there" / "out", workers=2, memory="1GB", resume=True)
-    assert read_all(tmp_path / "there") == read_all(tmp_path / "here")
 
 
 def test_workers_and_memory_are_those_of_the_run(tmp_path: Path):

@@ -28,7 +28,6 @@ from tests.support.effort import mostly_slow
 from tests.support.numbered_files import make_inputs
 from tests.support.objects.object_outputs import SEED, shuffle_locally
 from tests.support.output_trees import list_shards
-from tests.support.processes.deaths import die_everywhere
 from tests.support.processes.task_runs import SavedPlan, die_after, read_all, shuffle
 
 if TYPE_CHECKING:
@@ -202,27 +201,6 @@ def test_a_commit_that_died_in_the_first_line_of_its_journal_is_done_anew(tmp_pa
     assert [one["xxh3"] for one in manifest["shards"]] == list(
         map(find_checksum, list_shards(tmp_path / "out"))
     )
-
-
-@pytest.mark.slow
-def test_a_commit_that_died_is_completed_by_the_commit_alone(tmp_path: Path):
-    inputs, folder = make_inputs(tmp_path / "in", "text", (60, 40)), tmp_path / "data"
-    recshuf.shuffle(inputs, f"{folder}/out/", **OPTIONS | {"shards": 5})
-    run = plan(inputs, f"{folder}/out/", overwrite=True, to="text", compression="gzip")
-    run.do_before_the_commit()
-    refused = 0
-    for _ in die_everywhere(run.commit, folder):
-        names = {path.name for path in list_shards(folder / "out")}
-        if names != {*os.listdir(folder / "out")}:
-            for number in (0, run.last - 1):
-                with pytest.raises(
-                    OutputError, match=f"an unfinished run left .*; run task {run.last} to complete it"
-                ):
-                    run.do(number)
-            run.commit()
-            assert sorted(os.listdir(folder)) == [".out.recshuf.json", "out"]
-            refused += 1
-    assert refused
 
 
 # Inputs that change

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from recshuf.errors import OutputError
-from tests.support.processes.task_runs import read_all, shuffle
+from tests.support.processes.task_runs import shuffle
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,13 +57,3 @@ def test_what_lies_in_the_way_is_an_error(tmp_path: Path, inputs: list[Path], bu
         run(tmp_path, inputs, bucket)
     assert bucket.list_uploads() == []
     run(tmp_path, inputs, bucket, resume=True)
-
-
-@pytest.mark.slow
-def test_an_upload_whose_completion_was_answered_to_nobody_is_kept(
-    tmp_path: Path, inputs: list[Path], bucket: AnyBucket
-) -> None:
-    bucket.proxy.lose_reply(bucket.requests["complete"])
-    run(tmp_path, inputs, bucket)
-    shuffle(inputs[:1], tmp_path / "whole")
-    assert read_all(tmp_path / "out") == read_all(tmp_path / "whole")

@@ -18,7 +18,6 @@ from recshuf.errors import InputError, OutputError, UsageError
 from recshuf.job.options import ENGINES
 from recshuf.piles.pile_set import GrowingPileSet
 from tests.support.effort import TRIES_ALL, mostly_slow
-from tests.support.formats.conversion_data import PAIRS, WRITERS, choose_columns, choose_schema
 from tests.support.numbered_files import FORMATS, make_inputs
 from tests.support.processes.task_runs import (
     HARMS,
@@ -68,21 +67,6 @@ def folder(tmp_path: Path) -> Path:
 # The bytes
 
 
-FAST_PAIRS = {
-    ("csv", "jsonl"),
-    ("hdf5", "parquet"),
-}
-
-
-@pytest.mark.parametrize(
-    ("name", "to"),
-    [pytest.param(*pair, marks=() if pair in FAST_PAIRS else pytest.mark.slow) for pair in PAIRS],
-)
-def test_all_conversions_give_the_same_bytes(folder: Path, name: str, to: str):
-    WRITERS[name](folder / f"in.{name}", choose_columns(name, to))
-    compare([folder / f"in.{name}"], folder, format=name, to=to, schema=choose_schema(name, to))
-
-
 SETTINGS: dict[str, dict[str, Any]] = {
     "sample": {"head_count": 50},
     "copies": {"copies": [1.5] * 5},
@@ -112,27 +96,11 @@ def test_options_do_what_they_do_in_one_process(folder: Path, setting: str):
     compare(make_inputs(folder / "in", "jsonl", COUNTS), folder, **SETTINGS[setting])
 
 
-@pytest.mark.parametrize("name", ["out.txt.gz", "out.parquet"])
-def test_one_file(folder: Path, name: str):
-    compare(make_inputs(folder / "in", "text", COUNTS), folder, name)
-
-
 def test_compressed_inputs_are_read_whole(folder: Path):
     inputs = make_inputs(folder / "in", "text", COUNTS)
     packed = folder / "in" / "packed.txt.gz"
     packed.write_bytes(gzip.compress(b"".join(path.read_bytes() for path in inputs)))
     compare([*inputs, packed], folder)
-
-
-def test_piles_in_another_folder(folder: Path):
-    scratch = folder / "scratch"
-    scratch.mkdir()
-    compare(make_inputs(folder / "in", "text", COUNTS), folder, temp_dir=scratch)
-    assert not os.listdir(scratch)
-
-
-def test_many_inputs_share_tasks(folder: Path):
-    compare(make_inputs(folder / "in", "text", [k % 5 for k in range(150)]), folder)
 
 
 @settings(max_examples=40 if TRIES_ALL else 6, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -281,14 +249,6 @@ def test_a_run_is_not_continued_by_another_kind_of_engine(folder: Path):
         shuffle(inputs, folder / "out", resume=True)
 
 
-def test_a_changed_input_is_named(folder: Path):
-    inputs = make_inputs(folder / "in", "text", COUNTS)
-    die_after(19, inputs, folder / "out")
-    inputs[1].write_bytes(b"other\n")
-    with pytest.raises(InputError, match=f"{inputs[1]}: has changed since the unfinished run"):
-        shuffle(inputs, folder / "out", engine="threads", resume=True)
-
-
 class NotingEngine(ThreadEngine):
     """Keeps the tasks that it is given."""
 
@@ -321,12 +281,6 @@ def test_an_error_of_a_task_leaves_what_is_needed_to_continue(folder: Path, monk
 
 
 # What tasks cannot do
-
-
-@pytest.mark.parametrize(("source", "output"), [("-", "out/"), ("in", "-")])
-def test_streams_are_refused(source: str, output: str):
-    with pytest.raises(UsageError, match="engine: other processes cannot use standard input and output"):
-        recshuf.shuffle(source, output, engine="ray")
 
 
 def test_a_pipe_is_refused(folder: Path):

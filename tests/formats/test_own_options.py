@@ -10,12 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.shell_completion import ShellComplete
 
 import recshuf
-from recshuf import formats
 from recshuf.api import runs
-from recshuf.cli.commands import commands
 from recshuf.errors import UnknownOptionError, UsageError
 from recshuf.formats.csv import DELIMITER
 from recshuf.formats.parquet import FORMAT, ParquetFormat
@@ -241,21 +238,3 @@ def test_tasks_stores_and_comparisons_take_them(tmp_path: Path, inputs: list[Pat
     assert SEEN[-1] == "b"
     assert recshuf.verify(inputs, tmp_path / "one.marked", is_loud=True, skip_rows=2)
     assert recshuf.check(tmp_path / "one.marked", column="id", skip_rows=2)
-
-
-def test_shells_complete_them_for_commands_that_take_them():
-    def complete(*words: str) -> list[str]:
-        shell = ShellComplete(commands, {}, "recshuf", "_RECSHUF_COMPLETE")
-        return [item.value for item in shell.get_completions([*words[:-1]], words[-1])]
-
-    assert complete("--mar") == ["--mark"]
-    assert complete("in.marked", "--skip-rows", "1", "--record-b") == ["--record-bytes"]
-    assert complete("scatter", "--skip-r") == ["--skip-rows"]
-    assert complete("gather", "--skip-r") == complete("scatter", "--mar") == []
-
-
-def test_help_asks_all_formats_that_declare_options():
-    names = [name for name in formats.OWN_FORMATS if formats.load_format(name).traits.options]
-    assert names == [*formats._WITH_OPTIONS]
-    traits = [formats.load_format(name).traits for name in formats.OWN_FORMATS]
-    assert [one.name for one in traits if one.companion_suffixes] == [*formats.PAIRED]

@@ -9,7 +9,6 @@ import json
 import re
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 
     from tests.conftest import Run
 
-ROOT = Path(__file__).parents[2]
 ROWS = 1500
 SCHEMA = pa.schema([("id", pa.int64()), ("tag", pa.string())], metadata={"made by": "the tests"})
 
@@ -119,15 +117,6 @@ class TestForeignFormat(FormatSuite):
 
     def records_of(self, batch: pa.RecordBatch) -> list[str]:
         return [repr(row) for row in batch.to_pylist()]
-
-
-def test_a_foreign_format_imports_only_the_public_interface():
-    tree = ast.parse((ROOT / "tests/support/formats/foreign_rows.py").read_text())
-    modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert {name for name in modules if name.startswith("recshuf")} == {
-        "recshuf.errors",
-        "recshuf.interfaces",
-    }
 
 
 @pytest.mark.parametrize(
@@ -288,11 +277,6 @@ def test_packages_are_looked_up_only_when_needed(tmp_path: Path, monkeypatch: py
     recshuf.shuffle(tmp_path / "in.csv", tmp_path / "out", format="csv", to="parquet")
     with pytest.raises(RuntimeError, match="looked up"):
         recshuf.shuffle(tmp_path / "in.csv", tmp_path / "out.unknown")
-
-
-def test_the_table_of_formats_is_that_of_the_project():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert project["entry-points"]["recshuf.formats"] == OWN_FORMATS
 
 
 def test_traits_import_no_library_of_a_format():

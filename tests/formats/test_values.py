@@ -22,7 +22,6 @@ from recshuf.formats.jsonl.values import JsonValueReader
 from recshuf.formats.objects import name_table
 from recshuf.formats.texts import find_texts, find_value_reader
 from recshuf.interfaces import InputFile, ReadOptions, WriteOptions
-from recshuf.records import text_hashing
 from recshuf.records.keys import RowRange
 from recshuf.records.value_keys import FieldKeys, ValueKeys
 from tests.support.effort import TRIES_ALL
@@ -201,19 +200,6 @@ def test_values_of_lines_are_as_they_are_written(
         assert read_lines(tmp_path, [line, line], "u") == [[text, text]]
 
 
-def test_a_piece_is_read_by_the_kind_of_its_values(tmp_path: Path) -> None:
-    """Whatever the pieces before it held."""
-    kinds = ["{0}", '"{0}"', "{0}", "null", "{0}.5", "{0}", '"t{0}"', "true"]
-    lines = [f'{{"u":{kind.format(number)},"v":{number}}}' for kind in kinds for number in range(50)]
-    expected = [json.loads(line, parse_float=str, parse_int=str)["u"] for line in lines]
-    texts = [None if text is None else str(text).replace("True", "true").encode() for text in expected]
-    (tmp_path / "in.jsonl").write_text("".join(f"{line}\n" for line in lines))
-    source = open_path(tmp_path / "in.jsonl")
-    found = read_texts(source, "v", "u", block_bytes=300)
-    assert found == [[b"%d" % number for _ in kinds for number in range(50)], texts]
-    assert read_texts(source, "u", "v") == found[::-1]
-
-
 NAMES = ["u", "v", 'x"u', "größe", "a b"]
 
 
@@ -255,22 +241,6 @@ def test_random_lines_are_read_as_one_by_one(tmp_path: Path, monkeypatch: pytest
         assert read_lines(tmp_path, lines, *names) == [
             [find_slowly(line, name) for line in lines] for name in names
         ]
-
-
-def test_pieces_of_integers_or_texts_are_parsed_as_they_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    forbid(monkeypatch, "_quote")
-    monkeypatch.setattr(text_hashing, "PIECE_ROWS", 100)
-    parses: list[int] = []
-    parse_by = JsonValueReader._parse_by
-    monkeypatch.setattr(JsonValueReader, "_parse_by", lambda *a: (parses.append(len(a[2])), parse_by(*a))[1])
-    kinds = ['{0},"v":"{0}"', '"{0}","v":{0}', '"{0}","v":null', *["{0}"] * 3]
-    lines = [f'{{"u":{kind.format(number)}}}' for kind in kinds for number in range(100)]
-    expected = [b"%d" % number for number in range(100)]
-    found = read_lines(tmp_path, lines, "u", "v")
-    assert found == [expected * 6, [*expected * 2, *[None] * 400]]
-    assert len(parses) == 6 + 4
 
 
 def test_paths_of_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -321,14 +291,6 @@ def test_lines_without_a_text_are_named(tmp_path: Path, line: str, problem: str)
 def test_marks_and_line_ends_are_no_values(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_bytes(b'\xef\xbb\xbf{"u":7}\r\n{"u":"7\\r\\n"}\r\n{"u":null}')
     assert read_texts(open_path(tmp_path / "in.jsonl"), "u") == [[b"7", b"7\r\n", None]]
-
-
-def test_elements_of_arrays_are_named_as_such(tmp_path: Path) -> None:
-    (tmp_path / "in.json").write_text('[{"u": 1}, {"u": {}}]')
-    with pytest.raises(
-        InputError, match=r"^in.json: element 2, field 'u': holds an object; name a field inside it$"
-    ):
-        read_texts(open_path(tmp_path / "in.json"), "u")
 
 
 # CSV

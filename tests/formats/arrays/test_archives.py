@@ -97,19 +97,6 @@ def test_arrays_of_other_lengths_are_refused_left_out_or_copied(tmp_path: Path) 
         recshuf.shuffle(sources, tmp_path / "other.npz", datasets="imag")
 
 
-def test_a_store_of_archives_is_loaded_and_gathered(tmp_path: Path) -> None:
-    source = save(
-        tmp_path / "in.npz", {"id": np.arange(ROWS), "x": np.ones((ROWS, 2), "f4"), "k": np.arange(3)}
-    )
-    options: dict[str, Any] = {"keep_others": True, "seed": 2}
-    recshuf.scatter(source, tmp_path / "store", **options)
-    recshuf.gather(tmp_path / "store", tmp_path / "gathered.npz")
-    recshuf.shuffle(source, tmp_path / "shuffled.npz", **options)
-    assert (tmp_path / "gathered.npz").read_bytes() == (tmp_path / "shuffled.npz").read_bytes()
-    batch = next(iter(recshuf.PileLoader(tmp_path / "store", ROWS)))
-    assert batch["id"].tolist() == np.load(tmp_path / "gathered.npz")["id"].tolist()
-
-
 def test_archives_become_tables_and_tables_archives(tmp_path: Path) -> None:
     arrays = make_arrays()
     source = save(tmp_path / "in.npz", arrays)

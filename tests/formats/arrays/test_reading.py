@@ -146,15 +146,6 @@ def test_binary_records_keep_every_byte_behind_their_header(tmp_path: Path) -> N
     assert "header" in report.differences[0]
 
 
-def test_binary_records_are_converted_by_their_type(tmp_path: Path) -> None:
-    values = np.arange(4000, dtype=">u2").reshape(1000, 2, 2)
-    (tmp_path / "in.bin").write_bytes(values.tobytes())
-    recshuf.shuffle(tmp_path / "in.bin", tmp_path / "out.npy", dtype=">u2[2,2]")
-    assert sorted(np.load(tmp_path / "out.npy").tolist()) == values.tolist()
-    recshuf.shuffle(tmp_path / "in.bin", tmp_path / "out.parquet", record_bytes=8)
-    assert pq.read_table(tmp_path / "out.parquet")["value"].type.byte_width == 8
-
-
 @pytest.mark.parametrize(
     "options",
     [{"dtype": "u2[8]"}, {"dtype": "u2", "record_shape": 8}, {"dtype": "u2", "record_shape": "2,4"}],

@@ -45,10 +45,6 @@ def read(path: Path) -> pa.Table:
     return table
 
 
-def read_ids(path: Path) -> list[int]:
-    return read(path)["id"].to_pylist()
-
-
 @pytest.mark.parametrize("stream", [False, True])
 def test_the_order_is_that_of_the_same_rows_in_parquet(tmp_path: Path, stream: bool) -> None:
     table = make_table()
@@ -77,16 +73,6 @@ def test_compression_and_rows_of_batches_are_kept(tmp_path: Path, compression: s
     plain = write(tmp_path / "plain.arrow", make_table()).stat().st_size
     assert ((tmp_path / "out.arrow").stat().st_size < 0.7 * plain) == (compression is not None)
     assert [len(chunk) for chunk in read(tmp_path / "out.arrow")["id"].chunks] == [700, 700, 700, 700, 200]
-
-
-def test_compression_can_be_chosen(tmp_path: Path) -> None:
-    source = write(tmp_path / "in.arrow", make_table())
-    recshuf.shuffle(source, tmp_path / "out.arrow", compression="zstd:9")
-    assert (tmp_path / "out.arrow").stat().st_size < source.stat().st_size / 2
-    with pytest.raises(
-        UsageError, match="compression gzip is not possible for arrow; choose one of none, zstd, lz4"
-    ):
-        recshuf.shuffle(source, tmp_path / "other.arrow", compression="gzip")
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -211,16 +197,6 @@ def test_what_is_no_arrow_file_is_named(tmp_path: Path) -> None:
     ):
         recshuf.shuffle(source, tmp_path / "out.arrow")
     recshuf.shuffle(source, tmp_path / "out.arrow", columns="a")
-
-
-def test_a_store_of_arrow_files_is_loaded_and_gathered(tmp_path: Path) -> None:
-    source = write(tmp_path / "in.arrow", make_table(), compression="zstd")
-    recshuf.scatter(source, tmp_path / "store", seed=6)
-    recshuf.gather(tmp_path / "store", tmp_path / "gathered.arrow")
-    recshuf.shuffle(source, tmp_path / "shuffled.arrow", seed=6)
-    assert (tmp_path / "gathered.arrow").read_bytes() == (tmp_path / "shuffled.arrow").read_bytes()
-    batch = next(iter(recshuf.PileLoader(tmp_path / "store", ROWS)))
-    assert batch["id"].tolist() == read_ids(tmp_path / "shuffled.arrow")
 
 
 def test_labels_that_mean_something_else_are_refused(tmp_path: Path) -> None:

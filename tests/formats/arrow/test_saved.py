@@ -80,15 +80,6 @@ def test_what_folders_say_differently_is_left_out(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "mixed").iterdir()] == ["shard-00000.arrow"]
 
 
-def test_a_store_gives_a_folder_that_can_be_opened(tmp_path: Path) -> None:
-    folder = save(tmp_path / "in")
-    recshuf.scatter(folder, tmp_path / "store", seed=1)
-    recshuf.gather(tmp_path / "store", tmp_path / "gathered", shards=2)
-    recshuf.shuffle(folder, tmp_path / "shuffled", seed=1, shards=2)
-    for path in (tmp_path / "shuffled").iterdir():
-        assert (tmp_path / "gathered" / path.name).read_bytes() == path.read_bytes()
-
-
 def test_a_commit_that_died_is_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = save(tmp_path / "in")
     recshuf.shuffle(folder, tmp_path / "whole", seed=1, shards=2)

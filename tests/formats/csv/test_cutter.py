@@ -77,12 +77,6 @@ def test_records_of_small_files_read_at_once_end_with_their_file(tmp_path: Path)
     assert source.read_joined([2, 3], 1 << 20, 1 << 20) is None, "a quote is open at the end"
 
 
-def test_a_byte_order_mark_alone_is_an_empty_input(tmp_path: Path) -> None:
-    source = open_csv(tmp_path, b"\xef\xbb\xbf", b"a,b\n1,2\n", header=None)
-    assert [sum(batch.num_rows for batch in read_input(source, index, 100)) for index in range(2)] == [0, 1]
-    assert source.layout.header == b"a,b\n"
-
-
 def test_a_header_may_lack_its_newline_but_no_record(tmp_path: Path) -> None:
     for content, lines, header in (
         (b"a,b", 1, b"a,b\n"),
@@ -108,12 +102,6 @@ def test_a_header_may_be_longer_than_the_head_that_is_looked_at(tmp_path: Path) 
     assert source.layout.header == header
     assert source.decoder().finish().names == names
     assert records_in(read_input(source, 0, 100)) == [record]
-
-
-def test_the_record_that_the_head_cuts_is_not_looked_at(tmp_path: Path) -> None:
-    # It ends with "-" there.
-    cut = [b"2019,n\n", b"1" * 32_000 + b",-5\n", b"1" * (65_536 - 7 - 32_004 - 2) + b",-5\n"]
-    assert open_csv(tmp_path, b"".join(cut), header=None).layout.header == cut[0]
 
 
 def test_the_delimiter_found_cuts_records_and_is_kept(tmp_path: Path) -> None:

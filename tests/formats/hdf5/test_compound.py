@@ -88,20 +88,6 @@ def test_compounds_come_out_as_they_went_in(tmp_path: Path, name: str, options: 
     assert [line["x"] for line in lines] == expected
 
 
-def test_compounds_go_through_stores_and_many_small_batches(tmp_path: Path) -> None:
-    rows = np.array([(f"name {row}" * (row % 40), row) for row in range(6_000)], KINDS["text"])
-    with h5py.File(tmp_path / "in.h5", "w") as file:
-        file.create_dataset("x", data=rows, chunks=(100,))
-    recshuf.scatter([tmp_path / "in.h5"], tmp_path / "store", seed=1, piles=20)
-    recshuf.gather(tmp_path / "store", tmp_path / "out.h5", verify=True)
-    with h5py.File(tmp_path / "out.h5") as file:
-        found = file["x"][:]
-    assert sorted(found["v"].tolist()) == list(range(6_000))
-    assert all(each["name"].decode() == f"name {int(each['v'])}" * (int(each["v"]) % 40) for each in found)
-    taken = next(iter(recshuf.PileLoader(tmp_path / "store", batch_size=8)))
-    assert taken["x"].to_pylist()[0].keys() == {"name", "v"}
-
-
 def test_a_member_that_is_not_utf8_is_named_by_row(tmp_path: Path) -> None:
     rows = np.array([("good", 1), (b"b\xe4d", 2)], KINDS["text"])
     with h5py.File(tmp_path / "in.h5", "w") as file:

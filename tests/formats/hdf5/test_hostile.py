@@ -44,15 +44,6 @@ def test_groups_nested_too_deep_are_refused(tmp_path: Path, child: Server) -> No
 # Names and attributes
 
 
-def test_odd_names_stay_in_one_line(tmp_path: Path, child: Server) -> None:
-    with h5py.File(tmp_path / "in.h5", "w") as file:
-        for number, name in enumerate(("a\nb", "..", "C:\\x", "\x1b[2J", "é" * 300)):
-            file[name] = np.arange(number)
-    line = refusal(child.run(TINY, tmp_path), tmp_path)
-    assert "datasets differ in length" in line
-    assert "\x1b" not in line
-
-
 # What is no file
 
 

@@ -104,11 +104,6 @@ def warnings_of(path: Path, out: Path) -> str:
     return "\n".join(notes)
 
 
-def test_the_choice_is_said(tmp_path: Path) -> None:
-    said = warnings_of(write_anndata(tmp_path / "in.h5"), tmp_path / "out.h5")
-    assert "shuffled are the rows of X, layers/counts, obs/_index and 3 more; copied unchanged are" in said
-
-
 def test_sparse_observations_are_refused(tmp_path: Path) -> None:
     write_anndata(tmp_path / "in.h5")
     with h5py.File(tmp_path / "in.h5", "r+") as file:
@@ -175,15 +170,6 @@ def test_pickled_rows_of_pandas_are_refused(tmp_path: Path) -> None:
         shuffle_kept(tmp_path / "in.h5", tmp_path / "out.h5")
 
 
-@pytest.mark.parametrize("to", ["parquet", "jsonl"])
-def test_other_formats_are_refused(tmp_path: Path, to: str) -> None:
-    write_anndata(tmp_path / "in.h5")
-    with pytest.raises(
-        UsageError, match=f"keep_others=True: for hdf5 to hdf5 or npz to npz only; here: hdf5 to {to}"
-    ):
-        recshuf.shuffle(tmp_path / "in.h5", tmp_path / "out", to=to, keep_others=True)
-
-
 def test_verify_names_a_copy_that_differs(tmp_path: Path) -> None:
     write_anndata(tmp_path / "in.h5")
     shuffle_kept(tmp_path / "in.h5", tmp_path / "out.h5")
@@ -209,12 +195,3 @@ def test_a_continued_run_takes_the_option_and_gives_the_same_bytes(tmp_path: Pat
     run(given, tmp_path / "whole", keep_others=True)
     for path in (tmp_path / "out").iterdir():
         assert path.read_bytes() == (tmp_path / "whole" / path.name).read_bytes()
-
-
-@pytest.mark.parametrize("as_check", [False, True])
-def test_a_check_takes_the_option(tmp_path: Path, as_check: bool) -> None:
-    with h5py.File(tmp_path / "in.h5", "w") as file:
-        file["x"], file["y"], file["other"] = np.arange(2000), np.arange(2000), np.arange(3)
-    shuffle_kept(tmp_path / "in.h5", tmp_path / "out.h5")
-    against = {"against": tmp_path / "in.h5"} if as_check else {"column": "x"}
-    assert recshuf.check(tmp_path / "out.h5", keep_others=True, **against)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import re
 import struct
 from statistics import median
@@ -12,11 +11,9 @@ import h5py
 import numpy as np
 import pyarrow as pa
 import pytest
-from h5py._objects import phil
 
 from recshuf.errors import InputError
 from recshuf.formats.hdf5 import FORMAT
-from recshuf.formats.hdf5.chunks import SMALL_FILE_BYTES
 from recshuf.interfaces import InputFile, Stamp
 from recshuf.storage.reading import read_ahead
 from recshuf.storage.reading.objects import ObjectFile
@@ -165,36 +162,6 @@ def test_chunks_in_another_order_are_not_read_ahead(tmp_path: Path) -> None:
         for chunk in order.tolist():
             made[64 * chunk : 64 * (chunk + 1)] = images[64 * chunk : 64 * (chunk + 1)]
     assert count_bytes(check_rows(tmp_path / "in.h5", 4 << 20)) <= 4 * images.nbytes
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(60)
-def test_garbage_of_h5py_does_not_stop_a_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thread that frees an object of h5py waits for the lock that HDF5 holds while it waits for that thread."""
-    rows = 5 * ROWS
-    with h5py.File(tmp_path / "in.h5", "w") as file:
-        file.create_dataset("x", data=make_rows(rows=rows), chunks=(32, 100))
-        file["y"] = np.arange(rows)
-    assert (tmp_path / "in.h5").stat().st_size > SMALL_FILE_BYTES  # which are read at once, before HDF5 asks
-    get, collected = FileStore.get, []
-
-    def collect_and_get(self: FileStore, *args: Any) -> bytes:
-        if phil.acquire(blocking=False):
-            phil.release()
-        else:
-            collected.append(gc.collect())
-        return get(self, *args)
-
-    monkeypatch.setattr(FileStore, "get", collect_and_get)
-    gc.disable()
-    try:
-        cycle: list[object] = [h5py.File(tmp_path / "in.h5")]
-        cycle.append(cycle)
-        del cycle
-        read_all(open_object(FileStore(tmp_path / "in.h5")), 1 << 16)
-        assert collected
-    finally:
-        gc.enable()
 
 
 # Damage of an index that is checked as rows are read

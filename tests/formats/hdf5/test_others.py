@@ -14,7 +14,6 @@ from recshuf.formats.hdf5 import FORMAT
 from recshuf.interfaces import Source, WriteOptions
 from tests.support.effort import mostly_slow
 from tests.support.formats.given_options import reading
-from tests.support.formats.hdf5_bytes import find, patch
 from tests.support.formats.hdf5_tools import given, outline, read_all, write_shard
 
 if TYPE_CHECKING:
@@ -46,15 +45,6 @@ def test_a_dataset_as_long_as_the_record_must_be_named(tmp_path: Path) -> None:
     assert "in.h5: dataset 'y': has 30 rows, as the records" in refusal(path, datasets=("x",))
     assert open_kept(path, datasets=("x", "y")).repeated.keys() == {"other"}
     assert open_kept(path).schema.names == ["x", "y"]
-
-
-def test_an_alias_names_its_dataset(tmp_path: Path) -> None:
-    path = write(tmp_path / "in.h5", other=np.arange(4), soft=h5py.SoftLink("/x"))
-    source = open_kept(path, datasets=("soft", "y"))
-    out = write_shard(source, tmp_path / "out.h5", read_all(source))
-    with h5py.File(out) as file:
-        assert file["soft"] == file["x"]
-        assert file["x"].shape == (ROWS,)
 
 
 def test_offsets_and_edges_of_records_are_refused(tmp_path: Path) -> None:
@@ -92,28 +82,6 @@ def test_more_than_fits_is_refused(tmp_path: Path, value: Any) -> None:
     assert open_kept(path, datasets=("x", "y"), memory_bytes=1 << 30)
     found = refusal(path, datasets=("x", "y"), memory_bytes=8 * 10**6)
     assert "hold more than the 1000000 bytes that fit; raise --memory, or name the datasets" in found
-
-
-def test_long_strings_count_while_they_are_read(tmp_path: Path) -> None:
-    path = write(tmp_path / "in.h5", other=["long" * 10_000] * 29)
-    assert open_kept(path, memory_bytes=12 * 10**6)
-    assert "hold more than the 1000000 bytes that fit" in refusal(path, memory_bytes=8 * 10**6)
-    path = write(tmp_path / "in.h5", other=["long" * 300_000, "short"])
-    found = refusal(path, memory_bytes=8 * 10**6, datasets=("x", "y"))
-    assert (
-        "row 0 of dataset 'other': 1200000 bytes are more than the 1000000 allowed; raise --memory" in found
-    )
-
-
-def test_pickled_objects_elsewhere_are_copied(tmp_path: Path) -> None:
-    path = write(tmp_path / "in.h5", **{"group/pickled": np.zeros(3, "u1")})
-    with h5py.File(path, "r+") as file:
-        file["group/pickled"].attrs["PSEUDOATOM"] = np.bytes_("object")
-    assert open_kept(path).repeated.keys() == {"group/pickled"}
-    with h5py.File(path, "r+") as file:
-        file["pickled"] = file["group/pickled"][()]
-        file["pickled"].attrs["PSEUDOATOM"] = np.bytes_("object")
-    assert "dataset 'pickled': holds pickled objects" in refusal(path)
 
 
 def test_a_small_dataset_in_large_chunks_is_refused(tmp_path: Path) -> None:
@@ -192,17 +160,6 @@ def test_values_of_a_lossy_filter_are_kept_under_gzip(tmp_path: Path) -> None:
             assert file["x"].compression == compression
 
 
-def test_a_damaged_chunk_of_a_copy_is_refused(tmp_path: Path) -> None:
-    path = write(tmp_path / "in.h5")
-    with h5py.File(path, "r+") as file:
-        file.create_dataset("other", data=np.arange(4000), chunks=(1000,), compression="gzip")
-        info = file["other"].id.get_chunk_info(2)
-    patch(path, info.byte_offset, b"\xff" * 16)
-    assert "in.h5: dataset 'other': cannot be read as HDF5" in refusal(path)
-    patch(path, find(path, info.byte_offset.to_bytes(8, "little")), (1 << 40).to_bytes(8, "little"))
-    assert "in.h5: dataset 'other': the chunk at (2000,) ends at byte" in refusal(path)
-
-
 @pytest.mark.parametrize("where", ["x/scalar", "other", "compound"])
 def test_values_that_h5py_would_convert_are_refused(tmp_path: Path, where: str) -> None:
     """HDF5 cuts the last byte when it turns full strings without a terminator into terminated ones."""
@@ -223,14 +180,3 @@ def test_values_that_h5py_would_convert_are_refused(tmp_path: Path, where: str) 
     assert f"dataset {where!r}: holds, in or beside variable-length values, a type" in refusal(
         tmp_path / "in.h5"
     )
-
-
-def test_lengths_are_compared_without_types_of_numpy(tmp_path: Path) -> None:
-    path = write(tmp_path / "in.h5")
-    wide = h5t.IEEE_F64LE.copy()
-    wide.set_size(16)
-    wide.set_precision(128)
-    wide.set_fields(127, 112, 15, 0, 112)
-    with h5py.File(path, "r+") as file:
-        h5d.create(file.id, b"other", wide, h5s.create_simple((4,)))
-    assert open_kept(path).repeated.keys() == {"other"}

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 from h5py import h5d, h5p, h5s, h5t
 
-import recshuf
 from recshuf.errors import InputError, UsageError
 from recshuf.formats.hdf5 import FORMAT
 from recshuf.interfaces import InputFile, ReadOptions, WriteOptions
@@ -272,19 +271,6 @@ def test_compressions_that_do_not_fit_are_refused(tmp_path: Path) -> None:
                 FORMAT.open_target(source.schema, layout, WriteOptions(*options))
 
 
-def test_filters_of_hdf5plugin_are_found_when_needed(tmp_path: Path) -> None:
-    """In a process that has not imported them."""
-    hdf5plugin = pytest.importorskip("hdf5plugin")
-    with h5py.File(tmp_path / "in.h5", "w") as file:
-        file.create_dataset("x", data=list(range(1000)), **hdf5plugin.Blosc(cname="zstd"))
-    command = [sys.executable, "-m", "recshuf", "in.h5", "-o", "out.h5"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    subprocess.run(command, check=True, cwd=tmp_path, env=environment)
-    with h5py.File(tmp_path / "out.h5") as after:
-        assert sorted(after["x"][:].tolist()) == list(range(1000))
-        assert after["x"].id.get_create_plist().get_filter(0)[0] == 32001
-
-
 # Disks that are full
 
 LIMITS = (100, 10_000, 300_000, 3_999_999)
@@ -375,11 +361,3 @@ def test_the_commonest_length_is_proposed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["a,b", "a\nb"])
 def test_names_that_the_command_line_cannot_give_are_not_proposed(tmp_path: Path, name: str) -> None:
     assert re.search("with --datasets$", refusal(write(tmp_path / "in.h5", **{name: (3, 9), "y": 2})))
-
-
-def test_keep_others_is_proposed_for_hdf5_alone(tmp_path: Path) -> None:
-    """Other formats refuse it; what else is proposed works for all."""
-    given = write(tmp_path / "in.h5", a=9, b=9, c=2)
-    assert "for HDF5 output, --keep-others" in refusal(given)
-    recshuf.shuffle(given, tmp_path / "out.h5", keep_others=True)
-    recshuf.shuffle(given, tmp_path / "out.parquet", datasets=list(proposed(given)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import accumulate, cycle
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import h5py
@@ -11,18 +11,13 @@ import pytest
 from h5py import h5d, h5p, h5s, h5t, h5z
 
 from tests.support.effort import mostly_slow
-from tests.support.formats.format_tools import cut_batch, merge_batches
 from tests.support.formats.hdf5_tools import (
-    LONGEST,
     copy_through,
     create_raw,
-    open_source,
-    read_all,
     read_column,
     read_grown,
     read_raw,
     read_values,
-    write_shard,
 )
 
 if TYPE_CHECKING:
@@ -259,61 +254,4 @@ def test_filters_in_unusual_orders_are_kept(tmp_path: Path, codes: list[int]) ->
 # Fragments
 
 
-def test_chunks_are_inflated_once_however_small_the_blocks(tmp_path: Path) -> None:
-    with h5py.File(tmp_path / "in.h5", "w") as file:
-        file.create_dataset("x", data=np.zeros((1000, 8), "u1"), chunks=(100, 8), compression=1)
-    source = open_source(tmp_path / "in.h5")
-    for block_bytes in (200, 800, 3000, 100_000):
-        edges = accumulate(each.record_count or 0 for each in source.fragments(0, block_bytes, LONGEST))
-        assert all(edge % 100 == 0 for edge in edges)
-
-
-def test_wide_chunks_of_narrow_columns_do_not_lengthen_fragments(tmp_path: Path) -> None:
-    with h5py.File(tmp_path / "in.h5", "w") as file:
-        file.create_dataset("image", data=np.zeros((5000, 100), "u1"), chunks=(10, 100))
-        file.create_dataset("label", data=np.arange(5000), chunks=(5000,))
-    source = open_source(tmp_path / "in.h5")
-    assert {fragment.record_count for fragment in source.fragments(0, 5000, LONGEST)} == {40}
-    assert source.reading_bytes(5000) >= 5000 * 8
-
-
-def test_a_file_given_twice_is_read_twice_at_the_same_time(tmp_path: Path) -> None:
-    """HDF5 shares one descriptor between both, which closes with the last of them."""
-    with h5py.File(tmp_path / "in.h5", "w") as file:
-        file.create_dataset("x", data=np.arange(1000), chunks=(100,), compression=1)
-    source = open_source(tmp_path / "in.h5", tmp_path / "in.h5")
-    first, second = (source.fragments(index, 800, LONGEST) for index in range(2))
-    begun = [next(first), next(second)]
-    assert [sum(batch.num_rows for batch in each.batches()) for each in begun] == [100, 100]
-    del first, begun
-    assert sum(batch.num_rows for each in second for batch in each.batches()) == 900
-
-
 # Cuts and threads
-
-
-def test_bytes_do_not_depend_on_cuts_and_threads(tmp_path: Path) -> None:
-    """More than a step of rows and of variable bytes."""
-    rows = 70_000
-    values = np.arange(3 * rows).reshape(-1, 3)
-    with h5py.File(tmp_path / "in.h5", "w") as file:
-        for number, options in enumerate((*list(FILTERS.values())[::3], {"chunks": (8192, 2)})):
-            file.create_dataset(f"x{number}", data=values[:, : 1 + number % 3], **{"chunks": True} | options)
-        words = [b"w" * (row * 7919 % 301) for row in range(rows)]
-        file.create_dataset("s", data=words, dtype=h5py.string_dtype(), chunks=(3200,))
-    for names in (None, ("x0", "x2", "x4")):
-        source = open_source(tmp_path / "in.h5", datasets=names)
-        whole = merge_batches(source, read_all(source))
-        shards = [
-            write_shard(source, tmp_path / f"{seed}.h5", cut_batch(whole, pieces, seed), threads=threads)
-            for seed, (pieces, threads) in enumerate([(1, 1), (40, 5)])
-        ]
-        assert len({shard.read_bytes() for shard in shards}) == 1
-        with h5py.File(shards[0]) as after:
-            for name in source.schema.names:
-                if name == "s":
-                    assert read_values(after["s"]) == words
-                else:
-                    assert np.array_equal(after[name][:], values[:, : 1 + int(name[1:]) % 3])
-        for shard in shards:
-            shard.unlink()

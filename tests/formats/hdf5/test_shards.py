@@ -48,14 +48,6 @@ def test_shards_take_over_chunks_filters_and_fill_value(tmp_path: Path) -> None:
         assert after["wide"].chunks == (1, 1 << 16)
 
 
-def test_very_large_chunks_are_cut_in_shards(tmp_path: Path) -> None:
-    with h5py.File(tmp_path / "in.h5", "w") as file:
-        options = {"chunks": (10_000, 1000), "maxshape": (None, 1000), "compression": "lzf"}
-        file.create_dataset("x", (3, 1000), "f8", **options)
-    with h5py.File(copy_through(tmp_path / "in.h5", tmp_path / "out.h5")) as after:
-        assert after["x"].chunks == ((64 << 20) // 8000, 1000)
-
-
 COMPRESSIONS: dict[tuple[str, int | None], tuple[int, tuple[int, ...]]] = {
     ("gzip", None): (1, (4,)),
     ("gzip", 0): (1, (0,)),
@@ -97,16 +89,6 @@ def test_compression_can_be_chosen(tmp_path: Path, call: Run, name: str, level: 
     assert [each[0] for each in filters["x"]] == [*([2, code] if code else []), 3]
     if code in (1, 32015):
         assert filters["y"][0][2] == values
-
-
-def test_compression_can_be_chosen_for_tables(tmp_path: Path) -> None:
-    (tmp_path / "in.jsonl").write_text('{"x":1}\n' * 100)
-    kinds = {"none": (None, None), "lzf": ("lzf", None), None: ("gzip", 4), "gzip:9": ("gzip", 9)}
-    for name, expected in kinds.items():
-        recshuf.shuffle(tmp_path / "in.jsonl", tmp_path / f"{name}.h5", compression=name)
-        with h5py.File(tmp_path / f"{name}.h5") as file:
-            assert (file["x"].compression, file["x"].compression_opts) == expected
-            assert file["x"].shuffle == (name != "none")
 
 
 def test_edges_that_were_not_filtered_are(tmp_path: Path) -> None:
@@ -238,16 +220,6 @@ def test_chosen_datasets_are_the_record(tmp_path: Path) -> None:
     for name in ("", "soft"):
         del expected[name], found[name]
     assert found == expected
-
-
-def test_datasets_can_be_chosen_by_any_of_their_names(tmp_path: Path) -> None:
-    make_rich_file(tmp_path / "in.h5")
-    with h5py.File(tmp_path / "in.h5", "a") as file:
-        file["via"] = h5py.SoftLink("z/inner")
-    for number, name in enumerate(("again", "z/inner/root/soft", "via/cycle/x")):
-        copy_through(tmp_path / "in.h5", tmp_path / f"{number}.h5", datasets=(name,))
-        with h5py.File(tmp_path / f"{number}.h5") as after:
-            assert after[name][:].tolist() == [[0, 1], [2, 3], [4, 5]]
 
 
 def test_files_are_concatenated_and_the_first_gives_the_rest(tmp_path: Path) -> None:

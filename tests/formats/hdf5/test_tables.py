@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import shutil
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,6 @@ from tests.support.formats.format_tools import cut_batch
 from tests.support.formats.hdf5_tools import create_raw, open_source, read_all, write_table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from tests.conftest import Run
@@ -248,50 +246,6 @@ def test_types_without_table_form_are_refused_by_name(tmp_path: Path, make: Any)
 
 # Encoding
 
-COLUMNS: dict[str, tuple[pa.DataType, Sequence[Any]]] = {
-    **{str(kind): (kind, [0, 1, 100]) for kind in (pa.int8(), pa.uint16(), pa.int64(), pa.uint64())},
-    "half": (pa.float16(), np.array([0.5, np.inf, -1], np.float16)),
-    "float": (pa.float32(), [0.5, 1e-40, -0.0]),
-    "double": (pa.float64(), [0.1, 1e300, 5e-324]),
-    "bool": (pa.bool_(), [True, False, True]),
-    "large_string": (pa.large_string(), ["a", "", "\U0001f600"]),
-    "large_binary": (pa.large_binary(), [b"\0\xff", b"", b"x\0"]),
-    "opaque": (pa.binary(3), [b"abc", b"\0\0\0", b"\xff\0\n"]),
-    "date32": (
-        pa.date32(),
-        [datetime.date(2024, 2, 29), datetime.date(1900, 1, 1), datetime.date(1970, 1, 1)],
-    ),
-    "date64": (pa.date64(), [datetime.date(2024, 2, 29)] * 3),
-    "time32": (pa.time32("ms"), [datetime.time(1, 2, 3, 4000)] * 3),
-    "time64": (pa.time64("ns"), [datetime.time(1, 2, 3, 4)] * 3),
-    "timestamp": (pa.timestamp("us"), [datetime.datetime(2024, 1, 1, 5, 6, 7, 8)] * 3),
-    "zoned": (pa.timestamp("ns", tz="Europe/Berlin"), [0, 10**18, -5]),
-    "duration": (pa.duration("s"), [0, -5, 10**9]),
-    "rows": (pa.list_(pa.int16(), 2), [[1, 2], [3, 4], [5, 6]]),
-    "matrix": (pa.list_(pa.list_(pa.float32(), 3), 2), [[[1, 2, 3], [4, 5, 6]]] * 3),
-    "flags": (pa.list_(pa.bool_(), 2), [[True, False], [False, False], [True, True]]),
-    "opaques": (pa.list_(pa.binary(2), 1), [[b"ab"], [b"cd"], [b"ef"]]),
-    "list": (pa.large_list(pa.int32()), [[1, 2], [], [3]]),
-    "bools": (pa.large_list(pa.bool_()), [[True, False], [], [True]]),
-    "struct": (
-        pa.struct({"a": pa.int8(), "b": pa.struct({"c": pa.large_string(), "d": pa.list_(pa.int8(), 1)})}),
-        [{"a": 1, "b": {"c": "x", "d": [k]}} for k in range(3)],
-    ),
-}
-
-
-def test_all_columns_at_once_and_in_slices(tmp_path: Path) -> None:
-    arrays = {name: pa.array(values, kind) for name, (kind, values) in COLUMNS.items()}
-    table = pa.concat_tables([pa.table(arrays)] * 50).combine_chunks()
-    (batch,) = table.to_batches()
-    shards = [
-        write_table(tmp_path / f"{seed}.h5", cut_batch(batch, pieces, seed), table.schema)
-        for seed, pieces in enumerate([1, 2, 10, 100])
-    ]
-    assert len({shard.read_bytes() for shard in shards}) == 1
-    decoded = decode_file(shards[0])
-    assert decoded.select(table.column_names).equals(table)
-
 
 @pytest.mark.parametrize(
     ("given", "becomes"),
@@ -360,32 +314,6 @@ def test_what_hdf5_cannot_hold_is_refused_before_output(fields: list[tuple[str, 
             FORMAT.open_target(pa.schema(schema), None, WriteOptions())
 
 
-WORDS = {
-    "lists of text (list<": pa.list_(pa.string()),
-    "lists of bytes (list<": pa.list_(pa.binary()),
-    "lists of lists of numbers (": pa.list_(pa.list_(pa.int8())),
-    "lists of text (fixed_size_list<": pa.list_(pa.string(), 2),
-    "lists of times (": pa.list_(pa.timestamp("s")),
-    "lists of structs (": pa.large_list(pa.struct({"a": pa.int8()})),
-    "decimal numbers (decimal128(9, 2))": pa.decimal128(9, 2),
-    "maps (map<": pa.map_(pa.string(), pa.int8()),
-    "a column of nothing but nulls (null)": pa.null(),
-}
-
-
-def test_types_are_refused_in_words(tmp_path: Path) -> None:
-    for words, kind in WORDS.items():
-        with pytest.raises(ConversionError) as caught:
-            FORMAT.open_target(pa.schema([("x", kind)]), None, WriteOptions())
-        assert f"field 'x': HDF5 has no type for {words}" in str(caught.value)
-        assert str(caught.value).endswith(
-            "; write Parquet or JSONL, leave the column out, or change its type in the inputs"
-        )
-    (tmp_path / "in.csv").write_text(",name,size\n0,a,1.5\n1,b,2.5\n")
-    with pytest.raises(ConversionError, match=r"^column 1 has no name, as a dataset must; name it in the in"):
-        recshuf.shuffle(tmp_path / "in.csv", tmp_path / "out.h5")
-
-
 NULLS = {
     "x": pa.array([1, None]),
     "bool": pa.array([True, None]),
@@ -424,13 +352,6 @@ def test_nul_characters_are_not_lost_in_silence(tmp_path: Path) -> None:
         write_table(path, part.to_batches(), table.schema)
 
 
-def test_a_table_without_columns_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(
-        ConversionError, match=r"records without a single field have no place in HDF5; .*--schema"
-    ):
-        write_table(tmp_path / "out.h5", [], pa.schema([]))
-
-
 def test_rows_of_an_axis_of_length_0_are_empty_lists(tmp_path: Path) -> None:
     """Parquet readers cannot take fixed-size lists of no items."""
     with h5py.File(tmp_path / "in.h5", "w") as file:
@@ -441,11 +362,6 @@ def test_rows_of_an_axis_of_length_0_are_empty_lists(tmp_path: Path) -> None:
     assert table.to_pydict() == {"x": [[]] * 30, "y": [[[], []]] * 30}
     recshuf.shuffle(tmp_path / "in.h5", tmp_path / "out.jsonl", verify=True)
     assert set((tmp_path / "out.jsonl").read_text().splitlines()) == {'{"x":[],"y":[[],[]]}'}
-
-
-def test_wide_tables_do_not_need_much_memory() -> None:
-    schema = pa.schema([(f"c{index}", pa.float64()) for index in range(400)])
-    assert FORMAT.open_target(schema, None, WriteOptions()).sink_bytes(1) < 32 << 20
 
 
 # Conversions of whole runs

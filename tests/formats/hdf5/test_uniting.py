@@ -118,24 +118,6 @@ def test_types_that_differ_become_one_that_holds_all(tmp_path: Path, name: str, 
     assert sorted(again, key=repr) == sorted(expected, key=repr)
 
 
-def test_the_same_through_stores_tasks_and_chunks(tmp_path: Path) -> None:
-    """Many rows, in compressed chunks, of which a fragment has some."""
-    values = [np.arange(3000, dtype="<i2").reshape(-1, 2), np.arange(3000, 5000, dtype=">i4").reshape(-1, 2)]
-    given = [
-        write(tmp_path / f"{i}.h5", each, chunks=(7, 2), compression="gzip") for i, each in enumerate(values)
-    ]
-    expected = sorted(np.concatenate(values).tolist())
-    with pytest.raises(InputError, match="give widen=True to make both int32"):
-        recshuf.scatter(given, tmp_path / "store")
-    recshuf.scatter(given, tmp_path / "store", widen=True)
-    recshuf.gather(tmp_path / "store", tmp_path / "gathered.h5", verify=True)
-    recshuf.shuffle(given, tmp_path / "out.h5", widen=True, memory="100MB", verify=True)
-    for name in ("gathered.h5", "out.h5"):
-        with h5py.File(tmp_path / name) as file:
-            assert sorted(file["v"][:].tolist()) == expected
-            assert file["v"].compression == "gzip"
-
-
 REFUSED: dict[str, tuple[list[Any], dict[str, Any], str]] = {
     "long": ([np.array([3], "u8"), np.array([-1], "i8")], {}, "give widen=True to make both int64"),
     "too long": (

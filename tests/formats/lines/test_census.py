@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -96,19 +94,6 @@ def test_of_many_inputs_some_tell_what_the_others_hold(tmp_path: Path, suffix: s
     assert sum(one.native_bytes or 0 for one in source.inputs) == pytest.approx(native, rel=0.02)
 
 
-def test_of_many_plain_inputs_most_are_judged_by_their_size(tmp_path: Path) -> None:
-    counts = [100 + index for index in range(MANY)]
-    counts[3] = 0
-    files = [give(tmp_path / f"{index}.txt", b"line\n" * count) for index, count in enumerate(counts)]
-    source = open_text(files)
-    assert [one.record_count for one in source.inputs] == counts
-    assert [one.native_bytes for one in source.inputs] == [13 * count for count in counts]
-    assert [index for index, one in enumerate(source.inputs) if one.record_count_is_exact] == sorted(
-        [*range(0, MANY, 2), 3]
-    )
-    assert [len(records_in(read_input(source, index, 1000))) for index in range(MANY)] == counts
-
-
 @pytest.mark.parametrize(
     ("make", "said"),
     [
@@ -147,28 +132,6 @@ def test_what_happens_to_a_file_judged_by_its_size_is_noticed_when_it_is_read(
     change(tmp_path / "5.txt")
     with pytest.raises(InputError, match=rf"5.txt: .*{said}"):
         read_input(source, 5, 1000)
-
-
-def test_a_compressed_input_among_many_plain_ones_is_not_judged_by_its_size(tmp_path: Path) -> None:
-    files = [give(tmp_path / f"{index}.txt", b"line\n" * 100) for index in range(MANY)]
-    for index, name in ((5, "x.txt.gz"), (7, "x")):
-        files[index] = give(tmp_path / name, gzip.compress(b"line\n" * 7000))
-    source = open_text(files)
-    for index in (5, 7):
-        assert source.inputs[index].record_count == 7000
-        assert len(records_in(read_input(source, index, 1000))) == 7000
-
-
-def test_a_pipe_among_many_inputs_is_a_stream(tmp_path: Path) -> None:
-    files = [give(tmp_path / f"{index}.txt", b"line\n") for index in range(MANY)]
-    pipe = tmp_path / "pipe.txt"
-    os.mkfifo(pipe)
-    writer = threading.Thread(target=lambda: pipe.write_bytes(b"a\nb\n"))
-    writer.start()
-    source = open_text([files[0], InputFile(pipe.name, pipe), *files[1:]])
-    assert source.inputs[1].record_count is None
-    assert records_in(read_input(source, 1, 1000)) == [b"a\n", b"b\n"]
-    writer.join()
 
 
 @pytest.mark.parametrize("suffix", [".txt", ".txt.gz"])

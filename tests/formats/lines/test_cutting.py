@@ -135,17 +135,6 @@ def test_every_line_is_in_one_range_only_however_long(tmp_path: Path) -> None:
     assert records_in([batch for part in batches for batch in part]) == lines
 
 
-def test_very_short_records_are_cut_into_several_batches(tmp_path: Path) -> None:
-    content = b"\n" * 3_000_000
-    source = open_text(give(tmp_path / "in.txt", content))
-    for file in (source, open_text(give(tmp_path / "in.txt.gz", gzip.compress(content, 1)))):
-        [fragment] = file.fragments(0, 4 << 20, LONGEST)
-        batches = list(fragment.batches())
-        assert sum(batch.num_rows for batch in batches) == 3_000_000
-        assert max(batch.num_rows for batch in batches) <= 1 << 20
-        assert max(batch.column(0).nbytes for batch in batches) < file.reading_bytes(4 << 20)
-
-
 @pytest.mark.parametrize(("suffix", "block_bytes"), [(".txt", 10), (".txt.gz", 1000), (".txt", 1 << 20)])
 def test_a_record_that_is_too_long_is_refused_with_its_place(
     tmp_path: Path, suffix: str, block_bytes: int
@@ -206,16 +195,6 @@ def test_a_stream_that_stands_in_the_middle_is_read_from_there() -> None:
     assert read(InputFile(name="standard input", path=None, stream=stream)) == [b"rest\n"]
 
 
-def test_a_stream_that_gives_one_byte_at_a_time_tells_its_compression() -> None:
-    class Drip(OneWayReader):
-        def readinto(self, buffer: Any) -> int:
-            return super().readinto(memoryview(buffer)[:1])
-
-    for pack in (bytes, gzip.compress, zstandard.compress):
-        stream = Drip(pack(HOSTILE))
-        assert read(InputFile(name="standard input", path=None, stream=stream)) == split_records(HOSTILE)
-
-
 def test_a_stream_that_fails_is_an_error_and_no_end() -> None:
     class Failing(OneWayReader):
         def readinto(self, buffer: Any) -> int:
@@ -228,17 +207,6 @@ def test_a_stream_that_fails_is_an_error_and_no_end() -> None:
         stream = InputFile(name="standard input", path=None, stream=Failing(content))
         with pytest.raises(InputError, match=r"standard input: Input/output error"):
             read(stream, 100)
-
-
-def test_compression_goes_by_suffix_then_by_content(tmp_path: Path) -> None:
-    packed = gzip.compress(HOSTILE)
-    assert read(give(tmp_path / "unknown", packed)) == split_records(HOSTILE)
-    assert read(give(tmp_path / "unknown.data", packed)) == split_records(HOSTILE)
-    assert read(give(tmp_path / "known.txt", packed)) == split_records(HOSTILE)
-    with pytest.raises(InputError, match=r"in.txt.gz: is not gzip data"):
-        read(give(tmp_path / "in.txt.gz", HOSTILE))
-    with pytest.raises(InputError, match=r"in.txt.br: brotli is not supported; decompress it"):
-        read(give(tmp_path / "in.txt.br", HOSTILE))
 
 
 @pytest.mark.parametrize("change", ["shrinks", "grows", "is rewritten", "vanishes"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import bz2
 import gzip
 import io
-import os
 import pickle
 import sqlite3
 import struct
@@ -13,8 +12,6 @@ import sys
 import tarfile
 import wave
 import zipfile
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +24,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import InputError
-from tests.support.formats.format_tools import OneWayReader, find_open_files
+from tests.support.formats.format_tools import OneWayReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -211,23 +208,3 @@ def test_it_is_refused_inside_of_a_compressed_file(tmp_path: Path) -> None:
         (tmp_path / "in.txt.gz").write_bytes(gzip.compress(content))
         with pytest.raises(InputError, match=rf"in\.txt\.gz: begins like .*{what}"):
             recshuf.shuffle(tmp_path / "in.txt.gz", tmp_path / "out.txt")
-
-
-def test_it_is_refused_from_a_named_pipe_which_is_closed(tmp_path: Path) -> None:
-    WRITERS["NumPy array"](tmp_path / "in")
-    os.mkfifo(tmp_path / "pipe")
-    with ThreadPoolExecutor(1) as pool:
-        writing = pool.submit((tmp_path / "pipe").write_bytes, (tmp_path / "in").read_bytes())
-        with pytest.raises(InputError, match="pipe: begins like a NumPy array"):
-            recshuf.shuffle(tmp_path / "pipe", tmp_path / "out.txt")
-        with suppress(BrokenPipeError):
-            writing.result()
-    assert not find_open_files(tmp_path)
-
-
-def test_a_name_alone_is_enough(tmp_path: Path) -> None:
-    for suffix in (".tgz", ".avro", ".pkl", ".xlsx", ".zip", ".br"):
-        path = tmp_path / f"in{suffix}"
-        path.write_bytes(b"some bytes\n")
-        with pytest.raises(InputError, match=rf"in{suffix}.*(holds no lines|is not supported); "):
-            recshuf.shuffle(path, tmp_path / "out.txt")

@@ -169,14 +169,6 @@ def test_bytes_of_no_record_are_refused(
     assert not (tmp_path / "out").exists()
 
 
-def test_the_place_of_an_incomplete_record(tmp_path: Path) -> None:
-    content = b"x\n" + b"@a\nA\n" * 1000 + b"@b\n"
-    for name, place in (("a", "a: byte 5002:"), ("a.gz", "a.gz: byte 5002 of the decompressed data:")):
-        (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
-        with pytest.raises(InputError, match=f"{place} the last record has 1 of 2 lines"):
-            recshuf.shuffle(tmp_path / name, tmp_path / "out", record_lines=2, header=1)
-
-
 def test_options_that_contradict_each_other(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"a\n")
     (tmp_path / "b.jsonl").write_bytes(b"{}\n")

@@ -82,18 +82,6 @@ def test_compressed_shards_do_not_depend_on_threads_or_cuts(
     assert len(contents) == 1
 
 
-def test_levels_reach_the_encoder(tmp_path: Path) -> None:
-    content = bytes(np.random.default_rng(3).integers(0, 9, 100_000).astype(np.uint8))
-    for compression, levels in (("zstd", (1, 19)), ("gzip", (1, 9)), ("xz", (0, 9)), ("lz4", (0, 12))):
-        sizes = []
-        for level in levels:
-            target = open_target(tmp_path, compression=compression, compression_level=level)
-            path = tmp_path / f"{level}{target.suffix}"
-            write(path, [content], target)
-            sizes.append(path.stat().st_size)
-        assert sizes[1] < sizes[0], compression
-
-
 def test_short_writes_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = BehindFile.write
     monkeypatch.setattr(BehindFile, "write", lambda file, view: real(file, view[:100_000]))

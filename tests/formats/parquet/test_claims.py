@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from recshuf.errors import InputError
-from tests.support.formats.parquet_tools import open_source, read_all, read_joined, shuffled, store
+from tests.support.formats.parquet_tools import open_source, read_all, shuffled, store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,40 +73,12 @@ def test_the_indices_of_many_files_go_on_in_each(tmp_path: Path) -> None:
     assert list(found.index) == found["a"].astype(int).to_list()
 
 
-@pytest.mark.parametrize("starts", [[0, 0], [0, 5000]])
-def test_small_files_that_are_read_together_keep_their_indices(tmp_path: Path, starts: list[int]) -> None:
-    indices = [pd.RangeIndex(start, start + 5000, name="id") for start in starts]
-    frames = [pd.DataFrame({"n": range(5000)}, index=index) for index in indices]
-    source = open_source(*store_frames(tmp_path, *frames))
-    joined = read_joined(source)
-    assert joined is not None
-    table = read_all(source).slice(0, joined.batch.num_rows)
-    assert joined.batch.column("id").to_pylist() == table["id"].to_pylist()
-    assert table["id"].to_pylist()[:5000] == list(indices[0])
-    assert len(joined.rows) == (2 if starts[0] == starts[1] else 1)
-
-
 def test_an_index_is_the_column_of_another_file(tmp_path: Path) -> None:
     paths = store_frames(tmp_path, frame(INDICES["name"]), frame(INDICES["values"]), frame())
     found = pd.read_parquet(shuffled(*paths)).reset_index()
     expected = [*range(ROWS), *INDICES["values"]]
     assert sorted(found["id"].dropna()) == sorted(expected)
     assert found["id"].isna().sum() == ROWS
-
-
-def test_an_index_is_left_out_as_other_columns_are(tmp_path: Path) -> None:
-    paths = store_frames(tmp_path, frame(INDICES["name"]))
-    assert pq.read_schema(shuffled(*paths, columns="a")).names == ["a"]
-    assert pq.read_schema(shuffled(*paths, columns="id")).names == ["id"]
-    assert list(pd.read_parquet(shuffled(*paths, columns="a")).index) == list(range(ROWS))
-
-
-def test_a_data_frame_of_wider_columns_is_read_back(tmp_path: Path) -> None:
-    small = pd.DataFrame({"n": pd.array([1, None], "Int8"), "t": pd.array([True, None], "boolean")})
-    large = pd.DataFrame({"n": pd.array([1000, None], "Int16"), "t": pd.array([True, None], "boolean")})
-    found = pd.read_parquet(shuffled(*store_frames(tmp_path, small, large)))
-    assert sorted(found["n"].dropna()) == [1, 1000]
-    assert str(found["t"].dtype) == "boolean"
 
 
 def with_metadata(path: Path, columns: dict[str, Any], metadata: dict[str, str]) -> Path:

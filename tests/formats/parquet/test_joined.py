@@ -100,15 +100,6 @@ def test_files_of_other_partitions_or_schemas_are_read_apart(tmp_path: Path) -> 
     check_joined(source, read_joined(source, first=1), 1, first=1)
 
 
-def test_what_does_not_fit_a_block_is_left_out(tmp_path: Path) -> None:
-    tables = [pa.table({"text": ["x" * 1000] * rows}) for rows in (20, 20, 20, 200)]
-    source = open_source(*store(tmp_path, *tables, use_dictionary=False))
-    check_joined(source, read_joined(source, block_bytes=50_000), 2)
-    check_joined(source, read_joined(source, first=2, block_bytes=50_000), 1, first=2)
-    assert read_joined(source, first=3, block_bytes=50_000) is None
-    check_joined(source, read_joined(source, longest=50_000), 2)
-
-
 def test_a_dictionary_that_expands_is_not_read_in_one_go(tmp_path: Path) -> None:
     tables = [pa.table({"text": [text] * 10_000}) for text in ("x", "y" * 10_000)]
     source = open_source(*store(tmp_path, *tables))

@@ -177,20 +177,6 @@ def test_pages_that_pyarrow_skips_or_reads_lose_no_value(tmp_path: Path) -> None
         check_every_value_is_kept(tmp_path / "in.parquet", expected)
 
 
-def test_what_a_file_has_beside_its_pages_or_lacks_loses_no_value(tmp_path: Path) -> None:
-    for options in ({"write_page_index": True}, {"write_page_checksum": False}, {"write_statistics": False}):
-        path = store(tmp_path / "in.parquet", make_table(), row_group_size=7, **options)
-        check_every_value_is_kept(path, make_table())
-
-
-def test_headers_of_pages_may_be_long(tmp_path: Path) -> None:
-    """Statistics hold whole values, two in each header."""
-    text = [f"{i:04} " + "x" * size for i, size in enumerate([1, 300, 2000, 4000, 1, 4000] * 20)]
-    options = {"max_rows_per_page": 6, "write_batch_size": 3, "use_dictionary": False}
-    path = store(tmp_path / "in.parquet", {"t": text}, row_group_size=50, **options)
-    assert read_alone(open_source(path))["t"].to_pylist() == text
-
-
 # Damage
 
 

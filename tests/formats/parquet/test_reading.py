@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import re
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -21,7 +19,6 @@ from tests.support.formats.parquet_tools import (
     chunk_of,
     open_source,
     read_all,
-    read_alone,
     store,
     watched_memory,
     write_all,
@@ -43,18 +40,6 @@ def test_batches_of_expanding_dictionaries_stay_small(tmp_path: Path) -> None:
     assert memory.max_memory() <= source.reading_bytes(BLOCK)
     assert source.inputs[0].native_bytes == pytest.approx(sum(sizes), rel=0.1)
     assert read_all(source)["w"].to_pylist() == words.take(indices).to_pylist()
-
-
-def test_small_row_groups_are_read_together(tmp_path: Path) -> None:
-    text = pa.array([f"{k:0100}" for k in range(60_000)])
-    path = store(tmp_path / "in.parquet", {"t": text}, row_group_size=100, use_dictionary=False)
-    source = open_source(path)
-    fragments = list(source.fragments(0, 1 << 18, LONGEST))
-    sizes = [sum(batch.nbytes for batch in fragment.batches()) for fragment in fragments]
-    assert all((1 << 17) < size <= (1 << 18) for size in sizes[:-1])
-    assert len(list(source.fragments(0, 1 << 30, LONGEST))) >= 16, "enough for many threads"
-    assert len(list(source.fragments(0, 1000, LONGEST))) == 600
-    assert read_all(source)["t"].to_pylist() == text.to_pylist()
 
 
 def test_row_groups_without_rows_are_passed_over(tmp_path: Path) -> None:
@@ -193,37 +178,3 @@ def test_more_columns_than_memory_allows_are_refused_before_any_is_read(tmp_path
         ):
             call(path, tmp_path / "out.parquet", memory="64MB")
     assert [path.name for path in tmp_path.iterdir()] == ["in.parquet"]
-
-
-def test_large_pages_are_planned_for(tmp_path: Path) -> None:
-    table = pa.table({"a": range(4 << 20)})
-    options = {"use_dictionary": False, "data_page_size": 1 << 30, "row_group_size": 4 << 20}
-    path = store(tmp_path / "in.parquet", table, **options)
-    with pytest.raises(MemoryLimitError, match="raise memory"):
-        recshuf.plan(path, tmp_path / "out.parquet", memory="65MB")
-    small, large = (recshuf.plan(path, tmp_path / "out.parquet", memory=size) for size in ("200MB", "2GB"))
-    assert small.peak_memory_bytes > 2 * 8 * table.num_rows
-    assert large.record_count == table.num_rows
-
-
-def test_the_memory_of_a_large_footer_is_planned_for(tmp_path: Path) -> None:
-    few = store(tmp_path / "few.parquet", {"a": np.arange(20_000)})
-    many = store(tmp_path / "many.parquet", {"a": np.arange(20_000)}, row_group_size=5)
-    more_bytes = pq.read_metadata(many).serialized_size - pq.read_metadata(few).serialized_size
-    without, found = (open_source(*paths).reading_bytes(BLOCK) for paths in ([few], [few, many]))
-    assert found >= without + 5 * more_bytes
-
-
-def test_footers_that_were_read_do_not_add_up(tmp_path: Path) -> None:
-    columns = {"a": [f"{row:04000}" for row in range(80)], "b": np.arange(80).astype("datetime64[us]")}
-    path = store(tmp_path / "in.parquet", columns, row_group_size=1)
-    footer_bytes = pq.read_metadata(path).serialized_size
-    gc.collect()
-    gc.disable()
-    try:
-        for _ in range(3 + (4 << 20) // footer_bytes):
-            read_alone(open_source(path))
-        alive = sum(type(one) is pq.FileMetaData for one in gc.get_objects())
-    finally:
-        gc.enable()
-    assert alive * footer_bytes < 4 << 20

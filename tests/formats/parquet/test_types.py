@@ -194,17 +194,6 @@ def test_annotations_that_change_no_value_give_way(tmp_path: Path, kind: str) ->
         assert annotation_of(elements_of(output)["a0"]) == annotation_of(elements_of(paths[1])["a0"])
 
 
-def test_a_column_that_other_files_lack_keeps_its_annotation(tmp_path: Path) -> None:
-    paths = [
-        make_file(tmp_path / "1.parquet", ["INTERVAL"], "a"),
-        store(tmp_path / "2.parquet", {"n": INT64, "a0": pa.nulls(ROWS)}),
-        store(tmp_path / "3.parquet", {"n": INT64}),
-    ]
-    for order in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
-        element = elements_of(shuffled(*(paths[index] for index in order)))["a0"]
-        assert annotation_of(element) == {TYPE: (I32, 7), LENGTH: (I32, 12), CONVERTED: (I32, 21)}
-
-
 def test_verify_tells_types_apart_that_arrow_does_not(tmp_path: Path) -> None:
     first = make_file(tmp_path / "1.parquet", ["TIME in UTC, us"])
     second = make_file(tmp_path / "2.parquet", ["TIME, us"])
@@ -304,12 +293,3 @@ def test_times_in_lists_structs_and_maps_keep_their_value(tmp_path: Path) -> Non
         assert found.schema.field("m").type.item_type.unit == unit
         assert counts_of(found["s"].combine_chunks().field("l").values) == counts_of(times)
         assert counts_of(found["m"].combine_chunks().items) == counts_of(times)
-
-
-def test_times_with_a_unit_beside_them_stay_as_they_are(tmp_path: Path) -> None:
-    int96_file(tmp_path / "late.parquet", KINDS["late"])
-    pq.write_table(pa.table({"u": pa.array(FINE, pa.timestamp("ns"))}), tmp_path / "plain.parquet")
-    table = read_all(open_source(tmp_path / "late.parquet", tmp_path / "plain.parquet"))
-    assert table["u"].type == pa.timestamp("ns")
-    assert counts_of(table["u"])[len(LATE) :] == FINE
-    assert table["t"].type == pa.timestamp("us")

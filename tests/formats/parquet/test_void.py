@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-import recshuf
 from recshuf.errors import InputError
 from tests.support.effort import some
 from tests.support.formats.parquet_tools import load, shuffled, store
@@ -111,15 +110,3 @@ def test_values_still_clash(tmp_path: Path) -> None:
     ]
     with pytest.raises(InputError, match=r"field 'c': type string does not fit type int8"):
         shuffled(*empty)
-
-
-def test_a_store_of_partitions_without_values_is_gathered(tmp_path: Path) -> None:
-    paths = [
-        store(tmp_path / "0.parquet", {"c": pa.nulls(2, pa.float64())}),
-        store(tmp_path / "1.parquet", {"c": ["x"]}),
-    ]
-    recshuf.scatter(paths, tmp_path / "store")
-    recshuf.gather(tmp_path / "store", tmp_path / "out.parquet")
-    assert sorted(map(str, load(tmp_path / "out.parquet")["c"].to_pylist())) == ["None", "None", "x"]
-    recshuf.shuffle(paths, tmp_path / "out.jsonl", verify=True)
-    assert sorted((tmp_path / "out.jsonl").read_text().split()) == ['{"c":"x"}', '{"c":null}', '{"c":null}']

@@ -8,7 +8,6 @@ import gc
 import io
 import random
 import resource
-import threading
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +19,6 @@ import recshuf
 from recshuf.errors import ConversionError, UsageError
 from recshuf.formats.parquet import FORMAT, plan
 from recshuf.interfaces import WriteOptions
-from tests.support.formats.decimal_tools import make_decimals
 from tests.support.formats.parquet_tools import (
     chunk_of,
     convert,
@@ -124,13 +122,6 @@ def test_codec_and_row_groups_follow_the_inputs(
     assert chunk_of(written).compression == stored
 
 
-def test_row_groups_that_are_smaller_than_a_mebibyte_are_made_larger(tmp_path: Path) -> None:
-    path = store(tmp_path / "in.parquet", {"a": np.arange(300_000)}, row_group_size=100)
-    rows = group_rows(write_all(open_source(path), tmp_path / "out.parquet"))
-    assert sum(rows) == 300_000
-    assert rows[0] == rows[1] == pytest.approx((1 << 20) / 8, rel=0.05)
-
-
 def test_codecs_follow_column_by_column_unless_one_is_asked_for(tmp_path: Path) -> None:
     """Columns that the first file lacks, or no file has, get the one that most have."""
     codecs = {"a": "gzip", "b": "zstd", "l.list.element": "snappy", "m": "gzip"}
@@ -145,11 +136,6 @@ def test_codecs_follow_column_by_column_unless_one_is_asked_for(tmp_path: Path) 
     options = WriteOptions(compression="zstd", compression_level=9)
     written = write_all(source, tmp_path / "zstd.parquet", options=options)
     assert set(codecs_of(written).values()) == {"ZSTD"}
-
-
-def test_single_row_groups_of_small_files_set_no_limit(tmp_path: Path) -> None:
-    paths = [store(tmp_path / f"{index}.parquet", {"a": [index] * 10}) for index in range(5)]
-    assert group_rows(write_all(open_source(*paths), tmp_path / "out.parquet")) == [50]
 
 
 def test_dictionaries_follow_the_inputs_but_not_where_the_writer_gave_up(tmp_path: Path) -> None:
@@ -182,17 +168,6 @@ def test_conversions_fill_row_groups_by_bytes(tmp_path: Path) -> None:
     rows = group_rows(tmp_path / "out.parquet")
     assert rows[0] == rows[1] == pytest.approx((64 << 20) / (1 << 16), rel=0.05)
     assert sum(rows) == 2500
-
-
-@pytest.mark.slow
-def test_row_groups_are_smaller_where_the_writer_needs_much_more_than_the_data(tmp_path: Path) -> None:
-    """Each byte of a list of bytes takes four bytes of levels and four as a wider integer."""
-    rows = 250_000
-    offsets = pa.array(np.arange(0, 100 * rows + 1, 100), pa.int32())
-    bytes_lists = pa.ListArray.from_arrays(offsets, pa.array(np.zeros(100 * rows, np.uint8)))
-    for column, is_one in ((bytes_lists, False), (pa.array(["1" * 100] * rows), True)):
-        path = store(tmp_path / "in.parquet", {"l": column}, use_dictionary=False)
-        assert (len(group_rows(write_all(open_source(path), tmp_path / f"{is_one}.parquet"))) == 1) == is_one
 
 
 # Bytes
@@ -314,17 +289,3 @@ def test_no_columns_and_no_rows_are_a_valid_file(tmp_path: Path) -> None:
     target = FORMAT.open_target(records.schema, None, WriteOptions())
     with pytest.raises(ConversionError, match="no fields"), target.open(tmp_path / "2.parquet", 1) as sink:
         sink.write(records)
-
-
-@pytest.mark.parametrize("group", [0, 3, 7])
-def test_an_error_of_any_thread_is_raised_and_ends_them_all(tmp_path: Path, group: int) -> None:
-    before = set(threading.enumerate())
-    decimals = make_decimals([100] * 8000, pa.decimal128(5, 2))
-    table = pa.table({"d": decimals, "t": ["x" * 1100] * 8000})
-    path = store(tmp_path / "in.parquet", table, row_group_size=1000, use_dictionary=False)
-    source = open_source(path)
-    wrong = pa.concat_arrays([decimals[: 1000 * group], make_decimals([9_999_900], decimals.type), decimals])
-    batches = pa.table({"d": wrong[:8000], "t": table["t"]}).to_batches(max_chunksize=700)
-    with pytest.raises(ConversionError, match=r"'d': .*99999\.00"):
-        write_all(source, tmp_path / "out.parquet", batches=batches, threads=5)
-    assert set(threading.enumerate()) == before

@@ -9,7 +9,6 @@ import pytest
 
 from recshuf.errors import ConversionError, InputError, UsageError
 from recshuf.formats import jsonl, text
-from recshuf.interfaces import WriteOptions
 from tests.support.formats.format_tools import read_input
 from tests.support.formats.given_options import writing
 from tests.support.formats.line_tools import give, open_text
@@ -85,16 +84,6 @@ def test_a_column_of_strings_is_written_as_text(tmp_path: Path) -> None:
             sink.write(batch[1:2])
         assert sink.record_count == 4
         assert (tmp_path / f"{number}.txt").read_bytes() == "a\0\0naïve\r\0\0".encode()
-
-
-def test_a_table_that_is_no_text_is_refused_before_anything_is_written() -> None:
-    for fields, problem in (
-        ([("a", pa.string()), ("b", pa.string())], "'a', 'b'.*--columns"),
-        ([("a", pa.int64())], "field 'a': .*int64"),
-        ([], "not 0"),
-    ):
-        with pytest.raises(ConversionError, match=problem):
-            text.FORMAT.open_target(pa.schema(fields), None, WriteOptions())
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import subprocess
 import tarfile
 from typing import TYPE_CHECKING, Any
 
@@ -248,13 +247,6 @@ def test_a_table_has_a_column_for_each_suffix_and_comes_back(tmp_path: Path) -> 
     assert back == [(one.key, [(m[0].lower(), m[3]) for m in one.members]) for one in samples]
 
 
-def test_lines_of_keys_and_texts_become_archives(tmp_path: Path) -> None:
-    (tmp_path / "in.jsonl").write_text('{"__key__": "d/a", "txt": "one"}\n{"__key__": "b", "json": "{}"}\n')
-    recshuf.shuffle(tmp_path / "in.jsonl", tmp_path / "out.tar.gz", verify=True)
-    found = sorted((sample.key, sample.members[0][::3]) for sample in read_tar(tmp_path / "out.tar.gz"))
-    assert found == [("/b", ("json", b"{}")), ("d/a", ("txt", b"one"))]
-
-
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
@@ -277,26 +269,9 @@ def test_tables_that_are_no_records_are_refused(tmp_path: Path, columns: dict[st
         recshuf.shuffle(tmp_path / "in.parquet", tmp_path / "out.tar")
 
 
-def test_a_suffix_of_an_output_says_its_compression(tmp_path: Path) -> None:
-    content = make_tar(list_members(0, 30))
-    shuffle(tmp_path, content, "out.tar.zst")
-    assert sorted(read_tar(tmp_path / "out.tar.zst")) == read_samples(content)
-    recshuf.shuffle(tmp_path / "out.tar.zst", f"{tmp_path}/out/")
-    assert [path.name for path in (tmp_path / "out").glob("shard*")] == ["shard-00000.tar.zst"]
-    with pytest.raises(UsageError, match="provenance=True: webdataset has no columns"):
-        shuffle(tmp_path, content, provenance=True)
-
-
 def test_what_is_easily_mistaken_is_said(tmp_path: Path) -> None:
     (tmp_path / "in.tar.idx").write_bytes(b"x")
     with pytest.warns(RecshufWarning) as said:
         shuffle(tmp_path, make_tar([("train.jsonl", b'{"a": 1}\n')]))
     assert "'train.jsonl' is one record; unpack the archive" in str(said[0].message)
     assert "energon prepare FOLDER" in str(said[1].message)
-
-
-def test_tar_itself_reads_and_lists_the_output(tmp_path: Path) -> None:
-    shuffle(tmp_path, make_tar(list_members(0, 30), tarfile.PAX_FORMAT))
-    run = subprocess.run(["tar", "-tf", tmp_path / "out.tar"], check=True, capture_output=True, text=True)
-    assert sorted(run.stdout.split()) == [name for name, _ in list_members(0, 30)]
-    assert run.stderr == ""

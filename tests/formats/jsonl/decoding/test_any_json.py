@@ -121,17 +121,6 @@ def test_any_json_is_found_in_any_spelling(drawn: list[tuple[dict[str, Any], byt
         assert blur(to_record(row)) == blur(fill(record))
 
 
-def test_the_text_is_as_it_was_written() -> None:
-    lines = [b'{"any": [1.50, "\\u0041", {"b" :null}]}', b'{"any":"x"}', b'{"any":7}', b'{"any":null}', b"{}"]
-    assert decode(lines, SCHEMA)["any"].to_pylist() == [
-        '[1.50, "\\u0041", {"b" :null}]',
-        '"x"',
-        "7",
-        None,
-        None,
-    ]
-
-
 @pytest.mark.parametrize(
     ("line", "place"),
     [

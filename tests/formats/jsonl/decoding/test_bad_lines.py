@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import random
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
@@ -204,14 +202,3 @@ def test_the_grammar_refuses_what_the_parser_refuses(lines: list[str]) -> None:
         except pa.ArrowInvalid as error:
             is_one, means_nothing = False, " changed from " in str(error) or " twice " in str(error)
         assert (row in wrong) == (not is_one) or (means_nothing and row not in wrong)
-
-
-def test_bad_lines_that_are_found_one_at_a_time_take_no_stack() -> None:
-    """An error leads to a single line each time; a piece can have thousands of such lines."""
-    limit = sys.getrecursionlimit()
-    lines = [b'{"a":1,"a":2}', b'{"b":1}'] * 400
-    sys.setrecursionlimit(len(inspect.stack()) + 200)
-    try:
-        assert list(filter_lines(bad_line_filter(), lines)) == list(range(0, 800, 2))
-    finally:
-        sys.setrecursionlimit(limit)

@@ -161,14 +161,6 @@ def merge_all(merged: JsonDecoder, lines: list[bytes], spans: list[tuple[int, in
         merged.merge(json.loads(json.dumps(one.state())))
 
 
-def test_a_conflict_of_merged_types_names_both_places() -> None:
-    one, other = (JsonDecoder(["one", "two"], None) for _ in range(2))
-    one.observe(batch_of([b'{"a":"x"}']), 1, 6)
-    other.observe(batch_of([b"{}", b"{}", b'{"a":2}']), 0, 0)
-    with pytest.raises(InputError, match=r"two: line 7, field 'a': .* in line 3 of one"):
-        other.merge(one.state())
-
-
 def test_decoders_that_together_have_too_many_fields_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inference, "MAX_FIELDS", 4)
     one, other = (JsonDecoder(["one"], None) for _ in range(2))

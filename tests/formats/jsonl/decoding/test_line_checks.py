@@ -7,9 +7,7 @@ import json
 import pyarrow as pa
 import pytest
 
-from recshuf.errors import InputError
-from recshuf.formats.jsonl.decoder import JsonDecoder
-from tests.support.formats.json_decoding import batch_of, decode, failure
+from tests.support.formats.json_decoding import decode, failure
 
 WRONG = [
     (b"", "empty"),
@@ -71,11 +69,6 @@ def test_a_number_above_those_of_float64_names_its_field_and_is_kept_as_text() -
         assert decode([line], schema).to_pylist() == [text]
 
 
-def test_a_number_above_those_of_float64_in_a_list_is_to_be_written_as_text() -> None:
-    error = failure([b'{"a":[[1e999]]}'])
-    assert (error.place, error.remedy) == ("line 1, field 'a[][]'", "write it as null or as a string")
-
-
 def test_a_field_that_a_schema_lacks_has_a_remedy_for_comparisons_too() -> None:
     error = failure([b'{"z":1,"a":2}'], pa.schema([("z", pa.int64())]))
     assert error.place == "line 1, field 'a'"
@@ -88,25 +81,3 @@ def test_depth_is_counted_outside_of_texts() -> None:
     assert decode([text]).num_rows == 1
     nested = b'{"a":' + b"[" * 127 + b"]" * 127 + b"}"
     assert decode([nested]).num_rows == 1
-
-
-def test_depth_is_found_line_by_line() -> None:
-    deep = b'{"a":' + b"[" * 2100 + b"]" * 2100 + b"}"
-    flat = b'{"a":[' + b",".join([b"[[[{}]]]"] * 3000) + b"]}"
-    quoted = json.dumps({"a": "[{" * 3000}).encode()
-    long = json.dumps({"a": "x" * 9000}).encode()
-    short = b'{"a":[[[]]]}'
-    for order in ([deep], [flat, deep, long], [long, short, deep, short, flat, deep, quoted] * 5):
-        decoder = JsonDecoder(["in.jsonl"], pa.schema([("a", pa.string())]), sets_bad_aside=True)
-        bad = decoder.observe(batch_of(order), 0, 0)
-        assert bad is not None
-        said = [at for at, reason in zip(bad.index.tolist(), bad.reasons, strict=True) if "deep" in reason]
-        assert said == [row for row, line in enumerate(order) if line is deep]
-
-
-def test_line_numbers_count_the_rows_before() -> None:
-    decoder = JsonDecoder(["one", "two"], None)
-    decoder.observe(batch_of([b"{}"]), 0, 0)
-    with pytest.raises(InputError) as caught:
-        decoder.observe(batch_of([b"{}", b"{"]), 1, 1000)
-    assert (caught.value.name, caught.value.place) == ("two", "line 1002")

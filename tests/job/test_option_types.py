@@ -85,28 +85,3 @@ def test_flags_and_text_of_numpy_are_taken_as_plain_ones() -> None:
     plain, found = make_both("columns", ["a", "b"], np.array(["a", "b"]))
     assert plain.read == found.read
     assert all(type(name) is str for name in found.read.columns)
-
-
-def test_stores_are_made_with_numbers_of_numpy(tmp_path: Path) -> None:
-    (tmp_path / "in.jsonl").write_text("".join(f'{{"id": {row}}}\n' for row in range(30)))
-    numbers = {"seed": 7, "piles": 3, "workers": 1, "memory": 100 * MEGABYTE}
-    ids = []
-    for convert in (int, np.int64):
-        loader = recshuf.PileLoader.from_files(
-            tmp_path / "in.jsonl", 5, cache=tmp_path / "cache", **{name: convert(one) for name, one in numbers.items()}
-        )  # fmt: skip
-        ids.append([batch["id"].tolist() for batch in loader])
-    assert ids[0] == ids[1]
-    (store,) = (tmp_path / "cache").iterdir()
-    outputs = []
-    for convert in (int, np.int64):
-        out = tmp_path / f"{convert.__name__}.jsonl"
-        recshuf.gather(store, out, epoch=convert(3), mix=convert(2))
-        outputs.append(out.read_text())
-    assert outputs[0] == outputs[1]
-
-
-def test_an_empty_schema_is_no_missing_one(tmp_path: Path) -> None:
-    (tmp_path / "in.jsonl").write_text('{"a": 1}\n')
-    with pytest.raises(recshuf.errors.InputError, match="field 'a': is not in the schema"):
-        recshuf.shuffle(tmp_path / "in.jsonl", tmp_path / "out.parquet", schema={})

@@ -68,10 +68,6 @@ def test_the_journal_of_a_default_job_says_nothing_of_options_that_came_later():
     assert json.loads(json.dumps(values)) == dict.fromkeys(values)
 
 
-def test_the_help_names_every_format():
-    assert f": {', '.join(OWN_FORMATS)}." in OPTIONS["format"].help
-
-
 def test_formats_heed_the_fields_that_options_set():
     heeded = {*chain.from_iterable(load_format(name).traits.read_options for name in OWN_FORMATS)}
     assert heeded == {option.field for option in OPTIONS.values()} - {None}

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import subprocess
-import sys
 from itertools import pairwise
 
 import pytest
@@ -26,10 +24,8 @@ from recshuf.job.plan import (
 )
 from recshuf.job.planner import make_plan
 from recshuf.job.sizing import (
-    LEAST_SHARED_REGIONS,
     MAX_PLANNED_PILES,
     MAX_SETS,
-    SHARED_BYTES,
     SMALLEST_BLOCK,
     halve_blocks,
     plan_reading,
@@ -147,19 +143,6 @@ def test_piles_are_not_so_large_that_chance_splits_them(byte_count: int, limits:
         assert plan.pile_bytes >= 1.2 * byte_count / plan.pile_count
 
 
-@settings(max_examples=examples(300))
-@given(byte_count=st.integers(1, 200 * GB), limits=limits, costs=costs)
-def test_small_piles_share_regions_that_are_not_split(byte_count: int, limits: Limits, costs: Costs):
-    plan = plan_or_skip(
-        [InputSize(byte_count // 100 + 1, byte_count, byte_count)], limits, costs, Cut(shards=1)
-    )
-    region_bytes = plan.region_piles * byte_count / plan.pile_count
-    if plan.region_piles > 1:
-        assert region_bytes <= SHARED_BYTES
-        assert plan.pile_count // plan.region_piles >= LEAST_SHARED_REGIONS
-        assert 1.2 * region_bytes <= plan.pile_bytes or not plan.spilled_bytes
-
-
 @given(sizes)
 def test_columns_hold_the_sizes_of_inputs(inputs: list[InputSize]):
     columns = InputSizes.of(inputs)
@@ -240,12 +223,6 @@ def test_piles_of_a_stream_are_as_large_as_reading_it_leaves_room_for(
     assert plan.resident_bytes == given.resident_bytes, "no pile is larger at the cost of what stays"
 
 
-def test_a_small_sample_of_much_is_not_spilled():
-    costs = Costs(lambda block: 2 * block, lambda threads: MB * threads)
-    inputs = [InputSize(10**9, 10**11, 10**11)]
-    assert make_plan(inputs, Limits(300 * MB, 2, GB), costs, Cut(shards=1), 1000).spilled_bytes == 0
-
-
 def test_an_impossible_limit_names_both_numbers_and_the_option():
     for costs, what in (
         (Costs(lambda block: block + GB, lambda _: MB), "reading the inputs"),
@@ -310,22 +287,3 @@ def test_what_is_kept_of_each_input_is_planned_with() -> None:
             assert plans[1].resident_bytes <= plans[0].resident_bytes - 0.7 * 4999 * INPUT_BYTES
             assert many - one >= 0.5 * 4999 * INPUT_BYTES
         assert one <= roomy
-
-
-def test_small_limits_hold_thousands_of_inputs_and_a_refusal_says_what_would_do() -> None:
-    costs = Costs(lambda block: 2 * block, lambda _: 4 * MB)
-    inputs = [InputSize(10, 1000, None)] * 100_000
-    make_plan(inputs, Limits(64 * MB, 2, GB), costs, Cut(shards=1))
-    wide = Costs(lambda block: 2 * block, lambda _: 150 * MB)
-    with pytest.raises(MemoryLimitError, match="needs at least 200 MB of memory, and the limit is 180 MB"):
-        make_plan(inputs[:10_000], Limits(180 * MB, 2, GB), wide, Cut(shards=1))
-    make_plan(inputs[:10_000], Limits(200 * MB, 2, GB), wide, Cut(shards=1))
-
-
-@pytest.mark.slow
-def test_planning_imports_neither_pyarrow_nor_h5py():
-    """A job is made and planned before the allocators are chosen, which is when Arrow may be imported."""
-    names = "recshuf.api.checks, recshuf.api.runs, recshuf.cli.commands, recshuf.job.planner, recshuf.records.split"
-    code = f"import sys, {names}; print(*{{'pyarrow', 'h5py'}} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == []

@@ -54,13 +54,6 @@ def test_every_form_of_type_is_read_and_can_be_decoded(tmp_path: Path) -> None:
         assert JsonDecoder(["in"], schema).schema == schema
 
 
-def test_types_are_also_called_as_messages_name_them(tmp_path: Path) -> None:
-    for kind in (pa.float16(), pa.float32(), pa.float64()):
-        assert read_schema(write(tmp_path, json.dumps({"x": [str(kind)]}))) == pa.schema(
-            [("x", pa.list_(kind))]
-        )
-
-
 def test_fields_keep_the_order_of_the_file(tmp_path: Path) -> None:
     path = write(tmp_path, '{"b": "int8", "a": "int8", "ü": "string"}')
     assert read_schema(path).names == ["b", "a", "ü"]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from recshuf.job.parts import MOST_SETS, TaskPlan, divide, find_large_inputs
 from recshuf.job.plan import Costs, Cut, InputSize, Limits, Plan
 from recshuf.job.planner import make_plan
-from recshuf.job.sizing import OBJECT_REGION_BYTES, REGION_BYTES
+from recshuf.job.sizing import OBJECT_REGION_BYTES
 from tests.support.effort import examples
 
 GB = 10**9
@@ -90,14 +90,6 @@ def test_tasks_of_the_gather_write_every_shard_once(found, shards, written):
 def test_tasks_survive_json(found, shards):
     tasks = divide_inputs(found, shards)
     assert TaskPlan.from_json(json.loads(json.dumps(tasks.to_json()))) == tasks
-
-
-def test_one_large_input_is_read_by_many_tasks():
-    tasks = divide_inputs([(100 * GB, [None] * 6000)], 64)
-    assert len(tasks.sets) > 100
-    assert len(tasks.counted) == len(tasks.sets) - 1
-    runs = tasks.piles.pile_count // tasks.piles.region_piles
-    assert 100 * GB / len(tasks.sets) / runs >= REGION_BYTES
 
 
 def test_regions_in_an_object_store_are_large():

@@ -70,31 +70,6 @@ def test_keys_for_options_are_written_with_them(tmp_path: Path):
     assert [one["quarantined"] for one in content["inputs"]] == [2, 0]
 
 
-def test_what_was_written_is_read(tmp_path: Path):
-    inputs = (FileReport("a \udcff", 5, 100, 2),)
-    read = Manifest(
-        tmp_path, "text", inputs, SHARDS, ("file", "row"), format="csv", seed=7, epoch=Epoch(2, "piles", 3)
-    )
-    replace(read, counts_quarantined=True).write()
-    assert Manifest.read(tmp_path) == read
-
-
-def test_a_folder_without_one_has_none(tmp_path: Path):
-    (tmp_path / "file").touch()
-    assert Manifest.read(tmp_path) is None
-    assert Manifest.read(tmp_path / "file") is None
-
-
-def test_the_manifest_lies_beside_its_folder(tmp_path: Path):
-    (tmp_path / "real").mkdir()
-    (tmp_path / "link").symlink_to("real")
-    assert manifest_path(tmp_path / "link") == tmp_path / ".real.recshuf.json"
-    assert manifest_path(tmp_path / "a.b") == tmp_path / ".a.b.recshuf.json"
-    longest = manifest_path(tmp_path / ("n" * 255))
-    longest.touch()
-    assert longest.parent == tmp_path
-
-
 def test_a_shard_of_the_same_size_and_other_bytes_is_named(tmp_path: Path):
     (tmp_path / "a.txt").write_text("old")
     manifest = Manifest(

@@ -5,9 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import subprocess
-import sys
-import textwrap
 from typing import TYPE_CHECKING, Any
 from unittest.mock import Mock
 
@@ -140,32 +137,6 @@ def test_a_set_that_may_not_be_read_is_not_called_missing(
         read_all(lines)
 
 
-@pytest.mark.slow
-def test_a_store_of_more_sets_than_files_may_be_open_is_read_and_compacted(tmp_path: Path) -> None:
-    for number in range(40):
-        with recshuf.PileWriter(tmp_path / "store", f"w{number}", piles=2, seed=1) as writer:
-            writer.write({"id": [number], "text": ["a"]})
-    expected = read_all(tmp_path / "store")
-    shutil.copytree(tmp_path / "store", tmp_path / "other")
-    program = textwrap.dedent("""
-        import resource, sys
-        from recshuf import compact
-        from recshuf.errors import PileError
-        for most, store in zip((200, 32), sys.argv[1:]):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (32, most))
-            try:
-                compact(store, sets=2)
-            except PileError as error:
-                print(most, error)
-    """)
-    command = [sys.executable, "-c", program, str(tmp_path / "store"), str(tmp_path / "other")]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert (done.stderr, done.returncode) == ("", 0)
-    assert done.stdout.startswith("32 ")
-    assert "Too many open files; raise ulimit -n" in done.stdout
-    assert sorted(map(str, read_all(tmp_path / "store"))) == sorted(map(str, expected))
-
-
 @pytest.mark.parametrize("kind", ["hard", "symbolic"])
 def test_sets_may_be_links(tmp_path: Path, kind: str) -> None:
     """As backups and stores of large files make them."""
@@ -232,11 +203,3 @@ def test_a_set_that_is_cut_while_it_is_read_is_damage_of_the_store(lines: Path) 
     ):
         piles.load([(0, int(np.flatnonzero(piles.counts[0])[0]))])
     piles.close()
-
-
-def test_a_snapshot_under_another_number_counts_for_nothing(tmp_path: Path) -> None:
-    store = make_lines(tmp_path, "store")
-    path = store / "snapshot-000001.json"
-    moved = path.rename(store / "snapshot-000007.json")
-    with pytest.raises(PileError, match=f"{moved}: is damaged"):
-        read_all(store)

@@ -44,7 +44,6 @@ from tests.support.filled_piles import (
     read,
     seal_all,
 )
-from tests.support.formats.format_tools import find_open_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -144,35 +143,6 @@ def test_many_threads_fill_a_store(make: Make, resident_bytes: int) -> None:
     assert read(store) == filling.sorted()
 
 
-@pytest.mark.parametrize("resident_bytes", [0, UNLIMITED])
-def test_piles_are_loaded_together(make: Make, resident_bytes: int) -> None:
-    store = make(resident_bytes=resident_bytes)
-    expected = fill(store, 100, 1, 300, distinct=20)
-    regions = FilledRegions(store)
-    groups, counts = Groups(regions, StoredOrder()), regions.counts[0]
-    for piles in (range(8), range(2, 5), range(3, 4), range(0)):
-        before, count = int(counts[: piles.start].sum()), int(counts[piles.start : piles.stop].sum())
-        joined = regions.load([(0, pile) for pile in piles])
-        found = [] if joined is None else joined.batch.column(0).to_pylist()
-        assert sorted(found) == sorted(expected[before : before + count])
-        if count:
-            ordered = groups.load(piles).batch.column(0).to_pylist()
-            assert ordered == expected[before : before + count]
-
-
-def test_only_wanted_columns_are_returned(scratch: SetFolder) -> None:
-    schema = SCHEMA.append(pa.field("origin", pa.binary(1), nullable=False))
-    store = Store(StorePlan(2, (None,), 1_000), FlatCodec(schema), scratch)
-    batch = pa.record_batch(
-        [pa.array([b"a"] * 90, pa.large_binary()), pa.array([b"b"] * 90, pa.binary(1))], schema
-    )
-    store.add(0, Origin(0, 0), Records(np.arange(90, dtype=np.uint64) << np.uint64(57), batch))
-    for pile in range(2):
-        records = Groups(FilledRegions(store), StoredOrder(), column_count=1).load([pile])
-        assert records.batch.schema == SCHEMA
-    store.close()
-
-
 # What is on disk, and how much of it
 
 
@@ -183,48 +153,6 @@ def test_regions_overflow_into_extents_again_and_again(make: Make) -> None:
     assert max(len(pile_set._regions.parts(region)) for region in range(2)) >= 3
     assert read(store) == expected
     assert FilledRegions(store).byte_counts.sum() == pytest.approx(store.spilled_bytes, rel=0.01)
-
-
-def test_piles_that_share_a_region_are_written_as_one_slice(make: Make) -> None:
-    spilled = []
-    for count in (1, 6, 60):
-        store = make(pile_count=60, region_piles=count, set_sizes=(6000,))
-        fill(store, 3000, 3000)
-        spilled.append(store.spilled_bytes)
-        store.close()
-    # Two batches, 60 and 10 slices of each; what a slice has before its payload, and behind it up to 7 bytes.
-    assert 2 * (60 - 10) * (PREFIX_BYTES - 7) < spilled[0] - spilled[1] < 2 * (60 - 10) * (PREFIX_BYTES + 7)
-    assert spilled[2] < spilled[1]
-
-
-@pytest.mark.parametrize("compression", ["lz4", "zstd"])
-def test_compression_makes_the_files_smaller_and_no_other_number(make: Make, compression: str) -> None:
-    plain, packed = (make(compression=name) for name in ("none", compression))
-    for store in (plain, packed):
-        fill(store, 1000, 1000)
-    assert packed.spilled_bytes < 0.8 * plain.spilled_bytes
-    assert (FilledRegions(plain).byte_counts == FilledRegions(packed).byte_counts).all()
-
-
-@pytest.mark.parametrize(
-    "record", [np.random.default_rng(1).bytes(3000), bytes(9 << 20)], ids=["noise", "too long"]
-)
-def test_what_is_not_to_be_compressed_is_stored_as_it_is(make: Make, record: bytes) -> None:
-    """Memory is planned for few copies of a long record."""
-    store = make(pile_count=1, compression="zstd")
-    Batch(Origin(0, 0), np.zeros(1, np.uint64), [record]).add_to(store)
-    assert len(record) < FilledRegions(store).byte_counts.sum() <= store.spilled_bytes < len(record) + 100
-    assert read(store) == [record]
-
-
-def test_a_small_sample_spills_little(make: Make) -> None:
-    spilled = {}
-    for wanted in (None, 100):
-        store = make(pile_count=200, output_count=wanted)
-        fill(store, *[100] * 100)
-        spilled[wanted] = store.spilled_bytes
-        store.close()
-    assert spilled[100] < spilled[None] / 5
 
 
 @pytest.mark.parametrize(("piles", "count"), [(64, 200), (2000, 5)])
@@ -445,18 +373,6 @@ def test_short_writes_are_continued(make: Make, monkeypatch: pytest.MonkeyPatch)
     store = make()
     expected = fill(store, 300)
     assert read(store) == expected
-
-
-def test_closing_a_store_keeps_the_files_that_have_a_name(scratch: SetFolder, tmp_path: Path) -> None:
-    store, path = spill_to(scratch)
-    assert find_open_files(tmp_path) == [path]
-    assert path.stat().st_mode & 0o077 == path.parent.stat().st_mode & 0o077 == 0
-    store.close()
-    store.close()
-    assert find_open_files(tmp_path) == []
-    scratch.close()
-    scratch.close()
-    assert path.exists()
 
 
 @pytest.mark.parametrize("nameless", [True, False])

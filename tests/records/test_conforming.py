@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from decimal import Decimal
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -12,18 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recshuf.errors import ConversionError
 from recshuf.piles.planes import plain_type
 from recshuf.records.conforming import (
     check_digits,
     conform,
-    find_misfit,
-    fit_digits,
     has_decimals,
-    plain_decimals,
 )
 from tests.support.effort import examples
-from tests.support.formats.decimal_tools import EXACT, KINDS, make_decimals
+from tests.support.formats.decimal_tools import make_decimals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -160,16 +155,9 @@ def test_slices_leave_the_values_of_others_alone(shape: str) -> None:
         assert part.to_pylist() == whole.slice(start, 3).to_pylist()
 
 
-def test_a_slice_with_all_values_may_have_an_offset() -> None:
-    items = pa.array(["a", "b", "a"]).dictionary_encode()
-    lists = pa.ListArray.from_arrays([0, 0, 1, 3], items)
-    assert conform(lists[1:], plain_type(lists.type)).to_pylist() == [["a"], ["b", "a"]]
-
-
 # Decimals, at any depth, and text that is read as decimals
 
 
-PAIR = pa.struct([("n", pa.int8()), ("d", pa.decimal128(5, 2))])
 NESTINGS: dict[str, Callable[[pa.Array], pa.Array]] = {
     "plain": lambda array: array,
     "slice": lambda array: array.slice(1),
@@ -208,31 +196,3 @@ def test_values_under_nulls_do_not_count() -> None:
     check_digits(maps.slice(0, 1))
     with pytest.raises(pa.ArrowInvalid):
         check_digits(maps.slice(1, 1))
-
-
-@settings(max_examples=examples(100))
-@given(st.data(), st.sampled_from(KINDS))
-def test_text_is_read_as_the_decimals_that_fit(data: st.DataObject, kind: pa.DataType) -> None:
-    integers = st.integers(-(10 ** min(kind.precision, 38)), 10 ** min(kind.precision, 38))
-    numbers = data.draw(st.lists(integers, min_size=1, max_size=5))
-    fits = [abs(number) * 10**kind.scale < 10**kind.precision for number in numbers]
-    texts = pa.array([str(number) for number in numbers])
-    if all(fits):
-        assert fit_digits(texts, kind).to_pylist() == numbers
-        assert fit_digits(texts, kind).type == kind
-    else:
-        assert find_misfit(texts, kind) == fits.index(False)
-        with pytest.raises(pa.ArrowInvalid):
-            fit_digits(texts, kind)
-
-
-def test_decimals_of_a_negative_scale_are_written_as_integers() -> None:
-    for kind in [pa.decimal32(3, -2), pa.decimal128(3, -2), pa.decimal128(38, -20)]:
-        array = make_decimals([123, -4, 0], kind)
-        written = plain_decimals(array, "a").cast(pa.string()).to_pylist()
-        assert written == [f"{number.quantize(Decimal(1), context=EXACT):f}" for number in array.to_pylist()]
-
-
-def test_decimals_of_too_many_digits_are_refused() -> None:
-    with pytest.raises(ConversionError, match=r"'a': .* 78 digits .*cast"):
-        plain_decimals(make_decimals([1], pa.decimal128(38, -40)), "a")

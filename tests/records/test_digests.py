@@ -70,22 +70,6 @@ def test_digests_are_those_of_the_records_one_by_one(
     assert digests.sum() == sum_digests(expected) == digest_slowly(plain[inner[0] : inner[-1]])
 
 
-def test_digests_of_many_records_are_those_of_their_parts() -> None:
-    """More than are digested at once; parts end at, before and behind such a bound, and some are empty."""
-    count = 100_000
-    chance = np.random.default_rng(0)
-    lengths = chance.integers(0, 4, count)
-    batch = pa.record_batch(
-        {"a": pa.array([b"x" * length for length in lengths.tolist()], pa.large_binary())}
-    )
-    records = Records(chance.integers(0, 2**64, count, np.uint64), batch)
-    plain = list(zip(records.keys.tolist(), lengths.tolist(), strict=True))
-    edges = [5, 7, 7, 1 << 15, (1 << 15) + 5, (1 << 15) + 6, 1 << 16, (1 << 16) + 1, 99_000, 99_000]
-    expected = [digest_slowly(plain[start:end]) for start, end in pairwise(edges)]
-    assert list(Digests.find(records, np.array(edges))) == expected
-    assert digest_records(records) == digest_slowly(plain)
-
-
 @pytest.mark.parametrize("change", ["lost", "doubled", "exchanged", "cut"])
 def test_a_change_of_any_record_changes_the_digest(change: str) -> None:
     rows, keys = [b"abc", b"", b"de"], np.array([5, 2**63, 9], np.uint64)

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import recshuf
-from recshuf.errors import InputError, MemoryLimitError, UsageError
+from recshuf.errors import InputError, UsageError
 from recshuf.formats import load_format
 from recshuf.interfaces import InputFile, ReadOptions
 from recshuf.records.arrays import find_value, split_path
@@ -85,12 +85,6 @@ def test_a_field_has_the_values_that_it_has_among_others(data: Path):
         assert alone.num_columns == 1
 
 
-def test_of_a_group_of_datasets_only_the_one_is_read(tmp_path: Path):
-    write_hdf5(tmp_path / "in.hdf5")
-    table = read_table(tmp_path / "in.hdf5", ReadOptions(field="meta/time"))
-    assert table.schema == pa.schema([("meta", pa.struct([("time", pa.float64())]))])
-
-
 def test_columns_and_datasets_that_are_left_out_hold_no_field(tmp_path: Path):
     write_hdf5(tmp_path / "in.hdf5")
     write_parquet(tmp_path / "in.parquet")
@@ -126,24 +120,6 @@ def test_damage_elsewhere_in_a_parquet_file_does_not_matter(tmp_path: Path):
     with pytest.raises(InputError):
         recshuf.check(path, column="text")
     assert recshuf.check(path, column="id").records == COUNT
-
-
-def test_other_datasets_may_have_other_lengths_or_no_records(tmp_path: Path):
-    with h5py.File(tmp_path / "in.h5", "w") as file:
-        file["label"] = IDS
-        file["classes"] = np.arange(10)
-        file["nothing"] = h5py.Empty("f8")
-        file["elsewhere"] = h5py.ExternalLink("other.h5", "/x")
-    assert recshuf.check(tmp_path / "in.h5", column="label").records == COUNT
-
-
-@pytest.mark.slow
-def test_wide_files_take_the_memory_of_the_column(tmp_path: Path):
-    columns = {f"c{number}": np.random.default_rng(7).permutation(100_000) for number in range(100)}
-    pq.write_table(pa.table(columns), tmp_path / "in.parquet", use_dictionary=False)
-    with pytest.raises(MemoryLimitError):
-        recshuf.shuffle(tmp_path / "in.parquet", tmp_path / "out.parquet", memory="64MB")
-    assert recshuf.check(tmp_path / "in.parquet", column="c7", memory="64MB").is_uniform
 
 
 # Fields that tell records apart

@@ -12,38 +12,13 @@ import pyarrow as pa
 import pytest
 
 from recshuf.interfaces import ValueReader
-from recshuf.records.keys import RowRange, draw_keys, sort_by_words
-from recshuf.records.part_keys import PartKeys, PlacedParts, ValueParts, divide_keys, find_begins
-from recshuf.records.split import Split, apportion
+from recshuf.records.keys import RowRange, sort_by_words
+from recshuf.records.part_keys import PartKeys, PlacedParts, ValueParts, divide_keys
+from recshuf.records.split import Split
 from tests.support.order_statistics import chi_square_upper, permutation_chi_square
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-SHARES = tuple(map(Fraction, ("0.98", "0.01", "0.01")))
-
-
-@pytest.mark.parametrize(
-    "shares", [SHARES, (Fraction(1, 2),) * 2, (Fraction(1, 255),) * 255, (Fraction(1, 10**9), Fraction(1))]
-)
-def test_first_words_are_those_of_the_formula(shares: tuple[Fraction, ...]):
-    """Also of shares that add up to a little more than 1: no part leaves the range of keys."""
-    edges, ranges, count = divide_keys(shares), [RowRange(0, 0, 1000)], len(shares)
-    total = sum(shares)
-    widths = [1 + int((2**32 - count) * share / total) for share in shares]
-    assert edges == [sum(widths[:part]) for part in range(count + 1)]
-    assert edges[-1] <= 2**32
-    split = Split.find(3, [1000], apportion(1000, shares))
-    first, second = PartKeys(3, tuple(edges), PlacedParts(split)).draw(pa.record_batch({}), ranges).words
-    keys = draw_keys(3, ranges).tolist()
-    assert second.tolist() == keys
-    parts = split.find_parts(ranges).tolist()
-    expected = [
-        2**32 * (edges[part] + ((key >> 32) * widths[part] >> 32))
-        for part, key in zip(parts, keys, strict=True)
-    ]
-    assert first.tolist() == expected
-    assert np.searchsorted(np.array(find_begins(edges), np.uint64), first, side="right").tolist() == parts
 
 
 @pytest.mark.parametrize(

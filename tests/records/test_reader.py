@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recshuf.errors import Stopped
 from recshuf.interfaces import Joined
-from recshuf.records.batch import RowCounter, concat_batches
+from recshuf.records.batch import concat_batches
 from recshuf.records.reader import InputPart, InputReader, ReadingPlan, whole_inputs
 from tests.support.effort import examples, mostly_slow
 from tests.support.formats.fake_source import FakeSource
@@ -185,27 +184,3 @@ def test_a_fragment_of_other_records_than_it_said_is_an_error(monkeypatch: pytes
 
 
 # Row numbers
-
-
-def test_claims_are_answered_in_the_order_of_fragments():
-    counter = RowCounter()
-    found: list[int] = []
-
-    def claim_late() -> None:
-        found.append(counter.claim(1, 7))
-        counter.finish(1)
-
-    late = threading.Thread(target=claim_late, daemon=True)
-    late.start()
-    found += [counter.claim(0, 5), counter.claim(0, 2)]
-    counter.finish(0)
-    late.join(60)
-    assert found == [0, 5, 7]
-    assert counter.rows == 14
-
-
-def test_a_stopped_counter_lets_nobody_wait():
-    counter = RowCounter()
-    counter.stop()
-    with pytest.raises(Stopped):
-        counter.claim(3, 1)

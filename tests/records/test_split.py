@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from recshuf.records import split as module
 from recshuf.records.keys import RowRange, draw_keys, stream_of
-from recshuf.records.split import Split, apportion, count_before
+from recshuf.records.split import Split, count_before
 from tests.support.effort import examples
 
 
@@ -61,15 +61,6 @@ def test_equal_keys_are_ordered_by_input_and_row(monkeypatch: pytest.MonkeyPatch
 
 
 # Shares: exact in sum, at the end, and never falling
-
-
-@settings(max_examples=examples(100))
-@given(st.integers(0, 10**12), st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=6))
-def test_shares_are_exact(total: int, weights: list[float]) -> None:
-    counts = apportion(total, weights)
-    assert sum(counts) == total
-    for count, weight in zip(counts, weights, strict=True):
-        assert abs(count - total * weight / sum(weights)) <= 1 + 1e-9 * total
 
 
 @settings(max_examples=examples(100))

@@ -129,12 +129,6 @@ def test_credentials_that_cannot_be_renewed_later_are_an_error_at_once(
     assert store.requests.count == 1
 
 
-def test_missing_credentials_are_an_error_of_usage(no_credentials: None):
-    for open_it in WAYS:
-        with pytest.raises(UsageError, match=r"^there are no credentials; set AWS_ACCESS_KEY_ID"):
-            open_it(StorageOptions())
-
-
 def test_parts_of_credentials_are_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     for options in ({"secret_access_key": "S"}, {"aws_access_key_id": "S"}, {"token": "S"}, {}):

@@ -18,13 +18,6 @@ def test_urls_are_told_from_paths():
     assert [is_url(text) for text in texts] == [True, True, True, False, False, False]
 
 
-def test_a_folder_named_like_a_scheme_makes_no_path_of_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "s3:" / "b").mkdir(parents=True)
-    assert is_url("s3://b/a")
-    assert not is_url("./s3:/b/a")
-
-
 def test_a_path_that_exists_has_no_unknown_scheme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match="URLs of ftp:// are not known"):
@@ -52,11 +45,3 @@ def test_a_name_that_no_store_takes_is_refused_in_a_line(scheme: str):
         with pytest.raises(UsageError, match=rf"^'{scheme}://.*': no bucket has such a name; check") as told:
             Url.parse(f"{scheme}://{bucket}/x/")
         assert "\n" not in str(told.value)
-
-
-def test_names_that_stores_take_are_taken():
-    for text in (
-        *("s3://My_old.Bucket-1/", "gs://example.com:old/", "az://$web/"),
-        *("http://user:pass@host:80/", "http://[::1]:80/"),
-    ):
-        assert str(Url.parse(text)) == text

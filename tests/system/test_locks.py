@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -139,24 +137,3 @@ def test_a_file_that_is_deleted_before_it_is_locked_is_not_held(
         assert isinstance(held, int)
         assert os.path.samestat(os.fstat(held), path.stat())
         os.close(held)
-
-
-def test_who_waits_gets_the_lock_when_it_is_given_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, got, asking, whole = tmp_path / "lock", list[int](), threading.Event(), fcntl.flock
-    first = wait_exclusive(path)
-
-    def lock(descriptor: int, kind: int) -> None:
-        asking.set()
-        whole(descriptor, kind)
-
-    monkeypatch.setattr(fcntl, "flock", lock)
-    waiting = threading.Thread(target=lambda: got.append(wait_exclusive(path)))
-    waiting.start()
-    assert asking.wait(60)
-    assert not got
-    os.close(first)
-    waiting.join(60)
-    assert try_exclusive(path) is None
-    os.close(got[0])

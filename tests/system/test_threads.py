@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,8 +14,6 @@ from recshuf.errors import Interrupted, Stopped
 from recshuf.system.threads import (
     NoAnswerError,
     Pool,
-    TransientPool,
-    call_interruptibly,
     call_while_stopping,
     run_threads,
 )
@@ -93,36 +90,12 @@ def test_a_run_that_fails_waits_for_its_threads(error: BaseException):
     assert work.ended.is_set()
 
 
-def test_threads_of_a_transient_pool_end_when_nothing_waits():
-    pool = TransientPool(3, "transient")
-    barrier = threading.Barrier(4)
-    futures = [pool.submit(partial(barrier.wait, 60)) for _ in range(3)]
-    barrier.wait(60)  # three run at once
-    futures += [pool.submit(partial(divmod, 7, number)) for number in range(50)]
-    assert [future.result(60) for future in futures[4:]] == [divmod(7, number) for number in range(1, 50)]
-    with pytest.raises(ZeroDivisionError):
-        futures[3].result(60)
-    for thread in threading.enumerate():
-        if thread.name == "recshuf-transient":
-            thread.join(60)
-            assert not thread.is_alive()
-
-
 def interrupt_and_wait(waiting: threading.Event, function: Callable[[], object]) -> None:
     """Call a function as the end of a run does that a signal has stopped."""
     try:
         raise Interrupted(signal.SIGTERM)
     except Interrupted:
         call_while_stopping(lambda: (waiting.set(), function()))
-
-
-def test_a_call_of_a_run_that_is_stopped_has_a_time_limit(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(threads, "STOPPING_SECONDS", 0.01)
-    waiting, answered = threading.Event(), threading.Event()
-    with pytest.raises(NoAnswerError):
-        interrupt_and_wait(waiting, lambda: answered.wait(60))
-    answered.set()
-    assert waiting.is_set()
 
 
 def test_another_signal_ends_a_call_of_a_run_that_is_stopped(monkeypatch: pytest.MonkeyPatch):
@@ -139,21 +112,6 @@ def test_another_signal_ends_a_call_of_a_run_that_is_stopped(monkeypatch: pytest
         signal.signal(signal.SIGTERM, before)
         answered.set()
     assert came == []
-
-
-@pytest.mark.parametrize("error", [None, KeyError("key"), KeyboardInterrupt()])
-def test_a_call_gives_the_result_or_the_error(error: BaseException | None):
-    def call() -> int:
-        if error is not None:
-            raise error
-        return 7
-
-    for way in (call_interruptibly, call_while_stopping):
-        if error is None:
-            assert way(call) == 7
-        else:
-            with pytest.raises(type(error)):
-                way(call)
 
 
 # Functions in threads: the first error or an interrupt stops the others
@@ -176,21 +134,6 @@ def test_no_more_functions_run_at_a_time_than_there_are_workers():
     assert most == 2
 
 
-def test_an_interrupt_does_not_wait_for_ever_for_a_thread(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(threads, "PATIENCE_SECONDS", 0.01)
-    work = Work()
-
-    def interrupt(_: object) -> list[object]:
-        raise Interrupted(signal.SIGTERM)
-
-    monkeypatch.setattr(threads, "as_completed", interrupt)
-    with pytest.raises(Interrupted):
-        run_threads("work", [work], 1, lambda: None)
-    assert not work.ended.is_set()
-    work.leaving.set()
-    assert work.ended.wait(60)
-
-
 def test_the_first_error_stops_the_other_tasks_and_is_raised_after_they_have_ended():
     stopped, ended = threading.Event(), threading.Event()
 
@@ -205,14 +148,6 @@ def test_the_first_error_stops_the_other_tasks_and_is_raised_after_they_have_end
     with pytest.raises(ZeroDivisionError):
         run_threads("work", [work, fail, work], 2, stopped.set)
     assert ended.is_set()
-
-
-def test_tasks_that_succeed_are_not_stopped():
-    done: list[int] = []
-    stops: list[None] = []
-    run_threads("work", [lambda: done.append(1)] * 5, 2, lambda: stops.append(None))
-    assert done == [1] * 5
-    assert not stops
 
 
 @pytest.mark.parametrize("begun", [0, 1])

@@ -10,10 +10,9 @@ import pytest
 
 import recshuf
 from recshuf.errors import OutputError
-from recshuf.output.manifest import name_shard
 from tests.support.numbered_files import make_inputs
 from tests.support.processes.killed_runs import Killed, die, run, strike_renames
-from tests.support.small_runs import put_in_place, read_files
+from tests.support.small_runs import read_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,22 +52,6 @@ def test_a_directory_that_is_replaced_keeps_its_permissions(
     run(inputs, tmp_path / "out", overwrite=not is_empty)
     assert (tmp_path / "out").stat().st_mode & 0o777 == 0o751
     assert read_files(tmp_path / "out") == read_files(tmp_path / "whole")
-
-
-def test_long_names_are_fine(tmp_path: Path, inputs: list[Path]):
-    for end in ("", "/"):
-        recshuf.shuffle(inputs, f"{tmp_path}/{'n' * 254}{len(end)}{end}")
-    assert (tmp_path / ("n" * 254 + "0")).is_file()
-    assert len(os.listdir(tmp_path / ("n" * 254 + "1"))) == 2
-
-
-def test_shards_are_listed_in_order_when_their_numbers_get_longer(
-    tmp_path: Path, inputs: list[Path], monkeypatch: pytest.MonkeyPatch
-):
-    """As with more than 100,000: here the numbers begin with one digit."""
-    put_in_place(monkeypatch, name_shard, lambda number, suffix: f"shard-{number}{suffix}")
-    report = recshuf.shuffle(inputs, f"{tmp_path}/out/", shards=12, verify=True)
-    assert [one.name for one in report.shards] == [f"shard-{number}.txt" for number in range(12)]
 
 
 # Every step of it fails, is interrupted, or is the last

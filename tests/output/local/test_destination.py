@@ -38,17 +38,6 @@ def refuse(match: str, output: str, **options: Any) -> None:
     assert read_files(Path()) == before
 
 
-def test_what_is_a_directory(folder: Path):
-    (folder / "there").mkdir()
-    for output, options in (("new/", {}), ("there", {}), ("shards", {"shards": 1}), ("file", {})):
-        run(output, **options)
-    assert [name for name in ("new", "there", "shards", "file") if (folder / name).is_dir()] == [
-        "new",
-        "there",
-        "shards",
-    ]
-
-
 @pytest.mark.parametrize(("end", "options"), [("", {"shards": 2}), ("/", {}), ("", {})])
 def test_a_path_that_cannot_be_looked_at_is_an_error(end: str, options: dict[str, Any]):
     refuse(r"xxx/?: cannot be written: File name too long", f"{'x' * 300}{end}", **options)
@@ -197,10 +186,3 @@ def test_a_mount_point_is_refused_with_a_remedy(
     monkeypatch.setattr(type(folder), "is_mount", lambda path: path.name == "out")
     refuse(r"give a directory inside it, such as out/shuffled/", "out", overwrite=overwrite)
     run("out/shuffled/", overwrite=overwrite)
-
-
-def test_the_manifest_of_a_folder_that_is_gone_may_be_replaced(folder: Path):
-    run("out/")
-    (folder / "out" / "shard-00000.txt").unlink()
-    (folder / "out").rmdir()
-    run("out/")

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import io
-import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from recshuf.errors import OutputError
 from tests.support.numbered_files import make_inputs
 from tests.support.processes.killed_runs import journal_of, read_journal, run, run_and_die, write_journal
-from tests.support.small_runs import Listener, read_files, spill
+from tests.support.small_runs import read_files, spill
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from _typeshed import ReadableBuffer
 
 
 @pytest.fixture(autouse=True)
@@ -38,30 +34,6 @@ def compare(folder: Path) -> None:
 
 
 # One at a time
-
-
-def test_a_second_run_is_refused_until_the_first_ends(tmp_path: Path, inputs: list[Path]):
-    def run_beside() -> None:
-        for resume in (False, True):
-            with pytest.raises(OutputError, match="another run is writing it"):
-                run(inputs, tmp_path / "out", resume=resume)
-
-    run(inputs, tmp_path / "out", progress=Listener(run_beside))
-    compare(tmp_path)
-
-
-def test_a_dead_process_holds_no_lock(tmp_path: Path, inputs: list[Path]):
-    child = os.fork()
-    if not child:
-        run(inputs, tmp_path / "out", progress=Listener(lambda: os._exit(0)))
-        os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    heard = Listener()
-    run(inputs, tmp_path / "out", progress=heard)
-    assert [said.partition("it was left by a run that ")[2] for said in heard.warnings] == [
-        "died before any part was finished"
-    ]
-    compare(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["precious.txt", "shards.txt"])
@@ -136,22 +108,3 @@ def find_line(content: bytes, number: int) -> tuple[int, int]:
     lines = content.splitlines(keepends=True)
     start = sum(map(len, lines[:number]))
     return start, start + len(lines[number])
-
-
-class Slow(io.FileIO):
-    """A file that takes five bytes at a time, as the system may."""
-
-    def write(self, data: ReadableBuffer) -> int:
-        return super().write(memoryview(data)[:5]) or 0
-
-
-def test_short_writes_are_continued(tmp_path: Path, inputs: list[Path], monkeypatch: pytest.MonkeyPatch):
-    whole = os.fdopen
-
-    def open_slow(file: int, mode: str, *given: Any, **options: Any) -> Any:
-        return Slow(file, "ab") if mode == "ab" else whole(file, mode, *given, **options)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fdopen", open_slow)
-        run_and_die(4, inputs, tmp_path / "out")
-    assert len(read_journal(tmp_path / "out")) == 5

@@ -44,18 +44,6 @@ def test_entries_are_read_as_they_were_written(bucket: Bucket):
     assert [run["run"][0] for run in third.runs] == ["1", "2"]
 
 
-def test_a_journal_without_its_header_has_no_entries(bucket: Bucket):
-    begin(bucket, "1" * 32).note({"shard": 1})
-    assert open_journal(bucket).entries == []
-
-
-def test_one_of_two_begins(bucket: Bucket):
-    first, second = open_journal(bucket), open_journal(bucket)
-    first.begin({"run": "1" * 32})
-    with pytest.raises(OutputError, match="another run is writing this output"):
-        second.begin({"run": "2" * 32})
-
-
 def test_the_last_run_commits(bucket: Bucket):
     first = begin(bucket, "1" * 32)
     second = begin(bucket, "2" * 32)
@@ -85,11 +73,3 @@ def test_a_run_whose_journal_was_deleted_neither_commits_nor_counts(bucket: Buck
     assert found.last("commit") is None
     second.claim({"run": "2" * 32, "commit": {"a": 2}})
     assert open_journal(bucket).last("commit") == {"a": 2}
-
-
-def test_a_deleted_journal_leaves_no_object(bucket: Bucket):
-    journal = begin(bucket, "1" * 32)
-    journal.note(HEADER)
-    bucket.put("a/.out.recshuf2/other", b"")
-    journal.delete()
-    assert bucket.list_keys() == ["a/.out.recshuf2/other"]

@@ -43,17 +43,6 @@ def test_an_error_names_the_url_that_was_given(bucket: Bucket, tmp_path: Path, c
     assert told.endswith(" s3://no-such-bucket: there is no such bucket; check the name\n")
 
 
-def test_urls_that_every_run_refuses_are_refused_alike(bucket: Bucket, tmp_path: Path, call: Run):
-    (tmp_path / "in.txt").write_bytes(b"a\nb\n")
-    for key in ("a\nb/", "a\tb", "a/\x7f/", "o//", "/o/", "a//b", "./x/", "x/.", "x/../y/", "../x", "b\n//"):
-        url = f"{bucket.url}/{key}"
-        cleaned, run = call("clean", url), call(tmp_path / "in.txt", "-o", url)
-        assert (cleaned.returncode, cleaned.stdout) == (2, b"")
-        assert cleaned.stderr == run.stderr
-        assert cleaned.stderr.count(b"\n") == 1
-    assert bucket.proxy.requests == []
-
-
 def test_what_is_cleaned_is_found_by_the_options_given(
     bucket: Bucket, call: Run, monkeypatch: pytest.MonkeyPatch
 ):

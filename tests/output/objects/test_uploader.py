@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import threading
-from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,6 @@ from recshuf.errors import OutputError
 from recshuf.output.entries import FinishedShard
 from recshuf.output.objects import uploader
 from recshuf.output.objects.uploader import (
-    ShardStream,
     ShardUploader,
     UploadLimits,
     UploadTarget,
@@ -69,17 +67,6 @@ def open_stream(
     stream = made.open_stream(path.name, 1 << 20)
     assert stream is not None
     return stream, (path, FinishedShard(number, path.name, Digest(), None))
-
-
-def test_shards_are_uploaded_noted_and_deleted(bucket: Bucket, tmp_path: Path):
-    kept: list[FinishedShard] = []
-    with closing(make_uploader(bucket, kept.append)) as made:
-        for number in range(3):
-            made.add(*make_shard(tmp_path, number))
-    assert sorted(shard.number for shard in kept) == [0, 1, 2]
-    assert all(shard.place["token"] == "token" for shard in kept)
-    assert list(tmp_path.iterdir()) == bucket.list_keys() == []
-    assert sorted(bucket.list_uploads()) == [f"out/shard-{number:05d}.txt" for number in range(3)]
 
 
 @pytest.mark.parametrize("part_threads", [3, pytest.param(1, marks=slow)])
@@ -136,18 +123,6 @@ def test_a_failed_shard_is_told_to_who_waits_and_leaves_no_upload(bucket: Bucket
             call()
     made.close()
     assert kept == bucket.list_uploads() == bucket.list_keys() == []
-
-
-def test_a_shard_that_cannot_be_noted_leaves_no_upload(bucket: Bucket, tmp_path: Path):
-    def refuse(_: FinishedShard) -> None:
-        raise OutputError("no")
-
-    made = make_uploader(bucket, refuse)
-    made.add(*make_shard(tmp_path, 0))
-    with pytest.raises(OutputError, match="no"):
-        made.finish()
-    made.close()
-    assert bucket.list_uploads() == []
 
 
 @pytest.fixture
@@ -247,17 +222,6 @@ def test_a_failed_part_of_a_stream_is_told_to_its_writer_and_leaves_no_upload(bu
     assert bucket.list_uploads() == bucket.list_keys() == []
 
 
-@pytest.mark.usefixtures("small_parts")
-def test_a_stream_that_is_not_finished_leaves_no_upload(bucket: Bucket, tmp_path: Path):
-    made = make_uploader(bucket, [].append)
-    stream, _ = open_stream(made, tmp_path, 0)
-    stream.write(bytes(PART + 1))
-    open_stream(made, tmp_path, 1)
-    made.close()
-    assert bucket.proxy.count("POST .*uploads") == 1
-    assert bucket.list_uploads() == []
-
-
 # Sizes
 
 
@@ -285,23 +249,3 @@ def test_parts_and_slots_fit_any_size():
     assert sizes[0] == PART_BYTES
     assert sizes[-1] <= MOST_PART_BYTES
     assert sum(sizes) > 100 * uploader.MOST_STREAMED_BYTES, "a shard may be larger than expected"
-
-
-def test_a_stream_sends_full_parts_and_keeps_the_rest():
-    content = bytes(range(47))
-    for write_bytes in (1, 25, 100):
-        sent: list[bytes] = []
-
-        def send(stream: ShardStream, part: bytes, sent: list[bytes] = sent) -> None:
-            sent.append(part)
-            stream.parts.append(Future[Part]())
-
-        stream = ShardStream("key", 10, send)
-        for place in range(0, len(content), write_bytes):
-            stream.write(memoryview(content)[place : place + write_bytes])
-        assert [len(part) for part in sent] == [10, 10, 10, 10]
-        assert stream.waiting_bytes == 7
-        assert b"".join(sent) + stream.take() == content
-        assert stream.waiting_bytes == 0
-        shard = stream.describe(FinishedShard(0, "", Digest(), None))
-        assert (shard.byte_count, shard.checksum) == (len(content), xxhash.xxh3_128_hexdigest(content))

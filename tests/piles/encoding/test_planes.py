@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recshuf.errors import ConversionError
-from recshuf.piles.codec import RecordCodec, choose_codec, list_variable_columns
-from recshuf.piles.planes import Order, PlaneCutter, PlaneReader, plain_type
+from recshuf.piles.codec import RecordCodec, choose_codec
+from recshuf.piles.planes import Order, PlaneCutter, PlaneReader
 from recshuf.records.batch import Records
 from tests.support.effort import examples
 
@@ -132,24 +132,6 @@ def test_extension_types_come_back_as_such() -> None:
         assert found.to_pylist() == (array if index is None else array.take(pa.array(index))).to_pylist()
 
 
-def test_plain_types() -> None:
-    for kind, plain in (
-        (pa.dictionary(pa.int8(), pa.string_view()), pa.large_string()),
-        (pa.list_(pa.binary_view()), pa.list_(pa.large_binary())),
-        (pa.large_list(pa.dictionary(pa.int8(), pa.int16())), pa.large_list(pa.int16())),
-        (
-            pa.struct([pa.field("a", pa.list_(pa.field("x", pa.string_view(), nullable=False), 2))]),
-            pa.struct([pa.field("a", pa.list_(pa.field("x", pa.large_string(), nullable=False), 2))]),
-        ),
-        (
-            pa.map_(pa.dictionary(pa.int8(), pa.string()), pa.list_(pa.string_view())),
-            pa.map_(pa.string(), pa.list_(pa.large_string())),
-        ),
-    ):
-        assert plain_type(kind) == plain
-        assert plain_type(plain) == plain
-
-
 def test_types_that_slices_cannot_hold_are_refused() -> None:
     for kind in (
         pa.dense_union([pa.field("u", pa.int8())]),
@@ -186,42 +168,6 @@ def test_a_pile_of_more_text_than_an_array_holds_is_an_error() -> None:
 WORDS = pa.opaque(pa.list_(pa.int16()), "words", "tests")
 """An extension type whose storage has lengths."""
 
-HAVE_LENGTHS = [
-    pa.string(),
-    pa.large_binary(),
-    pa.string_view(),
-    pa.list_(pa.int8()),
-    pa.large_list(pa.string()),
-    pa.map_(pa.string(), pa.int8()),
-    pa.dictionary(pa.int8(), pa.string()),
-    WORDS,
-]
-HAVE_NONE = [
-    pa.int32(),
-    pa.bool_(),
-    pa.null(),
-    pa.binary(3),
-    pa.list_(pa.string(), 2),
-    pa.struct({"a": pa.string()}),
-    pa.dictionary(pa.int8(), pa.int64()),
-    Label(),
-]
-
-
-def has_length(kind: pa.DataType) -> bool:
-    return any(
-        test(kind)
-        for test in (
-            pa.types.is_string,
-            pa.types.is_large_string,
-            pa.types.is_binary,
-            pa.types.is_large_binary,
-            pa.types.is_list,
-            pa.types.is_large_list,
-            pa.types.is_map,
-        )
-    )
-
 
 def measure(value: Any) -> int:
     if value is None:
@@ -232,24 +178,6 @@ def measure(value: Any) -> int:
 def sum_slowly(column: pa.Array, bounds: list[int]) -> list[int]:
     values = column.to_pylist()
     return [sum(map(measure, values[start:stop])) for start, stop in pairwise(bounds)]
-
-
-def test_the_columns_with_lengths_are_those_with_offsets_in_slices() -> None:
-    kinds = [*HAVE_LENGTHS, *HAVE_NONE]
-    schema = pa.schema([(f"c{index}", kind) for index, kind in enumerate(kinds)])
-    assert list_variable_columns(schema) == tuple(range(len(HAVE_LENGTHS)))
-
-
-@settings(max_examples=examples(150), deadline=None)
-@given(chosen=st.lists(kinds(), min_size=1, max_size=3), nulls=st.sampled_from([0, 0.3]), data=st.data())
-def test_sums_are_those_of_the_values(chosen: Any, nulls: float, data: st.DataObject) -> None:
-    count, first = data.draw(st.integers(0, 20)), data.draw(st.integers(0, 3))
-    columns = [make_array(kind, make, count + first, 3, nulls) for kind, make in chosen]
-    batch = pa.RecordBatch.from_arrays(columns, names=[f"c{k}" for k in range(len(columns))]).slice(first)
-    bounds = sorted(data.draw(st.lists(st.integers(0, count), min_size=1, max_size=4)))
-    _, lengths = choose_codec(batch.schema).pack(Records(np.arange(count, dtype=np.uint64), batch), bounds)
-    expected = [sum_slowly(column, bounds) for column in batch.columns if has_length(column.type)]
-    assert lengths.tolist() == expected
 
 
 @pytest.mark.parametrize(

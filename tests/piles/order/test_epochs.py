@@ -97,22 +97,6 @@ def test_groups_are_sorted_as_by_the_oracle(
     assert order.sort_group(5, keys, origins).tolist() == expected
 
 
-def test_the_first_epoch_is_gathers_order() -> None:
-    for reshuffle in RESHUFFLES:
-        assert order_of(reshuffle, epoch=0).is_stored
-        assert not order_of(reshuffle, epoch=0, seed=8).is_stored
-        assert order_of(reshuffle, epoch=1).is_stored == (reshuffle == "none")
-
-
-@settings(max_examples=examples(150))
-@given(SEEDS, EPOCHS)
-def test_none_repeats_the_first_epoch_of_the_seed(seed: int, epoch: int) -> None:
-    found, expected = order_of("none", epoch, seed), order_of("rotate", 0, seed)
-    keys = np.arange(20, dtype=np.uint64)
-    assert found.find_slots(NAMES, 20).tolist() == expected.find_slots(NAMES, 20).tolist()
-    assert found.sort_group(3, keys, keys).tolist() == expected.sort_group(3, keys, keys).tolist()
-
-
 def test_bad_arguments_are_named() -> None:
     for field, value in (
         ("seed", -1),

@@ -16,12 +16,11 @@ from hypothesis import strategies as st
 import recshuf
 from recshuf.errors import OutputError, UsedNameError
 from recshuf.piles.kept.stored import StoredPiles
-from recshuf.piles.kept.upkeep import describe_store, drop_store, verify_store
+from recshuf.piles.kept.upkeep import describe_store, verify_store
 from tests.support.effort import examples, mostly_slow
 from tests.support.stores.small_stores import (
     append,
     expire,
-    list_all,
     list_sets,
     read_ids,
     read_records,
@@ -98,14 +97,6 @@ def test_the_bytes_of_a_store_and_its_sources_stay(tmp_path: Path) -> None:
     append(store, paths[4], time=3)
     assert recshuf.compact(store, sets=1).sources == tuple(map(str, paths))
     assert sorted(read_ids(store)) == [10, 11, 20, 30, 31, 32, 40, 41]
-
-
-def test_a_store_of_no_more_sets_stays_as_it_is(tmp_path: Path) -> None:
-    for name in "ab":
-        write(tmp_path / "store", name, ROWS)
-    before = list_all(tmp_path / "store")
-    recshuf.compact(tmp_path / "store", sets=2)
-    assert list_all(tmp_path / "store") == before
 
 
 def test_a_state_from_before_a_compaction_is_refused(tmp_path: Path) -> None:
@@ -223,18 +214,3 @@ def test_a_compaction_of_records_that_leave_meanwhile_says_to_run_again(
     ):
         recshuf.compact(store, sets=1)
     assert sorted(read_ids(store)) == list(range(20))
-
-
-def test_a_store_is_not_deleted_while_it_is_compacted(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def drop() -> None:
-        with pytest.raises(OutputError, match="a process reads or writes it"):
-            drop_store(store)
-
-    between(monkeypatch, drop)
-    assert recshuf.compact(store, sets=1).num_records == 60
-
-
-def test_a_compaction_takes_no_name_that_a_writer_has(store: Path) -> None:
-    write(store, "compact-000006-000", ROWS)
-    recshuf.compact(store, sets=1)
-    assert list_sets(store) == {"compact-000006-001-00000.piles"}

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from recshuf.piles.kept.snapshots import Snapshot
-
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
@@ -63,18 +61,6 @@ def test_a_writer_whose_store_is_deleted_says_so(
         writers[0].close()
     assert "\n" not in str(raised.value)
     assert not store.exists() or StoreFolder(store).is_rest
-
-
-def test_a_store_is_not_deleted_during_a_commit(store: Path) -> None:
-    def change(newest: Snapshot) -> Snapshot:
-        with pytest.raises(OutputError, match=r"store: a process reads or writes it; wait for its end$"):
-            drop_store(store)
-        return newest
-
-    made = StoreFolder(store).commit(change)
-    assert StoreFolder(store).find() == made
-    drop_store(store)
-    assert not store.exists()
 
 
 @pytest.mark.parametrize("ends", [True, False])

@@ -117,34 +117,6 @@ def test_values_of_python_are_exact_or_refused(
     check(values, give([{"a": value} for value in values] if form == "dicts" else {"a": values}, kind))
 
 
-TAKEN: dict[pa.DataType, list[Any]] = {
-    pa.uint64(): [2**64 - 1, 0, None],
-    pa.large_list(pa.struct([("x", pa.uint64())])): [[{"x": 2**63}], None],
-    pa.int8(): [-128, 127, None],
-    pa.float64(): [1, 2**53, math.inf],
-    pa.float32(): [0.5, -math.inf],
-    pa.string(): ["ü", "", None],
-    pa.large_binary(): [b"\xff", None],
-    pa.binary(2): [b"\xff\x00"],
-    pa.bool_(): [True, False, None],
-    pa.list_(pa.int16(), 2): [[1, 2], None],
-    pa.list_(pa.struct([("x", pa.list_(pa.uint8()))])): [[{"x": [1]}, None, {"x": []}], [], None],
-    pa.timestamp("ns", "UTC"): [TIME_IN_ZONE, pd.Timestamp("2026-01-31 12:00:00.123456789", tz="UTC")],
-    pa.timestamp("s"): [TIME],
-    pa.duration("ns"): [pd.Timedelta(5, "ns")],
-    pa.date32(): [DAY],
-    pa.decimal128(10, 4): [Decimal("1.5")],
-}
-
-
-def test_values_that_fit_their_column_are_taken() -> None:
-    schema = pa.schema([(str(kind), kind) for kind in TAKEN])
-    columns = {str(kind): [*values, None, None][:3] for kind, values in TAKEN.items()}
-    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    for data in (columns, rows):
-        assert give_columns(data, schema) == columns
-
-
 REFUSED: list[tuple[pa.DataType | None, Any]] = [
     (pa.int64(), [True]), (pa.bool_(), [5]), (pa.string(), [b"x"]), (pa.binary(), ["ü"]), (pa.int64(), ["12"]),
     (pa.int8(), [128]), (pa.uint64(), [-1]), (pa.int64(), [1.5]), (pa.int64(), [math.nan]), (pa.float32(), [1e300]),

@@ -8,7 +8,6 @@ import pickle
 import shutil
 import signal
 import threading
-import warnings
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -93,13 +92,6 @@ def test_regions_are_fetched_once_and_those_used_least_recently_go(tmp_path: Pat
     assert len(list_kept(tmp_path)) <= 16
 
 
-def test_what_is_larger_than_the_cache_is_not_kept(tmp_path: Path) -> None:
-    far, file = open_far(tmp_path, SIZE - 1)
-    read(file, 5, 5)
-    assert len(far.asked) == 2
-    assert not list_kept(tmp_path)
-
-
 def test_threads_and_processes_that_need_a_region_at_once_fetch_it_once(tmp_path: Path) -> None:
     both_wait = threading.Event()
     files = [open_far(tmp_path, on_read=lambda: both_wait.wait(30)) for _ in range(4)]
@@ -145,38 +137,6 @@ def test_a_kill_leaves_nothing_half(call: str, count: int, tmp_path: Path) -> No
     read(file, 1, 2, 3)
     assert sorted([*kept, *(offset // SIZE for offset in far.asked)]) == [1, 2, 3]
     assert list_kept(tmp_path) == [1, 2, 3]
-
-
-def test_a_process_that_is_forked_meanwhile_holds_no_lock(tmp_path: Path) -> None:
-    children = []
-
-    def fork() -> None:
-        child = os.fork()
-        if child == 0:
-            signal.pause()
-        children.append(child)
-
-    _, file = open_far(tmp_path, on_read=fork)
-    with file._cache._counting():  # type: ignore[attr-defined]
-        fork()
-    try:
-        read(file, 1)
-        far, other = open_far(tmp_path)
-        read(other, 1, 2)
-        assert far.asked == [2 * SIZE]
-    finally:
-        for child in children:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-
-
-def test_a_stopped_process_does_not_stop_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(region_cache, "_PATIENCE_SECONDS", 0.0)
-    _, file = open_far(tmp_path)
-    far, other = open_far(tmp_path)
-    with file._cache._counting(), pytest.warns(RecshufWarning, match="reading goes on"):  # type: ignore[attr-defined]
-        read(other, 1, 2)
-    assert len(far.asked) == 2
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS])
@@ -260,12 +220,6 @@ def test_what_follows_is_not_expected_when_it_may_have_been_read(
     assert expected == [(0, 2), (1, 2)]
 
 
-def test_a_rank_keeps_its_own_piles_only(store: Path) -> None:
-    found = load(store, lanes=2, rank=1, world_size=2)
-    assert len(find_files(store)) == 4
-    assert len(found) in range(400, 501)
-
-
 @pytest.mark.parametrize("damage", ["flip", "cut", "empty"])
 def test_a_damaged_region_is_fetched_again(damage: str, store: Path) -> None:
     given = load(store)
@@ -296,31 +250,6 @@ def test_another_store_of_the_same_path_and_name_is_read_anew(store: Path) -> No
     shutil.rmtree(store)
     write(store, "a", pa.table({"id": range(2000, 3000)}))
     assert sorted(load(store)) == list(range(2000, 3000))
-
-
-def test_a_cache_that_is_deleted_while_it_is_read_is_made_anew(store: Path) -> None:
-    loader = recshuf.PileLoader(store, 50, cache=store.parent / "cache")
-    batches = iter(loader)
-    first = next(batches)["id"].tolist()
-    shutil.rmtree(store.parent / "cache")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert [*first, *ids_of(batches)] == load(store, cache=None)
-
-
-def test_other_files_in_the_folder_stay(store: Path) -> None:
-    others = [
-        store.parent / "cache" / name
-        for name in ("notes.txt", "recshuf-regions/mine/a/b", "recshuf-regions/x", "recshuf-regions/y/z")
-    ]
-    for path in others:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(bytes(200_000))
-    need = sum(path.stat().st_size for path in store.glob("sets/*.piles")) // 2
-    for epoch in range(3):
-        load(store, cache_bytes=need, mix=1, epoch=epoch)
-    assert all(path.stat().st_size == 200_000 for path in others)
-    assert sum(path.stat().st_size for path in find_files(store)) <= need
 
 
 def test_what_a_loader_refuses_and_takes(store: Path, tmp_path: Path) -> None:

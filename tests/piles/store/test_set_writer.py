@@ -12,11 +12,10 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import recshuf
-from recshuf.errors import OutputError, PileError, UsageError
+from recshuf.errors import PileError, UsageError
 from recshuf.piles.kept.folder import StoreFolder
 from tests.support.stores.small_stores import expire, list_all, list_sets, read_ids, read_records, write
 
@@ -63,13 +62,6 @@ def test_every_form_of_records_is_taken(store: Path, form: str) -> None:
         assert writer.num_records == 10
     assert read_records(store) == EXPECTED
     assert recshuf.PileStore(store).schema.names == ["id", "text"]
-
-
-def test_arrays_of_several_axes_become_lists_of_a_fixed_size(store: Path) -> None:
-    images = np.arange(5 * 2 * 3, dtype=np.uint8).reshape(5, 2, 3)
-    write(store, "a", {"image": images, "id": np.arange(5)})
-    (batch,) = recshuf.PileLoader(store, 5)
-    assert np.array_equal(batch["image"], images[batch["id"]])
 
 
 def test_the_order_depends_on_names_and_rows_only(tmp_path: Path) -> None:
@@ -138,21 +130,6 @@ def test_a_process_that_dies_leaves_nothing_visible_and_its_name_can_be_taken(
     write_some(store, follower, 4)
     assert len(read_records(store)) == 7
     assert list_sets(store) == {f"{follower}-00000.piles", "first-00000.piles"}
-
-
-def test_a_name_in_use_is_refused(store: Path) -> None:
-    write_some(store, "a", 1)
-    with pytest.raises(UsageError, match="records of this name"):
-        recshuf.PileWriter(store, "a")
-    with recshuf.PileWriter(store, "b"), pytest.raises(OutputError, match="another process writes 'b'"):
-        recshuf.PileWriter(store, "b")
-
-
-def test_names_that_begin_alike_do_not_meet(store: Path) -> None:
-    with recshuf.PileWriter(store, "a-1", piles=4, buffer_bytes=1) as writer:
-        writer.write(ROWS)
-        write_some(store, "a", 3)
-    assert len(read_records(store)) == 13
 
 
 def test_a_name_is_taken_as_long_as_a_reader_has_its_records(store: Path) -> None:
@@ -254,27 +231,6 @@ def test_another_store_than_the_writer_wants_is_refused(tmp_path: Path, store: P
         recshuf.PileWriter(tmp_path / "lines", "a")
 
 
-@pytest.mark.parametrize("form", ["arrays", "images", "pandas", "column"])
-def test_memory_may_be_used_again_after_a_write(store: Path, form: str) -> None:
-    """Records wait in the writer, so it must not look at the caller's arrays later."""
-    ids, images = np.arange(1000), np.arange(3000).reshape(1000, 3)
-    frame = pd.DataFrame({"id": ids}, copy=False)
-    column = pd.Series(pd.arrays.IntegerArray(ids, np.zeros(1000, np.bool_)))
-    given = {
-        "arrays": {"id": ids}, "images": {"id": np.arange(1000), "image": images}, "pandas": frame, "column": {"id": column},
-    }[form]  # fmt: skip
-    with recshuf.PileWriter(store, "a", piles=2) as writer:
-        writer.write(given)
-        ids[:] = images[:] = -1
-        if form == "pandas":
-            frame.iloc[:, 0] = -1
-        column[:] = -1
-    (batch,) = recshuf.PileLoader(store, 1000)
-    assert sorted(batch["id"].tolist()) == list(range(1000))
-    if form == "images":
-        assert sorted(batch["image"].reshape(-1).tolist()) == list(range(3000))
-
-
 def use_writer(writer: recshuf.PileWriter) -> None:
     for use in (lambda: writer.write(ROWS), writer.close):
         with pytest.raises(UsageError, match=r"^a: this writer belongs to another process; .* its own name"):
@@ -318,16 +274,6 @@ def test_a_store_that_is_no_path_is_refused() -> None:
         for use in (lambda one: recshuf.PileWriter(one, "a"), recshuf.PileStore):
             with pytest.raises(UsageError, match=r"is no path; give text or a pathlib\.Path"):
                 use(store)
-
-
-def test_a_column_called_provenance_is_one_of_the_records(store: Path) -> None:
-    write(store, "a", {"provenance": ["here", "there"], "id": [0, 1]}, piles=2)
-    assert sorted(read_records(store).items()) == [
-        (("a", 0), {"provenance": "here", "id": 0}),
-        (("a", 1), {"provenance": "there", "id": 1}),
-    ]
-    recshuf.gather(store, store.parent / "out.parquet")
-    assert sorted(pq.read_table(store.parent / "out.parquet")["provenance"].to_pylist()) == ["here", "there"]
 
 
 @pytest.mark.parametrize(

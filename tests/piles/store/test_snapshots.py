@@ -187,14 +187,6 @@ def test_a_name_is_taken_once(folder: StoreFolder) -> None:
         add(folder, "a-0")
 
 
-@pytest.mark.parametrize("other", [pa.schema([("id", pa.int32())]), pa.schema([("x", pa.int64())])])
-def test_other_columns_are_refused(folder: StoreFolder, other: pa.Schema) -> None:
-    add(folder, "a-0")
-    with pytest.raises(UsageError, match="column"):
-        folder.commit(lambda newest: newest.add((SealedSet("b-0", 1, 8, 9),), other))
-    assert names_of(folder) == ["a-0"]
-
-
 def test_what_is_no_store_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such pile store"):
         StoreFolder(tmp_path / "missing").open()
@@ -205,28 +197,6 @@ def test_what_is_no_store_is_named(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="not empty"):
         StoreFolder(tmp_path / "other").create(Snapshot.new(1, 1))
     assert (tmp_path / "other" / "file").read_text() == "x"
-
-
-def test_a_store_that_others_make_and_fill_meanwhile_is_not_begun_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store, find = tmp_path / "store", StoreFolder.find
-    names = iter(["faster-0", "faster-1"])
-
-    def find_and_wait(self: StoreFolder) -> Snapshot | None:
-        found = find(self)
-        if found is None:
-            monkeypatch.setattr(StoreFolder, "find", find)
-            for name in names:
-                with recshuf.PileWriter(store, name, seed=5) as writer:
-                    writer.write({"name": [name]})
-        return found
-
-    monkeypatch.setattr(StoreFolder, "find", find_and_wait)
-    with recshuf.PileWriter(store, "slower", seed=5) as writer:
-        writer.write({"name": ["slower"]})
-    found = [name for batch in recshuf.PileLoader(store, 1) for name in batch["name"]]
-    assert sorted(found) == ["faster-0", "faster-1", "slower"]
 
 
 def test_a_snapshot_that_cannot_be_read_is_named(folder: StoreFolder) -> None:

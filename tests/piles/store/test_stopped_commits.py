@@ -15,7 +15,6 @@ import recshuf
 from recshuf.errors import OutputError, UsageError
 from recshuf.piles.kept import folder as store_folder
 from recshuf.piles.kept.folder import StoreFolder
-from recshuf.piles.kept.upkeep import drop_store
 from recshuf.system.locks import lock_existing, unlink_unless_locked
 from tests.support.stores.small_stores import append, read_ids, write
 
@@ -90,32 +89,6 @@ def test_nobody_waits_for_who_deletes_a_snapshot(store: Path) -> None:
     assert sorted(read_ids(store)) == [0, 1, 2]
 
 
-def test_nobody_waits_for_who_deletes_the_store(store: Path) -> None:
-    with held(*store.glob("snapshot-*")):
-        for job in (read_ids, lambda store: append(store, {"id": [1]}, time=1)):
-            with pytest.raises(OutputError, match=r"store: another process deletes it; run again$"):
-                job(store)
-    assert sorted(read_ids(store)) == [0]
-
-
-def test_what_was_linked_is_deleted_without_its_lock(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    snapshot = next(store.glob("snapshot-*"))
-    part = store / f".snapshot-{0:032x}"
-    os.link(snapshot, part)
-    locked: list[str] = []
-    lock = fcntl.flock
-
-    def recorded(descriptor: int, kind: int) -> None:
-        if kind & fcntl.LOCK_EX and os.path.samestat(os.fstat(descriptor), snapshot.stat()):
-            locked.append("the newest snapshot")
-        lock(descriptor, kind)
-
-    monkeypatch.setattr(fcntl, "flock", recorded)
-    StoreFolder(store).collect()
-    assert not part.exists()
-    assert not locked
-
-
 def test_a_link_that_was_made_and_is_reported_as_there_is_a_commit(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,21 +159,3 @@ def test_only_the_file_that_is_locked_is_deleted(
     monkeypatch.setattr(fcntl, "flock", overtaken)
     assert unlink_unless_locked(path) != makes_another
     assert path.exists() == makes_another
-
-
-def test_files_are_locked_alone_that_are_open_for_writing(
-    store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # NFS refuses others.
-    lock = fcntl.flock
-
-    def checked(descriptor: int, kind: int) -> None:
-        access = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE
-        assert not kind & fcntl.LOCK_EX or access != os.O_RDONLY
-        lock(descriptor, kind)
-
-    monkeypatch.setattr(fcntl, "flock", checked)
-    append(store, {"id": [1]}, time=1)
-    recshuf.compact(store, sets=1)
-    drop_store(store)
-    assert not store.exists()

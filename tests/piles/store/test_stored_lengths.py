@@ -98,12 +98,6 @@ def test_compaction_keeps_lengths(tmp_path: Path) -> None:
         assert piles.lengths(1).sum(axis=0).tolist() == before.tolist()
 
 
-def test_a_store_without_records_has_no_lengths(tmp_path: Path) -> None:
-    recshuf.PileWriter(tmp_path / "store", "w", make_table(range(0)).schema, piles=3).close()
-    with closing(StoredPiles(tmp_path / "store")) as piles:
-        assert piles.lengths(1).shape == (0, 3)
-
-
 def test_verify_finds_other_lengths_than_those_of_the_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

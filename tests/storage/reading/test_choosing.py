@@ -134,14 +134,6 @@ def test_what_describes_a_data_set_that_was_saved_to_disk_is_no_data(put: Callab
         expand(folder, format_name="parquet")
 
 
-def test_files_of_another_format_than_the_named_one_are_left_out_aloud(put: Callable[..., str]) -> None:
-    said: list[str] = []
-    files = {"a.csv": ONE, "b.jsonl": ONE, "c.json": LINES, "d.npy": b"x"}
-    assert expand(put(files), format_name="csv", said=said) == ["a.csv"]
-    (line,) = said
-    assert all(name in line for name in ("b.jsonl", "c.json", "d.npy"))
-
-
 SPLITS: dict[str, tuple[list[str], dict[str, list[str]]]] = {
     "Hugging Face": (
         ["train-00000-of-00002.jsonl", "train-00001-of-00002.jsonl", "validation-00000-of-00001.jsonl"],

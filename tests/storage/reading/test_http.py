@@ -140,10 +140,6 @@ def test_a_folder_of_a_server_is_refused(tmp_path: Path, public: Bucket, path: s
     assert public.proxy.requests == []
 
 
-def test_a_file_that_a_query_names_is_read(tmp_path: Path, public: Bucket):
-    assert read(url_of(public, "in.txt?name=/in/"), tmp_path).records == 4000
-
-
 @pytest.mark.parametrize(
     ("request_pattern", "location"),
     [

@@ -206,20 +206,3 @@ def test_a_question_at_the_end_that_is_denied_is_no_change(
     strike_after_reads(hub, monkeypatch, lambda _: hub.failures.append(("paths-info", 403, "")))
     with pytest.raises(ForbiddenInputError, match=r"b9.txt: access is denied \(403\)"):
         read(hub, tmp_path, "b9.txt")
-
-
-def test_each_question_is_asked_anew(hub: HubServer):
-    for ask in (lambda store: store.list("user/set/"), lambda store: store.find("user/set/b9.txt")):
-        store = open_hub(hub)
-        hub.files["b9.txt"] = CONTENT
-        before = ask(store)
-        assert ask(store) == before
-        hub.files["b9.txt"] = CONTENT[::-1]
-        assert ask(store) != before
-
-
-def test_a_listing_and_a_single_answer_give_one_stamp(hub: HubServer):
-    store = open_hub(hub)
-    listed = {one.key: one.stamp for one in store.list("user/set/")}
-    assert len(listed) == len(NAMES)
-    assert {key: store.find(key) for key in listed} == listed

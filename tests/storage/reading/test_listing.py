@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
 import pytest
@@ -95,17 +94,6 @@ def list_inputs(*patterns: str) -> list[InputFile]:
     return InputLister(NameRules(None), pytest.fail, Stores(StorageOptions(), 1 << 28, 2)).list_all(patterns)
 
 
-def test_stamps_are_those_of_the_object(bucket: Bucket):
-    bucket.put("in/b/1.txt", b"longer\n")
-    listed, named = list_inputs(f"{bucket.url}/in/b/1*")[0], list_inputs(f"{bucket.url}/in/b/1.txt")[0]
-    found = dict(bucket.server.answer("HEAD", f"/{bucket.name}/in/b/1.txt", {"Authorization": ""}, b"")[2])
-    for one in (listed, named):
-        assert one.stamp is not None
-        assert (one.stamp.size, one.stamp.etag) == (7, found["ETag"])
-        assert one.stamp.modified_ns // 10**9 == parsedate_to_datetime(found["last-modified"]).timestamp()
-        assert not one.is_stream
-
-
 @pytest.mark.usefixtures("files")
 def test_a_marker_of_a_folder_is_no_input(tmp_path: Path, bucket: Bucket):
     for folder in ("aaa", "y/z"):
@@ -127,18 +115,6 @@ def test_only_objects_without_bytes_are_asked_for_under_their_very_keys(bucket: 
     assert listed == [f"{bucket.url}/many/{name}" for name in [*names[1::2], "full"]]
     asked = [one for one in bucket.proxy.requests if one.startswith("HEAD")]
     assert sorted(asked) == sorted(f"HEAD /{bucket.name}/many/{name}" for name in names)
-
-
-def test_a_marker_hides_no_object_of_its_name(bucket: Bucket):
-    bucket.put("m/x", b"a\n")
-    bucket.put("m/x/", b"")
-    bucket.put("n", b"")
-    bucket.put("n/", b"")
-    (found,) = list_inputs(f"{bucket.url}/m/")
-    assert found.stamp is not None
-    assert (found.name, found.stamp.size) == (f"{bucket.url}/m/x", 2)
-    with pytest.raises(MissingInputError):
-        list_inputs(f"{bucket.url}/n/")
 
 
 def test_files_of_a_table_are_refused(bucket: Bucket):
@@ -273,19 +249,3 @@ def test_an_output_falls_in_the_patterns_that_would_list_it(
     asked = ROOT + pattern if pattern else ROOT.rstrip("/")
     falls = find_pattern([asked], ROOT + output + "/" * is_directory, is_directory=is_directory)
     assert (falls == asked) == (written in found)
-
-
-def test_an_output_falls_in_no_input_of_another_bucket():
-    others = ["s3://b/in/", "gs://bucket/in/", "s3://bucket/i", f"{ROOT}out/", "in", "https://bucket/in/x"]
-    for output in (f"{ROOT}out/", f"{ROOT}out"):
-        assert find_pattern(others, output, is_directory=True) is None
-        assert find_pattern([*others, "s3://bucket/in"], output, is_directory=True) == "s3://bucket/in"
-
-
-def test_folders_above_all_inputs_are_no_splits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    work = tmp_path / "dev" / "work"
-    work.mkdir(parents=True)
-    for name in ("a.txt", "test.txt"):
-        (work / name).write_text("1\n")
-    monkeypatch.chdir(work)
-    assert len(list_inputs(f"{work}/a.txt", "test.txt")) == 2  # a warning would be an error

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from recshuf.errors import InputError
-from recshuf.interfaces import NameSuffix, Stamp
+from recshuf.interfaces import NameSuffix
 from recshuf.storage.reading.choosing import Judged, Role, natural_key
 from recshuf.storage.reading.local import (
     expand_inputs,
@@ -69,11 +69,6 @@ def expand(*patterns: str, accepts=lambda name: True) -> list[str]:
     files = expand_inputs(patterns, Rules(accepts), lambda message: None)
     assert all(file.suffix.kind == file.name.rpartition(".")[2] for file in files)
     return [file.name for file in files]
-
-
-def test_files_stay_in_the_order_given():
-    touch("b", "a", "c10", "c9")
-    assert expand("c10", "b", "a", "b") == ["c10", "b", "a", "b"]
 
 
 @pytest.mark.parametrize("output", ["d/out", "link/out/"])
@@ -179,19 +174,6 @@ def test_nothing_found_is_an_error_that_names_the_pattern(pattern: str, words: s
     assert caught.value.name == pattern
 
 
-def test_a_missing_file_is_an_error():
-    with pytest.raises(InputError, match=r"missing.txt: cannot be opened: No such file.*; check the path"):
-        expand("missing.txt")
-
-
-def test_files_and_no_pipes_are_stamped():
-    touch("a.txt")
-    os.mkfifo("pipe")
-    file, pipe = expand_inputs(["a.txt", "pipe"], Rules(is_table), lambda message: None)
-    assert file.stamp == Stamp.of(Path("a.txt").stat())
-    assert pipe.stamp is None
-
-
 def test_partition_folders_below_the_pattern_are_columns():
     touch("run=7/year=2020/month=1/a.parquet", "run=7/year=2020/month=2/a.parquet")
     expected = [(("year", "2020"), ("month", "1")), (("year", "2020"), ("month", "2"))]
@@ -248,15 +230,3 @@ def test_the_folder_of_a_table_is_refused_however_it_is_named(tmp_path: Path, ki
     for pattern in (tmp_path, f"{tmp_path}/*"):
         with pytest.raises(InputError, match=f"has files of the {kind} table"):
             expand(str(pattern))
-
-
-def test_files_of_a_table_may_be_named(tmp_path: Path):
-    file = f"{make_table(tmp_path, MARKERS['Delta Lake'])}/data/year=2024/0.parquet"
-    assert expand(file) == [file]
-
-
-def test_a_folder_called_metadata_is_no_table(tmp_path: Path):
-    for name in ("metadata/about.json", "data/0.parquet", "metadata.json"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_bytes(b"")
-    assert expand(f"{tmp_path}/data") == [f"{tmp_path}/data/0.parquet"]

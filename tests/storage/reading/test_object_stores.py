@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,17 +11,16 @@ import recshuf
 from recshuf.errors import ForbiddenInputError, InputError, UnavailableInputError
 from recshuf.interfaces import Stamp
 from recshuf.storage.reading.stores import ObstoreStore
-from recshuf.storage.requests import ATTEMPTS, ChangedObject, MissingObject, Requests
+from recshuf.storage.requests import ATTEMPTS, ChangedObject, MissingObject
 from recshuf.storage.settings import StorageOptions
 from recshuf.storage.urls import Url
 from tests.support.objects.object_outputs import shuffle
-from tests.support.objects.s3_server import PAGE_KEYS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.support.objects.object_outputs import AnyBucket
-    from tests.support.objects.object_server import Bucket, ProxiedRequest
+    from tests.support.objects.object_server import Bucket
 
 pytestmark = pytest.mark.usefixtures("no_pauses")
 
@@ -121,16 +119,6 @@ def test_a_request_that_the_store_took_no_time_for_is_tried_again(bucket: Bucket
         store.get("a", 0, 3, stamp)
 
 
-def test_an_error_of_several_lines_is_told_in_one():
-    def fail() -> None:
-        raise OSError("first\n  second")
-
-    with pytest.raises(
-        UnavailableInputError, match=r"^s3://b/a: the store cannot be reached: first second, after"
-    ):
-        Requests().call("s3://b/a", fail)
-
-
 def test_what_is_refused_is_asked_for_once(bucket: Bucket):
     bucket.put("a", b"one")
     store = open_store(bucket)
@@ -144,23 +132,6 @@ def test_what_is_refused_is_asked_for_once(bucket: Bucket):
     # An answer without a body: the object may be there.
     with pytest.raises(ForbiddenInputError):
         store.find("a")
-
-
-@pytest.mark.slow
-def test_a_store_that_lists_its_first_page_for_ever_is_told(bucket: Bucket):
-    def forget(one: ProxiedRequest) -> bool:
-        one.path = re.sub("&?continuation-token=[^&]*", "", one.path)
-        return False
-
-    for number in range(PAGE_KEYS + 1):
-        bucket.put(f"in/{number}", b"x")
-    url = Url.parse(f"{bucket.url}/in/")
-    store = ObstoreStore(url, StorageOptions())
-    assert len(store.list(url.key)) == PAGE_KEYS + 1
-    bucket.proxy.add("GET .*list-type", forget, 10**6)
-    said = rf"^{url}: the store lists its keys again and again; check --endpoint-url$"
-    with pytest.raises(InputError, match=said):
-        store.list(url.key)
 
 
 # Keys that the library does not read as they are

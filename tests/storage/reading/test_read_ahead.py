@@ -21,7 +21,6 @@ from tests.support.effort import examples
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
 MB = 1 << 20
 CONTENT = random.Random(3).randbytes(40 * MB)
@@ -148,14 +147,6 @@ def test_expected_ranges_are_fetched_together_and_nothing_else():
     assert sorted(store.ranges) == [(MB, 4 * MB), (20 * MB, 21 * MB)]
 
 
-def test_an_expected_range_is_divided_equally_so_that_no_small_request_is_left():
-    content, store, _ = open_object()
-    expected = content.expect([(5, 5 + 2 * PART_BYTES + MB)])
-    for at in range(5, 5 + 2 * PART_BYTES + MB, MB):
-        read(content, at, MB, expected)
-    assert sorted(end - begin for begin, end in store.ranges) == 2 * [PART_BYTES + MB // 2]
-
-
 def test_expected_ranges_that_do_not_fit_are_read_by_parts_in_turn():
     content, store, _ = open_object(most_bytes=8 * MB)
     ranges = [(at, at + 5 * MB) for at in range(0, 40 * MB, 5 * MB)]
@@ -165,12 +156,6 @@ def test_expected_ranges_that_do_not_fit_are_read_by_parts_in_turn():
             at = begin + step
             read(content, at, 1 << 16, expected)
     assert store.byte_count <= 1.1 * len(CONTENT)
-
-
-def test_the_beginnings_of_expected_ranges_that_do_not_fit_are_fetched_at_once():
-    content, store, cache = open_object(most_bytes=32 * MB)
-    content.expect([(0, 10 * MB), (10 * MB, 40 * MB)])
-    store.wait_for([(at, at + cache.part_bytes) for at in (0, 10 * MB)])
 
 
 def test_what_a_read_of_an_expected_range_leaves_out_comes_with_it():
@@ -205,14 +190,6 @@ def test_many_expected_ranges_are_read_by_turns_without_reading_anything_twice()
     assert cache.held_bytes <= 10 * MB
 
 
-def test_two_segments_behind_the_one_that_is_read_are_fetched_where_they_fit():
-    content, store, cache = open_object(most_bytes=32 * MB)
-    part = cache.part_bytes
-    expected = content.expect([(0, 39 * MB), (39 * MB, 40 * MB)])
-    read(content, part, MB, expected)
-    store.wait_for([*((at * part, at * part + part) for at in range(4)), (39 * MB, 40 * MB)])
-
-
 def test_segments_stay_within_their_memory():
     content, store, cache = open_object(most_bytes=10 * MB)
     for begin in range(0, len(CONTENT), MB):
@@ -220,17 +197,6 @@ def test_segments_stay_within_their_memory():
         # A reply that arrives late may be of a segment that was dropped.
         assert store.held_bytes <= 10 * MB + cache.part_bytes
         assert cache.held_bytes <= 10 * MB
-
-
-def test_small_segments_stay_while_large_ones_pass():
-    content, store, _ = open_object(most_bytes=16 * MB)
-    ends = [(0, 100), (len(CONTENT) - 100, 100)]
-    for begin, size in [*ends, *((at, 4 * MB) for at in range(4 * MB, 36 * MB, 4 * MB))]:
-        read(content, begin, size)
-    before = list(store.ranges)
-    for begin, size in ends:
-        read(content, begin, size)
-    assert store.ranges == before
 
 
 # The ends of many objects are fetched at once, each in one request
@@ -291,16 +257,3 @@ def test_the_ends_of_many_objects_are_fetched_at_once(size: int):
     assert seen == files
     assert len(set(store.asked)) == len(store.asked)
     assert len(store.asked) == len(files) * (0 if not size else 1 if size <= 2 * UNIT_BYTES else 2)
-
-
-def test_little_memory_means_fewer_requests_at_once_and_none_twice():
-    store = ManyStore(0)
-    files = make_objects(store, [5 * MB] * 20, most_bytes=8 * MB)
-    for file in look_ahead(files, head_bytes=UNIT_BYTES):
-        read_ends(file, UNIT_BYTES, 0)
-    assert len(store.asked) == len(files)
-
-
-def test_files_are_not_opened(tmp_path: Path):
-    files = [InputFile("missing", tmp_path / "missing"), InputFile("-", None)]
-    assert list(look_ahead(files, head_bytes=UNIT_BYTES)) == files

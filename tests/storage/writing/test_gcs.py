@@ -138,24 +138,6 @@ def test_an_upload_whose_old_object_is_gone_never_becomes_one(bucket: GcsTestBuc
     assert bucket.list_uploads() == bucket.list_keys() == []
 
 
-def test_an_aborted_session_takes_no_part(store: GcsBucket):
-    begun = store.begin_upload("a", "token", Match())
-    store.abort_upload("a", begun)
-    with pytest.raises(MissingUpload):
-        store.send_part("a", begun, 1, bytes(QUANTUM))
-
-
-def test_an_upload_without_its_tail_is_not_whole(bucket: GcsTestBucket, store: GcsBucket):
-    begun, parts = upload(store, [b"x"])
-    (tail,) = bucket.list_keys(".scratch/")
-    bucket.put(tail, b"xy")
-    assert not store.is_whole("a", begun, parts, 1)
-    bucket.delete(tail)
-    assert not store.is_whole("a", begun, parts, 1)
-    with pytest.raises(MissingUpload):
-        store.complete_upload("a", begun, parts, Match())
-
-
 def test_missing_credentials_and_wrong_options_are_told(
     bucket: GcsTestBucket, monkeypatch: pytest.MonkeyPatch
 ):
@@ -290,12 +272,6 @@ def test_a_connection_that_breaks_is_tried_again(open_bucket, tokens: TokenServe
     found = store.read("a")
     assert found is not None
     assert (found[0], tokens.breaks) == (b"content", 0)
-
-
-def test_a_server_of_tokens_that_cannot_be_reached_is_named(open_bucket):
-    store = open_bucket("http://127.0.0.1:9/token")
-    with pytest.raises(OutputError, match=r"^gs://.*/a: the store cannot be reached: .*port=9.*; check .*$"):
-        store.read("a")
 
 
 def test_refused_credentials_are_denied_access(open_bucket, tokens: TokenServer):

@@ -201,12 +201,6 @@ def test_a_bucket_whose_name_boto3_does_not_take_is_told_in_a_line(bucket: Bucke
         S3Bucket("a:b", StorageOptions()).put("k", b"", Match())
 
 
-def test_a_server_that_is_not_there_is_told(bucket: Bucket):
-    store = S3Bucket(bucket.name, StorageOptions("http://127.0.0.1:1"))
-    with pytest.raises(OutputError, match=r"the store cannot be reached: .*; check --endpoint-url and"):
-        store.put("k", b"", Match())
-
-
 @pytest.mark.parametrize(("url", "is_signed"), [(None, False), ("http://127.0.0.1:9", True)])
 def test_parts_are_hashed_once_over_tls_and_signed_without_it(
     monkeypatch: pytest.MonkeyPatch, s3_credentials: None, url: str | None, is_signed: bool

@@ -69,16 +69,6 @@ def test_a_folder_whose_name_is_a_column_is_not_its_file(data: Path) -> None:
     assert columns == [["id"], ["id", "day"], ["id", "day"]]
 
 
-@pytest.mark.parametrize("name", ["\U0001f40e" * 60, "ü" * 120, "..a", "a b:c", "\udc80"])
-def test_any_name_of_a_file_gives_a_store(name: str) -> None:
-    folder = Path("data", name)
-    folder.mkdir()
-    for index in range(2):
-        (folder / f"{index}.txt").write_text("1\n")
-    assert open_loader(str(folder)).num_records == open_loader(f"{folder}/*.txt").num_records == 2
-    assert len(list_stores()) == 1
-
-
 def test_files_without_a_common_folder_share_a_store(data: Path) -> None:
     (data / "b.txt").write_text("1\n")
     Path("c.txt").write_text("2\n")

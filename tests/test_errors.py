@@ -87,11 +87,6 @@ def test_missing_input_is_a_file_not_found_error(tmp_path: Path):
         assert caught.value.errno == 2
 
 
-def test_missing_schema_file_is_a_file_not_found_error(tmp_path: Path):
-    with pytest.raises(FileNotFoundError):
-        recshuf.shuffle("a.jsonl", tmp_path / "out.parquet", schema=tmp_path / "none.json")
-
-
 def test_existing_output_is_a_file_exists_error(tmp_path: Path):
     (tmp_path / "a.txt").write_text("1\n")
     for name in ("a.txt", "folder"):
@@ -100,13 +95,6 @@ def test_existing_output_is_a_file_exists_error(tmp_path: Path):
         with pytest.raises(FileExistsError) as caught:
             recshuf.shuffle(tmp_path / "a.txt", tmp_path / name)
         assert isinstance(caught.value, errors.OutputError)
-
-
-def test_missing_output_folder_is_a_file_not_found_error(tmp_path: Path):
-    (tmp_path / "a.txt").write_text("1\n")
-    with pytest.raises(FileNotFoundError) as caught:
-        recshuf.shuffle(tmp_path / "a.txt", tmp_path / "none" / "b.txt")
-    assert isinstance(caught.value, errors.OutputError)
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -16,9 +14,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import UsageError
-from recshuf.job.report import SilentProgress
 from recshuf.run.stores import cached_store
-from recshuf.run.stores.scatter_store import scatter_store
 from tests.support.stores.small_stores import ids_of
 
 if TYPE_CHECKING:
@@ -80,26 +76,6 @@ def test_other_inputs_or_options_make_another_store(data: Path) -> None:
     assert len(list_stores(data)) == 5
 
 
-class Warnings(SilentProgress):
-    """Keeps the warnings."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-
-    def warn(self, text: str) -> None:
-        self.texts.append(text)
-
-
-def test_other_stores_of_the_inputs_are_named(data: Path) -> None:
-    open_loader(data)
-    (old,) = list_stores(data)
-    warnings = Warnings()
-    open_loader(data, seed=8, progress=warnings)
-    assert [old in text for text in warnings.texts] == [True]
-    open_loader(data, seed=8, progress=warnings)
-    assert len(warnings.texts) == 1
-
-
 WRONG: list[tuple[dict[str, Any], str]] = [
     *(
         (options, f"^{next(iter(options))}=")
@@ -121,45 +97,6 @@ def test_arguments_are_checked_before_anything_is_written(data: Path) -> None:
     with pytest.raises(TypeError, match="lane"):
         open_loader(data, lane=2)
     assert not (data.parent / "cache").exists()
-
-
-def note_and_scatter(*arguments: Any) -> None:
-    """Scatter, unless the first to come here is to die."""
-    folder = arguments[1].local_path.parent.parent
-    with (folder / "scatters").open("a") as log:
-        log.write(f"{os.getpid()}\n")
-    if (folder / "kill").exists():
-        (folder / "kill").unlink()
-        os.kill(os.getpid(), signal.SIGKILL)
-    scatter_store(*arguments)
-
-
-def read_in_process(data: Path, barrier: Any, results: Any) -> None:
-    cached_store.scatter_store = note_and_scatter
-    barrier.wait()
-    results.send(ids_of(open_loader(data, seed=None)))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kills", [0, 1])
-def test_one_of_several_processes_scatters(data: Path, kills: int) -> None:
-    if kills:
-        (data.parent / "kill").touch()
-    context = multiprocessing.get_context("fork")
-    barrier = context.Barrier(4)
-    pipes = [context.Pipe(duplex=False) for _ in range(4)]
-    children = [context.Process(target=read_in_process, args=(data, barrier, end)) for _, end in pipes]
-    for child in children:
-        child.start()
-    for _, end in pipes:
-        end.close()
-    for child in children:
-        child.join(60)
-    assert sorted(child.exitcode for child in children) == [-9] * kills + [0] * (4 - kills)
-    orders = [reader.recv() for (reader, _), child in zip(pipes, children, strict=True) if not child.exitcode]
-    assert len(set(map(tuple, orders))) == 1
-    assert len((data.parent / "scatters").read_text().split()) == 1 + kills
-    assert len(list_stores(data)) == 1
 
 
 def test_objects_show_what_they_are(tmp_path: Path) -> None:

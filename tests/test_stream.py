@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import gc
 import os
-import subprocess
-import sys
 import threading
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as pads
-import pyarrow.parquet as pq
 import pytest
 
 import recshuf
@@ -89,11 +85,6 @@ def test_types_that_arrow_makes_of_nothing_stay():
     assert sorted(streamed.to_pylist(), key=lambda row: row["id"]) == table.to_pylist()
 
 
-@pytest.mark.parametrize("table", [TABLE[:0], pa.table({}), TABLE[:1]])
-def test_few_records_and_none(table: pa.Table):
-    assert recshuf.stream(table).read_all().equals(table)
-
-
 def test_records_are_loaded_when_they_are_asked_for(spilled):
     calls: list[int] = []
     listener = Listener(lambda: calls.append(1))
@@ -155,27 +146,6 @@ def test_an_error_of_the_inputs_is_raised_at_once_and_frees_all(
     assert not list_spilled(tmp_path / "tmp")
 
 
-@pytest.mark.slow
-def test_the_end_of_the_process_leaves_nothing(tmp_path: Path):
-    pq.write_table(
-        pa.table({"a": np.arange(1_500_000), "b": ["x" * 40] * 1_500_000}), tmp_path / "in.parquet"
-    )
-    (tmp_path / "tmp").mkdir()
-    code = (
-        "import recshuf, sys; reader = recshuf.stream(sys.argv[1], memory='64MB', temp_dir=sys.argv[2]); "
-        "print(reader.read_next_batch().num_rows > 0)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-X", "dev", "-c", code, tmp_path / "in.parquet", tmp_path / "tmp"],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=200,
-    )
-    assert (done.stdout, done.stderr) == ("True\n", "")
-    assert not list((tmp_path / "tmp").iterdir())
-
-
 def test_options_of_files_are_refused(tmp_path: Path):
     for name, value in (
         ("shards", 2),
@@ -192,11 +162,6 @@ def test_options_of_files_are_refused(tmp_path: Path):
         recshuf.stream(TABLE, memory=5)
     with pytest.raises(UsageError, match="no inputs"):
         recshuf.stream([])
-
-
-def test_a_stream_is_an_input(tmp_path: Path):
-    recshuf.shuffle(recshuf.stream(TABLE, seed=1), tmp_path / "out.parquet", seed=2)
-    assert sorted(pq.read_table(tmp_path / "out.parquet")["id"].to_pylist()) == [*range(2000)]
 
 
 def test_others_read_it(tmp_path: Path):

@@ -14,7 +14,6 @@ import pytest
 
 import recshuf
 from recshuf.errors import InputError, UsageError
-from recshuf.formats.objects import name_table
 from recshuf.output.manifest import find_manifest
 from tests.support.small_runs import Listener
 
@@ -151,19 +150,6 @@ def test_a_store_of_tables_is_that_of_their_file(tmp_path: Path):
         recshuf.PileLoader.from_files(SMALL, 4, cache=tmp_path / "cache")
 
 
-def test_a_changed_table_does_not_verify(tmp_path: Path):
-    values = np.arange(300)
-    table = pa.table({"a": values})  # without a copy
-    recshuf.shuffle(table, tmp_path / "out.parquet", seed=1, verify=True)
-    values[7] = -1
-    assert not recshuf.verify(table, tmp_path / "out.parquet").is_equal
-
-
-def test_a_table_given_twice_counts_twice(tmp_path: Path):
-    assert recshuf.shuffle([SMALL, SMALL], tmp_path / "out.parquet").records == 1000
-    assert sorted(pq.read_table(tmp_path / "out.parquet")["id"].to_pylist()) == sorted([*range(500)] * 2)
-
-
 @pytest.mark.parametrize("holder", ONCE)
 def test_what_is_read_once_is_refused_where_it_is_read_again(tmp_path: Path, holder: str):
     whole = {"output": tmp_path / "out.parquet"}
@@ -236,17 +222,6 @@ def test_errors_of_a_reader_name_it_and_keep_their_class(tmp_path: Path):
     with pytest.raises(OwnError, match="mine"):
         recshuf.shuffle(fail(OwnError("mine")), tmp_path / "out.arrow")
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("is_once", [True, False])
-def test_many_small_batches_are_read_together(is_once: bool):
-    table = pa.Table.from_batches([SMALL.slice(row, 1).to_batches()[0] for row in range(500)])
-    named = name_table(table.to_reader() if is_once else table, 0)
-    assert named is not None
-    assert len(named.table.head(100)) == 100
-    batches = [*named.table.batches()]
-    assert len(batches) == 1
-    assert pa.Table.from_batches(batches).equals(SMALL)
 
 
 def test_dictionaries_of_a_reader_become_values(tmp_path: Path):

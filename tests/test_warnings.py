@@ -55,14 +55,6 @@ def test_a_filter_can_make_a_warning_an_error(inputs: Path, tmp_path: Path) -> N
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 
-def test_a_plan_warns_too(call: Run, inputs: Path, tmp_path: Path) -> None:
-    with pytest.warns(RecshufWarning, match=LOST):
-        recshuf.plan(inputs, tmp_path / "out.jsonl")
-    done = call(inputs, "-o", tmp_path / "out.jsonl", "--plan")
-    assert b"warning: " in done.stderr
-    assert b"--provenance keeps the paths" in done.stderr
-
-
 def test_a_listener_gets_warnings_in_place_of_python(inputs: Path, tmp_path: Path) -> None:
     class Heard:
         texts: list[str] = []  # noqa: RUF012

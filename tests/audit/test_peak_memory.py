@@ -56,23 +56,8 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 @pytest.mark.slow
-def test_a_check_of_many_outputs_takes_the_memory_of_one(lines: Path):
-    one, many = (measure_peak("check", [lines] * count, against=lines) for count in (1, 6))
-    assert many <= MEMORY + BASE
-    assert many - one <= 35 * MB
-
-
-@pytest.mark.slow
 def test_a_sample_of_long_values_stays_within_the_limit(tables: list[Path]):
     assert measure_peak("check", tables, column="text") <= MEMORY + BASE
-
-
-@pytest.mark.slow
-def test_a_picture_of_two_samples_of_long_values_stays_within_the_limit(tmp_path: Path):
-    pytest.importorskip("PIL")
-    make_data("parquet", 500 * MB, tmp_path, file_bytes=500 * MB, group_rows=500_000)
-    peak = measure_peak("picture", tmp_path, against=tmp_path, column="text", memory=256 * MB)
-    assert peak <= 256 * MB + BASE
 
 
 @pytest.mark.slow

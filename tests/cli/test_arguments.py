@@ -6,7 +6,6 @@ import os
 import pty
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +16,8 @@ from tests.support.effort import mostly_slow
 from tests.support.processes.command_line import COMMAND, DEADLINE, assert_one_line, numbers
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.cli.conftest import Refuse
     from tests.conftest import Run
 
@@ -33,12 +34,6 @@ class TestArguments:
         monkeypatch.chdir(tmp_path)
         lines.rename(tmp_path / "--seed.txt")
         assert len(call("--", "--seed.txt").stdout) == len(numbers(1000))
-
-    def test_streams(self, call: Run) -> None:
-        for arguments in ((), ("-",), ("-", "-o", "-")):
-            result = call("--format", "text", *arguments, stdin=numbers(500))
-            assert result.stdout != numbers(500)
-            assert sorted(result.stdout.splitlines()) == sorted(numbers(500).splitlines())
 
     def test_hexadecimal_seed(self, call: Run, lines: Path) -> None:
         for seed in (0, 2**128 - 1):
@@ -61,20 +56,6 @@ class TestArguments:
         for text in ("\\", r"\q", r"\x4", r"a\\\\\ "):
             with pytest.raises(UsageError, match="backslash"):
                 parse_bytes(text)
-
-    def test_bytes_that_are_no_utf8(self, tmp_path: Path) -> None:
-        folder = os.fsencode(tmp_path)
-        (tmp_path / "in.txt").write_bytes(b"a\xffb\xffc\xff")
-        command = [os.fsencode(word) for word in COMMAND]
-        arguments = [folder + b"/in.txt", b"--separator", b"\xff", b"-o", folder + b"/out\xfe.txt"]
-        result = subprocess.run([*command, *arguments], capture_output=True, timeout=DEADLINE)
-        assert_one_line(result.stderr, r"out\xfe.txt", "3 records")
-        assert sorted(Path(os.fsdecode(folder + b"/out\xfe.txt")).read_bytes().split(b"\xff")) == [
-            b"",
-            b"a",
-            b"b",
-            b"c",
-        ]
 
 
 WRONG = {
@@ -119,14 +100,6 @@ class TestUsage:
         )
         assert result.returncode == 2
         assert_one_line(result.stderr, "closed")
-
-    def test_closed_streams_that_are_not_needed(self, lines: Path, tmp_path: Path) -> None:
-        script = '"$0" -m recshuf "$1" -o "$2" <&- >&-'
-        output = tmp_path / "out.txt"
-        command = ["/bin/sh", "-c", script, sys.executable, lines, output]
-        result = subprocess.run(command, capture_output=True, timeout=DEADLINE)
-        assert result.returncode == 0, result.stderr
-        assert len(output.read_bytes()) == len(numbers(1000))
 
     @pytest.mark.slow
     @pytest.mark.parametrize("more", ["", "--json"])

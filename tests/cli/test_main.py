@@ -11,26 +11,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from recshuf.errors import DiskFullError, InputError, MemoryLimitError, PileError, UsageError
-from tests.support.processes.command_line import COMMAND, DEADLINE, assert_one_line, numbers
+from tests.support.processes.command_line import COMMAND, DEADLINE, assert_one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tests.conftest import Run
-
-
-@pytest.mark.slow
-def test_pandas_is_not_imported(call: Run, run: Run, lines: Path, tmp_path: Path):
-    """pyarrow does so on its own account where it is installed, which takes 0.2 s."""
-    told = tmp_path / "told"
-    fake = tmp_path / "fake" / "pandas.py"
-    fake.parent.mkdir()
-    fake.write_text(f"open({str(told)!r}, 'w').close()\n__version__ = '3.0.0'\n")
-    table = tmp_path / "t.parquet"
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(fake.parent), *sys.path])}
-    assert call(lines, "-o", table, "--format", "text").returncode == 0
-    assert run(table, "-o", tmp_path / "out.parquet", env=environment).returncode == 0
-    assert not told.exists()
 
 
 class TestErrors:
@@ -103,13 +89,6 @@ class TestErrors:
         assert_one_line(result.stderr, f"error: {name}: no space left", "; free some, or choose another")
         assert os.listdir(lines.parent) == [lines.name]
 
-    @pytest.mark.slow
-    @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-    def test_full_device_for_a_completion_script(self, tmp_path: Path) -> None:
-        result = self._run_on_full_device(tmp_path, (), {"_RECSHUF_COMPLETE": "zsh_source"})
-        assert result.returncode == 1
-        assert_one_line(result.stderr, "error: standard output: no space left")
-
     def _run_on_full_device(
         self, folder: Path, arguments: Sequence[str], variables: dict[str, str]
     ) -> subprocess.CompletedProcess[bytes]:
@@ -134,14 +113,3 @@ class TestErrors:
                 [*COMMAND, lines, *arguments], stdout=pipe, stderr=subprocess.PIPE, timeout=DEADLINE
             )
         assert (result.returncode, result.stderr) == (141, b"")
-
-    @pytest.mark.slow
-    def test_head(self, tmp_path: Path) -> None:
-        path = tmp_path / "long.txt"
-        path.write_bytes(numbers(300_000))
-        script = '{ "$0" -m recshuf "$1"; echo "$?" >&2; } | head -n 2'
-        result = subprocess.run(
-            ["/bin/sh", "-c", script, sys.executable, path], capture_output=True, timeout=DEADLINE
-        )
-        assert result.stdout.count(b"\n") == 2
-        assert result.stderr == b"141\n"

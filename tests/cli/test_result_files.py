@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import resource
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from recshuf.output.manifest import manifest_path
-from tests.support.processes.command_line import assert_one_line, numbers
+from tests.support.processes.command_line import assert_one_line
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Refuse
@@ -56,14 +55,6 @@ class TestResults:
         result = call(lines, "-o", tmp_path / "out.txt", "--report", "-")
         assert json.loads(result.stdout)["records_written"] == 1000
 
-    def test_report_to_a_device(self, call: Run, lines: Path, tmp_path: Path) -> None:
-        assert call(lines, "-o", tmp_path / "out.txt", "--report", os.devnull).returncode == 0
-        assert not Path(os.devnull).is_file()
-
-    def test_failed_run_leaves_the_old_report(self, refuse: Refuse) -> None:
-        Path("report").write_text("old")
-        refuse("none.txt --report report --overwrite", "none.txt", code=1)
-
     def test_plan(self, call: Run, lines: Path, tmp_path: Path) -> None:
         report = tmp_path / "plan.json"
         result = call(lines, "-o", f"{tmp_path}/out/", "--shards", "3", "--plan", "--report", report)
@@ -79,21 +70,6 @@ class TestResults:
     def test_plan_as_json(self, call: Run, lines: Path) -> None:
         result = call(lines, "--plan", "--report", "-")
         assert json.loads(result.stdout)["shard_count"] == 1
-
-    def test_quiet_plan(self, call: Run, lines: Path, tmp_path: Path) -> None:
-        report = tmp_path / "plan.json"
-        result = call(lines, "-o", f"{tmp_path}/out/", "--plan", "-q", "--report", report)
-        assert (result.returncode, result.stdout, result.stderr) == (0, b"", b"")
-        printed = call(lines, "-o", f"{tmp_path}/out/", "--plan", "-q", "--report", "-").stdout
-        assert json.loads(report.read_bytes()).keys() == json.loads(printed).keys()
-
-    def test_plan_of_a_stream(self, call: Run) -> None:
-        text = call("--plan", stdin=numbers(10)).stdout.decode()
-        assert "unknown" in text
-
-    def test_the_plan_tells_that_its_disk_is_before_compression(self, call: Run, lines: Path) -> None:
-        text = call(lines, "--plan", "--spill-compression", "lz4").stdout.decode()
-        assert re.search(r"^spilled +\d+ B, before lz4$", text, re.MULTILINE)
 
 
 def test_a_report_never_replaces_an_input(refuse: Refuse, lines: Path, tmp_path: Path) -> None:

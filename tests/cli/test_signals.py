@@ -91,24 +91,6 @@ class TestSignals:
         assert_one_line(done.stderr, number.name)
         assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
 
-    @pytest.mark.slow
-    def test_ignored_signal_stays_ignored(self, tmp_path: Path) -> None:
-        """As nohup and a script's background jobs want it."""
-        output = tmp_path / "out.txt"
-        shell = ["/bin/sh", "-c", 'trap "" HUP; exec "$@"', "sh"]
-        command = [*shell, *COMMAND, "--format", "text", "-o", str(output)]
-        with subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        ) as process:
-            assert process.stdin
-            process.stdin.write(numbers(1000))
-            process.stdin.flush()
-            wait_until(lambda: any(tmp_path.iterdir()))
-            process.send_signal(signal.SIGHUP)
-            process.communicate(numbers(100), DEADLINE)
-            assert process.returncode == 0
-        assert output.read_bytes().count(b"\n") == 1100
-
     def test_handlers_are_put_back(self, call: Run, lines: Path) -> None:
         before = list(map(signal.getsignal, SIGNALS))
         call(lines)
@@ -225,21 +207,3 @@ def test_a_signal_ends_a_run_whose_output_nobody_reads(many: Path, unbuffered: s
         [many, "--temp-dir", many.parent], lambda child: has_some(child.stdout), PYTHONUNBUFFERED=unbuffered
     )
     assert os.listdir(many.parent) == ["lines.txt"]
-
-
-def test_a_signal_ends_a_run_that_reads_a_silent_pipe(tmp_path: Path, pipe: int) -> None:
-    """What the run has made goes all the same."""
-    os.write(pipe, numbers(1000))
-    stop_waiting(
-        [tmp_path / "pipe", "--format", "text", "-o", tmp_path / "out.txt"],
-        lambda _: wait_until(
-            lambda: len(os.listdir(tmp_path)) > 1 and not select.select([pipe], [], [], 0)[0]
-        ),
-    )
-    assert os.listdir(tmp_path) == ["pipe"]
-
-
-@pytest.mark.slow
-def test_a_signal_ends_a_run_whose_pipe_nobody_reads(many: Path, pipe: int) -> None:
-    stop_waiting([many, "-o", many.parent / "pipe"], lambda _: has_some(pipe))
-    assert sorted(os.listdir(many.parent)) == ["lines.txt", "pipe"]

@@ -76,15 +76,6 @@ def test_what_was_read_of_a_redirected_file_before_is_left_out(
     assert sorted(map(int, (tmp_path / "out.txt").read_bytes().split())) == list(range(2, 1000))
 
 
-def test_whoever_shares_a_redirected_file_finds_it_read(
-    tmp_path: Path, redirect: Callable[[Path], int]
-) -> None:
-    (path,) = make_inputs(tmp_path, "text", [100])
-    descriptor = redirect(path)
-    recshuf.shuffle("-", tmp_path / "out.txt")
-    assert os.read(descriptor, 1) == b""
-
-
 def test_a_stream_given_to_the_function_is_read_as_it_is(tmp_path: Path) -> None:
     """Its descriptor may be that of a file whose bytes it decodes."""
     (path,) = make_inputs(tmp_path, "text", [300])

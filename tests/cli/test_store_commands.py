@@ -29,33 +29,6 @@ def store(given: Path) -> Path:
     return given.parent / "store"
 
 
-def test_info_tells_the_space_on_disk(tmp_path: Path, call: Run):
-    """A writer reserves space for regions that it may not fill."""
-    with recshuf.PileWriter(tmp_path / "store", "a") as writer:
-        writer.write([{"id": 1}])
-    found = json.loads(call("store", "info", tmp_path / "store", "--json").stdout)
-    blocks = sum(file.stat().st_blocks for file in (tmp_path / "store" / "sets").iterdir())
-    assert found["disk_bytes"] == 512 * blocks
-
-
-def test_scatter_and_gather_write_what_the_shuffle_writes(given: Path, tmp_path: Path, call: Run):
-    done = call("scatter", given, "-o", tmp_path / "new", "--seed", "5", "--report", "-")
-    assert done.returncode == 0
-    assert b"1,000 records" in done.stderr
-    assert b"seed 5" in done.stderr
-    assert json.loads(done.stdout)["records"] == 1000
-    done = call("gather", tmp_path / "new", "-o", tmp_path / "out.parquet")
-    assert (done.returncode, done.stdout) == (0, b"")
-    recshuf.shuffle(given, tmp_path / "expected.parquet", seed=5)
-    assert (tmp_path / "out.parquet").read_bytes() == (tmp_path / "expected.parquet").read_bytes()
-
-
-def test_gather_writes_an_epoch(store: Path, tmp_path: Path, call: Run):
-    assert call("gather", store, "-o", tmp_path / "a.jsonl", "--epoch", "2", "--mix", "2").returncode == 0
-    recshuf.gather(store, tmp_path / "b.jsonl", epoch=2, mix=2)
-    assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
-
-
 def test_a_complete_gather_that_is_resumed_may_have_its_report(store: Path, tmp_path: Path, call: Run):
     command = ("gather", store, "-o", f"{tmp_path}/out/", "--resume", "--report", tmp_path / "report")
     assert call(*command).returncode == 0
@@ -237,23 +210,3 @@ def test_compact_joins_sets_down_to_as_many(store: Path, call: Run):
     assert len(info(store, call)["sets"]) == 2
     assert ids(store, call) == before
     assert call("store", "verify", "-q", store).stdout == b""
-
-
-def test_check_tests_two_epochs_of_a_store(store: Path, call: Run):
-    done = call("check", "--loader", store, "--json", "-v")
-    assert done.returncode == 0
-    report = json.loads(done.stdout)
-    assert report["records"] == 2000
-    assert "meetings" in {score["name"] for score in report["scores"]}
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{"reshuffle": "none", "mix": 2}, {"seed": 9, "epoch": 3, "reshuffle": "piles", "mix": 2}],
-)
-def test_the_check_of_a_loader_takes_its_options(store: Path, call: Run, options: dict[str, Any]) -> None:
-    given = [word for name, value in options.items() for word in (f"--{name}", value)]
-    found = json.loads(call("check", "--loader", store, "--json", *given).stdout)
-    expected = recshuf.check_loader(store, **options).to_json()
-    assert found | {"seconds": 0} == json.loads(json.dumps(expected)) | {"seconds": 0}
-    assert expected["scores"] != recshuf.check_loader(store).to_json()["scores"]

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import os
 import random
-import re
-import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from recshuf.system.locks import share_folder
 from tests.support.numbered_files import make_inputs
-from tests.support.processes.task_runs import HARMS, divide_small, read_all, shuffle
+from tests.support.processes.task_runs import divide_small, read_all, shuffle
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -96,23 +94,6 @@ def test_tasks_together_write_the_same_bytes(tasks: Tasks, name: str, to: str):
     tasks.compare(inputs, to=to)
 
 
-def test_a_plan_without_a_seed_draws_one(call: Run, tasks: Tasks):
-    tasks.plan()
-    assert tasks.read()["run"]["options"]["seed"] == 5
-    plan = [
-        tasks.folder / "in",
-        "-o",
-        f"{tasks.folder}/other/",
-        "--plan",
-        "--report",
-        "-",
-        "--engine",
-        "tasks",
-    ]
-    seeds = {json.loads(call(*plan).stdout)["run"]["options"]["seed"] for _ in range(2)}
-    assert len(seeds) == 2
-
-
 def test_the_plan_has_a_pile_set_for_each_task_of_the_scatter(tasks: Tasks):
     tasks.plan()
     assert tasks.read()["set_count"] == len(tasks.numbers("scatter")) > 1
@@ -146,20 +127,6 @@ def test_a_task_that_comes_too_early_says_what_is_missing(tasks: Tasks, stage: s
     tasks.compare(inputs)
 
 
-def test_a_task_may_run_again(tasks: Tasks):
-    inputs = tasks.plan()
-    for stage in STAGES[:-1]:
-        tasks.run(*tasks.numbers(stage) * 2)
-    gather, (last,) = tasks.numbers("gather"), tasks.numbers("commit")
-    (tasks.work / "piles").rename(tasks.folder / "piles")
-    tasks.run(gather[0])  # what is done needs nothing
-    (tasks.folder / "piles").rename(tasks.work / "piles")
-    tasks.run(last)
-    assert b"there/out: complete; this task has put it in place before" in tasks.run(last)
-    tasks.refuse(0, 1, "was written after this plan was made; if by its tasks, all are done; else ")
-    tasks.compare(inputs)
-
-
 def test_a_commit_waits_for_the_end_of_other_tasks(tasks: Tasks):
     tasks.plan()
     tasks.run_stages(*STAGES[:3])
@@ -170,50 +137,11 @@ def test_a_commit_waits_for_the_end_of_other_tasks(tasks: Tasks):
     tasks.run(last)
 
 
-@pytest.mark.parametrize(
-    "harm", [pytest.param(one, marks=() if one == "flipped" else pytest.mark.slow) for one in HARMS]
-)
-def test_a_commit_without_a_shard_names_the_task_to_run_again(tasks: Tasks, harm: str):
-    inputs = tasks.plan()
-    tasks.run_stages(*STAGES[:3])
-    HARMS[harm](next((tasks.work / "tasks").glob("shards-*/*")))
-    (last,) = tasks.numbers("commit")
-    said = tasks.refuse(
-        last, 2, "is missing or damaged", "run this task again, or delete that folder", lines=3
-    )
-    (named,) = re.findall(r"task (\d+): not done; run recshuf task", said)
-    tasks.run(int(named), last)
-    tasks.compare(inputs)
-
-
-def test_other_runs_leave_the_work_of_tasks_alone(call: Run, tasks: Tasks):
-    inputs = tasks.plan()
-    tasks.run_stages("count")
-    command = ["-o", f"{tasks.folder}/there/out/", "--shards", "3"]
-    done = call(*inputs, *command)
-    assert (done.returncode, b"an unfinished run left" in done.stderr) == (1, True)
-    shutil.rmtree(tasks.folder / "in")
-    inputs = make_inputs(tasks.folder / "in", "jsonl", COUNTS)
-    plan = [*command, "--engine", "tasks", "--plan", "--report", tasks.folder / "other.json"]
-    assert call(*inputs, *plan).returncode == 0
-    tasks.refuse(0, 2, "holds tasks of another plan", plan="other.json")
-
-
 def list_readers(tasks: Tasks, index: int) -> list[int]:
     """Return the tasks that read an input."""
     plan = tasks.read()["run"]["tasks"]
     parts = [[part] for part in plan["counted"]] + plan["sets"]
     return [number for number, own in enumerate(parts) if any(part[0] == index for part in own)]
-
-
-def test_an_input_that_changes_between_tasks_is_named_by_each_that_reads_it(tasks: Tasks):
-    inputs = tasks.plan()
-    tasks.run(list_readers(tasks, 0)[0])
-    inputs[1].write_bytes(b"{}\n")
-    readers = {*tasks.numbers("count")} & {*list_readers(tasks, 1)}
-    for number in readers:
-        tasks.refuse(number, 1, f"error: {inputs[1]}: ", "changed while it was read")
-    assert readers
 
 
 @pytest.mark.parametrize(

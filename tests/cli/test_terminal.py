@@ -57,12 +57,6 @@ class TestProgress:
         assert "recshuf: 1,000 records" in shown.splitlines()[-1]
 
     @pytest.mark.slow
-    def test_a_check_shows_it_where_both_streams_are_a_terminal(self, lines: Path) -> None:
-        shown = self.run_on_terminal("check", lines, "--column", "text", has_stdout=True)
-        assert "1,000 of 1,000 records" in shown
-        assert lines.name in shown.splitlines()[-1]
-
-    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("compression", "message"),
         [
@@ -76,17 +70,6 @@ class TestProgress:
         shown = self.run_on_terminal(path, *compression.split(), has_stdout=True)
         assert message in shown
         assert ("standard output is a terminal" in shown) == ("none" not in compression)
-
-    @pytest.mark.slow
-    def test_compressed_records_are_not_shown_by_the_name_of_the_terminal(self, lines: Path) -> None:
-        output = ("-o", "/dev/stdout", "--overwrite")
-        shown = self.run_on_terminal(lines, *output, "--compression", "gzip", has_stdout=True)
-        assert "/dev/stdout is a terminal, and the output is compressed (gzip); name a file" in shown
-        assert "\n999\r" in self.run_on_terminal(lines, *output, "--compression", "none", has_stdout=True)
-
-    @pytest.mark.slow
-    def test_not_shown_when_quiet(self, lines: Path, tmp_path: Path) -> None:
-        assert self.run_on_terminal(lines, "-q", "-o", tmp_path / "out.txt") == ""
 
     @pytest.mark.parametrize(("width", "is_wide"), [(40, False), (20, False), (120, True)])
     def test_a_narrow_terminal_keeps_the_percentage(

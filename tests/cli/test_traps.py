@@ -58,11 +58,6 @@ def test_words_that_cannot_be_meant_are_named(refuse: Refuse, lines: Path, line:
     refuse(line, *words)
 
 
-def test_file_with_nearly_the_name_of_a_command_is_an_input(call: Run, folder: Path):
-    (folder / "verfy").write_bytes(numbers(10))
-    assert call("verfy", "-o", "out").returncode == 0
-
-
 @pytest.mark.parametrize("command", sorted(commands.commands))
 def test_options_before_a_command_are_refused(
     call: Run, refuse: Refuse, lines: Path, folder: Path, command: str
@@ -75,12 +70,6 @@ def test_options_before_a_command_are_refused(
     assert call(*given.split(), command, lines, "-o", "out").returncode == 0
     expected = sorted([*lines.read_bytes().split(), *numbers(10).split()])
     assert sorted((folder / "out").read_bytes().split()) == expected
-
-
-def test_a_file_named_like_a_command_is_given_with_its_folder(call: Run, lines: Path, folder: Path):
-    lines.rename(folder / "verify")
-    assert call("verify").returncode == 2
-    assert sorted(call("--format", "text", "./verify").stdout.split()) == sorted(numbers(1000).split())
 
 
 @pytest.mark.parametrize(
@@ -110,21 +99,6 @@ def test_standard_output_must_not_be_an_input(folder: Path, redirection: str, re
     assert result.returncode == 2
     assert_one_line(result.stderr, "is also standard output")
     assert (folder / target).read_bytes() == (numbers(10) if redirection == ">>" else b"")
-
-
-@pytest.mark.slow
-def test_pages_and_pictures_are_named_when_written(call: Run, folder: Path):
-    pytest.importorskip("PIL")
-    pytest.importorskip("jinja2")
-    (folder / "lines.txt").write_bytes(numbers(2000))
-    run = call("lines.txt", "-o", "out.txt", "--html", "run.html")
-    assert b"recshuf: wrote run.html, " in run.stderr
-    assert (
-        b"wrote check.html, "
-        in call("check", "out.txt", "--against", "lines.txt", "--html", "check.html").stderr
-    )
-    assert b"wrote a.png, " in call("picture", "out.txt", "--against", "lines.txt", "-o", "a.png").stderr
-    assert call("picture", "out.txt", "--against", "lines.txt", "-o", "b.png", "-q").stderr == b""
 
 
 def test_file_without_suffix_from_a_folder_is_hinted_at(call: Run, folder: Path):
@@ -173,14 +147,6 @@ def test_shards_that_will_be_empty_are_warned_of(call: Run, folder: Path):
     assert done.returncode == 0
     assert b"2 of 12 shards are empty, as there are 10 records" in done.stderr
     assert b"empty" not in call("lines.txt", "-o", "few/", "--shards", "10").stderr
-
-
-def test_a_complete_run_resumed_again_says_so(call: Run, folder: Path):
-    (folder / "lines.txt").write_bytes(numbers(10))
-    for said in (b"10 records, ", b"out: exists, and no unfinished run of it is left; nothing to resume"):
-        done = call("lines.txt", "-o", "out/", "--resume")
-        assert done.returncode == 0
-        assert said in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("kind", [".csv", ".jsonl"])

@@ -73,20 +73,6 @@ def test_what_differs_beside_the_records_is_1_too(pair: tuple[Path, Path], call:
     assert json.loads(done.stdout)["equal"] is False
 
 
-def test_of_many_only_the_first_are_named(pair: tuple[Path, Path], call: Run):
-    path, output = pair
-    (output / "shard-00001.txt").unlink()
-    lines = call("verify", path, output).stdout.decode().splitlines()
-    assert [line for line in lines if line.startswith("missing")][10:] == ["missing: 40 more"]
-
-
-def test_equal_records_are_named_once(tmp_path: Path, call: Run):
-    (tmp_path / "in.txt").write_text("a\nb\nb\nb\nb\n")
-    (tmp_path / "out.txt").write_text("a\nb\n")
-    _, *lines = call("verify", tmp_path / "in.txt", tmp_path / "out.txt").stdout.decode().splitlines()
-    assert lines == [f"missing: {tmp_path}/in.txt: record 1, 3 of its kind"]
-
-
 def test_wrong_usage_is_2_and_a_file_that_cannot_be_read_1(pair: tuple[Path, Path], refuse: Refuse):
     for arguments in ("", "one", "-q -v a b", "--nonsense a b", "a -"):
         refuse(f"verify {arguments}")
@@ -126,15 +112,6 @@ def test_options_of_the_shuffle_are_understood(pair: tuple[Path, Path], call: Ru
     done = call("verify", path, output, "-n", "7", "--header", "3", "--workers", "2", "--memory", "100MB")
     assert done.returncode == 0
     assert b"7 of 97 records" in done.stdout
-
-
-def test_names_with_line_breaks_stay_on_one_line(tmp_path: Path, call: Run):
-    given, made = tmp_path / "a\nb.txt", tmp_path / "c\nd.txt"
-    given.write_text("x\n")
-    made.write_text("y\n")
-    lines = call("verify", given, made).stdout.decode().splitlines()
-    assert len(lines) == 3
-    assert lines[1].endswith(r"a\nb.txt: record 0")
 
 
 def test_the_two_sides_may_be_several_inputs_and_one_file(pair: tuple[Path, Path], call: Run, tmp_path: Path):

@@ -11,7 +11,7 @@ from tests.fuzzing import campaign
 from tests.fuzzing.mutate import mutate
 from tests.fuzzing.oracle import compare
 from tests.fuzzing.seeds import FORMATS, make_seeds
-from tests.fuzzing.server import HUNG, Server
+from tests.fuzzing.server import Server
 from tests.support.effort import examples
 from tests.support.tally import format_table
 
@@ -80,13 +80,3 @@ def test_what_a_broken_program_does_is_noticed(
         monkeypatch.setattr(Server, "run", broken)
         outcomes = {attempt.outcome for attempt in campaign.fuzz("text", range(8), 0, tmp_path, server)}
         assert outcome in outcomes
-
-
-@pytest.mark.slow
-def test_a_child_that_never_ends_or_dies_is_told_from_one_that_fails(tmp_path: Path) -> None:
-    with Server(seconds=5) as server:
-        assert server.call("read_records", ["no format", "x"], tmp_path).status == 1
-        assert server.run(["--version"], tmp_path).status == 0
-    (tmp_path / "in.txt").write_bytes(b"line\n" * 100)
-    with Server(seconds=0.01) as server:
-        assert server.run(["in.txt", "-o", "out.txt"], tmp_path).status == HUNG

@@ -50,11 +50,3 @@ def swap_with_any(rng: np.random.Generator, n: int) -> NDArray[np.int64]:
     for place, other in enumerate(rng.integers(0, n, n).tolist()):
         out[place], out[other] = out[other], out[place]
     return np.array(out)
-
-
-def move_along_one_cycle(rng: np.random.Generator, n: int) -> NDArray[np.int64]:
-    """Sattolo's variant, which never leaves a record where it was: every record moves along one cycle."""
-    cycle = rng.permutation(n)
-    p = np.empty_like(cycle)
-    p[cycle] = np.roll(cycle, 1)
-    return p

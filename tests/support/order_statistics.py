@@ -78,18 +78,3 @@ def chi_square_upper(statistic: float, freedom: int) -> float:
     start = 0.5 if freedom % 2 else 1.0
     steps = np.arange(start, freedom / 2)
     return math.fsum([first, *(math.exp(a * math.log(x) - x - math.lgamma(a + 1)) for a in steps)])
-
-
-def score_agreement(permutations: NDArray[np.int64]) -> float:
-    """Return the z-score of how often two seeds put the same record at the same place.
-
-    Parameters
-    ----------
-    permutations
-        Shape ``(S, n)``, one seed a row. Two unrelated seeds agree at one place on average (Poisson).
-    """
-    seed_count, n = permutations.shape
-    pair_count = math.comb(seed_count, 2)
-    _, times = np.unique(permutations * n + np.arange(n), return_counts=True)
-    agreements = int((times * (times - 1) // 2).sum())
-    return (agreements - pair_count) / math.sqrt(pair_count)

@@ -50,7 +50,7 @@ def attack_once(kind: str, folder: Path, choice: Choice, capfd: pytest.CaptureFi
 
 @pytest.mark.parametrize(
     "kind",
-    [pytest.param(kind, marks=() if kind == "kills" else pytest.mark.slow) for kind in KINDS],
+    [pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS],
 )
 def test_one_attack_of_each_kind_does_not_succeed(
     kind: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]

@@ -51,12 +51,6 @@ def test_every_reshuffle_passes_with_the_meetings_of_the_formula(
     assert again.expectation == pytest.approx(meetings, rel=0.02)
 
 
-def test_an_epoch_without_a_next_one_is_refused_by_its_number(store: Path) -> None:
-    for epoch in [-1, 2**32 - 1, 2**32]:
-        with pytest.raises(UsageError, match=f"epoch={epoch}: give an integer from 0 to 4,294,967,294$"):
-            recshuf.check_loader(store, epoch=epoch)
-
-
 def spoil(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
     """Change the order of the epochs that the check reads."""
     read = check._read_origins
@@ -132,12 +126,6 @@ def test_an_epoch_that_comes_again_is_an_error(
         CheckError, match=f"reshuffle='{reshuffle}' yields one order in epochs 1 and 2; report"
     ):
         recshuf.check_loader(store, reshuffle=reshuffle, mix=mix)
-
-
-def test_an_epoch_that_is_to_come_again_must(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spoil(monkeypatch, lambda ids, epoch: np.roll(ids, epoch))
-    with pytest.raises(CheckError, match=r"reshuffle='none' yields two orders in epochs 1 and 2; report"):
-        recshuf.check_loader(store, reshuffle="none")
 
 
 def test_bad_arguments_are_named(store: Path, tmp_path: Path) -> None:

@@ -218,15 +218,6 @@ def test_batches_of_one_group_and_of_several_have_the_same_form(lanes: int) -> N
     assert count == 120
 
 
-def test_columns_come_in_the_wanted_order() -> None:
-    store = FakePiles({"a": [20]}, 2, make_mixed)
-    for output in ("numpy", "arrow"):
-        batch = next(iter(PileLoader(store, 5, columns=["text", "_id", "id"], output=output)))
-        names = batch.schema.names if output == "arrow" else list(batch)
-        assert names == ["text", "_id", "id"]
-    assert batch.column(1).type == ID_TYPE
-
-
 def test_rows_of_a_batch() -> None:
     records = make_mixed(0, 6)
     for output in ("numpy", "arrow"):

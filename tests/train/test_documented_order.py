@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -81,11 +80,6 @@ def test_random_numbers_are_those_of_the_page(page: dict[str, Any], seed: int, n
     assert list(islice(page["draw"](seed, *numbers), 9)) == raw(seed, *numbers, count=9)
 
 
-def test_the_first_number_is_that_of_the_page(page: dict[str, Any]) -> None:
-    (shown,) = re.findall(r"first output of `draw\(7, 0\)` is `(0x[0-9a-f]+)`", PAGE.read_text())
-    assert next(page["draw"](7, 0)) == int(shown, 16)
-
-
 @settings(max_examples=examples(100))
 @given(st.integers(0, 60), st.lists(st.integers(0, 20), min_size=1, max_size=4))
 def test_counts_in_a_mix_are_those_of_the_page(page: dict[str, Any], done: int, counts: list[int]) -> None:
@@ -133,29 +127,3 @@ def test_mixes_give_the_batches_of_the_page(
         loader = recshuf.MixLoader(chosen, 8, columns=["_store", "_id"], **order)
         found = [np.column_stack((batch["_store"], batch["_id"])).tolist() for batch in loader]
         assert found == [[[number, *ids] for number, ids in batch] for batch in expected]
-
-
-@pytest.mark.slow
-def test_lanes_and_schedules_of_mixes_are_those_of_the_page(tmp_path: Path) -> None:
-    stores = [tmp_path / name for name in "abc"]
-    for number, store in enumerate(stores):
-        with recshuf.PileWriter(store, "x", seed=number, piles=6) as writer:
-            writer.write({"text": ["x" * (row % 7) for row in range(20 + 9 * number)]})
-    weights: dict[int, list[float]] = {0: [0.7, 0.3, 0], 3: [1, 2, 7]}
-    schedule = {
-        start: {store: weight for store, weight in zip(stores, own, strict=True) if weight}
-        for start, own in weights.items()
-    }
-    read = [cache(partial(read_groups_of, store)) for store in stores]
-    for lanes, weight_by in [(1, "text"), (2, "text"), (2, None)]:
-        measure = None if weight_by is None else lambda _, record: record[1] % 7
-        expected = mix_batches(Mix(read, weights, 8, 0, lanes, measure), 2)
-        loader = recshuf.MixLoader(schedule, 8, columns=["_store", "_id"], lanes=lanes, weight_by=weight_by)
-        for epoch, batches in enumerate(expected):
-            loader.set_epoch(epoch)
-            found = [np.column_stack((batch["_store"], batch["_id"])).tolist() for batch in loader]
-            assert found == [[[number, *ids] for number, ids in batch] for batch in batches]
-
-
-def read_groups_of(store: Path, epoch: int) -> list[list[tuple[int, int]]]:
-    return read_groups(store, None, epoch=epoch)

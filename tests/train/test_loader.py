@@ -179,16 +179,6 @@ def test_a_position_is_taken_once() -> None:
     assert ids_of(loader) == whole
 
 
-def test_the_end_of_an_epoch_is_a_position() -> None:
-    loader = PileLoader(small_store(), 8)
-    list(loader)
-    other = PileLoader(small_store(), 8)
-    other.load_state_dict(loader.state_dict())
-    assert list(other) == []
-    other.set_epoch(1)
-    assert len(list(other)) == len(other)
-
-
 def test_a_resume_loads_one_group(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cutting, "BUNDLE_BYTES", 0)
     store = small_store()
@@ -318,33 +308,12 @@ def test_what_a_trainer_does_to_a_batch_stays_in_it(lanes: int) -> None:
         batch["_id"] -= 1
 
 
-def test_records_are_those_of_the_batches() -> None:
-    loader = PileLoader(small_store(), 8, columns=["id", "_id"], drop_last=False)
-    expected = []
-    for batch in loader:
-        expected += zip(batch["id"].tolist(), batch["_id"].tolist(), strict=True)
-    found = [(record["id"], record["_id"].tolist()) for record in loader.records()]
-    assert found == expected
-
-
-def test_a_batch_of_records_counts_with_its_last() -> None:
-    loader = PileLoader(small_store(), 8)
-    for number, _ in enumerate(loader.records(), start=1):
-        assert loader.state_dict()["step"] == number // 8
-
-
 def test_more_lanes_than_groups_are_an_error() -> None:
     loader = PileLoader(FakePiles({"a": [1000]}, 8), 16, lanes=16)
     for use in (len, iter, list):
         with pytest.raises(UsageError, match=r"^lanes=16: .* 8 groups"):
             use(loader)
     assert len(PileLoader(FakePiles({"a": [1000]}, 8), 16, lanes=16, drop_last=False)) == 63
-
-
-def test_a_store_without_records_yields_nothing() -> None:
-    for drop_last in (True, False):
-        loader = PileLoader(FakePiles({"a": [0]}, 4), 2, drop_last=drop_last)
-        assert (len(loader), list(loader)) == (0, [])
 
 
 @pytest.mark.parametrize("mix", [1, 3])

@@ -16,8 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recshuf.errors import RecshufWarning, UsageError
-from recshuf.piles.epochs import MAX_EPOCH
-from recshuf.records.keys import MAX_SEED, RowRange, draw_keys, find_piles
+from recshuf.records.keys import RowRange, draw_keys, find_piles
 from recshuf.train.loader import PileLoader
 from recshuf.train.mixing import MixLoader
 from tests.support.effort import examples
@@ -101,17 +100,6 @@ def test_chains_of_resumes_on_other_numbers_of_ranks_yield_the_epoch(
         delivered += [list(chain.from_iterable(step)) for step in zip(*parts, strict=True)]
         (state,) = {json.dumps(loader.state_dict()) for loader in ranks}
     assert delivered == whole
-
-
-def test_stores_are_mixed_within_batches_in_another_order_each_time() -> None:
-    orders = [
-        tuple(batch["_store"].tolist())
-        for seed, epoch in ((7, 0), (7, 1), (8, 0))
-        for batch in make_mix([3000, 1000], [3, 1], 400, seed=seed, epoch=epoch)
-    ]
-    assert {sum(order) for order in orders} == {100}
-    assert len(set(orders)) == len(orders)
-    assert all(sum(a != b for a, b in zip(one[1:], one, strict=False)) > 100 for one in orders)
 
 
 def test_a_state_of_another_mix_is_refused() -> None:
@@ -304,20 +292,6 @@ def test_a_limit_is_the_length_of_an_epoch_and_a_filter_is_that_of_each_store() 
             make_mix([20, 30], [1, 1], 4, **{"limit": 10, "filter": keep} | other).load_state_dict(
                 loader.state_dict()
             )
-
-
-def test_records_of_a_mix_come_one_by_one() -> None:
-    loader = make_mix([20, 30], [1, 2], 4)
-    rows = [show(batch) for batch in loader]
-    found = [(int(one["_store"]), *map(int, one["_id"])) for one in loader.records()]
-    assert found == list(chain.from_iterable(rows))
-
-
-def test_the_state_of_many_stores_is_short() -> None:
-    stores = dict.fromkeys(make_stores([9] * 50), 1)
-    mix = MixLoader({0: stores, 1: stores}, 4, seed=MAX_SEED)
-    mix.seek(MAX_EPOCH, len(mix))
-    assert len(json.dumps(mix.state_dict())) < 330
 
 
 def test_bad_columns_are_named() -> None:

@@ -40,14 +40,6 @@ def take(values: Generator[int], absence: Absence, seconds: float, count: int) -
     return taken
 
 
-@pytest.mark.parametrize(("ahead", "seconds"), [(1, 0.0), (3, HOURS)])
-def test_values_come_in_order(ahead: int, seconds: float) -> None:
-    absence = Absence()
-    values = compute_ahead(Computer(), range(10), ahead, absence)
-    assert take(values, absence, seconds, 10) == [number * number for number in range(10)]
-    assert list(values) == []
-
-
 def test_a_consumer_that_stays_computes_by_itself() -> None:
     computer, absence = Computer(), Absence()
     take(compute_ahead(computer, range(10), 3, absence), absence, 0.0, 10)
@@ -70,16 +62,3 @@ def test_no_more_are_computed_ahead_than_asked_for(ahead: int) -> None:
         assert computer.done.acquire(timeout=60)
     values.close()
     assert len(computer.threads) == 1 + ahead
-
-
-@pytest.mark.parametrize("seconds", [0.0, HOURS])
-def test_an_error_comes_in_its_place(seconds: float) -> None:
-    def divide(number: int) -> int:
-        return 12 // (3 - number)
-
-    absence = Absence()
-    values = compute_ahead(divide, range(5), 2, absence)
-    assert take(values, absence, seconds, 3) == [4, 6, 12]
-    with pytest.raises(ZeroDivisionError):
-        next(values)
-    assert not [one for one in threading.enumerate() if one.name.startswith("recshuf-load")]

@@ -91,18 +91,6 @@ def test_lanes_that_leave_no_batch_of_enough_records_are_named(
             assert Schedule(np.array(sizes), one).steps or sum(sizes) < one.batch
 
 
-def test_a_store_of_fewer_records_than_a_batch_has_none() -> None:
-    assert Schedule(np.array([7, 8]), Sharding(16, lanes=16)).steps == 0
-
-
-def test_a_rank_loads_only_its_lanes() -> None:
-    for rank in range(3):
-        schedule = Schedule(np.full(12, 100), Sharding(40, rank, 3, 6))
-        (phase,) = schedule.phases
-        assert {group % 6 for group in phase.find_groups(0)} == {2 * rank, 2 * rank + 1}
-        assert sorted(phase.find_groups(0)) == sorted(set(phase.find_groups(0)))
-
-
 def test_a_rank_loads_no_group_that_lies_in_the_parts_of_other_ranks() -> None:
     schedule = Schedule(np.full(100, 5), Sharding(50, 1, 2))
     (phase,) = schedule.phases

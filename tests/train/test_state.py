@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import json
 import threading
-from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -13,11 +12,8 @@ import numpy as np
 import pytest
 
 from recshuf.errors import UsageError
-from recshuf.piles.epochs import MAX_EPOCH
-from recshuf.records.keys import MAX_PILES, MAX_SEED
 from recshuf.train.loader import PileLoader
 from recshuf.train.mixing import MixLoader
-from recshuf.train.schedule import MOST_STEPS
 from recshuf.train.state import find_position
 from tests.support.stores.fake_piles import FakePiles
 from tests.support.stores.token_documents import make_store
@@ -78,17 +74,6 @@ def test_numbers_may_be_of_numpy(kind: str) -> None:
     column = "tokens" if kind == "packed" else "pairs" if kind == "piles" else "id"
     found, expected = ([batch[column].tolist() for batch in islice(one, 9)] for one in (other, loader))
     assert found == expected
-
-
-def test_the_longest_state_is_short() -> None:
-    arguments = {"batch_size": 10**8, "lanes": 10**5, "mix": MAX_PILES}
-    store = replace(STORE, store_id="f" * 32, snapshot=10**6)
-    longest = PileLoader(store, **arguments, seed=MAX_SEED, epoch=MAX_EPOCH, drop_last=False).state_dict()
-    assert len(json.dumps(longest | {"step": MOST_STEPS})) < 300
-
-
-def test_the_position_survives_json() -> None:
-    assert find_position(STATE, json.loads(json.dumps(STATE))) == (2, 1)
 
 
 REFUSED: list[tuple[Any, str]] = [

@@ -7,8 +7,6 @@ import multiprocessing
 import os
 import pickle
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import recshuf
-from recshuf.errors import ConversionError, PileError, RecshufWarning, UsageError
+from recshuf.errors import ConversionError, RecshufWarning, UsageError
 from recshuf.train import batch_reader as cutting
 from recshuf.train.loader import PileLoader
 from tests.support.effort import mostly_slow
@@ -90,46 +88,6 @@ def test_other_processes_get_the_same_batches(store: Path, method: str) -> None:
     assert sum(1 for _ in running) == len(loader) - 1
 
 
-_READS_AT_EXIT = """
-import atexit, os, sys, threading
-
-reading, leaving, done = threading.Event(), threading.Event(), threading.Event()
-
-def leave():
-    leaving.set()
-    done.wait(60)
-
-atexit.register(leave)  # before recshuf, so that it runs after whatever recshuf does at exit
-
-import recshuf
-
-loader, read = recshuf.PileLoader(sys.argv[1], 4), os.preadv
-
-def read_late(*arguments):
-    reading.set()
-    leaving.wait(60)
-    return read(*arguments)
-
-def train():
-    try:
-        print(sum(1 for _ in loader), flush=True)
-    except BaseException as error:
-        print(repr(error), flush=True)
-    done.set()
-
-os.preadv = read_late
-threading.Thread(target=train, daemon=True).start()
-reading.wait(60)
-"""
-
-
-@pytest.mark.slow
-def test_the_exit_of_the_interpreter_does_not_close_what_a_thread_reads(store: Path) -> None:
-    run = [sys.executable, "-c", _READS_AT_EXIT, str(store)]
-    done = subprocess.run(run, capture_output=True, text=True, check=True)
-    assert (done.stdout, done.stderr) == ("31\n", "")
-
-
 def test_an_iterator_taken_over_a_fork_is_refused(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cutting, "BUNDLE_BYTES", 0)
     running = iter(PileLoader(store, 1))
@@ -196,45 +154,12 @@ def open_files(folder: Path) -> list[str]:
     ]
 
 
-def test_files_are_closed_with_the_loader(store: Path) -> None:
-    gc.collect()
-    assert not open_files(store)
-    loader = PileLoader(store, 4)
-    batches = iter(loader)
-    first = next(batches)
-    assert open_files(store)
-    del loader
-    assert open_files(store), "closed although its iterator lives"
-    del batches
-    gc.collect()
-    assert not open_files(store)
-    assert len(first["text"]) == 4
-
-
-def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
-    for path in (tmp_path, tmp_path / "missing"):
-        with pytest.raises(UsageError, match=str(path)):
-            PileLoader(path, 4)
-
-
 def test_records_without_a_table_form_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"\xff\n")
     with pytest.warns(RecshufWarning, match="a.txt: line 1: is not UTF-8"):
         recshuf.scatter(tmp_path / "a.txt", tmp_path / "store")
     with pytest.raises(ConversionError):
         PileLoader(tmp_path / "store", 4)
-
-
-def test_a_damaged_pile_is_an_error_of_the_loop(store: Path, tmp_path: Path) -> None:
-    copied = tmp_path / "store"
-    for path in [path for path in store.rglob("*") if path.is_file()]:
-        content = path.read_bytes()
-        if len(content) > 2000 and path.suffix != ".json":
-            content = content[:600] + bytes([content[600] ^ 1]) + content[601:]
-        (copied / path.relative_to(store)).parent.mkdir(parents=True, exist_ok=True)
-        (copied / path.relative_to(store)).write_bytes(content)
-    with pytest.raises(PileError):
-        list(PileLoader(copied, 1))
 
 
 def test_packed_loaders_keep_their_store_open_and_can_be_pickled(tmp_path: Path) -> None:

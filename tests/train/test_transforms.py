@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -81,22 +80,6 @@ def test_what_the_transform_returns_is_yielded_and_resumes() -> None:
     loader = PileLoader(STORE, 6, **arguments)
     loader.seek(1, 7)
     assert list(loader) == whole[7:]
-
-
-def test_a_loader_with_a_transform_can_be_pickled() -> None:
-    loader = PileLoader(STORE, 6, columns=["_id"], transform=keep)
-    assert find_seeds(pickle.loads(pickle.dumps(loader))) == find_seeds(loader)
-
-
-def test_seeds_belong_to_the_trainer() -> None:
-    def spoil(batch: Any, seeds: NDArray[np.uint64]) -> list[int]:
-        given = seeds.tolist()
-        seeds[:] = 0
-        return given
-
-    loader = PileLoader(STORE, 6, transform=spoil)
-    assert list(loader) == list(loader)
-    assert 0 not in next(iter(loader))
 
 
 def test_records_need_columns() -> None:

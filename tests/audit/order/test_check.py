@@ -22,7 +22,6 @@ from recshuf.audit.order.matching import BottomKSample, SampledRecords, match_re
 from recshuf.audit.order.shufflers import METHODS
 from recshuf.errors import InputError, MemoryLimitError, UsageError
 from tests.support.effort import examples
-from tests.support.flawed_orders import move_along_one_cycle
 from tests.support.small_runs import Listener
 
 if TYPE_CHECKING:
@@ -261,17 +260,6 @@ def test_the_only_dataset_of_the_record_tells_the_order(tmp_path: Path, inputs: 
         recshuf.check(path, datasets=both)
 
 
-@pytest.mark.slow
-def test_several_shuffles_show_together_what_none_shows_alone(tmp_path: Path, inputs: Path) -> None:
-    """Every record moves along one cycle, in each of them."""
-    orders = [move_along_one_cycle(np.random.default_rng(seed), COUNT) for seed in range(10)]
-    outputs = [write_parquet(tmp_path / f"{seed}.parquet", order) for seed, order in enumerate(orders)]
-    assert recshuf.check(outputs[0], against=inputs).is_uniform
-    together = recshuf.check(outputs, against=inputs)
-    assert {score.name for score in together.scores if score.is_flagged} == {"cycles"}
-    assert (together.records, together.tested) == (10 * COUNT, 10 * COUNT)
-
-
 def test_a_column_can_tell_records_apart(tmp_path: Path, inputs: Path) -> None:
     table = make_table(shuffled()).drop_columns("label").set_column(0, "id", [np.zeros(COUNT, np.int64)])
     pq.write_table(table, tmp_path / "out.parquet")
@@ -311,19 +299,6 @@ def test_large_data_are_sampled(
     assert recshuf.check(tmp_path / "own.parquet", against=inputs).is_uniform
 
 
-def test_the_share_of_several_shuffles_is_that_of_the_largest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("recshuf.audit.order.matching.MOST_SAMPLED", 2000)
-    for count in (1200, 3000):
-        given = write_parquet(tmp_path / "in.parquet", np.arange(count))
-        recshuf.shuffle(given, tmp_path / f"{count}.parquet", seed=1, provenance=True)
-    for counts in ((1200, 3000), (3000, 1200)):
-        outputs = [tmp_path / f"{count}.parquet" for count in counts]
-        report = recshuf.check(outputs, provenance=True)
-        assert (report.records, report.share) == (4200, 0.5)
-
-
 def test_of_long_values_as_many_are_tested_as_fit_the_memory(tmp_path: Path) -> None:
     def write(count: int, length: int) -> Path:
         text = pa.array([f"{number:0{length}}" for number in range(count)])
@@ -335,14 +310,6 @@ def test_of_long_values_as_many_are_tested_as_fit_the_memory(tmp_path: Path) -> 
     assert not report.is_uniform
     with pytest.raises(MemoryLimitError, match=r"2,000 values .* only \d+ .* 64 MB.*memory"):
         recshuf.check(write(2_000, 20_000), column="text", memory="64MB")
-
-
-def test_checks_of_the_same_files_say_the_same(tmp_path: Path, inputs: Path) -> None:
-    """Also of records that are told apart at random."""
-    doubled = write_parquet(tmp_path / "in.parquet", np.arange(COUNT) // 2)
-    for options in ({"data": inputs, "column": "label"}, {"data": doubled, "against": doubled}):
-        first, second = (recshuf.check(**options).scores for _ in range(2))
-        assert first == second
 
 
 @pytest.mark.parametrize("basis", ["column", "against", "provenance"])

@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import recshuf
-from recshuf.api.checks import write_check
 from recshuf.errors import InputError, UsageError
 from tests.support.numbered_files import make_inputs
 
@@ -58,16 +57,6 @@ def test_input_files_are_ordered_by_name_in_whatever_order_they_are_met(tmp_path
     assert scores["inversions"] == 3000 * 2999 / 2
 
 
-def test_several_shuffles_are_tested_together(tmp_path: Path, inputs: list[Path]):
-    """Each is taken by itself, so that no provenance is there twice."""
-    outputs = [tmp_path / f"{seed}.parquet" for seed in range(3)]
-    for seed, output in enumerate(outputs):
-        recshuf.shuffle(inputs, output, seed=seed, provenance=True)
-    found = recshuf.check(outputs, provenance=True)
-    assert found.is_uniform
-    assert found.records == 24_000
-
-
 def test_a_sample_of_provenance_does_not_depend_on_the_order_of_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -102,13 +91,3 @@ def test_what_says_nothing_is_refused(tmp_path: Path):
         pq.write_table(pa.table(columns), tmp_path / "in.parquet")
         with pytest.raises(InputError if "more than once" in words else UsageError, match=words):
             recshuf.check(tmp_path / "in.parquet", provenance=True)
-
-
-def test_a_page_and_a_picture_go_by_the_columns(tmp_path: Path, inputs: list[Path]):
-    pytest.importorskip("PIL")
-    pytest.importorskip("jinja2")
-    recshuf.shuffle(inputs, tmp_path / "out.parquet", seed=4, provenance=True)
-    assert recshuf.picture(tmp_path / "out.parquet", provenance=True) == recshuf.picture(
-        tmp_path / "out.parquet", against=inputs, id_column="id"
-    )
-    assert "data:image/png" in write_check(tmp_path / "out.parquet", provenance=True)[1]

@@ -14,8 +14,6 @@ from tests.support.effort import mostly_slow
 from tests.support.order_statistics import battery, permutation_chi_square
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     Rng = np.random.Generator
 
 RECORDS = 100_000
@@ -23,14 +21,6 @@ FILES = 100
 LIMIT = 6
 """What docs/check.md promises."""
 RARE = 1e-6
-
-
-@pytest.mark.parametrize(("n", "ratio"), [(70, 0), (70, 0.01), (70, 0.1), (1000, 0.5), (70, 1)])
-def test_a_buffer_yields_no_record_before_it_is_read_nor_many_at_once(n: int, ratio: float) -> None:
-    size = int(n * ratio) + 1
-    order = shufflers.use_buffer(n, 1, ratio)
-    assert (order < np.arange(n) + size).all()
-    assert n <= size or (order >= np.arange(n) + size - 1).any()
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -98,21 +88,3 @@ def test_flaws_are_flagged(name: str, given: dict[str, float], higher: str, lowe
     missed = [test for test in higher.split() if scores[test] <= LIMIT]
     missed += [test for test in lower.split() if scores[test] >= -LIMIT]
     assert missed == [], scores
-
-
-def meet_again(order: NDArray[np.int64], group_count: int) -> float:
-    """Return how much more often than by chance two records of a group share one in the next epoch."""
-    group = np.arange(order.size) * group_count // order.size
-    table = np.bincount(order * group_count // order.size * group_count + group, minlength=group_count**2)
-    sizes = np.bincount(group)
-    return float((table * (table - 1)).sum() / (sizes * (sizes - 1)).sum() * group_count)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("sets", "mix"), [(1, 4), (64, 4)])
-def test_records_of_a_group_meet_again_as_often_as_the_formula_says(sets: int, mix: int) -> None:
-    # Groups are of about equal size; at their bounds one is taken for the next.
-    ratios = [
-        meet_again(shufflers.rotate_piles(RECORDS, seed, sets, 64, mix), 64 // mix) for seed in range(20)
-    ]
-    assert np.mean(ratios) == pytest.approx(1 + (64 / mix - 1) / (sets * mix), rel=0.1)

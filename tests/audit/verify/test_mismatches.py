@@ -18,7 +18,6 @@ from recshuf.job.arguments import make_job
 from recshuf.job.report import SilentProgress
 from recshuf.piles.set_folder import SetFolder
 from tests.support.formats.format_tools import find_open_files
-from tests.support.formats.line_comparisons import write_lines
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,19 +50,6 @@ def test_a_search_that_spills_finds_the_same(tmp_path: Path):
     assert found[0].first_extra == tuple(Mismatch(3, row, 1) for row in range(59_000, 59_010))
 
 
-def test_the_first_of_many_files_are_named_by_file_and_row(tmp_path: Path):
-    for number in range(4):
-        write_lines(tmp_path / f"{number}.txt", [b"%d %d" % (number, row) for row in range(6)])
-    write_lines(tmp_path / "out.txt", [b"0 5", b"1 0", b"more"])
-    report = recshuf.verify(sorted(tmp_path.glob("[0-3].txt")), tmp_path / "out.txt")
-    lacking = [
-        (number, row) for number in range(4) for row in range(6) if (number, row) not in ((0, 5), (1, 0))
-    ]
-    named = [(place.name, place.index) for place in report.missing_places]
-    assert named == [(str(tmp_path / f"{number}.txt"), row) for number, row in lacking[:10]]
-    assert (report.missing, report.extra) == (len(lacking), 1)
-
-
 @pytest.mark.parametrize("name", ["in.txt", "in.txt.gz", "in.parquet"])
 def test_rows_are_numbered_across_blocks_and_the_batches_of_a_fragment(tmp_path: Path, name: str):
     """In two blocks; row groups are larger than a batch."""
@@ -77,17 +63,6 @@ def test_rows_are_numbered_across_blocks_and_the_batches_of_a_fragment(tmp_path:
     pq.write_table(table.filter(np.arange(count) != lost), tmp_path / "out.parquet")
     report = recshuf.verify(tmp_path / name, tmp_path / "out.parquet", workers=4)
     assert ([record.index for record in report.missing_places], report.extra) == ([lost], 0)
-
-
-@pytest.mark.parametrize("suffix", ["jsonl", pytest.param("parquet", marks=pytest.mark.slow)])
-def test_verify_reads_records_as_long_as_a_shuffle_does(tmp_path: Path, suffix: str):
-    path, output = tmp_path / "in.jsonl", tmp_path / f"out.{suffix}"
-    path.write_text('{"a": 1}\n')
-    options = {"memory": "64MB" if suffix == "jsonl" else "300MB", "workers": 2}
-    longest = recshuf.plan(path, output, **options).max_record_bytes
-    path.write_text('{"a": "' + "x" * (longest - 100) + '"}\n{"a": "y"}\n')
-    recshuf.shuffle(path, output, seed=1, memory="2GB")
-    assert recshuf.verify(path, output, **options).is_equal
 
 
 @pytest.mark.parametrize("columns", [1, 300])

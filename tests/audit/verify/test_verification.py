@@ -199,19 +199,6 @@ def test_datasets_of_hdf5_are_compared_by_name(tmp_path: Path):
     )
 
 
-def test_hdf5_types_are_equal_after_a_conversion(tmp_path: Path):
-    colour = h5py.enum_dtype({"red": 0, "green": 5}, basetype="i2")
-    with h5py.File(tmp_path / "in.h5", "w") as file:
-        file["group/image"] = np.arange(24, dtype=">f4").reshape(4, 3, 2)
-        file["colour"] = np.array([0, 5, 5, 0], dtype=colour)
-        file["wave"] = np.array([1 + 2j, 0, -1j, np.nan])
-        file["pair"] = np.array([(1, b"ab"), (2, b""), (3, b"c"), (4, b"d")], [("n", "i1"), ("s", "S2")])
-        file["bits"] = np.array([2**32 - 1, 2**31, 1, 0xFF800001], np.uint32).view(np.float32)
-    for suffix in (".parquet", ".h5"):
-        recshuf.shuffle(tmp_path / "in.h5", tmp_path / f"out{suffix}", seed=1)
-        assert recshuf.verify(tmp_path / "in.h5", tmp_path / f"out{suffix}").is_equal
-
-
 def test_options_say_what_a_record_is(tmp_path: Path):
     (tmp_path / "head.txt").write_bytes(b"head\0b\nb\0a\0")
     recshuf.shuffle(tmp_path / "head.txt", tmp_path / "made.txt", seed=1, header=1, zero_terminated=True)
@@ -258,16 +245,6 @@ def test_damaged_records_are_counted_and_named(tmp_path: Path, harm: Any, missin
     assert named == [(str(tmp_path / "in.txt"), index) for index in first]
 
 
-def test_a_changed_value_of_a_table_is_found(tmp_path: Path):
-    """Which values differ is tested by their hashes; here that batches and row groups do not matter."""
-    given = pa.table({"x": pa.array([None] * 201, pa.list_(pa.int8())), "n": [*range(200), 7]})
-    made = given.set_column(0, "x", pa.array([None] * 200 + [[None]], pa.list_(pa.int8())))
-    assert compare_tables(tmp_path, given, given.take(np.random.default_rng(0).permutation(201))).is_equal
-    report = compare_tables(tmp_path, given, made)
-    assert (report.missing, report.extra) == (1, 1)
-    assert (report.missing_places[0].index, report.extra_places[0].index) == (7, 200)
-
-
 def test_nan_as_null_makes_the_nulls_of_jsonl_equal_to_nan(tmp_path: Path):
     broken = [1.5, float("nan"), float("inf"), None]
     pq.write_table(
@@ -283,16 +260,6 @@ def test_nan_as_null_makes_the_nulls_of_jsonl_equal_to_nan(tmp_path: Path):
         recshuf.errors.UsageError, match="nan_as_null=True: for a conversion to jsonl or json only"
     ):
         recshuf.verify(pair[0], pair[0], nan_as_null=True)
-
-
-@pytest.mark.slow
-def test_wide_tables_are_compared_in_linear_time(tmp_path: Path):
-    """Within the limit of a test; two nested loops over the columns would take many minutes."""
-    names = [f"c{index}" for index in range(20_000)]
-    (tmp_path / "in.jsonl").write_text(json.dumps(dict.fromkeys(names, 1)) + "\n")
-    schema = pa.schema([(name, pa.int64()) for name in names])
-    pq.write_table(pa.table([[1]] * len(names), schema=schema), tmp_path / "out.parquet")
-    assert recshuf.verify(tmp_path / "in.jsonl", tmp_path / "out.parquet", schema=schema)
 
 
 SCHEMAS: dict[str, pa.Table] = {

@@ -7,14 +7,12 @@ from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from recshuf.errors import ConversionError, UsageError
 from recshuf.piles.epochs import EpochOrder
 from recshuf.train.loader import PileLoader
 from tests.support.stores.epoch_oracle import Rules, flatten, group_records
-from tests.support.stores.fake_piles import FakePiles
 from tests.support.stores.token_documents import make_store, tokens_of
 
 
@@ -25,27 +23,6 @@ def test_an_epoch_of_tokens_comes_once() -> None:
     found = [int(batch["tokens"][0, 0]) for batch in islice(packed, 2 * len(whole))]
     assert sorted(found[: len(whole)]) == sorted(found[len(whole) :]) == sorted(whole)
     assert found[: len(whole)] != found[len(whole) :]
-
-
-def test_a_cut_at_the_end_of_a_group_is_no_empty_epoch() -> None:
-    def make(_: int, count: int) -> pa.RecordBatch:
-        return pa.record_batch({"tokens": pa.array([[row] for row in range(count)], pa.list_(pa.int32()))})
-
-    packed = PileLoader(FakePiles({"a": [40]}, 12, make), 1, mix=12).packed(8, column="tokens")
-    found = [batch["tokens"].ravel().tolist() for batch in islice(packed, 20)]
-    for first in range(0, 20, 5):
-        assert sorted(flatten(found[first : first + 5])) == list(range(40))
-
-
-def test_tokens_keep_their_type() -> None:
-    for column, dtype in [("tokens", np.int32), ("large", np.uint32), ("pairs", np.int16)]:
-        packed = PileLoader(make_store(), 3).packed(4, column=column)
-        (batch,) = islice(packed, 1)
-        assert list(batch) == [column]
-        assert (batch[column].dtype, batch[column].shape) == (dtype, (3, 4))
-        assert batch[column].flags.writeable
-        (records,) = islice(PileLoader(make_store(), 3, output="arrow").packed(4, column=column), 1)
-        assert records.column(0).to_pylist() == batch[column].tolist()
 
 
 def test_bad_arguments_are_named() -> None:
@@ -122,13 +99,6 @@ def test_a_transform_gets_a_seed_for_each_sequence_whatever_the_rank() -> None:
     seeds = [seed for batch in whole for seed, _ in batch]
     origins = np.arange(24, dtype=np.uint64)  # those of the first rows of source 0
     assert seeds == EpochOrder(7, 1, "rotate", 7).draw_seeds(origins).tolist()
-
-
-def test_tokens_of_one_group_are_not_copied() -> None:
-    packed = PileLoader(make_store(piles=1), 2).packed(4, column="large")
-    first, second = islice(packed, 2)
-    ends = [array["large"].__array_interface__["data"][0] for array in (first, second)]
-    assert ends[1] - ends[0] == first["large"].nbytes
 
 
 def test_nulls_and_columns_without_tokens_are_errors() -> None:

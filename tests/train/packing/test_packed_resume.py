@@ -111,16 +111,6 @@ def list_columns(batch: Any) -> list[list[list[int]]]:
     ]
 
 
-def test_the_iteration_after_a_resumed_one_begins_with_the_epoch_of_the_state() -> None:
-    first = PileLoader(make_store(), 2, epoch=3).packed(4, column="tokens")
-    whole = [batch["tokens"].tolist() for batch in islice(first, 4)]
-    packed = PileLoader(make_store(), 2).packed(4, column="tokens")
-    packed.load_state_dict(first.state_dict() | {"step": 2})
-    assert [batch["tokens"].tolist() for batch in islice(packed, 2)] == whole[2:]
-    assert [batch["tokens"].tolist() for batch in islice(packed, 4)] == whole
-    assert packed.state_dict() == first.state_dict()
-
-
 @pytest.fixture
 def loads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of each group that is loaded."""
@@ -147,17 +137,6 @@ def test_a_resume_loads_one_group_of_each_lane_of_the_rank(
             loads.clear()
             next(iter(loader))
             assert len(loads) == lanes // world
-
-
-def test_the_group_that_is_loaded_holds_the_next_token(loads: list[int]) -> None:
-    store = make_store(piles=12)
-    whole = expect(store, {"epoch": 0}, 2, 2, 300, tokens=1, column="tokens")
-    for step in range(1, 300, 7):
-        packed = PileLoader(store, 2, lanes=2, prefetch=0).packed(1, column="tokens")
-        packed.load_state_dict(packed.state_dict() | {"step": step})
-        loads.clear()
-        assert next(iter(packed))["tokens"].tolist() == whole[step][0]
-        assert len(loads) == 2
 
 
 def test_states_of_other_batches_are_refused() -> None:

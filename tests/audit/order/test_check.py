@@ -299,6 +299,19 @@ def test_large_data_are_sampled(
     assert recshuf.check(tmp_path / "own.parquet", against=inputs).is_uniform
 
 
+def test_the_share_of_several_shuffles_is_that_of_the_largest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recshuf.audit.order.matching.MOST_SAMPLED", 2000)
+    for count in (1200, 3000):
+        given = write_parquet(tmp_path / "in.parquet", np.arange(count))
+        recshuf.shuffle(given, tmp_path / f"{count}.parquet", seed=1, provenance=True)
+    for counts in ((1200, 3000), (3000, 1200)):
+        outputs = [tmp_path / f"{count}.parquet" for count in counts]
+        report = recshuf.check(outputs, provenance=True)
+        assert (report.records, report.share) == (4200, 0.5)
+
+
 def test_of_long_values_as_many_are_tested_as_fit_the_memory(tmp_path: Path) -> None:
     def write(count: int, length: int) -> Path:
         text = pa.array([f"{number:0{length}}" for number in range(count)])

@@ -23,6 +23,14 @@ LIMIT = 6
 RARE = 1e-6
 
 
+@pytest.mark.parametrize(("n", "ratio"), [(70, 0), (70, 0.01), (70, 0.1), (1000, 0.5), (70, 1)])
+def test_a_buffer_yields_no_record_before_it_is_read_nor_many_at_once(n: int, ratio: float) -> None:
+    size = int(n * ratio) + 1
+    order = shufflers.use_buffer(n, 1, ratio)
+    assert (order < np.arange(n) + size).all()
+    assert n <= size or (order >= np.arange(n) + size - 1).any()
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_every_setting_gives_a_permutation_and_the_seed_decides(name: str) -> None:
     method = METHODS[name]

@@ -93,6 +93,13 @@ def test_bytes_behind_the_last_member_are_refused(kind: str) -> None:
             read_all(COMPRESS[kind](TEXT) + garbage, kind)
 
 
+@kinds
+def test_what_is_not_compressed_is_refused_as_such(kind: str) -> None:
+    for content in (b"plain text, and enough of it\n", bytes(40), b"\0\0" + COMPRESS[kind](TEXT)):
+        with pytest.raises(InputError, match=f"^in: is not {kind} data$"):
+            read_all(content, kind)
+
+
 def test_a_zstd_frame_that_holds_less_than_it_says_is_refused() -> None:
     """One of 38,810 bytes whose only block is empty: found by fuzzing, accepted by the library."""
     hollow, line = bytes.fromhex("28b52ffd 40 65 9a96 010000"), zstandard.compress(b"line\n")

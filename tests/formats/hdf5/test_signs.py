@@ -203,6 +203,13 @@ def test_parts_of_matrices_and_lists_are_refused(tmp_path: Path, name: str) -> N
             (tmp_path / out).unlink()
 
 
+def test_what_only_looks_alike_is_copied(tmp_path: Path) -> None:
+    rows = {"x": np.arange(30), "y": np.ones((30, 2))}
+    others = sparse("graph/", shape=[4, 4]) | {"count": [30], "years": [1990, 1991], "ids": np.arange(3)}
+    (note,) = shuffle(write(tmp_path / "in.h5", rows | others), tmp_path / "out.h5", keep_others=True)
+    assert "shuffled are the rows of x, y; copied unchanged are count, graph/data" in note
+
+
 # What attributes say
 
 

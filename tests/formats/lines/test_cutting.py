@@ -209,6 +209,17 @@ def test_a_stream_that_fails_is_an_error_and_no_end() -> None:
             read(stream, 100)
 
 
+def test_compression_goes_by_suffix_then_by_content(tmp_path: Path) -> None:
+    packed = gzip.compress(HOSTILE)
+    assert read(give(tmp_path / "unknown", packed)) == split_records(HOSTILE)
+    assert read(give(tmp_path / "unknown.data", packed)) == split_records(HOSTILE)
+    assert read(give(tmp_path / "known.txt", packed)) == split_records(HOSTILE)
+    with pytest.raises(InputError, match=r"in.txt.gz: is not gzip data"):
+        read(give(tmp_path / "in.txt.gz", HOSTILE))
+    with pytest.raises(InputError, match=r"in.txt.br: brotli is not supported; decompress it"):
+        read(give(tmp_path / "in.txt.br", HOSTILE))
+
+
 @pytest.mark.parametrize("change", ["shrinks", "grows", "is rewritten", "vanishes"])
 @pytest.mark.parametrize("suffix", [".txt", ".txt.gz"])
 def test_a_file_that_changes_is_an_error(tmp_path: Path, suffix: str, change: str) -> None:

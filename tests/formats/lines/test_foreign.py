@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import io
+import os
 import pickle
 import sqlite3
 import struct
@@ -12,6 +13,8 @@ import sys
 import tarfile
 import wave
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +27,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import InputError
-from tests.support.formats.format_tools import OneWayReader
+from tests.support.formats.format_tools import OneWayReader, find_open_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -208,3 +211,15 @@ def test_it_is_refused_inside_of_a_compressed_file(tmp_path: Path) -> None:
         (tmp_path / "in.txt.gz").write_bytes(gzip.compress(content))
         with pytest.raises(InputError, match=rf"in\.txt\.gz: begins like .*{what}"):
             recshuf.shuffle(tmp_path / "in.txt.gz", tmp_path / "out.txt")
+
+
+def test_it_is_refused_from_a_named_pipe_which_is_closed(tmp_path: Path) -> None:
+    WRITERS["NumPy array"](tmp_path / "in")
+    os.mkfifo(tmp_path / "pipe")
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit((tmp_path / "pipe").write_bytes, (tmp_path / "in").read_bytes())
+        with pytest.raises(InputError, match="pipe: begins like a NumPy array"):
+            recshuf.shuffle(tmp_path / "pipe", tmp_path / "out.txt")
+        with suppress(BrokenPipeError):
+            writing.result()
+    assert not find_open_files(tmp_path)

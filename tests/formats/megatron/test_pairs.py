@@ -177,6 +177,14 @@ def test_an_index_that_changes_is_named(tmp_path: Path) -> None:
         shuffle(path, tmp_path / "out.bin", progress=Change())
 
 
+def test_a_document_longer_than_the_limit_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    write_pair(tmp_path / "x.bin", [[(1,)], [()] * 5000])
+    with pytest.raises(
+        InputError, match=r"row 1: a document of 20000 bytes is longer than .* raise max_record"
+    ):
+        shuffle(tmp_path / "x.bin", tmp_path / "out.bin", max_record_bytes=1000)
+
+
 # Tables
 
 

@@ -81,6 +81,13 @@ def test_an_index_is_the_column_of_another_file(tmp_path: Path) -> None:
     assert found["id"].isna().sum() == ROWS
 
 
+def test_an_index_is_left_out_as_other_columns_are(tmp_path: Path) -> None:
+    paths = store_frames(tmp_path, frame(INDICES["name"]))
+    assert pq.read_schema(shuffled(*paths, columns="a")).names == ["a"]
+    assert pq.read_schema(shuffled(*paths, columns="id")).names == ["id"]
+    assert list(pd.read_parquet(shuffled(*paths, columns="a")).index) == list(range(ROWS))
+
+
 def with_metadata(path: Path, columns: dict[str, Any], metadata: dict[str, str]) -> Path:
     return store(path, pa.table(columns).replace_schema_metadata(metadata))
 

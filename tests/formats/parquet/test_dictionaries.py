@@ -129,6 +129,15 @@ def test_values_are_counted_however_they_are_stored(tmp_path: Path, how: str) ->
     assert load(shuffled(tmp_path / "two.parquet")).schema.field("c").type == expected
 
 
+def test_a_chunk_that_gave_up_its_dictionary_counts_as_unknown(tmp_path: Path) -> None:
+    parts = [encode(label(pa.int8()), range(at, at + ROWS)) for at in (0, ROWS, 2 * ROWS, 3 * ROWS)]
+    first = write(tmp_path / "1.parquet", pa.chunked_array(parts[:2]))
+    second = write(tmp_path / "2.parquet", pa.chunked_array(parts[2:]))
+    written = load(shuffled(first, second))
+    assert written.schema.field("c").type == label(pa.int32())
+    assert list_texts(written["c"]) == list_texts(pa.chunked_array(parts))
+
+
 def test_a_store_is_gathered_with_room_for_all_also_when_it_has_grown(tmp_path: Path) -> None:
     columns = [encode(label(pa.int8()), range(at, at + ROWS)) for at in (0, ROWS, 2 * ROWS)]
     paths = [write(tmp_path / f"{n}.parquet", column) for n, column in enumerate(columns)]

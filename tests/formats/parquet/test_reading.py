@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -19,6 +21,7 @@ from tests.support.formats.parquet_tools import (
     chunk_of,
     open_source,
     read_all,
+    read_alone,
     store,
     watched_memory,
     write_all,
@@ -178,3 +181,18 @@ def test_more_columns_than_memory_allows_are_refused_before_any_is_read(tmp_path
         ):
             call(path, tmp_path / "out.parquet", memory="64MB")
     assert [path.name for path in tmp_path.iterdir()] == ["in.parquet"]
+
+
+def test_footers_that_were_read_do_not_add_up(tmp_path: Path) -> None:
+    columns = {"a": [f"{row:04000}" for row in range(80)], "b": np.arange(80).astype("datetime64[us]")}
+    path = store(tmp_path / "in.parquet", columns, row_group_size=1)
+    footer_bytes = pq.read_metadata(path).serialized_size
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(3 + (4 << 20) // footer_bytes):
+            read_alone(open_source(path))
+        alive = sum(type(one) is pq.FileMetaData for one in gc.get_objects())
+    finally:
+        gc.enable()
+    assert alive * footer_bytes < 4 << 20

@@ -214,3 +214,9 @@ def test_a_compaction_of_records_that_leave_meanwhile_says_to_run_again(
     ):
         recshuf.compact(store, sets=1)
     assert sorted(read_ids(store)) == list(range(20))
+
+
+def test_a_compaction_takes_no_name_that_a_writer_has(store: Path) -> None:
+    write(store, "compact-000006-000", ROWS)
+    recshuf.compact(store, sets=1)
+    assert list_sets(store) == {"compact-000006-001-00000.piles"}

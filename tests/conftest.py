@@ -107,6 +107,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
         metafunc._calls[:] = quick or metafunc._calls
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Return one more than there are cores: an eighth of their time the tests wait for servers and processes."""
+    return int(os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS", len(os.sched_getaffinity(0)) + 1))
+
+
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Import tests from the last to the first in every other process: each compiles what the other has not yet compiled."""
     is_whole = [Path(argument).name for argument in session.config.args] == ["tests"]

@@ -132,3 +132,10 @@ BATCHES += [pa.record_batch({"a": array[:300]}) for array in MORE]
 def test_sizes_are_those_of_slices():
     for batch, (start, count) in product(BATCHES, ((0, 300), (7, 100), (299, 1), (0, 0))):
         assert_counted(batch.slice(start, count))
+
+
+def test_a_size_that_cannot_be_told_by_offsets_is_shared_among_the_rows():
+    batch = pa.record_batch({"a": pa.array(["x" * 20, "y" * 30] * 50, pa.string_view())})
+    assert count_bytes_before(batch, np.array([50, 100])).tolist() == pytest.approx(
+        [batch.nbytes / 2, batch.nbytes], abs=8
+    )

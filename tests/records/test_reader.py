@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recshuf.errors import Stopped
 from recshuf.interfaces import Joined
-from recshuf.records.batch import concat_batches
+from recshuf.records.batch import RowCounter, concat_batches
 from recshuf.records.reader import InputPart, InputReader, ReadingPlan, whole_inputs
 from tests.support.effort import examples, mostly_slow
 from tests.support.formats.fake_source import FakeSource
@@ -184,3 +185,10 @@ def test_a_fragment_of_other_records_than_it_said_is_an_error(monkeypatch: pytes
 
 
 # Row numbers
+
+
+def test_a_stopped_counter_lets_nobody_wait():
+    counter = RowCounter()
+    counter.stop()
+    with pytest.raises(Stopped):
+        counter.claim(3, 1)

@@ -8,14 +8,13 @@ from collections.abc import Mapping  # noqa: TC003 - for typing.get_type_hints
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import datetime  # noqa: TC003 - for typing.get_type_hints
-from pathlib import Path
 from typing import Any, Unpack, cast
 
 import recshuf  # noqa: TC001
 from recshuf.api import listen, speak_batches
 from recshuf.errors import UsageError
 from recshuf.formats import TABLES
-from recshuf.job.arguments import list_paths, make_job, parse_path, parse_place
+from recshuf.job.arguments import list_paths, make_job, parse_place
 from recshuf.job.features import SplitFiles, check_shares
 from recshuf.job.job import Epoch
 from recshuf.job.options import (
@@ -155,7 +154,7 @@ def scatter(
         Folder of the store, or URL of s3://, gs:// or az://; it must not exist.
     split
         Shares of the records by name, numbers or text such as ``"1/3"``, which add up to 1. Each becomes a store of this name
-        in the folder `store`. Counts are exact, and every choice of so many records is equally likely, unless ``split_by`` is
+        in the folder or prefix `store`. Counts are exact, and every choice of so many records is equally likely, unless ``split_by`` is
         given. Inputs whose files do not tell how many records they hold are read twice. Default: one store.
     **options
         See `recshuf.ScatterOptions`.
@@ -164,16 +163,17 @@ def scatter(
     given = options if split is None else options | {"split": check_shares(split)}
     job = make_job(inputs, None, cast("Options", given))
     # Parts are stores, and no keys: nothing else of the job is other than that of one store.
-    name, feature, job = parse_place("store", store), job.feature, replace(job, feature=None)
+    feature, job = job.feature, replace(job, feature=None)
     choose_allocators(job.memory_bytes)
     from recshuf.piles.kept.places import open_place
     from recshuf.run.stores.scatter_store import scatter_store
     from recshuf.run.stores.split_store import scatter_split
 
+    place = open_place(parse_place("store", store), job.storage)
     with listen(progress) as listener:
         if isinstance(feature, SplitFiles):
-            return listener.sign(scatter_split(job, Path(parse_path("store", store)), feature, listener))
-        return listener.sign(scatter_store(job, open_place(name, job.storage), listener))
+            return listener.sign(scatter_split(job, place, feature, listener))
+        return listener.sign(scatter_store(job, place, listener))
 
 
 def cache_store(

@@ -52,6 +52,8 @@ _MOST_FOOTER_BYTES = 4 << 20
 AHEAD_BYTES = 64 << 20
 """Memory for what is fetched before it is read."""
 _OWN_NAME = re.compile(rf"{SNAPSHOT.pattern}|{SETS_FOLDER}/.*")
+MARK = ".scatter"
+"""Beside stores that are made together: while it is there, a first snapshot that names its content does not count."""
 
 
 class NoLease:
@@ -62,14 +64,17 @@ class NoLease:
 
 
 class StoreBucket(StorePlace):
-    """The objects of a pile store below a URL."""
+    """The objects of a pile store below a URL.
+
+    `mark` is the content of the mark of stores that are made together, for the process that makes them.
+    """
 
     are_objects = True
 
-    def __init__(self, url: Url, options: StorageOptions) -> None:
+    def __init__(self, url: Url, options: StorageOptions, mark: str | None = None) -> None:
         super().__init__(str(url).rstrip("/"))
         self._url = replace(url, key=f"{url.key.rstrip('/')}/")
-        self._options = options
+        self._options, self._mark = options, mark
         self._tails = self.sets_url.join(TAILS).key
         self._connect()
         self._opened: list[_StoreSets] = []
@@ -114,7 +119,13 @@ class StoreBucket(StorePlace):
             if name.endswith(SET_SUFFIX) or one.key.startswith(self._tails)
         }
 
-    def _exists(self) -> bool:
+    def list_parts(self) -> list[StoredObject]:
+        """Return the objects of stores that are made together, the mark last; none if there is no mark."""
+        listed = self._list()
+        parts = [one for name, one in listed.items() if _OWN_NAME.fullmatch(name.partition("/")[2])]
+        return [*parts, listed[MARK]] if MARK in listed else []
+
+    def exists(self) -> bool:
         return next(self.bucket.list(self._url.key), None) is not None
 
     @property
@@ -162,6 +173,10 @@ class StoreBucket(StorePlace):
         if there is None:
             raise FileNotFoundError(self._show(number))
         found = parse_snapshot(there[0])
+        if found is not None and found.mark not in (None, self._mark):
+            mark = self.bucket.read(self._url.parent.join(MARK).key)
+            if mark is not None and mark[0].decode() == found.mark:
+                raise explain_mark(self.name, self._url.parent)
         return found if found is not None and found.number == number else None
 
     def _add_footers(self, snapshot: Snapshot) -> Snapshot:
@@ -183,7 +198,7 @@ class StoreBucket(StorePlace):
         return replace(snapshot, sets=tuple(whole))
 
     def _put(self, snapshot: Snapshot, number: int) -> Snapshot | None:
-        made = replace(self._add_footers(snapshot), number=number)
+        made = replace(self._add_footers(snapshot), number=number, mark=self._mark)
         key = self._url.join(name_snapshot(number)).key
         try:
             etag = self.bucket.put(key, made.pack(BUCKET_VERSION), Match())
@@ -292,8 +307,19 @@ def explain_busy(store: str, writer: str) -> str:
     )
 
 
+def explain_mark(name: str, prefix: Url) -> BusyNameError:
+    """Return the error for what is made together with other stores below a prefix."""
+    return BusyNameError(
+        f"{name}: another process makes the parts of a split there, or has died; wait for its end, or delete what it left "
+        f"with recshuf clean {str(prefix).rstrip('/')}"
+    )
+
+
 class StoreRemains:
-    """What writers of a store have left, dead ones and those that are at it: sets that no snapshot refers to, open uploads."""
+    """What writers of a store have left, dead ones and those that are at it: sets that no snapshot refers to, open uploads.
+
+    Of the prefix of a split whose mark is there, all its parts.
+    """
 
     def __init__(self, url: Url, options: StorageOptions) -> None:
         self._store = StoreBucket(url, options)
@@ -306,8 +332,10 @@ class StoreRemains:
         # Listed first: what is committed meanwhile is referred to.
         sets = store.list_sets()
         kept = store.list_referenced()
-        self._sets = [one for name, one in sets.items() if name not in kept]
-        self._uploads = list(store.bucket.find_uploads(store.sets_url.key, ()))
+        parts = store.list_parts()
+        self._sets = parts or [one for name, one in sets.items() if name not in kept]
+        prefix = store.sets_url.parent if parts else store.sets_url
+        self._uploads = list(store.bucket.find_uploads(prefix.key, ()))
         return bool(self._sets or self._uploads)
 
     def describe(self) -> Iterator[str]:

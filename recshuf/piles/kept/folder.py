@@ -75,8 +75,8 @@ class StoreFolder(StorePlace):
     def show(self, name: str) -> str:
         return str(self.path / name)
 
-    def _exists(self) -> bool:
-        return self.path.exists()
+    def exists(self) -> bool:
+        return os.path.lexists(self.path)
 
     def create(self, first: Snapshot) -> Snapshot:
         try:

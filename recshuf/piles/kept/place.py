@@ -91,7 +91,7 @@ class StorePlace(ABC):
         """Return the path or URL of a name in the store, for messages."""
 
     @abstractmethod
-    def _exists(self) -> bool:
+    def exists(self) -> bool:
         """Tell whether there is anything."""
 
     # Snapshots
@@ -209,7 +209,7 @@ class StorePlace(ABC):
     def _explain_missing(self, number: int | None) -> UsageError:
         if number is not None:
             problem = f"has no snapshot {number}; it was replaced since, or another store is meant; open the store again"
-        elif self._exists():
+        elif self.exists():
             problem = "is no pile store: it holds no snapshot; check the path, or run recshuf scatter again"
         else:
             problem = f"no such pile store; make one with recshuf scatter INPUT... -o {quote(self.name)}"

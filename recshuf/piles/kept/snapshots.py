@@ -52,6 +52,8 @@ class Snapshot:
     """The sets, in the order of their names."""
     joined: dict[str, list[str]] = field(default_factory=dict)
     """For each set that a compaction has made, the names under which its records were written, which decide their keys."""
+    mark: str | None = None
+    """In a bucket: while the mark beside the store has this content, the snapshot does not count."""
 
     @classmethod
     def new(cls, seed: int | None, pile_count: int) -> Snapshot:
@@ -123,7 +125,7 @@ class Snapshot:
             ],
             "joined": self.joined,
         }
-        return format_line(fields)
+        return format_line(fields if self.mark is None else fields | {"mark": self.mark})
 
 
 def describe_drift(expected: pa.Schema, found: pa.Schema) -> str:
@@ -167,4 +169,5 @@ def parse_snapshot(content: bytes) -> Snapshot | None:
         fields["origin"],
         tuple(SealedSet.from_json(entry) for entry in fields["sets"]),
         fields.get("joined", {}),
+        fields.get("mark"),
     )

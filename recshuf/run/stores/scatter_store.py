@@ -295,7 +295,7 @@ def open_piles(
         See `reads_by_requests`.
     """
     schema = extend_schema(inputs.source.schema)
-    set_bytes = _choose_set_bytes(inputs, plan.pile_count, are_requests=are_requests)
+    set_bytes = _choose_set_bytes(inputs, plan.pile_count, share, are_requests=are_requests)
     begins, firsts, sizes = _cut_sets(plan, inputs, set_bytes)
     shares = tuple(None if size is None else size * share for size in sizes)
     planned = StorePlan(
@@ -320,21 +320,25 @@ def choose_pile_count(job: Job, inputs: Inputs, share: float = 1, *, are_request
     return job.options["piles"] or count_piles(expected, divide_kept(expected, are_objects=are_requests))
 
 
-def plan_scatter(job: Job, inputs: Inputs, pile_count: int, *, are_requests: bool = False) -> Plan:
-    """Return the plan of a scatter into a store."""
+def plan_scatter(
+    job: Job, inputs: Inputs, pile_count: int, share: float = 1, *, are_requests: bool = False
+) -> Plan:
+    """Return the plan of a scatter into a store that gets about a part of the records."""
     source = inputs.source
     costs = Costs(source.reading_bytes, lambda _: 0, added_bytes=PROVENANCE_BYTES)
     limits = replace(find_limits(job), pile_count=pile_count)
     plan = replace(make_plan(inputs.sizes, limits, costs, Cut(shards=1)), resident_bytes=0, region_piles=1)
     if not are_requests:
         return plan
-    set_bytes = _choose_set_bytes(inputs, pile_count, are_requests=True)
+    set_bytes = _choose_set_bytes(inputs, pile_count, share, are_requests=True)
     return replace(plan, set_of_input=assign_sets(inputs.sizes.byte_counts, set_bytes))
 
 
-def _choose_set_bytes(inputs: Inputs, pile_count: int, *, are_requests: bool) -> int:
-    byte_count = int(inputs.sizes.byte_counts.sum())
-    return choose_kept_set_bytes(byte_count, pile_count, are_objects=are_requests)
+def _choose_set_bytes(inputs: Inputs, pile_count: int, share: float, *, are_requests: bool) -> int:
+    """Return how many bytes of the inputs a set gets a part of."""
+    share = share if are_requests else 1
+    byte_count = int(inputs.sizes.byte_counts.sum() * share)
+    return int(choose_kept_set_bytes(byte_count, pile_count, are_objects=are_requests) / share)
 
 
 def _cut_sets(

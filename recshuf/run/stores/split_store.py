@@ -9,7 +9,8 @@ import stat
 import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, cast
 
 from recshuf.errors import CheckError, OutputExistsError, UsageError
 from recshuf.piles.kept.folder import StoreFolder
@@ -33,21 +34,26 @@ from recshuf.run.stores.scatter_store import (
     note_nulls,
     open_piles,
     plan_scatter,
+    reads_by_requests,
 )
 from recshuf.system.atomic import sync
 from recshuf.system.locks import lock_folder
 from recshuf.system.paths import real_path, write_error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from recshuf.job.features import SplitFiles
     from recshuf.job.job import Job
     from recshuf.job.plan import Plan
     from recshuf.job.report import Progress, ScatterReport
+    from recshuf.piles.kept.bucket import StoreBucket
+    from recshuf.piles.kept.place import StorePlace
     from recshuf.records.part_keys import PartFinder
     from recshuf.run.inputs import Inputs
+    from recshuf.storage.settings import StorageOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +63,19 @@ class _Part:
     name: str
     share: float
     snapshot: Snapshot
-    folder: StoreFolder
-    plan: Plan
+    place: StorePlace
+    are_requests: bool
+    """See `reads_by_requests`."""
 
 
-def scatter_split(job: Job, path: Path, feature: SplitFiles, progress: Progress) -> ScatterReport:
-    """Scatter the inputs of a job into new stores, the folders in `path` with the names of the parts.
+def scatter_split(job: Job, place: StorePlace, feature: SplitFiles, progress: Progress) -> ScatterReport:
+    """Scatter the inputs of a job into new stores, the folders in a place, or prefixes, with the names of the parts.
 
     They appear all at once. On an error nothing of them can be seen.
     """
     started = time.perf_counter()
-    if os.path.lexists(path):
-        raise OutputExistsError(f"{path}: exists already; choose another folder, or delete it")
+    check_free, hold = _choose_parts(place, job.storage)
+    check_free()
     files = list_inputs(job, None, progress)
     if job.quarantine is not None:
         raise UsageError("--split and --on-bad-record quarantine: exclude each other; leave one of them out")
@@ -79,36 +86,39 @@ def scatter_split(job: Job, path: Path, feature: SplitFiles, progress: Progress)
     inputs = resolve_inputs(job, files, progress)
     seed = secrets.randbits(128) if job.options["seed"] is None else job.options["seed"]
     finder, sizes = _choose_finder(job, feature, inputs, seed, progress)
-    with _hidden_folder(path) as work:
-        plan = plan_scatter(job, inputs, 1)
+    are_requests = reads_by_requests(job, place)
+    with hold() as open_part:
         parts = [
             _Part(
                 name,
                 float(share),
-                Snapshot.new(seed, choose_pile_count(job, inputs, float(share))),
-                StoreFolder(work / name),
-                plan,
+                Snapshot.new(seed, choose_pile_count(job, inputs, float(share), are_requests=are_requests)),
+                open_part(name),
+                are_requests,
             )
             for name, share in shares.items()
         ]
-        made = _scatter_parts(inputs, parts, seed, finder, feature.fields, progress)
+        largest = max(parts, key=lambda part: part.share)
+        piles = largest.snapshot.pile_count if are_requests else 1
+        plan = plan_scatter(job, inputs, piles, largest.share, are_requests=are_requests)
+        made = _scatter_parts(inputs, parts, plan, seed, finder, feature.fields, progress)
         found = [one.counts.record_count for one in made]
         if found != (sizes or found):
             raise CheckError(
                 f"scatter: {found} records in the parts of the split, {sizes} planned; run again"
             )
         snapshots = [
-            part.folder.create(fill_snapshot(part.snapshot, one, job))
+            part.place.create(fill_snapshot(part.snapshot, one, job))
             for part, one in zip(parts, made, strict=True)
         ]
     seconds = time.perf_counter() - started
     reports = tuple(
-        describe_scatter(str(path / part.name), snapshot, one, seconds)
+        describe_scatter(f"{place.name}/{part.name}", snapshot, one, seconds)
         for part, snapshot, one in zip(parts, snapshots, made, strict=True)
     )
     return replace(
         reports[0],
-        path=str(path),
+        path=place.name,
         deviation=None,
         records=sum(found),
         byte_count=sum(one.byte_count for one in reports),
@@ -135,9 +145,26 @@ def _choose_finder(
     return PlacedParts(Split.find(seed, counts, sizes)), sizes
 
 
+def _choose_parts(
+    place: StorePlace, options: StorageOptions
+) -> tuple[Callable[[], None], Callable[[], AbstractContextManager[Callable[[str], StorePlace]]]]:
+    """Return what checks that a place is free, and what gives the places of new stores there, which appear together."""
+    if isinstance(place, StoreFolder):
+        return partial(_check_folder, place), partial(_hold_folder, place.path)
+    from recshuf.piles.kept.split_prefix import check_prefix, hold_prefix  # most stores are folders
+
+    bucket = cast("StoreBucket", place)
+    return partial(check_prefix, bucket), partial(hold_prefix, bucket, options)
+
+
+def _check_folder(place: StoreFolder) -> None:
+    if place.exists():
+        raise OutputExistsError(f"{place.name}: exists already; choose another folder, or delete it")
+
+
 @contextmanager
-def _hidden_folder(path: Path) -> Iterator[Path]:
-    """Give an empty folder for stores beside `path`, which gets its place and name at the end, unless there is an error.
+def _hold_folder(path: Path) -> Iterator[Callable[[str], StorePlace]]:
+    """Give what returns the place of a new store by its name: in a hidden folder, which is renamed at the end.
 
     The folder itself is renamed, so that a process that dies after that leaves nothing else.
     """
@@ -151,7 +178,7 @@ def _hidden_folder(path: Path) -> Iterator[Path]:
                 StoreFolder(store).check_free()
                 shutil.rmtree(store, ignore_errors=True)
             with _removed_on_error(work):
-                yield work
+                yield lambda name: StoreFolder(work / name)
                 part = next(work.iterdir())
                 work.chmod(stat.S_IMODE(part.stat().st_mode))  # that of new folders; a lock's is private
                 sync(work)
@@ -173,6 +200,7 @@ def _removed_on_error(folder: Path) -> Iterator[None]:
 def _scatter_parts(
     inputs: Inputs,
     parts: Sequence[_Part],
+    plan: Plan,
     seed: int,
     finder: PartFinder,
     fields: Sequence[str],
@@ -183,11 +211,21 @@ def _scatter_parts(
     with ExitStack() as cleanup:
         opened = []
         for part in parts:
-            cleanup.enter_context(part.folder.hold_name(SCATTER_NAME))
-            plan = replace(part.plan, pile_count=part.snapshot.pile_count)
-            opened.append(open_piles(plan, inputs, part.folder, SCATTER_NAME, cleanup, part.share))
+            cleanup.enter_context(part.place.hold_name(SCATTER_NAME))
+            own = replace(plan, pile_count=part.snapshot.pile_count)
+            opened.append(
+                open_piles(
+                    own,
+                    inputs,
+                    part.place,
+                    SCATTER_NAME,
+                    cleanup,
+                    part.share,
+                    are_requests=part.are_requests,
+                )
+            )
         store = SplitStore(opened, finder, len(inputs.source.inputs))
-        task = ScatterTask(inputs.source, parts[0].plan, seed, PositionKeys(seed), adds_provenance=True)
+        task = ScatterTask(inputs.source, plan, seed, PositionKeys(seed), adds_provenance=True)
         progress.start("scatter", task.plan.record_count, task.plan.byte_count)
         counts = Scatter(task, store, observer, progress).run(inputs.files)
         for name, count in zip(fields, store.missing.tolist(), strict=False):

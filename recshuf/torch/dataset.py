@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Self
 
 from torch.utils.data import IterableDataset, get_worker_info
@@ -34,6 +35,7 @@ _WORKERS_COUNT = (
     "state_dict: worker processes make the batches, and this process cannot count those that the training loop has "
     "received; use recshuf.torch.PileDataLoader, or count the steps and call seek(epoch, step)"
 )
+_OF_LOADER = signature(PileLoader).parameters.keys()
 
 
 class PileDataset(IterableDataset[dict[str, Any]]):
@@ -95,33 +97,13 @@ class PileDataset(IterableDataset[dict[str, Any]]):
         cache: str | os.PathLike[str] | None = None,
         cache_bytes: int | str | None = None,
     ) -> None:
+        given = {name: one for name, one in locals().items() if name in _OF_LOADER}
         self._given = _join_ranks(rank, world_size, group)
         self._group, self._ranks = group, self._given
         # While they are not known, any number of ranks that fits the lanes stands for them.
         here = self._given or Ranks(0, check_number("lanes", lanes, MOST_STEPS, least=1))
         self._any_loader: PileLoader | PackedLoader = PileLoader(
-            store,
-            batch_size,
-            columns=columns,
-            seed=seed,
-            epoch=epoch,
-            reshuffle=reshuffle,
-            rank=here.rank,
-            world_size=here.world_size,
-            lanes=lanes,
-            mix=mix,
-            drop_last=drop_last,
-            prefetch=prefetch,
-            output="torch",
-            transform=transform,
-            limit=limit,
-            filter=filter,
-            weight_by=weight_by,
-            schedule_by=schedule_by,
-            endpoint_url=endpoint_url,
-            storage_options=storage_options,
-            cache=cache,
-            cache_bytes=cache_bytes,
+            **given | {"rank": here.rank, "world_size": here.world_size, "output": "torch"}
         )
         self._position, self._process = SharedPosition(epoch), os.getpid()
         # Of a worker: the step of its next batch, and the epoch and step that were loaded for its next iteration.

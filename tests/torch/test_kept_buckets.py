@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -50,3 +51,36 @@ def test_batches_of_a_bucket_are_those_of_a_disk_also_after_a_resume(
     fresh = PileDataLoader(PileDataset(url, 32, epoch=1), **workers)
     fresh.load_state_dict(state)
     assert begun + read(fresh) == expected
+
+
+LEGS = [
+    (1, 2, "fork"),
+    pytest.param(2, 0, None, marks=pytest.mark.slow),
+    pytest.param(2, 1, "forkserver", marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("world", "workers", "method"), LEGS)
+def test_a_mix_of_a_bucket_and_a_disk_goes_on_with_other_ranks_and_workers(
+    tmp_path: Path, s3_bucket: Bucket, world: int, workers: int, method: str | None
+) -> None:
+    far, near = f"{s3_bucket.url}/far", str(tmp_path / "near")
+    for place, first in ((far, 0), (near, 1000), (tmp_path / "far", 0)):
+        with recshuf.PileWriter(place, "a", seed=3, piles=4) as writer:
+            writer.write(pa.table({"id": range(first, first + 90)}))
+
+    def read_rank(rank: int, ranks: int, count: int | None, state: Any, **options: Any) -> tuple[Any, Any]:
+        dataset = PileDataset({far: 2, near: 1}, 12 // ranks, rank=rank, world_size=ranks, lanes=2, **options)
+        loader = PileDataLoader(
+            dataset,
+            num_workers=workers if count is None else 0,
+            multiprocessing_context=method if count is None else None,
+        )
+        if state is not None:
+            loader.load_state_dict(state)
+        return read(islice(loader, count)), loader.state_dict()
+
+    whole = recshuf.MixLoader({tmp_path / "far": 2, near: 1}, 12, lanes=2)
+    begun, state = read_rank(0, 1, 4, None)
+    ranks = [read_rank(rank, world, None, state, cache=tmp_path / "cache")[0] for rank in range(world)]
+    assert begun + [[*chain(*parts)] for parts in zip(*ranks, strict=True)] == read(whole)

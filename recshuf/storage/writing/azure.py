@@ -82,7 +82,12 @@ class AzureBucket(Bucket):
             reply = self._client.get_blob_client(key).download_blob(begin, end - begin, **match)
             return bytes(reply.readall()), _strip(reply.properties.etag)
 
-        content, found = self._call(key, read)
+        try:
+            content, found = self._call(key, read)
+        except Conflict:
+            # Of a blob that is gone, the ETag may be compared before it is missed.
+            self._call(key, lambda: self._client.get_blob_client(key).get_blob_properties())
+            raise
         return check_range(self._name(key), content, begin, end), found
 
     def list(self, prefix: str) -> Iterator[StoredObject]:

@@ -88,7 +88,8 @@ def test_parts_are_continued_replaced_and_cleaned(bucket: AnyBucket, source: Pat
     bucket.begin_upload("data/out/b/of-others")
     output.fail("part", 2, overwrite=True, **given)
     assert call("clean", output.url, "--yes").stdout.endswith(b"\nremoved\n")
-    assert bucket.list_uploads() == ["data/out/b/of-others"]
+    # Of Azure, only blocks that a journal names are seen.
+    assert bucket.list_uploads() == ([] if bucket.url.startswith("az:") else ["data/out/b/of-others"])
 
 
 def test_one_object_is_continued(bucket: AnyBucket, source: Path, tmp_path: Path):

@@ -184,4 +184,5 @@ def _explain(error: pa.ArrowException, schema: pa.Schema) -> str:
     if problem.startswith("No match for "):
         names = ", ".join(map(repr, schema.names))
         return f'{problem.split(" in ")[0]}; the store has {names}; field("meta", "w") is a field of a struct'
-    return problem
+    fits = "no kernel matching" not in problem
+    return problem if fits else f"{problem}; compare columns with values of their types, or cast them"

@@ -21,7 +21,7 @@ LOCAL, PROCESSES = "local", "processes"
 """The engines of this machine: this process, and others that it starts."""
 ENGINES = {
     LOCAL: "recshuf.run.engines:OneByOne",
-    PROCESSES: "recshuf.run.processes:ProcessEngine",
+    PROCESSES: "recshuf.run.engines:ProcessEngine",
     "ray": "recshuf.run.ray:RayEngine",
     "tasks": "recshuf.run.engines:FinishedTasks",
 }

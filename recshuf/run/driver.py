@@ -22,10 +22,10 @@ from recshuf.job.features import Dedup
 from recshuf.job.report import FileReport, PassReport, SilentProgress
 from recshuf.output.entries import find_shards
 from recshuf.output.manifest import WrittenFile, name_companion
-from recshuf.run.describe import divide_job
-from recshuf.run.engine_map import LocalMap
+from recshuf.run.engine_map import LocalMap, TaskMap
 from recshuf.run.filled import check_fields, check_sizes
 from recshuf.run.gather import check_written
+from recshuf.run.header import divide_job
 from recshuf.run.open_run import begin_output, find_header, open_run
 from recshuf.run.resolve import find_destination, resolve_job, resolve_opened
 from recshuf.run.scatter_pass import count_spilled, find_counts, observe, take_set
@@ -263,11 +263,7 @@ def _resolve(
 
 def _choose_map(run: Run, cleanup: ExitStack) -> EngineMap:
     """Return what does the passes of a run, until `cleanup`."""
-    if run.results is None:
-        return LocalMap()
-    from recshuf.run.task_map import TaskMap  # most runs use no tasks
-
-    return TaskMap(run, run.results, cleanup)
+    return LocalMap() if run.results is None else TaskMap(run, run.results, cleanup)
 
 
 def _fill(run: Run, engine: EngineMap) -> list[SealedSet]:

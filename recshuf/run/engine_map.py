@@ -1,21 +1,31 @@
-"""Where the passes of a run are done: at once by threads of this process, or elsewhere, number by number."""
+"""Where the passes of a run are done: at once by threads of this process, or by the numbered tasks of an engine."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from contextlib import closing
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
+from recshuf.errors import OutputError
+from recshuf.job.options import LOCAL
 from recshuf.job.plan import sum_known
-from recshuf.output.entries import find_sets
-from recshuf.run.scatter_pass import list_stored, scatter
+from recshuf.output.entries import find_sets, find_shards
+from recshuf.output.run_log import find_results, name_result
+from recshuf.run.scatter_pass import list_stored, scatter, take_set
 from recshuf.run.shards import find_unchanged, gather
+from recshuf.run.task import RunAddress, Task, run_task
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+    from contextlib import ExitStack
 
     from recshuf.errors import PileError
+    from recshuf.job.job import Job
     from recshuf.output.entries import FinishedShard
+    from recshuf.output.run_log import TaskResults
     from recshuf.piles.sealed_set import SealedSet
+    from recshuf.run.engines import Engine
     from recshuf.run.resolve import Run
     from recshuf.run.shards import Bounds
 
@@ -77,3 +87,110 @@ class LocalMap(EngineMap):
 
     def gather(self, run: Run, numbers: Sequence[int], bounds: Bounds) -> dict[int, FinishedShard]:
         return gather(run, numbers, bounds)
+
+
+class TaskMap(EngineMap):
+    """One task of an engine for each number, unless it has a result.
+
+    Parameters
+    ----------
+    cleanup
+        Closes the engine.
+    """
+
+    def __init__(self, run: Run, results: TaskResults, cleanup: ExitStack) -> None:
+        self._run = run
+        self._header = run.header
+        self._tasks = run.tasks
+        self._results = results
+        self._cleanup = cleanup
+
+    @cached_property
+    def _engine(self) -> Engine:
+        from recshuf.run.engines import open_engine  # most runs use no tasks
+
+        job = self._run.job
+        engine = open_engine(job.options["engine"] or LOCAL, job.options["ray_address"], job.workers)
+        self._cleanup.callback(engine.close)
+        return engine
+
+    def count_sets(self, run: Run) -> int:  # noqa: ARG002 - it is that of the constructor
+        return len(self._tasks.sets)
+
+    def list_sets(self, run: Run) -> list[SealedSet]:  # noqa: ARG002 - as above
+        return find_sets(self._list_done(self._tasks.scatter))
+
+    def forget_set(self, run: Run, entry: SealedSet, error: PileError) -> str:  # noqa: ARG002 - as above
+        number = self._tasks.scatter.start + entry.number
+        self._results.remove(name_result(self._header.id, number))
+        return f"task {number} writes it again"
+
+    def scatter(self, run: Run, numbers: Sequence[int]) -> list[SealedSet]:
+        run.progress.start("scatter", run.plan.record_count, run.plan.byte_count)
+        if numbers:
+            self._finish(range(len(self._tasks.counted)))
+        sets = find_sets(self._finish(self._tasks.scatter[number] for number in numbers))
+        for entry in sets:
+            take_set(run, entry)
+        return sets
+
+    def list_shards(self, run: Run, bounds: Bounds) -> dict[int, FinishedShard]:
+        shards = find_shards(self._list_done(self._tasks.gather))
+        lost = self._adopt(run, shards)
+        for task in self._tasks.gather:
+            own = set(self._tasks.choose_shards(task, bounds.shard_count))
+            named = [shard.name for shard in lost if shard.number in own]
+            if named:
+                run.progress.warn(f"{named[0]}: is missing or damaged; task {task} writes it again")
+                self._results.remove(name_result(self._header.id, task))
+                shards = {number: shard for number, shard in shards.items() if number not in own}
+        return shards
+
+    def gather(self, run: Run, numbers: Sequence[int], bounds: Bounds) -> dict[int, FinishedShard]:
+        wanted = set(numbers)
+        tasks = [
+            task
+            for task in self._tasks.gather
+            if not wanted.isdisjoint(self._tasks.choose_shards(task, bounds.shard_count))
+        ]
+        shards = find_shards(self._finish(tasks))
+        for shard in self._adopt(run, shards):
+            raise OutputError(f"{shard.name}: is missing or damaged; to start anew, {self._results.removal}")
+        return shards
+
+    def _adopt(self, run: Run, shards: dict[int, FinishedShard]) -> list[FinishedShard]:
+        assert run.stage is not None  # noqa: S101 - tasks do not write to a stream
+        return run.stage.adopt(list(shards.values())) if shards else []
+
+    def _list_done(self, tasks: Iterable[int]) -> list[dict[str, Any]]:
+        """Return the entries of those tasks that have a result."""
+        found = find_results(self._results, self._header.id, tasks)
+        return [entry for result in found.values() if result is not None for entry in result["entries"]]
+
+    def _finish(self, tasks: Iterable[int]) -> list[dict[str, Any]]:
+        """Have those tasks run that have no result, and return the entries of all."""
+        numbers = list(tasks)
+        found = find_results(self._results, self._header.id, numbers)
+        lacking = [number for number, result in found.items() if result is None]
+        if lacking:
+            job = self._run.job.share(len(lacking))
+            missing = [Task(self._find_address(job), number) for number in lacking]
+            with closing(self._engine.run(run_task, missing, job.processes)) as results:
+                for result in results:
+                    found[result["task"]] = result
+                    self._report(result["entries"])
+        return [entry for number in numbers for entry in found[number]["entries"]]
+
+    def _find_address(self, job: Job) -> RunAddress:
+        """Return where tasks find the run, and what each may use, as its job has it."""
+        header, storage = self._header, self._header.storage
+        share = job.memory_bytes, job.workers, job.processes
+        options = tuple(storage.options.items())
+        return RunAddress(
+            self._results.address, header.output, header.id, *share, storage.endpoint_url, options
+        )
+
+    def _report(self, entries: list[dict[str, Any]]) -> None:
+        found: list[SealedSet | FinishedShard] = [*find_sets(entries), *find_shards(entries).values()]
+        for entry in found:
+            self._run.progress.advance(entry.records, entry.byte_count)

@@ -1,16 +1,28 @@
-"""Engines of tasks: what runs numbered tasks, here or elsewhere."""
+"""Engines of tasks: what runs numbered tasks, here, in processes of this machine, or elsewhere."""
 
 from __future__ import annotations
 
+import os
+import pickle
+import signal
+import subprocess
 import sys
+import threading
+import traceback
+from collections import deque
+from contextlib import contextmanager, suppress
 from importlib import import_module
-from typing import TYPE_CHECKING, Protocol, TypeVar, cast
+from multiprocessing.connection import Connection, Pipe, wait
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
+from recshuf.errors import EngineError, RecshufError, UsageError
 from recshuf.job.options import ENGINES
 from recshuf.output.run_log import refuse_missing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
+
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -89,3 +101,142 @@ def open_engine(name: str, address: str | None, cores: int) -> Engine:
     """Return an engine of tasks, importing its library only now."""
     module, _, kind = ENGINES[name].partition(":")
     return cast("Engine", getattr(import_module(module), kind)(address, cores))
+
+
+_CODE = """
+import sys
+from multiprocessing.connection import Connection
+connection = Connection(int(sys.argv[1]))
+sys.path[:] = connection.recv()
+from recshuf.run.engines import serve
+serve(connection)
+"""
+"""What a process begins with: it takes the path of its parent. The main module of that is not imported."""
+
+
+class ProcessEngine:
+    """An `Engine` that runs each task in a process of this machine, which runs further ones when it is done."""
+
+    def __init__(self, address: str | None, cores: int) -> None:  # noqa: ARG002 - all cores are here
+        if not can_start_processes():
+            raise UsageError(
+                "--engine processes: this program has no Python interpreter to start; give --engine local"
+            )
+        self._idle: list[_Worker] = []
+
+    def run(
+        self, function: Callable[[Task], Result], tasks: Sequence[Task], workers: int
+    ) -> Generator[Result, None, None]:
+        """See `Engine`."""
+        waiting, busy = deque(tasks), dict[Any, _Worker]()
+        try:
+            while waiting or busy:
+                while waiting and len(busy) < workers:
+                    worker = self._idle.pop() if self._idle else _Worker()
+                    busy[worker.connection] = worker
+                    worker.give(function, waiting.popleft())
+                for connection in wait(list(busy)):
+                    result = busy[connection].take()
+                    self._idle.append(busy.pop(connection))
+                    yield result
+        finally:
+            for worker in busy.values():
+                worker.end()
+
+    def close(self) -> None:
+        """End the processes. Idempotent."""
+        while self._idle:
+            self._idle.pop().end()
+
+
+class _Worker:
+    """A process that runs one task at a time."""
+
+    def __init__(self) -> None:
+        self.connection, other = Pipe()
+        command = [sys.executable, "-c", _CODE, str(other.fileno())]
+        # Signals of the terminal go to all its processes; the parent decides what ends, and its end closes the pipe.
+        with other, _blocking(signal.SIGINT, signal.SIGHUP):
+            self._process = subprocess.Popen(  # noqa: S603 - this interpreter
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,  # it may be the report of the run
+                pass_fds=[other.fileno()],
+                env={"OPENBLAS_NUM_THREADS": "1"} | os.environ,
+            )
+        self._send(sys.path)
+
+    def give(self, function: Callable[[Any], object], task: object) -> None:
+        """Have a task run."""
+        self._send((function, task))
+
+    def _send(self, value: object) -> None:
+        with suppress(OSError):  # it has died, which `take` finds out
+            self.connection.send(value)
+
+    def take(self) -> Any:
+        """Return the result of the task, or raise its error."""
+        try:
+            result, error, trace = self.connection.recv()
+        except (OSError, EOFError) as ended:
+            raise EngineError(
+                f"--engine processes: a process {self._describe_end()}; give --resume to continue, if memory was short with "
+                "fewer --workers"
+            ) from ended
+        if error is not None:
+            raise error from (EngineError(trace) if trace else None)
+        return result
+
+    def _describe_end(self) -> str:
+        code = self._process.wait()
+        if code >= 0:
+            return f"has ended with exit code {code}"
+        name = signal.Signals(-code).name
+        return f"was ended by {name}" + (
+            ", as the system does when memory runs out" if name == "SIGKILL" else ""
+        )
+
+    def end(self) -> None:
+        """End the process; what it was writing is nowhere named."""
+        self.connection.close()
+        self._process.kill()
+        self._process.wait()
+
+
+@contextmanager
+def _blocking(*numbers: int) -> Iterator[None]:
+    """Block signals of this thread, and of processes that it starts meanwhile for ever."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def serve(connection: Connection) -> None:
+    """Run the tasks that come, one after the other, until the other process closes the connection or dies."""
+    tasks = SimpleQueue[tuple["Callable[[Any], object]", object]]()
+    threading.Thread(target=_receive, args=(connection, tasks), daemon=True).start()
+    while True:
+        function, task = tasks.get()
+        try:
+            connection.send((function(task), None, ""))
+        except Exception as error:
+            connection.send((None, *_make_plain(error)))
+
+
+def _receive(connection: Connection, tasks: SimpleQueue[Any]) -> None:
+    with suppress(OSError, EOFError):
+        while True:
+            tasks.put(connection.recv())
+    os._exit(0)  # also in the middle of a task
+
+
+def _make_plain(error: Exception) -> tuple[Exception, str]:
+    """Return an error that can be pickled, and the traceback of one that is not expected."""
+    trace = "" if isinstance(error, RecshufError) else traceback.format_exc()
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301 - made here
+    except Exception:  # of any kind
+        return EngineError(f"--engine processes: {type(error).__name__}: {error}"), trace
+    return error, trace

@@ -11,7 +11,7 @@ from recshuf.job.sizing import count_whole, find_least
 from recshuf.piles.epochs import StoredOrder
 from recshuf.piles.groups import Groups
 from recshuf.piles.regions import FilledRegions
-from recshuf.run.keys import find_duplicates
+from recshuf.run.features import find_duplicates
 from recshuf.run.resolve import plan_again
 from recshuf.run.scatter_pass import spill
 from recshuf.system.units import format_size

@@ -7,7 +7,7 @@ import sys
 from collections import defaultdict
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,6 @@ from recshuf.errors import (
     ConversionError,
     DiskFullError,
     InputError,
-    OutputError,
     UnavailableInputError,
     UsageError,
 )
@@ -28,10 +27,9 @@ from recshuf.piles.codec import choose_codec
 from recshuf.piles.layout import StorePlan
 from recshuf.piles.set_folder import SetFolder
 from recshuf.piles.store import Store
-from recshuf.run.describe import divide_job, fit_plan, make_header
-from recshuf.run.header import Header
-from recshuf.run.parts import adopt_parts, settle_parts
-from recshuf.run.resolve import find_destination, resolve_job, resolve_opened
+from recshuf.run.features import adopt_parts, settle_parts
+from recshuf.run.header import Header, divide_job, fit_plan, make_header
+from recshuf.run.resolve import resolve_job, resolve_opened
 from recshuf.run.saved_inputs import load_inputs, lock_inputs, save_inputs
 from recshuf.run.set_folders import check_sets, choose_sets, open_sets
 from recshuf.system.paths import choose_temp_dir, free_bytes
@@ -49,7 +47,6 @@ if TYPE_CHECKING:
     from recshuf.output.quarantine import Quarantine
     from recshuf.output.run_log import TaskResults
     from recshuf.output.stage import Destination, Stage
-    from recshuf.run.address import RunAddress
     from recshuf.run.inputs import Inputs
     from recshuf.run.resolve import Run
 
@@ -78,20 +75,6 @@ def share_run(run: Run, header: Header) -> None:
     found = read_header(results, header)
     (found or header).check(make_header(run))
     save_inputs(results, run.inputs)
-
-
-@lru_cache(maxsize=1)
-def join_address(address: RunAddress) -> Run:
-    """Return the run of a task of an engine; the next task of the run finds it open."""
-    results = address.open_tasks()
-    values = results.read(RUN)
-    if values is None or values["id"] != address.run_id:
-        raise OutputError(f"{address.tasks}: the run of this task has ended")
-    header = Header.from_json(values, address.storage)
-    # Those of the attempt that runs the task, which may not be the first one.
-    share = {name: getattr(address, name) for name in ("memory_bytes", "workers", "processes")}
-    job = replace(header.make_job(), **share)
-    return join(header, job, find_destination(job))
 
 
 def join(header: Header, job: Job, destination: Destination | None) -> Run:

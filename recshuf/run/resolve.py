@@ -39,11 +39,9 @@ from recshuf.records.key_makers import extend_schema as add_words
 from recshuf.records.keys import KEY_BYTES
 from recshuf.records.provenance import PROVENANCE_BYTES
 from recshuf.records.provenance import extend_schema as add_provenance
-from recshuf.run.counting import count_records, require_files
 from recshuf.run.decoding import Decoding, check_options, check_stored, check_streams
+from recshuf.run.features import add_values, count_records, open_values, require_files, size_mixture
 from recshuf.run.inputs import Inputs, list_inputs
-from recshuf.run.keys import add_values, open_values
-from recshuf.run.mixture import size_mixture
 from recshuf.storage.reading.objects import count_read_bytes
 from recshuf.storage.urls import Url, is_url
 from recshuf.system.memory import available_bytes, find_group_room

@@ -23,15 +23,14 @@ from recshuf.job.plan import Cut
 from recshuf.output.entries import find_sets
 from recshuf.output.manifest import Manifest, find_manifest
 from recshuf.output.run_log import is_sealed, name_result, read_results, seal
-from recshuf.run.describe import divide_job, make_header
 from recshuf.run.driver import run_job
-from recshuf.run.header import Header, check_format, damaged_plan
+from recshuf.run.features import settle_parts
+from recshuf.run.header import Header, check_format, damaged_plan, divide_job, make_header
 from recshuf.run.open_run import find_results, join, open_task_store, read_header
-from recshuf.run.parts import settle_parts
-from recshuf.run.passes import do_work
 from recshuf.run.resolve import find_destination, resolve_job
 from recshuf.run.scatter_pass import check_set
 from recshuf.run.set_folders import check_sets, choose_sets, open_sets
+from recshuf.run.task import do_work
 from recshuf.storage.settings import StorageOptions
 
 if TYPE_CHECKING:

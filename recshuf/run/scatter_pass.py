@@ -20,7 +20,7 @@ from recshuf.output.manifest import find_checksum
 from recshuf.piles.sealed_set import SET_SUFFIX, SealedSet
 from recshuf.piles.store import name_set
 from recshuf.records.digests import InputCounts
-from recshuf.run.keys import choose_keys
+from recshuf.run.features import choose_keys
 from recshuf.run.open_run import make_quarantine, open_task_store
 from recshuf.run.scatter import Scatter, ScatterCallbacks, ScatterTask
 from recshuf.system.memory import release_freed

@@ -21,10 +21,10 @@ from recshuf.output.run_log import name_result
 from recshuf.piles.epochs import EpochOrder, StoredOrder
 from recshuf.piles.groups import Groups
 from recshuf.piles.regions import FilledRegions
+from recshuf.run.features import find_part_sizes
 from recshuf.run.filled import check_own_sizes, find_largest_pile, open_filled
 from recshuf.run.gather import Gather, GatherTask, settle_edges
 from recshuf.run.open_run import open_task_store
-from recshuf.run.parts import find_part_sizes
 from recshuf.run.scatter_pass import adopt_set, find_counts
 from recshuf.system.paths import write_error
 from recshuf.system.units import format_size, round_up

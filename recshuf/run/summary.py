@@ -14,9 +14,8 @@ from recshuf.job.report import DownloadReport, FileReport, ShuffleReport
 from recshuf.output.manifest import Manifest
 from recshuf.records.keys import ORDER_VERSION
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
+from recshuf.run.features import count_read, describe_parts, describe_sources
 from recshuf.run.filled import count_groups, count_missing
-from recshuf.run.mixture import count_read, describe_sources
-from recshuf.run.parts import describe_parts
 from recshuf.run.scatter_pass import find_counts
 from recshuf.storage.reading.objects import list_requests
 from recshuf.system.memory import peak_bytes

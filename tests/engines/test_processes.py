@@ -14,8 +14,7 @@ import psutil
 import pytest
 
 from recshuf.errors import EngineError, UsageError
-from recshuf.run.engines import open_engine
-from recshuf.run.processes import ProcessEngine
+from recshuf.run.engines import ProcessEngine, open_engine
 from tests.support.effort import mostly_slow
 from tests.support.processes.command_line import DEADLINE, wait_until
 
@@ -65,7 +64,7 @@ def test_what_ends_a_task_is_told_and_ends_the_others(how: str, kind: type[Excep
 
 _CODE = """
 import sys
-from recshuf.run.processes import ProcessEngine
+from recshuf.run.engines import ProcessEngine
 from tests.engines.test_processes import wait_for_ever
 list(ProcessEngine(None, 1).run(wait_for_ever, sys.argv[1:] * 2, 2))
 """

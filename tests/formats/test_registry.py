@@ -353,7 +353,7 @@ WORDS = {
     "job/schema_file.py": 2,  # types
     "output/local/stage.py": 2,  # journal.jsonl
     "run/decoding.py": 3,  # advice
-    "run/keys.py": 1,  # advice
+    "run/features.py": 1,  # advice
     "run/resolve.py": 1,  # advice
     "run/scatter_pass.py": 1,  # a file of quarantined lines
     "testing/runs.py": 5,  # what formats are converted to, and a form of batches

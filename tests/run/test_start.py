@@ -31,7 +31,7 @@ UNUSED = (
     "psutil", "pyarrow.compute", "recshuf.audit.order", "recshuf.audit.verify", "recshuf.formats.arrays", "recshuf.formats.csv",
     "recshuf.formats.hdf5", "recshuf.formats.text.", "recshuf.formats.tfrecord",
     "recshuf.formats.webdataset", "recshuf.loader", "recshuf.output.objects", "recshuf.output.quarantine",
-    "recshuf.piles.kept", "recshuf.run.passes", "recshuf.run.ray", "recshuf.run.stores", "recshuf.run.task_map",
+    "recshuf.piles.kept", "recshuf.run.ray", "recshuf.run.stores", "recshuf.run.engines",
     "recshuf.run.uploaded_sets", "recshuf.run.verify", "recshuf.storage.writing", "recshuf.torch", "recshuf.train",
     "azure", "boto3", "botocore", "fsspec", "google", "obstore", "requests",
 )  # fmt: skip

@@ -19,9 +19,8 @@ from recshuf.piles.split import SplitStore
 from recshuf.records.key_makers import PositionKeys, find_deviation
 from recshuf.records.part_keys import PlacedParts, ValueParts
 from recshuf.records.split import Split, apportion
-from recshuf.run.counting import count_records, require_files
+from recshuf.run.features import count_records, open_fields, require_files
 from recshuf.run.inputs import list_inputs
-from recshuf.run.keys import open_fields
 from recshuf.run.resolve import find_limits, resolve_inputs
 from recshuf.run.scatter import Scatter, ScatterTask
 from recshuf.run.stores.scatter_store import (

@@ -95,7 +95,7 @@ def kill_all() -> None:
     """Kill the processes of runs that have not died yet."""
     for child in psutil.Process().children():
         with suppress(psutil.ZombieProcess):
-            if any("recshuf.run.processes" in part for part in child.cmdline()):
+            if any("recshuf.run.engines" in part for part in child.cmdline()):
                 child.kill()
 
 

@@ -14,7 +14,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import InputError, UsageError
-from recshuf.output.manifest import find_manifest
+from recshuf.output.manifest import manifest_path
 from tests.support.small_runs import Listener
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def test_tables_lie_among_files_and_are_united_with_them(tmp_path: Path, to: str
         row["source_file"] = row["source_file"].replace(str(paths[1]), "<table 1>")
     assert found[0] == found[1]
     assert len(found[0]) == 150
-    assert "<table 1>" in find_manifest(tmp_path / "b").read_text()
+    assert "<table 1>" in manifest_path(tmp_path / "b").read_text()
 
 
 def read_shards(folder: Path, to: str) -> list[dict[str, Any]]:

@@ -188,24 +188,6 @@ def show_features(features: Mapping[str, Any]) -> str:
     return " ".join(texts)
 
 
-def list_features(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what options of a header say, by flag, in the form of a manifest, without figures."""
-    features: dict[str, Any] = {}
-    if fields := options.get("--group-by"):
-        features["group_by"] = {"fields": fields, "order": options.get("--group-order") or "input"}
-    if fields := options.get("--dedup"):
-        features["dedup"] = {"fields": fields}
-    if shares := options.get("--split"):
-        by = options.get("--split-by")
-        features["split"] = {"shares": shares} | (
-            {"by": by, "seed": str(options.get("--split-seed") or 0)} if by else {}
-        )
-    for word, flag in (("weight", "--weights"), ("copies", "--copies")):
-        if numbers := options.get(flag):
-            features["sources"] = [{word: number} for number in numbers]
-    return features
-
-
 def show_feature(feature: Feature | None) -> str:
     """Return the options of what a run does besides the order, as `show_features` does."""
     return show_features(describe_feature(feature))

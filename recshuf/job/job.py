@@ -242,11 +242,12 @@ class Job:
 
     def count_sample(self, record_count: int | None) -> int | None:
         """Return the number of records of a sample of so many; None if there is no sample, or if it depends on a number unknown."""
-        return (
-            None
-            if isinstance(self.feature, Mixture)
-            else size_sample(self.options["head_count"], record_count)
-        )
+        count = self.options["head_count"]
+        if isinstance(self.feature, Mixture):
+            return None
+        if not isinstance(count, str):
+            return count
+        return None if record_count is None else floor(parse_percent(count) * record_count + Fraction(1, 2))
 
     @property
     def shares(self) -> tuple[Fraction, ...]:
@@ -279,13 +280,6 @@ class Job:
     @property
     def writes_stdout(self) -> bool:
         return self.output in (None, "-") and not self.streams
-
-
-def size_sample(count: int | str | None, record_count: int | None) -> int | None:
-    """Return the number of records of a sample of so many, which may be given as a share; None as `Job.count_sample` does."""
-    if not isinstance(count, str):
-        return count
-    return None if record_count is None else floor(parse_percent(count) * record_count + Fraction(1, 2))
 
 
 def _check_count(count: int | str | None) -> None:

@@ -80,12 +80,7 @@ def name_manifest(output: str) -> str:
 
     Readers of the folder that holds both pass over names with a dot first.
     """
-    return f".{name_old_manifest(output)}"
-
-
-def name_old_manifest(output: str) -> str:
-    """Return the name that manifests had at first. They are still read."""
-    return f"{shorten_name(output)}{MANIFEST_SUFFIX}"
+    return f".{shorten_name(output)}{MANIFEST_SUFFIX}"
 
 
 def name_work_folder(output: str) -> str:
@@ -99,25 +94,6 @@ def manifest_path(folder: Path) -> Path:
     return folder.parent / name_manifest(folder.name)
 
 
-def _old_manifest_path(folder: Path) -> Path:
-    folder = real_path(folder)
-    return folder.parent / name_old_manifest(folder.name)
-
-
-def find_manifest(folder: Path) -> Path:
-    """Return the path at which the manifest of a folder of shards lies: by its name, or by the old one if only that is there."""
-    path, old = manifest_path(folder), _old_manifest_path(folder)
-    return old if os.path.lexists(old) and not os.path.lexists(path) else path
-
-
-def remove_old_manifest(folder: Path) -> None:
-    """Delete the manifest of a folder of shards that has the old name, if there is one."""
-    path = _old_manifest_path(folder)
-    with suppress(OSError, ValueError):  # then it is something else
-        Manifest.parse(folder, path.read_text(encoding="utf-8-sig"))
-        path.unlink()
-
-
 def work_folder_path(output: Path) -> Path:
     """Return the path of the work folder of an output: beside it, too."""
     target = real_path(output)
@@ -127,8 +103,7 @@ def work_folder_path(output: Path) -> Path:
 def is_beside(path: Path, output: Path) -> bool:
     """Tell whether a path is the manifest or work folder of an output, or lies in it: runs replace or delete it."""
     path = real_path(path)
-    taken = (manifest_path(output), _old_manifest_path(output), work_folder_path(output))
-    return not {path, *path.parents}.isdisjoint(taken)
+    return not {path, *path.parents}.isdisjoint((manifest_path(output), work_folder_path(output)))
 
 
 _FEATURES = ("group_by", "dedup", "split", "sources")
@@ -170,7 +145,7 @@ class LocalShards:
 
     @property
     def manifest(self) -> str:
-        return str(find_manifest(self._folder))
+        return str(manifest_path(self._folder))
 
     def show(self, name: str) -> str:
         return str(self._folder / name)
@@ -249,7 +224,7 @@ class Manifest:
     @classmethod
     def read(cls, folder: Path) -> Manifest | None:
         try:
-            text = find_manifest(folder).read_text(encoding="utf-8-sig")
+            text = manifest_path(folder).read_text(encoding="utf-8-sig")
         except (FileNotFoundError, NotADirectoryError):
             return None
         return cls.parse(folder, text)

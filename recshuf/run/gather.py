@@ -85,18 +85,17 @@ def iterate_ranges(
     first: int,
     stop: int,
     largest_bytes: int,
-    joined_bytes: int = _JOINED_BYTES,
     place: int = 0,
 ) -> Iterator[GroupRange | Regions]:
     """Yield the ranges of groups that cover records ``first`` to ``stop`` of the order.
 
-    Consecutive groups of up to `joined_bytes` are joined. A group larger than `largest_bytes` is split, if it can be. The
+    Small consecutive groups are joined. A group larger than `largest_bytes` is split, if it can be. The
     regions of its parts are yielded after their ranges; the caller closes them when it has finished those.
     """
     ends = place + np.cumsum(groups.sizes)
     begins = ends - groups.sizes
     wanted = np.flatnonzero((groups.sizes > 0) & (ends > first) & (begins < stop))
-    for held in groups.bundle(wanted.tolist(), min(joined_bytes, largest_bytes)):
+    for held in groups.bundle(wanted.tolist(), min(_JOINED_BYTES, largest_bytes)):
         begin, count = int(begins[held[0]]), int(groups.sizes[held].sum())
         size = int(groups.byte_counts[held].sum())
         if len(held) > 1 or not groups.must_split(held[0], largest_bytes):
@@ -104,7 +103,7 @@ def iterate_ranges(
             continue
         (group,) = held
         parts, regions = groups.split(group, _count_parts(groups, group, largest_bytes))
-        yield from iterate_ranges(parts, first, stop, largest_bytes, joined_bytes, begin)
+        yield from iterate_ranges(parts, first, stop, largest_bytes, begin)
         yield regions
 
 
@@ -161,22 +160,10 @@ class GatherTask:
     plan: Plan
     bounds: Sequence[int]
     """First record of each shard in the shuffled order, and the end of the last."""
+    largest_bytes: int
+    """Larger piles are split."""
     finished: Collection[int] = ()
     """Shards that are not to be written."""
-    joined_bytes: int = _JOINED_BYTES
-    """Consecutive piles are ordered together up to this size."""
-    largest_bytes: int | None = None
-    """Larger piles are split. Default: those that are not alone in memory when they are ordered."""
-
-
-class _NoShards:
-    """The destination of records that are not written."""
-
-    def open(self, shard: int) -> Sink:
-        raise RuntimeError(f"shard {shard} is not written")
-
-    def finish(self, shard: int, content: Content) -> None:
-        pass
 
 
 class Gather:
@@ -189,27 +176,23 @@ class Gather:
         self,
         task: GatherTask,
         groups: Groups,
-        shards: Shards | None,
         decoder: Decoder | None,
         progress: Progress,
     ) -> None:
-        self._plan, self._bounds, self._joined_bytes = task.plan, task.bounds, task.joined_bytes
-        self._largest = self._plan.pile_bytes if task.largest_bytes is None else task.largest_bytes
+        self._task, self._plan, self._bounds = task, task.plan, task.bounds
         self._groups = groups
-        self._shards: Shards = shards or _NoShards()
         self._decoder = decoder
         self._progress = progress
-        self._finished = task.finished
         self._written: dict[int, Content] = {}
         self._stopped = threading.Event()
         self._giants = threading.Lock()
 
-    def run(self) -> dict[int, Content]:
+    def run(self, shards: Shards) -> dict[int, Content]:
         """Write every shard that is not finished, and return what is in each."""
         filled = int(np.count_nonzero(self._groups.sizes))
-        tasks = plan_tasks(len(self._bounds) - 1, self._plan.shard_writers, filled, self._finished)
+        tasks = plan_tasks(len(self._bounds) - 1, self._plan.shard_writers, filled, self._task.finished)
         with Pool(self._plan.gather_workers, "order") as loaders:
-            writes = [partial(self._write_shards, one, loaders) for one in tasks]
+            writes = [partial(self._write_shards, shards, one, loaders) for one in tasks]
             run_threads("write", writes, self._plan.shard_writers, self._stopped.set)
         return self._written
 
@@ -225,12 +208,12 @@ class Gather:
             raise _miscounted(0, digest.records, "given", wanted)
         check_written(self._groups, wanted, [digest])
 
-    def _write_shards(self, shards: range, loaders: Pool) -> None:
-        chunks = self._order(self._bounds[shards.start : shards.stop + 1], loaders)
-        for shard in shards:
+    def _write_shards(self, shards: Shards, numbers: range, loaders: Pool) -> None:
+        chunks = self._order(self._bounds[numbers.start : numbers.stop + 1], loaders)
+        for shard in numbers:
             wanted = self._bounds[shard + 1] - self._bounds[shard]
             content = Content()
-            with self._shards.open(shard) as sink:
+            with shards.open(shard) as sink:
                 while content.total.records < wanted:
                     chunk = next(chunks)
                     sink.write(chunk.batch)
@@ -239,16 +222,12 @@ class Gather:
                     del chunk
                     if self._stopped.is_set():
                         raise Stopped
-            self._finish_shard(shard, sink, content)
-
-    def _finish_shard(self, shard: int, sink: Sink, content: Content) -> None:
-        """Check the record counts of a shard, and pass it on."""
-        wanted = self._bounds[shard + 1] - self._bounds[shard] - content.dropped.records
-        for count, what in ((content.digest.records, "given"), (sink.record_count, "written")):
-            if count != wanted:
-                raise _miscounted(shard, count, what, wanted)
-        self._written[shard] = content
-        self._shards.finish(shard, content)
+            wanted -= content.dropped.records
+            for count, what in ((content.digest.records, "given"), (sink.record_count, "written")):
+                if count != wanted:
+                    raise _miscounted(shard, count, what, wanted)
+            self._written[shard] = content
+            shards.finish(shard, content)
 
     def _is_giant(self, run: GroupRange) -> bool:
         """Tell whether a run exceeds the plan because of a record, or of those of one value. It must be alone in memory."""
@@ -263,7 +242,7 @@ class Gather:
             return loaders.submit(load, run, _find_edges(run, bounds), self._decoder)
 
         try:
-            for run in iterate_ranges(self._groups, bounds[0], bounds[-1], self._largest, self._joined_bytes):
+            for run in iterate_ranges(self._groups, bounds[0], bounds[-1], self._task.largest_bytes):
                 if isinstance(run, GroupRange) and not self._is_giant(run):
                     ahead.append(submit(run))
                     if len(ahead) >= self._plan.units_in_flight:

@@ -16,12 +16,9 @@ from recshuf.errors import (
     UnfinishedOutputError,
     UsageError,
 )
-from recshuf.job.features import list_features, show_features
-from recshuf.job.job import size_sample
 from recshuf.job.parts import STAGES
-from recshuf.job.plan import Cut
 from recshuf.output.entries import find_sets
-from recshuf.output.manifest import Manifest, find_manifest
+from recshuf.output.manifest import Manifest, manifest_path
 from recshuf.output.run_log import is_sealed, name_result, read_results, seal
 from recshuf.run.driver import run_job
 from recshuf.run.features import settle_parts
@@ -39,7 +36,6 @@ if TYPE_CHECKING:
     from recshuf.job.job import Job
     from recshuf.job.plan import Plan
     from recshuf.job.report import Progress, ShuffleReport
-    from recshuf.output.run_log import Entry
     from recshuf.output.stage import Destination
     from recshuf.run.resolve import Run
 
@@ -74,7 +70,7 @@ def _find_version(destination: Destination) -> list[object] | None:
     if path is None:
         return _find_token(destination)
     try:
-        found = (find_manifest(path) if destination.is_directory else path).stat()
+        found = (manifest_path(path) if destination.is_directory else path).stat()
     except OSError:
         return None
     return [found.st_size, found.st_mtime_ns]
@@ -131,7 +127,7 @@ def run_saved(values: dict[str, Any], number: int, progress: Progress) -> Shuffl
     results = find_results(destination)
     has_begun = read_header(results, header) is not None
     if not has_begun and _find_version(destination) != values["replaces"]:
-        if number != last or not _is_own(destination, header):
+        if number != last or not _is_own(destination, header, job):
             raise _written_since(destination, "make the plan again")
         if destination.local_path is None:
             # It may have left what it could not delete; without --overwrite nothing else is done.
@@ -171,7 +167,7 @@ def _is_done(run: Run, number: int) -> bool:
     return True
 
 
-def _is_own(destination: Destination, header: Header) -> bool:
+def _is_own(destination: Destination, header: Header, job: Job) -> bool:
     """Tell whether the commit of a plan has written an output.
 
     Its objects have the run's mark. A local folder has a manifest with all that the plan decides and a manifest holds,
@@ -181,36 +177,15 @@ def _is_own(destination: Destination, header: Header) -> bool:
     if path is None:
         found = _find_token(destination)
         return found is not None and found[1] == header.id
-    try:
-        manifest = Manifest.read(path) if destination.is_directory else None
-    except (OSError, ValueError):
+    if not (destination.is_directory and destination.is_complete()):
         return False
-    return manifest is not None and manifest.fits_sizes() and _fits(manifest, header.job)
+    from recshuf.run.verify import find_difference  # most tasks find no output
 
-
-def _fits(manifest: Manifest, job: Entry) -> bool:
-    """Tell whether a manifest can be that of a run with this job in its header."""
-    options = job["options"]
-    records, written = (
-        sum(one.records - one.quarantined for one in manifest.inputs),
-        sum(one.records for one in manifest.shards),
-    )
-    sample = size_sample(options["--head-count"], records)
-    if manifest.features:
-        records = written
-    elif sample is not None:
-        records = min(records, sample)
-    cut = Cut(options["--shards"], options["--shard-records"], options["--shard-bytes"])
-    return (
-        (str(manifest.seed), manifest.format, manifest.to)
-        == (options["--seed"], options["--format"], options["--to"])
-        and [[one.name, one.file_bytes] for one in manifest.inputs] == [one[:2] for one in job["inputs"]]
-        and written == records
-        and manifest.count_planned(cut) in (None, len(manifest.shards))
-        and show_features(manifest.features) == show_features(list_features(options))
-        and bool(manifest.added) == bool(options["--provenance"])
-        and manifest.epoch is None
-    )
+    decided = header.job["options"]
+    options = job.options | {"format": decided["--format"], "to": decided["--to"]}
+    job = replace(job, options=options)
+    manifest = Manifest.read(path)
+    return manifest is not None and find_difference(job, manifest, header.job["inputs"]) is None
 
 
 def _written_since(destination: Destination, remedy: str) -> OutputExistsError:

@@ -59,15 +59,9 @@ class ScatterTask:
     """First numbers of the spawn keys of all keys, for the description of sets; see `draw_keys`."""
     parts: Sequence[InputPart] | None = None
     """What to read; at most one part of each input. Default: all inputs."""
-
-
-@dataclass(frozen=True, slots=True)
-class ScatterCallbacks:
-    """Callbacks of a scatter, called in many threads."""
-
     on_bad: Callable[[int, int, BadRecords, pa.RecordBatch], None] | None = None
-    """Gets bad records: input, first row of the batch, their positions, and the batch. None if the decoder raises an
-    error instead."""
+    """Gets bad records: input, first row of the batch, their positions, and the batch; as the others, in many threads. None if
+    the decoder raises an error instead."""
     on_input: Callable[[int], None] | None = None
     """Gets the index of each finished input."""
     on_set: Callable[[SealedSet], None] | None = None
@@ -79,16 +73,12 @@ class ScatterCallbacks:
 
 
 class Observer(Protocol):
-    """Sees the records that are scattered; see `Decoder`."""
+    """Sees the records that are scattered, as a `Decoder` does."""
 
     @property
-    def schema(self) -> pa.Schema | None:
-        """Table schema, if it is known before all records have been seen."""
-        ...
+    def schema(self) -> pa.Schema | None: ...
 
-    def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> BadRecords | None:
-        """Look at the records of a batch, in any order of batches and in many threads."""
-        ...
+    def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> BadRecords | None: ...
 
 
 class Scatter:
@@ -100,14 +90,12 @@ class Scatter:
         store: Store | CutStore | SplitStore,
         observer: Observer | None,
         progress: Progress,
-        callbacks: ScatterCallbacks = ScatterCallbacks(),
     ) -> None:
         self._task = task
         self._plan = plan = task.plan
         self._store = store
         self._observer = observer
         self._progress = progress
-        self._callbacks = callbacks
         inputs = range(len(task.source.inputs))
         self._left_out = [0] * len(inputs)
         """Rows of each input that are bad or get no key, less those that get several."""
@@ -123,7 +111,7 @@ class Scatter:
         self._inputs_left = Counter({set_index: len(own) for set_index, own in self._own_inputs.items()})
         self._lock = threading.Lock()
         """Guards the counts; no other lock is taken under it."""
-        must_see = observer is not None and (observer.schema is None or callbacks.on_bad is not None)
+        must_see = observer is not None and (observer.schema is None or task.on_bad is not None)
         chosen = [part for part in parts if must_see or part.input_index not in task.finished]
         reading = ReadingPlan(plan.scatter_workers, plan.block_bytes, plan.max_record_bytes)
         self._reading = InputReader(task.source, reading, chosen, self._scatter, self._finish_inputs)
@@ -154,9 +142,9 @@ class Scatter:
 
     def _finish_inputs(self, inputs: Sequence[int]) -> None:
         """Complete the pile sets that have no inputs left."""
-        if self._callbacks.on_input is not None:
+        if self._task.on_input is not None:
             for index in inputs:
-                self._callbacks.on_input(index)
+                self._task.on_input(index)
         ended = Counter(
             self._plan.set_of_input[index] for index in inputs if index not in self._task.finished
         )
@@ -177,8 +165,8 @@ class Scatter:
     def _seal_sets(self) -> None:
         """Seal complete pile sets."""
         while (entry := self._store.seal_next()) is not None:
-            if self._callbacks.on_set is not None:
-                self._callbacks.on_set(entry)
+            if self._task.on_set is not None:
+                self._task.on_set(entry)
 
     def _scatter(self, batch: pa.RecordBatch, ranges: list[RowRange]) -> None:
         """Let consecutive rows be observed, and add those that are good to the store."""
@@ -210,13 +198,11 @@ class Scatter:
             part = edges[chosen[0] : chosen[-1] + 2]
             if part[0] < part[-1]:
                 inside = [ranges[index] for index in chosen]
-                if keyed.values is not None and self._callbacks.on_values is not None:
-                    self._callbacks.on_values(set_index, keyed.values[rows[chosen[0]] : rows[chosen[-1] + 1]])
-                if keyed.missing is not None and self._callbacks.on_missing is not None:
+                if keyed.values is not None and self._task.on_values is not None:
+                    self._task.on_values(set_index, keyed.values[rows[chosen[0]] : rows[chosen[-1] + 1]])
+                if keyed.missing is not None and self._task.on_missing is not None:
                     missing = keyed.missing[:, rows[chosen[0]] : rows[chosen[-1] + 1]]
-                    self._callbacks.on_missing(
-                        set_index, [int(missing.all(0).sum()), *missing.sum(1).tolist()]
-                    )
+                    self._task.on_missing(set_index, [int(missing.all(0).sum()), *missing.sum(1).tolist()])
                 repeats = None if keyed.repeats is None else _cut_places(keyed.repeats, part[0], part[-1])
                 self._add(set_index, inside, records.slice(part[0], part[-1]), part - part[0], repeats)
 
@@ -248,9 +234,9 @@ class Scatter:
             bad = self._observer.observe(batch, input_index, first_row)
         if bad is None:
             return np.zeros(0, np.int64)
-        if self._callbacks.on_bad is None:
+        if self._task.on_bad is None:
             raise RuntimeError("an observer returned bad records unasked")
-        self._callbacks.on_bad(input_index, first_row, bad, batch)
+        self._task.on_bad(input_index, first_row, bad, batch)
         with self._lock:
             self._left_out[input_index] += len(bad.index)
         return bad.index

@@ -22,7 +22,7 @@ from recshuf.piles.store import name_set
 from recshuf.records.digests import InputCounts
 from recshuf.run.features import choose_keys
 from recshuf.run.open_run import make_quarantine, open_task_store
-from recshuf.run.scatter import Scatter, ScatterCallbacks, ScatterTask
+from recshuf.run.scatter import Scatter, ScatterTask
 from recshuf.system.memory import release_freed
 from recshuf.system.page_cache import drop_file_pages
 
@@ -125,17 +125,15 @@ def _read_inputs(run: Run, finished: Collection[int], note: Callable[[SealedSet]
         choose_keys(run),
         {index: counts[index] for index in finished},
         run.job.options["provenance"],
-    )
-    callbacks = ScatterCallbacks(
-        quarantine.put if quarantine else None,
-        drop_input if run.inputs.drop_page_cache else None,
-        note,
-        run.store.note_values,
-        run.store.note_missing,
+        on_bad=quarantine.put if quarantine else None,
+        on_input=drop_input if run.inputs.drop_page_cache else None,
+        on_set=note,
+        on_values=run.store.note_values,
+        on_missing=run.store.note_missing,
     )
     if run.decoding.inner is not None:
         run.decoding.inner.on_note = run.progress.warn
-    Scatter(task, run.store, run.decoder, run.progress, callbacks).run(files)
+    Scatter(task, run.store, run.decoder, run.progress).run(files)
     _release_freed(run)
 
 
@@ -168,14 +166,12 @@ def scatter_set(run: Run, number: int, cleanup: ExitStack) -> SealedSet:
             choose_keys(run),
             adds_provenance=run.job.options["provenance"],
             parts=parts,
-        )
-        callbacks = ScatterCallbacks(
-            quarantine.put if quarantine else None,
+            on_bad=quarantine.put if quarantine else None,
             on_set=sealed.append,
             on_values=store.note_values,
             on_missing=store.note_missing,
         )
-        counts = Scatter(task, store, decoder, run.progress, callbacks).run(run.inputs.files)
+        counts = Scatter(task, store, decoder, run.progress).run(run.inputs.files)
         _release_freed(run)
         return replace(
             sealed[0] if sealed else _describe_dropped(parts, counts),

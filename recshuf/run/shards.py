@@ -243,9 +243,9 @@ def write_shards(
     """
     target = run.open_target()
     others = set(range(bounds.shard_count)) - set(numbers)
-    task = GatherTask(run.plan, bounds.edges, others, largest_bytes=find_largest_pile(run))
+    task = GatherTask(run.plan, bounds.edges, find_largest_pile(run), others)
     with _open_shards(run, place, target, bounds, on_kept) as shards:
-        written = Gather(task, groups, shards, run.decoder, run.progress).run()
+        written = Gather(task, groups, run.decoder, run.progress).run(shards)
         target.check_shards()
         return written
 
@@ -255,8 +255,8 @@ def iterate_records(run: Run, bounds: Bounds) -> tuple[pa.Schema, Generator[pa.R
     target = run.open_target()
     if not isinstance(target, SupportsBatches):
         raise TypeError(f"{run.output.format} is no format of batches")
-    task = GatherTask(run.plan, bounds.edges, largest_bytes=find_largest_pile(run))
-    gather = Gather(task, open_groups(run), None, run.decoder, run.progress)
+    task = GatherTask(run.plan, bounds.edges, find_largest_pile(run))
+    gather = Gather(task, open_groups(run), run.decoder, run.progress)
     return target.declared, _encode(run, target, gather)
 
 

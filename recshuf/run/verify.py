@@ -6,7 +6,7 @@ import time
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path, PurePath, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from recshuf.audit.verify.record_sets import read_manifest
 from recshuf.errors import (
@@ -29,6 +29,8 @@ from recshuf.run.open_run import explain_again
 from recshuf.run.stores.stored_inputs import PileSource
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from recshuf.audit.verify.record_sets import RecordSet
     from recshuf.audit.verify.verification import VerifyReport
     from recshuf.job.job import Job
@@ -58,6 +60,12 @@ def refuse_other_command(job: Job, destination: Destination) -> None:
             f"{destination.name}: holds the output of another command: {difference}; give --overwrite in place of "
             "--resume, or another output"
         )
+
+
+def find_difference(job: Job, manifest: Manifest, inputs: Iterable[Sequence[Any]]) -> str | None:
+    """Describe the first difference between a manifest and a job whose header names these inputs, with sizes."""
+    given = [(name, size) for name, size, *_ in inputs]
+    return _compare_options(job, manifest) or _compare_files(given, manifest.inputs)
 
 
 def _compare_options(job: Job, manifest: Manifest) -> str | None:

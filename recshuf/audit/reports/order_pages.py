@@ -41,7 +41,7 @@ from recshuf.audit.reports.html import (
 from recshuf.audit.reports.picture import Panel, draw_picture, encode_png
 from recshuf.audit.reports.text import check_notes, check_verdict, count_of, duration, plan_lines
 from recshuf.errors import UsageError
-from recshuf.output.manifest import find_manifest
+from recshuf.output.manifest import manifest_path
 from recshuf.system.units import format_size
 
 if TYPE_CHECKING:
@@ -257,7 +257,7 @@ def _tabulate_plan(done: ShuffleReport) -> Table:
 
 
 def _quote_manifest(job: Job) -> Iterator[Text]:
-    if job.output is not None and (path := find_manifest(Path(job.output))).is_file():
+    if job.output is not None and (path := manifest_path(Path(job.output))).is_file():
         yield Text("Manifest", f"{path.name}, beside the folder of shards", path.read_text(encoding="utf-8"))
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from recshuf.errors import InputError, RecshufError, UsageError
 from recshuf.formats import keeps_records, load_format, open_source
-from recshuf.output.manifest import Manifest, find_manifest
+from recshuf.output.manifest import Manifest, manifest_path
 from recshuf.output.objects.place import read_object_manifest
 from recshuf.piles.kept.places import is_store
 from recshuf.records.hashing import hash_rows
@@ -144,7 +144,7 @@ class RecordSet:
 
 def read_manifest(job: Job, output: str) -> Manifest | None:
     is_object = is_url(output)
-    name = f"the manifest of {output}" if is_object else str(find_manifest(Path(output)))
+    name = f"the manifest of {output}" if is_object else str(manifest_path(Path(output)))
     try:
         if is_object:
             return read_object_manifest(output, Stores(job.storage, job.memory_bytes, job.workers))

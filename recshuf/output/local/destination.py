@@ -11,7 +11,7 @@ from recshuf.dataclass import dataclass
 from recshuf.errors import MissingFolderError, OutputError, OutputExistsError
 from recshuf.output.local.log import FileResults
 from recshuf.output.local.stage import FileTaskShards, WorkFolder
-from recshuf.output.manifest import Manifest, find_manifest, list_shards, work_folder_path
+from recshuf.output.manifest import Manifest, list_shards, manifest_path, work_folder_path
 from recshuf.output.run_log import TASK_FOLDER
 from recshuf.output.stage import Destination
 from recshuf.system.paths import real_path, refuse_below_file, write_error
@@ -122,7 +122,7 @@ class LocalDestination(Destination):
             )
 
     def _manifest_names(self) -> set[str]:
-        path = find_manifest(self.path)
+        path = manifest_path(self.path)
         try:
             manifest = Manifest.read(self.path)
         except OSError as error:

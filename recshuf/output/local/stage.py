@@ -25,11 +25,8 @@ from recshuf.output.local.log import FileLog, FileResults, ShardSyncer
 from recshuf.output.manifest import (
     SHARD_PREFIX,
     find_checksum,
-    find_manifest,
     manifest_path,
     name_manifest,
-    name_old_manifest,
-    remove_old_manifest,
     work_folder_path,
 )
 from recshuf.output.run_log import TASK_FOLDER, is_own_folder, remove_folder
@@ -112,7 +109,7 @@ class FileTaskShards(TaskShards):
 
 
 _ENDED = "ended"
-_OWN_FILES = ("journal.jsonl", name_manifest("shards"), name_old_manifest("shards"), _ENDED)
+_OWN_FILES = ("journal.jsonl", name_manifest("shards"), _ENDED)
 _OWN_FOLDERS = ("shards", "piles", "quarantine", "old", TASK_FOLDER)
 
 
@@ -323,10 +320,9 @@ class WorkFolder(Stage):
 
     def _place_manifest(self) -> None:
         """Rename a manifest in the folder to its place beside the output, if there is one."""
-        written = find_manifest(self._folder)
+        written = manifest_path(self._folder)
         if written.is_file():
             written.rename(manifest_path(self._target))
-            remove_old_manifest(self._target)
 
     def enter(self, warn: Callable[[str], None], *, resumes: bool) -> None:
         """Make the folder or take over an existing one, and lock it."""

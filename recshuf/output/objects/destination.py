@@ -136,7 +136,7 @@ class ObjectDestination(Destination):
             raise OutputExistsError(f"{self.name}: exists already; give --overwrite to replace it")
 
     def _manifest_names(self) -> set[str]:
-        manifest = self.place.read_manifest(has_shards=bool(self.place.before.etags))
+        manifest = self.place.read_manifest()
         return manifest.names if manifest else set()
 
     def has_log(self) -> bool:
@@ -157,7 +157,7 @@ class ObjectDestination(Destination):
         if not self.is_directory:
             return self.keys.prefix in sizes
         try:
-            manifest = self.place.read_manifest(has_shards=bool(sizes))
+            manifest = self.place.read_manifest()
         except OutputError:
             return False
         return manifest is not None and all(

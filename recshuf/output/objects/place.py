@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import xxhash
 
@@ -17,7 +17,6 @@ from recshuf.output.manifest import (
     Manifest,
     is_shard_name,
     name_manifest,
-    name_old_manifest,
     name_work_folder,
 )
 from recshuf.output.run_log import TASK_FOLDER
@@ -100,10 +99,6 @@ class OutputKeys:
     def manifest(self) -> str:
         return f"{self._parent}{name_manifest(self.name)}"
 
-    @property
-    def old_manifest(self) -> str:
-        return f"{self._parent}{name_old_manifest(self.name)}"
-
     def name_of(self, name: str) -> str:
         return name if self.is_directory else self.name
 
@@ -130,12 +125,6 @@ class FoundOutput:
     etags: dict[str, str] = field(default_factory=dict)
     """ETags or generations of the objects that the run replaces or deletes, by their keys."""
     manifest_etag: str | None = None
-
-
-class _FoundManifest(NamedTuple):
-    key: str
-    etag: str
-    manifest: Manifest
 
 
 class OutputPlace:
@@ -169,30 +158,21 @@ class OutputPlace:
         etags = {
             one.key: one.etag for one in objects if (one.key == self.keys.prefix) != self.keys.is_directory
         }
-        manifest = self._find_manifest(has_shards=bool(etags))
-        if manifest is not None and manifest.key == self.keys.manifest:
-            return FoundOutput(etags, manifest.etag)
-        return FoundOutput(etags | ({manifest.key: manifest.etag} if manifest else {}))
+        return FoundOutput(etags, self._read_manifest()[1])
 
-    def read_manifest(self, *, has_shards: bool) -> Manifest | None:
-        """Return the manifest of an earlier run; None if there is none. Without shards, one with the old name is not looked for."""
-        found = self._find_manifest(has_shards=has_shards)
-        return None if found is None else found.manifest
+    def read_manifest(self) -> Manifest | None:
+        return self._read_manifest()[0]
 
-    def _find_manifest(self, *, has_shards: bool) -> _FoundManifest | None:
-        if not self.keys.is_directory:
-            return None
-        for key in (self.keys.manifest, self.keys.old_manifest)[: 1 + has_shards]:
-            if (found := self.bucket.read(key)) is not None:
-                try:
-                    manifest = Manifest.parse(Path(self.name), found[0].decode("utf-8-sig"))
-                except ValueError as error:
-                    shown = self.keys.show(key)
-                    raise OutputError(
-                        f"{shown}: is not a manifest of recshuf; choose another output"
-                    ) from error
-                return _FoundManifest(key, found[1], manifest)
-        return None
+    def _read_manifest(self) -> tuple[Manifest | None, str | None]:
+        """Return the manifest of an earlier run and its ETag; None for both if there is none."""
+        found = self.bucket.read(self.keys.manifest) if self.keys.is_directory else None
+        if found is None:
+            return None, None
+        try:
+            return Manifest.parse(Path(self.name), found[0].decode("utf-8-sig")), found[1]
+        except ValueError as error:
+            shown = self.keys.show(self.keys.manifest)
+            raise OutputError(f"{shown}: is not a manifest of recshuf; choose another output") from error
 
 
 def find_placed(bucket: Bucket, tokens: Mapping[str, str], keys: Collection[str]) -> set[str]:
@@ -269,12 +249,9 @@ class ObjectShards:
 def read_object_manifest(url: str, stores: Stores) -> Manifest | None:
     """Return the manifest of an output below a prefix; None if it has none, ValueError if it is no valid one."""
     shards = ObjectShards(url, stores)
-    for key in (shards.keys.manifest, shards.keys.old_manifest) if shards.keys.name else ():
-        place = replace(shards.keys.url, key=key)
-        if (stamp := stores.open(place).find(key)) is not None:
-            shards.manifest = shards.keys.show(key)
-            break
-    else:
+    place = replace(shards.keys.url, key=shards.keys.manifest)
+    stamp = stores.open(place).find(place.key) if shards.keys.name else None
+    if stamp is None:
         return None
     text = stores.make_file(str(place), place, stamp).open().read_at(0, stamp.size).decode("utf-8-sig")
     return replace(Manifest.parse(Path(url), text), written=shards)

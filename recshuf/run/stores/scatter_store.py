@@ -37,7 +37,7 @@ from recshuf.records.provenance import PROVENANCE_BYTES, extend_schema, pack_pro
 from recshuf.run.inputs import list_inputs
 from recshuf.run.open_run import open_quarantine
 from recshuf.run.resolve import find_limits, resolve_inputs
-from recshuf.run.scatter import Scatter, ScatterCallbacks, ScatterTask
+from recshuf.run.scatter import Scatter, ScatterTask
 from recshuf.storage.reading.objects import list_requests
 from recshuf.system.paths import real_path
 
@@ -251,10 +251,11 @@ def scatter_sets(
             PositionKeys(snapshot.seed, stream),
             adds_provenance=True,
             stream=stream,
+            on_bad=quarantine.put if quarantine else None,
+            on_set=sealed.append,
         )
         progress.start("scatter", plan.record_count, plan.byte_count)
-        callbacks = ScatterCallbacks(quarantine.put if quarantine else None, on_set=sealed.append)
-        counts = Scatter(task, store, observer, progress, callbacks).run(inputs.files)
+        counts = Scatter(task, store, observer, progress).run(inputs.files)
     if quarantine is not None:
         quarantine.finish()
     form = observer.finish_form(progress)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import recshuf
-from recshuf.errors import AlreadyCompleteError, ForeignFileError, OutputError
+from recshuf.errors import ForeignFileError, OutputError
 from tests.support.processes.killed_runs import Killed, die, strike_renames
 from tests.support.small_runs import Listener, read_files
 
@@ -105,23 +105,6 @@ def test_a_new_run_places_the_manifest_of_one_that_died_before_it(folder: Path):
         run("out/", overwrite=True, progress=heard)
     assert "put everything in place" in heard.warnings[0]
     assert read_names(folder) == os.listdir(folder / "out") == ["shard-00000.txt"]
-
-
-def test_a_manifest_with_its_old_name_is_read_and_then_replaced(folder: Path):
-    run("out/", shards=3)
-    (folder / ".out.recshuf.json").rename(folder / "out.recshuf.json")
-    refuse("overwrite=True", "out/")
-    with pytest.raises(AlreadyCompleteError):
-        run("out/", resume=True, shards=3)
-    assert recshuf.verify("../in.txt", "out").is_equal
-    (folder / "out" / "shard-00002.txt").unlink()
-    assert "is missing, and the manifest" in recshuf.verify("../in.txt", "out").differences[0]
-    run("out/", overwrite=True)
-    assert sorted(os.listdir(folder)) == [".out.recshuf.json", "out"]
-    assert read_names(folder) == ["shard-00000.txt"]
-    (folder / "out.recshuf.json").write_text("mine")
-    run("out/", overwrite=True)
-    assert (folder / "out.recshuf.json").read_text() == "mine"
 
 
 def test_a_directory_without_a_manifest_is_never_replaced(folder: Path):

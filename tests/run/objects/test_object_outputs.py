@@ -156,19 +156,6 @@ def test_an_old_set_is_replaced_as_a_whole(bucket: AnyBucket, output: Output):
     assert bucket.list_keys("data/out/") == ["data/out/shard-00000.txt"]
 
 
-def test_a_manifest_with_its_old_name_is_read_and_then_replaced(bucket: AnyBucket, output: Output):
-    output.put_old()
-    bucket.put("data/out.recshuf.json", bucket.read("data/.out.recshuf.json"))
-    bucket.delete("data/.out.recshuf.json")
-    with pytest.raises(OutputExistsError, match="overwrite=True"):
-        output.shuffle()
-    bucket.delete("data/out/shard-00008.txt")
-    [said, *_] = recshuf.verify(output.source, output.url).differences
-    assert "shard-00008.txt: is missing, and the manifest" in said
-    output.shuffle(overwrite=True)
-    check_whole(bucket, output.expected)
-
-
 def test_what_exists_is_not_replaced_unasked(bucket: AnyBucket, output: Output):
     bucket.put("data/one.txt", b"precious")
     bucket.put("data/out/precious", b"precious")

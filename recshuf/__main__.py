@@ -1,6 +1,34 @@
-"""``python -m recshuf``: the same as the command ``recshuf``."""
+"""Where a process of the command line begins: a signal ends it in one line while recshuf is imported, too."""
 
-from recshuf.cli.entry import run
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import FrameType
+    from typing import NoReturn
+
+
+def run() -> NoReturn:
+    """Run the command line of this process, and end it."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, _stop)
+    # Most of the time until a command begins goes into this.
+    from recshuf.cli.main import run as run_command
+
+    run_command()
+
+
+def _stop(number: int, _: FrameType | None) -> NoReturn:
+    """End the process. `main` has handlers of its own while there is something to clean up."""
+    with suppress(OSError):
+        os.write(2, f"recshuf: stopped by {signal.Signals(number).name}\n".encode())
+    os._exit(128 + number)
+
 
 if __name__ == "__main__":
     run()

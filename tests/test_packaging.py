@@ -108,7 +108,7 @@ def test_the_wheel_names_version_and_command(wheel: Path):
         assert f"Version: {recshuf.version.__version__}" in metadata
         assert "Requires-Python: >=3.11" in metadata
         assert "License-Expression: Apache-2.0" in metadata
-        assert "recshuf = recshuf.cli.entry:run" in archive.read(f"{info}/entry_points.txt").decode()
+        assert "recshuf = recshuf.__main__:run" in archive.read(f"{info}/entry_points.txt").decode()
 
 
 def test_the_wheel_works_away_from_the_sources(wheel: Path, tmp_path: Path):

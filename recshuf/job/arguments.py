@@ -298,7 +298,7 @@ def _parse_temp_url(path: str) -> Url | None:
     refuse_unknown_scheme(path)
     if not is_url(path):
         return None
-    from recshuf.storage.writing.buckets import WRITTEN_SCHEMES, check_prefix  # most runs write to no bucket
+    from recshuf.storage.writing.bucket import WRITTEN_SCHEMES, check_prefix  # most runs write to no bucket
 
     url = Url.parse(path if path.endswith("/") else f"{path}/")
     if url.scheme not in WRITTEN_SCHEMES:

@@ -237,7 +237,7 @@ def remove_sets(place: str, options: StorageOptions) -> None:
     if not is_url(place):
         remove_folder(Path(place))
     elif place.rstrip("/").rpartition("/")[2].startswith(PILES_PREFIX):
-        from recshuf.storage.writing.buckets import open_bucket
+        from recshuf.storage.writing.bucket import open_bucket
 
         url = Url.parse(place)
         bucket = open_bucket(url, options, url.join("tails/").key)

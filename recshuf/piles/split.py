@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from recshuf.piles.store import Store
     from recshuf.records.batch import Records
     from recshuf.records.digests import Digest
-    from recshuf.records.part_keys import PartFinder
+    from recshuf.records.value_keys import PartFinder
 
 
 class SplitStore:

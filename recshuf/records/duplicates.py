@@ -16,8 +16,7 @@ from recshuf.records.batch import concat_records, split_ranges
 from recshuf.records.digests import Digests
 from recshuf.records.key_makers import KeyedRows, KeyMaker, find_words
 from recshuf.records.keys import sort_by_words
-from recshuf.records.text_hashing import PIECE_BYTES, PIECE_ROWS
-from recshuf.records.value_keys import ValueKeys
+from recshuf.records.value_keys import PIECE_BYTES, PIECE_ROWS, ValueKeys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from recshuf.records.digests import InputCounts
     from recshuf.records.duplicates import Duplicates
     from recshuf.records.key_makers import KeyMaker
-    from recshuf.records.part_keys import PartKeys
+    from recshuf.records.value_keys import PartKeys
     from recshuf.run.header import Header
     from recshuf.run.inputs import Inputs
     from recshuf.run.resolve import Run
@@ -162,11 +162,11 @@ def plan_sizes(run: Run, feature: SplitFiles) -> list[int]:
 
 def choose_part_keys(run: Run, feature: SplitFiles) -> PartKeys:
     """Return what gives the records of a run their keys."""
-    from recshuf.records.part_keys import PartKeys, PlacedParts, divide_keys  # a plain shuffle starts faster
+    from recshuf.records.value_keys import PartKeys, PlacedParts, divide_keys  # a plain shuffle starts faster
 
     edges = tuple(divide_keys(tuple(feature.shares.values())))
     if run.values is not None:
-        from recshuf.records.part_keys import ValueParts  # most runs read no values
+        from recshuf.records.value_keys import ValueParts  # most runs read no values
 
         return PartKeys(run.seed, edges, ValueParts(run.values, feature.seed, tuple(feature.shares.values())))
     assert run.split is not None  # noqa: S101 - it is settled before records are read
@@ -175,7 +175,7 @@ def choose_part_keys(run: Run, feature: SplitFiles) -> PartKeys:
 
 def find_part_sizes(run: Run, feature: SplitFiles, counts: InputCounts, groups: Groups) -> list[int]:
     """Return the number of records of each part, given all records in the order of their keys."""
-    from recshuf.records.part_keys import divide_keys, find_begins  # a plain shuffle starts faster
+    from recshuf.records.value_keys import divide_keys, find_begins  # a plain shuffle starts faster
 
     edges = divide_keys(tuple(feature.shares.values()))
     places = groups.count_before(find_begins(edges), feature.word_count)

@@ -19,7 +19,7 @@ def check_sets(job: Job) -> None:
     """Refuse a prefix for pile sets that cannot be listed, before anything is written that names it."""
     if job.temp_url is not None:
         url = job.temp_url.join(PILES_PREFIX)
-        from recshuf.storage.writing.buckets import open_bucket  # most runs write to no bucket
+        from recshuf.storage.writing.bucket import open_bucket  # most runs write to no bucket
 
         next(open_bucket(url, job.storage, url.key).list(url.key), None)
 

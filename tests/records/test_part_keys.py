@@ -13,8 +13,8 @@ import pytest
 
 from recshuf.interfaces import ValueReader
 from recshuf.records.keys import RowRange, sort_by_words
-from recshuf.records.part_keys import PartKeys, PlacedParts, ValueParts, divide_keys
 from recshuf.records.split import Split
+from recshuf.records.value_keys import PartKeys, PlacedParts, ValueParts, divide_keys
 from tests.support.order_statistics import chi_square_upper, permutation_chi_square
 
 if TYPE_CHECKING:

@@ -8,11 +8,9 @@ import pytest
 import xxhash
 from numpy.random import SeedSequence
 
-from recshuf.records import text_hashing
 from recshuf.records.keys import stream_of
 from recshuf.records.provenance import pack_provenance
-from recshuf.records.text_hashing import cut_pieces, hash_texts
-from recshuf.records.value_keys import ValueKeys, encrypt, without_value
+from recshuf.records.value_keys import ValueKeys, cut_pieces, encrypt, hash_texts, without_value
 
 SEED = 11
 WORD = 2**64 - 1
@@ -58,10 +56,7 @@ def find_slowly(records: list[tuple[bytes | None, ...]], first: int) -> list[tup
     return found
 
 
-@pytest.mark.parametrize("few", [0, 10**9])
-def test_hashes_are_those_of_the_library(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Texts of up to 16 bytes are hashed by arrays, unless there are few."""
-    monkeypatch.setattr(text_hashing, "_FEW", few)
+def test_hashes_are_those_of_the_library() -> None:
     rng = np.random.default_rng(1)
     texts = [rng.bytes(size) for size in [*range(41), 300] * 6]
     columns = [array(*texts)[5:], array(*texts[1:4]), array(texts[2], None, texts[9]), array(b""), array()]

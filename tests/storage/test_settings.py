@@ -15,7 +15,7 @@ from recshuf.errors import InputError, UsageError
 from recshuf.storage.reading.stores import ObstoreStore
 from recshuf.storage.settings import StorageOptions, parse_storage_options
 from recshuf.storage.urls import Url
-from recshuf.storage.writing.buckets import open_bucket
+from recshuf.storage.writing.bucket import open_bucket
 from recshuf.storage.writing.s3 import S3Bucket
 
 if TYPE_CHECKING:

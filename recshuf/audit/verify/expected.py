@@ -19,8 +19,8 @@ from recshuf.records.copies import list_quotas
 from recshuf.records.duplicates import Duplicates
 from recshuf.records.key_makers import find_starts
 from recshuf.records.keys import RowRange
-from recshuf.records.part_keys import ValueParts
 from recshuf.records.provenance import pack_provenance
+from recshuf.records.value_keys import ValueParts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

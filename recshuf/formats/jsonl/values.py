@@ -22,7 +22,7 @@ from recshuf.formats.jsonl.line_checks import BadRecord, Path, as_lines, check_l
 from recshuf.formats.jsonl.parser import Parser, check_json
 from recshuf.interfaces import ValueReader
 from recshuf.records.arrays import check_path, dotted, split_path, unknown_column
-from recshuf.records.text_hashing import cut_pieces
+from recshuf.records.value_keys import cut_pieces
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -18,8 +18,7 @@ from recshuf.output.objects.stage import UploadedTaskShards, Uploads
 from recshuf.output.objects.uploader import UploadLimits, UploadTarget, count_slots
 from recshuf.output.run_log import PILES_PREFIX, RUN
 from recshuf.output.stage import Destination
-from recshuf.storage.writing.bucket import Match
-from recshuf.storage.writing.buckets import WRITTEN_SCHEMES, check_key, check_prefix, open_bucket
+from recshuf.storage.writing.bucket import WRITTEN_SCHEMES, Match, check_key, check_prefix, open_bucket
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

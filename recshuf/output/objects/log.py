@@ -28,8 +28,7 @@ from recshuf.output.run_log import (
     remove_sets,
 )
 from recshuf.storage.urls import Url
-from recshuf.storage.writing.bucket import Conflict, Match, OpenUpload
-from recshuf.storage.writing.buckets import open_bucket
+from recshuf.storage.writing.bucket import Conflict, Match, OpenUpload, open_bucket
 from recshuf.system.atomic import format_line, parse_line
 from recshuf.system.threads import Pool
 

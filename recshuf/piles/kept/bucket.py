@@ -28,8 +28,7 @@ from recshuf.piles.kept.snapshots import BUCKET_VERSION, find_writer, parse_snap
 from recshuf.piles.object_sets import TAILS, ObjectPileFile, ObjectSets
 from recshuf.piles.sealed_set import SET_SUFFIX
 from recshuf.piles.set_folder import remake_store
-from recshuf.storage.writing.bucket import Conflict, Match
-from recshuf.storage.writing.buckets import open_bucket
+from recshuf.storage.writing.bucket import Conflict, Match, open_bucket
 from recshuf.system.threads import Pool
 from recshuf.system.units import format_size
 

@@ -26,7 +26,7 @@ def open_place(store: Any, options: StorageOptions | None = None) -> StorePlace:
     if not isinstance(store, str) or not is_url(name):
         refuse_unknown_scheme(name)
         return StoreFolder(Path(name))
-    from recshuf.storage.writing.buckets import WRITTEN_SCHEMES, check_prefix
+    from recshuf.storage.writing.bucket import WRITTEN_SCHEMES, check_prefix
 
     url = Url.parse(name)
     if url.scheme not in WRITTEN_SCHEMES:

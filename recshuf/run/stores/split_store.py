@@ -17,8 +17,8 @@ from recshuf.piles.kept.folder import StoreFolder
 from recshuf.piles.kept.snapshots import Snapshot
 from recshuf.piles.split import SplitStore
 from recshuf.records.key_makers import PositionKeys, find_deviation
-from recshuf.records.part_keys import PlacedParts, ValueParts
 from recshuf.records.split import Split, apportion
+from recshuf.records.value_keys import PlacedParts, ValueParts
 from recshuf.run.features import count_records, open_fields, require_files
 from recshuf.run.inputs import list_inputs
 from recshuf.run.resolve import find_limits, resolve_inputs
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from recshuf.job.report import Progress, ScatterReport
     from recshuf.piles.kept.bucket import StoreBucket
     from recshuf.piles.kept.place import StorePlace
-    from recshuf.records.part_keys import PartFinder
+    from recshuf.records.value_keys import PartFinder
     from recshuf.run.inputs import Inputs
     from recshuf.storage.settings import StorageOptions
 

@@ -124,7 +124,6 @@ def _run_verify(
     verbose: bool,
     **options: Any,
 ) -> None:
-    """Compare the last of `inputs` with the others; `options` are arguments of `recshuf.verify`."""
     check_loudness(quiet, verbose)
     if len(inputs) < 2:
         raise UsageError("verify needs inputs and an output; usage: recshuf verify [OPTIONS] INPUT... OUTPUT")
@@ -156,7 +155,6 @@ def _run_check(
     loaders: tuple[str, ...],
     **options: Any,
 ) -> None:
-    """Test the order of `inputs`, or of a loader; `options` are arguments of `recshuf.check`."""
     if quiet and (verbose or as_json):
         raise UsageError("-q contradicts -v and --json; give one of them")
     _check_beside(inputs, loaders)
@@ -208,7 +206,6 @@ def _check_beside(inputs: tuple[str, ...], loaders: tuple[str, ...]) -> None:
 def _run_picture(
     inputs: tuple[str, ...], output: str | None, quiet: bool, verbose: bool, overwrite: bool, **options: Any
 ) -> None:
-    """Draw the order of `inputs`; `options` are arguments of `recshuf.picture`."""
     check_loudness(quiet, verbose)
     if not inputs or output is None:
         what = "no data" if not inputs else "no file for the picture"

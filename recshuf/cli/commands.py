@@ -245,7 +245,6 @@ def _write_result(name: str, what: str, write: Callable[[], None]) -> None:
 
 
 def _run_gallery(output: str | None, verbose: bool) -> None:  # noqa: ARG001 - `main` reads it
-    """Draw other shufflers in a new folder."""
     if output is None:
         raise UsageError("no folder; usage: recshuf gallery -o DIR")
     folder = Path(output)

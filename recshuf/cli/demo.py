@@ -29,7 +29,6 @@ _LETTERS = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz      ", np.uint8)
 
 
 def run_demo(folder: Path, say: Callable[[str], object]) -> None:
-    """Run the demo in a new folder, and report each step with `say`."""
     inputs, output = folder / "sorted", folder / "shuffled"
     _make_inputs(inputs)
     size = sum(path.stat().st_size for path in inputs.iterdir())

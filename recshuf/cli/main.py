@@ -195,7 +195,6 @@ def _add_remedy(error: click.ClickException) -> str:
 
 
 def _find_origin(error: BaseException) -> str:
-    """Return the file names and lines where an error was raised."""
     frames = traceback.extract_tb(error.__traceback__)
     return ", ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in frames[:-3:-1]) or "nowhere"
 

@@ -100,7 +100,6 @@ def _complete_format(context: click.Context, param: click.Parameter, start: str)
 
 
 def make_output_option(metavar: str, text: str, name: str = "output") -> click.Option:
-    """Return the option ``-o`` of a command."""
     return click.Option(["-o", "--output", name], type=GivenPath(), metavar=metavar, help=text)
 
 
@@ -143,7 +142,6 @@ def is_verbose(context: click.Context | None) -> bool | None:
 
 
 def check_loudness(quiet: bool, verbose: bool) -> None:
-    """Refuse ``-q`` beside ``-v``."""
     if quiet and verbose:
         raise UsageError("-q and -v contradict each other; give one of them")
 

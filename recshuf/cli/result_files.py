@@ -92,7 +92,6 @@ def check_new_folder(name: str) -> None:
 
 
 def refuse_stdout(name: str) -> None:
-    """Refuse standard output in place of a folder."""
     if name == "-":
         raise UsageError("-o -: standard output is no folder; name one")
 

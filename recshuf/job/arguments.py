@@ -202,7 +202,6 @@ def parse_place(what: str, path: object) -> str:
 
 
 def parse_path(what: str, path: object) -> str:
-    """Return a path as text; refuse anything else."""
     name = os.fspath(path) if isinstance(path, str | os.PathLike) else path
     if not isinstance(name, str):
         raise UsageError(f"{what}: {_say_taken(what)}; here: {describe_type(name)}")

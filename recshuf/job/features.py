@@ -60,7 +60,6 @@ def parse_shares(text: str) -> dict[str, str]:
 
 
 def check_shares(shares: Any) -> dict[str, Fraction]:
-    """Return the shares of a split by name, whose sum is 1."""
     if not isinstance(shares, Mapping) or not 1 < len(shares) <= _MOST:
         raise UsageError(
             f"split: {shares!r} is no split; give 2 to {_MOST} shares by name, such as {{'train': 0.99, 'val': 0.01}}"

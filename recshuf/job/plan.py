@@ -50,7 +50,6 @@ class InputSizes(Sequence[InputSize]):
 
     @classmethod
     def of(cls, inputs: Iterable[InputSize]) -> InputSizes:
-        """Return the sizes of inputs as columns."""
         if isinstance(inputs, InputSizes):
             return inputs
         sizes = list(inputs)
@@ -77,12 +76,10 @@ class InputSizes(Sequence[InputSize]):
 
     @property
     def byte_count(self) -> int | None:
-        """Bytes of all records; None if those of an input are unknown."""
         return _sum(self._numbers[1])
 
     @property
     def file_bytes(self) -> int | None:
-        """Bytes of all files; None if those of an input are unknown."""
         return _sum(self._numbers[2])
 
     @property
@@ -99,7 +96,6 @@ class InputSizes(Sequence[InputSize]):
 
     @property
     def are_exact(self) -> bool:
-        """Whether the numbers of records are exact."""
         return bool(self._is_exact.all())
 
 
@@ -147,7 +143,6 @@ class Limits:
 
     @property
     def room_bytes(self) -> int:
-        """Memory left for the passes."""
         return self.memory_bytes - self.taken_bytes
 
 
@@ -270,7 +265,6 @@ class Plan:
 
     @property
     def set_count(self) -> int:
-        """Number of pile sets."""
         return max(self.set_of_input, default=0) + 1
 
     def count_parts(self) -> int:
@@ -279,7 +273,6 @@ class Plan:
         return 1 if size <= self.pile_bytes else count_parts(size, self.pile_bytes)
 
     def to_json(self) -> dict[str, object]:
-        """Return the plan as JSON values."""
         values = asdict(self) | {"set_of_input": list(self.set_of_input), "set_count": self.set_count}
         del values["features"]
         return values | dict(self.features)

@@ -153,7 +153,6 @@ class Report:
         """Yield some lines."""
 
     def __repr__(self) -> str:
-        """Return the summary and the first warnings."""
         more = len(self.warnings) - _SHOWN
         lines = [*self.summarize(), *(f"warning: {text}" for text in self.warnings[:_SHOWN])]
         lines += [f"{more:,} more warnings"] if more > 0 else []
@@ -246,7 +245,6 @@ class ShuffleReport(Report):
     warnings: tuple[str, ...] = ()
 
     def summarize(self) -> Iterator[str]:
-        """Yield counts, sizes and seed."""
         yield f"{self.records_written:,} of {self.records:,} records"
         yield f"{len(self.inputs):,} inputs of {self.format}, {len(self.shards):,} shards of {self.to}"
         if "group_by" in self.features:
@@ -256,7 +254,6 @@ class ShuffleReport(Report):
         yield f"{format_size(self.byte_count)} in {self.seconds:.1f} s, seed {self.seed}"
 
     def to_json(self) -> dict[str, object]:
-        """Return the report as JSON values, without `uploads` and `downloads` where they are None."""
         values = asdict(self) | {
             "seed": str(self.seed),
             "passes": [asdict(done) | {"bytes_per_second": done.bytes_per_second} for done in self.passes],
@@ -325,14 +322,12 @@ class ScatterReport(Report):
     warnings: tuple[str, ...] = ()
 
     def summarize(self) -> Iterator[str]:
-        """Yield counts, sizes and seed."""
         yield f"{self.records:,} records of {len(self.inputs):,} inputs in {self.path}, snapshot {self.snapshot}"
         if self.quarantine is not None:
             yield f"{self.quarantined:,} bad records in {self.quarantine}"
         yield f"{format_size(self.byte_count)} in {self.seconds:.1f} s, {self.pile_count:,} piles, seed {self.seed}"
 
     def to_json(self) -> dict[str, object]:
-        """Return the report as JSON values."""
         parts = [part.to_json() for part in self.parts]
         values = asdict(self) | {"seed": str(self.seed), "parts": parts}
         return {name: value for name, value in values.items() if name != "deviation" or value is not None}

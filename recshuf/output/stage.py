@@ -160,6 +160,12 @@ class ShardWriter(Protocol):
         ...
 
 
+def make_parent(path: Path) -> Path:
+    """Return a path, whose folder is made in one that exists."""
+    path.parent.mkdir(exist_ok=True)
+    return path
+
+
 class ShardPlace(ABC):
     """Where shards are written, before anybody sees them."""
 

@@ -13,8 +13,15 @@ from recshuf.errors import OutputError, PileError
 from recshuf.piles.set_folder import RUN_REMEDY, PileFile, SetFolder
 from recshuf.storage.reading.fetching import Fetcher
 from recshuf.storage.requests import MissingObject
-from recshuf.storage.writing.bucket import Conflict, Match, MissingUpload, open_bucket
-from recshuf.storage.writing.parts import PART_THREADS, UploadFolder, send_file
+from recshuf.storage.writing.bucket import (
+    PART_THREADS,
+    Conflict,
+    Match,
+    MissingUpload,
+    UploadFolder,
+    open_bucket,
+    send_file,
+)
 from recshuf.system.paths import choose_temp_dir
 from recshuf.system.threads import Pool
 

@@ -56,7 +56,6 @@ if TYPE_CHECKING:
 
 
 def plan_job(job: Job, progress: Progress) -> Plan:
-    """Return the plan of a job without running it."""
     destination = find_destination(job)
     if destination is not None:
         destination.check(overwrite=job.options["overwrite"] or job.options["resume"])
@@ -83,9 +82,7 @@ def run_job(job: Job, progress: Progress, planned: Header | None = None) -> Shuf
         base_bytes = resident_bytes()
         timer = _Timer()
         sets = _fill(run, engine)
-        counts = find_counts(run)
-        check_fields(run, counts.read_count)
-        check_sizes(run)
+        counts = _check_counts(run)
         reports = [timer.report("scatter", counts.read_count, counts.byte_count)]
         bounds = _cut(run, counts)
         try:
@@ -99,8 +96,7 @@ def run_job(job: Job, progress: Progress, planned: Header | None = None) -> Shuf
             if run.stage is not None:
                 run.stage.keep_only(set())
             shards = _write(run, engine, bounds)
-        for note in run.decoding.inner.notes if run.decoding.inner else ():
-            progress.warn(note)
+        _say_notes(run)
         check_written(open_groups(run), bounds.record_count, [shard.total for shard in shards.values()])
         check_dropped(run, counts, shards.values())
         kept_count = sum(shard.records for shard in shards.values())
@@ -139,13 +135,9 @@ class RecordStream:
         with cleanup:
             run = _begin(job, progress, cleanup, None)
             _fill(run, _choose_map(run, cleanup))
-            counts = find_counts(run)
-            check_fields(run, counts.read_count)
-            check_sizes(run)
-            bounds = _cut(run, counts)
+            bounds = _cut(run, _check_counts(run))
             self.schema, self._batches = iterate_records(run, bounds)
-            for note in run.decoding.inner.notes if run.decoding.inner else ():
-                progress.warn(note)
+            _say_notes(run)
             progress.start("gather", bounds.record_count, bounds.byte_count)
             # Threads that load records end before what they read is closed.
             cleanup.callback(self._batches.close)
@@ -281,6 +273,19 @@ def _fill(run: Run, engine: EngineMap) -> list[SealedSet]:
     sets = [held[number] for number in sorted(held)]
     learn(run, sets)
     return sets
+
+
+def _check_counts(run: Run) -> InputCounts:
+    """Return the counts of all inputs in the store; values that give keys must occur, and fit in memory."""
+    counts = find_counts(run)
+    check_fields(run, counts.read_count)
+    check_sizes(run)
+    return counts
+
+
+def _say_notes(run: Run) -> None:
+    for note in run.decoding.inner.notes if run.decoding.inner else ():
+        run.progress.warn(note)
 
 
 def _cut(run: Run, counts: InputCounts) -> Bounds:

@@ -47,9 +47,7 @@ class Engine(Protocol):
         """
         ...
 
-    def close(self) -> None:
-        """Leave the machines. Idempotent."""
-        ...
+    def close(self) -> None: ...
 
 
 class OneByOne:
@@ -64,7 +62,6 @@ class OneByOne:
         tasks: Sequence[Task],
         workers: int,  # noqa: ARG002 - as many as there are, but one at a time
     ) -> Generator[Result, None, None]:
-        """Yield the result of each task, in their order."""
         yield from map(function, tasks)
 
     def close(self) -> None:
@@ -83,7 +80,6 @@ class FinishedTasks:
         tasks: Sequence[Task],
         workers: int,  # noqa: ARG002 # as above
     ) -> Generator[Result, None, None]:
-        """See `Engine`."""
         yield from ()
         if tasks:
             raise refuse_missing(tasks)
@@ -127,7 +123,6 @@ class ProcessEngine:
     def run(
         self, function: Callable[[Task], Result], tasks: Sequence[Task], workers: int
     ) -> Generator[Result, None, None]:
-        """See `Engine`."""
         waiting, busy = deque(tasks), dict[Any, _Worker]()
         try:
             while waiting or busy:
@@ -144,7 +139,6 @@ class ProcessEngine:
                 worker.end()
 
     def close(self) -> None:
-        """End the processes. Idempotent."""
         while self._idle:
             self._idle.pop().end()
 
@@ -167,7 +161,6 @@ class _Worker:
         self._send(sys.path)
 
     def give(self, function: Callable[[Any], object], task: object) -> None:
-        """Have a task run."""
         self._send((function, task))
 
     def _send(self, value: object) -> None:

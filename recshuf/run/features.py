@@ -43,7 +43,6 @@ def require_files(option: str, files: Iterable[InputFile], or_else: str = "") ->
 
 
 def count_records(inputs: Inputs, limits: Limits, progress: Progress) -> tuple[int, ...]:
-    """Return the number of records of each input."""
     source = inputs.source
     unknown = [index for index, one in enumerate(source.inputs) if not one.record_count_is_exact]
     if unknown:
@@ -161,13 +160,15 @@ def plan_sizes(run: Run, feature: SplitFiles) -> list[int]:
 
 
 def choose_part_keys(run: Run, feature: SplitFiles) -> PartKeys:
-    """Return what gives the records of a run their keys."""
-    from recshuf.records.value_keys import PartKeys, PlacedParts, divide_keys  # a plain shuffle starts faster
+    from recshuf.records.value_keys import (  # a plain shuffle starts faster
+        PartKeys,
+        PlacedParts,
+        ValueParts,
+        divide_keys,
+    )
 
     edges = tuple(divide_keys(tuple(feature.shares.values())))
     if run.values is not None:
-        from recshuf.records.value_keys import ValueParts  # most runs read no values
-
         return PartKeys(run.seed, edges, ValueParts(run.values, feature.seed, tuple(feature.shares.values())))
     assert run.split is not None  # noqa: S101 - it is settled before records are read
     return PartKeys(run.seed, edges, PlacedParts(run.split))
@@ -203,7 +204,6 @@ _VALUE_BYTES = 8 << 20
 
 
 def choose_keys(run: Run) -> KeyMaker:
-    """Return what gives the records of a run their keys."""
     feature = run.job.feature
     if isinstance(feature, GroupBy) and run.values is not None:
         from recshuf.records.value_keys import FieldKeys, ValueKeys

@@ -71,7 +71,6 @@ class Header:
     """Whether it is a saved plan, which users know by that name and make again."""
 
     def to_json(self) -> Entry:
-        """Return it as JSON values."""
         return {
             "format": _FORMAT,
             "id": self.id,
@@ -86,7 +85,6 @@ class Header:
 
     @classmethod
     def from_json(cls, values: Any, storage: StorageOptions, *, is_plan: bool = False) -> Header:
-        """Return the header that `to_json` returned."""
         check_format(values, is_plan=is_plan)
         return cls(
             values["id"],
@@ -113,7 +111,6 @@ class Header:
 
     @property
     def seed(self) -> int:
-        """Seed of the order."""
         return int(self.job["options"]["--seed"])
 
     @property
@@ -125,7 +122,6 @@ class Header:
 
     @property
     def division(self) -> TaskPlan:
-        """Its tasks, which it has."""
         if self.tasks is None:
             raise damaged_plan()
         return self.tasks

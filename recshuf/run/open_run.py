@@ -29,8 +29,8 @@ from recshuf.piles.set_folder import SetFolder
 from recshuf.piles.store import Store
 from recshuf.run.features import adopt_parts, settle_parts
 from recshuf.run.header import Header, divide_job, fit_plan, make_header
+from recshuf.run.inputs import load_inputs, lock_inputs, save_inputs
 from recshuf.run.resolve import resolve_job, resolve_opened
-from recshuf.run.saved_inputs import load_inputs, lock_inputs, save_inputs
 from recshuf.run.set_folders import check_sets, choose_sets, open_sets
 from recshuf.system.paths import choose_temp_dir, free_bytes
 from recshuf.system.units import format_size
@@ -172,7 +172,6 @@ def _leave(
     error: BaseException | None,
     __: TracebackType | None,
 ) -> None:
-    """Leave the work folder at the end of a run."""
     try:
         _remove_or_release(stage, job, error)
     except KeyboardInterrupt as interrupt:  # only the first signal raises, and it must not cut this short
@@ -354,7 +353,6 @@ def open_quarantine(
 
 
 def make_quarantine(inputs: Inputs, path: Path, folder: Path, name: str) -> Quarantine:
-    """Return a quarantine of inputs; see `Quarantine`."""
     from recshuf.formats import load_format
     from recshuf.output.quarantine import Quarantine
 

@@ -61,7 +61,6 @@ class RayEngine:
         tasks: Sequence[Task],
         workers: int,  # noqa: ARG002 # the cluster knows its cores
     ) -> Generator[Result, None, None]:
-        """See `Engine`."""
         pack = self._ray.cloudpickle.dumps
         remote = self._ray.remote(_carry(pack(function))).options(
             name=function.__name__,
@@ -93,7 +92,6 @@ class RayEngine:
             raise EngineError(f"--engine ray: {reason}; give --resume to continue") from error
 
     def close(self) -> None:
-        """Disconnect from the cluster, if this has connected to it. Idempotent."""
         if self._is_connected_here:
             self._is_connected_here = False
             self._ray.shutdown()

@@ -81,7 +81,6 @@ class Output:
 
     @property
     def name(self) -> str:
-        """Name of the output in messages."""
         return "standard output" if self.destination is None else self.destination.name
 
 
@@ -125,7 +124,6 @@ class Run:
 
     @property
     def tasks(self) -> TaskPlan:
-        """Its tasks, which it has."""
         return self.header.division
 
     @property
@@ -431,19 +429,14 @@ def _choose_target_name(job: Job, destination: Destination | None, given: str) -
     """Return the format of the output, as it is asked for; else, or if its suffix is theirs, too, that of the inputs."""
     name = _find_target_name(job, destination)
     if name is None:
-        return _follow(destination, given)
+        is_file = destination is not None and not destination.is_directory
+        return name_by_inputs(destination.name if destination is not None and is_file else "", given)
     if job.options["to"]:
         return name
     if has_suffix(job.output or "", given):
         return given
     refuse_shared_suffix(job.output or "", name)
     return name
-
-
-def _follow(destination: Destination | None, given: str) -> str:
-    """Return the format of an output that follows that of the inputs."""
-    is_file = destination is not None and not destination.is_directory
-    return name_by_inputs(destination.name if destination is not None and is_file else "", given)
 
 
 def _find_target_name(job: Job, destination: Destination | None) -> str | None:

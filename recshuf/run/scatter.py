@@ -163,7 +163,6 @@ class Scatter:
         return SetDescription(self._task.seed, tuple(sources), self._task.stream)
 
     def _seal_sets(self) -> None:
-        """Seal complete pile sets."""
         while (entry := self._store.seal_next()) is not None:
             if self._task.on_set is not None:
                 self._task.on_set(entry)

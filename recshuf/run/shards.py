@@ -60,12 +60,10 @@ class Bounds(NamedTuple):
 
     @property
     def shard_count(self) -> int:
-        """Number of shards."""
         return len(self.edges) - 1
 
     @property
     def record_count(self) -> int:
-        """Number of records in all shards."""
         return self.edges[-1]
 
     @property
@@ -76,7 +74,6 @@ class Bounds(NamedTuple):
 
     @property
     def sizes(self) -> list[int]:
-        """Records of each shard."""
         return [stop - start for start, stop in pairwise(self.edges)]
 
     def list_empty_parts(self) -> list[str]:

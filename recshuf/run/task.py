@@ -47,7 +47,6 @@ class RunAddress(NamedTuple):
         return StorageOptions(self.endpoint_url, dict(self.storage_options))
 
     def open_tasks(self) -> TaskResults:
-        """Return the task folder."""
         return _open_objects(self) if is_url(self.tasks) else FileResults(Path(self.tasks))
 
 
@@ -66,7 +65,6 @@ class Task(NamedTuple):
     number: int
 
     def __str__(self) -> str:
-        """Return its name in messages."""
         return f"task {self.number}"
 
 

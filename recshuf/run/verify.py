@@ -194,7 +194,6 @@ def _verify(run: Run, shards: str, progress: Progress, remedy: str) -> PassRepor
 
 
 def _is_of(shards: str, name: str) -> bool:
-    """Return whether a name is that of an output, or of a file in it."""
     return name == shards or name.startswith(shards.rstrip("/") + "/")
 
 
@@ -210,7 +209,6 @@ def _open_given(run: Run) -> RecordSet:
 
 
 def _describe(found: VerifyReport) -> list[str]:
-    """Return what differs."""
     parts = [f"{found.missing:,} records missing, {found.extra:,} extra", *found.differences]
     examples = [*found.missing_places, *found.extra_places]
     return parts + ([f"such as record {examples[0].index} of {examples[0].name}"] if examples else [])

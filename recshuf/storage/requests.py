@@ -150,7 +150,6 @@ class Failure:
 
     @classmethod
     def of(cls, error: Exception) -> Failure:
-        """Return the failure behind an error."""
         text = str(error).partition("\n\nDebug source")[0]
         status, code = _STATUS.search(text), _CODE.search(str(error))
         # Libraries give the status, or the response that has it.

@@ -147,7 +147,6 @@ def parse_storage_options(options: Mapping[str, str] | Iterable[str]) -> dict[st
 def parse_storage(
     endpoint_url: str | None, storage_options: Mapping[str, str] | Iterable[str] | None
 ) -> StorageOptions:
-    """Return the storage options of arguments."""
     return StorageOptions(endpoint_url, parse_storage_options(storage_options or {}))
 
 

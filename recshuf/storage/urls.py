@@ -54,7 +54,6 @@ class Url:
 
     @classmethod
     def parse(cls, text: str) -> Url:
-        """Return the URL in a text."""
         scheme, _, rest = text.partition("://")
         bucket, _, key = rest.partition("/")
         if not bucket:
@@ -64,7 +63,6 @@ class Url:
         return cls(scheme.lower(), bucket, key)
 
     def __str__(self) -> str:
-        """Return the URL as text."""
         return f"{self.scheme}://{self.bucket}/{self.key}"
 
     @property

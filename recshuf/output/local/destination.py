@@ -54,7 +54,6 @@ class LocalDestination(Destination):
 
     @property
     def is_stream(self) -> bool:
-        """Tell whether the path is a device or a pipe, which is written to and never replaced."""
         return self.path.exists() and not self.path.is_file() and not self.path.is_dir()
 
     def open_stream(self) -> BinaryIO:
@@ -64,7 +63,6 @@ class LocalDestination(Destination):
             raise write_error(error, str(self.path)) from error
 
     def is_complete(self) -> bool:
-        """Tell whether the output exists; a directory only if its manifest fits the sizes of its shards."""
         if not self.is_directory:
             return self.path.is_file()
         try:
@@ -88,7 +86,6 @@ class LocalDestination(Destination):
         return WorkFolder(self.path, is_directory=self.is_directory)
 
     def complete_removal(self) -> bool:
-        """Delete what a run left that has ended; return whether there is any."""
         work = self.begin()
         if not work.has_ended:
             return False

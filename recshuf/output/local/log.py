@@ -175,18 +175,15 @@ class ShardSyncer:
         """Return None: shards are files."""
 
     def add(self, path: Path, shard: FinishedShard) -> None:
-        """Queue a shard. Many threads may call this."""
         self._raise_problem()
         self._waiting.append((path, shard))
         self._pool.submit(self._sync_waiting)
 
     def finish(self) -> None:
-        """Wait until all shards are synced; `add` must not be called afterwards."""
         self._pool.shutdown()
         self._raise_problem()
 
     def close(self) -> None:
-        """Drop waiting shards, and wait for the current one. Idempotent."""
         self._is_closed = True
         self._pool.shutdown()
 

@@ -30,7 +30,7 @@ from recshuf.output.manifest import (
     work_folder_path,
 )
 from recshuf.output.run_log import TASK_FOLDER, is_own_folder, remove_folder
-from recshuf.output.stage import Stage, TaskShards
+from recshuf.output.stage import Stage, TaskShards, make_parent
 from recshuf.system.atomic import NO_EXCHANGE, copy_access, exchange, sync
 from recshuf.system.locks import lock_folder
 from recshuf.system.paths import real_path, write_error
@@ -62,12 +62,6 @@ def _replace_folder(folder: Path, target: Path, old: Path) -> None:
         raise
 
 
-def _make_parent(path: Path) -> Path:
-    """Return a path, whose folder is made in one that exists."""
-    path.parent.mkdir(exist_ok=True)
-    return path
-
-
 def _list_parts(folder: Path) -> list[Path]:
     return [path for path in folder.iterdir() if path.is_dir()]
 
@@ -93,7 +87,7 @@ class FileTaskShards(TaskShards):
         return self._name_of(name)
 
     def path_of(self, name: str) -> Path:
-        return _make_parent(self.folder / name)
+        return make_parent(self.folder / name)
 
     def open_writer(self, on_kept: Callable[[FinishedShard], None], *, drop_page_cache: bool) -> ShardSyncer:
         place = {"folder": self.folder.name}
@@ -170,19 +164,17 @@ class WorkFolder(Stage):
 
     @property
     def is_continued(self) -> bool:
-        """Whether it holds finished parts of an earlier run."""
         return self._is_continued
 
     @property
     def is_resumable(self) -> bool:
-        """Whether a later run can continue from here."""
         return self._lock is not None and (self.log.is_resumable or self.tasks.count() > 0)
 
     def name_of(self, name: str) -> str:
         return name if self._is_directory else self._target.name
 
     def path_of(self, name: str) -> Path:
-        return _make_parent(self._folder / name)
+        return make_parent(self._folder / name)
 
     def open_writer(self, on_kept: Callable[[FinishedShard], None], *, drop_page_cache: bool) -> ShardSyncer:
         # An output file gets no journal entry, because the run ends with it.
@@ -228,7 +220,6 @@ class WorkFolder(Stage):
         return {shard.number for shard in some} - changed
 
     def keep_only(self, names: set[str]) -> None:
-        """Delete all shards but those with these names, unless they are committed."""
         if not self.is_committed:
             for path in list(_list_shards(self._folder)):
                 if str(path.relative_to(self._folder)) not in names:
@@ -325,7 +316,6 @@ class WorkFolder(Stage):
             written.rename(manifest_path(self._target))
 
     def enter(self, warn: Callable[[str], None], *, resumes: bool) -> None:
-        """Make the folder or take over an existing one, and lock it."""
         try:
             self._make_parents()
             self._lock = lock_folder(self.path, str(self._output))
@@ -421,7 +411,6 @@ class WorkFolder(Stage):
         self.release()
 
     def release(self) -> None:
-        """Unlock the folder and keep it for a later run. Idempotent."""
         lock, self._lock = self._lock, None
         if lock is not None:
             with suppress(OSError):  # the lock is released anyway

@@ -90,7 +90,6 @@ class ObjectDestination(Destination):
         return UploadLimits.within(memory_bytes // 4, self._workers)
 
     def count_memory_bytes(self, limit_bytes: int) -> int:
-        """Return the memory of the parts in flight, and of those that are filled."""
         return self._limit_uploads(limit_bytes).memory_bytes
 
     def count_disk_bytes(
@@ -151,7 +150,6 @@ class ObjectDestination(Destination):
         return journal
 
     def is_complete(self) -> bool:
-        """Tell whether the output exists; a set of shards only if its manifest fits the sizes of its shards."""
         sizes = {one.key: one.byte_count for one in self.bucket.list(self.keys.prefix)}
         if not self.is_directory:
             return self.keys.prefix in sizes
@@ -189,7 +187,6 @@ class Remains:
         self._sets: list[str] = []
 
     def find(self) -> bool:
-        """Look for them; return whether there are any."""
         try:
             return self._find()
         except MissingBucketError as error:

@@ -98,7 +98,6 @@ class ObjectLog(RunLog):
         return entries if entries and is_header(entries[0]) else []
 
     def load(self) -> int:
-        """Read the entries of earlier runs, and return the number of finished tasks."""
         names = [name for name in self._list_names() if name.endswith((".run", ".entry"))]
         with Pool(_READERS, "journal") as pool:
             found = dict(zip(names, pool.map(self._read, names), strict=True))

@@ -19,9 +19,8 @@ from recshuf.output.entries import find_shards
 from recshuf.output.objects.log import ObjectLog
 from recshuf.output.objects.place import FoundOutput, find_placed, has_unfinished
 from recshuf.output.objects.uploader import ShardUploader, UploadTarget
-from recshuf.output.stage import Stage, TaskShards
-from recshuf.storage.writing.bucket import Conflict, Match, MissingUpload, Part
-from recshuf.storage.writing.parts import UploadFolder
+from recshuf.output.stage import Stage, TaskShards, make_parent
+from recshuf.storage.writing.bucket import Conflict, Match, MissingUpload, Part, UploadFolder
 from recshuf.system.paths import choose_temp_dir
 from recshuf.system.threads import NoAnswerError, Pool, call_while_stopping
 
@@ -35,13 +34,6 @@ if TYPE_CHECKING:
     from recshuf.output.objects.place import OutputKeys, OutputPlace
     from recshuf.output.objects.uploader import UploadLimits
     from recshuf.output.run_log import Entry
-
-
-def _make_path(folder: Path, name: str) -> Path:
-    """Return the path of a file in a folder that exists; that of its part is made."""
-    path = folder / name
-    path.parent.mkdir(exist_ok=True)
-    return path
 
 
 class UploadedTaskShards(TaskShards):
@@ -58,7 +50,7 @@ class UploadedTaskShards(TaskShards):
         return self._keys.name_of(name)
 
     def path_of(self, name: str) -> Path:
-        return _make_path(self.folder, name)
+        return make_parent(self.folder / name)
 
     def open_writer(
         self,
@@ -129,12 +121,10 @@ class Uploads(Stage):
 
     @property
     def is_continued(self) -> bool:
-        """Whether it has taken over finished parts of an earlier run."""
         return super().is_continued or self._result_count > 0
 
     @property
     def is_resumable(self) -> bool:
-        """Whether a later run can continue from here."""
         if not self._has_begun or self.log.is_deleted or self._has_lost_log():
             return False
         return super().is_resumable or self._has_results()
@@ -154,7 +144,6 @@ class Uploads(Stage):
             return False
 
     def enter(self, warn: Callable[[str], None], *, resumes: bool) -> None:
-        """Make the local folder, and begin the journal or take it over."""
         self._warn = warn
         try:
             self._scratch = UploadFolder(choose_temp_dir(self._temp_dir), self._place.name)
@@ -216,7 +205,7 @@ class Uploads(Stage):
         return self._keys.name_of(name)
 
     def path_of(self, name: str) -> Path:
-        return _make_path(self.path, name)
+        return make_parent(self.path / name)
 
     def open_writer(
         self,

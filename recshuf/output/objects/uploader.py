@@ -13,8 +13,14 @@ import xxhash
 
 from recshuf.errors import OutputError, Stopped
 from recshuf.output.manifest import find_checksum
-from recshuf.storage.writing.bucket import MOST_PARTS, Conflict, MissingUpload
-from recshuf.storage.writing.parts import PART_BYTES, PART_THREADS, send_file
+from recshuf.storage.writing.bucket import (
+    MOST_PARTS,
+    PART_BYTES,
+    PART_THREADS,
+    Conflict,
+    MissingUpload,
+    send_file,
+)
 from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:

@@ -284,7 +284,6 @@ class _Begun:
         return base64.b64encode(self._hash.digest()).decode()
 
     def add(self, body: bytes) -> None:
-        """Note a part."""
         self.byte_count += len(body)
         self._hash.update(body)
 

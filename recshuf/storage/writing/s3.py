@@ -289,7 +289,6 @@ def _code_of(error: Any) -> str:
 
 
 def _describe(error: Exception) -> str:
-    """Return what is wrong when a request got no answer."""
     from botocore.exceptions import (
         CredentialRetrievalError,
         NoCredentialsError,

@@ -22,8 +22,14 @@ from recshuf.output.objects.uploader import (
 )
 from recshuf.records.digests import Digest
 from recshuf.storage.settings import StorageOptions
-from recshuf.storage.writing.bucket import MOST_PART_BYTES, MOST_PARTS, Match, Part
-from recshuf.storage.writing.parts import PART_BYTES, choose_part_bytes
+from recshuf.storage.writing.bucket import (
+    MOST_PART_BYTES,
+    MOST_PARTS,
+    PART_BYTES,
+    Match,
+    Part,
+    choose_part_bytes,
+)
 from recshuf.storage.writing.s3 import S3Bucket
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 from recshuf.errors import AlreadyCompleteError, OutputError
 from recshuf.output.objects.stage import Uploads
 from recshuf.output.objects.uploader import ShardUploader
-from recshuf.storage.writing.parts import PREFIX, UploadFolder
+from recshuf.storage.writing.bucket import PREFIX, UploadFolder
 from tests.support.effort import mostly_slow
 from tests.support.objects.object_outputs import (
     SHARDS,

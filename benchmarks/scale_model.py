@@ -20,7 +20,7 @@ import click
 from benchmarks.markdown import format_table
 from benchmarks.option_types import SIZE
 from recshuf.storage.reading import read_ahead
-from recshuf.storage.writing import parts as file_parts
+from recshuf.storage.writing import bucket as file_parts
 
 TB = 10**12
 MACHINES = (1, 10, 100)

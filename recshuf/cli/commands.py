@@ -220,7 +220,7 @@ def _run_shuffle(
     if plan:
         _plan_shuffle(inputs, output, report, quiet, options)
         return
-    from recshuf.api import checks, runs
+    from recshuf.api import runs
 
     progress = choose_progress(quiet, writes_records=output in (None, "-"))
     done = runs.shuffle(inputs, output, progress=progress, **options)
@@ -228,6 +228,8 @@ def _run_shuffle(
     if report:
         _write_result(report, "report", lambda: write_json(report, done.to_json()))
     if html:
+        from recshuf.api import checks
+
         path = real_path(html)
         write = partial(checks.write_run, done, inputs, output, progress=progress, **options)
         _write_result(html, "page", lambda: write_whole(path, write().encode()))

@@ -12,7 +12,7 @@ import pytest
 import recshuf
 from recshuf.errors import AlreadyCompleteError, InputError, OutputError, OutputExistsError, UsageError
 from recshuf.output.objects import uploader
-from recshuf.storage.writing import parts as file_parts
+from recshuf.storage.writing import bucket as file_parts
 from recshuf.storage.writing import s3
 from tests.support.effort import mostly_slow
 from tests.support.numbered_files import FORMATS, make_inputs

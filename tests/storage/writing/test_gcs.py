@@ -19,7 +19,7 @@ import recshuf
 from recshuf.errors import OutputError, UsageError
 from recshuf.storage import requests
 from recshuf.storage.settings import StorageOptions
-from recshuf.storage.writing import parts as file_parts
+from recshuf.storage.writing import bucket as file_parts
 from recshuf.storage.writing.bucket import Conflict, Match, MissingUpload, OpenUpload, Part
 from recshuf.storage.writing.gcs import GcsBucket
 from tests.support.objects.bucket_suite import BucketSuite, upload

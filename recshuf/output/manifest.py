@@ -20,7 +20,7 @@ from recshuf.job.plan import count_shards, sum_known
 from recshuf.job.report import FileReport
 from recshuf.records.keys import ORDER_VERSION
 from recshuf.storage.reading.local import MANIFEST_SUFFIX
-from recshuf.system.atomic import sync
+from recshuf.system.files import sync
 from recshuf.system.paths import real_path, shorten_name
 from recshuf.version import __version__
 

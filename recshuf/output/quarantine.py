@@ -19,7 +19,7 @@ from recshuf.formats.jsonl.encoding import encode_lines
 from recshuf.formats.values import find_invalid
 from recshuf.output.manifest import is_beside
 from recshuf.records.arrays import view_bytes, view_offsets
-from recshuf.system.atomic import sync
+from recshuf.system.files import sync
 from recshuf.system.paths import real_path, write_error
 
 if TYPE_CHECKING:

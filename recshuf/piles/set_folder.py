@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import DamagedSetError, OutputError
 from recshuf.system.buffers import allocate
-from recshuf.system.page_cache import open_more, read_ahead
+from recshuf.system.files import open_more, read_ahead
 from recshuf.system.paths import WriteMessages, open_regular, write_error
 
 if TYPE_CHECKING:

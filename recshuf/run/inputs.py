@@ -11,7 +11,7 @@ import io
 import os
 import pickle
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path, PurePath
 from shlex import quote
@@ -26,7 +26,7 @@ from recshuf.storage.reading.local import name_stdin
 from recshuf.storage.reading.objects import Stores
 from recshuf.storage.settings import StorageOptions
 from recshuf.storage.urls import is_url
-from recshuf.system.atomic import place_file
+from recshuf.system.files import place_file
 from recshuf.system.locks import wait_exclusive
 from recshuf.version import __version__
 

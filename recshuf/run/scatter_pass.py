@@ -23,8 +23,8 @@ from recshuf.records.digests import InputCounts
 from recshuf.run.features import choose_keys
 from recshuf.run.open_run import make_quarantine, open_task_store
 from recshuf.run.scatter import Scatter, ScatterTask
+from recshuf.system.files import drop_file_pages
 from recshuf.system.memory import release_freed
-from recshuf.system.page_cache import drop_file_pages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence

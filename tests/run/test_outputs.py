@@ -10,7 +10,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import DiskFullError, OutputError
-from recshuf.system import page_cache
+from recshuf.system import files as page_cache
 from recshuf.system.memory import available_bytes
 from recshuf.system.paths import free_bytes
 from recshuf.system.units import format_size

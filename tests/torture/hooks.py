@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from recshuf.system.atomic import exchange
+from recshuf.system.files import exchange
 from tests.support.processes.killed_runs import refuse_exchange
 from tests.support.small_runs import change_plans, put_in_place
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 from recshuf.errors import ConversionError
 from recshuf.formats.arrays import MAGIC
 from recshuf.interfaces import Sink, Target
-from recshuf.system.page_cache import BehindFile
+from recshuf.system.files import BehindFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ from recshuf.formats.arrow.saved import make_documents, make_parts_document
 from recshuf.formats.parquet.types import dense_schema
 from recshuf.interfaces import RowBuffer, Sink, Target
 from recshuf.records.conforming import conform
-from recshuf.system.page_cache import BehindFile
+from recshuf.system.files import BehindFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

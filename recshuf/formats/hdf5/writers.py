@@ -20,7 +20,7 @@ from h5py._objects import phil
 from recshuf.formats.hdf5.storage import Column, select_rows
 from recshuf.formats.hdf5.types import Kind, Packer, list_arrays
 from recshuf.records.arrays import view_bytes
-from recshuf.system.page_cache import BehindFile
+from recshuf.system.files import BehindFile
 from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import numpy as np
 from recshuf.formats.compression import OUTPUT_SUFFIXES, open_encoder
 from recshuf.formats.lines.cutting import view_records
 from recshuf.interfaces import Sink, Target
-from recshuf.system.page_cache import BehindFile
+from recshuf.system.files import BehindFile
 from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from recshuf.formats.megatron import CODES, MAGIC
 from recshuf.formats.megatron.source import END, HEAD, LENGTH, MODE, MegatronLayout, wrap_documents
 from recshuf.interfaces import Sink, Target
 from recshuf.records.arrays import is_any_list
-from recshuf.system.page_cache import BehindFile
+from recshuf.system.files import BehindFile
 
 if TYPE_CHECKING:
     from pathlib import Path

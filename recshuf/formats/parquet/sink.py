@@ -24,7 +24,7 @@ from recshuf.formats.parquet.thrift import LIST, STRUCT, ThriftReader, encode_li
 from recshuf.formats.parquet.types import leaf_types
 from recshuf.interfaces import RowBuffer, Sink, Target, WriteOptions
 from recshuf.records.conforming import check_digits, conform, has_decimals
-from recshuf.system.page_cache import BehindFile
+from recshuf.system.files import BehindFile
 from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:

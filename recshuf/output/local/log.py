@@ -16,9 +16,16 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from recshuf.errors import OutputError
 from recshuf.output.manifest import WrittenFile, find_checksum
 from recshuf.output.run_log import RunLog, TaskResults, decode_sealed, encode_sealed, is_header, is_result
-from recshuf.system.atomic import format_line, parse_line, place_file, sync, sync_file_system
+from recshuf.system.files import (
+    begin_writing,
+    drop_file_pages,
+    format_line,
+    parse_line,
+    place_file,
+    sync,
+    sync_file_system,
+)
 from recshuf.system.locks import share_folder
-from recshuf.system.page_cache import begin_writing, drop_file_pages
 from recshuf.system.paths import write_error
 from recshuf.system.threads import Pool
 

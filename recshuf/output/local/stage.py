@@ -31,7 +31,7 @@ from recshuf.output.manifest import (
 )
 from recshuf.output.run_log import TASK_FOLDER, is_own_folder, remove_folder
 from recshuf.output.stage import Stage, TaskShards, make_parent
-from recshuf.system.atomic import NO_EXCHANGE, copy_access, exchange, sync
+from recshuf.system.files import NO_EXCHANGE, copy_access, exchange, sync
 from recshuf.system.locks import lock_folder
 from recshuf.system.paths import real_path, write_error
 from recshuf.system.threads import Pool

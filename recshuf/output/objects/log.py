@@ -29,7 +29,7 @@ from recshuf.output.run_log import (
 )
 from recshuf.storage.urls import Url
 from recshuf.storage.writing.bucket import Conflict, Match, OpenUpload, open_bucket
-from recshuf.system.atomic import format_line, parse_line
+from recshuf.system.files import format_line, parse_line
 from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from recshuf.errors import PileError, UsageError
 from recshuf.piles.sealed_set import SealedSet
 from recshuf.records.arrays import pack_schema, unpack_schema
 from recshuf.records.keys import ORDER_VERSION
-from recshuf.system.atomic import format_line, parse_line
+from recshuf.system.files import format_line, parse_line
 
 STORE_VERSION = 1
 BUCKET_VERSION = 2

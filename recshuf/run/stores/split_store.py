@@ -35,7 +35,7 @@ from recshuf.run.stores.scatter_store import (
     plan_scatter,
     reads_by_requests,
 )
-from recshuf.system.atomic import sync
+from recshuf.system.files import sync
 from recshuf.system.locks import lock_folder
 from recshuf.system.paths import real_path, write_error
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 from recshuf.errors import DirectoryInputError, InputError, UsageError
 from recshuf.interfaces import InputFile, Stamp
 from recshuf.storage.reading.choosing import choose_files, natural_key
-from recshuf.system.page_cache import drop_pages
+from recshuf.system.files import drop_pages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -16,7 +16,7 @@ from recshuf.formats import text
 from recshuf.formats.compression import COMPRESSIONS
 from recshuf.formats.lines.cutting import SCHEMA
 from recshuf.interfaces import WriteOptions
-from recshuf.system.page_cache import BehindFile
+from recshuf.system.files import BehindFile
 from tests.support.effort import examples
 from tests.support.formats.format_tools import OneWayWriter, decompress_file, find_open_files, read_input
 from tests.support.formats.line_tools import (

@@ -13,7 +13,7 @@ import pytest
 import recshuf
 from recshuf.errors import OutputError
 from recshuf.output.manifest import manifest_path
-from recshuf.system.atomic import exchange, sync_file_system
+from recshuf.system.files import exchange, sync_file_system
 from recshuf.system.threads import Pool
 from tests.support.numbered_files import make_inputs
 from tests.support.processes.killed_runs import (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import recshuf
-from recshuf.system import atomic
+from recshuf.system import files
 from tests.support.small_runs import put_in_place
 
 if TYPE_CHECKING:
@@ -34,13 +34,13 @@ def run(inputs: Sequence[Path | str], output: Path, **options: Any) -> recshuf.S
 def read_journal(output: Path) -> list[dict[str, Any]]:
     """Return the whole entries in the journal of an unfinished run, the header first."""
     lines = journal_of(output).read_bytes().splitlines()
-    return [entry for entry in map(atomic.parse_line, lines) if entry is not None]
+    return [entry for entry in map(files.parse_line, lines) if entry is not None]
 
 
 def write_journal(output: Path, entries: Iterable[dict[str, Any]]) -> None:
     """Leave a journal of these entries."""
     journal_of(output).parent.mkdir(exist_ok=True)
-    journal_of(output).write_bytes(b"".join(map(atomic.format_line, entries)))
+    journal_of(output).write_bytes(b"".join(map(files.format_line, entries)))
 
 
 def journal_of(output: Path) -> Path:
@@ -97,7 +97,7 @@ def strike_renames(
 
         return change
 
-    put_in_place(patch, atomic.exchange, strike_or(atomic.exchange) if exchanges else refuse_exchange)
+    put_in_place(patch, files.exchange, strike_or(files.exchange) if exchanges else refuse_exchange)
     patch.setattr(Path, "rename", strike_or(Path.rename))
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from recshuf.errors import OutputError
-from recshuf.system.atomic import exchange, place_file, sync_file_system
+from recshuf.system.files import exchange, place_file, sync_file_system
 from tests.support.formats.format_tools import find_open_files
 
 if TYPE_CHECKING:

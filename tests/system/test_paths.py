@@ -60,6 +60,25 @@ def writable(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     return folders
 
 
+def test_the_folder_asked_for_comes_before_that_of_the_output(tmp_path: Path) -> None:
+    beside = tmp_path / "beside"
+    assert choose_temp_dir(tmp_path, beside) == tmp_path
+    assert choose_temp_dir(None, beside) == beside
+
+
+def test_a_folder_asked_for_must_be_there(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="gone: no such directory; create it, or choose another --temp-dir"):
+        choose_temp_dir(tmp_path / "gone")
+    with pytest.raises(OutputError, match="xxx: no such directory; "):
+        choose_temp_dir(tmp_path / ("x" * 300))
+    (tmp_path / "file").touch()
+    for given in ("file", "file/below", "file/far/below"):
+        with pytest.raises(
+            OutputError, match=r"/file: is a file, not a directory; choose another --temp-dir$"
+        ):
+            choose_temp_dir(tmp_path / given)
+
+
 def test_the_system_has_one_that_can_be_written(
     tmp_path: Path, writable: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

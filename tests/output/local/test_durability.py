@@ -182,6 +182,15 @@ def fail_always(path: Path) -> bool:
     raise OSError(5, "Input/output error")
 
 
+def test_where_a_file_system_cannot_be_synced_its_files_are_one_by_one(
+    tmp_path: Path, inputs: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    syncs = Syncs(tmp_path / "out", monkeypatch, MANY)
+    put_in_place(monkeypatch, sync_file_system, lambda _: False)
+    recshuf.shuffle(inputs, f"{tmp_path}/out/", shards=MANY)
+    assert all(syncs.of(path) for path in (tmp_path / "out").iterdir())
+
+
 def test_of_a_run_that_ends_early_only_the_shard_in_progress_is_noted(
     tmp_path: Path, inputs: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -231,6 +240,13 @@ def committed(tmp_path: Path, inputs: list[Path], monkeypatch: pytest.MonkeyPatc
         return tmp_path / "out"
 
     return resume
+
+
+def test_what_is_in_place_after_a_commit_is_complete(tmp_path: Path, committed: Callable[[], Path]) -> None:
+    before = {path.name: (path.read_bytes(), path.stat().st_ino) for path in (tmp_path / "out").iterdir()}
+    after = committed()
+    assert {path.name: (path.read_bytes(), path.stat().st_ino) for path in after.iterdir()} == before
+    assert sorted(os.listdir(tmp_path)) == [".out.recshuf.json", "in", "out"]
 
 
 @pytest.mark.parametrize("change", ["flipped", "cut", "gone"])

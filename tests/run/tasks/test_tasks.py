@@ -272,7 +272,7 @@ def test_an_error_of_a_task_leaves_what_is_needed_to_continue(folder: Path, monk
     inputs = make_inputs(folder / "in", "text", COUNTS)
     shuffle(inputs, folder / "here" / "out")
     with monkeypatch.context() as patch:
-        patch.setattr(GrowingPileSet, "seal", lambda *_: 1 / 0)
+        patch.setattr(GrowingPileSet, "seal", lambda *_, **__: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             shuffle(inputs, folder / "there" / "out", engine="threads")
     assert not list((folder / "there" / ".out.recshuf" / "piles").iterdir())

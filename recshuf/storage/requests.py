@@ -52,9 +52,9 @@ NO_BUCKET = {"NoSuchBucket": "bucket", "ContainerNotFound": "container"}
 """What is missing, by codes."""
 OTHER_REGION = ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException")
 _SKEWED = "RequestTimeTooSkewed"
-UNREACHED_REMEDY = "check --endpoint-url and the network, or run again later"
-_PLACES = {"hf": "--endpoint-url, HF_ENDPOINT", "http": "the URL", "https": "the URL"}
-"""What to check in place of ``--endpoint-url``, by schemes."""
+UNREACHED_REMEDY = "check the endpoint URL and the network, or run again later"
+_PLACES = {"hf": "the endpoint URL, HF_ENDPOINT", "http": "the URL", "https": "the URL"}
+"""What to check in place of the endpoint URL, by schemes."""
 REDIRECTS = (301, 302, 307)
 _NO_LOCATION = "redirect without LOCATION"
 """What obstore says of a redirect that names no other server."""
@@ -174,12 +174,12 @@ class Failure:
             problem, remedy = f"the credentials have expired {said}", "renew them, and run again"
         elif self.code in OTHER_REGION or self.status in REDIRECTS:
             problem = f"the bucket is in another region {said}"
-            remedy = "set AWS_REGION, or check --endpoint-url"
+            remedy = "set AWS_REGION, or check the endpoint URL"
         elif self.code == _SKEWED:
             problem = f"the clock of this machine is wrong, says the store {said}"
             remedy = "set the clock of this machine"
         elif self.status == _NOT_IMPLEMENTED:
-            problem, remedy = f"the store does not support this request {said}", "check --endpoint-url"
+            problem, remedy = f"the store does not support this request {said}", "check the endpoint URL"
         elif self.code in _FORBIDDEN or self.status in (401, 403):
             kind = ForbiddenInputError
             problem, remedy = f"access is denied {said}", "check the credentials and the policy of the bucket"
@@ -188,13 +188,13 @@ class Failure:
             problem, remedy = f"there is no such {NO_BUCKET[self.code]}", "check the name"
         elif self.status is None:
             problem = f"the store cannot be reached: {self.text[:300]}, after {attempts}"
-            place = _PLACES.get(name.partition(":")[0], "--endpoint-url")
-            remedy = UNREACHED_REMEDY.replace("--endpoint-url", place)
+            place = _PLACES.get(name.partition(":")[0], "the endpoint URL")
+            remedy = UNREACHED_REMEDY.replace("the endpoint URL", place)
         elif self.may_pass:
             problem, remedy = f"the store is busy {said}, after {attempts}", "run again later"
         else:
             problem = f"the store answers {said[1:-1]}: {self.text[:300]}"
-            place = "the URL" if name.startswith("http") else "the URL, --endpoint-url and the credentials"
+            place = "the URL" if name.startswith("http") else "the URL, the endpoint URL and the credentials"
             remedy = f"check {place}, or run again later"
         return kind(name, problem, remedy=remedy)
 

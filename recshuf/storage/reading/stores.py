@@ -81,7 +81,7 @@ class ObstoreStore:
                 begins.update(entries[-len(page) :][:1])
                 if max(begins.values(), default=0) > _MOST_LISTINGS:
                     problem = "the store lists its keys again and again"
-                    raise InputError(self._name(prefix), problem, remedy="check --endpoint-url")
+                    raise InputError(self._name(prefix), problem, remedy="check the endpoint URL")
             return entries
 
         listed = self._call(prefix, read)

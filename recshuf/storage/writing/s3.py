@@ -86,7 +86,7 @@ class S3Bucket(Bucket):
         if len(content) > end - begin:
             raise OutputError(
                 f"{self._name(key)}: the store at {self._client.meta.endpoint_url} sends other bytes than are asked for; check "
-                "--endpoint-url"
+                "the endpoint URL"
             )
         return check_range(self._name(key), content, begin, end), found
 
@@ -207,7 +207,7 @@ class S3Bucket(Bucket):
                 if not page.keys() - {"ResponseMetadata"}:
                     raise OutputError(
                         f"{self._name(prefix)}: the store at {self._client.meta.endpoint_url} sends no listing; check "
-                        "--endpoint-url"
+                        "the endpoint URL"
                     )
                 yield from page.get(field, ())
 
@@ -227,7 +227,7 @@ class S3Bucket(Bucket):
         if field not in reply:
             raise OutputError(
                 f"{self._name(key)}: the store at {self._client.meta.endpoint_url} does not say {field} in its reply, so "
-                "nothing can be written there; check --endpoint-url"
+                "nothing can be written there; check the endpoint URL"
             )
         return reply[field]
 

@@ -245,7 +245,7 @@ def test_a_missing_bucket_is_named(tmp_path: Path, s3_bucket: Bucket):
 
 
 def test_a_server_that_does_not_answer_is_named(tmp_path: Path, s3_bucket: Bucket):
-    said = r"the store cannot be reached: .*, after 8 attempts; check endpoint_url and the network"
+    said = r"the store cannot be reached: .*, after 8 attempts; check the endpoint URL and the network"
     waits = r"the store cannot be reached: .*, after 2 attempts; waits, and tries again up to 8 times$"
     with pytest.raises(InputError, match=said), pytest.warns(RecshufWarning, match=waits) as heard:
         read(s3_bucket, tmp_path, endpoint_url="http://127.0.0.1:9")

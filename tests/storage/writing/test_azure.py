@@ -37,7 +37,7 @@ class TestAzure(BucketSuite):
     refusals = (
         (403, "AuthenticationFailed", r"access is denied \((AuthenticationFailed|403)\); check the cred"),
         (503, "ServerBusy", r"the store is busy \((ServerBusy|503)\), after 8 attempts; run again later"),
-        (418, "Teapot", "the store answers (Teapot|418): .*; check the URL, --endpoint-url and the cred"),
+        (418, "Teapot", "the store answers (Teapot|418): .*; check the URL, the endpoint URL and the cred"),
     )
 
     def open_missing(self) -> AzureBucket:

@@ -53,7 +53,7 @@ class TestGoogle(BucketSuite):
         (401, "no", r"access is denied \(401\); check the credentials"),
         (403, "no", r"access is denied \(403\)"),
         (503, "no", r"the store is busy \(503\), after 8 attempts; run again later"),
-        (418, "no", "the store answers 418: .*; check the URL, --endpoint-url and the credentials, or run"),
+        (418, "no", "the store answers 418: .*; check the URL, the endpoint URL and the credentials, or run"),
     )
 
     def open_missing(self) -> GcsBucket:

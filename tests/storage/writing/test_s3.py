@@ -40,7 +40,7 @@ class TestS3(BucketSuite):
         (501, "NotImplemented", "the store does not support this request"),
         (301, "PermanentRedirect", r"the bucket is in another region \(PermanentRedirect\); set AWS_REGION"),
         (307, "", r"the bucket is in another region \(PermanentRedirect\); set AWS_REGION"),
-        (418, "Teapot", "the store answers Teapot: injected; check the URL, --endpoint-url and the cred"),
+        (418, "Teapot", "the store answers Teapot: injected; check the URL, the endpoint URL and the cred"),
     )
 
     def open_missing(self) -> S3Bucket:
@@ -147,7 +147,7 @@ def test_a_listing_that_says_nothing_is_no_empty_one(bucket: Bucket, store: S3Bu
     for call in (store.list, lambda key: store.find_uploads(key, [])):
         with pytest.raises(
             OutputError,
-            match=rf"^{bucket.url}/a/: the store at {bucket.proxy.url} sends no listing; .*--endpoint-url$",
+            match=rf"^{bucket.url}/a/: the store at {bucket.proxy.url} sends no listing; .*the endpoint URL$",
         ):
             list(call("a/"))
     bucket.proxy.clear()

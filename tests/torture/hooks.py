@@ -51,10 +51,10 @@ def _damage_before_gather(damage: Damage, report: int) -> None:
 
     original = Gather.run
 
-    def run(self: Gather) -> Any:
+    def run(self: Gather, *given: Any) -> Any:
         facts = {"edges": _find_edges(self)} if damage.kind == "look" else {"damaged": _inflict(damage, self)}
         os.write(report, json.dumps(facts).encode() + b"\n")
-        return original(self)
+        return original(self, *given)
 
     Gather.run = run  # type: ignore[method-assign]
 

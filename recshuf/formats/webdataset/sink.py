@@ -154,6 +154,7 @@ class TarTarget(LineTarget):
     """Shards of one run. They give records keys of their own if the layout says so."""
 
     sink_type: type[LineSink]
+    open_stream = None  # type: ignore[assignment] # keys begin with the name of the shard, and repeats are told by files
 
     def __init__(self, schema: pa.Schema, layout: TarLayout | None, options: WriteOptions) -> None:
         if layout is None:
@@ -173,7 +174,7 @@ class TarTarget(LineTarget):
         return super().sink_bytes(threads) + KEYS_BYTES
 
     def _open(self, output: Output, threads: int) -> LineSink:
-        sink, path = cast("TarSink", super()._open(output, threads)), output.path or Path()
+        sink, path = cast("TarSink", super()._open(output, threads)), cast("Path", output.path)
         sink.target, sink.stem = (
             self,
             re.sub(r"[^\w-]", "-", path.name.removesuffix(self.suffix), flags=re.ASCII),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import recshuf
+from tests.support.effort import mostly_slow
 from tests.support.formats.sample_folders import KINDS, make_folder
 from tests.support.objects.object_outputs import SEED, SHARDS
 from tests.support.output_trees import list_shards
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
     from tests.support.objects.object_server import Bucket
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", mostly_slow(KINDS, "webdataset"))
 def test_a_bucket_gets_the_bytes_of_files(
     tmp_path: Path, s3_bucket: Bucket, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
-from recshuf.errors import MissingBucketError, UsageError
+from recshuf.errors import MissingBucketError, OutputError, UsageError
 from recshuf.storage.requests import (
     HURRIED_SECONDS,
     PATIENCE_SECONDS,
@@ -198,7 +198,8 @@ class GcsBucket(Bucket):
         if not reply.ok or reply.status_code == _INCOMPLETE:
             raise MissingUpload(self._name(key))
         if rest:
-            self._delete(self._tail(upload_id), {})
+            with suppress(OutputError):  # the object is whole, and who removes the journal removes this or tells of it
+                self._delete(self._tail(upload_id), {})
 
     def abort_upload(self, key: str, upload_id: str) -> None:
         self._call(key, lambda: self._request("DELETE", upload_id, accepted=_ENDED))

@@ -61,9 +61,9 @@ class Fetcher(Generic[File]):
         self._waiting: deque[_Piece[File]] = deque()
         self.held_bytes = 0
         """Bytes in flight and in memory."""
-        self._in_flight, self._allowed = 0, _REQUESTS
-        self._ahead = 0
-        """Requests that must end before more are in flight."""
+        self._in_flight = 0
+        self._ahead, self._urgent = 0, 0
+        """Requests that must end before others begin, and how many of them have not begun: the first that wait."""
         self._lock = threading.RLock()  # a request may end, or be given up, where it is held
 
     def expect(self, file: File, ranges: Sequence[Range]) -> None:
@@ -75,10 +75,10 @@ class Fetcher(Generic[File]):
             self._begin_more()
 
     def hasten(self) -> None:
-        """Let what was expected so far not share the link with what follows: that begins as this ends."""
+        """Let what was expected so far not share the link with what follows: that begins when this has ended."""
         with self._lock:
-            self._ahead = self._in_flight
-            self._allowed = self._in_flight or _REQUESTS
+            self._urgent = len(self._waiting)
+            self._ahead = self._in_flight + self._urgent
 
     def read_into(self, file: File, view: memoryview, offset: int) -> int:
         """Fill a view with the bytes from an offset on, and return their number."""
@@ -150,11 +150,15 @@ class Fetcher(Generic[File]):
             piece = self._waiting[0]
             is_wanted = piece.content is None and piece in self._pieces.get(piece.file, ())
             is_full = self.held_bytes and self.held_bytes + piece.size > self._most_bytes
-            if is_wanted and (is_full or self._in_flight >= self._allowed):
+            allowed = _REQUESTS if self._urgent or not self._ahead else 0
+            if is_wanted and (is_full or self._in_flight >= allowed):
                 return
             self._waiting.popleft()
             if is_wanted:
                 self._begin(piece)
+            elif self._urgent:
+                self._ahead -= 1
+            self._urgent = max(0, self._urgent - 1)
 
     def _begin(self, piece: _Piece[File]) -> None:
         if piece.content is None:
@@ -167,8 +171,6 @@ class Fetcher(Generic[File]):
         with self._lock:
             self._in_flight -= 1
             self._ahead = max(0, self._ahead - 1)
-            if not self._ahead:
-                self._allowed = _REQUESTS
             self._begin_more()
 
 

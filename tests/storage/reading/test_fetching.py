@@ -97,20 +97,24 @@ def test_a_failure_is_raised_where_it_is_read_and_asked_for_again() -> None:
     assert read(fetcher, 0, 1000) == CONTENT[:1000]
 
 
-def test_what_is_hastened_is_alone_in_flight() -> None:
+@pytest.mark.parametrize(("urgent", "at_once"), [(3, 3), (18, 16)])
+def test_what_is_hastened_is_alone_in_flight(urgent: int, at_once: int) -> None:
     server = Server()
     server.gate.clear()
     fetcher = Fetcher(4_000_000, server.get)
     ranges = [(begin, begin + 100_000) for begin in range(0, 4_000_000, 200_000)]
-    fetcher.expect(0, ranges[:3])
+    fetcher.expect(0, ranges[:urgent])
     fetcher.hasten()
-    fetcher.expect(0, ranges[3:])
+    fetcher.expect(0, ranges[urgent:])
     in_flight = fetcher.held_bytes
     server.gate.set()
-    assert in_flight == 300_000
+    assert in_flight == 100_000 * at_once
     for begin, end in ranges:
         assert read(fetcher, begin, end) == CONTENT[begin:end]
     assert len(server.asked) == len(ranges)
+    assert max(server.asked[:urgent]) < min(server.asked[urgent:]), (
+        "what follows began before the first had begun"
+    )
     fetcher.hasten()  # nothing is in flight: nothing waits for it
     fetcher.expect(0, ranges)
     assert read(fetcher, *ranges[-1]) == CONTENT[slice(*ranges[-1])]

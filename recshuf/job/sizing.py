@@ -179,8 +179,7 @@ def divide_kept(byte_count: int | None, *, are_objects: bool) -> int:
 def choose_kept_set_bytes(byte_count: int, pile_count: int, *, are_objects: bool) -> int:
     """Return the least size of a set of a kept store."""
     if are_objects:
-        # A tenth less: the number of piles was rounded up.
-        return max(pile_count * RANGE_BYTES * 9 // 10, -(-byte_count // _MOST_OBJECT_SETS))
+        return max(pile_count * RANGE_BYTES, -(-byte_count // _MOST_OBJECT_SETS))
     return choose_set_bytes(byte_count, pile_count)
 
 

@@ -198,7 +198,7 @@ class GcsBucket(Bucket):
         if not reply.ok or reply.status_code == _INCOMPLETE:
             raise MissingUpload(self._name(key))
         if rest:
-            with suppress(OutputError):  # it goes with the journal, whose removal tells of it
+            with suppress(OutputError):  # the object is whole, and recshuf clean finds the rest
                 self._delete(self._tail(upload_id), {})
 
     def abort_upload(self, key: str, upload_id: str) -> None:

@@ -115,7 +115,14 @@ def test_an_error_leaves_nothing_and_what_it_cannot_delete_is_cleaned(
                 assert call("clean", url, "--yes").stdout.endswith(b"removed\n")
             assert bucket.list_keys() == []
         else:
-            break
+            if not any("/tails/" in key for key in bucket.list_keys()):
+                break
+            # What Google Cloud Storage needs for an upload could not be deleted after its end, which is no error.
+            for name in SHARES:
+                call("clean", f"{url}/{name}", "--yes")
+            assert not any("/tails/" in key for key in bucket.list_keys())
+            for key in bucket.list_keys():
+                bucket.delete(key)
     assert at > 6
     assert [len(read(f"{url}/{name}")) for name in SHARES] == [6, 2, 1]
 

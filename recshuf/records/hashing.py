@@ -27,7 +27,7 @@ from recshuf.records.conforming import conform, with_value_field
 from recshuf.records.word_hashing import ByteStrings, HashKey, add_nulls, combine, hash_bytes, mix
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -75,8 +75,10 @@ def hash_rows(
     rows = _count_piece_rows(batch)
     for start in range(0, batch.num_rows, rows):
         stop = min(start + rows, batch.num_rows)
-        parts = (hasher.read(column.slice(start, rows), name, 1) for name, column in columns)
-        hashes[:, start:stop] = mix(hasher.join_row(parts, len(columns), stop - start), key)
+        pieces = [(name, column.slice(start, rows)) for name, column in columns]
+        hashes[:, start:stop] = mix(
+            hasher.join_row(hasher.read_columns(pieces), len(columns), stop - start), key
+        )
     return hashes.T
 
 
@@ -84,6 +86,27 @@ def sorted_fields(fields: list[pa.Field], *, by_name: bool) -> list[int]:
     """Return the indices of fields in the order in which they are compared."""
     indices = range(len(fields))
     return sorted(indices, key=lambda index: fields[index].name) if by_name else list(indices)
+
+
+def _group_alike(columns: list[tuple[str, pa.Array]]) -> Iterator[list[tuple[str, pa.Array]]]:
+    """Yield runs of columns to read as one array: short flat ones of one type, or any other column alone."""
+    run: list[tuple[str, pa.Array]] = []
+    kind, joins, has_bytes, run_bytes = None, False, False, 0
+    for name, column in columns:
+        is_other = kind is None or column.type != kind
+        if is_other:
+            kind = column.type
+            has_bytes = is_bytes(kind)
+            joins = has_bytes or pt.is_primitive(kind)
+        size = int(column.nbytes) if has_bytes else 0
+        fits = joins and (len(run) + 1) * len(column) <= _PIECE_ROWS and run_bytes + size <= _PIECE_BYTES
+        if run and (is_other or not fits):
+            yield run
+            run, run_bytes = [], 0
+        run.append((name, column))
+        run_bytes += size
+    if run:
+        yield run
 
 
 def _count_piece_rows(batch: pa.RecordBatch) -> int:
@@ -99,6 +122,19 @@ class _Hasher:
         self._key = key
         self._is_converted = is_converted
         self._nan_as_null = nan_as_null
+
+    def read_columns(self, columns: list[tuple[str, pa.Array]]) -> Iterator[_Part]:
+        """Yield the words of each column; what a call costs is paid once for several short ones."""
+        for run in _group_alike(columns):
+            (name, first), *others = run
+            if not others:
+                yield self.read(first, name, 1)
+                continue
+            joined = self.read(pa.concat_arrays([column for _, column in run]), name, 1)
+            for start in range(0, len(run) * len(first), len(first)):
+                rows = slice(start, start + len(first))
+                nulls = None if joined.nulls is None else joined.nulls[rows]
+                yield _Part(tuple(words[rows] for words in joined.words), nulls)
 
     def join_row(self, parts: Iterable[_Part], part_count: int, count: int) -> NDArray[np.uint64]:
         """Do what `join` does for records. The two words of an only part, such as a line, are the result."""

@@ -104,6 +104,19 @@ def test_hashes_do_not_depend_on_how_much_is_hashed_at_once():
     assert np.concatenate(cut).tolist() == hash_rows(batch, KEY).tolist()
 
 
+def test_hashes_do_not_depend_on_how_many_columns_are_hashed_at_once():
+    rows, rng = 20_000, np.random.default_rng(3)
+    texts = [
+        pa.array(rng.integers(0, 50, rows).astype(str), mask=rng.random(rows) < share)
+        for share in (0.5, 0, 0.1)
+    ]
+    numbers = [pa.array(rng.integers(0, 50, rows), mask=rng.random(rows) < share) for share in (0, 0.3)]
+    batch = pa.RecordBatch.from_arrays([*texts, *numbers, texts[1].cast(pa.binary())], names=[*"abcdef"])
+    key = HashKey(0)
+    few = [hash_rows(batch.slice(start, 100), key) for start in range(0, rows, 100)]  # all texts at once
+    assert np.array_equal(hash_rows(batch, key), np.concatenate(few))
+
+
 def test_sums_of_byte_strings_are_those_of_integers():
     """Also with the items that make the largest sums, at every place of a buffer."""
     table = [row.astype(np.int64).tolist() for row in KEY.table(3, 257)]

@@ -64,7 +64,7 @@ def measure(
     cores: int | None = None,
     group: Path | None = None,
 ) -> Usage:
-    """Run a command in the checkout and return what it took.
+    """Run a command in the checkout, with compiled modules as after an installation, and return what it took.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def measure(
         "stdin": str(stdin or ""),
         "stdout": str(stdout or ""),
         "stderr": str(log),
-        "environment": dict(environment or {}),
+        "environment": {"PYTHONDONTWRITEBYTECODE": "", **(environment or {})},
         "cores": cores,
         "group": str(group or ""),
     }

@@ -64,10 +64,8 @@ CASES: dict[str, tuple[str, Callable[[Path, int], object]]] = {
 
 
 def run(folder: Path, *arguments: str | Path) -> Usage:
-    """Run the command, with compiled modules."""
     command = [sys.executable, "-m", "recshuf", *map(str, arguments), "-q"]
-    compiled = {"PYTHONDONTWRITEBYTECODE": ""}
-    return measure(command, log=folder / "log", limit_seconds=_LIMIT_SECONDS, environment=compiled)
+    return measure(command, log=folder / "log", limit_seconds=_LIMIT_SECONDS)
 
 
 def run_case(name: str, folder: Path, size: int, rounds: int, memory: int) -> list[str]:

@@ -1058,6 +1058,8 @@ class RowFragment(Fragment):
         Returns its records, as a table or a batch of the native schema; called in any thread, perhaps more than once.
     limits
         What `ReadOptions.limit` returned.
+    measure
+        Returns the bytes of a batch.
     """
 
     def __init__(
@@ -1067,9 +1069,12 @@ class RowFragment(Fragment):
         record_count: int,
         read: Callable[[], pa.Table | pa.RecordBatch],
         limits: BatchLimits,
+        *,
+        measure: Callable[[pa.RecordBatch], int] = attrgetter("nbytes"),
     ) -> None:
         self.record_count = record_count
         self._file_name, self._first_row, self._read, self._limits = file_name, first_row, read, limits
+        self._measure = measure
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the records in batches that fit the limits."""
@@ -1077,7 +1082,7 @@ class RowFragment(Fragment):
 
         records, first_row = self._read(), self._first_row
         for batch in records.to_batches() if isinstance(records, pa.Table) else [records]:
-            yield from cut_batch(batch, self._file_name, first_row, self._limits)
+            yield from cut_batch(batch, self._file_name, first_row, self._limits, measure=self._measure)
             first_row += batch.num_rows
 
 

@@ -25,6 +25,7 @@ from recshuf.formats.lines.files import BlockReader, CutFragment, fill
 from recshuf.formats.lines.sink import LineTarget
 from recshuf.formats.lines.source import LineLayout, LineSource
 from recshuf.interfaces import BadRecords, Decoder, Format, TableDecoder, Traits
+from recshuf.records.arrays import wrap_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -45,6 +46,7 @@ COLUMN = "record"
 _TABLE = pa.schema([pa.field(COLUMN, pa.large_binary(), nullable=False)])
 _TYPES = (pa.binary(), pa.large_binary(), pa.string(), pa.large_string())
 _ZLIB = "zlib"
+_AGAIN = "copy or write the file again"
 
 
 def _make_tables() -> NDArray[np.uint32]:
@@ -84,9 +86,8 @@ def find_checksum() -> Callable[[bytes], int]:
     try:
         from google_crc32c import value
     except ImportError as error:
-        raise UsageError(
-            "TFRecord needs the package google-crc32c; install it with pip install 'recshuf[tfrecord]'"
-        ) from error
+        problem = "TFRecord needs the package google-crc32c"
+        raise UsageError(f"{problem}; install it with pip install 'recshuf[tfrecord]'") from error
     checksum: Callable[[bytes], int] = value
     return checksum
 
@@ -138,12 +139,9 @@ class FrameFragment(CutFragment):
         offsets = np.append(0, self._ends)
         bad = find_bad_payloads(self._data, offsets)
         if bad.size:
-            raise refuse(
-                self._limit,
-                self._position + int(offsets[bad[0]]),
-                "the payload of the record that starts here is damaged: its checksum differs",
-                "--on-bad-record quarantine:FILE sets such records aside",
-            )
+            problem = "the payload of the record that starts here is damaged: its checksum differs"
+            remedy = "--on-bad-record quarantine:FILE sets such records aside"
+            raise refuse(self._limit, self._position + int(offsets[bad[0]]), problem, remedy)
         yield from super().batches()
 
 
@@ -160,12 +158,9 @@ class FrameReader(BlockReader):
     def _find_stop(self, data: Bytes) -> int:
         self._ends, damaged = walk(data)
         if damaged >= 0:
-            raise refuse(
-                self._limit,
-                self._position + damaged,
-                "the length of the record that starts here is damaged: its checksum differs",
-                "copy or write the file again, as nothing tells where the next record begins",
-            )
+            problem = "the length of the record that starts here is damaged: its checksum differs"
+            remedy = f"{_AGAIN}, as nothing tells where the next record begins"
+            raise refuse(self._limit, self._position + damaged, problem, remedy)
         if self._ends.size:
             return int(self._ends[-1])
         if data.size > HEAD_BYTES and _LENGTH.unpack_from(data.data)[0] + FRAME_BYTES > self._limit.max_bytes:
@@ -174,12 +169,8 @@ class FrameReader(BlockReader):
 
     def _end(self, data: Bytes, stop: int, filled: int) -> tuple[int, int]:  # noqa: ARG002 - as of any bytes
         if stop < filled:
-            raise refuse(
-                self._limit,
-                self._position + stop,
-                "the record that starts here is cut off: the file is truncated",
-                "copy or write the file again",
-            )
+            problem = "the record that starts here is cut off: the file is truncated"
+            raise refuse(self._limit, self._position + stop, problem, _AGAIN)
         return stop, filled
 
     def _make_fragment(self, *block: Any) -> Iterator[Fragment]:
@@ -212,8 +203,7 @@ class FrameCutter(Cutter):
             return Header(None, b"", 0)
         if not _begins_frame(head):
             problem = "is no TFRecord: the length of its first record has another checksum"
-            remedy = "check --format, or copy or write the file again"
-            raise InputError(name, problem, place="byte 0", remedy=remedy)
+            raise InputError(name, problem, place="byte 0", remedy=f"check --format, or {_AGAIN}")
         return Header(b"", head, 0)
 
     def find_ends(self, data: Bytes, begin: int) -> Iterator[Positions]:
@@ -262,9 +252,8 @@ class FrameDecoder(TableDecoder):
         return BadRecords(bad, ["its checksum differs"] * bad.size) if bad.size else None
 
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        return pa.RecordBatch.from_arrays(
-            [pc.binary_slice(batch.column(0), HEAD_BYTES, -TAIL_BYTES)], schema=_TABLE
-        )
+        payloads = pc.binary_slice(batch.column(0), HEAD_BYTES, -TAIL_BYTES)
+        return pa.RecordBatch.from_arrays([payloads], schema=_TABLE)
 
 
 class FrameChecker(FrameDecoder):
@@ -286,25 +275,22 @@ def _check_schema(schema: pa.Schema) -> None:
 def _encode(batch: pa.RecordBatch) -> pa.LargeBinaryArray:
     column = batch.column(0)
     if column.null_count:
-        raise ConversionError(
-            batch.schema.names[0], "TFRecord cannot hold nulls", remedy="write Parquet or JSONL"
-        )
+        name, problem = batch.schema.names[0], "TFRecord cannot hold nulls"
+        raise ConversionError(name, problem, remedy="write Parquet or JSONL")
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    values = column.cast(pa.large_binary())
+    kind = pa.large_binary()
+    values = column.cast(kind)
     data, offsets = view_records(values)
     heads = np.empty((len(values), HEAD_BYTES), np.uint8)
     heads[:, :8] = np.diff(offsets).astype("<u8")[:, None].view(np.uint8)
     heads[:, 8:] = checksum_lengths(heads[:, :8]).astype("<u4")[:, None].view(np.uint8)
     tails = checksum_payloads(data.tobytes(), offsets[:-1], offsets[1:]).astype("<u4")
-    nothing = pa.scalar(b"", pa.large_binary())
-    return pc.binary_join_element_wise(_to_values(heads), values, _to_values(tails), nothing)
-
-
-def _to_values(parts: np.ndarray) -> pa.LargeBinaryArray:
-    offsets = np.arange(len(parts) + 1, dtype=np.int64) * (parts.nbytes // max(1, len(parts)))
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(parts))]
-    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(parts), buffers)
+    before, behind = (
+        wrap_values(part, pa.binary(size)).cast(kind)
+        for part, size in ((heads, HEAD_BYTES), (tails, TAIL_BYTES))
+    )
+    return pc.binary_join_element_wise(before, values, behind, pa.scalar(b"", kind))
 
 
 class TFRecordFormat(Format):

@@ -16,6 +16,7 @@ import recshuf
 from recshuf.errors import InputError
 from recshuf.formats import load_format
 from recshuf.interfaces import Format, InputFile, ReadOptions, WriteOptions
+from recshuf.job.report import SilentProgress
 from recshuf.testing.tools import OneWayWriter, make_folder, path_of
 
 if TYPE_CHECKING:
@@ -60,8 +61,8 @@ class Samples(ABC):
         return record
 
 
-class _Heard:
-    """A `recshuf.Progress` that calls a function once, when records of a pass have been handled."""
+class _Heard(SilentProgress):
+    """Calls a function once, when records of a pass have been handled."""
 
     def __init__(self, pass_name: str, act: Callable[[], object]) -> None:
         self._wanted, self._act = pass_name, act
@@ -74,12 +75,6 @@ class _Heard:
         if self._name == self._wanted and not self._is_done:
             self._is_done = True
             self._act()
-
-    def warn(self, message: str) -> None:
-        pass
-
-    def stop(self) -> None:
-        pass
 
 
 class RunSuite(Samples):

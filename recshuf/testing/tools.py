@@ -5,18 +5,16 @@ from __future__ import annotations
 import io
 import itertools
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from recshuf.formats.compression import split_suffix
 from recshuf.interfaces import InputFile, Stamp
+from recshuf.storage.reading.local import LocalFile
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import BinaryIO
-
     from recshuf.interfaces import Source
 
 MANY_BYTES = 1 << 20
@@ -107,57 +105,7 @@ class OneWayWriter(io.RawIOBase):
         return len(data)
 
 
-class MemoryObject:
-    """The bytes of an object of a bucket; an `Opener`."""
-
-    def __init__(self, content: bytes) -> None:
-        self.content = content
-
-    def open(self) -> MemoryHandle:
-        return MemoryHandle(self.content)
-
-    def open_raw(self) -> io.RawIOBase:
-        return cast("io.RawIOBase", io.BytesIO(self.content))
-
-    def find_stamp(self) -> Stamp:
-        return Stamp(len(self.content), 1)
-
-
 def make_object(path: Path) -> InputFile:
-    """Return an object of a bucket with the bytes of a file."""
-    content = path.read_bytes()
-    return InputFile(
-        f"s3://bucket/{path.name}",
-        None,
-        stamp=Stamp(len(content), 1),
-        suffix=split_suffix(path.name),
-        opener=MemoryObject(content),
-    )
-
-
-class MemoryHandle:
-    """An object that is open; a `Handle`."""
-
-    def __init__(self, content: bytes) -> None:
-        self._content = content
-        self.stamp = Stamp(len(content), 1)
-
-    def read_at(self, offset: int, size: int) -> bytes:
-        return self._content[offset : offset + size]
-
-    def readinto_at(self, offset: int, view: memoryview) -> int:
-        part = self._content[offset : offset + view.nbytes]
-        view.cast("B")[: len(part)] = part
-        return len(part)
-
-    def expect(self, ranges: Sequence[tuple[int, int]]) -> None:
-        pass
-
-    def drop_pages(self, offset: int, size: int) -> None:
-        pass
-
-    def take_stream(self) -> BinaryIO | None:
-        return None
-
-    def close(self) -> None:
-        pass
+    """Return a file as the object of a bucket, which has no path."""
+    name, stamp = f"s3://bucket/{path.name}", Stamp.of(path.stat())
+    return InputFile(name, None, stamp=stamp, suffix=split_suffix(path.name), opener=LocalFile(name, path))

@@ -47,28 +47,29 @@ RECORD_SHAPE = FormatOption(
 )  # fmt: skip
 
 
-class _FixedFormat(Format):
-    """What both formats share: a record is so many bytes."""
+class _ArrayFormat(Format):
+    """What all three share: a record is so many bytes."""
 
-    layouts = ("recshuf.formats.arrays.sink:FixedLayout",)
+    layouts = ("recshuf.formats.arrays.layout:FixedLayout", "recshuf.formats.arrays.layout:ArchiveLayout")
 
     def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> Source:
-        from recshuf.formats.arrays.source import FixedSource
+        from recshuf.formats.arrays.fixed import FixedSource
 
         return FixedSource(inputs, options, is_npy=self.traits.name == "npy")
 
     def open_target(self, schema: pa.Schema, layout: Any, options: WriteOptions) -> Target:  # noqa: ARG002 - none applies
-        from recshuf.formats.arrays.sink import FixedTarget, find_layout
+        from recshuf.formats.arrays.fixed import FixedTarget
+        from recshuf.formats.arrays.layout import find_layout
 
-        return FixedTarget(schema, layout or find_layout(schema, is_npy=self.traits.name == "npy"))
+        return FixedTarget(layout or find_layout(schema, is_npy=self.traits.name == "npy"))
 
     def restore_decoder(self, stored: StoredInputs) -> Decoder:
-        from recshuf.formats.arrays.decoder import FixedDecoder
+        from recshuf.formats.arrays.layout import ArrayDecoder
 
-        return FixedDecoder(stored.layout)
+        return ArrayDecoder(stored.layout)
 
 
-class NpyFormat(_FixedFormat):
+class NpyFormat(_ArrayFormat):
     """NumPy's format of one array; records lie along its first axis."""
 
     traits = Traits(
@@ -79,7 +80,7 @@ class NpyFormat(_FixedFormat):
         return head.startswith(MAGIC)
 
 
-class BinaryFormat(_FixedFormat):
+class BinaryFormat(_ArrayFormat):
     """Records of `--record-bytes` behind a header of `--header-bytes`."""
 
     traits = Traits(
@@ -95,10 +96,9 @@ class BinaryFormat(_FixedFormat):
         return table
 
 
-class NpzFormat(Format):
+class NpzFormat(_ArrayFormat):
     """Archives of arrays; records lie along the first axis of all of them."""
 
-    layouts = ("recshuf.formats.arrays.sink:ArchiveLayout", "recshuf.formats.arrays.sink:FixedLayout")
     traits = Traits(
         "npz",
         (".npz",),
@@ -119,14 +119,10 @@ class NpzFormat(Format):
         return ArchiveSource(inputs, options)
 
     def open_target(self, schema: pa.Schema, layout: Any, options: WriteOptions) -> Target:
-        from recshuf.formats.arrays.sink import ArchiveTarget, find_archive_layout
+        from recshuf.formats.arrays.archive import ArchiveTarget
+        from recshuf.formats.arrays.layout import find_archive_layout
 
-        return ArchiveTarget(layout or find_archive_layout(schema), options, is_table=layout is None)
-
-    def restore_decoder(self, stored: StoredInputs) -> Decoder:
-        from recshuf.formats.arrays.decoder import ArchiveDecoder
-
-        return ArchiveDecoder(stored.layout)
+        return ArchiveTarget(layout or find_archive_layout(schema), options)
 
 
 NPY, NPZ, BINARY = NpyFormat(), NpzFormat(), BinaryFormat()

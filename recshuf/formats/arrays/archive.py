@@ -1,4 +1,4 @@
-"""Archives of arrays as a source: a record is index i of the first axis of every array.
+"""Archives of arrays: a record is index i of the first axis of every array.
 
 The arrays of an archive are read side by side, from their beginnings on: those that are compressed cannot be read in
 another way, and ZIP has a checksum of each array, which counts at its end. An array in Fortran's order is read whole.
@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import io
 import lzma
+import shutil
+import tempfile
 import zipfile
 import zlib
 from contextlib import ExitStack, contextmanager
 from fnmatch import fnmatchcase
-from math import prod
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -20,45 +21,42 @@ import pyarrow as pa
 import xxhash
 
 from recshuf.errors import InputError, UsageError
-from recshuf.formats.arrays.decoder import ArchiveDecoder
-from recshuf.formats.arrays.sink import ArchiveLayout, FixedLayout, describe_type
-from recshuf.formats.arrays.source import DAMAGED, ArraySource, Header, parse_header
+from recshuf.formats.arrays.fixed import ArraySource
+from recshuf.formats.arrays.layout import (
+    DAMAGED,
+    ArchiveLayout,
+    Header,
+    count_header,
+    list_bytes,
+    make_header,
+    parse_header,
+)
+from recshuf.formats.files import FileSink, write_all
 from recshuf.formats.options import DATASETS, KEEP_OTHERS
-from recshuf.interfaces import RowFragment
+from recshuf.interfaces import RowFragment, Target
 from recshuf.storage.reading.local import opener_of, read_head
+from recshuf.system.files import BehindFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
-    from recshuf.interfaces import Decoder, Fragment, InputFile, ReadOptions
+    from recshuf.interfaces import Fragment, InputFile, ReadOptions, Sink, WriteOptions
 
 
 _BUFFER_BYTES = 1 << 20
-_MOST_HEADER_BYTES = 16 << 20
 _MOST_OTHERS_BYTES = 64 << 20
 _SHARE = 4
 """Share of the memory limit that arrays in Fortran's order may take."""
 _END, _ENCRYPTED = ".npy", 1
 _FAULTS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, ValueError, KeyError, RuntimeError)  # fmt: skip
+_LONG = (1 << 31) - 1
+"""ZIP needs longer sizes from here on, which not every reader of archives knows."""
 
 
 class _Array(NamedTuple):
     info: zipfile.ZipInfo
     header: Header
-
-    @property
-    def rows(self) -> int:
-        """Length of the first axis; -1 if there is none."""
-        return self.header.shape[0] if self.header.shape else -1
-
-    @property
-    def byte_count(self) -> int:
-        return self.header.dtype.itemsize * prod(self.header.shape)
-
-    @property
-    def layout(self) -> FixedLayout:
-        dtype, axes = self.header.dtype, self.header.shape[1:]
-        return FixedLayout(True, dtype.itemsize * prod(axes), describe_type(dtype), axes, b"")
 
 
 class _File(NamedTuple):
@@ -70,11 +68,11 @@ class _File(NamedTuple):
 
     @property
     def rows(self) -> int:
-        return next(iter(self.arrays.values())).rows
+        return next(iter(self.arrays.values())).header.rows
 
     @property
     def whole_bytes(self) -> int:
-        return sum(array.byte_count for array in self.arrays.values() if array.header.by_columns)
+        return sum(header.byte_count for _, header in self.arrays.values() if header.by_columns)
 
 
 class ArchiveSource(ArraySource):
@@ -82,8 +80,6 @@ class ArchiveSource(ArraySource):
 
     Of the options `DATASETS`, `KEEP_OTHERS`, `memory_bytes` and `max_record_bytes` apply.
     """
-
-    layout: ArchiveLayout
 
     def __init__(self, inputs: Sequence[InputFile], options: ReadOptions) -> None:
         first = _look_into(inputs[0], options, None)
@@ -96,13 +92,16 @@ class ArchiveSource(ArraySource):
             self.options = options.found({DATASETS: names})
         is_packed = any(array.info.compress_type != zipfile.ZIP_STORED for array in first.arrays.values())
         self.compression = "gzip" if is_packed else "none"
-        layouts = tuple(array.layout for array in first.arrays.values())
+        layouts = tuple(array.header.layout for array in first.arrays.values())
         layout = ArchiveLayout(names, layouts, self.compression, first.others)
         if not layout.row_bytes:
             raise InputError(first.file.name, "its records have no bytes", remedy="leave it out")
         super().__init__([(file.file, file.rows) for file in self._files], layout, options)
         self.repeated = {name: xxhash.xxh3_128_hexdigest(content) for name, content in first.others.items()}
-        self.notes = _find_notes(first)
+        if counting := ", ".join(_find_counting(first)):
+            self.notes = (
+                f"{counting}: copied as they are; if they count records, they count those before the shuffle",
+            )
 
     def fragments(self, input_index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Fragment]:
         file, limits = self._files[input_index], self._options.limit(block_bytes, max_record_bytes)
@@ -124,25 +123,20 @@ class ArchiveSource(ArraySource):
         block = max(block_bytes, self.layout.row_bytes)
         return 2 * block + 2 * max(file.whole_bytes for file in self._files)
 
-    def decoder(self) -> Decoder:
-        return ArchiveDecoder(self.layout)
-
 
 class _ArrayReader:
     def __init__(
         self, file_name: str, name: str, array: _Array, archive: zipfile.ZipFile, cleanup: ExitStack
     ) -> None:
-        self._file_name, self._place, self._array = file_name, f"array {name!r}", array
-        self._size = array.layout.row_bytes
+        info, header = array
+        self._file_name, self._place, self._size = file_name, f"array {name!r}", header.layout.row_bytes
+        self._whole: np.ndarray[tuple[int, ...], np.dtype[np.void]] | None = None
         with _explained(file_name, self._place):
-            self._stream: IO[bytes] = cleanup.enter_context(archive.open(array.info))
-            self._stream.read(array.header.start)
-            self._whole = self._read_whole() if array.header.by_columns else None
-
-    def _read_whole(self) -> np.ndarray[tuple[int, ...], np.dtype[np.void]]:
-        header = self._array.header
-        items = np.frombuffer(self._stream.read(), np.dtype((np.void, header.dtype.itemsize)))
-        return items.reshape(header.shape, order="F")
+            self._stream: IO[bytes] = cleanup.enter_context(archive.open(info))
+            self._stream.read(header.start)
+            if header.by_columns:
+                items = np.frombuffer(self._stream.read(), np.dtype((np.void, header.dtype.itemsize)))
+                self._whole = items.reshape(header.shape, order="F")
 
     def read(self, first: int, count: int) -> pa.FixedSizeBinaryArray:
         """Return the next rows, `first` among them the first."""
@@ -168,13 +162,11 @@ def _explained(name: str, place: str | None = None) -> Iterator[None]:
     """Turn what is said of a bad archive into an `InputError` that names it."""
     try:
         yield
+    except InputError:
+        raise
     except _FAULTS as error:
-        if isinstance(error, InputError):
-            raise
-        reason = " ".join(str(error).split())[:200]
-        raise InputError(
-            name, f"cannot be read as an archive of NumPy: {reason}", place=place, remedy=DAMAGED
-        ) from error
+        problem = f"cannot be read as an archive of NumPy: {' '.join(str(error).split())[:200]}"
+        raise InputError(name, problem, place=place, remedy=DAMAGED) from error
 
 
 @contextmanager
@@ -204,9 +196,8 @@ def _look_into(file: InputFile, options: ReadOptions, names: Sequence[str] | Non
         others = [name for name in arrays if name not in chosen] if KEEP_OTHERS.of(options) else []
         if sum(arrays[name].info.file_size for name in others) > _MOST_OTHERS_BYTES:
             problem = f"its arrays {', '.join(others)} are longer than the {_MOST_OTHERS_BYTES:,} bytes that shards repeat"
-            raise InputError(
-                file.name, problem, remedy="choose arrays with --datasets, without --keep-others"
-            )
+            remedy = "choose arrays with --datasets, without --keep-others"
+            raise InputError(file.name, problem, remedy=remedy)
         content = {}
         for name in others:
             with _explained(file.name, f"array {name!r}"):
@@ -223,80 +214,63 @@ def _read_header(file_name: str, name: str, archive: zipfile.ZipFile, info: zipf
         raise InputError(file_name, "is no array of NumPy by its name", place=place, remedy=remedy)
     with _explained(file_name, place), archive.open(info) as stream:
         head = stream.read(12)
-        length = int.from_bytes(head[8:10] if head[6:7] == b"\1" else head[8:12], "little")
-        head += stream.read(min(length, _MOST_HEADER_BYTES))
-    array = _Array(info, parse_header(file_name, place, head))
-    if info.file_size - array.header.start != array.byte_count:
-        problem = (
-            f"holds {info.file_size - array.header.start:,} bytes, and its values take {array.byte_count:,}"
-        )
+        head += stream.read(count_header(head) - 12)
+    header = parse_header(file_name, place, head)
+    if info.file_size - header.start != header.byte_count:
+        problem = f"holds {info.file_size - header.start:,} bytes, and its values take {header.byte_count:,}"
         raise InputError(file_name, problem, place=place, remedy=DAMAGED)
-    return array
+    return _Array(info, header)
 
 
 def _choose(file_name: str, arrays: Mapping[str, _Array], options: ReadOptions) -> dict[str, _Array]:
-    chosen = dict(arrays)
-    datasets = DATASETS.of(options)
+    """Return the arrays of the record: those that are asked for, or all, of one length."""
+    names, datasets = [*arrays], DATASETS.of(options)
     if datasets is not None:
         found = [[name for name in arrays if fnmatchcase(name, wanted)] for wanted in datasets]
         unknown = next((wanted for wanted, some in zip(datasets, found, strict=True) if not some), None)
         if unknown is not None:
             raise UsageError(f"no array {unknown!r} in {file_name}; there are {', '.join(arrays)}")
-        chosen = {name: arrays[name] for some in found for name in some}
+        names = [*dict.fromkeys(name for some in found for name in some)]
     by_length: dict[int, list[str]] = {}
-    for name, array in chosen.items():
-        by_length.setdefault(array.rows, []).append(name)
-    if len(by_length) == 1 and -1 not in by_length:
-        return chosen
-    by_length.pop(-1, None)
-    commonest = max(
-        by_length.values(),
-        key=lambda names: (len(names), sum(arrays[name].byte_count for name in names)),
-        default=None,
-    )
-    if commonest is None:
-        raise InputError(
-            file_name, "holds single values only, and no records along an axis", remedy="leave it out"
-        )
-    if KEEP_OTHERS.of(options) and datasets is None:
-        return {name: arrays[name] for name in commonest}
-    lengths = ", ".join(
-        f"{name} {f'{array.rows:,}' if array.rows >= 0 else 'a single value'}"
-        for name, array in chosen.items()
-    )
-    remedy = f"choose those of the record, as --datasets {','.join(commonest)}; --keep-others copies the rest to every shard"
-    raise InputError(file_name, f"holds arrays of several lengths: {lengths}", remedy=remedy)
+    for name in names:
+        by_length.setdefault(arrays[name].header.rows, []).append(name)
+    singles = by_length.pop(-1, [])
+    if not by_length:
+        problem = "holds single values only, and no records along an axis"
+        raise InputError(file_name, problem, remedy="leave it out")
+
+    def measure(names: Sequence[str]) -> tuple[int, int]:
+        return len(names), sum(arrays[name].header.byte_count for name in names)
+
+    commonest = max(by_length.values(), key=measure)
+    is_free = KEEP_OTHERS.of(options) and datasets is None
+    if (singles or len(by_length) > 1) and not is_free:
+        rows = {name: arrays[name].header.rows for name in names}
+        lengths = ", ".join(f"{name} {'a single value' if n < 0 else f'{n:,}'}" for name, n in rows.items())
+        remedy = f"choose those of the record, as --datasets {','.join(commonest)}; --keep-others copies the rest to every shard"
+        raise InputError(file_name, f"holds arrays of several lengths: {lengths}", remedy=remedy)
+    return {name: arrays[name] for name in commonest}
 
 
 def _take(file_name: str, arrays: Mapping[str, _Array], names: Sequence[str]) -> dict[str, _Array]:
     missing = next((name for name in names if name not in arrays), None)
     if missing is not None:
-        raise InputError(
-            file_name, f"has no array {missing!r}, and the first input has one", remedy="shuffle it apart"
-        )
-    chosen = {name: arrays[name] for name in names}
-    lengths = {array.rows for array in chosen.values()}
+        problem = f"has no array {missing!r}, and the first input has one"
+        raise InputError(file_name, problem, remedy="shuffle it apart")
+    lengths = {arrays[name].header.rows for name in names}
     if len(lengths) > 1 or -1 in lengths:
         raise InputError(file_name, f"its arrays {', '.join(names)} have several lengths", remedy=DAMAGED)
-    return chosen
+    return {name: arrays[name] for name in names}
 
 
 def _check_same(first: _File, file: _File) -> None:
     for name, array in first.arrays.items():
-        ours, theirs = array.layout, file.arrays[name].layout
-        if (ours.descr, ours.shape) != (theirs.descr, theirs.shape):
-            problem = f"has records of type {theirs.descr}{[*theirs.shape]}, and {first.file.name} of {ours.descr}{[*ours.shape]}"
+        other, place = file.arrays[name].header.layout, f"array {name!r}"
+        array.header.layout.check_same(other, file.file.name, first.file.name, place)
+    for name in sorted(first.others.keys() | file.others.keys()):
+        if first.others.get(name) != file.others.get(name):
+            problem = f"differs from that of {first.file.name}, and every shard repeats one"
             raise InputError(file.file.name, problem, place=f"array {name!r}", remedy="shuffle them apart")
-    differing = sorted(
-        name
-        for name in first.others.keys() | file.others.keys()
-        if first.others.get(name) != file.others.get(name)
-    )
-    if differing:
-        problem = f"differs from that of {first.file.name}, and every shard repeats one"
-        raise InputError(
-            file.file.name, problem, place=f"array {differing[0]!r}", remedy="shuffle them apart"
-        )
 
 
 def _check_memory(file: _File, options: ReadOptions) -> None:
@@ -309,14 +283,58 @@ def _check_memory(file: _File, options: ReadOptions) -> None:
         raise InputError(file.file.name, problem, remedy=remedy)
 
 
-def _find_notes(file: _File) -> tuple[str, ...]:
-    names = []
+def _find_counting(file: _File) -> Iterator[str]:
+    """Yield the arrays that every shard repeats and that may hold numbers of records."""
     for name, content in file.others.items():
         values = np.load(io.BytesIO(content), allow_pickle=False)
         if values.dtype.kind in "iu" and values.size > 1 and values.min() >= 0 and values.max() < file.rows:
-            names.append(repr(name))
-    if not names:
-        return ()
-    return (
-        f"{', '.join(names)}: copied as they are; if they count records, they count those before the shuffle",
-    )
+            yield repr(name)
+
+
+class ArchiveTarget(Target):
+    """Shards of one layout, of native records or of tables."""
+
+    suffix = ".npz"
+
+    def __init__(self, layout: ArchiveLayout, options: WriteOptions) -> None:
+        self._layout, self._level = layout, options.compression_level
+        is_packed = (options.compression or layout.compression) != "none"
+        self._method = zipfile.ZIP_DEFLATED if is_packed else zipfile.ZIP_STORED
+
+    def sink_bytes(self, threads: int) -> int:  # noqa: ARG002 - one thread writes
+        return 2 * _BUFFER_BYTES + sum(map(len, self._layout.others.values()))
+
+    def open(self, path: Path, threads: int) -> Sink:  # noqa: ARG002 - as above
+        return ArchiveSink(path, self._layout, self._method, self._level)
+
+
+class ArchiveSink(FileSink):
+    """One archive being written. As an array stands in it as a whole, each is written to a file without a name first."""
+
+    def __init__(self, path: Path, layout: ArchiveLayout, method: int, level: int | None) -> None:
+        self._layout, self._method, self._level = layout, method, level
+        with ExitStack() as files:
+            self._file = files.enter_context(BehindFile(path, "xb"))
+            self._parts = [
+                files.enter_context(tempfile.TemporaryFile("w+b", 0, dir=path.parent)) for _ in layout.arrays
+            ]
+            super().__init__(files)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        for place, part in enumerate(self._parts):
+            write_all(part, list_bytes(batch, place))
+        self._count += batch.num_rows
+
+    def _complete(self) -> None:
+        layout = self._layout
+        with zipfile.ZipFile(self._file, "w", self._method, compresslevel=self._level) as archive:
+            for name, array, part in zip(layout.names, layout.arrays, self._parts, strict=True):
+                header = make_header(array, self._count)
+                is_long = len(header) + part.tell() >= _LONG
+                part.seek(0)
+                with archive.open(f"{name}{_END}", "w", force_zip64=is_long) as member:
+                    member.write(header)
+                    shutil.copyfileobj(part, member, _BUFFER_BYTES)
+            for name, content in layout.others.items():
+                with archive.open(f"{name}{_END}", "w") as member:
+                    member.write(content)

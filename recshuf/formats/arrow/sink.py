@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -11,16 +11,17 @@ import pyarrow as pa
 
 from recshuf.errors import ConversionError
 from recshuf.formats.arrow.saved import make_documents, make_parts_document
+from recshuf.formats.files import FileSink
 from recshuf.formats.parquet.types import dense_schema
-from recshuf.interfaces import RowBuffer, Sink, Target
+from recshuf.interfaces import RowBuffer, Target
 from recshuf.records.conforming import conform
 from recshuf.system.files import BehindFile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from recshuf.interfaces import ShardFile, WriteOptions
+    from recshuf.interfaces import ShardFile, Sink, WriteOptions
 
 
 _FILE_BUFFER_BYTES = 1 << 20
@@ -58,9 +59,9 @@ class ArrowTarget(Target):
 
     def __init__(self, schema: pa.Schema, layout: ArrowLayout | None, options: WriteOptions) -> None:
         self._layout = layout or ArrowLayout(dense_schema(schema), True, "none", 0, BATCH_BYTES)
+        self.batch_rows, self.native = self._layout.batch_rows, schema
         added = list(schema)[len(self._layout.schema) :]
         self.declared = pa.schema([*self._layout.schema, *added], self._layout.schema.metadata)
-        self._native = schema
         self._codec = options.compression or self._layout.compression
         self._level = options.compression_level
         self._drop_page_cache = options.drop_page_cache
@@ -78,17 +79,18 @@ class ArrowTarget(Target):
         return make_parts_document(names) if self._layout.documents else {}
 
     def open(self, path: Path, threads: int) -> Sink:
-        file = BehindFile(path, "xb", drop_page_cache=self._drop_page_cache)
-        return self._open(io.BufferedWriter(file, _FILE_BUFFER_BYTES), threads, closes=True)
+        with ExitStack() as files:
+            file = BehindFile(path, "xb", drop_page_cache=self._drop_page_cache)
+            stream = files.enter_context(io.BufferedWriter(file, _FILE_BUFFER_BYTES))
+            return ArrowSink(self, stream, threads, files)
 
     def open_stream(self, stream: BinaryIO, threads: int) -> Sink:
-        return self._open(stream, threads, closes=False)
+        return ArrowSink(self, stream, threads, ExitStack())
 
-    def _open(self, stream: BinaryIO, threads: int, *, closes: bool) -> Sink:
-        options = self._make_options(use_threads=threads > 1)
+    def open_writer(self, stream: BinaryIO, threads: int) -> pa.ipc.RecordBatchStreamWriter:
         make = pa.ipc.new_file if self._layout.is_file else pa.ipc.new_stream
-        writer = make(pa.PythonFile(_Counted(stream), "w"), self.declared, options=options)
-        return ArrowSink(stream, writer, self._native, self.encode, self._layout.batch_rows, closes=closes)
+        options = self._make_options(use_threads=threads > 1)
+        return make(pa.PythonFile(_Counted(stream), "w"), self.declared, options=options)
 
     def encode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = [self._encode(column, index) for index, column in enumerate(batch.columns)]
@@ -116,11 +118,8 @@ class ArrowTarget(Target):
                 with pa.ipc.new_stream(pa.BufferOutputStream(), schema) as writer:
                     writer.write_batch(pa.RecordBatch.from_arrays([pa.nulls(0, column.type)], schema=schema))
             except (pa.ArrowException, NotImplementedError) as error:
-                raise ConversionError(
-                    column.name,
-                    f"Arrow IPC cannot hold type {column.type}: {error}",
-                    remedy="convert it first",
-                ) from error
+                problem = f"Arrow IPC cannot hold type {column.type}: {error}"
+                raise ConversionError(column.name, problem, remedy="convert it first") from error
 
 
 class _Counted:
@@ -142,29 +141,15 @@ class _Counted:
         """Do nothing: the sink flushes at its end."""
 
 
-class ArrowSink(Sink):
-    """One Arrow file being written."""
+class ArrowSink(FileSink):
+    """One Arrow file being written, to a stream that it closes only if that is among its files."""
 
-    def __init__(
-        self,
-        stream: BinaryIO,
-        writer: pa.ipc.RecordBatchStreamWriter,
-        native: pa.Schema,
-        encode: Callable[[pa.RecordBatch], pa.RecordBatch],
-        batch_rows: int,
-        *,
-        closes: bool,
-    ) -> None:
-        self._stream, self._writer, self._closes = stream, writer, closes
-        self._native, self._encode = native, encode
-        self._learns = not batch_rows
-        self._buffer = RowBuffer(native, batch_rows or _FIRST_ROWS)
-        self._count = 0
-        self._is_open = True
-
-    @property
-    def record_count(self) -> int:
-        return self._count
+    def __init__(self, target: ArrowTarget, stream: BinaryIO, threads: int, files: ExitStack) -> None:
+        self._target, self._stream = target, stream
+        self._writer = target.open_writer(stream, threads)
+        self._learns = not target.batch_rows
+        self._buffer = RowBuffer(target.native, target.batch_rows or _FIRST_ROWS)
+        super().__init__(files)
 
     def write(self, batch: pa.RecordBatch) -> None:
         if batch.num_rows and not batch.num_columns:
@@ -176,31 +161,18 @@ class ArrowSink(Sink):
                 continue
             self._write(table)
 
-    def close(self) -> None:
-        if not self._is_open:
-            return
-        try:
-            rest = self._buffer.rest()
-            rows = _choose_rows(rest) if self._learns else max(1, rest.num_rows)
-            for start in range(0, rest.num_rows, rows):
-                self._write(rest.slice(start, rows))
-            self._writer.close()
-        finally:
-            self.abort(flushes=True)
-
-    def abort(self, *, flushes: bool = False) -> None:
-        if not self._is_open:
-            return
-        self._is_open = False
-        with nullcontext() if flushes else suppress(OSError, ValueError):
-            if self._closes:
-                self._stream.close()
-            elif flushes:
-                self._stream.flush()
+    def _complete(self) -> None:
+        rest = self._buffer.rest()
+        rows = _choose_rows(rest) if self._learns else max(1, rest.num_rows)
+        for start in range(0, rest.num_rows, rows):
+            self._write(rest.slice(start, rows))
+        self._writer.close()
+        self._stream.flush()
 
     def _write(self, table: pa.Table) -> None:
         columns = [column.combine_chunks() for column in table.columns]
-        self._writer.write_batch(self._encode(pa.RecordBatch.from_arrays(columns, schema=self._native)))
+        batch = pa.RecordBatch.from_arrays(columns, schema=self._target.native)
+        self._writer.write_batch(self._target.encode(batch))
         self._count += table.num_rows
 
 

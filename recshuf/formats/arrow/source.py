@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from contextlib import closing, contextmanager, suppress
 from difflib import get_close_matches
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
+import pyarrow.types as pt
 
 from recshuf.errors import InputError, RecshufError, UsageError
 from recshuf.formats.arrow import MAGIC, MAGIC_FEATHER
@@ -17,7 +19,7 @@ from recshuf.formats.parquet.dictionaries import fit_index
 from recshuf.formats.parquet.metadata import adopt, read_metadata, settle, settle_copies
 from recshuf.formats.parquet.types import child_fields, dense_schema, dense_type
 from recshuf.formats.parquet.union import SchemaUnion, columns_of
-from recshuf.interfaces import Decoder, Fragment, InputSummary, Source, TableDecoder, cut_batch
+from recshuf.interfaces import InputSummary, RowFragment, Source, TableDecoder
 from recshuf.records.arrays import count_bytes, split_path
 from recshuf.records.batch import concat_batches
 from recshuf.records.conforming import conform
@@ -27,11 +29,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from recshuf.formats.parquet.metadata import RangeIndex
-    from recshuf.interfaces import BatchLimits, InputFile, Metadata, ReadOptions, Table
+    from recshuf.interfaces import Decoder, Fragment, InputFile, Metadata, ReadOptions, Table
 
 
 _CODECS = {b"\x04\x22\x4d\x18": "lz4", b"\x28\xb5\x2f\xfd": "zstd"}
-_REMEDY = "fetch or write the file again"
 
 
 class _File(NamedTuple):
@@ -96,6 +97,11 @@ class ArrowSource(Source):
         limits = self._options.limit(block_bytes, max_record_bytes)
         later = " or later" if file.file.table else ""
         parts, first_row, count, rows = list[pa.RecordBatch](), 0, 0, 0
+
+        def join() -> Fragment:
+            read = partial(_read_parts, file, parts, first_row, self.schema, columns)
+            return RowFragment(file.file.name, first_row, count, read, limits, measure=count_bytes)
+
         with _explained(file.file, lambda: f"row {first_row + count}{later}"):
             for batch in _read_batches(file.file, is_file=file.is_file):
                 if not count:
@@ -106,10 +112,10 @@ class ArrowSource(Source):
                     parts.append(batch.slice(place, rows - count))
                     place, count = place + parts[-1].num_rows, count + parts[-1].num_rows
                     if count == rows:
-                        yield ArrowFragment(file, parts, first_row, self.schema, columns, limits)
+                        yield join()
                         parts, first_row, count = [], first_row + count, 0
             if parts:
-                yield ArrowFragment(file, parts, first_row, self.schema, columns, limits)
+                yield join()
 
     def find_head(self, input_index: int, row_count: int) -> pa.Table:
         """Return the first rows of a table that a caller holds, up to so many, in the native schema."""
@@ -155,7 +161,7 @@ class ArrowSource(Source):
         lost = []
         for index, column in enumerate(declared):
             kind, dense = column.type, dense_type(column.type)
-            if pa.types.is_dictionary(kind):
+            if pt.is_dictionary(kind):
                 places = [columns[index] for columns in self._columns]
                 known = [
                     conform(each, dense)
@@ -163,12 +169,8 @@ class ArrowSource(Source):
                     for each in file.dictionaries.get(-1 if place is None else place, [])
                 ]
                 values[index] = pa.chunked_array(known, dense).unique().drop_null()
-                declared = declared.set(
-                    index,
-                    column.with_type(
-                        fit_index(pa.dictionary(kind.index_type, dense, kind.ordered), len(values[index]))
-                    ),
-                )
+                fitting = fit_index(pa.dictionary(kind.index_type, dense, kind.ordered), len(values[index]))
+                declared = declared.set(index, column.with_type(fitting))
             elif _has_dictionary(kind):
                 declared = declared.set(index, column.with_type(dense))
                 lost.append(repr(column.name))
@@ -176,34 +178,23 @@ class ArrowSource(Source):
         return declared, values, (note,) if lost else ()
 
 
-class ArrowFragment(Fragment):
-    """Consecutive rows of record batches."""
-
-    def __init__(
-        self,
-        file: _File,
-        stored: Sequence[pa.RecordBatch],
-        first_row: int,
-        schema: pa.Schema,
-        columns: Sequence[int | None],
-        limits: BatchLimits,
-    ) -> None:
-        self.record_count: int = sum(part.num_rows for part in stored)
-        self._file, self._stored, self._first_row = file, stored, first_row
-        self._schema, self._columns, self._limits = schema, columns, limits
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        row, parts = self._first_row, []
-        # What a caller holds is no file, whose bytes anybody may have written.
-        is_foreign = self._file.file.table is None
-        with _explained(self._file.file, lambda: f"row {row}"):
-            for part in self._stored:
-                part.validate(full=is_foreign)
-                parts.append(_conform(part, row, self._file, self._schema, self._columns))
-                row += part.num_rows
-            native = concat_batches(parts)
-        name = self._file.file.name
-        yield from cut_batch(native, name, self._first_row, self._limits, measure=count_bytes)
+def _read_parts(
+    file: _File,
+    parts: Sequence[pa.RecordBatch],
+    first_row: int,
+    schema: pa.Schema,
+    columns: Sequence[int | None],
+) -> pa.RecordBatch:
+    """Return consecutive rows, given the parts of record batches that hold them, in the native schema."""
+    row, found = first_row, []
+    # What a caller holds is no file, whose bytes anybody may have written.
+    is_foreign = file.file.table is None
+    with _explained(file.file, lambda: f"row {row}"):
+        for part in parts:
+            part.validate(full=is_foreign)
+            found.append(_conform(part, row, file, schema, columns))
+            row += part.num_rows
+        return concat_batches(found)
 
 
 def _conform(
@@ -232,14 +223,15 @@ def _look_into(file: InputFile) -> _File:
     open_reader = pa.ipc.open_file if is_file else pa.ipc.open_stream
     with _explained(file, lambda: "schema"), _opened(file) as opened, open_reader(opened) as reader:
         schema = reader.schema
-        columns = [place for place, kind in enumerate(schema.types) if pa.types.is_dictionary(kind)]
+        columns = _list_dictionaries(schema)
     rows, count, longest = 0, 0, 0
     dictionaries: dict[int, list[pa.Array]] = {column: [] for column in columns}
     first: pa.RecordBatch | None = None
     with _explained(file, lambda: f"row {rows}"):
         first = next(_read_batches(file, is_file=is_file), None)
         if is_file or columns:
-            only = columns or [_find_narrow(schema)]
+            # Without dictionaries, rows are counted in a column of numbers, which is read fastest.
+            only = columns or [next((at for at, kind in enumerate(schema.types) if pt.is_primitive(kind)), 0)]
             for batch in _read_batches(file, is_file=is_file, columns=only):
                 rows, count, longest = rows + batch.num_rows, count + 1, max(longest, batch.num_rows)
                 for place, column in enumerate(columns):
@@ -253,15 +245,10 @@ def _look_into(file: InputFile) -> _File:
     if first is not None and not (is_file or columns):
         stored = max(1, first.get_total_buffer_size())
         whole = file.stamp.size if file.stamp else stored
-        rows, longest, count = (
-            max(first_rows, int(first_rows * whole / stored)),
-            first_rows,
-            1 + (whole > 2 * stored),
-        )
+        rows, longest = max(first_rows, int(first_rows * whole / stored)), first_rows
+        count = 1 + (whole > 2 * stored)
     row_bytes = size / max(1, first_rows)
-    schema, range_index = settle(schema, rows)
-    if range_index is not None:
-        schema = schema.append(pa.field(range_index.name, pa.int64()))
+    schema, range_index = _settle(schema, rows)
     codec, stored = _look_at_message(file, is_file=is_file)
     byte_count = int(rows * row_bytes)
     if count > 1 and stored and is_file and file.stamp and not any(map(_has_dictionary, schema.types)):
@@ -271,6 +258,12 @@ def _look_into(file: InputFile) -> _File:
         file, is_file, schema, range_index, rows, longest if count > 1 else 0, int(longest * row_bytes), row_bytes,
         byte_count, codec, dictionaries,
     )  # fmt: skip
+
+
+def _settle(schema: pa.Schema, rows: int) -> tuple[pa.Schema, RangeIndex | None]:
+    """Return what `settle` does, the index of pandas among the columns."""
+    schema, index = settle(schema, rows)
+    return (schema if index is None else schema.append(pa.field(index.name, pa.int64()))), index
 
 
 def _count_dense(batch: pa.RecordBatch) -> int:
@@ -288,7 +281,7 @@ def _look_into_table(file: InputFile, table: Table) -> _File:
         fields = [field.with_type(dense_type(field.type)) for field in schema]
         schema = pa.schema(fields, schema.metadata)
     rows, row_bytes, longest = table.row_count or 0, 0.0, 0
-    columns = [place for place, kind in enumerate(schema.types) if pa.types.is_dictionary(kind)]
+    columns = _list_dictionaries(schema)
     with _explained(file, lambda: f"row {rows}"):
         for batch in () if table.is_once else table.batches():
             if not row_bytes:
@@ -301,12 +294,9 @@ def _look_into_table(file: InputFile, table: Table) -> _File:
         row_bytes, longest = max(1.0, table.byte_count / rows), 0
     if not len(schema) and rows:
         raise InputError(file.name, f"has {rows} rows but no columns, so there is nothing to shuffle")
-    schema, range_index = settle(schema, rows)
-    if range_index is not None:
-        schema = schema.append(pa.field(range_index.name, pa.int64()))
-    size = int(longest * row_bytes)
-    byte_count = int(rows * row_bytes)
-    return _File(file, True, schema, range_index, rows, 0, size, row_bytes, byte_count, "none", dictionaries)
+    schema, range_index = _settle(schema, rows)
+    sizes = int(longest * row_bytes), row_bytes, int(rows * row_bytes)
+    return _File(file, True, schema, range_index, rows, 0, *sizes, "none", dictionaries)
 
 
 def _tell_plain(file: _File) -> str:
@@ -319,6 +309,10 @@ def _tell_plain(file: _File) -> str:
     return f"{file.file.name}: {', '.join(picked)}: dictionaries of what is read once are written as plain values"
 
 
+def _list_dictionaries(schema: pa.Schema) -> list[int]:
+    return [place for place, kind in enumerate(schema.types) if pt.is_dictionary(kind)]
+
+
 def _note_dictionary(known: list[pa.Array], found: pa.Array) -> None:
     if not known or (found is not known[-1] and not found.equals(known[-1])):
         known.append(found)
@@ -327,9 +321,8 @@ def _note_dictionary(known: list[pa.Array], found: pa.Array) -> None:
 def _summarise(file: _File) -> InputSummary:
     name, table, size = file.file.name, file.file.table, file.byte_count
     if table is None:
-        return InputSummary(
-            name, file.file.stamp.size if file.file.stamp else None, file.rows, file.is_file, size
-        )
+        stored = file.file.stamp.size if file.file.stamp else None
+        return InputSummary(name, stored, file.rows, file.is_file, size)
     if table.row_count is None:
         return InputSummary(name, None, None, False, None)
     return InputSummary(name, table.byte_count or size, file.rows, True, size)
@@ -401,41 +394,27 @@ def _pick(schema: pa.Schema, options: ReadOptions) -> list[int]:
     return picks
 
 
-def _has_dictionary(kind: pa.DataType) -> bool:
-    is_one = bool(pa.types.is_dictionary(kind))
-    return is_one or any(_has_dictionary(child.type) for child in child_fields(kind))
-
-
-def _find_narrow(schema: pa.Schema) -> int:
-    """Return the column that is read fastest, to count rows."""
-    widths = [_width(kind) for kind in schema.types]
-    return widths.index(min(widths)) if widths else 0
-
-
-def _width(kind: pa.DataType) -> int:
-    try:
-        return int(kind.bit_width)
-    except ValueError:
-        return 1 << 30
-
-
 def _check_types(fields: Sequence[pa.Field], name: str) -> None:
     for field in fields:
         if (odd := _find_odd(field.type)) is not None:
+            problem = f"holds type {odd}, which is not shuffled"
             remedy = "leave it out with --columns, or write the file with another type"
-            raise InputError(
-                name,
-                f"holds type {odd}, which is not shuffled",
-                place=f"column {field.name!r}",
-                remedy=remedy,
-            )
+            raise InputError(name, problem, place=f"column {field.name!r}", remedy=remedy)
 
 
 def _find_odd(kind: pa.DataType) -> pa.DataType | None:
     """Return a type whose values cannot be taken one by one, at any depth; None if there is none."""
-    if pa.types.is_union(kind) or pa.types.is_run_end_encoded(kind):
+    return _find_type(kind, lambda inner: pt.is_union(inner) or pt.is_run_end_encoded(inner))
+
+
+def _has_dictionary(kind: pa.DataType) -> bool:
+    return _find_type(kind, pt.is_dictionary) is not None
+
+
+def _find_type(kind: pa.DataType, test: Callable[[pa.DataType], bool]) -> pa.DataType | None:
+    if test(kind):
         return kind
-    return next(filter(None, (_find_odd(child.type) for child in child_fields(kind))), None)
+    return next(filter(None, (_find_type(child.type, test) for child in child_fields(kind))), None)
 
 
 @contextmanager
@@ -446,8 +425,6 @@ def _explained(file: InputFile, place: Callable[[], str]) -> Iterator[None]:
     except RecshufError:
         raise
     except (MemoryError, pa.ArrowException, OSError, ValueError, TypeError, KeyError, IndexError) as error:
-        text = " ".join(str(error).split())[:300]
-        problem, remedy = f"cannot be read as Arrow: {text}", _REMEDY
-        if file.table is not None:
-            problem, remedy = f"cannot be read: {text}", ""
+        kind, remedy = (" as Arrow", "fetch or write the file again") if file.table is None else ("", "")
+        problem = f"cannot be read{kind}: {' '.join(str(error).split())[:300]}"
         raise InputError(file.name, problem, place=place(), remedy=remedy) from error

@@ -15,10 +15,11 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import ConversionError
+from recshuf.formats.files import FileSink, write_all
 from recshuf.formats.lines.cutting import view_records
 from recshuf.formats.megatron import CODES, MAGIC
 from recshuf.formats.megatron.source import END, HEAD, LENGTH, MODE, MegatronLayout, wrap_documents
-from recshuf.interfaces import Sink, Target
+from recshuf.interfaces import Target
 from recshuf.records.arrays import is_any_list
 from recshuf.system.files import BehindFile
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
+
+    from recshuf.interfaces import Sink
 
 
 _CHUNK = 1 << 16
@@ -105,7 +108,7 @@ class MegatronTarget(Target):
         return MegatronSink(path, self._layout, is_table=self._is_table)
 
 
-class MegatronSink(Sink):
+class MegatronSink(FileSink):
     """One data set being written.
 
     The index gets the lengths as they come. Ends of documents and modes, which stand behind all pointers, wait in files
@@ -113,45 +116,34 @@ class MegatronSink(Sink):
     """
 
     def __init__(self, path: Path, layout: MegatronLayout, *, is_table: bool) -> None:
-        self._layout, self._is_table = layout, is_table
-        self._count = self._sequences = 0
-        with ExitStack() as cleanup:
-            self._tokens = cleanup.enter_context(BehindFile(path, "xb"))
-            self._index = cleanup.enter_context(path.with_suffix(".idx").open("x+b"))
-            self._ends = cleanup.enter_context(TemporaryFile(dir=path.parent))
-            self._modes = cleanup.enter_context(TemporaryFile(dir=path.parent))
+        self._layout, self._is_table, self._sequences = layout, is_table, 0
+        with ExitStack() as files:
+            self._tokens = files.enter_context(BehindFile(path, "xb"))
+            self._index = files.enter_context(path.with_suffix(".idx").open("x+b"))
+            self._ends = files.enter_context(TemporaryFile(dir=path.parent))
+            self._modes = files.enter_context(TemporaryFile(dir=path.parent))
             self._index.write(bytes(HEAD.size))
             self._ends.write(bytes(END.itemsize))
-            self._files = cleanup.pop_all()
-
-    @property
-    def record_count(self) -> int:
-        return self._count
+            super().__init__(files)
 
     def write(self, batch: pa.RecordBatch) -> None:
         documents = encode(batch, self._layout) if self._is_table else batch
         (tokens, _), (lengths, offsets), *modes = map(view_records, documents.columns)
-        ends = self._sequences + offsets[1:] // LENGTH.itemsize
-        view = memoryview(tokens)  # type: ignore[arg-type] # a buffer, which NumPy does not declare
-        while view:
-            view = view[self._tokens.write(view) :]
+        write_all(self._tokens, tokens.data)
         self._index.write(lengths.data)
-        self._ends.write(ends.astype(END).data)
+        self._ends.write((self._sequences + offsets[1:] // LENGTH.itemsize).astype(END).data)
         for values, _ in modes:
             self._modes.write(values.data)
         self._count += batch.num_rows
         self._sequences += lengths.size // LENGTH.itemsize
 
-    def close(self) -> None:
-        if self._tokens.closed:
-            return
-        with self._files:
-            self._write_pointers()
-            for spool in (self._ends, self._modes):
-                spool.seek(0)
-                shutil.copyfileobj(spool, self._index)
-            self._index.seek(0)
-            self._index.write(HEAD.pack(MAGIC, 1, self._layout.code, self._sequences, self._count + 1))
+    def _complete(self) -> None:
+        self._write_pointers()
+        for spool in (self._ends, self._modes):
+            spool.seek(0)
+            shutil.copyfileobj(spool, self._index)
+        self._index.seek(0)
+        self._index.write(HEAD.pack(MAGIC, 1, self._layout.code, self._sequences, self._count + 1))
 
     def _write_pointers(self) -> None:
         """Write where each sequence begins behind the lengths, which are read again."""
@@ -164,6 +156,3 @@ class MegatronSink(Sink):
             self._index.seek(HEAD.size + LENGTH.itemsize * self._sequences + END.itemsize * first)
             self._index.write(np.append(place, ends[:-1]).astype(END).data)
             place = int(ends[-1])
-
-    def abort(self) -> None:
-        self._files.close()

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import InputError
+from recshuf.formats.files import fill
 from recshuf.formats.lines.cutting import view_records
 from recshuf.formats.megatron import CODES, MAGIC
 from recshuf.interfaces import InputSummary, RowFragment, Source, TableDecoder, open_input
@@ -37,7 +38,7 @@ _INDEX_BYTES = 8 << 20
 _OFFSET_BYTES = 8
 HEAD = struct.Struct("<9sQBQQ")
 LENGTH, END, MODE = np.dtype("<i4"), np.dtype("<i8"), np.dtype("i1")
-_LENGTHS, _POINTERS, _ENDS, _MODES = _PARTS = range(4)
+_LENGTHS, _POINTERS, _ENDS, _MODES = range(4)
 _KINDS = (LENGTH, END, END, MODE)
 """Types of the entries of each part of an index, in their order."""
 _DAMAGED = "copy or write both files again"
@@ -49,26 +50,24 @@ class MegatronSource(Source):
     def __init__(self, inputs: Sequence[InputFile], options: ReadOptions) -> None:
         self._options = options
         self._pairs = [open_pair(file) for file in inputs]
-        filled = [pair for pair in self._pairs if pair.sequences] or self._pairs[:1]
+        first = next((pair for pair in self._pairs if pair.sequences), self._pairs[0])
         for pair in self._pairs:
-            _check_same(filled[0], pair)
+            _check_same(first, pair)
         is_plain = all(pair.sequences == pair.documents for pair in self._pairs)
-        self.layout: MegatronLayout = MegatronLayout(filled[0].code, filled[0].has_modes, is_plain)
+        self.layout: MegatronLayout = MegatronLayout(first.code, first.has_modes, is_plain)
         self.schema = self.layout.schema
-        self.inputs = tuple(
-            InputSummary(pair.file.name, pair.byte_count, pair.documents, True, self._estimate(pair))
-            for pair in self._pairs
-        )
+        self._offsets_bytes = _OFFSET_BYTES * len(self.schema)
+        self.inputs = tuple(map(self._summarise, self._pairs))
         self.notes = tuple(
             f"{pair.file.name}: {pair.byte_count - pair.last_end:,} bytes behind the last sequence of its index are left out"
             for pair in self._pairs
             if pair.last_end < pair.byte_count
         )
 
-    def _estimate(self, pair: Pair) -> int:
-        """Return the bytes of native records, if no sequence lies in another one or is left out."""
-        offsets_bytes = _OFFSET_BYTES * len(self.schema) * pair.documents
-        return pair.byte_count + self.layout.sequence_bytes * pair.sequences + offsets_bytes
+    def _summarise(self, pair: Pair) -> InputSummary:
+        """Return the counts of an input, with the bytes of native records if no sequence lies in another one or is left out."""
+        beside = self.layout.sequence_bytes * pair.sequences + self._offsets_bytes * pair.documents
+        return InputSummary(pair.file.name, pair.byte_count, pair.documents, True, pair.byte_count + beside)
 
     def fragments(self, input_index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Fragment]:
         pair, limits = self._pairs[input_index], self._options.limit(block_bytes, max_record_bytes)
@@ -103,7 +102,7 @@ class MegatronSource(Source):
             at = int(wrong[0])
             problem = f"has a sequence of {int(lengths[at]):,} tokens at byte {int(pointers[at]):,} of {pair.byte_count:,}"
             raise pair.refuse(problem, f"row {first + int(np.searchsorted(edges, at, 'right')) - 1}")
-        sizes += np.diff(np.append(0, np.cumsum(widths))[edges]) + _OFFSET_BYTES * len(self.schema)
+        sizes += np.diff(np.append(0, np.cumsum(widths))[edges]) + self._offsets_bytes
         _check_sizes(pair, first, sizes, limits)
         for begin, stop in _cut(np.append(0, np.cumsum(sizes)), limits.block_bytes):
             part = slice(int(edges[begin]), int(edges[stop]))
@@ -147,14 +146,11 @@ class MegatronSource(Source):
 
 def wrap_documents(parts: list[tuple[NDArray[Any], NDArray[Any]]], schema: pa.Schema) -> pa.RecordBatch:
     """Return a batch of columns that each hold the bytes of items between edges; there may be more parts than columns."""
-    columns = [
-        pa.Array.from_buffers(
-            pa.large_binary(),
-            len(edges) - 1,
-            [None, *map(pa.py_buffer, ((edges * items.itemsize).astype(END), np.ascontiguousarray(items)))],
-        )
-        for items, edges in parts[: len(schema)]
-    ]
+    columns = []
+    for items, edges in parts[: len(schema)]:
+        buffers = (edges * items.itemsize).astype(END), np.ascontiguousarray(items)
+        kept = [None, *map(pa.py_buffer, buffers)]
+        columns.append(pa.Array.from_buffers(pa.large_binary(), len(edges) - 1, kept))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
@@ -224,37 +220,34 @@ class Pair(NamedTuple):
     """Where the last sequence ends in the `.bin`."""
 
     def refuse(self, problem: str, place: str, remedy: str = _DAMAGED) -> InputError:
-        return InputError(
-            self.file.name, f"its index {self.beside.name} {problem}", place=place, remedy=remedy
-        )
+        problem = f"its index {self.beside.name} {problem}"
+        return InputError(self.file.name, problem, place=place, remedy=remedy)
 
     def read(self, handle: Handle, part: int, first: int, count: int = 1) -> NDArray[Any]:
-        counts = zip(_PARTS, (self.sequences, self.sequences, self.documents + 1), strict=False)
-        start = HEAD.size + sum(_KINDS[one].itemsize * size for one, size in counts if one < part)
+        counts = (self.sequences, self.sequences, self.documents + 1)[:part]
+        start = HEAD.size + sum(_KINDS[one].itemsize * size for one, size in enumerate(counts))
         values = np.empty(count, _KINDS[part])
         if fill(handle, start + first * values.itemsize, values.view(np.uint8)):
             raise self.refuse("is shorter than when it was opened", f"byte {start}")
         return values
 
 
-def fill(handle: Handle, offset: int, into: NDArray[np.uint8]) -> int:
-    """Fill an array with the bytes of a file from `offset` on, and return how many are missing."""
-    view = memoryview(into)  # type: ignore[arg-type] # a buffer, which NumPy does not declare
-    while view and (got := handle.readinto_at(offset, view)):
-        offset, view = offset + got, view[got:]
-    return len(view)
-
-
 def open_pair(file: InputFile) -> Pair:
     """Return a data set, once the beginning of its index was read."""
     if file.is_stream:
-        raise InputError(
-            file.name, "is a stream, and a data set of Megatron is two files", remedy="give their path"
-        )
+        problem = "is a stream, and a data set of Megatron is two files"
+        raise InputError(file.name, problem, remedy="give their path")
     handle = open_input(file)
-    byte_count = handle.stamp.size
+    byte_count, path = handle.stamp.size, file.path
     handle.close()
-    index = _find_index(file)
+    if file.companions:
+        index = file.companions[0]
+    elif path is None:
+        name = f"{file.name.removesuffix('.bin')}.idx"
+        raise InputError(file.name, f"is given without its index {name}", remedy="give that, too")
+    else:
+        path = path.with_suffix(".idx")
+        index = file._replace(name=str(path), path=path)
     try:
         handle = open_input(index)
     except InputError as error:
@@ -264,16 +257,6 @@ def open_pair(file: InputFile) -> Pair:
         return _read_head(Pair(file, index, byte_count, 0, 0, 0, False, 0), handle)
     finally:
         handle.close()
-
-
-def _find_index(file: InputFile) -> InputFile:
-    if file.companions:
-        return file.companions[0]
-    if file.path is None:
-        name = f"{file.name.removesuffix('.bin')}.idx"
-        raise InputError(file.name, f"is given without its index {name}", remedy="give that, too")
-    path = file.path.with_suffix(".idx")
-    return file._replace(name=str(path), path=path)
 
 
 def _read_head(pair: Pair, handle: Handle) -> Pair:
@@ -287,9 +270,8 @@ def _read_head(pair: Pair, handle: Handle) -> Pair:
         raise pair.refuse(f"has the type {code}, which Megatron does not have", "byte 17")
     rest = size - HEAD.size - 12 * sequences - 8 * ends
     if not ends or rest not in (0, sequences):
-        raise pair.refuse(
-            f"has {size:,} bytes, which do not fit {sequences:,} sequences and {ends:,} ends", "byte 18"
-        )
+        problem = f"has {size:,} bytes, which do not fit {sequences:,} sequences and {ends:,} ends"
+        raise pair.refuse(problem, "byte 18")
     pair = pair._replace(code=code, sequences=sequences, documents=ends - 1, has_modes=rest > 0)
     first, last = (int(pair.read(handle, _ENDS, at)[0]) for at in (0, ends - 1))
     if (first, last) != (0, sequences):
@@ -297,16 +279,15 @@ def _read_head(pair: Pair, handle: Handle) -> Pair:
     if not sequences:
         return pair
     length, pointer = (int(pair.read(handle, part, sequences - 1)[0]) for part in (_LENGTHS, _POINTERS))
-    width = np.dtype(CODES[code]).itemsize
-    if CODES[code].startswith("float") and pointer + length * width != pair.byte_count == pointer + length * (
-        12 - width
-    ):
-        problem = f"has type {code}, {CODES[code]}, and tokens of {12 - width} bytes: other writers exchange types 6 and 7"
+    width, size = np.dtype(CODES[code]).itemsize, pair.byte_count
+    end, other_width = pointer + length * width, 12 - width  # if that of a float is exchanged
+    if CODES[code].startswith("float") and end != size == pointer + length * other_width:
+        problem = f"has type {code}, {CODES[code]}, and tokens of {other_width} bytes: other writers exchange types 6 and 7"
         raise pair.refuse(problem, "byte 17", f"set that byte to {13 - code}")
-    if pointer + length * width > pair.byte_count:
-        problem = f"is cut off: it has {pair.byte_count:,} bytes, and its last sequence ends at {pointer + length * width:,}"
+    if end > size:
+        problem = f"is cut off: it has {size:,} bytes, and its last sequence ends at {end:,}"
         raise InputError(pair.file.name, problem, remedy=_DAMAGED)
-    return pair._replace(last_end=pointer + length * width)
+    return pair._replace(last_end=end)
 
 
 class MegatronDecoder(TableDecoder):
@@ -328,20 +309,14 @@ class MegatronDecoder(TableDecoder):
         if wrong.size:
             count = int(np.diff(offsets)[wrong[0]]) // LENGTH.itemsize
             problem = f"this document has {count} sequences, and the index as many sequences as documents, so a table has no place for that"
-            place = f"row {first_row + int(wrong[0])}"
-            raise InputError(
-                self._names[input_index], problem, place=place, remedy="keep the format of the inputs"
-            )
+            name, place = self._names[input_index], f"row {first_row + int(wrong[0])}"
+            raise InputError(name, problem, place=place, remedy="keep the format of the inputs")
 
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         arrays = []
-        for field in self.schema:
-            data, offsets = view_records(batch.column(field.name))
-            dtype = self._dtypes[field.name]
-            values = pa.array(
-                np.ascontiguousarray(data).view(dtype).astype(dtype.newbyteorder("="), copy=False)
-            )
-            arrays.append(
-                pa.LargeListArray.from_arrays(pa.array(offsets // dtype.itemsize), values, type=field.type)
-            )
+        for name, kind in zip(self.schema.names, self.schema.types, strict=True):
+            (data, offsets), dtype = view_records(batch.column(name)), self._dtypes[name]
+            numbers = np.ascontiguousarray(data).view(dtype).astype(dtype.newbyteorder("="), copy=False)
+            edges = pa.array(offsets // dtype.itemsize)
+            arrays.append(pa.LargeListArray.from_arrays(edges, pa.array(numbers), type=kind))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)

@@ -23,7 +23,7 @@ from zlib import adler32
 import numpy as np
 import xxhash
 
-from recshuf.errors import OutputError
+from recshuf.errors import InputError, OutputError
 from recshuf.formats.lines.cutting import view_records
 
 if TYPE_CHECKING:
@@ -60,6 +60,10 @@ class ArchiveError(Exception):
     def __init__(self, at: int, problem: str, remedy: str = "fetch or write the archive again") -> None:
         super().__init__(at, problem, remedy)
         self.at, self.problem, self.remedy = at, problem, remedy
+
+    def of_input(self, name: str, place: str) -> InputError:
+        """Return the error for an input, of which that byte is at a place."""
+        return InputError(name, self.problem, place=place, remedy=self.remedy)
 
 
 class Member(NamedTuple):
@@ -170,20 +174,14 @@ def show(name: bytes) -> str:
 
 def lower(suffix: bytes) -> bytes:
     """Return a suffix in small letters, as readers know it."""
-    return suffix.lower() if suffix.isascii() else _encode(_decode(suffix).lower())
-
-
-def _decode(name: bytes) -> str:
-    return name.decode("utf-8", "surrogateescape")
-
-
-def _encode(name: str) -> bytes:
-    return name.encode("utf-8", "surrogateescape")
+    if suffix.isascii():
+        return suffix.lower()
+    return suffix.decode("utf-8", "surrogateescape").lower().encode("utf-8", "surrogateescape")
 
 
 def list_records(column: pa.LargeBinaryArray) -> list[memoryview]:
     data, offsets = view_records(column)
-    view, edges = memoryview(data), offsets.tolist()  # type: ignore[arg-type] # a buffer, which NumPy does not declare
+    view, edges = data.data, offsets.tolist()
     return [view[begin:end] for begin, end in pairwise(edges)]
 
 
@@ -195,8 +193,11 @@ def find_key(record: memoryview) -> bytes:
     return next(list_members(record)).key or b""
 
 
-def make_member(info: tarfile.TarInfo, content: bytes | memoryview) -> Sequence[bytes | memoryview]:
-    info.size = len(content)
+def make_member(
+    info: tarfile.TarInfo, name: bytes, content: bytes | memoryview
+) -> Sequence[bytes | memoryview]:
+    """Return a member of another name and content, else as `info` says."""
+    info.name, info.size = name.decode("utf-8", "surrogateescape"), len(content)
     kept = {name: value for name, value in info.pax_headers.items() if name not in ("path", "size")}
     info.pax_headers = kept
     header = info.tobuf(tarfile.PAX_FORMAT if kept else tarfile.GNU_FORMAT, "utf-8", "surrogateescape")
@@ -211,8 +212,9 @@ def rename(record: memoryview, key: bytes) -> bytes:
             parts.append(record[member.start : member.end])
             continue
         info = read_info(record, member.start, member.data)
-        info.name = _decode(key + b"." + member.suffix)
-        parts += make_member(info, record[member.data : member.data + member.size])
+        parts += make_member(
+            info, key + b"." + member.suffix, record[member.data : member.data + member.size]
+        )
     return b"".join(parts)
 
 
@@ -268,12 +270,10 @@ class KeySet:
             self._file.write(run.tobytes())
             self._file.flush()
         except OSError as error:
-            problem = (
-                f"{self.folder or tempfile.gettempdir()}: keys cannot be compared in a file: {error.strerror}"
-            )
-            raise OutputError(
-                f"{problem}; make room there" + ("" if self.folder else ", or set TMPDIR")
-            ) from error
+            place = self.folder or tempfile.gettempdir()
+            remedy = "make room there" + ("" if self.folder else ", or set TMPDIR")
+            problem = f"{place}: keys cannot be compared in a file: {error.strerror}; {remedy}"
+            raise OutputError(problem) from error
         return twice
 
     def _merge(self, number: int) -> bytes | None:

@@ -5,7 +5,6 @@ No two records of a run may have one key, as readers would take neighbours for o
 
 from __future__ import annotations
 
-import os
 import re
 import threading
 from contextlib import suppress
@@ -66,14 +65,11 @@ class TarDecoder(Decoder):
     def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> None:
         for row, record in enumerate(list_records(batch.column(0)), first_row):
             try:
-                found = {
-                    lower(member.suffix).decode() for member in list_members(record) if member.name.decode()
-                }
+                found = {lower(one.suffix).decode() for one in list_members(record) if one.name.decode()}
             except UnicodeDecodeError as error:
+                name, place = self._names[input_index], f"row {row}"
                 problem = f"the name {show(error.object)} is not UTF-8, and cannot become a key and a column"
-                raise InputError(
-                    self._names[input_index], problem, place=f"row {row}", remedy="rename it"
-                ) from error
+                raise InputError(name, problem, place=place, remedy="rename it") from error
             if not found <= self._suffixes:
                 with self._lock:
                     self._suffixes |= found
@@ -81,9 +77,8 @@ class TarDecoder(Decoder):
     def finish(self) -> pa.Schema:
         if self._schema is None:
             if KEY in self._suffixes:
-                raise ConversionError(
-                    KEY, "is a suffix, and the name of the column of keys", remedy="rename those members"
-                )
+                problem = "is a suffix, and the name of the column of keys"
+                raise ConversionError(KEY, problem, remedy="rename those members")
             columns = [pa.field(name, pa.large_binary()) for name in sorted(self._suffixes)]
             self._schema = pa.schema([pa.field(KEY, pa.string(), nullable=False), *columns])
         return self._schema
@@ -126,27 +121,27 @@ def encode(batch: pa.RecordBatch) -> pa.LargeBinaryArray:
     batch = batch.cast(pa.schema([pa.field(name, pa.large_binary()) for name in batch.schema.names]))
     keys = batch.column(KEY).to_pylist()
     columns = {name.encode(): batch.column(name).to_pylist() for name in batch.schema.names if name != KEY}
-    return pa.array(
-        [
-            _encode(
-                key, [(suffix, values[row]) for suffix, values in columns.items() if values[row] is not None]
-            )
-            for row, key in enumerate(keys)
-        ],
-        pa.large_binary(),
+    records = (
+        _encode(
+            key or b"",
+            [(suffix, column[row]) for suffix, column in columns.items() if column[row] is not None],
+        )
+        for row, key in enumerate(keys)
     )
+    return pa.array(records, pa.large_binary())
 
 
-def _encode(key: bytes | None, members: Sequence[tuple[bytes, bytes]]) -> bytes:
+def _encode(key: bytes, members: Sequence[tuple[bytes, bytes]]) -> bytes:
     if not members:
-        problem = f"the record {show(key or b'')} has no members: all its columns are null"
+        problem = f"the record {show(key)} has no members: all its columns are null"
         raise ConversionError(KEY, problem, remedy="leave it out")
     parts = list[bytes | memoryview]()
     for suffix, value in members:
-        if key is None or b"\0" in key or parse_name(key + b"." + suffix) != (key, suffix):
-            problem = f"{show(key or b'')} is no key that readers see: it is empty, has a dot in its last part, or begins with __"
+        name = key + b"." + suffix
+        if b"\0" in key or parse_name(name) != (key, suffix):
+            problem = f"{show(key)} is no key that readers see: it is empty, has a dot in its last part, or begins with __"
             raise ConversionError(KEY, problem, remedy="change it")
-        parts += make_member(TarInfo(os.fsdecode(key + b"." + suffix)), value)
+        parts += make_member(TarInfo(), name, value)
     return b"".join(parts)
 
 
@@ -175,10 +170,8 @@ class TarTarget(LineTarget):
 
     def _open(self, output: Output, threads: int) -> LineSink:
         sink, path = cast("TarSink", super()._open(output, threads)), cast("Path", output.path)
-        sink.target, sink.stem = (
-            self,
-            re.sub(r"[^\w-]", "-", path.name.removesuffix(self.suffix), flags=re.ASCII),
-        )
+        sink.target, name = self, path.name.removesuffix(self.suffix)
+        sink.stem = re.sub(r"[^\w-]", "-", name, flags=re.ASCII)
         with self._lock:
             self._keys.folder = path.parent
             self._paths.append(path)

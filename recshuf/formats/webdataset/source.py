@@ -73,14 +73,14 @@ class TarCutter(Cutter):
         try:
             next(walk(memoryview(head), 0), None)
         except ArchiveError as error:
-            raise InputError(name, error.problem, place="byte 0", remedy=error.remedy) from error
+            raise error.of_input(name, "byte 0") from error
         return Header(b"", head, 0)
 
     def find_ends(self, data: Bytes, begin: int) -> Iterator[Positions]:
         """Yield where records end; the last one may do so behind `data`."""
         members = list[Member]()
         with suppress(ArchiveError):  # as reading will say
-            members.extend(one for one in walk(_view(data), begin) if isinstance(one, Member))
+            members.extend(one for one in walk(data.data, begin) if isinstance(one, Member))
         self.notes += [] if self.notes else _find_notes(self._name, members)
         keyed = [one for one in members if one.key is not None]
         keys = [*(one.key for one in keyed[1:]), None]
@@ -132,13 +132,11 @@ class TarSource(LineSource):
         name, found = self.inputs[input_index].name, self.find_key(input_index, twice)
         if found is None:
             raise InputError(name, "changed while it was read")
-        raise InputError(
-            name,
-            f"the key {found[0]} comes again behind other keys",
-            place=f"byte {found[1]}",
-            remedy="if these are two records, shuffle to webdataset with --rename-keys; if one, write the archive again with GNU "
-            "tar --sort=name",
-        )
+        key, begin = found
+        one = "write the archive again with GNU tar --sort=name"
+        remedy = f"if these are two records, shuffle to webdataset with --rename-keys; if one, {one}"
+        problem = f"the key {key} comes again behind other keys"
+        raise InputError(name, problem, place=f"byte {begin}", remedy=remedy)
 
     def find_key(self, input_index: int, wanted: bytes) -> tuple[str, int] | None:
         """Return the key of a hash, and where the first record begins that has it; reads the archive once more."""
@@ -175,7 +173,7 @@ class TarFragment(BlockFragment):
     def show_key(self, row: int) -> tuple[str, int]:
         """Return the key of a record, and where it begins."""
         begin, end = self._edges[row : row + 2]
-        return show(find_key(_view(self._data[begin:end]))), self._position + begin
+        return show(find_key(self._data[begin:end].data)), self._position + begin
 
     def _rename(self, column: pa.LargeBinaryArray) -> Iterator[bytes]:
         for begin, record in zip(self._edges, list_records(column), strict=False):
@@ -183,7 +181,7 @@ class TarFragment(BlockFragment):
                 yield rename(record, _PLACEHOLDER)
             except ArchiveError as error:
                 place = self._limit.name_place(self._position + begin + error.at)
-                raise InputError(self._limit.name, error.problem, place=place, remedy=error.remedy) from error
+                raise error.of_input(self._limit.name, place) from error
 
 
 class TarReader(BlockReader):
@@ -199,7 +197,7 @@ class TarReader(BlockReader):
             return self._find_records(data)
         except ArchiveError as error:
             place = self._limit.name_place(self._position + error.at)
-            raise InputError(self._limit.name, error.problem, place=place, remedy=error.remedy) from error
+            raise error.of_input(self._limit.name, place) from error
 
     def _end(self, data: Bytes, stop: int, filled: int) -> tuple[int, int]:  # noqa: ARG002 - more archives may follow
         return stop, filled
@@ -210,7 +208,7 @@ class TarReader(BlockReader):
 
     def _find_records(self, data: Bytes) -> int:
         key, last_of_key, last = None, 0, 0
-        for member in walk(_view(data), 0):
+        for member in walk(data.data, 0):
             if isinstance(member, int):
                 self._end_archive(data, key, last_of_key, last)
                 if self._hashes:
@@ -261,12 +259,8 @@ class TarReader(BlockReader):
 class LenientReader(TarReader):
     """Takes records that no reader takes."""
 
-    def _note_suffix(self, member: Member, key: bytes, *, is_first: bool) -> None:
+    def _note_suffix(self, *_: object, **__: object) -> None:
         pass
-
-
-def _view(data: Bytes) -> memoryview:
-    return memoryview(data)  # type: ignore[arg-type] # a buffer, which NumPy does not declare
 
 
 def _find_notes(name: str, members: Sequence[Member]) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -59,15 +60,6 @@ def test_all_versions_of_the_header_are_read(tmp_path: Path, version: tuple[int,
     assert np.load(tmp_path / "out.npy").dtype == array.dtype
 
 
-def test_shards_of_several_inputs_are_cut(tmp_path: Path) -> None:
-    for number in range(3):
-        np.save(tmp_path / f"{number}.npy", np.arange(100 * number, 100 * number + 100))
-    recshuf.shuffle(f"{tmp_path}/*.npy", f"{tmp_path}/out/", shards=2)
-    parts = [np.load(path) for path in sorted((tmp_path / "out").iterdir())]
-    assert [len(part) for part in parts] == [150, 150]
-    assert sorted(np.concatenate(parts).tolist()) == list(range(300))
-
-
 def test_members_of_a_record_become_columns(tmp_path: Path) -> None:
     records = make_records()
     np.save(tmp_path / "in.npy", records)
@@ -97,6 +89,10 @@ def test_what_an_array_cannot_hold_is_named(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text('{"a": 1}\n{"a": null}\n')
     with pytest.raises(ConversionError, match="'a': an array holds no nulls"):
         recshuf.shuffle(tmp_path / "in.jsonl", tmp_path / "out.npy")
+    with pytest.raises(ConversionError, match="'a': an array holds no nulls"):
+        recshuf.shuffle(
+            pa.table({"a": pa.array([b"1234", None], pa.binary(4))}), tmp_path / "out.bin", to="binary"
+        )
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -23,16 +23,17 @@ def list_input(path: Path) -> InputFile:
 
 
 class TestNpy(FormatSuite):
+    """Inputs are in Fortran's order, and shards, which are read again, are not."""
+
     format = NPY
-    dtype: Any = ">f4"
-    order = "C"
+    dtype = ">f4"
 
     def make_inputs(self, folder: Path, row_counts: Sequence[int]) -> list[InputFile]:
         inputs = []
         for index, count in enumerate(row_counts):
             path = folder / f"input {index}.npy"
             values = np.arange(6 * count).reshape(count, 2, 3) * 4 + index
-            np.save(path, np.asarray(values.astype(self.dtype), order=self.order))
+            np.save(path, np.asfortranarray(values.astype(self.dtype)))
             inputs.append(list_input(path))
         return inputs
 
@@ -51,24 +52,18 @@ class TestNpy(FormatSuite):
         return np.frombuffer(record, self.dtype).tolist()
 
 
-@pytest.mark.slow
-class TestFortran(TestNpy):
-    dtype = "i8"
-    order = "F"
-
-
 class TestNpz(FormatSuite):
+    """An array in Fortran's order beside one in C's."""
+
     format = NPZ
     save = staticmethod(np.savez)
-    order: Any = "C"
 
     def make_inputs(self, folder: Path, row_counts: Sequence[int]) -> list[InputFile]:
         inputs = []
         for index, count in enumerate(row_counts):
             path = folder / f"input {index}.npz"
-            values = np.asarray(
-                np.arange(3 * count).reshape(count, 3) * 4 + index, dtype=">i4", order=self.order
-            )
+            numbers = np.arange(3 * count).reshape(count, 3) * 4 + index
+            values = np.asfortranarray(numbers.astype(">i4"))
             self.save(path, values=values, half=values[:, 0] / 2)
             inputs.append(list_input(path))
         return inputs
@@ -87,10 +82,8 @@ class TestNpz(FormatSuite):
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 class TestPackedNpz(TestNpz):
     save = staticmethod(np.savez_compressed)
-    order = "F"
 
 
 class TestBinary(FormatSuite):

@@ -172,16 +172,6 @@ def test_damage_is_an_error_or_changes_values_alone(
             assert report.records == 400
 
 
-@pytest.mark.parametrize("stream", [False, True])
-def test_a_cut_file_is_named(tmp_path: Path, stream: bool) -> None:
-    source = write(tmp_path / "in.arrow", make_table(), stream=stream)
-    sound = source.read_bytes()
-    for size in (1, 7, 100, len(sound) // 2, len(sound) - 9):
-        source.write_bytes(sound[:size])
-        with pytest.raises(InputError, match=r"in\.arrow"):
-            recshuf.shuffle(source, tmp_path / "out.arrow", format="arrow")
-
-
 def test_what_is_no_arrow_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "old.feather").write_bytes(b"FEA1" + bytes(100))
     (tmp_path / "none.arrow").write_bytes(b"")

@@ -14,6 +14,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import ConversionError, InputError, RecshufWarning, UsageError
+from recshuf.formats.megatron import sink, source
 from tests.formats.megatron.test_suite import TYPES, make_index, read_pair, write_pair
 
 if TYPE_CHECKING:
@@ -76,6 +77,16 @@ def test_sequences_are_where_pointers_say(tmp_path: Path) -> None:
         RecshufWarning, match=r"x\.bin: 200 bytes behind the last sequence of its index are left"
     ):
         assert shuffle(path, tmp_path / "none.bin") == []
+
+
+def test_an_index_is_read_and_written_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of 16,384 documents or 65,536 sequences would make a slow test."""
+    for module, name in ((source, "_DOCUMENTS"), (source, "_SEQUENCES"), (sink, "_CHUNK")):
+        monkeypatch.setattr(module, name, 7)
+    documents = [[(*one, row % 5) for one in document] for row, document in enumerate(DOCUMENTS)]
+    write_pair(tmp_path / "x.bin", documents, has_modes=True)
+    recshuf.shuffle(tmp_path / "x.bin", tmp_path / "out.bin", seed=1, verify=True)
+    assert sorted(read_pair(tmp_path / "out.bin", has_modes=True)) == sorted(documents)
 
 
 def test_tokens_and_modes_that_differ_are_refused(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ import zlib
 from typing import TYPE_CHECKING
 
 import google_crc32c
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -180,12 +179,3 @@ def test_without_the_library_the_error_names_the_extra(
     monkeypatch.setitem(sys.modules, "google_crc32c", None)
     with pytest.raises(UsageError, match=r"pip install 'recshuf\[tfrecord\]'"):
         recshuf.shuffle(tmp_path / "a.tfrecord", tmp_path / "b.tfrecord")
-
-
-def test_lengths_have_the_checksums_of_the_library() -> None:
-    from recshuf.formats.tfrecord import checksum_lengths
-
-    lengths = np.random.default_rng(1).integers(0, 256, (99, 8), np.uint8)
-    assert [struct.pack("<I", one) for one in checksum_lengths(lengths)] == [
-        checksum(one.tobytes()) for one in lengths
-    ]

@@ -177,10 +177,9 @@ def cores(request: pytest.FixtureRequest) -> int:
 
 @pytest.fixture
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Try failed requests to object stores again at once, also what their libraries try again themselves."""
+    """Try failed requests to object stores again at once."""
     monkeypatch.setattr("recshuf.storage.requests.FIRST_PAUSE_SECONDS", 0)
     monkeypatch.setattr("recshuf.storage.writing.s3._CONFLICT_SECONDS", 0)
-    monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0)
 
 
 @pytest.fixture(scope="session")

@@ -130,12 +130,7 @@ class Store(Protocol):
     def get(self, key: str, begin: int, end: int, stamp: Stamp) -> ReadableBuffer:
         """Return bytes ``begin:end`` of an object.
 
-        Raises
-        ------
-        ChangedObject
-            When it has another stamp, as far as the store can tell.
-        MissingObject
-            When it is gone.
+        `ChangedObject` says that it has another stamp, as far as the store can tell; `MissingObject`, that it is gone.
         """
         ...
 
@@ -217,22 +212,21 @@ class Requests:
     def call(self, name: str, request: Callable[[], T]) -> T:
         """Return the result of a request about an object called `name`; a run that a signal has stopped waits briefly.
 
-        Raises
-        ------
-        InputError
-            When it fails for good.
-        Finding
-            As `request` raises it.
+        It raises an `InputError` when it fails for good, and a `Finding` as `request` raises it.
         """
+        try:
+            return call_while_stopping(lambda: self._try(name, request))
+        except NoAnswerError as error:
+            raise UnavailableInputError(name, str(error)) from error
+
+    def _try(self, name: str, request: Callable[[], T]) -> T:
         begun = time.monotonic()
         for attempt in range(ATTEMPTS):
             with self._lock:
                 self.count += 1
                 self.retries += attempt > 0
             try:
-                return call_while_stopping(request)
-            except NoAnswerError as error:
-                raise UnavailableInputError(name, str(error)) from error
+                return request()
             except (RecshufError, Finding):
                 raise
             except Exception as error:

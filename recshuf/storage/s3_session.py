@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import os
-import time
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import UsageError
-from recshuf.storage.requests import ATTEMPTS, FIRST_PAUSE_SECONDS, HURRIED_SECONDS, PATIENCE_SECONDS
-from recshuf.storage.settings import ENDPOINT_REMEDY, check_text, is_endpoint, parse_flag
+from recshuf.storage.requests import HURRIED_SECONDS
+from recshuf.storage.settings import ENDPOINT_REMEDY, check_text, is_endpoint, parse_flag, unknown_option
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
 _CONNECTIONS = 16
-_BEGUN = "recshuf-begun"
-"""Key of the time at which a request began, in what boto3 passes on with it."""
-_MOST_PAUSE_SECONDS = 3.0
 _SESSION_OPTIONS = {
     "access_key_id": "aws_access_key_id",
     "secret_access_key": "aws_secret_access_key",
@@ -32,7 +28,7 @@ _SESSION_OPTIONS = {
 SKIP_SIGNATURE = "skip_signature"
 """Storage option of inputs that boto3 does not know."""
 CUT_REPLY = "CutReply"
-"""Code of the error for replies that end early, each time they are asked for."""
+"""Code of the error for replies that end early."""
 NO_CREDENTIALS = "there are no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
 
 
@@ -58,8 +54,7 @@ def make_session(options: Mapping[str, str], others: Sequence[str] = ()) -> Any:
         if not value:
             raise UsageError(f"--storage-option {name}: is empty; give a value, or leave it out")
         if known is None:
-            names = ", ".join((*_SESSION_OPTIONS, *others))
-            raise UsageError(f"--storage-option {name}: is not taken for s3:// here; known are {names}")
+            raise unknown_option(name, "s3:// here", (*_SESSION_OPTIONS, *others))
         session[known] = value
     try:
         return boto3.Session(botocore_session=_new_session(), **session)
@@ -125,14 +120,12 @@ def _share_loader() -> Any:
 
 
 def make_client(session: Any, endpoint_url: str | None, *, is_hurried: bool = False) -> Any:
-    """Return a client of a session. If it is hurried, a request that nobody answers fails within 30 seconds."""
+    """Return a client of a session, which makes each request once. If it is hurried, one that nobody answers fails soon."""
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError
 
-    # The pauses between attempts grow; the last are 20 s.
-    config = Config(
-        retries={"mode": "standard", "total_max_attempts": ATTEMPTS}, max_pool_connections=_CONNECTIONS
-    )
+    # `Requests` tries again.
+    config = Config(retries={"mode": "standard", "total_max_attempts": 1}, max_pool_connections=_CONNECTIONS)
     if is_hurried:
         connect, reply = HURRIED_SECONDS
         config = config.merge(Config(connect_timeout=connect, read_timeout=reply))
@@ -149,9 +142,6 @@ def make_client(session: Any, endpoint_url: str | None, *, is_hurried: bool = Fa
     # boto3 asks for the region of a bucket where an answer does not say it, and must not ask about that answer again.
     client.meta.events.register("before-call.s3.HeadBucket", _follow_no_redirect)
     client.meta.events.register("before-parse.s3", _refuse_cut_reply)
-    if is_hurried:
-        client.meta.events.register("before-call.s3", _note_begin)
-        client.meta.events.register_first("needs-retry.s3", _lose_patience)
     if client.meta.endpoint_url.startswith("https:"):
         # TLS and the CRC-32 suffice, as for the checksums of botocore; it does not know ours, and would add SHA-256.
         client.meta.config.s3 = {"payload_signing_enabled": False} | (client.meta.config.s3 or {})
@@ -163,23 +153,8 @@ def _follow_no_redirect(params: dict[str, Any], **_: object) -> None:
     params["context"].setdefault("s3_redirect", {})["redirected"] = True
 
 
-def _note_begin(params: dict[str, Any], **_: object) -> None:
-    params["context"][_BEGUN] = time.monotonic()
-
-
-def _lose_patience(
-    caught_exception: Exception | None, attempts: int, request_dict: dict[str, Any], **_: object
-) -> float | None:
-    """Return how long to wait after a request that got no answer; boto3 decides about others."""
-    if caught_exception is None:
-        return None
-    if attempts >= ATTEMPTS or time.monotonic() - request_dict["context"][_BEGUN] > PATIENCE_SECONDS:
-        raise caught_exception
-    return min(_MOST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** (attempts - 1))
-
-
 def _refuse_cut_reply(operation_model: Any, response_dict: dict[str, Any], **_: object) -> None:
-    """Let boto3 ask again for a reply that is shorter than it says, which urllib3 does not notice."""
+    """Take a reply that is shorter than it says, which urllib3 does not notice, for an error."""
     headers, body = response_dict["headers"], response_dict["body"]
     is_comparable = operation_model.http["method"] != "HEAD" and "Content-Encoding" not in headers
     if isinstance(body, bytes) and is_comparable and len(body) < int(headers.get("Content-Length", 0)):

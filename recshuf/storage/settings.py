@@ -109,11 +109,13 @@ def read_settings(
         for prefix in prefixes:
             name = name.removeprefix(prefix)
         if name not in names:
-            raise UsageError(
-                f"--storage-option {option}: is not taken for outputs in {scheme}://; known are {', '.join(names)}"
-            )
+            raise unknown_option(option, f"outputs in {scheme}://", names)
         settings[name] = value
     return settings
+
+
+def unknown_option(name: str, place: str, known: Iterable[str]) -> UsageError:
+    return UsageError(f"--storage-option {name}: is not taken for {place}; known are {', '.join(known)}")
 
 
 def parse_flag(name: str, value: str) -> bool:

@@ -45,12 +45,8 @@ class _Piece(Generic[File]):
 class Fetcher(Generic[File]):
     """Fetches what is expected, in the order in which it is announced, and keeps it until it is read. Used by many threads.
 
-    Parameters
-    ----------
-    most_bytes
-        Bytes in flight and in memory of what is expected. What is read is fetched at once, if it was not before.
-    get
-        Returns bytes of a file, given the file, the begin and the end.
+    What is expected has at most so many bytes in flight and in memory. What is read is fetched at once, if it was not before. `get`
+    returns bytes of a file, given the file, the begin and the end.
     """
 
     def __init__(self, most_bytes: int, get: Callable[[File, int, int], bytes]) -> None:

@@ -25,7 +25,7 @@ from recshuf.storage.requests import (
     compare_weakly,
     is_strong,
 )
-from recshuf.storage.settings import ENDPOINT, ENDPOINT_REMEDY, check_text, is_endpoint
+from recshuf.storage.settings import ENDPOINT, ENDPOINT_REMEDY, check_text, is_endpoint, unknown_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -269,9 +269,7 @@ def _explain(name: str, error: BaseException) -> InputError | None:
 def open_hub(url: Url, options: StorageOptions) -> HubStore:
     for name, value in options.options.items():
         if name not in _HUB_OPTIONS:
-            raise UsageError(
-                f"--storage-option {name}: is not taken for hf://; known are {', '.join((*_HUB_OPTIONS, ENDPOINT))}"
-            )
+            raise unknown_option(name, "hf://", (*_HUB_OPTIONS, ENDPOINT))
         check_text(f"--storage-option {name}", value)  # which errors of the library would show
     try:
         import fsspec

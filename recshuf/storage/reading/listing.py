@@ -48,10 +48,7 @@ class InputLister:
     def list_all(self, patterns: Iterable[str], *, mixes_splits: bool = False) -> list[InputFile]:
         """Expand paths, directories, globs and URLs, with the rules of `local.expand_inputs`.
 
-        Parameters
-        ----------
-        mixes_splits
-            Whether splits of a data set that are named are no reason for a warning.
+        If it `mixes_splits`, splits of a data set that are named are no reason for a warning.
         """
         files: list[InputFile] = []
         for argument, pattern in enumerate(patterns):

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from recshuf.errors import MissingBucketError, UsageError
-from recshuf.storage.requests import HURRIED_SECONDS, PATIENCE_SECONDS, Answer, MissingObject
+from recshuf.storage.requests import HURRIED_SECONDS, Answer, MissingObject
 from recshuf.storage.settings import NO_ACCOUNT, check_given, read_settings
 from recshuf.storage.writing.bucket import (
     Bucket,
@@ -22,9 +22,7 @@ from recshuf.storage.writing.bucket import (
     OpenUpload,
     Part,
     StoredObject,
-    check_range,
 )
-from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -34,7 +32,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _SECONDS = {"connection_timeout": 20, "read_timeout": 180}
-_DELETERS = 8
 _TOKEN_KEY = "recshuf_upload"  # noqa: S105 - no secret
 """Key of the token in the metadata of a blob."""
 _OPTIONS = ("account_name", "account_key", "sas_key", "endpoint")
@@ -55,8 +52,6 @@ class AzureBucket(Bucket):
         settings = read_settings("az", ("azure_storage_", "azure_", "storage_"), options.options, _OPTIONS)
         if options.endpoint_url:
             settings["endpoint"] = options.endpoint_url
-        if is_hurried:
-            self.requests.patience = PATIENCE_SECONDS
         seconds = dict(zip(_SECONDS, HURRIED_SECONDS, strict=True)) if is_hurried else _SECONDS
         self._client = _open_container(container, settings, seconds)
 
@@ -75,7 +70,7 @@ class AzureBucket(Bucket):
             return self._call(key, read)
         return None
 
-    def read_range(self, key: str, begin: int, end: int, etag: str | None) -> tuple[bytes, str]:
+    def _read_range(self, key: str, begin: int, end: int, etag: str | None) -> tuple[bytes, str]:
         match = _condition(Match(etag)) if etag else {}
 
         def read() -> tuple[bytes, str]:
@@ -83,24 +78,15 @@ class AzureBucket(Bucket):
             return bytes(reply.readall()), _strip(reply.properties.etag)
 
         try:
-            content, found = self._call(key, read)
+            return self._call(key, read)
         except Conflict:
             # Of a blob that is gone, the ETag may be compared before it is missed.
             self._call(key, lambda: self._client.get_blob_client(key).get_blob_properties())
             raise
-        return check_range(self._name(key), content, begin, end), found
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
         for blob in self._call(prefix, lambda: list(self._client.list_blobs(name_starts_with=prefix))):
             yield StoredObject(blob.name, blob.size, _strip(blob.etag), blob.last_modified.timestamp())
-
-    def delete(self, keys: Sequence[str]) -> None:
-        with Pool(_DELETERS, "delete") as pool:
-            list(pool.map(self._delete, keys))
-
-    def delete_if(self, key: str, etag: str) -> None:
-        with suppress(Conflict):
-            self._delete(key, Match(etag))
 
     def _delete(self, key: str, match: Match | None = None) -> None:
         condition = {} if match is None else _condition(match)

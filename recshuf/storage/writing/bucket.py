@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from recshuf.errors import OutputError, UsageError
-from recshuf.storage.requests import Finding, Requests
+from recshuf.storage.requests import PATIENCE_SECONDS, Finding, Requests
 from recshuf.system.locks import lock_folder
 from recshuf.system.paths import write_error
+from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
     from recshuf.storage.settings import StorageOptions
     from recshuf.storage.urls import Url
-    from recshuf.system.threads import Pool
 
 
 MOST_PARTS = 10_000
@@ -76,13 +76,6 @@ class Match:
     """What the store calls the version of the object there: its ETag or generation. None for no object."""
 
 
-def check_range(name: str, content: bytes, begin: int, end: int) -> bytes:
-    """Return the bytes ``begin:end`` of an object; a `Conflict` if there are fewer."""
-    if len(content) != end - begin:
-        raise Conflict(f"{name}: has {len(content):,} of {end - begin:,} bytes")
-    return content
-
-
 class Bucket(ABC):
     """A bucket. Many threads may use it.
 
@@ -105,10 +98,7 @@ class Bucket(ABC):
     def put(self, key: str, body: bytes, match: Match) -> str:
         """Write an object, and return its ETag; one that has these bytes already is left as it is.
 
-        Raises
-        ------
-        Conflict
-            When `match` does not hold.
+        A `Conflict` says that `match` does not hold.
         """
         try:
             return self._put(key, body, match)
@@ -126,29 +116,36 @@ class Bucket(ABC):
     def read(self, key: str) -> tuple[bytes, str] | None:
         """Return content and ETag of an object; None if there is none."""
 
-    @abstractmethod
     def read_range(self, key: str, begin: int, end: int, etag: str | None) -> tuple[bytes, str]:
         """Return bytes ``begin:end`` of an object, and its ETag.
 
-        Raises
-        ------
-        Conflict
-            When it has another ETag than that which is given, or fewer bytes.
-        MissingObject
-            When it is gone.
+        A `Conflict` says that it has another ETag than that which is given, or fewer bytes; `MissingObject`, that it is gone.
         """
+        content, found = self._read_range(key, begin, end, etag)
+        if len(content) != end - begin:
+            raise Conflict(f"{self._name(key)}: has {len(content):,} of {end - begin:,} bytes")
+        return content, found
+
+    @abstractmethod
+    def _read_range(self, key: str, begin: int, end: int, etag: str | None) -> tuple[bytes, str]: ...
 
     @abstractmethod
     def list(self, prefix: str) -> Iterator[StoredObject]:
         """Yield the objects whose keys begin with a prefix, in the order of keys."""
 
-    @abstractmethod
     def delete(self, keys: Sequence[str]) -> None:
         """Delete objects, if they exist."""
+        with Pool(_DELETERS, "delete") as pool:
+            list(pool.map(self._delete, keys))
 
-    @abstractmethod
     def delete_if(self, key: str, etag: str) -> None:
         """Delete an object unless it has another ETag."""
+        with suppress(Conflict):
+            self._delete(key, Match(etag))
+
+    @abstractmethod
+    def _delete(self, key: str, match: Match | None = None) -> None:
+        """Delete an object, if it exists."""
 
     @abstractmethod
     def find_token(self, key: str) -> str | None:
@@ -158,49 +155,30 @@ class Bucket(ABC):
     def begin_upload(self, key: str, token: str, match: Match) -> str:
         """Return the identifier of a new upload; the object gets the token once it is completed.
 
-        Parameters
-        ----------
-        match
-            What is to hold at the end. Stores that compare it in `complete_upload` may leave it out here.
-
-        Raises
-        ------
-        Conflict
-            When `match` does not hold now.
+        `match` is what is to hold at the end; a `Conflict` says that it does not hold now. Stores that compare it in
+        `complete_upload` may leave it out here.
         """
 
     @abstractmethod
     def send_part(self, key: str, upload_id: str, number: int, body: bytes) -> Part:
         """Upload a part; the first has number 1. The store compares it with its checksum.
 
-        Raises
-        ------
-        MissingUpload
-            When it is not open.
+        `MissingUpload` says that it is not open.
         """
 
     @abstractmethod
     def is_whole(self, key: str, upload_id: str, parts: Sequence[Part], byte_count: int) -> bool:
         """Tell whether an open upload has exactly these parts, of so many bytes in all.
 
-        Raises
-        ------
-        MissingUpload
-            When it is not open.
+        `MissingUpload` says that it is not open.
         """
 
     @abstractmethod
     def complete_upload(self, key: str, upload_id: str, parts: Sequence[Part], match: Match) -> None:
         """Make an object of an upload, which was begun with the same `match`.
 
-        After a `Conflict`, it may be tried again with a `match` of no object.
-
-        Raises
-        ------
-        Conflict
-            When `match` does not hold.
-        MissingUpload
-            When it is not open, or never can become an object, since the one that it was to replace is gone.
+        After a `Conflict`, where `match` does not hold, it may be tried again with a `match` of no object. `MissingUpload` says that it
+        is not open, or never can become an object, since the one that it was to replace is gone.
         """
 
     @abstractmethod
@@ -211,15 +189,13 @@ class Bucket(ABC):
     def find_uploads(self, prefix: str, known: Iterable[OpenUpload]) -> Iterator[OpenUpload]:
         """Yield the open uploads of keys that begin with a prefix.
 
-        Parameters
-        ----------
-        known
-            Uploads that were begun. A store that cannot list uploads looks for these; one that cannot abort them yields none.
+        A store that cannot list uploads looks for those that are known, as they were begun; one that cannot abort them yields none.
         """
 
 
 WRITTEN_SCHEMES = ("s3", "gs", "az")
 """Schemes of buckets that `open_bucket` opens."""
+_DELETERS = 8
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -252,19 +228,24 @@ def open_bucket(url: Url, options: StorageOptions, scratch: str, *, is_hurried: 
     One that is hurried fails within 30 seconds if nobody answers. It is for what takes a store no time, not for uploads.
     """
     options = options.of(url)
+    bucket: Bucket
     if url.scheme == "s3":
         from recshuf.storage.writing.s3 import S3Bucket
 
-        return S3Bucket(url.bucket, options, is_hurried=is_hurried)
-    if url.scheme == "gs":
+        bucket = S3Bucket(url.bucket, options, is_hurried=is_hurried)
+    elif url.scheme == "gs":
         from recshuf.storage.writing.gcs import GcsBucket
 
-        return GcsBucket(url.bucket, options, scratch, is_hurried=is_hurried)
-    if url.scheme == "az":
+        bucket = GcsBucket(url.bucket, options, scratch, is_hurried=is_hurried)
+    elif url.scheme == "az":
         from recshuf.storage.writing.azure import AzureBucket
 
-        return AzureBucket(url.bucket, options, is_hurried=is_hurried)
-    raise UsageError(f"{url}: is no place for outputs")
+        bucket = AzureBucket(url.bucket, options, is_hurried=is_hurried)
+    else:
+        raise UsageError(f"{url}: is no place for outputs")
+    if is_hurried:
+        bucket.requests.patience = PATIENCE_SECONDS
+    return bucket
 
 
 PART_BYTES = 8 << 20

@@ -19,7 +19,6 @@ from urllib.parse import quote
 from recshuf.errors import MissingBucketError, OutputError, UsageError
 from recshuf.storage.requests import (
     HURRIED_SECONDS,
-    PATIENCE_SECONDS,
     Answer,
     MissingObject,
     ShortBody,
@@ -33,9 +32,7 @@ from recshuf.storage.writing.bucket import (
     OpenUpload,
     Part,
     StoredObject,
-    check_range,
 )
-from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -51,7 +48,6 @@ _QUANTUM = 256 << 10
 _SECONDS = (20, 180)
 """Limits for a connection and for a reply."""
 _CONNECTIONS = 16
-_DELETERS = 8
 _TOKEN_KEY = "recshuf-upload"  # noqa: S105 - no secret
 """Key of the token in the metadata of an object."""
 _INCOMPLETE = 308
@@ -78,8 +74,6 @@ class GcsBucket(Bucket):
         self._endpoint = (options.endpoint_url or settings.get("base_url") or _ENDPOINT).rstrip("/")
         self._session = _open_session(settings)
         self._seconds = HURRIED_SECONDS if is_hurried else _SECONDS
-        if is_hurried:
-            self.requests.patience = PATIENCE_SECONDS
         self._begun: dict[str, _Begun] = {}
         """Sessions that this process began."""
 
@@ -94,7 +88,7 @@ class GcsBucket(Bucket):
         reply = self._ask("GET", self._object(key), key, params={"alt": "media"}, accepted=(404,))
         return None if reply.status_code == 404 else (reply.content, reply.headers["x-goog-generation"])
 
-    def read_range(self, key: str, begin: int, end: int, etag: str | None) -> tuple[bytes, str]:
+    def _read_range(self, key: str, begin: int, end: int, etag: str | None) -> tuple[bytes, str]:
         given: dict[str, Any] = {
             "headers": {"Range": f"bytes={begin}-{end - 1}"},
             "params": {"alt": "media"} | (_condition(Match(etag)) if etag else {}),
@@ -104,7 +98,7 @@ class GcsBucket(Bucket):
             raise MissingObject(self._name(key))
         if not reply.ok:
             raise Conflict(self._name(key))
-        return check_range(self._name(key), reply.content, begin, end), reply.headers["x-goog-generation"]
+        return reply.content, reply.headers["x-goog-generation"]
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
         query = {"prefix": prefix, "fields": "nextPageToken,items(name,size,generation,updated)"}
@@ -117,25 +111,18 @@ class GcsBucket(Bucket):
                 return
             query["pageToken"] = page["nextPageToken"]
 
-    def delete(self, keys: Sequence[str]) -> None:
-        with Pool(_DELETERS, "delete") as pool:
-            list(pool.map(partial(self._delete, condition={}), keys))
-
-    def delete_if(self, key: str, etag: str) -> None:
-        self._delete(key, _condition(Match(etag)))
-
-    def _delete(self, key: str, condition: Mapping[str, str]) -> None:
+    def _delete(self, key: str, match: Match | None = None) -> None:
+        condition = {} if match is None else _condition(match)
         self._ask("DELETE", self._object(key), key, params=condition, accepted=(404, 412))
 
-    def _exists(self, key: str) -> bool:
-        reply = self._ask("GET", self._object(key), key, params={"fields": "generation"}, accepted=(404,))
-        return bool(reply.status_code != 404)
+    def _look(self, key: str, field: str) -> dict[str, Any] | None:
+        """Return what is known of an object, with one field; None if there is none."""
+        reply = self._ask("GET", self._object(key), key, params={"fields": field}, accepted=(404,))
+        return None if reply.status_code == 404 else reply.json()
 
     def find_token(self, key: str) -> str | None:
-        reply = self._ask("GET", self._object(key), key, params={"fields": "metadata"}, accepted=(404,))
-        if reply.status_code == 404:
-            return None
-        token: str | None = reply.json().get("metadata", {}).get(_TOKEN_KEY)
+        found = self._look(key, "metadata") or {}
+        token: str | None = found.get("metadata", {}).get(_TOKEN_KEY)
         return token
 
     def begin_upload(self, key: str, token: str, match: Match) -> str:
@@ -191,7 +178,7 @@ class GcsBucket(Bucket):
             key, lambda: self._put_once(upload_id, tail[0], span, {"X-Goog-Hash": f"md5={checksum}"})
         )
         if reply.status_code == 412:
-            if match.etag is not None and not self._exists(key):
+            if match.etag is not None and self._look(key, "generation") is None:
                 self.abort_upload(key, upload_id)  # no object will have this generation
                 raise MissingUpload(self._name(key))
             raise Conflict(self._name(key))
@@ -199,11 +186,11 @@ class GcsBucket(Bucket):
             raise MissingUpload(self._name(key))
         if rest:
             with suppress(OutputError):  # the object is whole, and recshuf clean finds the rest
-                self._delete(self._tail(upload_id), {})
+                self._delete(self._tail(upload_id))
 
     def abort_upload(self, key: str, upload_id: str) -> None:
         self._call(key, lambda: self._request("DELETE", upload_id, accepted=_ENDED))
-        self._delete(self._tail(upload_id), {})
+        self._delete(self._tail(upload_id))
 
     def find_uploads(self, prefix: str, known: Iterable[OpenUpload]) -> Iterator[OpenUpload]:
         """See `Bucket`; sessions cannot be listed."""

@@ -5,19 +5,11 @@ from __future__ import annotations
 import base64
 import time
 import zlib
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from recshuf.errors import MissingBucketError, OutputError
-from recshuf.storage.requests import (
-    ATTEMPTS,
-    OTHER_REGION,
-    REDIRECTS,
-    UNREACHED_REMEDY,
-    Failure,
-    MissingObject,
-    pause,
-)
+from recshuf.storage.requests import OTHER_REGION, REDIRECTS, Answer, MissingObject
 from recshuf.storage.s3_session import (
     CUT_REPLY,
     NO_CREDENTIALS,
@@ -34,9 +26,7 @@ from recshuf.storage.writing.bucket import (
     OpenUpload,
     Part,
     StoredObject,
-    check_range,
 )
-from recshuf.system.threads import NoAnswerError, call_while_stopping
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -44,12 +34,23 @@ if TYPE_CHECKING:
     from recshuf.storage.settings import StorageOptions
 
 
+T = TypeVar("T")
 _CONFLICT_ATTEMPTS = 6
 _CONFLICT_SECONDS = 0.05
 """Pause after the first conflict of two writers of an object; it doubles."""
 _DELETED_AT_ONCE = 1000
 _TOKEN_KEY = "recshuf-upload"  # noqa: S105 - no secret
 """Key of the token in the metadata of an object."""
+_MISSING = ("404", "NoSuchKey", "NotFound")
+_PAGES = {
+    "list_objects_v2": ("Contents", {"ContinuationToken": "NextContinuationToken"}),
+    "list_parts": ("Parts", {"PartNumberMarker": "NextPartNumberMarker"}),
+    "list_multipart_uploads": (
+        "Uploads",
+        {"KeyMarker": "NextKeyMarker", "UploadIdMarker": "NextUploadIdMarker"},
+    ),
+}
+"""For each listing, what a page holds, and which of its fields say where the next page begins, by arguments."""
 
 
 class S3Bucket(Bucket):
@@ -62,52 +63,35 @@ class S3Bucket(Bucket):
         session = make_session(options.options)
         check_credentials(session)
         self._client = make_client(session, options.endpoint_url, is_hurried=is_hurried)
-        self._attempts = 2 if is_hurried else ATTEMPTS
-        """Of reading the body of a reply."""
 
     def _put(self, key: str, body: bytes, match: Match) -> str:
-        reply = self._call_again("put_object", key, Body=body, **_condition(match))
+        reply = self._ask_again("put_object", key, Body=body, **_condition(match))
         return str(self._take(key, reply, "ETag"))
 
     def read(self, key: str) -> tuple[bytes, str] | None:
-        with self._explaining(key):
-            try:
-                return self._read(key)
-            except self._client.exceptions.NoSuchKey:
-                return None
+        with suppress(MissingObject):
+            return self._read(key)
+        return None
 
-    def read_range(self, key: str, begin: int, end: int, etag: str | None) -> tuple[bytes, str]:
+    def _read_range(self, key: str, begin: int, end: int, etag: str | None) -> tuple[bytes, str]:
         given = {"Range": f"bytes={begin}-{end - 1}"} | ({"IfMatch": etag} if etag else {})
-        with self._explaining(key, given):
-            try:
-                content, found = self._read(key, **given)
-            except self._client.exceptions.NoSuchKey as error:
-                raise MissingObject(self._name(key)) from error
+        content, found = self._read(key, **given)
         if len(content) > end - begin:
-            raise OutputError(
-                f"{self._name(key)}: the store at {self._client.meta.endpoint_url} sends other bytes than are asked for; check "
-                "the endpoint URL"
-            )
-        return check_range(self._name(key), content, begin, end), found
+            raise self._refuse(key, "sends other bytes than are asked for")
+        return content, found
 
     def _read(self, key: str, **given: str) -> tuple[bytes, str]:
-        from botocore.exceptions import IncompleteReadError, ReadTimeoutError, ResponseStreamingError
-        from urllib3.exceptions import HTTPError
-
-        for attempt in range(self._attempts):
+        def read() -> tuple[bytes, str]:
             try:
-                reply = self._request("get_object", Key=key, **given)
-                return reply["Body"].read(), str(self._take(key, reply, "ETag"))
-            except (IncompleteReadError, ReadTimeoutError, ResponseStreamingError, HTTPError):
-                # boto3 makes requests again, and leaves bodies to its callers; those of errors raise what urllib3 does.
-                if attempt == self._attempts - 1:
-                    raise
-            self.requests.retries += 1
-            pause(attempt)
-        raise RuntimeError("unreachable")
+                reply = self._client.get_object(Bucket=self.bucket, Key=key, **given)
+            except self._client.exceptions.NoSuchKey as error:
+                raise MissingObject(self._name(key)) from error
+            return reply["Body"].read(), str(self._take(key, reply, "ETag"))
+
+        return self._call(key, read, given)
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
-        for item in self._list_pages("list_objects_v2", "Contents", prefix):
+        for item in self._list_pages("list_objects_v2", prefix, Prefix=prefix):
             key, size, etag, modified = (
                 self._take(prefix, item, field) for field in ("Key", "Size", "ETag", "LastModified")
             )
@@ -116,34 +100,32 @@ class S3Bucket(Bucket):
     def delete(self, keys: Sequence[str]) -> None:
         for start in range(0, len(keys), _DELETED_AT_ONCE):
             some = keys[start : start + _DELETED_AT_ONCE]
-            with self._explaining(some[0]):
-                objects = {"Objects": [{"Key": key} for key in some], "Quiet": True}
-                failed = self._request("delete_objects", Delete=objects).get("Errors")
+            objects = {"Objects": [{"Key": key} for key in some], "Quiet": True}
+            failed = self._ask("delete_objects", some[0], Delete=objects).get("Errors")
             if failed:
                 raise OutputError(
                     f"{self._name(failed[0]['Key'])}: cannot be deleted: {failed[0].get('Message')}"
                 )
 
-    def delete_if(self, key: str, etag: str) -> None:
-        with suppress(Conflict):
-            self._call("delete_object", key, IfMatch=etag)
+    def _delete(self, key: str, match: Match | None = None) -> None:
+        self._ask("delete_object", key, Key=key, **({} if match is None else _condition(match)))
 
     def begin_upload(self, key: str, token: str, match: Match) -> str:  # noqa: ARG002 - of the end
-        reply = self._call(
-            "create_multipart_upload", key, Metadata={_TOKEN_KEY: token}, ChecksumAlgorithm="CRC32"
+        metadata = {_TOKEN_KEY: token}
+        reply = self._ask(
+            "create_multipart_upload", key, Key=key, Metadata=metadata, ChecksumAlgorithm="CRC32"
         )
         return str(self._take(key, reply, "UploadId"))
 
     def send_part(self, key: str, upload_id: str, number: int, body: bytes) -> Part:
         checksum = base64.b64encode(zlib.crc32(body).to_bytes(4, "big")).decode()
-        reply = self._call(
-            "upload_part", key, UploadId=upload_id, PartNumber=number, Body=body, ChecksumCRC32=checksum
-        )
+        part = {"UploadId": upload_id, "PartNumber": number, "Body": body, "ChecksumCRC32": checksum}
+        reply = self._ask("upload_part", key, Key=key, **part)
         self.part_sizes.append(len(body))
         return Part(str(self._take(key, reply, "ETag")), checksum)
 
     def is_whole(self, key: str, upload_id: str, parts: Sequence[Part], byte_count: int) -> bool:
-        sent = list(self._list_pages("list_parts", "Parts", key, Key=key, UploadId=upload_id))
+        sent = list(self._list_pages("list_parts", key, Key=key, UploadId=upload_id))
         etags = {self._take(key, item, "PartNumber"): self._take(key, item, "ETag") for item in sent}
         named = {number: part.etag for number, part in enumerate(parts, 1)}
         return etags == named and sum(self._take(key, item, "Size") for item in sent) == byte_count
@@ -153,104 +135,94 @@ class S3Bucket(Bucket):
             {"PartNumber": number, "ETag": part.etag, "ChecksumCRC32": part.checksum}
             for number, part in enumerate(parts, 1)
         ]
-        self._call_again(
-            "complete_multipart_upload",
-            key,
-            UploadId=upload_id,
-            MultipartUpload={"Parts": numbered},
-            **_condition(match),
-        )
+        upload = {"UploadId": upload_id, "MultipartUpload": {"Parts": numbered}}
+        self._ask_again("complete_multipart_upload", key, **upload, **_condition(match))
 
     def abort_upload(self, key: str, upload_id: str) -> None:
         with suppress(MissingUpload):
-            self._call("abort_multipart_upload", key, UploadId=upload_id)
+            self._ask("abort_multipart_upload", key, Key=key, UploadId=upload_id)
 
     def find_uploads(self, prefix: str, known: Iterable[OpenUpload]) -> Iterator[OpenUpload]:  # noqa: ARG002 - lists
-        for item in self._list_pages("list_multipart_uploads", "Uploads", prefix):
+        for item in self._list_pages("list_multipart_uploads", prefix, Prefix=prefix):
             name, upload_id, begun = (
                 self._take(prefix, item, field) for field in ("Key", "UploadId", "Initiated")
             )
             yield OpenUpload(name, upload_id, f"{begun:%Y-%m-%d %H:%M:%S %Z}")
 
     def find_token(self, key: str) -> str | None:
-        with self._explaining(key):
+        def read() -> str | None:
             try:
-                reply = self._request("head_object", Key=key)
+                reply = self._client.head_object(Bucket=self.bucket, Key=key)
             except self._client.exceptions.ClientError as error:
-                if _code_of(error) not in ("404", "NoSuchKey", "NotFound"):
+                if _code_of(error) not in _MISSING:
                     raise
                 return None
-        token: str | None = reply.get("Metadata", {}).get(_TOKEN_KEY)
-        return token
+            token: str | None = reply.get("Metadata", {}).get(_TOKEN_KEY)
+            return token
 
-    def _call(self, operation: str, key: str, **arguments: Any) -> dict[str, Any]:
-        with self._explaining(key, arguments):
-            return self._request(operation, Key=key, **arguments)
+        return self._call(key, read)
 
-    def _call_again(self, operation: str, key: str, **arguments: Any) -> dict[str, Any]:
-        """Do what `_call` does; a conflict with another writer at the same moment is tried again."""
+    def _ask(self, operation: str, name: str, **arguments: Any) -> dict[str, Any]:
+        """Return the reply to a request; errors are about an object of this name."""
+        ask: Callable[..., dict[str, Any]] = getattr(self._client, operation)
+        return self._call(name, lambda: ask(Bucket=self.bucket, **arguments), arguments)
+
+    def _ask_again(self, operation: str, key: str, **arguments: Any) -> dict[str, Any]:
+        """Do what `_ask` does; a conflict with another writer at the same moment is tried again."""
         for attempt in range(_CONFLICT_ATTEMPTS - 1):
             try:
-                return self._call(operation, key, **arguments)
+                return self._ask(operation, key, Key=key, **arguments)
             except _Race:
                 time.sleep(_CONFLICT_SECONDS * 2**attempt)
-        return self._call(operation, key, **arguments)
+        return self._ask(operation, key, Key=key, **arguments)
 
-    def _list_pages(
-        self, operation: str, field: str, prefix: str, **arguments: Any
-    ) -> Iterator[dict[str, Any]]:
-        with self._explaining(prefix):
-            paginator = self._client.get_paginator(operation)
-            pages = iter(paginator.paginate(Bucket=self.bucket, **(arguments or {"Prefix": prefix})))
-            while (page := call_while_stopping(lambda: next(pages, None))) is not None:
-                self._count(page)
-                if not page.keys() - {"ResponseMetadata"}:
-                    raise OutputError(
-                        f"{self._name(prefix)}: the store at {self._client.meta.endpoint_url} sends no listing; check "
-                        "the endpoint URL"
-                    )
-                yield from page.get(field, ())
-
-    def _request(self, operation: str, **arguments: Any) -> dict[str, Any]:
-        call: Callable[..., dict[str, Any]] = getattr(self._client, operation)
-        reply = call_while_stopping(lambda: call(Bucket=self.bucket, **arguments))
-        self._count(reply)
-        return reply
-
-    def _count(self, reply: dict[str, Any]) -> None:
-        retries = reply.get("ResponseMetadata", {}).get("RetryAttempts", 0)
-        self.requests.count += 1 + retries
-        self.requests.retries += retries
+    def _list_pages(self, operation: str, name: str, **arguments: Any) -> Iterator[dict[str, Any]]:
+        # The paginators of boto3 end after a request that fails, and could not be asked again.
+        field, markers = _PAGES[operation]
+        while True:
+            page = self._ask(operation, name, **arguments)
+            if not page.keys() - {"ResponseMetadata"}:
+                raise self._refuse(name, "sends no listing")
+            yield from page.get(field, ())
+            if not page.get("IsTruncated"):
+                return
+            following = {argument: page[marker] for argument, marker in markers.items() if marker in page}
+            if following.items() <= arguments.items():
+                raise self._refuse(name, "does not say where its listing goes on")
+            arguments |= following
 
     def _take(self, key: str, reply: Mapping[str, Any], field: str) -> Any:
         """Return a field of a reply; some gateways leave fields out."""
         if field not in reply:
-            raise OutputError(
-                f"{self._name(key)}: the store at {self._client.meta.endpoint_url} does not say {field} in its reply, so "
-                "nothing can be written there; check the endpoint URL"
-            )
+            raise self._refuse(key, f"does not say {field} in its reply, so nothing can be written there")
         return reply[field]
 
-    @contextmanager
-    def _explaining(self, key: str, arguments: Container[str] = ()) -> Iterator[None]:
-        """Raise the errors of boto3 as those of this class, given the arguments of the request."""
+    def _refuse(self, key: str, problem: str) -> OutputError:
+        where = self._client.meta.endpoint_url
+        return OutputError(f"{self._name(key)}: the store at {where} {problem}; check the endpoint URL")
+
+    def _call(self, key: str, request: Callable[[], T], arguments: Container[str] = ()) -> T:
+        """Return the result of a request with these arguments, with the errors of boto3 as those of this class."""
         from botocore.exceptions import BotoCoreError, ClientError
-        from urllib3.exceptions import HTTPError
 
-        try:
-            yield
-        except ClientError as error:
-            raise self._explain(key, error, arguments) from error
-        except (BotoCoreError, HTTPError) as error:
-            raise OutputError(f"{self._name(key)}: {_describe(error)}") from error
-        except NoAnswerError as error:
-            raise OutputError(f"{self._name(key)}: {error}") from error
+        name = self._name(key)
 
-    def _explain(self, key: str, error: Any, arguments: Container[str]) -> Exception:
+        def translated() -> T:
+            try:
+                return request()
+            except ClientError as error:
+                raise self._explain(name, error, arguments) from error
+            except BotoCoreError as error:
+                if (problem := _describe(error)) is None:
+                    raise
+                raise OutputError(f"{name}: {problem}") from error
+
+        return self.requests.call_for_output(name, translated)
+
+    def _explain(self, name: str, error: Any, arguments: Container[str]) -> Exception:
         code = _code_of(error)
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         message = error.response.get("Error", {}).get("Message") or code
-        name = self._name(key)
         if "IfMatch" in arguments or "IfNoneMatch" in arguments:
             if code == "ConditionalRequestConflict" or status == 409:
                 return _Race(f"{name}: {message}")
@@ -268,12 +240,8 @@ class S3Bucket(Bucket):
         if code == "NoSuchBucket":
             return MissingBucketError(f"s3://{self.bucket}: there is no such bucket; create it first")
         if code == CUT_REPLY:
-            return OutputError(
-                f"{name}: the store cannot be reached: its replies are cut short; {UNREACHED_REMEDY}"
-            )
-        if status in REDIRECTS:
-            code = OTHER_REGION[0]
-        return OutputError(str(Failure(status, code, message.rstrip(".")).explain(name)))
+            return ConnectionError("its replies are cut short")
+        return Answer(status, message.rstrip("."), OTHER_REGION[0] if status in REDIRECTS else code)
 
 
 class _Race(Conflict):
@@ -288,7 +256,8 @@ def _code_of(error: Any) -> str:
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
-def _describe(error: Exception) -> str:
+def _describe(error: Exception) -> str | None:
+    """Say what is wrong with a request that nobody was asked; None if a store gave no answer."""
     from botocore.exceptions import (
         CredentialRetrievalError,
         NoCredentialsError,
@@ -307,4 +276,4 @@ def _describe(error: Exception) -> str:
         return "the region is unknown; set AWS_REGION, or give --storage-option region=NAME"
     if isinstance(error, ParamValidationError):
         return f"{str(error).rpartition(chr(10))[2]}; check the URL"
-    return f"the store cannot be reached: {error}".rstrip(".") + f"; {UNREACHED_REMEDY}"
+    return None

@@ -66,14 +66,8 @@ class Score:
 def run_battery(p: Order, file_sizes: Sequence[int], group: str = "file") -> list[Score]:
     """Return the scores of an order, of all statistics that its number of records and files allows.
 
-    Parameters
-    ----------
-    p
-        Permutation of ``0 .. n - 1``: the input index of each record of the output.
-    file_sizes
-        Number of records in each input file, in the order of input indices.
-    group
-        What names and sentences call a file: ``label`` if files stand for groups of equal values.
+    `p` is a permutation of ``0 .. n - 1``: the input index of each record of the output. Files are in the order of input
+    indices. The `group` is what names and sentences call a file: ``label`` if files stand for groups of equal values.
     """
     if p.size < MIN_RECORDS:
         raise UsageError(f"{p.size} records are too few to test their order: it takes {MIN_RECORDS}")

@@ -332,18 +332,7 @@ def score_matching(matching: Matching, started: float) -> CheckReport:
             f"only {count:,} records of an output are in the inputs, too few to test their order; "
             "recshuf verify tells what differs"
         )
-    return CheckReport(
-        basis="origins",
-        records=matching.records,
-        tested=count,
-        share=matching.share,
-        missing=matching.missing,
-        extra=matching.extra,
-        duplicates=matching.duplicates,
-        mean_move=_find_mean_move(matching.order),
-        scores=tuple(run_battery(matching.order, matching.file_sizes)),
-        seconds=time.perf_counter() - started,
-    )
+    return _score(matching, started, "origins", run_battery(matching.order, matching.file_sizes))
 
 
 def combine_reports(reports: Sequence[CheckReport], started: float) -> CheckReport:
@@ -369,16 +358,25 @@ def score_values(sample: BottomKSample, column: str, started: float) -> CheckRep
         raise UsageError(
             f"all values of column {column!r} are equal and tell nothing of the order; choose another column"
         )
+    sampled = Matching(
+        values.order, values.group_sizes, sample.records, 0.5**sample.level, duplicates=values.duplicates
+    )
+    return _score(sampled, started, column, run_battery(values.order, values.group_sizes, "label"))
+
+
+def _score(matching: Matching, started: float, basis: str, scores: Sequence[Score]) -> CheckReport:
+    order = matching.order
+    moved = float(np.abs(order - np.arange(len(order))).mean() / len(order)) if len(order) else 0.0
     return CheckReport(
-        basis=column,
-        records=sample.records,
-        tested=len(values.order),
-        share=0.5**sample.level,
-        missing=0,
-        extra=0,
-        duplicates=values.duplicates,
-        mean_move=_find_mean_move(values.order),
-        scores=tuple(run_battery(values.order, values.group_sizes, "label")),
+        basis=basis,
+        records=matching.records,
+        tested=len(order),
+        share=matching.share,
+        missing=matching.missing,
+        extra=matching.extra,
+        duplicates=matching.duplicates,
+        mean_move=moved,
+        scores=tuple(scores),
         seconds=time.perf_counter() - started,
     )
 
@@ -389,10 +387,3 @@ def _combine(batteries: Sequence[Sequence[Score]]) -> Sequence[Score]:
         return batteries[0]
     common = set.intersection(*({score.name for score in scores} for scores in batteries))
     return combine_scores([[score for score in scores if score.name in common] for scores in batteries])
-
-
-def _find_mean_move(order: NDArray[np.int64]) -> float:
-    """Return how far records moved on average, as a share of their number; 0 without records."""
-    if not len(order):
-        return 0.0
-    return float(np.abs(order - np.arange(len(order))).mean() / len(order))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 import math
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,11 +26,6 @@ _MAX_CHUNK_BUCKETS = 512
 """Most bucket files that Expanda opens."""
 _FIXED_SHARE = 0.75
 """Share of an even shard that every uneven shard has."""
-
-
-def swap_all(n: int, seed: int) -> Order:
-    """Return the order of a Fisher-Yates shuffle: each index in turn is swapped with itself or a later one."""
-    return _pass_buffer(np.random.default_rng(seed), n, n)
 
 
 # Streams through buffers
@@ -80,11 +76,6 @@ def _find_previous(values: NDArray[np.int64]) -> NDArray[np.int64]:
     return previous
 
 
-def use_buffer(n: int, seed: int, ratio: float = 0.01) -> Order:
-    """Return the order after one buffer of a share `ratio` of the records, plus one."""
-    return _pass_buffer(np.random.default_rng(seed), n, int(n * ratio) + 1)
-
-
 def chain_buffers(n: int, seed: int, ratio: float = 0.01, buffer_count: int = 4) -> Order:
     """Return the order after several buffers in a row that share the memory of one."""
     rng = np.random.default_rng(seed)
@@ -94,27 +85,22 @@ def chain_buffers(n: int, seed: int, ratio: float = 0.01, buffer_count: int = 4)
     return order
 
 
-def order_shards(n: int, seed: int, ratio: float = 0.01, shard_count: int = 8) -> Order:
-    """Return the order after shards were read one by one in random order through a buffer."""
-    return interleave_shards(n, seed, shard_count, 1, ratio)
-
-
 def interleave_shards(
-    n: int, seed: int, shard_count: int = 8, parallel_reads: int = 8, ratio: float = 0.01
+    n: int,
+    seed: int,
+    shard_count: int = 8,
+    parallel_reads: int = 8,
+    ratio: float = 0.01,
+    *,
+    are_even: bool = True,
 ) -> Order:
-    """Return the order after `parallel_reads` shards at a time were read record by record in turn through a buffer."""
-    rng = np.random.default_rng(seed)
-    return _read_shards(rng, np.split(np.arange(n), _cut_evenly(n, shard_count)), parallel_reads, ratio, n)
+    """Return the order after `parallel_reads` shards at a time were read record by record in turn through a buffer.
 
-
-def interleave_uneven_shards(
-    n: int, seed: int, shard_count: int = 8, parallel_reads: int = 8, ratio: float = 0.01
-) -> Order:
-    """Return the order of `interleave_shards` for shards of random sizes that vary by about a quarter."""
+    If shards are not even, their sizes are random and vary by about a quarter.
+    """
     rng = np.random.default_rng(seed)
-    return _read_shards(
-        rng, np.split(np.arange(n), _cut_unevenly(rng, n, shard_count)), parallel_reads, ratio, n
-    )
+    cuts = _cut_evenly(n, shard_count) if are_even else _cut_unevenly(rng, n, shard_count)
+    return _read_shards(rng, np.split(np.arange(n), cuts), parallel_reads, ratio, n)
 
 
 def shuffle_in_two_stages(
@@ -173,23 +159,18 @@ def _take_turns(sizes: Sequence[int], parallel_reads: int) -> Order:
 # Files of shuffled lines
 
 
-def shuffle_columns_and_rows(n: int, seed: int, file_count: float = 9.5) -> Order:
+def shuffle_columns_and_rows(
+    n: int, seed: int, file_count: float = 9.5, *, spreads_last: bool = False
+) -> Order:
     """Return the order after files were shuffled, then their first lines, their second lines, and so on.
 
-    A `file_count` of 9.5 makes ten files of which the last is half as long: it ends after half of the rows.
+    A `file_count` of 9.5 makes ten files of which the last is half as long: it ends after half of the rows. It may be spread
+    over all rows: a row takes a line of it with the probability that uses it up on average. Lines left over come last.
     """
     rng = np.random.default_rng(seed)
     columns = _shuffle_files(rng, n, file_count)
-    return _deal_rows(rng, columns)
-
-
-def shuffle_columns_and_rows_by_rejection(n: int, seed: int, file_count: float = 9.5) -> Order:
-    """Return the order of `shuffle_columns_and_rows` with a short last file that is spread over all rows.
-
-    A row takes a line of that file with the probability that uses it up on average. Lines left over come last.
-    """
-    rng = np.random.default_rng(seed)
-    columns = _shuffle_files(rng, n, file_count)
+    if not spreads_last:
+        return _deal_rows(rng, columns)
     row_count = columns.shape[1]
     last = columns[-1, columns[-1] >= 0]
     rows = np.flatnonzero(rng.random(row_count) * row_count < last.size)[: last.size]
@@ -251,11 +232,6 @@ def shuffle_in_two_passes(n: int, seed: int, pile_count: int = 100) -> Order:
 # From one epoch to the next
 
 
-def reorder_piles(n: int, seed: int, pile_count: int = 100, mix: int = 1) -> Order:
-    """Return the order of an epoch, after an epoch as input, if `mix` piles are shuffled together."""
-    return rotate_piles(n, seed, 1, pile_count, mix)
-
-
 def rotate_piles(n: int, seed: int, set_count: int = 64, pile_count: int = 100, mix: int = 1) -> Order:
     """Return the order of an epoch, after an epoch as input, if each of several sets puts its piles in another order.
 
@@ -293,13 +269,13 @@ SHARDS = (1, 2, 4, 8)
 _PARALLEL = {"shard_count": SHARDS, "parallel_reads": SHARDS}
 METHODS: Mapping[str, Method] = {
     "Fisher-Yates": Method(
-        swap_all,
+        partial(chain_buffers, ratio=1, buffer_count=1),
         "Each record in turn is swapped with itself or a later one: exact, but all records must be in memory.",
         "How to shuffle a big dataset, Jane Street",
         is_exact=True,
     ),
     "one buffer": Method(
-        use_buffer,
+        partial(chain_buffers, buffer_count=1),
         "A buffer yields a random record and reads the next: records farther apart than its length stay apart.",
         _TENSORFLOW,
         {"ratio": (*_RATIOS, 1)},
@@ -311,7 +287,7 @@ METHODS: Mapping[str, Method] = {
         {"ratio": _RATIOS, "buffer_count": (1, 2, 4)},
     ),
     "shards in random order": Method(
-        order_shards,
+        partial(interleave_shards, parallel_reads=1),
         "Shards are read one after another in random order, through a buffer: each shard stays together.",
         _TENSORFLOW,
         {"ratio": _RATIOS, "shard_count": SHARDS},
@@ -323,7 +299,7 @@ METHODS: Mapping[str, Method] = {
         _PARALLEL,
     ),
     "parallel interleave, uneven shards": Method(
-        interleave_uneven_shards,
+        partial(interleave_shards, are_even=False),
         "The same with shards of different sizes: at the end only the longest are left.",
         _TENSORFLOW,
         _PARALLEL,
@@ -341,7 +317,7 @@ METHODS: Mapping[str, Method] = {
         {"file_count": (9.5, 10, 100)},
     ),
     "columns and rows, by rejection": Method(
-        shuffle_columns_and_rows_by_rejection,
+        partial(shuffle_columns_and_rows, spreads_last=True),
         "The same with a last file that is skipped at random, so that it lasts as long as the others: still too even.",
         _BOJONE,
         {"file_count": (9.5, 10, 100)},
@@ -365,7 +341,7 @@ METHODS: Mapping[str, Method] = {
         is_exact=True,
     ),
     "piles over two epochs": Method(
-        reorder_piles,
+        partial(rotate_piles, set_count=1),
         "The input is an exact epoch, the output the next: the same 100 piles in a new order, so that piles stay together.",
         "How to shuffle a big dataset, Jane Street",
         {"mix": (1, 2, 4, 10)},

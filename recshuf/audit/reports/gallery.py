@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from recshuf.audit.order.battery import LIMIT, run_battery
 from recshuf.audit.order.shufflers import METHODS
-from recshuf.audit.reports.colors import Ramp
-from recshuf.audit.reports.html import (
-    Cell,
-    Column,
-    Grid,
-    Page,
-    Row,
-    Table,
-    draw_square,
-    render_page,
-    show_deviations,
-)
-from recshuf.audit.reports.picture import Panel, draw_picture, encode_png
+from recshuf.audit.reports.html import Cell, Grid, Row, Table, draw_square, render_page, show_deviations
+from recshuf.audit.reports.picture import Panel, Ramp, draw_picture, encode_png
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -47,18 +34,12 @@ ROW: Mapping[str, tuple[str, Mapping[str, float]]] = {
 """The methods of `draw_row` and their settings, by title."""
 
 
-@dataclass(frozen=True, slots=True)
-class Drawing:
+class Drawing(NamedTuple):
     """A method's order under some settings, and its scores."""
 
     name: str
     order: NDArray[np.int64]
     scores: Sequence[Score]
-
-    @property
-    def flagged_count(self) -> int:
-        """Number of statistics that speak against the order."""
-        return sum(score.is_flagged for score in self.scores)
 
     @property
     def farthest(self) -> Score:
@@ -84,8 +65,7 @@ def render_gallery(say: Callable[[str], object], count: int = COUNT) -> str:
             "of a uniformly random order, and how many deviations the farthest one is away."
         ),
     )
-    page = Page("How shufflers shuffle", "", "", notes, tuple(grids))
-    return render_page(page)
+    return render_page("How shufflers shuffle", grids, notes)
 
 
 def draw_row(count: int = COUNT) -> bytes:
@@ -101,21 +81,25 @@ def draw_row(count: int = COUNT) -> bytes:
 
 def draw_method(name: str, method: Method, count: int) -> Grid:
     """Return the pictures of a method under all settings to compare."""
-    rows, columns = [("", [None]), ("", [None]), *method.axes.items()][-2:]
-    drawings = {
-        (row, column): _apply_method(method, _choose_settings((rows[0], row), (columns[0], column)), count)
-        for row, column in product(rows[1], columns[1])
-    }
+    axes: list[dict[str, dict[str, float]]] = [{"": {}}, {"": {}}]
+    axes += [
+        {_name_setting(axis, value): {axis: value} for value in values}
+        for axis, values in method.axes.items()
+    ]
+    row_axis, column_axis = axes[-2:]
+    drawings = [
+        [_apply_method(method, row | column, count) for column in column_axis.values()]
+        for row in row_axis.values()
+    ]
     return Grid(
         heading=name,
         text=method.sentence,
         source=method.source,
-        columns=tuple(_name_setting(columns[0], column) for column in columns[1]),
+        columns=tuple(column_axis),
         rows=tuple(
-            (_name_setting(rows[0], row), tuple(_draw_cell(drawings[row, column]) for column in columns[1]))
-            for row in rows[1]
+            (row, tuple(map(_draw_cell, drawn))) for row, drawn in zip(row_axis, drawings, strict=True)
         ),
-        figures=_list_scores(name, list(drawings.values())),
+        figures=_list_scores(name, [drawing for drawn in drawings for drawing in drawn]),
     )
 
 
@@ -127,12 +111,11 @@ def _apply_method(method: Method, settings: Mapping[str, float], count: int) -> 
 
 
 def _draw_cell(drawing: Drawing) -> Cell:
-    count = drawing.flagged_count
+    count = sum(score.is_flagged for score in drawing.scores)
     lines = [f"{count or 'none'} of {len(drawing.scores)}"]
     lines += [drawing.farthest.name, show_deviations(drawing.farthest.z)] if count else []
     alt = f"order of the records, {drawing.name}: {' '.join(lines)}"
-    picture = draw_square(drawing.make_panel(), Ramp(), alt, _SIDE)
-    return Cell(picture, tuple(lines), bool(count))
+    return Cell(draw_square(drawing.make_panel(), Ramp(), alt, _SIDE), tuple(lines), bool(count))
 
 
 def _list_scores(heading: str, drawings: Sequence[Drawing]) -> Table:
@@ -140,23 +123,14 @@ def _list_scores(heading: str, drawings: Sequence[Drawing]) -> Table:
     for drawing in drawings:
         shown = (f"{score.name}\N{NO-BREAK SPACE}{show_deviations(score.z)}" for score in drawing.scores)
         rows.append(Row((drawing.name, ", ".join(shown))))
-    columns = Column("settings"), Column("deviations of all statistics")
+    columns = "settings", "deviations of all statistics"
     return Table(f"{heading}: deviations", columns, tuple(rows), "all deviations")
 
 
-def _name_setting(axis: str, value: float | None) -> str:
-    """Return a setting in words; an empty text without one.
+def _name_setting(axis: str, value: float) -> str:
+    """Return a setting in words.
 
     >>> _name_setting("shard_count", 8)
     'shard count 8'
     """
-    return "" if value is None else f"{axis.replace('_', ' ')} {value:g}"
-
-
-def _choose_settings(*chosen: tuple[str, float | None]) -> dict[str, float]:
-    """Return the settings that have a name and a value.
-
-    >>> _choose_settings(("ratio", 0.5), ("", None))
-    {'ratio': 0.5}
-    """
-    return {name: value for name, value in chosen if name and value is not None}
+    return f"{axis.replace('_', ' ')} {value:g}"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from recshuf.audit.reports.picture import SIDE, describe_panels, encode_png, paint_panel, sample_rows
 from recshuf.errors import UsageError
@@ -13,16 +12,14 @@ from recshuf.version import __version__
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from recshuf.audit.reports.colors import Key
-    from recshuf.audit.reports.picture import Panel
+    from recshuf.audit.reports.picture import Entry, Key, Panel
 
 
 _MANY_DEVIATIONS = 100
 """From here fractions of a deviation are not shown."""
 
 
-@dataclass(frozen=True, slots=True)
-class Picture:
+class Picture(NamedTuple):
     """A picture as base64 of a PNG."""
 
     png: str
@@ -30,40 +27,18 @@ class Picture:
     alt: str
 
 
-@dataclass(frozen=True, slots=True)
-class LegendEntry:
-    """A colour, or a ramp of colours, in CSS."""
-
-    colours: tuple[str, ...]
-    first: str
-    last: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Pictures:
+class Pictures(NamedTuple):
     """Pictures side by side, with one legend."""
 
-    kind: ClassVar[str] = "pictures"
     heading: str
     pictures: tuple[Picture, ...]
     subject: str
     """What the colours show of a record."""
-    legend: tuple[LegendEntry, ...]
+    legend: tuple[Entry, ...]
     caption: str
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column of a table."""
-
-    name: str
-    is_number: bool = False
-    is_path: bool = False
-    """Whether lines may break at any letter."""
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """A row of a table; the first cell names it."""
 
     cells: tuple[str, ...]
@@ -72,51 +47,37 @@ class Row:
     """A sentence below its cells."""
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(NamedTuple):
     """A table; it scrolls if it is wider than the page."""
 
-    kind: ClassVar[str] = "table"
     heading: str
-    columns: tuple[Column, ...]
+    columns: tuple[str, ...]
     rows: tuple[Row, ...]
     summary: str = ""
     """The text of a folded table. Empty: the table is shown."""
+    has_numbers: bool = False
+    """Whether all columns but the first hold numbers."""
+    names_files: bool = False
+    """Whether the first column holds paths, whose lines may break at any letter."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """A bar with its figure."""
+class Bars(NamedTuple):
+    """A chart of horizontal bars: names, figures, and lengths as shares of the longest possible bar, 0 to 1."""
 
-    name: str
-    text: str
-    share: float
-    """Length as a share of the longest possible bar, 0 to 1."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bars:
-    """A chart of horizontal bars."""
-
-    kind: ClassVar[str] = "bars"
     heading: str
     columns: tuple[str, str]
-    """Headings of names and figures."""
-    bars: tuple[Bar, ...]
+    bars: tuple[tuple[str, str, float], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(NamedTuple):
     """Long preformatted text, folded."""
 
-    kind: ClassVar[str] = "text"
     heading: str
     summary: str
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(NamedTuple):
     """A small picture with lines of text."""
 
     picture: Picture
@@ -124,11 +85,9 @@ class Cell:
     is_flagged: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Grid:
+class Grid(NamedTuple):
     """Small pictures in rows and columns."""
 
-    kind: ClassVar[str] = "grid"
     heading: str
     text: str
     source: str
@@ -136,25 +95,16 @@ class Grid:
     """Their names; one empty name for a single column."""
     rows: tuple[tuple[str, tuple[Cell, ...]], ...]
     """The name of each row, as for columns, and its cells."""
-    figures: Table | None = None
+    figures: Table
 
 
 Part = Pictures | Table | Bars | Text | Grid
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """The content of a page."""
-
-    title: str
-    verdict: str
-    mood: str
-    """``good``, ``bad`` or empty: the colour of the verdict."""
-    notes: tuple[str, ...]
-    parts: tuple[Part, ...]
-
-
-def render_page(page: Page) -> str:
+def render_page(
+    title: str, parts: Sequence[Part], notes: Sequence[str] = (), verdict: str = "", mood: str = ""
+) -> str:
+    """Return a page; its `mood` is ``good``, ``bad`` or empty: the colour of the verdict."""
     try:
         from jinja2 import Environment, PackageLoader
     except ImportError:
@@ -162,7 +112,14 @@ def render_page(page: Page) -> str:
     environment = Environment(
         loader=PackageLoader("recshuf.audit.reports"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    html: str = environment.get_template("page.html").render(page=page, version=__version__)
+    html: str = environment.get_template("page.html").render(
+        title=title,
+        parts=[(type(part).__name__.lower(), part) for part in parts],
+        notes=notes,
+        verdict=verdict,
+        mood=mood,
+        version=__version__,
+    )
     # A page cannot hold file names that are not UTF-8.
     return html.encode("utf-8", "backslashreplace").decode("utf-8")
 
@@ -178,20 +135,10 @@ def show_deviations(z: float) -> str:
 
 def draw_panels(heading: str, panels: Sequence[Panel], key: Key) -> Pictures:
     caption = describe_panels(panels)
-    shown = [panel.values[sample_rows(panel.values.size)] for panel in panels]
-    pictures = tuple(
-        draw_square(
-            panel, key, f"{panel.title or heading}: {key.subject} of each record, as a colour. {caption}"
-        )
-        for panel in panels
-    )
-    legend = tuple(
-        LegendEntry(
-            tuple(f"rgb({red}, {green}, {blue})" for red, green, blue in entry.colours.tolist()), *entry.ends
-        )
-        for entry in key.list_entries(shown)
-    )
-    return Pictures(heading, pictures, key.subject, legend, caption)
+    about = f"{key.subject} of each record, as a colour. {caption}"
+    pictures = tuple(draw_square(panel, key, f"{panel.title or heading}: {about}") for panel in panels)
+    legend = key.list_entries([panel.values[sample_rows(panel.values.size)] for panel in panels])
+    return Pictures(heading, pictures, key.subject, tuple(legend), caption)
 
 
 def draw_square(panel: Panel, key: Key, alt: str, side: int = SIDE) -> Picture:

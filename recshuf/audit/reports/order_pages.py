@@ -24,12 +24,8 @@ from recshuf.audit.order.check import (
     score_matching,
     score_values,
 )
-from recshuf.audit.reports.colors import Labels, Ramp
 from recshuf.audit.reports.html import (
-    Bar,
     Bars,
-    Column,
-    Page,
     Pictures,
     Row,
     Table,
@@ -38,7 +34,7 @@ from recshuf.audit.reports.html import (
     render_page,
     show_deviations,
 )
-from recshuf.audit.reports.picture import Panel, draw_picture, encode_png
+from recshuf.audit.reports.picture import Labels, Panel, Ramp, draw_picture, encode_png
 from recshuf.audit.reports.text import check_notes, check_verdict, count_of, duration, plan_lines
 from recshuf.errors import UsageError
 from recshuf.output.manifest import manifest_path
@@ -48,19 +44,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from recshuf.audit.order.matching import BottomKSample, Matching
-    from recshuf.audit.reports.colors import Key
     from recshuf.audit.reports.html import Part
+    from recshuf.audit.reports.picture import Key
     from recshuf.job.job import Job
     from recshuf.job.report import FileReport, Progress, ShuffleReport
 
 
 BEFORE, AFTER = "before", "after"
-_SCORE_COLUMNS = (
-    Column("statistic"),
-    Column("deviations", is_number=True),
-    Column("found", is_number=True),
-    Column("expected", is_number=True),
-)
 _FEW = 10
 """Smaller figures have three decimals."""
 _MANY = 10_000_000
@@ -88,8 +78,8 @@ def draw_values(samples: Sequence[BottomKSample], column: str) -> tuple[list[Pan
     parts = np.split(codes, np.cumsum([len(values) for values in taken])[:-1])
     titles = [BEFORE, AFTER] if len(samples) > 1 else [""]
     panels = [
-        Panel(name, values, sample.records)
-        for name, values, sample in zip(titles, parts, samples, strict=True)
+        Panel(title, values, sample.records)
+        for title, values, sample in zip(titles, parts, samples, strict=True)
     ]
     return panels, key
 
@@ -128,14 +118,10 @@ def report_check(
     the only job are tested. `names` are those of the data.
     """
     checked, pictures = _examine(jobs, progress, column, id_column)
-    page = Page(
-        title=f"Order of {names[0] if len(names) == 1 else count_of(len(names), 'path')}",
-        verdict=check_verdict(checked, names),
-        mood="good" if checked.is_uniform else "bad",
-        notes=tuple(check_notes(checked)),
-        parts=(pictures, _tabulate_scores(checked)),
-    )
-    return checked, render_page(page)
+    title = f"Order of {names[0] if len(names) == 1 else count_of(len(names), 'path')}"
+    mood = "good" if checked.is_uniform else "bad"
+    parts = pictures, _tabulate_scores(checked)
+    return checked, render_page(title, parts, [*check_notes(checked)], check_verdict(checked, names), mood)
 
 
 def report_run(done: ShuffleReport, job: Job, progress: Progress) -> str:
@@ -154,26 +140,21 @@ def report_run(done: ShuffleReport, job: Job, progress: Progress) -> str:
             notes += [check_verdict(checked, [str(job.output)]), *check_notes(checked)]
             parts += [pictures, _tabulate_scores(checked)]
             mood = "good" if checked.is_uniform else "bad"
-    page = Page(
-        title=f"Shuffle of {count_of(done.records, 'record')}",
-        verdict=(
-            f"{count_of(done.records_written, 'record')} written in {count_of(len(done.shards), 'shard')} in "
-            f"{duration(done.seconds)}"
-        ),
-        mood=mood,
-        notes=tuple(notes),
-        parts=(
-            *parts,
-            _tabulate_run(done),
-            _chart_passes(done),
-            _tabulate_plan(done),
-            _tabulate_files("Inputs", done.inputs),
-            _tabulate_files("Shards", done.shards),
-            *_quote_manifest(job),
-            Text("Everything", "the report as JSON", json.dumps(done.to_json(), indent=2)),
-        ),
+    parts += [
+        _tabulate_run(done),
+        _chart_passes(done),
+        _tabulate_plan(done),
+        _tabulate_files("Inputs", done.inputs),
+        _tabulate_files("Shards", done.shards),
+        *_quote_manifest(job),
+        Text("Everything", "the report as JSON", json.dumps(done.to_json(), indent=2)),
+    ]
+    written = f"{count_of(done.records_written, 'record')} written in {count_of(len(done.shards), 'shard')}"
+    title, verdict = (
+        f"Shuffle of {count_of(done.records, 'record')}",
+        f"{written} in {duration(done.seconds)}",
     )
-    return render_page(page)
+    return render_page(title, parts, notes, verdict, mood)
 
 
 def _examine(
@@ -201,7 +182,8 @@ def _tabulate_scores(checked: CheckReport) -> Table:
         figures = show_deviations(score.z), _show_figure(score.statistic), _show_figure(score.expectation)
         note = score.meaning if score.is_flagged else f"Too high: {score.higher} Too low: {score.lower}"
         rows.append(Row((score.name, *figures), score.is_flagged, note))
-    return Table(f"Statistics: random within {LIMIT:g} deviations", _SCORE_COLUMNS, tuple(rows))
+    columns = "statistic", "deviations", "found", "expected"
+    return Table(f"Statistics: random within {LIMIT:g} deviations", columns, tuple(rows), has_numbers=True)
 
 
 def _show_figure(value: float) -> str:
@@ -229,14 +211,13 @@ def _tabulate_run(done: ShuffleReport) -> Table:
     }
     if done.quarantine is not None:
         facts["set aside"] = f"{count_of(done.quarantined, 'bad record')} in {done.quarantine}"
-    rows = tuple(Row(fact) for fact in facts.items())
-    return Table("The run", (Column("what"), Column("how much")), rows)
+    return Table("The run", ("what", "how much"), tuple(map(Row, facts.items())))
 
 
 def _chart_passes(done: ShuffleReport) -> Bars:
     rates = {each: each.bytes_per_second for each in done.passes if each.byte_count}
     bars = tuple(
-        Bar(each.name, f"{format_size(rate)}/s for {duration(each.seconds)}", rate / max(rates.values()))
+        (each.name, f"{format_size(rate)}/s for {duration(each.seconds)}", rate / max(rates.values()))
         for each, rate in rates.items()
     )
     return Bars("Rate of each pass", ("pass", "rate"), bars)
@@ -253,7 +234,7 @@ def _tabulate_plan(done: ShuffleReport) -> Table:
     }
     planned = [line.split("  ", 1) for line in plan_lines(done.plan)]
     rows = tuple(Row((name, figure.strip(), measured.get(name, ""))) for name, figure in planned)
-    return Table("Plan and measurement", (Column("what"), Column("planned"), Column("measured")), rows)
+    return Table("Plan and measurement", ("what", "planned", "measured"), rows)
 
 
 def _quote_manifest(job: Job) -> Iterator[Text]:
@@ -266,6 +247,5 @@ def _tabulate_files(heading: str, files: Sequence[FileReport]) -> Table:
         Row((file.name, f"{file.records:,}", "" if file.file_bytes is None else format_size(file.file_bytes)))
         for file in files
     )
-    columns = Column("file", is_path=True), Column("records", is_number=True), Column("size", is_number=True)
     summary = count_of(len(rows), "file") if len(rows) > _MAX_FILES else ""
-    return Table(heading, columns, rows, summary)
+    return Table(heading, ("file", "records", "size"), rows, summary, has_numbers=True, names_files=True)

@@ -2,7 +2,6 @@
 
 A picture is an array of uint8, shape ``(rows, columns, 3)``. A page that has its own text needs `paint_panel` and
 `encode_png`; `draw_picture` adds title, legend and caption. Pillow, which draws text and writes PNG, is imported late.
-The text around panels is drawn as strips of full width to be stacked.
 """
 
 from __future__ import annotations
@@ -10,11 +9,11 @@ from __future__ import annotations
 import io
 import math
 import unicodedata
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from recshuf.dataclass import dataclass
 from recshuf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,9 +21,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from recshuf.audit.reports.colors import Entry, Key, Values
-
     Pixels = NDArray[np.uint8]
+    Values = NDArray[np.floating] | NDArray[np.integer]
 
 
 SIDE = 512
@@ -36,13 +34,115 @@ _PATH_SENTENCE = (
 PAPER = (250, 250, 250)
 _INK = (33, 33, 33)
 _PALE_INK = (85, 85, 85)
-BORDER = (198, 198, 198)
+_BORDER = 198
 _MARGIN_SHARE = 16
 _TEXT_SHARE = 41
 _MIN_TEXT = 15
 _TEXT_GREYS = 32
 _TITLE_SCALE = 1.4
 _LINE_SCALE = 1.4
+
+
+RAMP = np.frombuffer(
+    bytes.fromhex(
+        "2b0c4d2c0e4f2d10522f125430145631165932185b331a5e341c60351d63361f6537216738236a3a256c3b276f3c2871"
+        "3d2a743e2c763f2e7940307c41317e423381433583443786453988463b8b473d8e483e90484191484492474693474994"
+        "464b95464d9545509645529744559843579943599a425c9b415e9c40609d3f639e3e659e3d679f3c6aa03a6ca1396ea2"
+        "3771a33673a43475a53278a5317aa6317ca5317ea53180a43282a43284a33286a33288a2338aa1338ca1338ea03390a0"
+        "34929f34949e35969e35989d359a9c369c9c369e9b37a09a37a29938a49938a69839a89739aa963aac953aae943fb093"
+        "44b19249b3914db58f51b68e55b88c59b98b5dbb8a61bc8865be8769bf856cc18370c28273c48077c57e7ac77c7ec87a"
+        "81ca7985cb7788cd748bce728fd07092d16e95d36b98d4699cd6669fd764a2d962a7da63abdb63b0dc64b4dd64b8de65"
+        "bde066c1e166c5e267c9e368cde468d2e569d6e76adae86adee96be2ea6ce6eb6ceaec6deeed6ef2ee6ef6f06ffaf170"
+    ),
+    np.uint8,
+).reshape(-1, 3)
+"""Steps from dark violet to light yellow, ever lighter, so that the order shows without hues: at even distances in OKLab."""
+LABEL_COLOURS = np.array(
+    [
+        [0, 114, 178],
+        [230, 159, 0],
+        [0, 158, 115],
+        [204, 121, 167],
+        [86, 180, 233],
+        [213, 94, 0],
+        [240, 228, 66],
+        [0, 0, 0],
+    ],
+    np.uint8,
+)
+"""The palette of Okabe and Ito, safe for colour-blind readers; the first two differ most."""
+GREY = np.array([216, 216, 216], np.uint8)
+"""Colour of missing values and of labels without one. A darker grey looks purple to readers who do not see green."""
+
+
+class Entry(NamedTuple):
+    """An entry of a legend."""
+
+    colours: Pixels
+    """Shape ``(n, 3)``: one colour, or the steps of a ramp."""
+    ends: tuple[str, ...]
+    """The name of the colour, or of both ends of the ramp."""
+
+    @property
+    def css(self) -> list[str]:
+        return [f"rgb({red}, {green}, {blue})" for red, green, blue in self.colours.tolist()]
+
+
+@dataclass(frozen=True, slots=True)
+class Ramp:
+    """Pixels for values from 0 to 1, from dark violet to light yellow; NaN is grey."""
+
+    subject: str = "position in the input"
+    """What a value shows of a record."""
+    first: str = "first"
+    last: str = "last"
+
+    def paint(self, values: Values) -> Pixels:
+        if values.size and not (np.nanmin(values, initial=0) >= 0 and np.nanmax(values, initial=0) <= 1):
+            raise UsageError("values for a picture must be fractions from 0 to 1")
+        is_missing = np.isnan(values)
+        steps = np.where(is_missing, 0, values * len(RAMP)).astype(np.int64)
+        colours = RAMP[np.minimum(steps, len(RAMP) - 1)]
+        colours[is_missing] = GREY
+        return colours
+
+    def list_entries(self, panels: Sequence[Values]) -> list[Entry]:
+        is_missing = any(np.isnan(values).any() for values in panels)
+        missing = [Entry(GREY[np.newaxis], ("no value",))] if is_missing else []
+        return [Entry(RAMP, (self.first, self.last)), *missing]
+
+
+class Labels:
+    """Pixels for label codes: one for each of the most frequent labels, grey for the others.
+
+    A code has its name in `names` and its number of records in `counts`.
+    """
+
+    def __init__(self, names: Sequence[str], counts: Sequence[int], subject: str = "label") -> None:
+        self.names = names
+        self.subject = subject
+        frequent = np.argsort(-np.asarray(counts), kind="stable")[: len(LABEL_COLOURS)]
+        # In the order of codes, so that colours do not depend on small differences of frequency.
+        self._coloured = np.sort(frequent)
+        self._colours = np.tile(GREY, (len(names), 1))
+        self._colours[self._coloured] = LABEL_COLOURS[: frequent.size]
+
+    def paint(self, values: Values) -> Pixels:
+        codes = values.astype(np.int64)
+        if codes.size and not 0 <= codes.min() <= codes.max() < len(self.names):
+            raise UsageError(f"label codes for a picture must be from 0 to {len(self.names) - 1}")
+        return self._colours[codes]
+
+    def list_entries(self, panels: Sequence[Values]) -> list[Entry]:  # noqa: ARG002 - all labels, shown or not
+        entries = [Entry(self._colours[[code]], (self.names[code],)) for code in self._coloured]
+        other_count = len(self.names) - len(entries)
+        if other_count:
+            entries.append(Entry(GREY[np.newaxis], (f"{other_count:,} other{'s' * (other_count > 1)}",)))
+        return entries
+
+
+Key = Ramp | Labels
+"""What maps values to colours and describes the colours in a legend."""
 
 
 def trace_curve(level: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -67,8 +167,7 @@ def trace_curve(level: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return rows, columns
 
 
-@dataclass(frozen=True, slots=True)
-class Panel:
+class Panel(NamedTuple):
     """One square of a picture: the records of one data set, in their order."""
 
     title: str
@@ -146,17 +245,25 @@ def draw_picture(panels: Sequence[Panel], key: Key, title: str, side: int = SIDE
     """
     if not panels:
         raise UsageError("a picture needs at least one panel")
-    squares = [paint_panel(panel, key, side) for panel in panels]
+    writer = _Writer(len(panels), side)
+    space, gap = blank(writer.size // 2, writer.width), blank(writer.size // 4, writer.width)
+    notes = [panel.note for panel in panels]
     shown = [panel.values[sample_rows(panel.values.size, side)] for panel in panels]
-    style = Style(len(panels), side)
     strips = [
-        style.draw_title(title),
-        style.draw_headings([panel.title for panel in panels]),
-        style.join_panels(squares, [panel.note for panel in panels]),
-        style.draw_legend(key.subject, key.list_entries(shown)),
-        style.draw_caption(describe_panels(panels, side)),
+        writer.wrap(title, _INK, _TITLE_SCALE),
+        space,
+        writer.write_each([panel.title for panel in panels], _INK),
+        gap,
+        join([paint_panel(panel, key, side) for panel in panels], writer.margin),
+        *([gap, writer.write_each(notes, _PALE_INK)] if any(notes) else []),
+        space,
+        writer.draw_legend(key.subject, key.list_entries(shown)),
+        space,
+        writer.wrap(describe_panels(panels, side), _PALE_INK),
     ]
-    return style.frame(np.concatenate(strips))
+    around = writer.margin - 1
+    page = np.pad(np.concatenate(strips), [(around, around)] * 2 + [(0, 0)], constant_values=PAPER[0])
+    return np.pad(page, [(1, 1)] * 2 + [(0, 0)], constant_values=_BORDER)
 
 
 def encode_png(pixels: Pixels) -> bytes:
@@ -199,11 +306,6 @@ def _spell(text: str) -> str:
     return "".join(printable).encode("ascii", "replace").decode()
 
 
-def mix(paper: tuple[int, int, int], ink: tuple[int, int, int], step_count: int) -> Pixels:
-    """Return `step_count` colours in even steps from paper to ink."""
-    return np.rint(np.linspace(paper, ink, step_count)).astype(np.uint8)
-
-
 def blank(height: int, width: int) -> Pixels:
     return np.full((height, width, 3), PAPER, np.uint8)
 
@@ -229,72 +331,44 @@ def _flow(patches: Iterable[Pixels], gap: int, width: int) -> Pixels:
     return np.concatenate([widen(line, width) for line in lines]) if lines else blank(0, width)
 
 
-class Style:
-    """Draws the strips of a picture with panels side by side.
-
-    A strip is as wide as all panels, of `side` pixels, and the gaps between them. `frame` adds the margin.
-    """
+class _Writer:
+    """Draws the text around panels, as strips as wide as all panels, of `side` pixels, and the margins between them."""
 
     def __init__(self, panel_count: int, side: int) -> None:
         self._pillow = load_pillow()
-        self.side = side
+        self._side = side
         self.margin = max(16, side // _MARGIN_SHARE)
         self.width = panel_count * (side + self.margin) - self.margin
-        self.text_size = max(_MIN_TEXT, self.width // _TEXT_SHARE)
+        self.size = max(_MIN_TEXT, self.width // _TEXT_SHARE)
+        """Of text."""
 
-    def draw_title(self, title: str) -> Pixels:
-        return np.concatenate((self._wrap(title, round(self.text_size * _TITLE_SCALE), _INK), self._room()))
+    def wrap(self, text: str, ink: tuple[int, int, int], scale: float = 1) -> Pixels:
+        size = round(self.size * scale)
+        words = [self._write(word, size, ink, self.width) for word in text.split()]
+        return _flow(words, max(4, size // 4), self.width)
 
-    def draw_headings(self, titles: Sequence[str]) -> Pixels:
-        return np.concatenate((self._write_each(titles, _INK), blank(self.text_size // 4, self.width)))
-
-    def join_panels(self, squares: Sequence[Pixels], notes: Sequence[str]) -> Pixels:
-        """Return the panels side by side, with a note below each if there are any."""
-        row = join(squares, self.margin)
-        if any(notes):
-            row = np.concatenate(
-                (row, blank(self.text_size // 4, self.width), self._write_each(notes, _PALE_INK))
-            )
-        return np.concatenate((row, self._room()))
+    def write_each(self, texts: Sequence[str], ink: tuple[int, int, int]) -> Pixels:
+        """Return a line for each panel."""
+        patches = [self._write(text, self.size, ink, self._side) for text in texts]
+        return join([widen(patch, self._side) for patch in patches], self.margin)
 
     def draw_legend(self, subject: str, entries: Sequence[Entry]) -> Pixels:
-        chips = [self._write(f"{subject}:", self.text_size, _INK, self.width)]
-        chips += [self._draw_chip(entry) for entry in entries]
-        return np.concatenate((_flow(chips, self.text_size, self.width), self._room()))
-
-    def draw_caption(self, caption: str) -> Pixels:
-        """Return the caption in pale ink."""
-        return self._wrap(caption, self.text_size, _PALE_INK)
-
-    def frame(self, strip: Pixels) -> Pixels:
-        height, width, _ = strip.shape
-        picture = np.full((height + 2 * self.margin, width + 2 * self.margin, 3), BORDER, np.uint8)
-        picture[1:-1, 1:-1] = PAPER
-        picture[self.margin : -self.margin, self.margin : -self.margin] = strip
-        return picture
+        chips = [self._write(f"{subject}:", self.size, _INK, self.width), *map(self._draw_chip, entries)]
+        return _flow(chips, self.size, self.width)
 
     def _draw_chip(self, entry: Entry) -> Pixels:
         """Return a colour and its name, or a ramp between the names of its ends."""
-        gap = self.text_size // 2
-        names = [self._write(name, self.text_size, _INK, self.width // 3) for name in entry.ends]
-        colours = entry.colours.repeat(self.text_size, axis=0)
+        gap = self.size // 2
+        names = [self._write(name, self.size, _INK, self.width // 3) for name in entry.ends]
+        colours = entry.colours.repeat(self.size, axis=0)
         if len(names) > 1:
             room = self.width - sum(name.shape[1] + gap for name in names)
-            bar_width = min(self.side // 2, room)
+            bar_width = min(self._side // 2, room)
             colours = entry.colours[np.arange(bar_width) * len(entry.colours) // bar_width]
-        line = self._line(self.text_size)
-        patch = blank(line, len(colours))
-        top = (line - self.text_size) // 2
-        patch[top : top + self.text_size] = colours
+        patch = blank(len(names[0]), len(colours))
+        top = (len(patch) - self.size) // 2
+        patch[top : top + self.size] = colours
         return join([*names[:-1], patch, names[-1]], gap)
-
-    def _write_each(self, texts: Sequence[str], ink: tuple[int, int, int]) -> Pixels:
-        patches = [self._write(text, self.text_size, ink, self.side) for text in texts]
-        return join([widen(patch, self.side) for patch in patches], self.margin)
-
-    def _wrap(self, text: str, size: int, ink: tuple[int, int, int]) -> Pixels:
-        words = [self._write(word, size, ink, self.width) for word in text.split()]
-        return _flow(words, max(4, size // 4), self.width)
 
     def _write(self, text: str, size: int, ink: tuple[int, int, int], max_width: int) -> Pixels:
         """Return one line of text, cut to a width in pixels."""
@@ -306,15 +380,10 @@ class Style:
         while shown and font.getlength(shown) > max_width:
             plain = plain[:-1]
             shown = f"{plain}..."
-        image = self._pillow.new("L", (math.ceil(font.getlength(shown)), self._line(size)))
-        ImageDraw.Draw(image).text((0, self._line(size) // 2), shown, 255, font, "lm")
+        height = round(size * _LINE_SCALE)
+        image = self._pillow.new("L", (math.ceil(font.getlength(shown)), height))
+        ImageDraw.Draw(image).text((0, height // 2), shown, 255, font, "lm")
         # Few greys leave room in the palette for the colours of the panels.
-        greys = mix(PAPER, ink, _TEXT_GREYS)
+        greys = np.rint(np.linspace(PAPER, ink, _TEXT_GREYS)).astype(np.uint8)
         patch: Pixels = greys[np.asarray(image) // (256 // _TEXT_GREYS)]
         return patch
-
-    def _line(self, size: int) -> int:
-        return round(size * _LINE_SCALE)
-
-    def _room(self) -> Pixels:
-        return blank(self.text_size // 2, self.width)

@@ -139,49 +139,37 @@ def summary(report: ShuffleReport, output: str | None) -> str:
     """Return the last line of a run that wrote `output`."""
     records = count_written(report.records_written, report.records)
     rate = format_size(report.byte_count / report.seconds) if report.seconds else "0 B"
-    return (
-        f"{records}, {format_size(report.byte_count)} in {duration(report.seconds)} ({rate}/s), "
-        f"{_describe_output(report, output)}{_describe_parts(report)}{_describe_groups(report)}"
-        f"{_describe_quarantine(report)}{_describe_compression(report)}, "
-        f"{'verified, ' if any(each.name == 'verify' for each in report.passes) else ''}seed {report.seed}"
-    )
-
-
-def _describe_compression(report: ShuffleReport) -> str:
-    name = report.plan.spill_compression
-    return (
-        f", {format_size(report.spilled_bytes)} spilled by {name}"
-        if report.spilled_bytes and name != "none"
-        else ""
-    )
-
-
-def _describe_parts(report: ShuffleReport) -> str:
     split: Any = report.features.get("split", {"parts": ()})
-    return "".join(
-        f", {part['records']:,}{_describe_deviation(part.get('deviation'))} in {part['name']}"
-        for part in split["parts"]
-    )
+    groups: Any = report.features.get("group_by")
+    compression = report.plan.spill_compression
+    facts = [
+        f"{records}, {format_size(report.byte_count)} in {duration(report.seconds)} ({rate}/s)",
+        _describe_output(report, output),
+        *(
+            f"{part['records']:,}{_describe_deviation(part.get('deviation'))} in {part['name']}"
+            for part in split["parts"]
+        ),
+    ]
+    if groups is not None:
+        facts.append(count_of(groups["groups"], "group"))
+        if groups["without_value"]:
+            facts.append(f"{groups['without_value']:,} of them a record without a value")
+    facts += _describe_quarantine(report)
+    if report.spilled_bytes and compression != "none":
+        facts.append(f"{format_size(report.spilled_bytes)} spilled by {compression}")
+    if any(each.name == "verify" for each in report.passes):
+        facts.append("verified")
+    return ", ".join([*facts, f"seed {report.seed}"])
 
 
 def _describe_deviation(deviation: int | None) -> str:
     return "" if deviation is None else f" (\u00b1 {deviation:,})"
 
 
-def _describe_groups(report: ShuffleReport) -> str:
-    groups: Any = report.features.get("group_by")
-    if groups is None:
-        return ""
-    alone = (
-        f", {groups['without_value']:,} of them a record without a value" if groups["without_value"] else ""
-    )
-    return f", {count_of(groups['groups'], 'group')}{alone}"
-
-
-def _describe_quarantine(report: ShuffleReport | ScatterReport) -> str:
+def _describe_quarantine(report: ShuffleReport | ScatterReport) -> list[str]:
     if report.quarantine is None:
-        return ""
-    return f", {count_of(report.quarantined, 'bad record')} set aside in {report.quarantine}"
+        return []
+    return [f"{count_of(report.quarantined, 'bad record')} set aside in {report.quarantine}"]
 
 
 def _describe_output(report: ShuffleReport, output: str | None) -> str:
@@ -194,12 +182,14 @@ def _describe_output(report: ShuffleReport, output: str | None) -> str:
 
 
 def scatter_summary(report: ScatterReport) -> str:
-    return (
-        f"{count_of(report.records, 'record')}{_describe_deviation(report.deviation)}, "
-        f"{format_size(report.byte_count)} in {duration(report.seconds)}, "
-        f"{count_of(report.pile_count, 'pile')} and {count_of(report.set_count, 'set')} in {report.path}"
-        f"{_describe_quarantine(report)}, seed {report.seed}"
-    )
+    facts = [
+        f"{count_of(report.records, 'record')}{_describe_deviation(report.deviation)}",
+        f"{format_size(report.byte_count)} in {duration(report.seconds)}",
+        f"{count_of(report.pile_count, 'pile')} and {count_of(report.set_count, 'set')} in {report.path}",
+        *_describe_quarantine(report),
+        f"seed {report.seed}",
+    ]
+    return ", ".join(facts)
 
 
 def detail_lines(report: ShuffleReport) -> Iterator[str]:
@@ -311,13 +301,7 @@ def say(text: str) -> None:
 
 
 def open_terminal(*, shows_records: bool = False) -> Progress:
-    """Return a display if standard error is a terminal, else one that prints warnings only.
-
-    Parameters
-    ----------
-    shows_records
-        Whether the records go to the terminal too, where a display would be among them.
-    """
+    """Return a display if standard error is a terminal, which does not show the records, else one that prints warnings only."""
     if sys.stderr is None or not sys.stderr.isatty() or shows_records:
         return Warnings()
     return TerminalProgress()

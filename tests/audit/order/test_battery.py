@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from recshuf.audit.order.battery import Score, combine_scores, pool_files, run_battery
-from recshuf.audit.order.shufflers import order_shards, shuffle_in_two_passes
+from recshuf.audit.order.shufflers import interleave_shards, shuffle_in_two_passes
 from recshuf.audit.order.statistics import (
     count_cycles,
     count_inversions,
@@ -173,7 +173,7 @@ def test_the_meaning_is_a_sentence_and_follows_the_side() -> None:
 @pytest.mark.parametrize(("ratio", "shard_count"), [(0.001, 1), (0.003, 8), (0.01, 8), (0.1, 1)])
 def test_the_length_of_a_buffer_is_told(ratio: float, shard_count: int) -> None:
     """Also where it is filled from shards in random order, if it is short beside them."""
-    order = order_shards(RECORDS, 1, ratio, shard_count)
+    order = interleave_shards(RECORDS, 1, shard_count, 1, ratio)
     meaning = find(run_battery(order, SIZES), "steps").meaning
     (told,) = re.findall(r"Neighbours stay together, .* buffer .* about ([0-9.]+) % of the data", meaning)
     assert 1 / 1.3 < float(told) / 100 / ratio < 1.3

@@ -26,7 +26,7 @@ RARE = 1e-6
 @pytest.mark.parametrize(("n", "ratio"), [(70, 0), (70, 0.01), (70, 0.1), (1000, 0.5), (70, 1)])
 def test_a_buffer_yields_no_record_before_it_is_read_nor_many_at_once(n: int, ratio: float) -> None:
     size = int(n * ratio) + 1
-    order = shufflers.use_buffer(n, 1, ratio)
+    order = shufflers.chain_buffers(n, 1, ratio, 1)
     assert (order < np.arange(n) + size).all()
     assert n <= size or (order >= np.arange(n) + size - 1).any()
 
@@ -50,7 +50,7 @@ def test_every_setting_gives_a_permutation_and_the_seed_decides(name: str) -> No
 @pytest.mark.parametrize(
     ("name", "given"),
     [
-        ("swap_all", {}),
+        ("chain_buffers", {"ratio": 1, "buffer_count": 1}),
         ("merge_runs", {"run_records": 2}),
         pytest.param("merge_runs", {"run_records": 3}, marks=pytest.mark.slow),
         ("shuffle_in_two_passes", {"pile_count": 2}),

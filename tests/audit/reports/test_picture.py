@@ -15,10 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import recshuf
-from recshuf.audit.reports.colors import GREY, LABEL_COLOURS, Labels, Ramp, make_ramp
 from recshuf.audit.reports.picture import (
+    GREY,
+    LABEL_COLOURS,
     PAPER,
+    RAMP,
+    Labels,
     Panel,
+    Ramp,
     describe_panels,
     draw_picture,
     encode_png,
@@ -61,7 +65,7 @@ def count_pixels(pixels, colour):
 
 def test_the_ends_of_the_ramp_are_first_and_last_and_a_missing_value_is_grey():
     painted = Ramp().paint(np.array([0.0, 1.0, np.nan]))
-    assert np.array_equal(painted, [*make_ramp()[[0, -1]], GREY])
+    assert np.array_equal(painted, [*RAMP[[0, -1]], GREY])
 
 
 def test_the_most_frequent_labels_have_colours():
@@ -114,7 +118,7 @@ def test_every_one_of_few_records_is_shown_in_its_order(record_count):
     values = np.linspace(0, 1, record_count)
     along = paint_panel(make_panel(values), Ramp(), 16)[trace_curve(4)]
     shown = sample_rows(record_count, 16)
-    places = {tuple(colour): place for place, colour in enumerate(make_ramp().tolist())}
+    places = {tuple(colour): place for place, colour in enumerate(RAMP.tolist())}
     assert np.all(np.diff([places[tuple(colour)] for colour in along.tolist()]) >= 0)
     assert len(np.unique(along, axis=0)) == len(np.unique(Ramp().paint(values[shown]), axis=0))
 
@@ -162,7 +166,7 @@ def test_the_legend_has_the_whole_ramp():
     picture = draw_picture([make_panel([0.5])], Ramp(), "Halves", 256).reshape(-1, 3)
     colours, counts = np.unique(picture, axis=0, return_counts=True)
     shown = dict(zip(map(tuple, colours.tolist()), counts.tolist(), strict=True))
-    assert all(shown.get(tuple(colour), 0) >= 15 for colour in make_ramp().tolist())
+    assert all(shown.get(tuple(colour), 0) >= 15 for colour in RAMP.tolist())
 
 
 @needs_pillow
@@ -228,7 +232,7 @@ def test_each_record_has_the_colour_of_its_place_in_the_inputs(tmp_path: Path, s
     pq.write_table(pq.read_table(sorted_file).take(order), tmp_path / "out.parquet")
     picture = read_png(recshuf.picture(tmp_path / "out.parquet", against=sorted_file))
     before, after = np.array_split(picture.astype(np.int64) @ [1 << 16, 1 << 8, 1], 2, axis=1)
-    first = make_ramp().astype(np.int64)[: len(make_ramp()) // 4] @ [1 << 16, 1 << 8, 1]
+    first = RAMP.astype(np.int64)[: len(RAMP) // 4] @ [1 << 16, 1 << 8, 1]
     columns = [np.flatnonzero(np.isin(panel, first).sum(axis=0) > 100) for panel in (before, after)]
     assert columns[0].max() < before.shape[1] * 0.55
     assert columns[1].min() > after.shape[1] * 0.45

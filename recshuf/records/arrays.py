@@ -28,30 +28,10 @@ _OFFSETS: dict[int, np.dtype[Any]] = {
 _VARIABLE_LISTS = {pa.list_(pa.int8()).id, pa.large_list(pa.int8()).id}
 _WITH_FIELDS = {pa.struct([]).id, pa.list_(pa.int8(), 1).id}
 _CONTIGUOUS_LISTS = {*_VARIABLE_LISTS, pa.list_(pa.int8(), 1).id}
-_BYTES = (
-    pt.is_string,
-    pt.is_large_string,
-    pt.is_binary,
-    pt.is_large_binary,
-    pt.is_fixed_size_binary,
-    lambda kind: str(kind) in ("string_view", "binary_view"),
-)
+_BYTES = {kind.id for kind in (*_NARROW[:2], *_WIDE[:2], pa.binary(1), pa.string_view(), pa.binary_view())}
+_NUMBERS = "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64"
 _VALUE_BITS: dict[int, int] = {
-    kind.id: kind.bit_width
-    for kind in (
-        *(
-            pa.bool_(),
-            pa.int8(),
-            pa.int16(),
-            pa.int32(),
-            pa.int64(),
-            pa.uint8(),
-            pa.uint16(),
-            pa.uint32(),
-            pa.uint64(),
-        ),
-        *(pa.float16(), pa.float32(), pa.float64(), pa.date32()),
-    )
+    kind.id: kind.bit_width for kind in map(pa.type_for_alias, ("bool", "date32", *_NUMBERS.split()))
 }
 FLAT = frozenset({*_VALUE_BITS, *(kind.id for kind in (*_NARROW[:2], *_WIDE[:2]))})
 """Ids of types of text, bytes, numbers and days: they have no parameters, and nothing inside."""
@@ -93,7 +73,7 @@ def storage_of(kind: pa.DataType) -> pa.DataType:
 
 def is_bytes(kind: pa.DataType) -> bool:
     """Return whether values of a type are byte strings or text."""
-    return any(accepts(kind) for accepts in _BYTES)
+    return kind.id in _BYTES
 
 
 def view_offsets(array: pa.Array) -> NDArray[Any]:

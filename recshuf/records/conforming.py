@@ -32,12 +32,8 @@ def conform(array: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return the same values as an array of type `kind`, a type that unification found to hold them.
 
     Fields of structs are found by name, unless they have the same names in the same order; those that are missing become
-    null. Nothing is copied where types agree.
-
-    Raises
-    ------
-    pyarrow.ArrowInvalid
-        When a value does not fit, such as a time outside the range of a finer unit.
+    null. Nothing is copied where types agree. `pyarrow.ArrowInvalid` says that a value does not fit,
+    such as a time outside the range of a finer unit.
     """
     if array.type == kind:
         return array

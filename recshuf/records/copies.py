@@ -62,10 +62,7 @@ def list_quotas(
 ) -> list[Quota]:
     """Return the quota of each source: `copies` of it, or its share of the `total` by `weights`.
 
-    Parameters
-    ----------
-    counts, arguments
-        Number of records of each input, and the number of its source, which never falls.
+    Given are the number of records of each input, and the number of its source, which never falls.
     """
     edges = np.searchsorted(arguments, np.arange(len(copies or weights) + 1)).tolist()
     sources = [range(start, stop) for start, stop in pairwise(edges)]
@@ -90,10 +87,7 @@ class _Sample:
 class CopyKeys(KeyMaker):
     """Keys of records that are taken several times, or not at all.
 
-    Parameters
-    ----------
-    counts
-        Number of records of each input; None if all quotas are in whole copies.
+    `counts` are the numbers of records of the inputs; None if all quotas are in whole copies.
     """
 
     def __init__(self, seed: int, quotas: Sequence[Quota], counts: Sequence[int] | None) -> None:

@@ -10,7 +10,7 @@ checksums for that, and `recshuf verify` compares contents.
 from __future__ import annotations
 
 from dataclasses import astuple
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -119,6 +119,10 @@ class Digests:
         self.byte_counts: NDArray[np.int64] = np.zeros(part_count, np.int64)
         self.fingerprints: NDArray[np.uint64] = np.zeros(part_count, np.uint64)
 
+    @property
+    def _columns(self) -> tuple[NDArray[Any], ...]:
+        return self.counts, self.byte_counts, self.fingerprints
+
     @classmethod
     def find(cls, records: Records, edges: NDArray[np.int64]) -> Digests:
         digests = cls(len(edges) - 1)
@@ -135,35 +139,27 @@ class Digests:
         return digests
 
     def add(self, other: Digests) -> None:
-        self.counts += other.counts
-        self.byte_counts += other.byte_counts
-        self.fingerprints += other.fingerprints
+        for own, added in zip(self._columns, other._columns, strict=True):
+            own += added
 
     def subtract(self, other: Digests) -> None:
-        self.counts -= other.counts
-        self.byte_counts -= other.byte_counts
-        self.fingerprints -= other.fingerprints
+        for own, taken in zip(self._columns, other._columns, strict=True):
+            own -= taken
 
     def add_to(self, parts: Sequence[int], other: Digests) -> None:
         """Add digest k of `other` to part ``parts[k]``; a part may occur more than once."""
-        np.add.at(self.counts, parts, other.counts)
-        np.add.at(self.byte_counts, parts, other.byte_counts)
-        np.add.at(self.fingerprints, parts, other.fingerprints)
+        for own, added in zip(self._columns, other._columns, strict=True):
+            np.add.at(own, parts, added)
 
     def put(self, part: int, digest: Digest) -> None:
-        self.counts[part], self.byte_counts[part] = digest.records, digest.byte_count
-        self.fingerprints[part] = digest.fingerprint
+        for own, value in zip(self._columns, astuple(digest), strict=True):
+            own[part] = value
 
     def sum(self, parts: slice | Sequence[int] = slice(None)) -> Digest:
-        return Digest(
-            int(self.counts[parts].sum()),
-            int(self.byte_counts[parts].sum()),
-            int(self.fingerprints[parts].sum(dtype=np.uint64)),
-        )
+        return Digest(*(int(column[parts].sum()) for column in self._columns))
 
     def __iter__(self) -> Iterator[Digest]:
-        columns = (self.counts, self.byte_counts, self.fingerprints)
-        yield from map(Digest, *(column.tolist() for column in columns))
+        yield from map(Digest, *(column.tolist() for column in self._columns))
 
 
 class InputCount(NamedTuple):

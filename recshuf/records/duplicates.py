@@ -39,12 +39,7 @@ _SHOWN = 40
 class Duplicates(KeyMaker):
     """Finds the records that repeat others; the keys that it draws have two words. Used by many threads.
 
-    Parameters
-    ----------
-    reader
-        Reads the fields that tell records apart; None for whole records.
-    are_lines
-        Whether whole records are lines, whose bytes tell them apart.
+    The `reader` reads the fields that tell records apart. Without one, whole records do: the bytes of lines, else the values.
     """
 
     def __init__(self, seed: int, reader: ValueReader | None, *, are_lines: bool, column_count: int) -> None:
@@ -82,17 +77,9 @@ class Duplicates(KeyMaker):
     ) -> tuple[Records, NDArray[np.intp], Digests]:
         """Return the records of parts in the order of keys, without repeats, which are compared by a second hash.
 
-        Parameters
-        ----------
-        read
-            Yields the records of each part with what orders parts, which come in any order, but twice in the same.
-        edges
-            Places in the order of all records.
-
-        Returns
-        -------
-        tuple[Records, NDArray[np.intp], Digests]
-            The records; where they begin, the edges are, and they end; and what is dropped between these.
+        `read` yields the records of each part with what orders parts, which come in any order, but twice in the same; `edges` are
+        places in the order of all records. Also returned are where records begin, the edges are, and they end; and what is
+        dropped between these.
         """
         origins, parts = [], []
         for origin, records in read():

@@ -59,13 +59,9 @@ def hash_rows(
     The hash does not depend on batch boundaries, array offsets or memory under nulls. NaNs with different bits have
     different hashes, and so have the two zeros.
 
-    Parameters
-    ----------
-    is_converted
-        True: equal values have equal hashes whatever their types, and fields, also of structs, are hashed in the
-        order of their names. False: hashes depend on types, and fields are hashed in the order of the schema.
-    nan_as_null
-        Whether NaN and infinities hash as nulls; only if `is_converted`.
+    If `is_converted`, equal values have equal hashes whatever their types, fields, also of structs, are hashed in the order of
+    their names, and with `nan_as_null` NaN and infinities hash as nulls. Otherwise hashes depend on types, and fields are hashed
+    in the order of the schema.
     """
     hashes = np.empty((2, batch.num_rows), np.uint64)
     hasher = _Hasher(key, is_converted, nan_as_null)
@@ -213,10 +209,7 @@ class _Hasher:
     def _join_items(self, items: _Part, edges: NDArray[np.int64], level: int) -> NDArray[np.uint64]:
         """Return the hashes of n lists: the words of a list's items are hashed as one byte string.
 
-        Parameters
-        ----------
-        edges
-            Where each list begins in `items` and the last one ends, shape ``(n + 1,)``.
+        The edges say where each list begins in `items` and the last one ends, shape ``(n + 1,)``.
         """
         words = items.words[0] if len(items.words) == 1 else self._shorten(items, level)
         if items.nulls is not None:

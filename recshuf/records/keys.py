@@ -41,14 +41,9 @@ class RowRange(NamedTuple):
 def draw_keys(
     seed: int, ranges: Sequence[tuple[int, int, int]], stream: tuple[int, ...] = ()
 ) -> NDArray[np.uint64]:
-    """Return the keys of some row ranges in turn, shape ``(n,)``.
+    """Return the keys of some row ranges in turn, at least one: input, first row, and number of rows. Shape ``(n,)``.
 
-    Parameters
-    ----------
-    ranges
-        At least one: input, first row, and number of rows.
-    stream
-        First numbers of the spawn key, before that of the input. Records of different streams have independent keys.
+    The stream is the first numbers of the spawn key, before that of the input. Records of different streams have independent keys.
 
     >>> whole = draw_keys(7, [(0, 0, 10)])
     >>> bool((draw_keys(7, [(0, 6, 3), (0, 1, 2)]) == whole[[6, 7, 8, 1, 2]]).all())

@@ -18,7 +18,7 @@ from recshuf.records.keys import RowRange
 from recshuf.system.threads import run_threads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -28,20 +28,17 @@ if TYPE_CHECKING:
     """Gets a batch and the consecutive row ranges in it; called in many threads."""
 
 
-class BatchGroup:
+class BatchGroup(NamedTuple):
     """Consecutive batches, to be visited together, with their ranges; after that, the task of each is released."""
 
-    def __init__(
-        self, tasks: Sequence[InputTask], batches: list[pa.RecordBatch], ranges: Sequence[RowRange]
-    ) -> None:
-        self.tasks = tasks
-        self._batches = batches
-        self._ranges = ranges
+    tasks: list[InputTask]
+    batches: list[pa.RecordBatch]
+    ranges: list[RowRange]
 
     def take(self) -> tuple[pa.RecordBatch, list[RowRange]]:
-        batch = concat_batches(self._batches)
-        self._batches.clear()
-        return batch, join_ranges(self._ranges)
+        batch = concat_batches(self.batches)
+        self.batches.clear()
+        return batch, join_ranges(self.ranges)
 
 
 class Coalescer:
@@ -50,9 +47,7 @@ class Coalescer:
     def __init__(self, emit: Callable[[BatchGroup], None], most_bytes: int) -> None:
         self._emit = emit
         self._most_bytes = most_bytes
-        self._tasks: list[InputTask] = []
-        self._batches: list[pa.RecordBatch] = []
-        self._ranges: list[RowRange] = []
+        self._group = BatchGroup([], [], [])
         self._bytes = 0
 
     def add(self, task: InputTask, rows: RowRange, batch: pa.RecordBatch) -> None:
@@ -60,18 +55,17 @@ class Coalescer:
         if self._bytes + size > self._most_bytes:
             self.flush()
         task.hold()
-        self._tasks.append(task)
-        self._ranges.append(rows)
-        self._batches.append(batch)
+        self._group.tasks.append(task)
+        self._group.batches.append(batch)
+        self._group.ranges.append(rows)
         self._bytes += size
         del batch
         if self._bytes + size > self._most_bytes:
             self.flush()
 
     def flush(self) -> None:
-        if self._batches:
-            group = BatchGroup(self._tasks, self._batches, self._ranges)
-            self._tasks, self._batches, self._ranges, self._bytes = [], [], [], 0
+        if self._group.batches:
+            group, self._group, self._bytes = self._group, BatchGroup([], [], []), 0
             self._emit(group)
 
 
@@ -176,67 +170,6 @@ class InputTask:
             return not self.left
 
 
-class InputSchedule:
-    """The order in which threads read inputs: first runs, each by one thread, then open inputs, shared by idle threads."""
-
-    def __init__(self, runs: Iterable[list[InputPart]]) -> None:
-        self._waiting = deque(runs)
-        self._tasks: dict[int, InputTask] = {}
-        self._open: list[InputTask] = []
-        self._joined_rows: dict[int, int] = {}
-        self._lock = threading.Lock()
-        self._stopped = False
-
-    def next_run(self) -> list[InputPart] | None:
-        with self._lock:
-            self.check()
-            return self._waiting.popleft() if self._waiting else None
-
-    def next_open(self) -> InputTask | None:
-        """Return an input with fragments left; None if there is none."""
-        with self._lock:
-            return self._open[0] if self._open else None
-
-    def begin(self, part: InputPart, fragments: Iterator[Fragment], *, is_shared: bool) -> InputTask:
-        """Return the task of a part of an input, whose fragments other threads may take if `is_shared`."""
-        task = InputTask([part.input_index], fragments, RowCounter(part.first_row))
-        with self._lock:
-            self.check()
-            self._tasks[part.input_index] = task
-            if is_shared:
-                self._open.append(task)
-        return task
-
-    def close(self, task: InputTask) -> bool:
-        """Remove an input without fragments left; return False if another thread has removed it."""
-        with self._lock:
-            is_open = task in self._open
-            if is_open:
-                self._open.remove(task)
-            return is_open
-
-    def note_joined(self, rows: Mapping[int, int]) -> None:
-        with self._lock:
-            self.check()
-            self._joined_rows.update(rows)
-
-    def rows_of(self, index: int) -> int:
-        task = self._tasks.get(index)
-        return self._joined_rows.get(index, 0) if task is None else task.counter.rows
-
-    def stop(self) -> None:
-        """Make all further calls raise `Stopped`."""
-        with self._lock:
-            self._stopped = True
-            for task in self._tasks.values():
-                task.counter.stop()
-
-    def check(self) -> None:
-        """Raise `Stopped` after `stop`."""
-        if self._stopped:
-            raise Stopped
-
-
 def group_inputs(
     source: Source, parts: Sequence[InputPart], most_bytes: int, workers: int
 ) -> Iterator[list[InputPart]]:
@@ -271,8 +204,9 @@ class ReadingPlan:
 class InputReader:
     """Reads inputs of a source, or parts of them, every batch once; at most one part of each input.
 
-    `visit` gets every batch, and `on_finished` each input once, after all its batches were visited; both are called in many
-    threads. Locks are not nested, except those of one `InputTask`.
+    First runs of inputs are read, each by one thread, then inputs that are still open, shared by idle threads. `visit` gets
+    every batch, and `on_finished` each input once, after all its batches were visited; both are called in many threads. Locks
+    are not nested, except those of one `InputTask`.
     """
 
     def __init__(
@@ -287,30 +221,55 @@ class InputReader:
         self._plan = plan
         self._visit = visit
         self._on_finished = on_finished
-        self._schedule = InputSchedule(group_inputs(source, parts, plan.block_bytes, plan.workers))
+        self._runs = deque(group_inputs(source, parts, plan.block_bytes, plan.workers))
+        self._tasks: dict[int, InputTask] = {}
+        self._open: list[InputTask] = []
+        """With fragments left, as far as is known."""
+        self._joined_rows: dict[int, int] = {}
+        self._lock = threading.Lock()
+        """Guards the runs and tasks."""
+        self._is_stopped = False
         self._queue = WorkQueue(plan.workers)
 
     def run(self, name: str) -> None:
         run_threads(name, [self._work] * self._plan.workers, self._plan.workers, self._stop)
 
     def rows_of(self, input_index: int) -> int:
-        return self._schedule.rows_of(input_index)
+        task = self._tasks.get(input_index)
+        return self._joined_rows.get(input_index, 0) if task is None else task.counter.rows
 
     def _stop(self) -> None:
-        self._schedule.stop()
+        with self._lock:
+            self._is_stopped = True
+            for task in self._tasks.values():
+                task.counter.stop()
         self._queue.stop()
+
+    def _check(self) -> None:
+        """Raise `Stopped` after `_stop`."""
+        if self._is_stopped:
+            raise Stopped
 
     def _work(self) -> None:
         """Read until nothing is left, then visit batches that other threads have read."""
         try:
-            while (run := self._schedule.next_run()) is not None:
+            while (run := self._next_run()) is not None:
                 self._read_run(run)
-            while (task := self._schedule.next_open()) is not None:
+            while (task := self._next_open()) is not None:
                 self._read_shared(task)
         finally:
             self._queue.leave()
         while (group := self._queue.take()) is not None:
             self._visit_group(group)
+
+    def _next_run(self) -> list[InputPart] | None:
+        with self._lock:
+            self._check()
+            return self._runs.popleft() if self._runs else None
+
+    def _next_open(self) -> InputTask | None:
+        with self._lock:
+            return self._open[0] if self._open else None
 
     def _read_run(self, run: list[InputPart]) -> None:
         """Read a part of one input, shared with other threads, or several small whole ones."""
@@ -330,7 +289,9 @@ class InputReader:
         if joined is None:
             return 0
         rows = dict(zip(inputs, joined.rows, strict=False))
-        self._schedule.note_joined(rows)
+        with self._lock:
+            self._check()
+            self._joined_rows.update(rows)
         ranges = [RowRange(index, 0, count) for index, count in rows.items()]
         self._emit(BatchGroup([InputTask([*rows], iter(()))], [joined.batch], ranges))
         return len(rows)
@@ -353,18 +314,29 @@ class InputReader:
             self._read(task, *taken, coalescer)
             coalescer.flush()
             self._release(task)
-        if self._schedule.close(task):
+        with self._lock:
+            is_open = task in self._open
+            if is_open:
+                self._open.remove(task)
+        if is_open:
             self._release(task)
 
     def _begin(self, part: InputPart, *, is_shared: bool) -> InputTask:
+        """Return the task of a part of an input, whose fragments other threads may take if `is_shared`."""
         fragments = self._source.fragments(
             part.input_index, self._plan.block_bytes, self._plan.max_record_bytes
         )
-        return self._schedule.begin(part, part.choose(fragments), is_shared=is_shared)
+        task = InputTask([part.input_index], part.choose(fragments), RowCounter(part.first_row))
+        with self._lock:
+            self._check()
+            self._tasks[part.input_index] = task
+            if is_shared:
+                self._open.append(task)
+        return task
 
     def _read(self, task: InputTask, number: int, fragment: Fragment, coalescer: Coalescer) -> None:
         for row, batch in number_batches(task.counter, number, fragment):
-            self._schedule.check()
+            self._check()
             coalescer.add(task, RowRange(task.inputs[0], row, batch.num_rows), batch)
 
     def _emit(self, group: BatchGroup) -> None:

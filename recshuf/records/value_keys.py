@@ -86,14 +86,9 @@ def hash_texts(texts: pa.LargeBinaryArray, seed: int) -> tuple[Words, Words]:
 
 
 class ValueKeys:
-    """Finds the keys of values under a seed.
+    """Finds the keys of values under a seed and the name of a stream: keys under other names are independent.
 
-    Parameters
-    ----------
-    name
-        Of the stream: keys under other names are independent.
-    shares_missing
-        Whether all records without a value have one key. Otherwise each has a key of its own.
+    Either all records without a value share one key, or each has a key of its own.
     """
 
     def __init__(self, seed: int, name: str = "value", *, shares_missing: bool = False) -> None:
@@ -110,10 +105,7 @@ class ValueKeys:
     ) -> tuple[Words, Words]:
         """Return the keys K and L of consecutive records of an input, shape ``(n,)``.
 
-        Parameters
-        ----------
-        texts
-            For each field, at least one, the texts of its values; null where a record has none.
+        Given are for each field, at least one, the texts of its values; null where a record has none.
         """
         low, high = np.empty(len(texts[0]), np.uint64), np.empty(len(texts[0]), np.uint64)
         for piece in cut_pieces(*texts):
@@ -202,10 +194,7 @@ def _encrypt(low: Words, high: Words, key: int, out: tuple[Words, Words], scratc
 class FieldKeys(KeyMaker):
     """Keys of the values of fields.
 
-    Parameters
-    ----------
-    row_seed
-        Seed of a third word, by which the records of a value are in random order. None: they stay in that of the inputs.
+    With a `row_seed`, a third word puts the records of a value in random order. Otherwise they stay in that of the inputs.
     """
 
     def __init__(self, reader: ValueReader, keys: ValueKeys, row_seed: int | None = None) -> None:

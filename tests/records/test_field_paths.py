@@ -15,7 +15,7 @@ import recshuf
 from recshuf.errors import InputError, UsageError
 from recshuf.formats import load_format
 from recshuf.interfaces import InputFile, ReadOptions
-from recshuf.records.arrays import find_value, split_path
+from recshuf.records.arrays import find_value
 from tests.support.formats.format_tools import place_batches
 from tests.support.formats.given_options import reading
 
@@ -94,16 +94,6 @@ def test_columns_and_datasets_that_are_left_out_hold_no_field(tmp_path: Path):
     ):
         with pytest.raises(UsageError, match=r"no column 'id'; there are: text, /?meta"):
             read_table(tmp_path / name, options)
-
-
-def test_what_no_field_has_is_named_beside_what_there_is(data: Path):
-    with pytest.raises(UsageError, match=r"^there is no column 'nothing'; there are: .*\bid\b"):
-        recshuf.check(data, column="nothing")
-
-
-def test_names_with_dots_go_before_fields():
-    assert split_path("a.b", ["a", "a.b"]) == ("a.b", [])
-    assert split_path("a.b.c", ["a", "a.b"]) == ("a", ["b", "c"])
 
 
 # What is not needed is not read

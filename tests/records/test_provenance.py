@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recshuf.errors import UsageError
-from recshuf.records.batch import Records, join_ranges, split_ranges
+from recshuf.records.batch import Records, split_ranges
 from recshuf.records.keys import RowRange
 from recshuf.records.provenance import (
     MAX_INPUTS,
@@ -75,20 +75,6 @@ def test_a_batch_is_split_at_its_ranges(ranges: list[RowRange]) -> None:
     parts = list(split_ranges(batch, ranges))
     assert [(index, first, part.num_rows) for part, index, first in parts] == [tuple(one) for one in ranges]
     assert pa.concat_batches([part for part, *_ in parts]).equals(batch)
-
-
-@settings(max_examples=examples(200))
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5)), max_size=9))
-def test_ranges_that_follow_each_other_are_joined(given_: list[tuple[int, int]]) -> None:
-    """Those of one input follow each other."""
-    ranges, ends = [], dict[int, int]()
-    for index, count in given_:
-        ranges.append(RowRange(index, ends.get(index, 0), count))
-        ends[index] = ends.get(index, 0) + count
-    ranges.sort(key=lambda one: one.input_index)
-    joined = join_ranges(ranges)
-    assert list_rows(joined) == list_rows(ranges)
-    assert [one.input_index for one in joined] == sorted(ends)
 
 
 @pytest.mark.parametrize(

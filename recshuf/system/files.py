@@ -44,13 +44,7 @@ def copy_access(source: Path, target: Path) -> None:
 
 
 def exchange(first: Path, second: Path) -> None:
-    """Exchange two names atomically.
-
-    Raises
-    ------
-    OSError
-        With a number of `NO_EXCHANGE` if the file system cannot do that.
-    """
+    """Exchange two names atomically; an OSError with a number of `NO_EXCHANGE` says that the file system cannot do that."""
     libc = ctypes.CDLL(None, use_errno=True)
     if not hasattr(libc, "renameat2"):
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
@@ -179,55 +173,36 @@ def _find_call(name: str) -> Callable[..., object] | None:
     return call
 
 
-class WriteBehind:
-    """Starts writing a file to its device while it grows, so that the final sync is short.
-
-    Parameters
-    ----------
-    descriptor
-        The file; the caller closes it.
-    drop_page_cache
-        Drop written pages from the page cache. Writers then wait for the device, about 64 MiB behind.
-    """
-
-    def __init__(self, descriptor: int, *, drop_page_cache: bool = False) -> None:
-        self._descriptor = descriptor
-        self._drop_page_cache = drop_page_cache
-        self._begun = 0
-        self._dropped = 0
-        self._call = _find_call("sync_file_range")
-
-    def reach(self, byte_count: int) -> None:
-        """Start writing up to `byte_count`, the present size of the file. Failures show at the next sync."""
-        size = byte_count - self._begun
-        if size >= _BEHIND_BYTES and self._call is not None:
-            offset = ctypes.c_int64(self._begun)
-            self._call(self._descriptor, offset, ctypes.c_int64(size), _SYNC_FILE_RANGE_WRITE)
-            self._begun = byte_count
-            if self._drop_page_cache:
-                self._drop(byte_count - _KEPT_BYTES)
-
-    def _drop(self, stop: int) -> None:
-        size = stop - self._dropped
-        if size >= _BEHIND_BYTES and self._call is not None:
-            offset = ctypes.c_int64(self._dropped)
-            self._call(self._descriptor, offset, ctypes.c_int64(size), _SYNC_FILE_RANGE_DONE)
-            drop_pages(self._descriptor, self._dropped, size)
-            self._dropped = stop
-
-
 class BehindFile(io.FileIO):
-    """An unbuffered file with a `WriteBehind`."""
+    """An unbuffered file that is written to its device while it grows, so that the final sync is short.
+
+    It may drop written pages from the page cache. Writers then wait for the device, about 64 MiB behind.
+    """
 
     def __init__(self, file: int | str | Path, mode: str, *, drop_page_cache: bool = False) -> None:
         super().__init__(file, mode)
-        self._behind = WriteBehind(self.fileno(), drop_page_cache=drop_page_cache)
+        self._drop_page_cache = drop_page_cache
+        self._begun = self._dropped = 0
+        self._call = _find_call("sync_file_range")
 
     def write(self, data: ReadableBuffer, /) -> int:
-        """Write at the current offset, and return the number of bytes written."""
+        """Write at the current offset, and return the number of bytes written. Other failures show at the next sync."""
         count = super().write(data)
-        self._behind.reach(self.tell())
+        end = self.tell()
+        if self._reach(self._begun, end, _SYNC_FILE_RANGE_WRITE):
+            self._begun = end
+            kept_from = end - _KEPT_BYTES
+            if self._drop_page_cache and self._reach(self._dropped, kept_from, _SYNC_FILE_RANGE_DONE):
+                drop_pages(self.fileno(), self._dropped, kept_from - self._dropped)
+                self._dropped = kept_from
         return count
+
+    def _reach(self, begin: int, end: int, flags: int) -> bool:
+        """Begin or end writing bytes to the device; return False if they are too few."""
+        if end - begin < _BEHIND_BYTES or self._call is None:
+            return False
+        self._call(self.fileno(), ctypes.c_int64(begin), ctypes.c_int64(end - begin), flags)
+        return True
 
 
 def open_more(open_file: Callable[[], T]) -> T:

@@ -15,21 +15,20 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def lock_folder(folder: Path, output: str) -> int:
+def lock_folder(folder: Path, output: str, kind: int = fcntl.LOCK_EX) -> int:
     """Make a private folder, and return a descriptor that holds its lock until it is closed.
 
     An `OutputError` names the `output` if another run holds it, or it is no folder.
     """
     while True:
-        is_new = True
+        is_new = False
         try:
-            try:
+            with suppress(FileExistsError):
                 folder.mkdir(mode=0o700)
-            except FileExistsError:
-                is_new = False
-            lock = _try_lock(folder, output)
-        except BaseException:
-            if is_new:
+                is_new = True
+            lock = _try_lock(folder, output, kind)
+        except BaseException as error:
+            if is_new and not isinstance(error, OutputError):  # else another run has it
                 with suppress(OSError):
                     folder.rmdir()
             raise
@@ -38,19 +37,11 @@ def lock_folder(folder: Path, output: str) -> int:
 
 
 def share_folder(folder: Path, output: str) -> int:
-    """Make a private folder if there is none, and return a descriptor that holds its lock with others until it is closed.
-
-    Errors are those of `lock_folder`.
-    """
-    while True:
-        with suppress(FileExistsError):
-            folder.mkdir(mode=0o700)
-        lock = _try_lock(folder, output, fcntl.LOCK_SH)
-        if lock is not None:
-            return lock
+    """Do what `lock_folder` does, with a lock that others may share."""
+    return lock_folder(folder, output, fcntl.LOCK_SH)
 
 
-def _try_lock(folder: Path, output: str, kind: int = fcntl.LOCK_EX) -> int | None:
+def _try_lock(folder: Path, output: str, kind: int) -> int | None:
     """Return a descriptor that holds the lock of a folder; None if the folder was removed."""
     try:
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -92,10 +83,6 @@ class Lease:
         self._descriptor = descriptor
         self._close = weakref.finalize(self, os.close, descriptor)
 
-    def lock(self) -> None:
-        """Take the lock; BlockingIOError if another process holds it alone."""
-        fcntl.flock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-
     def holds(self, path: Path) -> bool:
         """Tell whether a path leads to the file."""
         return _is_same(self._descriptor, path, may_be_link=True)
@@ -108,15 +95,9 @@ class Lease:
 def try_shared(path: Path) -> Lease | None:
     """Return a shared lock of a file; None if the file is gone, or another process holds its lock alone."""
     try:
-        lease = Lease(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
-    except FileNotFoundError:
+        return Lease(_lock_existing(path, os.O_RDONLY, fcntl.LOCK_SH))
+    except (FileNotFoundError, BlockingIOError):
         return None
-    with suppress(BlockingIOError):
-        lease.lock()
-        if lease.holds(path):
-            return lease
-    lease.close()
-    return None
 
 
 def try_exclusive(path: Path, mode: int = 0o600) -> int | None:
@@ -148,21 +129,20 @@ def _lock_file(path: Path, mode: int, kind: int) -> int:
 def lock_existing(path: Path) -> int:
     """Return a descriptor that holds the lock of a file until it is closed.
 
-    Raises
-    ------
-    FileNotFoundError
-        When the file is gone.
-    BlockingIOError
-        When it is locked.
+    FileNotFoundError if the file is gone, BlockingIOError if it is locked.
     """
     try:
-        descriptor = os.open(
-            path, os.O_RDWR | os.O_CLOEXEC
-        )  # NFS locks no file alone that is open for reading
+        return _lock_existing(
+            path, os.O_RDWR, fcntl.LOCK_EX
+        )  # as NFS locks no file alone that is open for reading
     except PermissionError:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return _lock_existing(path, os.O_RDONLY, fcntl.LOCK_EX)
+
+
+def _lock_existing(path: Path, flags: int, kind: int) -> int:
+    descriptor = os.open(path, flags | os.O_CLOEXEC)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
         if not _is_same(descriptor, path, may_be_link=True):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
     except BaseException:

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 BASE_BYTES = 150 * 10**6
 """Memory of Python and libraries, which ``--memory`` excludes."""
@@ -41,19 +36,13 @@ def choose_allocators(memory_bytes: int) -> None:
     if _bundles_arrow():
         # Told later, Arrow would use it for half of its work only.
         settings["ARROW_DEFAULT_MEMORY_POOL"] = "jemalloc"
-    with _environment({name: value for name, value in settings.items() if name not in os.environ}):
+    added = {name: value for name, value in settings.items() if name not in os.environ}
+    os.environ.update(added)
+    try:
         import pyarrow as pa
 
         pa.allocate_buffer(1)  # an allocator may read its settings when it is first used
-
-
-@contextmanager
-def _environment(added: dict[str, str]) -> Iterator[None]:
-    """Set variables temporarily, so that later child processes do not inherit them."""
-    os.environ.update(added)
-    try:
-        yield
-    finally:
+    finally:  # so that later child processes do not inherit them
         for name in added:
             del os.environ[name]
 

@@ -53,13 +53,6 @@ class Pool(ThreadPoolExecutor):
     After an `Interrupted` it waits for `PATIENCE_SECONDS` only, because nothing wakes a thread that reads a silent pipe or
     writes to a full one. After other exceptions no thread may still use files that are then closed. Unlike the base
     class, it also waits for a thread that was being started when a signal raised an exception.
-
-    Parameters
-    ----------
-    threads
-        Number of threads.
-    name
-        Part of their names.
     """
 
     def __init__(self, threads: int, name: str) -> None:
@@ -85,15 +78,7 @@ class Pool(ThreadPoolExecutor):
 
 
 class TransientPool:
-    """A pool whose threads end as soon as nothing waits, so that nobody must shut it down.
-
-    Parameters
-    ----------
-    threads
-        Most threads at a time.
-    name
-        Part of their names.
-    """
+    """A pool of at most so many threads at a time, which end as soon as nothing waits: nobody must shut it down."""
 
     def __init__(self, threads: int, name: str) -> None:
         self._threads = threads
@@ -140,12 +125,7 @@ def call_while_stopping(function: Callable[[], T]) -> T:
     """Call a function that asks others, such as a store, and may wait long for them.
 
     After an `Interrupted`, all such calls together have `STOPPING_SECONDS`, and each ends at the next signal; a thread
-    goes on with the function then.
-
-    Raises
-    ------
-    NoAnswerError
-        When the time has passed, or a signal has come.
+    goes on with the function then. A `NoAnswerError` says that the time has passed, or a signal has come.
     """
     interrupt = _find_interrupt(sys.exception())
     if interrupt is None:
@@ -213,17 +193,8 @@ def run_threads(
 ) -> None:
     """Call functions in threads; the first error, or an interrupt of this thread, stops the others.
 
-    Parameters
-    ----------
-    name
-        Part of the names of the threads.
-    stop
-        Makes functions that run raise `Stopped` soon. Called at most once.
-
-    Raises
-    ------
-    Exception
-        The first error of any function, preferably not `Stopped`, after all threads have ended.
+    `stop` makes functions that run raise `Stopped` soon, and is called at most once. The first error of any function, preferably
+    not `Stopped`, is raised after all threads have ended.
     """
     futures: list[Future[None]] = []
     with Pool(workers, name) as pool:

@@ -10,7 +10,7 @@ import sys
 import traceback
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 from click.exceptions import Exit
@@ -25,7 +25,6 @@ from recshuf.system.paths import write_error
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
-    from typing import NoReturn
 
 
 _COMPLETION_VARIABLE = "_RECSHUF_COMPLETE"

@@ -18,8 +18,8 @@ from recshuf.errors import UsageError
 from recshuf.formats import load_format
 from recshuf.formats.compression import check_level
 from recshuf.formats.objects import name_table
-from recshuf.interfaces import ReadOptions, TableName, WriteOptions
-from recshuf.job.features import SplitFiles, choose_feature, split_names
+from recshuf.interfaces import FormatOption, ReadOptions, TableName, WriteOptions
+from recshuf.job.features import Feature, SplitFiles, choose_feature, split_names
 from recshuf.job.job import SMALLEST_MEMORY, Job
 from recshuf.job.options import (
     LOCAL,
@@ -42,8 +42,6 @@ from recshuf.system.units import parse_size
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from recshuf.interfaces import FormatOption
-    from recshuf.job.features import Feature
     from recshuf.job.options import Inputs, Paths, SchemaLike, Size
 
 
@@ -153,13 +151,8 @@ _TAKEN_INPUTS = f"{_TAKEN}, and tables, each with __arrow_c_stream__"
 
 
 def parse_inputs(inputs: Inputs) -> list[str]:
-    """Return the inputs, one by one: paths, and tables as `TableName`.
+    """Return the inputs, one by one: paths, and tables as `TableName`. A reader may come once."""
 
-    Raises
-    ------
-    UsageError
-        Also when a reader is given twice.
-    """
     table = name_table(inputs, 0)
     if table is not None:
         return [table]

@@ -6,7 +6,7 @@ Must not import NumPy: commands start with it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast, get_args
@@ -16,8 +16,6 @@ from recshuf.errors import UsageError
 from recshuf.system.paths import PLAIN_NAME_RULE, is_plain_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from recshuf.job.options import Numbers, Options
 
 

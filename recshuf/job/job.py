@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from recshuf.dataclass import dataclass
 from recshuf.errors import UsageError
-from recshuf.interfaces import TableName
-from recshuf.job.features import Mixture, SplitFiles, describe_feature
-from recshuf.job.options import LOCAL, OPTIONS, PROCESSES, check_engine
+from recshuf.interfaces import ReadOptions, TableName, WriteOptions
+from recshuf.job.features import Feature, Mixture, SplitFiles, describe_feature
+from recshuf.job.options import LOCAL, OPTIONS, PROCESSES, Options, check_engine
 from recshuf.job.sizing import count_whole
 from recshuf.piles.layout import SPILL_COMPRESSIONS
 from recshuf.records.keys import MAX_PILES, MAX_SEED
@@ -22,9 +22,6 @@ from recshuf.system.units import format_size
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from recshuf.interfaces import ReadOptions, WriteOptions
-    from recshuf.job.features import Feature
-    from recshuf.job.options import Options
     from recshuf.job.plan import Cut
     from recshuf.storage.settings import StorageOptions
 
@@ -85,7 +82,10 @@ class Job:
         _check("--seed", self.options["seed"], 0, MAX_SEED)
         _check_memory(self.memory_bytes, self.options["memory"])
         _check("--workers", self.workers, 1, 1024)
-        _check_count(self.options["head_count"])
+        if isinstance(count := self.options["head_count"], str):
+            parse_percent(count)
+        else:
+            _check("--head-count", count, 0, None)
         _check("--piles", self.options["piles"], 1, MAX_PILES)
         _check("--max-record-bytes", self.read.max_record_bytes, 1, 2**32 - 1)
         if self.cut is not None:
@@ -280,13 +280,6 @@ class Job:
     @property
     def writes_stdout(self) -> bool:
         return self.output in (None, "-") and not self.streams
-
-
-def _check_count(count: int | str | None) -> None:
-    if isinstance(count, str):
-        parse_percent(count)
-    else:
-        _check("--head-count", count, 0, None)
 
 
 def parse_percent(text: str) -> Fraction:

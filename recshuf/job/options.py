@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 LOCAL, PROCESSES = "local", "processes"
 """The engines of this machine: this process, and others that it starts."""
 ENGINES = {
-    LOCAL: "recshuf.run.engines:OneByOne",
+    LOCAL: "",
     PROCESSES: "recshuf.run.engines:ProcessEngine",
     "ray": "recshuf.run.ray:RayEngine",
-    "tasks": "recshuf.run.engines:FinishedTasks",
+    "tasks": "",
 }
-"""Module and class of each engine. The class takes an address, None for the default, and the cores of a task."""
+"""Module and class of each engine, if it needs one. The class takes an address, None for the default, and the cores of a task."""
 
 
 def check_engine(name: str | None) -> None:

@@ -106,15 +106,11 @@ def find_large_inputs(plan: Plan, byte_counts: Sequence[int]) -> list[int]:
 
 
 def divide(plan: Plan, byte_counts: Sequence[int], fragments: Mapping[int, Sequence[int | None]]) -> TaskPlan:
-    """Return the tasks of a run.
+    """Return the tasks of a run, given the bytes of the records of each input.
 
-    Parameters
-    ----------
-    byte_counts
-        Bytes of the records of each input.
-    fragments
-        Number of records of each fragment, None if unknown, of the inputs that are read in parts.
+    `fragments` has the number of records of each fragment, None if unknown, of the inputs that are read in parts.
     """
+
     runs = plan.pile_count // plan.region_piles
     set_bytes = size_sets(plan, sum(byte_counts))
     sets = _fill_sets(_cut_inputs(set_bytes, byte_counts, fragments), set_bytes)

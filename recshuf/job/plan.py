@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,7 +13,6 @@ from recshuf.records.keys import MAX_PILES
 from recshuf.records.split import apportion
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
     from fractions import Fraction
 
     from numpy.typing import NDArray
@@ -36,17 +35,20 @@ class InputSize(NamedTuple):
 class InputSizes(Sequence[InputSize]):
     """Counts and sizes of all inputs, as columns, because there may be millions.
 
-    Parameters
-    ----------
-    numbers
-        Records, bytes of records and bytes of the file of each input, shape ``(3, n)``; -1 if unknown.
-    is_exact
-        Whether the number of records is exact, shape ``(n,)``.
+    `numbers` are records, bytes of records and bytes of the file of each input, shape ``(3, n)``; -1 if unknown. `is_exact` tells
+    whether the number of records is, shape ``(n,)``.
     """
 
     def __init__(self, numbers: NDArray[np.int64], is_exact: NDArray[np.bool_]) -> None:
         self._numbers = numbers
         self._is_exact = is_exact
+        self.record_count, self.byte_count, self.file_bytes = map(_sum, numbers)
+        """Of all inputs; None if that of one is unknown."""
+        self.known_bytes = _sum(np.where(numbers[2] == _UNKNOWN, numbers[1], numbers[2]))
+        """Bytes of all files, where they are unknown of their records; None if both are unknown of an input."""
+        self.byte_counts: NDArray[np.int64] = np.maximum(numbers[1], 0)
+        """Bytes of the records of each input, 0 if unknown, shape ``(n,)``."""
+        self.are_exact = bool(is_exact.all())
 
     @classmethod
     def of(cls, inputs: Iterable[InputSize]) -> InputSizes:
@@ -63,45 +65,13 @@ class InputSizes(Sequence[InputSize]):
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return InputSizes(self._numbers[:, index], self._is_exact[index])
-        return _make_size(self._numbers[:, index].tolist(), bool(self._is_exact[index]))
+        numbers = self._numbers[:, index].tolist()
+        count, size, file_bytes = (None if number == _UNKNOWN else number for number in numbers)
+        return InputSize(count, size, file_bytes, bool(self._is_exact[index]))
 
     def __iter__(self) -> Iterator[InputSize]:
         for index in range(len(self)):
             yield self[index]
-
-    @property
-    def record_count(self) -> int | None:
-        """Number of all records; None if that of an input is unknown."""
-        return _sum(self._numbers[0])
-
-    @property
-    def byte_count(self) -> int | None:
-        return _sum(self._numbers[1])
-
-    @property
-    def file_bytes(self) -> int | None:
-        return _sum(self._numbers[2])
-
-    @property
-    def known_bytes(self) -> int | None:
-        """Bytes of all files, where they are unknown of their records; None if both are unknown of an input."""
-        files = self._numbers[2]
-        return _sum(np.where(files == _UNKNOWN, self._numbers[1], files))
-
-    @property
-    def byte_counts(self) -> NDArray[np.int64]:
-        """Bytes of the records of each input, 0 if unknown, shape ``(n,)``."""
-        known: NDArray[np.int64] = np.maximum(self._numbers[1], 0)
-        return known
-
-    @property
-    def are_exact(self) -> bool:
-        return bool(self._is_exact.all())
-
-
-def _make_size(numbers: list[int], is_exact: bool) -> InputSize:
-    records, record_bytes, file_bytes = (None if number == _UNKNOWN else number for number in numbers)
-    return InputSize(records, record_bytes, file_bytes, is_exact)
 
 
 def _sum(numbers: NDArray[np.int64]) -> int | None:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from recshuf.job.plan import InputSize, InputSizes, Plan, count_shards
+from recshuf.job.plan import Costs, Cut, InputSize, InputSizes, Limits, Plan, count_shards
 from recshuf.job.sizing import (
     CACHE_PILE_BYTES,
     MAX_PLANNED_PILES,
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from recshuf.interfaces import InputSummary
-    from recshuf.job.plan import Costs, Cut, Limits
     from recshuf.piles.layout import PileLayout
 
 
@@ -108,6 +107,7 @@ class _Planner:
     ) -> None:
         self._inputs = inputs
         self._limits = limits
+        self._spare_bytes = limits.room_bytes // 5
         self._costs = costs
         self._output_count = output_count
         self._piles = piles
@@ -169,10 +169,6 @@ class _Planner:
             return byte_count
         share = max(1, output_count) / record_count
         return math.ceil(byte_count * min(1.0, share * (1 - math.log(share))))
-
-    @cached_property
-    def _spare_bytes(self) -> int:
-        return self._limits.room_bytes // 5
 
     @cached_property
     def _ordering_factor(self) -> float:

@@ -16,7 +16,6 @@ from recshuf.system.units import format_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from types import FrameType
 
     from recshuf.storage.requests import Requests
 
@@ -56,13 +55,9 @@ class PythonWarnings(SilentProgress):
     def warn(self, message: str) -> None:
         """Issue a `RecshufWarning` that names the line outside of recshuf which is running."""
         frame, level = sys._getframe(), 1  # noqa: SLF001 - as `warnings` does
-        while frame.f_back is not None and _is_own(frame):
+        while frame.f_back is not None and f"{frame.f_globals.get('__name__')}.".startswith("recshuf."):
             frame, level = frame.f_back, level + 1
         warnings.warn(self._words(message), RecshufWarning, stacklevel=level)
-
-
-def _is_own(frame: FrameType) -> bool:
-    return str(frame.f_globals.get("__name__")).partition(".")[0] == "recshuf"
 
 
 _OPTIONAL = ("uploads", "downloads")

@@ -43,29 +43,25 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-_NAMED = {
-    "null": pa.null(),
-    "bool": pa.bool_(),
-    "int8": pa.int8(),
-    "int16": pa.int16(),
-    "int32": pa.int32(),
-    "int64": pa.int64(),
-    "uint8": pa.uint8(),
-    "uint16": pa.uint16(),
-    "uint32": pa.uint32(),
-    "uint64": pa.uint64(),
-    "float16": pa.float16(),
-    "float32": pa.float32(),
-    "float64": pa.float64(),
-    "string": pa.string(),
-    "large_string": pa.large_string(),
-    "binary": pa.binary(),
-    "large_binary": pa.large_binary(),
-    "date32": pa.date32(),
-    "date64": pa.date64(),
-    "json": pa.json_(pa.string()),
-}
-_FLOATS = {str(kind): kind for kind in (pa.float16(), pa.float32(), pa.float64())}
+_NAMES = (
+    *(
+        "null",
+        "bool",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "float16",
+        "float32",
+    ),
+    *("float64", "string", "large_string", "binary", "large_binary", "date32", "date64"),
+)
+_NAMED = {name: pa.type_for_alias(name) for name in _NAMES} | {"json": pa.json_(pa.string())}
+_FLOATS = {name: pa.type_for_alias(name) for name in ("halffloat", "float", "double")}
 """Arrow's own names, which messages show."""
 _WITH_PARAMETERS: tuple[tuple[str, str, Callable[..., pa.DataType]], ...] = (
     ("timestamp[us]", r"timestamp\[(s|ms|us|ns)\]", pa.timestamp),

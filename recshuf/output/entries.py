@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from recshuf.dataclass import dataclass
 from recshuf.output.manifest import WrittenFile
-from recshuf.output.run_log import read_results
+from recshuf.output.run_log import TaskResults, read_results
 from recshuf.piles.sealed_set import SealedSet
 from recshuf.records.digests import Digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-
-    from recshuf.output.run_log import TaskResults
 
 
 @dataclass(frozen=True, slots=True)

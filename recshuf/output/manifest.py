@@ -16,7 +16,7 @@ import xxhash
 from recshuf.dataclass import dataclass
 from recshuf.formats import name_by_suffix
 from recshuf.job.job import Epoch
-from recshuf.job.plan import count_shards, sum_known
+from recshuf.job.plan import Cut, count_shards, sum_known
 from recshuf.job.report import FileReport
 from recshuf.records.keys import ORDER_VERSION
 from recshuf.storage.reading.local import MANIFEST_SUFFIX
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from recshuf.job.plan import Cut
     from recshuf.output.run_log import Entry
 
 
@@ -142,10 +141,7 @@ class LocalShards:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-
-    @property
-    def manifest(self) -> str:
-        return str(manifest_path(self._folder))
+        self.manifest = str(manifest_path(folder))
 
     def show(self, name: str) -> str:
         return str(self._folder / name)
@@ -250,7 +246,7 @@ class Manifest:
                 epoch=_parse_epoch(content) if "epoch" in content else None,
                 features={name: content[name] for name in _FEATURES if name in content},
                 documents=tuple(map(str, content.get("documents", ()))),
-                companions=tuple(map(_parse_companion, content.get("companions", ()))),
+                companions=tuple(map(_parse_file, content.get("companions", ()))),
             )
         except (TypeError, KeyError, AttributeError, RecursionError) as error:
             raise ValueError(f"not a manifest: {error}") from error
@@ -357,16 +353,10 @@ def _parse_shard(given: dict[str, object]) -> FileReport:
     if not isinstance(records, int):
         raise TypeError(records)
     name, size, checksum = _parse_file(given)
-    return FileReport(name, records, size, checksum=checksum)
+    return FileReport(name, records, size, checksum=checksum or None)
 
 
-def _parse_companion(given: dict[str, object]) -> WrittenFile:
-    name, size, checksum = _parse_file(given)
-    return WrittenFile(name, size, checksum or "")
-
-
-def _parse_file(given: dict[str, object]) -> tuple[str, int, str | None]:
-    """Return name, size and checksum of a file of a shard."""
+def _parse_file(given: dict[str, object]) -> WrittenFile:
     name, size, checksum = given["name"], given["bytes"], given.get("xxh3")
     if not isinstance(name, str) or not isinstance(size, int):
         raise TypeError(name)
@@ -375,7 +365,7 @@ def _parse_file(given: dict[str, object]) -> tuple[str, int, str | None]:
         raise ValueError(name)
     if not isinstance(checksum, str | None):
         raise TypeError(checksum)
-    return name, size, checksum
+    return WrittenFile(name, size, checksum or "")
 
 
 def _describe_file(file: FileReport) -> dict[str, object]:

@@ -37,14 +37,9 @@ _PIECE_BYTES = 4 << 20
 def encode_records(
     name: str, lines: NDArray[np.int64], reasons: Sequence[str], records: pa.Array, ending_bytes: int
 ) -> Iterator[tuple[int, memoryview]]:
-    """Yield JSON lines in pieces of about 4 MiB, each with the line number of its first record.
+    """Yield JSON lines in pieces of about 4 MiB, each with the line number of its first record, given those of all, from 1.
 
-    Parameters
-    ----------
-    lines
-        Line number of each record, from 1.
-    ending_bytes
-        Length of the separator at the end of each record; it is left out.
+    The separator at the end of each record, so many bytes, is left out.
     """
     texts = pc.binary_slice(records, 0, -ending_bytes or None)
     for start, stop in _cut(texts):
@@ -104,12 +99,7 @@ class _Block(NamedTuple):
 class Quarantine:
     """The bad records of one run. Many threads may call `put`.
 
-    A continued run observes all records again, so that nothing is kept for it.
-
-    Parameters
-    ----------
-    run
-        Identifier of the run; a continued run has the same.
+    A continued run, which has the same identifier, observes all records again, so that nothing is kept for it.
     """
 
     def __init__(
@@ -144,8 +134,6 @@ class Quarantine:
 
     def put(self, input_index: int, first_row: int, bad: BadRecords, batch: pa.RecordBatch) -> None:
         """Set aside records of a batch, whose first record is row `first_row` of input `input_index`."""
-        # Imports Arrow's compute functions, which takes long, and most runs put nothing here.
-
         records = batch.column(0).take(pa.array(bad.index))
         lines = bad.index + (first_row + self._header_lines + 1)
         name = self._names[input_index]
@@ -157,15 +145,16 @@ class Quarantine:
         with self._lock:
             self.counts[input_index] += len(bad.index)
 
-    def take(self, pieces: Iterable[bytes], counts: Iterable[tuple[int, int]]) -> None:
-        """Take over the file of another quarantine, or nothing of it if an error of its pieces ends this.
+    def take(self, path: Path, counts: Iterable[tuple[int, int]]) -> None:
+        """Take over the file of another quarantine.
 
         Called for files in the order of their inputs and lines, and not together with `put`.
         """
         digest, offset = xxhash.xxh3_64(), self._byte_count
-        for text in pieces:
-            digest.update(text)
-            self._write(memoryview(text))
+        with path.open("rb", buffering=0) as file:
+            while text := file.read(_COPY_BYTES):
+                digest.update(text)
+                self._write(memoryview(text))
         first_line = len(self._blocks)
         self._blocks.append(_Block(0, first_line, offset, self._byte_count - offset, digest.intdigest()))
         for index, count in counts:
@@ -243,13 +232,8 @@ class Quarantine:
 
 
 def check_path(path: Path, inputs: Sequence[Path], output: Path | None, *, overwrite: bool) -> None:
-    """Check that bad records can be written to a file.
+    """Check that bad records can be written to a file, beside the file or folder of the output, if it has one."""
 
-    Parameters
-    ----------
-    output
-        File or directory of the output; None for a stream.
-    """
     option, target = f"--on-bad-record quarantine:{path}", real_path(path)
     if output is not None and real_path(output) in (target, *target.parents):
         raise UsageError(f"{option} is or lies in the output; name another file")

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import shutil
 from abc import ABC, abstractmethod
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,6 @@ from recshuf.storage.urls import Url, is_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from contextlib import AbstractContextManager
 
     from recshuf.storage.settings import StorageOptions
 
@@ -153,23 +152,19 @@ TASK_FOLDER = "tasks"
 class TaskResults(ABC):
     """The results of the tasks of one run, JSON values by name, each with a checksum."""
 
+    address: str
+    """Absolute path or URL, the same on all machines."""
     removal: str
     """How a user deletes it, as an infinitive."""
     private: Path | None = None
     """Folder that only the user can write; None if others may write here, too."""
 
-    @property
-    @abstractmethod
-    def address(self) -> str:
-        """Absolute path or URL, the same on all machines."""
-
-    @abstractmethod
-    def make(self) -> None:
+    def make(self) -> None:  # noqa: B027 - prefixes need not be made
         """Make it, if it does not exist. Before that, only `read` and `count` may be called."""
 
-    @abstractmethod
-    def share(self, output: str) -> AbstractContextManager[None]:
-        """Make it, and let no run remove it meanwhile."""
+    def share(self, output: str) -> AbstractContextManager[None]:  # noqa: ARG002 - for folders
+        """Make it, and let no run remove it meanwhile; what is removed of a prefix, its tasks miss."""
+        return nullcontext()
 
     @abstractmethod
     def count(self) -> int:
@@ -222,12 +217,6 @@ def read_results(tasks: TaskResults, run_id: str, numbers: range) -> dict[int, A
     return found
 
 
-def remove_folder(folder: Path) -> None:
-    """Delete a folder of pile sets, if it has our prefix."""
-    if is_own_folder(folder):
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 def is_own_folder(folder: Path) -> bool:
     return folder.name.startswith(PILES_PREFIX) and folder.is_dir()
 
@@ -235,7 +224,8 @@ def is_own_folder(folder: Path) -> bool:
 def remove_sets(place: str, options: StorageOptions) -> None:
     """Delete the pile sets at a path or URL, also those that are being uploaded, if its name has our prefix."""
     if not is_url(place):
-        remove_folder(Path(place))
+        if is_own_folder(Path(place)):
+            shutil.rmtree(place, ignore_errors=True)
     elif place.rstrip("/").rpartition("/")[2].startswith(PILES_PREFIX):
         from recshuf.storage.writing.bucket import open_bucket
 

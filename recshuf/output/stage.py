@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from recshuf.errors import ForeignFileError, OutputExistsError, UnfinishedOutputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from pathlib import Path
-    from typing import BinaryIO
 
     from recshuf.job.report import UploadReport
     from recshuf.output.entries import FinishedShard
@@ -22,6 +21,10 @@ class Destination(ABC):
     """Where an output goes: a set of shards, or one file."""
 
     is_directory: bool
+    name: str
+    """Its name in messages, with the suffixes of the file."""
+    local_path: Path | None
+    """Its path; None if it is not on this machine."""
 
     @property
     @abstractmethod
@@ -31,16 +34,6 @@ class Destination(ABC):
     @abstractmethod
     def begin_task(self, run_id: str) -> TaskShards:
         """Return where a task of a run writes its shards."""
-
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """Its name in messages, with the suffixes of the file."""
-
-    @property
-    @abstractmethod
-    def local_path(self) -> Path | None:
-        """Its path; None if it is not on this machine."""
 
     @property
     def is_stream(self) -> bool:
@@ -53,24 +46,12 @@ class Destination(ABC):
 
     @abstractmethod
     def check(self, *, overwrite: bool) -> None:
-        """Refuse an output that must not be written.
-
-        Raises
-        ------
-        OutputError
-            When the output exists and may not be replaced, or cannot be written.
-        """
+        """Refuse an output that exists and may not be replaced, or cannot be written: an `OutputError`."""
 
     def _check_set(
         self, list_names: Callable[[Collection[str]], Collection[str]], *, overwrite: bool
     ) -> None:
-        """Refuse to replace a set of shards.
-
-        Parameters
-        ----------
-        list_names
-            Returns the names of which it consists, given the folders of its parts.
-        """
+        """Refuse to replace a set of shards; `list_names` returns the names in it, given the folders of its parts."""
         known = self._manifest_names()
         names = set(list_names({name.partition("/")[0] for name in known if "/" in name}))
         foreign = sorted(names - known)
@@ -90,9 +71,8 @@ class Destination(ABC):
                 f"{self.name}: is not empty; give --overwrite to replace the shards in it"
             )
 
-    def complete_removal(self) -> bool:
-        """Delete what a run left that has ended, if the process that began to remove it has died; return whether it has."""
-        return False
+    def complete_removal(self) -> None:  # noqa: B027 - for others
+        """Delete what a run left that has ended, if the process that began to remove it has died."""
 
     @abstractmethod
     def has_log(self) -> bool:
@@ -142,12 +122,9 @@ class ShardWriter(Protocol):
         ...
 
     def add(self, path: Path, shard: FinishedShard) -> None:
-        """Queue a shard whose file, if it is one, is at this path. Many threads may call this; it may wait for earlier shards.
+        """Queue a shard whose file, if it is one, is at this path. Many threads may call this.
 
-        Raises
-        ------
-        OSError, OutputError
-            When an earlier shard failed.
+        It may wait for earlier shards, and raise the error of one.
         """
         ...
 
@@ -160,44 +137,32 @@ class ShardWriter(Protocol):
         ...
 
 
-def make_parent(path: Path) -> Path:
-    """Return a path, whose folder is made in one that exists."""
-    path.parent.mkdir(exist_ok=True)
-    return path
-
-
 class ShardPlace(ABC):
     """Where shards are written, before anybody sees them."""
 
-    @abstractmethod
-    def name_of(self, name: str) -> str:
-        """Return the name of a shard: this one, or that of the output if it is one file."""
+    folder: Path
+    """Folder of their files."""
+    name_of: Callable[[str], str]
+    """Returns the name of a shard: the given one, or that of the output if it is one file."""
 
-    @abstractmethod
     def path_of(self, name: str) -> Path:
-        """Return the local path to write the shard of a name to; its folder is made."""
+        """Return the local path to write the shard of a name to, whose folder is made in `folder`."""
+        path = self.folder / name
+        path.parent.mkdir(exist_ok=True)
+        return path
 
     @abstractmethod
     def open_writer(self, on_kept: Callable[[FinishedShard], None], *, drop_page_cache: bool) -> ShardWriter:
-        """Return what takes over finished shards.
+        """Return what takes over finished shards, and drops them from the page cache if it is told to.
 
-        Parameters
-        ----------
-        on_kept
-            Called with each durable shard, so that it is noted; not if a later run could not use it.
-        drop_page_cache
-            Whether to drop shards from the page cache.
+        `on_kept` is called with each durable shard, so that it is noted; not if a later run could not use it.
         """
 
 
 class TaskShards(ShardPlace):
-    """The shards of one task. A run takes them over, or they are discarded."""
+    """The shards of one task, in a folder of its own. A run takes them over, or they are discarded."""
 
-    folder: Path
-    """Folder of their files, of this task alone."""
-
-    @abstractmethod
-    def finish(self) -> None:
+    def finish(self) -> None:  # noqa: B027 - files stay as they are
         """Keep what a run needs to take them over, and nothing else. Idempotent."""
 
     @abstractmethod
@@ -212,23 +177,17 @@ class Stage(ShardPlace):
     """
 
     log: RunLog
+    path: Path
+    """Local folder of the files of the run, from `enter` on."""
+    name: str
+    """Name of its remains in messages, the same for a later run into this output."""
+    keeps_files: bool
+    """Whether a later run finds the files in `path`."""
+    is_continued = False
+    """Whether `enter` has taken over finished parts of an earlier run."""
     is_left = False
+
     """Whether `remove` did not delete everything, and what is left can be continued."""
-
-    @property
-    @abstractmethod
-    def path(self) -> Path:
-        """Local folder of the files of the run."""
-
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """Name of its remains in messages, the same for a later run into this output."""
-
-    @property
-    @abstractmethod
-    def keeps_files(self) -> bool:
-        """Whether a later run finds the files in `path`."""
 
     @property
     @abstractmethod
@@ -239,11 +198,6 @@ class Stage(ShardPlace):
     @abstractmethod
     def is_committed(self) -> bool:
         """Whether an earlier run committed its shards."""
-
-    @property
-    def is_continued(self) -> bool:
-        """Whether it has taken over finished parts of an earlier run."""
-        return bool(self.log.entries)
 
     @property
     def is_resumable(self) -> bool:
@@ -257,20 +211,10 @@ class Stage(ShardPlace):
 
     @abstractmethod
     def enter(self, warn: Callable[[str], None], *, resumes: bool) -> None:
-        """Begin, or take over what a dead run left.
+        """Begin, or take over the finished tasks of a dead run; unless `resumes` is set, they are an `OutputError`.
 
-        Parameters
-        ----------
-        warn
-            Called with a message when the remains of an earlier run are removed.
-        resumes
-            Whether to take over finished tasks of a dead run. If not, they are an error.
-
-        Raises
-        ------
-        OutputError
-            When nothing can be written, another run holds the output, or a dead run left finished tasks and `resumes`
-            is not set.
+        Others are that nothing can be written, or that another run holds the output. `warn` gets a message when remains of an
+        earlier run are removed.
         """
 
     @abstractmethod
@@ -299,17 +243,8 @@ class Stage(ShardPlace):
     def commit(self, manifest: Manifest | None, documents: Mapping[str, bytes]) -> None:
         """Put all shards in place, unless an earlier run has done so, with the documents beside them, and then the manifest.
 
-        Parameters
-        ----------
-        manifest
-            None if the output is one file.
-        documents
-            Content of each document by its name, which the manifest names.
+        One file has no manifest. The documents are contents by name.
         """
-
-    @abstractmethod
-    def on_remove(self, function: Callable[[], None]) -> None:
-        """Call a function in `remove`, which deletes what the tasks of the run keep elsewhere."""
 
     @abstractmethod
     def release(self) -> None:

@@ -253,7 +253,7 @@ class SetFolder:
     def keep(self, name: str) -> None:
         """Let other machines read a complete file that was written to the folder of kept ones."""
 
-    # Kept files of tasks. All machines share the folder; the stage of the output deletes it.
+    # Kept files of tasks. All machines share the folder; the stage of the output deletes it, or the objects.
 
     def fetch(self, name: str) -> AbstractContextManager[Path]:
         """Give the path of a file that `keep` was given, which is there until the end."""
@@ -266,9 +266,6 @@ class SetFolder:
     def discard(self, name: str) -> None:
         """Delete a kept file, if it is there."""
         self._path_of(name).unlink(missing_ok=True)
-
-    def remove(self) -> None:
-        """Delete all kept files, unless somebody else does."""
 
     def _path_of(self, name: str) -> Path:
         return self._find_kept() / name

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from recshuf.dataclass import dataclass
 from recshuf.errors import UsageError
 from recshuf.formats import keeps_records, list_formats, list_names, load_format
-from recshuf.interfaces import FieldAdder, SupportsPrefixInference
+from recshuf.interfaces import Decoder, FieldAdder, InputSummary, Source, SupportsPrefixInference, Traits
 from recshuf.job.options import OPTIONS, find_own, flag_of
 from recshuf.job.plan import Costs, sum_known
 from recshuf.records.keys import KEY_BYTES
@@ -24,7 +24,6 @@ from recshuf.records.provenance import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from recshuf.interfaces import Decoder, InputSummary, Source, Traits
     from recshuf.job.job import Job
     from recshuf.run.inputs import Inputs
 

@@ -17,20 +17,20 @@ from recshuf.errors import (
     UsageError,
 )
 from recshuf.formats import load_format
-from recshuf.interfaces import ShardFile
+from recshuf.interfaces import ShardFile, Target
 from recshuf.job.features import Dedup
-from recshuf.job.report import FileReport, PassReport, SilentProgress
-from recshuf.output.entries import find_shards
-from recshuf.output.manifest import WrittenFile, name_companion
+from recshuf.job.report import FileReport, PassReport, Progress, ShuffleReport, SilentProgress
+from recshuf.output.entries import FinishedShard, find_shards
+
 from recshuf.run.engine_map import LocalMap, TaskMap
 from recshuf.run.filled import check_fields, check_sizes
 from recshuf.run.gather import check_written
-from recshuf.run.header import divide_job
+from recshuf.run.header import Header, divide_job
 from recshuf.run.open_run import begin_output, find_header, open_run
-from recshuf.run.resolve import find_destination, resolve_job, resolve_opened
-from recshuf.run.scatter_pass import count_spilled, find_counts, observe, take_set
+from recshuf.run.resolve import Run, find_destination, resolve_job, resolve_opened
+from recshuf.run.scatter_pass import check_set, count_spilled, find_counts, observe
 from recshuf.run.set_folders import check_sets
-from recshuf.run.shards import cut_shards, iterate_records, learn, open_groups, settle
+from recshuf.run.shards import Bounds, cut_shards, iterate_records, learn, open_groups, settle
 from recshuf.run.summary import check_dropped, describe_inputs, make_manifest, make_report
 from recshuf.storage.urls import is_url
 from recshuf.system.memory import resident_bytes
@@ -40,19 +40,12 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from recshuf.interfaces import Target
     from recshuf.job.job import Job
     from recshuf.job.plan import Plan
-    from recshuf.job.report import Progress, ShuffleReport
-    from recshuf.output.entries import FinishedShard
     from recshuf.output.stage import Destination
     from recshuf.piles.layout import PileLayout
     from recshuf.piles.sealed_set import SealedSet
     from recshuf.records.digests import InputCounts
-    from recshuf.run.engine_map import EngineMap
-    from recshuf.run.header import Header
-    from recshuf.run.resolve import Run
-    from recshuf.run.shards import Bounds
 
 
 def plan_job(job: Job, progress: Progress) -> Plan:
@@ -70,11 +63,9 @@ def run_job(job: Job, progress: Progress, planned: Header | None = None) -> Shuf
     On an error the output is as it was, unless ``--verify`` finds that one in an object store is wrong. Finished parts
     are kept in a work folder beside it for ``--resume``; a note on the error names the folder.
 
-    Parameters
-    ----------
-    planned
-        The saved plan of its tasks, which the job must fit; None if it has none.
+    `planned` is the saved plan of its tasks, which the job must fit; None if it has none.
     """
+
     started = time.perf_counter()
     with ExitStack() as cleanup:
         run = _begin(job, progress, cleanup, planned)
@@ -253,22 +244,23 @@ def _resolve(
     return resolve_opened(job, destination, open_records(piles), None, progress)
 
 
-def _choose_map(run: Run, cleanup: ExitStack) -> EngineMap:
+def _choose_map(run: Run, cleanup: ExitStack) -> LocalMap:
     """Return what does the passes of a run, until `cleanup`."""
     return LocalMap() if run.results is None else TaskMap(run, run.results, cleanup)
 
 
-def _fill(run: Run, engine: EngineMap) -> list[SealedSet]:
+def _fill(run: Run, engine: LocalMap) -> list[SealedSet]:
     """Fill the store with the sets that are sealed already, and have all others made; return them by number."""
     held: dict[int, SealedSet] = {}
     for entry in engine.list_sets(run):
         try:
-            take_set(run, entry)
+            check_set(run, run.store, entry, run.quarantine)
         except PileError as error:
             run.progress.warn(f"{error}; {engine.forget_set(run, entry, error)}")
         else:
             held[entry.number] = entry
-    made = engine.scatter(run, [number for number in range(engine.count_sets(run)) if number not in held])
+    count = run.plan.set_count if run.results is None else len(run.tasks.sets)
+    made = engine.scatter(run, [number for number in range(count) if number not in held])
     held |= {entry.number: entry for entry in made}
     sets = [held[number] for number in sorted(held)]
     learn(run, sets)
@@ -295,7 +287,7 @@ def _cut(run: Run, counts: InputCounts) -> Bounds:
     return bounds if run.results else settle(run, bounds, groups, range(bounds.shard_count))
 
 
-def _write(run: Run, engine: EngineMap, bounds: Bounds) -> dict[int, FinishedShard]:
+def _write(run: Run, engine: LocalMap, bounds: Bounds) -> dict[int, FinishedShard]:
     """Have all shards written that are not finished, and return all by number."""
     run.progress.start("gather", bounds.record_count, bounds.byte_count)
     finished = engine.list_shards(run, bounds)
@@ -331,20 +323,20 @@ def _commit(
         files = [FileReport(run.output.name, sum(shard.records for shard in shards.values()), None)]
     else:
         target = run.open_target()
-        noted = find_shards(stage.log.read()).values()
-        checksums = {file.name: file.checksum for shard in noted for file in shard.files}
+        noted = find_shards(stage.log.read())
         names, sizes = bounds.name_shards(stage, target.suffix), stage.find_sizes()
         files = [
-            FileReport(name, shards[number].records, sizes[name], checksum=checksums.get(name))
+            FileReport(
+                name,
+                shards[number].records,
+                sizes[name],
+                checksum=noted[number].checksum if number in noted else None,
+            )
             for number, name in enumerate(names)
         ]
         if destination.is_directory:
             documents = _describe_shards(target, files, run.job.part_names)
-            suffixes = load_format(run.output.format).traits.companion_suffixes
-            companions = tuple(
-                WrittenFile(name, sizes[name], checksums.get(name, ""))
-                for name in (name_companion(each, suffix) for each in names for suffix in suffixes)
-            )
+            companions = tuple(one for number in range(len(names)) for one in noted[number].companions)
             manifest = replace(
                 make_manifest(run, inputs, files, documents, shards.values()), companions=companions
             )

@@ -2,79 +2,48 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from contextlib import closing
+from contextlib import ExitStack, closing
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from recshuf.errors import OutputError
+from recshuf.errors import OutputError, PileError
 from recshuf.job.options import LOCAL
 from recshuf.job.plan import sum_known
-from recshuf.output.entries import find_sets, find_shards
-from recshuf.output.run_log import find_results, name_result
-from recshuf.run.scatter_pass import list_stored, scatter, take_set
-from recshuf.run.shards import find_unchanged, gather
+from recshuf.output.entries import FinishedShard, find_sets, find_shards
+from recshuf.output.run_log import TaskResults, find_results, name_result, refuse_missing
+from recshuf.run.scatter_pass import check_set, list_stored, scatter
+from recshuf.run.shards import Bounds, find_unchanged, gather
 from recshuf.run.task import RunAddress, Task, run_task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from contextlib import ExitStack
+    from collections.abc import Generator, Iterable, Sequence
 
-    from recshuf.errors import PileError
     from recshuf.job.job import Job
-    from recshuf.output.entries import FinishedShard
-    from recshuf.output.run_log import TaskResults
     from recshuf.piles.sealed_set import SealedSet
     from recshuf.run.engines import Engine
     from recshuf.run.resolve import Run
-    from recshuf.run.shards import Bounds
 
 
-class EngineMap(ABC):
-    """Lists what the passes of a run have finished, and has the rest done."""
+class LocalMap:
+    """Lists what the passes of a run have finished, and does the rest: one call of each pass, with all numbers.
 
-    @abstractmethod
-    def count_sets(self, run: Run) -> int:
-        """Return the number of pile sets."""
+    Piles that fit in memory stay there.
+    """
 
-    @abstractmethod
     def list_sets(self, run: Run) -> list[SealedSet]:
         """Return the sealed sets, by number."""
-
-    @abstractmethod
-    def forget_set(self, run: Run, entry: SealedSet, error: PileError) -> str:
-        """Note that a set is lost, so that `scatter` makes it again, and return who does; else raise the error."""
-
-    @abstractmethod
-    def scatter(self, run: Run, numbers: Sequence[int]) -> list[SealedSet]:
-        """Fill the store with the sets of these numbers, all that it lacks, and return those that are on disk."""
-
-    @abstractmethod
-    def list_shards(self, run: Run, bounds: Bounds) -> dict[int, FinishedShard]:
-        """Return the finished shards, which are in the stage, by number; what else is there is deleted."""
-
-    @abstractmethod
-    def gather(self, run: Run, numbers: Sequence[int], bounds: Bounds) -> dict[int, FinishedShard]:
-        """Write the shards of these numbers to the stage, and return them by number."""
-
-
-class LocalMap(EngineMap):
-    """One call of each pass, with all numbers. Piles that fit in memory stay there."""
-
-    def count_sets(self, run: Run) -> int:
-        return run.plan.set_count
-
-    def list_sets(self, run: Run) -> list[SealedSet]:
         if run.inputs.stored is not None:
             return list_stored(run.inputs.stored)
         return [] if run.stage is None else find_sets(run.stage.log.entries)
 
     def forget_set(self, run: Run, entry: SealedSet, error: PileError) -> str:  # noqa: ARG002 - of others
+        """Note that a set is lost, so that `scatter` makes it again, and return who does; else raise the error."""
         if run.inputs.stored is not None:
             raise error
         return "its inputs are read again"
 
     def scatter(self, run: Run, numbers: Sequence[int]) -> list[SealedSet]:
+        """Fill the store with the sets of these numbers, all that it lacks, and return those that are on disk."""
         if run.inputs.stored is not None:
             return []
         inputs = run.inputs
@@ -83,20 +52,16 @@ class LocalMap(EngineMap):
         return scatter(run, numbers)
 
     def list_shards(self, run: Run, bounds: Bounds) -> dict[int, FinishedShard]:
+        """Return the finished shards, which are in the stage, by number; what else is there is deleted."""
         return find_unchanged(run, bounds)
 
     def gather(self, run: Run, numbers: Sequence[int], bounds: Bounds) -> dict[int, FinishedShard]:
+        """Write the shards of these numbers to the stage, and return them by number."""
         return gather(run, numbers, bounds)
 
 
-class TaskMap(EngineMap):
-    """One task of an engine for each number, unless it has a result.
-
-    Parameters
-    ----------
-    cleanup
-        Closes the engine.
-    """
+class TaskMap(LocalMap):
+    """One task of an engine for each number, unless it has a result. `cleanup` closes the engine."""
 
     def __init__(self, run: Run, results: TaskResults, cleanup: ExitStack) -> None:
         self._run = run
@@ -110,14 +75,11 @@ class TaskMap(EngineMap):
         from recshuf.run.engines import open_engine  # most runs use no tasks
 
         job = self._run.job
-        engine = open_engine(job.options["engine"] or LOCAL, job.options["ray_address"], job.workers)
+        engine = open_engine(job.options["engine"] or "", job.options["ray_address"], job.workers)
         self._cleanup.callback(engine.close)
         return engine
 
-    def count_sets(self, run: Run) -> int:  # noqa: ARG002 - it is that of the constructor
-        return len(self._tasks.sets)
-
-    def list_sets(self, run: Run) -> list[SealedSet]:  # noqa: ARG002 - as above
+    def list_sets(self, run: Run) -> list[SealedSet]:  # noqa: ARG002 - it is that of the constructor
         return find_sets(self._list_done(self._tasks.scatter))
 
     def forget_set(self, run: Run, entry: SealedSet, error: PileError) -> str:  # noqa: ARG002 - as above
@@ -131,7 +93,7 @@ class TaskMap(EngineMap):
             self._finish(range(len(self._tasks.counted)))
         sets = find_sets(self._finish(self._tasks.scatter[number] for number in numbers))
         for entry in sets:
-            take_set(run, entry)
+            check_set(run, run.store, entry, run.quarantine)
         return sets
 
     def list_shards(self, run: Run, bounds: Bounds) -> dict[int, FinishedShard]:
@@ -175,11 +137,21 @@ class TaskMap(EngineMap):
         if lacking:
             job = self._run.job.share(len(lacking))
             missing = [Task(self._find_address(job), number) for number in lacking]
-            with closing(self._engine.run(run_task, missing, job.processes)) as results:
+            with closing(self._run_tasks(missing, job)) as results:
                 for result in results:
                     found[result["task"]] = result
                     self._report(result["entries"])
         return [entry for number in numbers for entry in found[number]["entries"]]
+
+    def _run_tasks(self, tasks: Sequence[Task], job: Job) -> Generator[dict[str, Any]]:
+        """Yield the result of each task in order of completion."""
+        engine = job.options["engine"]
+        if engine in (None, LOCAL):  # each has threads of its own
+            yield from map(run_task, tasks)
+        elif engine == "tasks":
+            raise refuse_missing(tasks)
+        else:
+            yield from self._engine.run(run_task, tasks, job.processes)
 
     def _find_address(self, job: Job) -> RunAddress:
         """Return where tasks find the run, and what each may use, as its job has it."""

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from recshuf.errors import EngineError, RecshufError, UsageError
 from recshuf.job.options import ENGINES
-from recshuf.output.run_log import refuse_missing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -50,51 +49,13 @@ class Engine(Protocol):
     def close(self) -> None: ...
 
 
-class OneByOne:
-    """An `Engine` that runs tasks in this process, one after the other: each has threads of its own."""
-
-    def __init__(self, address: str | None, cores: int) -> None:
-        """Ignore the arguments."""
-
-    def run(
-        self,
-        function: Callable[[Task], Result],
-        tasks: Sequence[Task],
-        workers: int,  # noqa: ARG002 - as many as there are, but one at a time
-    ) -> Generator[Result, None, None]:
-        yield from map(function, tasks)
-
-    def close(self) -> None:
-        pass
-
-
-class FinishedTasks:
-    """The engine of a run whose tasks `recshuf task` has done: it refuses what lacks."""
-
-    def __init__(self, address: str | None, cores: int) -> None:
-        """Ignore the arguments."""
-
-    def run(
-        self,
-        function: Callable[[Task], Result],  # noqa: ARG002 # nothing is run
-        tasks: Sequence[Task],
-        workers: int,  # noqa: ARG002 # as above
-    ) -> Generator[Result, None, None]:
-        yield from ()
-        if tasks:
-            raise refuse_missing(tasks)
-
-    def close(self) -> None:
-        pass
-
-
 def can_start_processes() -> bool:
     """Tell whether this program knows an interpreter that other processes can run."""
     return bool(sys.executable) and not getattr(sys, "frozen", False)
 
 
 def open_engine(name: str, address: str | None, cores: int) -> Engine:
-    """Return an engine of tasks, importing its library only now."""
+    """Return an engine of other processes, importing its library only now."""
     module, _, kind = ENGINES[name].partition(":")
     return cast("Engine", getattr(import_module(module), kind)(address, cores))
 

@@ -11,9 +11,9 @@ import numpy as np
 from recshuf.errors import CheckError, UsageError
 from recshuf.formats import load_format
 from recshuf.job.features import Dedup, GroupBy, Mixture, SplitFiles, find_fields
-from recshuf.job.plan import Costs, Cut, InputSize, InputSizes
+from recshuf.job.plan import Costs, Cut, InputSize, InputSizes, Limits
 from recshuf.job.planner import make_plan
-from recshuf.records.key_makers import COUNTERS, PositionKeys, find_deviation
+from recshuf.records.key_makers import COUNTERS, KeyMaker, PositionKeys, find_deviation
 from recshuf.records.provenance import check_count
 from recshuf.records.reader import InputPart, InputReader, ReadingPlan
 from recshuf.records.split import Split, apportion
@@ -23,13 +23,11 @@ if TYPE_CHECKING:
 
     from recshuf.interfaces import InputFile, ValueReader
     from recshuf.job.job import Job
-    from recshuf.job.plan import Limits
     from recshuf.job.report import FileReport, Progress
     from recshuf.piles.groups import Groups
     from recshuf.records.copies import Quota
     from recshuf.records.digests import InputCounts
     from recshuf.records.duplicates import Duplicates
-    from recshuf.records.key_makers import KeyMaker
     from recshuf.records.value_keys import PartKeys
     from recshuf.run.header import Header
     from recshuf.run.inputs import Inputs
@@ -65,12 +63,9 @@ _MANY_COPIES = 4
 
 
 def find_quotas(job: Job, inputs: Inputs, counts: Sequence[int] | None = None) -> list[Quota]:
-    """Return how many records to take of each INPUT of a job.
+    """Return how many records to take of each INPUT of a job, given the number of records of each input.
 
-    Parameters
-    ----------
-    counts
-        Number of records of each input. Default: as counted before, else one each, which quotas in whole copies allow.
+    Default of that: as counted before, else one each, which quotas in whole copies allow.
     """
     from recshuf.records.copies import list_quotas  # a plain shuffle starts faster
 
@@ -133,13 +128,8 @@ def _scale(size: InputSize, quota: Quota) -> InputSize:
 
 
 def settle_parts(run: Run, before: Header | None) -> Run:
-    """Return a run that knows which records belong to each part, if these have exact sizes.
+    """Return a run that knows which records belong to each part, if these have exact sizes: as `before`, which it continues."""
 
-    Parameters
-    ----------
-    before
-        The run that is continued, which has found them; None for a new one.
-    """
     feature = run.job.feature
     if not isinstance(feature, SplitFiles) or feature.fields:
         return run

@@ -12,7 +12,7 @@ from recshuf.piles.epochs import StoredOrder
 from recshuf.piles.groups import Groups
 from recshuf.piles.regions import FilledRegions
 from recshuf.run.features import find_duplicates
-from recshuf.run.resolve import plan_again
+from recshuf.run.resolve import Run, plan_again
 from recshuf.run.scatter_pass import spill
 from recshuf.system.units import format_size
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from recshuf.output.entries import FinishedShard
     from recshuf.piles.store import Store
     from recshuf.records.key_makers import ValueSize
-    from recshuf.run.resolve import Run
 
 
 _FULL = 0.9
@@ -77,13 +76,8 @@ def find_largest_pile(run: Run) -> int:
 
 
 def check_sizes(run: Run) -> None:
-    """Check that the records of each value can be ordered in memory; piles are moved to disk if that helps.
+    """Check that the records of each value can be ordered in memory; piles are moved to disk if that helps, and kept if not."""
 
-    Raises
-    ------
-    MemoryLimitError
-        When they cannot; the pile sets are kept.
-    """
     if not run.job.keeps_keys_together:
         return
     store = run.store

@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from recshuf.dataclass import dataclass
 from recshuf.errors import CheckError, Stopped
-from recshuf.job.plan import count_parts
-from recshuf.piles.groups import Content
+from recshuf.job.plan import Plan, count_parts
+from recshuf.piles.groups import Content, Groups, Regions
 from recshuf.records.arrays import count_bytes
 from recshuf.records.digests import Digest, sum_digests
 from recshuf.system.threads import Pool, run_threads
@@ -32,9 +31,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from recshuf.interfaces import Decoder, Sink
-    from recshuf.job.plan import Plan
     from recshuf.job.report import Progress
-    from recshuf.piles.groups import Groups, Regions
+
+    Chunk = tuple[pa.RecordBatch, Content]
+    """Records in shuffled order that all go to one shard, and what they are."""
 
 
 _JOINED_BYTES = 2 << 20
@@ -54,18 +54,10 @@ class GroupRange(NamedTuple):
     """Bytes of the records."""
 
 
-@dataclass(frozen=True, slots=True)
-class SortedChunk:
-    """Records in shuffled order that all go to one shard, in table form if there is a decoder."""
-
-    batch: pa.RecordBatch
-    content: Content
-
-
 def load_chunks(
     run: GroupRange, edges: Sequence[int], decoder: Decoder | None, *, is_giant: bool = False
-) -> list[SortedChunk]:
-    """Return the records of groups in order, a chunk for each range ``edges[k]:edges[k + 1]`` of them."""
+) -> list[Chunk]:
+    """Return the records of groups in order, in table form if there is a decoder, a chunk for each ``edges[k]:edges[k + 1]``."""
     if is_giant and len(run.numbers) == 1:
         records, kept_edges, contents = run.groups.load_distinct(run.numbers[0], edges)
     else:
@@ -75,7 +67,7 @@ def load_chunks(
     if decoder is not None:
         batch = decoder.decode(batch)
     return [
-        SortedChunk(batch.slice(start, stop - start), content)
+        (batch.slice(start, stop - start), content)
         for (start, stop), content in zip(pairwise(kept_edges), contents, strict=True)
     ]
 
@@ -153,33 +145,24 @@ class Shards(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class GatherTask:
-    """Which shards to write, and how."""
-
-    plan: Plan
-    bounds: Sequence[int]
-    """First record of each shard in the shuffled order, and the end of the last."""
-    largest_bytes: int
-    """Larger piles are split."""
-    finished: Collection[int] = ()
-    """Shards that are not to be written."""
-
-
 class Gather:
-    """Writes all shards from the groups of an order, or yields the records of the only one.
+    """Writes shards from the groups of an order, or yields the records of the only one.
 
-    Locks: `_giants` comes before those of the store, of sinks and of `Shards`, which are taken while it is held.
+    The bounds are the first record of each shard in the shuffled order, and the end of the last. Piles larger than
+    `largest_bytes` are split. Locks: `_giants` comes before those of the store, of sinks and of `Shards`, which are taken while it
+    is held.
     """
 
     def __init__(
         self,
-        task: GatherTask,
+        plan: Plan,
+        bounds: Sequence[int],
+        largest_bytes: int,
         groups: Groups,
         decoder: Decoder | None,
         progress: Progress,
     ) -> None:
-        self._task, self._plan, self._bounds = task, task.plan, task.bounds
+        self._plan, self._bounds, self._largest_bytes = plan, bounds, largest_bytes
         self._groups = groups
         self._decoder = decoder
         self._progress = progress
@@ -187,10 +170,10 @@ class Gather:
         self._stopped = threading.Event()
         self._giants = threading.Lock()
 
-    def run(self, shards: Shards) -> dict[int, Content]:
+    def run(self, shards: Shards, finished: Collection[int]) -> dict[int, Content]:
         """Write every shard that is not finished, and return what is in each."""
         filled = int(np.count_nonzero(self._groups.sizes))
-        tasks = plan_tasks(len(self._bounds) - 1, self._plan.shard_writers, filled, self._task.finished)
+        tasks = plan_tasks(len(self._bounds) - 1, self._plan.shard_writers, filled, finished)
         with Pool(self._plan.gather_workers, "order") as loaders:
             writes = [partial(self._write_shards, shards, one, loaders) for one in tasks]
             run_threads("write", writes, self._plan.shard_writers, self._stopped.set)
@@ -200,10 +183,10 @@ class Gather:
         """Yield the records of the only shard in place of writing it, ordering some ahead; threads end with the iterator."""
         wanted, digest = self._bounds[-1], Digest()  # of the records in piles
         with Pool(self._plan.gather_workers, "order") as loaders:
-            for chunk in self._order(self._bounds, loaders):
-                digest += chunk.content.total
-                self._progress.advance(chunk.content.total.records, count_bytes(chunk.batch))
-                yield chunk.batch
+            for batch, content in self._order(self._bounds, loaders):
+                digest += content.total
+                self._progress.advance(content.total.records, count_bytes(batch))
+                yield batch
         if digest.records != wanted:
             raise _miscounted(0, digest.records, "given", wanted)
         check_written(self._groups, wanted, [digest])
@@ -215,11 +198,11 @@ class Gather:
             content = Content()
             with shards.open(shard) as sink:
                 while content.total.records < wanted:
-                    chunk = next(chunks)
-                    sink.write(chunk.batch)
-                    content = content.join(chunk.content)
-                    self._progress.advance(chunk.content.total.records, count_bytes(chunk.batch))
-                    del chunk
+                    batch, part = next(chunks)
+                    sink.write(batch)
+                    content = content.join(part)
+                    self._progress.advance(part.total.records, count_bytes(batch))
+                    del batch
                     if self._stopped.is_set():
                         raise Stopped
             wanted -= content.dropped.records
@@ -233,16 +216,16 @@ class Gather:
         """Tell whether a run exceeds the plan because of a record, or of those of one value. It must be alone in memory."""
         return run.byte_count > self._plan.pile_bytes
 
-    def _order(self, bounds: Sequence[int], loaders: Pool) -> Iterator[SortedChunk]:
+    def _order(self, bounds: Sequence[int], loaders: Pool) -> Iterator[Chunk]:
         """Yield the records of consecutive shards in shuffled order, ordering some runs ahead."""
-        ahead: deque[Future[list[SortedChunk]]] = deque()
+        ahead: deque[Future[list[Chunk]]] = deque()
 
-        def submit(run: GroupRange, *, is_giant: bool = False) -> Future[list[SortedChunk]]:
+        def submit(run: GroupRange, *, is_giant: bool = False) -> Future[list[Chunk]]:
             load = partial(load_chunks, is_giant=is_giant)
             return loaders.submit(load, run, _find_edges(run, bounds), self._decoder)
 
         try:
-            for run in iterate_ranges(self._groups, bounds[0], bounds[-1], self._task.largest_bytes):
+            for run in iterate_ranges(self._groups, bounds[0], bounds[-1], self._largest_bytes):
                 if isinstance(run, GroupRange) and not self._is_giant(run):
                     ahead.append(submit(run))
                     if len(ahead) >= self._plan.units_in_flight:

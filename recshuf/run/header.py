@@ -13,7 +13,7 @@ from recshuf.dataclass import dataclass
 from recshuf.errors import InputError, UsageError
 from recshuf.formats import find_packages, find_versions
 from recshuf.formats.stored import pack, unpack
-from recshuf.interfaces import Stamp
+from recshuf.interfaces import InputFile, Stamp
 from recshuf.job.arguments import make_job
 from recshuf.job.options import LOCAL, Options, describe_options, refuse_unknown
 from recshuf.job.parts import TaskPlan, divide, find_large_inputs
@@ -23,7 +23,6 @@ from recshuf.storage.urls import is_url
 from recshuf.version import __version__
 
 if TYPE_CHECKING:
-    from recshuf.interfaces import InputFile
     from recshuf.job.job import Job
     from recshuf.output.run_log import Entry
     from recshuf.run.resolve import Run
@@ -62,7 +61,7 @@ class Header:
     folder: str
     """Folder that relative paths start from."""
     sets: str | None
-    """Folder of the pile sets, or URL of their prefix; None if they are not kept."""
+    """Folder of the pile sets, or URL of their prefix; None if they are not kept, and never with tasks."""
     tasks: TaskPlan | None
     """None if this process does all the work."""
     storage: StorageOptions
@@ -112,13 +111,6 @@ class Header:
     @property
     def seed(self) -> int:
         return int(self.job["options"]["--seed"])
-
-    @property
-    def sets_of_tasks(self) -> str:
-        """Folder or URL of the pile sets of its tasks."""
-        if self.sets is None:
-            raise damaged_plan()
-        return self.sets
 
     @property
     def division(self) -> TaskPlan:
@@ -205,13 +197,8 @@ def _show(value: object) -> object:
 
 
 def make_header(run: Run, sets: str | None = None, tasks: TaskPlan | None = None) -> Header:
-    """Return the header of a run.
+    """Return the header of a run, given the folder of its pile sets, or the URL of their prefix, if they are kept."""
 
-    Parameters
-    ----------
-    sets
-        Folder of its pile sets, or URL of their prefix; None if they are not kept.
-    """
     job = run.job
     return Header(
         secrets.token_hex(8),

@@ -13,14 +13,15 @@ import pickle
 import sys
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from shlex import quote
 from typing import TYPE_CHECKING
 
 from recshuf.dataclass import dataclass
-from recshuf.errors import InputError, OutputError, UsageError
+from recshuf.errors import InputError, UsageError
 from recshuf.formats.folders import NameRules
-from recshuf.interfaces import InputFile
+from recshuf.interfaces import InputFile, Source
+from recshuf.output.local.log import read_own
 from recshuf.storage.reading.listing import InputLister, find_pattern, leave_out_output
 from recshuf.storage.reading.local import name_stdin
 from recshuf.storage.reading.objects import Stores
@@ -33,7 +34,6 @@ from recshuf.version import __version__
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from recshuf.interfaces import Source
     from recshuf.job.job import Job
     from recshuf.job.plan import InputSizes
     from recshuf.job.report import Progress
@@ -59,13 +59,7 @@ class Inputs:
 
 
 def list_inputs(job: Job, destination: Destination | None, progress: Progress) -> list[InputFile]:
-    """Return the inputs of a job. Files of its output are left out, unless there are no others.
-
-    Parameters
-    ----------
-    destination
-        Where the output goes; None for standard output, or if there is none.
-    """
+    """Return the inputs of a job. Files of its output, if it has one, are left out, unless there are no others."""
     if job.reads_stdin:
         stdin = job.options.get("stdin")
         files = [InputFile("standard input", None, stdin) if stdin else name_stdin()]
@@ -73,7 +67,8 @@ def list_inputs(job: Job, destination: Destination | None, progress: Progress) -
         return files
 
     for name in job.inputs:
-        _refuse_store(name)
+        if os.path.isdir(name):  # noqa: PTH112 - false in a folder that may not be read, where Path raises
+            _refuse_store(name, job)
     stores = Stores(job.storage, job.memory_bytes, job.workers, progress.warn)
     lister = InputLister(
         NameRules(job.options["format"], job.options["schema"], job.read), progress.warn, stores
@@ -82,42 +77,28 @@ def list_inputs(job: Job, destination: Destination | None, progress: Progress) -
         files = lister.list_all(job.inputs)
     except InputError:
         for name in filter(is_url, job.inputs):  # asked only here, since it takes a request
-            _refuse_store_at(name, job)
+            _refuse_store(name, job)
         raise
     _refuse_own_output(job, files)
     _hint_at_directory(destination, files, progress)
-    output = _name_output(destination)
-    others = files if output is None else leave_out_output(files, job.inputs, output)
+    if destination is None:
+        return files
+    others = leave_out_output(files, job.inputs, destination.name)
     passed_over = len(files) - len(others)
     if not passed_over or not others:
         _warn_of_next_run(job, destination, files, progress)
         return files
-    progress.warn(f"{output}: passed over {passed_over} of the inputs found, since this is the output")
+    progress.warn(
+        f"{destination.name}: passed over {passed_over} of the inputs found, since this is the output"
+    )
     return others
 
 
-def _refuse_store(name: str) -> None:
-    if not os.path.isdir(name):  # noqa: PTH112 - false in a folder that may not be read, where Path raises
-        return
-    from recshuf.piles.kept.folder import StoreFolder  # most inputs are files
+def _refuse_store(name: str, job: Job) -> None:
+    from recshuf.piles.kept.places import is_store  # most inputs are files
 
-    if StoreFolder(Path(name)).is_store:
+    if is_store(name, job.storage):
         raise UsageError(f"{name}: is a pile store; write it with recshuf gather {quote(name)} -o OUTPUT")
-
-
-def _refuse_store_at(url: str, job: Job) -> None:
-    from recshuf.piles.kept.places import is_store
-
-    if is_store(url, job.storage):
-        raise UsageError(f"{url}: is a pile store; write it with recshuf gather {quote(url)} -o OUTPUT")
-
-
-def _name_output(destination: Destination | None) -> str | None:
-    """Return the path or URL of an output that an input can lie in; None if it is a stream."""
-    if destination is None or destination.local_path is not None or destination.is_stream:
-        path = None if destination is None else destination.local_path
-        return None if path is None else str(path)
-    return destination.name
 
 
 def _refuse_own_output(job: Job, files: list[InputFile]) -> None:
@@ -146,12 +127,10 @@ def _hint_at_directory(destination: Destination | None, files: list[InputFile], 
         )
 
 
-def _warn_of_next_run(
-    job: Job, destination: Destination | None, files: list[InputFile], progress: Progress
-) -> None:
+def _warn_of_next_run(job: Job, destination: Destination, files: list[InputFile], progress: Progress) -> None:
     """Warn of an output that a later run on the same inputs would find among them."""
-    output = _name_output(destination)
-    if destination is None or destination.is_stream or output is None:
+    output = destination.name
+    if destination.is_stream:
         return
     named = set(job.inputs)
     single = {file.name for file in files if file.name in named}
@@ -182,29 +161,15 @@ def save_inputs(tasks: TaskResults, inputs: Inputs) -> None:
 
 
 def load_inputs(tasks: TaskResults, storage: StorageOptions) -> Inputs | None:
-    """Return what `save_inputs` has kept; None if there is nothing.
+    """Return what `save_inputs` has kept; None if there is nothing. `storage` is for inputs in object stores."""
 
-    Parameters
-    ----------
-    storage
-        How to reach inputs in object stores.
-    """
     if tasks.private is None:
         return None
-    path = tasks.private / _NAME
-    try:
-        found: Inputs = _InputUnpickler(path.read_bytes(), storage).load()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise OutputError(
-            f"{path}: cannot be read: {error.strerror}; make it readable, or delete it"
-        ) from error
-    except Exception as error:
-        # What a damaged pickle raises is not known.
-        raise OutputError(f"{path}: is damaged; delete it") from error
+    found: Inputs | None = read_own(
+        tasks.private / _NAME, lambda content: _InputUnpickler(content, storage).load()
+    )
     # The same file may have another inode on another machine.
-    return replace(found, files=[_forget_inode(file) for file in found.files])
+    return found and replace(found, files=[_forget_inode(file) for file in found.files])
 
 
 def _forget_inode(file: InputFile) -> InputFile:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import secrets
 import sys
 from collections import defaultdict
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from recshuf.errors import (
     AlreadyCompleteError,
@@ -21,34 +21,28 @@ from recshuf.errors import (
     UsageError,
 )
 from recshuf.job.plan import sum_known
-from recshuf.job.report import SilentProgress
-from recshuf.output.run_log import RUN
+from recshuf.job.report import Progress, SilentProgress
+from recshuf.output.run_log import RUN, TaskResults
 from recshuf.piles.codec import choose_codec
 from recshuf.piles.layout import StorePlan
 from recshuf.piles.set_folder import SetFolder
 from recshuf.piles.store import Store
 from recshuf.run.features import adopt_parts, settle_parts
 from recshuf.run.header import Header, divide_job, fit_plan, make_header
-from recshuf.run.inputs import load_inputs, lock_inputs, save_inputs
-from recshuf.run.resolve import resolve_job, resolve_opened
+from recshuf.run.inputs import Inputs, load_inputs, lock_inputs, save_inputs
+from recshuf.run.resolve import Run, resolve_job, resolve_opened
 from recshuf.run.set_folders import check_sets, choose_sets, open_sets
 from recshuf.system.paths import choose_temp_dir, free_bytes
 from recshuf.system.units import format_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from contextlib import ExitStack
     from types import TracebackType
-    from typing import BinaryIO
 
     from recshuf.job.job import Job
     from recshuf.job.parts import TaskPlan
-    from recshuf.job.report import Progress
     from recshuf.output.quarantine import Quarantine
-    from recshuf.output.run_log import TaskResults
     from recshuf.output.stage import Destination, Stage
-    from recshuf.run.inputs import Inputs
-    from recshuf.run.resolve import Run
 
 
 def find_results(destination: Destination | None) -> TaskResults:
@@ -104,15 +98,7 @@ def join(header: Header, job: Job, destination: Destination | None) -> Run:
 
 @contextmanager
 def open_task_store(run: Run, prefix: str = "set", expected: float | None = None) -> Iterator[Store]:
-    """Give a store for the sets of all tasks, or for a set with a name of its own.
-
-    Parameters
-    ----------
-    prefix
-        Beginning of the name of a new set.
-    expected
-        Number of records to expect in it, if known.
-    """
+    """Give a store for the sets of all tasks, or for a set whose name begins with `prefix`, and that is to hold so many records."""
     store_plan = StorePlan(
         run.plan.pile_count,
         (expected,),
@@ -126,7 +112,7 @@ def open_task_store(run: Run, prefix: str = "set", expected: float | None = None
     )
     codec = choose_codec(run.pile_schema)
     with (
-        closing(open_sets(run.job, run.header.sets_of_tasks, run.plan.spilled_bytes)) as folder,
+        closing(open_sets(run.job, run.header.sets or "", run.plan.spilled_bytes)) as folder,
         closing(Store(store_plan, codec, folder)) as store,
     ):
         yield store
@@ -146,7 +132,10 @@ def begin_output(
     cleanup.push(partial(_leave, stage, job))
     stage.enter(progress.warn, resumes=job.options["resume"])
     if job.options["resume"] and stage.log.last("commit") is None:
-        _check_incomplete(job, destination, stage)
+        if not stage.is_continued and not job.options["overwrite"] and destination.is_complete():
+            raise AlreadyCompleteError(
+                f"{destination.name}: exists, and no unfinished run of it is left; nothing to resume"
+            )
         destination.check(overwrite=job.options["overwrite"])
     return stage
 
@@ -155,14 +144,6 @@ def explain_again(job: Job) -> str:
     """Return how a user continues a run that has failed."""
     is_task = job.options["engine"] == "tasks"
     return "run this task again" if is_task else "continue with the same command and --resume"
-
-
-def _check_incomplete(job: Job, destination: Destination, stage: Stage) -> None:
-    """Raise `AlreadyCompleteError` if there is nothing to resume, and the output exists and is not to be replaced."""
-    if not stage.is_continued and not job.options["overwrite"] and destination.is_complete():
-        raise AlreadyCompleteError(
-            f"{destination.name}: exists, and no unfinished run of it is left; nothing to resume"
-        )
 
 
 def _leave(
@@ -237,9 +218,7 @@ def open_run(run: Run, stage: Stage | None, before: Header | None, cleanup: Exit
     run = settle_parts(run, before)
     folder = open_folder(run, sets)
     kept = None if folder.kept is None or stored is not None else str(folder.kept)
-    header = before
-    if header is None or header.tasks != tasks:
-        header = make_header(run, sets or kept, tasks)
+    header = before or make_header(run, sets or kept, tasks)
     if stage is not None:
         if stage.log.header is None:
             stage.log.note(header.to_json())
@@ -264,7 +243,6 @@ def open_run(run: Run, stage: Stage | None, before: Header | None, cleanup: Exit
     run = replace(run, header=header, results=results, stream=stream, quarantine=quarantine, store=store)
     if results is not None and stage is not None:
         results.make()
-        stage.on_remove(folder.remove)
         share_run(run, header)
     return run
 
@@ -332,12 +310,8 @@ def open_quarantine(
 ) -> Quarantine | None:
     """Return the quarantine, None if bad records are errors; `cleanup` withdraws it unless it was settled.
 
-    Parameters
-    ----------
-    output
-        File or folder that the run writes; None for a stream or an object.
-    folder, name
-        Folder of its unnamed file, and identifier of the run.
+    `output` is the local file or folder that the run writes, if there is one, `folder` that of the unnamed file, and `name` tells runs
+    apart.
     """
     path = job.quarantine
     if path is None:
@@ -346,18 +320,15 @@ def open_quarantine(
 
     files = [file.path for file in inputs.files if file.path is not None and file.stamp is not None]
     check_path(path, files, output, overwrite=job.options["overwrite"] or job.options["resume"])
-    quarantine = make_quarantine(inputs, path, folder, name)
-    cleanup.callback(quarantine.close)
-    cleanup.callback(quarantine.withdraw)
-    return quarantine
+    return make_quarantine(inputs, path, folder, name, cleanup)
 
 
-def make_quarantine(inputs: Inputs, path: Path, folder: Path, name: str) -> Quarantine:
+def make_quarantine(inputs: Inputs, path: Path, folder: Path, name: str, cleanup: ExitStack) -> Quarantine:
     from recshuf.formats import load_format
     from recshuf.output.quarantine import Quarantine
 
     are_lines = load_format(inputs.format).traits.is_lines
-    return Quarantine(
+    quarantine = Quarantine(
         path,
         folder,
         [summary.name for summary in inputs.source.inputs],
@@ -365,6 +336,9 @@ def make_quarantine(inputs: Inputs, path: Path, folder: Path, name: str) -> Quar
         header_lines=0 if inputs.source.spans_lines else inputs.source.header_lines,
         separator_bytes=inputs.source.end_bytes if are_lines else 0,
     )
+    cleanup.callback(quarantine.close)
+    cleanup.callback(quarantine.withdraw)
+    return quarantine
 
 
 def make_store(run: Run, folder: SetFolder, *, keeps_sets: bool) -> Store:
@@ -389,13 +363,9 @@ def make_store(run: Run, folder: SetFolder, *, keeps_sets: bool) -> Store:
 def _check_space(run: Run, scratch: Path, output: Path | None) -> None:
     """Refuse a run if the plan needs more disk space than is free.
 
-    The size of an output in another format or compression is unknown; only the scratch counts then.
-
-    Parameters
-    ----------
-    output
-        None for a stream.
+    The size of an output in another format or compression is unknown; only the scratch counts then, as for streams (None).
     """
+
     plan = run.plan
     output_bytes = plan.peak_disk_bytes - plan.spilled_bytes if run.keeps_size else 0
     needs = [("spilled records", scratch, plan.spilled_bytes)]

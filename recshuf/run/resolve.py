@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import PurePath
-from typing import TYPE_CHECKING
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, BinaryIO
 
 import pyarrow as pa
 
@@ -29,8 +29,8 @@ from recshuf.formats import (
 )
 from recshuf.interfaces import InputFile, SupportsStream, Target
 from recshuf.job.features import Mixture
-from recshuf.job.job import SMALLEST_MEMORY
-from recshuf.job.parts import size_sets
+from recshuf.job.job import SMALLEST_MEMORY, Job
+from recshuf.job.parts import TaskPlan, size_sets
 from recshuf.job.plan import Cut, Limits, Plan
 from recshuf.job.planner import make_plan, take_census
 from recshuf.output.local.destination import LocalDestination
@@ -48,12 +48,7 @@ from recshuf.system.memory import available_bytes, find_group_room
 from recshuf.system.units import format_size, round_up
 
 if TYPE_CHECKING:
-    from pathlib import Path
-    from typing import BinaryIO
-
     from recshuf.interfaces import Decoder, Format, Sink, Traits, ValueReader, WriteOptions
-    from recshuf.job.job import Job
-    from recshuf.job.parts import TaskPlan
     from recshuf.job.report import Progress
     from recshuf.output.quarantine import Quarantine
     from recshuf.output.run_log import TaskResults
@@ -189,9 +184,19 @@ def find_destination(job: Job) -> Destination | None:
     """Return where the output goes; None for standard output."""
     destination: Destination | None = None
     if is_url(job.output or ""):
-        destination = _find_object_destination(job)
+        from recshuf.output.objects.destination import ObjectDestination
+
+        destination = ObjectDestination(
+            Url.parse(job.output or ""),
+            job.storage,
+            wants_shards=_wants_shards(job),
+            parts=job.part_names,
+            temp_dir=job.temp_dir,
+            memory_bytes=job.memory_bytes,
+            workers=job.workers,
+        )
     elif not (job.writes_stdout or job.streams):
-        destination = LocalDestination.of(job.output or "", wants_shards=_wants_shards(job))
+        destination = LocalDestination(job.output or "", job.storage, wants_shards=_wants_shards(job))
     if job.part_names and (destination is None or not destination.is_directory):
         raise UsageError("--split: the output is a folder of folders; give -o with a / at its end")
     if job.cut is not None and (destination is None or destination.is_stream):
@@ -204,31 +209,11 @@ def _wants_shards(job: Job) -> bool:
     return job.cut is not None or bool(job.part_names and not PurePath(job.output or "").suffix)
 
 
-def _find_object_destination(job: Job) -> Destination:
-    from recshuf.output.objects.destination import ObjectDestination
-
-    url = Url.parse(job.output or "")
-    return ObjectDestination(
-        url,
-        job.storage,
-        wants_shards=_wants_shards(job),
-        parts=job.part_names,
-        temp_dir=job.temp_dir,
-        memory_bytes=job.memory_bytes,
-        workers=job.workers,
-    )
-
-
 def resolve_job(
     job: Job, destination: Destination | None, progress: Progress, piles: PileLayout | None = None
 ) -> Run:
-    """Open the inputs, and plan.
+    """Open the inputs, and plan; `piles` is the layout of a run to continue."""
 
-    Parameters
-    ----------
-    piles
-        The pile layout of the run to continue.
-    """
     files = list_inputs(job, destination, progress)
     if job.feature is not None and job.feature.counts_records:  # before a stream is opened, which may wait
         job.require_rereading(job.feature.flag)
@@ -305,7 +290,9 @@ def _plan(
     plan = replace(
         _count_disk_bytes(job, plan, destination, target), features=job.features, processes=job.processes
     )
-    if _can_read_again(inputs, destination):
+    is_stream = destination is None or destination.is_stream
+    if not is_stream and all(one.file_bytes is not None for one in inputs.source.inputs):
+        # Inputs can be read twice, and shards be written again.
         decoding = decoding.infer_from_prefix(job, inputs.source)
     return replace(run, decoding=decoding, plan=plan)
 
@@ -573,9 +560,3 @@ def _preview_target(inputs: Inputs, output: Output, decoding: Decoding) -> Targe
         with suppress(ConversionError):
             return target.open_target(schema, None, write)
     return _UnknownTarget(target.traits.suffixes[0])
-
-
-def _can_read_again(inputs: Inputs, destination: Destination | None) -> bool:
-    """Tell whether inputs can be read twice, and shards be rewritten."""
-    is_stream = destination is None or destination.is_stream
-    return not is_stream and all(one.file_bytes is not None for one in inputs.source.inputs)

@@ -24,9 +24,9 @@ from recshuf.run.driver import run_job
 from recshuf.run.features import settle_parts
 from recshuf.run.header import Header, check_format, damaged_plan, divide_job, make_header
 from recshuf.run.open_run import find_results, join, open_task_store, read_header
-from recshuf.run.resolve import find_destination, resolve_job
+from recshuf.run.resolve import Run, find_destination, resolve_job
 from recshuf.run.scatter_pass import check_set
-from recshuf.run.set_folders import check_sets, choose_sets, open_sets
+from recshuf.run.set_folders import check_sets, choose_sets
 from recshuf.run.task import do_work
 from recshuf.storage.settings import StorageOptions
 
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from recshuf.job.plan import Plan
     from recshuf.job.report import Progress, ShuffleReport
     from recshuf.output.stage import Destination
-    from recshuf.run.resolve import Run
 
 
 def save_plan(job: Job, progress: Progress) -> tuple[Plan, dict[str, Any]]:
@@ -122,8 +121,7 @@ def run_saved(values: dict[str, Any], number: int, progress: Progress) -> Shuffl
     destination = find_destination(job)
     if destination is None:
         raise damaged_plan()
-    if destination.complete_removal():
-        open_sets(job, header.sets_of_tasks).remove()
+    destination.complete_removal()
     results = find_results(destination)
     has_begun = read_header(results, header) is not None
     if not has_begun and _find_version(destination) != values["replaces"]:
@@ -208,13 +206,8 @@ def _left_beside(destination: Destination) -> OutputError:
 
 @contextmanager
 def _refuse_written(destination: Destination, last: int) -> Iterator[None]:
-    """Say of an output that exists what can be done about it here, since a task has no options.
+    """Say of an output that exists what can be done about it here, since a task has no options; `last` is the commit."""
 
-    Parameters
-    ----------
-    last
-        Number of the commit.
-    """
     try:
         yield
     except AlreadyCompleteError:

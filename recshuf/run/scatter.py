@@ -15,11 +15,11 @@ from recshuf.errors import CheckError, InputError
 from recshuf.piles.footer import SetDescription, SetSource
 from recshuf.piles.slices import Origin
 from recshuf.records.arrays import take_rows
-from recshuf.records.batch import split_ranges
-from recshuf.records.digests import Digests, InputCounts
-from recshuf.records.key_makers import cut_rows, find_others, remove_rows
+from recshuf.records.batch import Records, split_ranges
+from recshuf.records.digests import Digests, InputCount, InputCounts
+from recshuf.records.key_makers import KeyMaker, cut_rows, find_others, remove_rows
 from recshuf.records.provenance import add_provenance
-from recshuf.records.reader import InputReader, ReadingPlan, whole_inputs
+from recshuf.records.reader import InputPart, InputReader, ReadingPlan, whole_inputs
 from recshuf.storage.reading.listing import check_unchanged
 
 if TYPE_CHECKING:
@@ -35,11 +35,7 @@ if TYPE_CHECKING:
     from recshuf.piles.sealed_set import SealedSet
     from recshuf.piles.split import SplitStore
     from recshuf.piles.store import Store
-    from recshuf.records.batch import Records
-    from recshuf.records.digests import InputCount
-    from recshuf.records.key_makers import KeyMaker
     from recshuf.records.keys import RowRange
-    from recshuf.records.reader import InputPart
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,19 +6,16 @@ one number, and writes a set of a name of its own.
 
 from __future__ import annotations
 
-import os
 import secrets
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
-
-import xxhash
 
 from recshuf.errors import PileError
 from recshuf.output.entries import Count, find_rows, read_entries
 from recshuf.output.manifest import find_checksum
 from recshuf.piles.sealed_set import SET_SUFFIX, SealedSet
-from recshuf.piles.store import name_set
+from recshuf.piles.store import Store, name_set
 from recshuf.records.digests import InputCounts
 from recshuf.run.features import choose_keys
 from recshuf.run.open_run import make_quarantine, open_task_store
@@ -33,7 +30,6 @@ if TYPE_CHECKING:
     from recshuf.output.quarantine import Quarantine
     from recshuf.piles.kept.stored import StoredPiles
     from recshuf.piles.set_folder import SetFolder
-    from recshuf.piles.store import Store
     from recshuf.records.reader import InputPart
     from recshuf.run.resolve import Run
 
@@ -44,18 +40,16 @@ def adopt_set(run: Run, store: Store, entry: SealedSet) -> None:
     store.adopt(entry, reads_all=run.results is None and run.inputs.stored is None)
 
 
-def check_set(run: Run, store: Store, entry: SealedSet) -> None:
-    """Adopt a sealed set, and check that its bad records are there; a `PileError` if one is missing or damaged."""
-    if entry.bad is not None:
-        _check_bad(store.folder, entry.bad)
-    adopt_set(run, store, entry)
-
-
-def take_set(run: Run, entry: SealedSet) -> None:
-    """Adopt a sealed set, and take over its bad records."""
-    check_set(run, run.store, entry)
-    if entry.bad is not None and run.quarantine is not None:
-        _take_bad(run.quarantine, run.store.folder, entry.bad)
+def check_set(run: Run, store: Store, entry: SealedSet, quarantine: Quarantine | None = None) -> None:
+    """Adopt a sealed set, and check its bad records, which a quarantine takes over; a `PileError` if one is missing or damaged."""
+    bad = entry.bad
+    checked: AbstractContextManager[Path | None] = (
+        nullcontext() if bad is None else _fetch_bad(store.folder, bad)
+    )
+    with checked as path:
+        adopt_set(run, store, entry)
+        if bad is not None and path is not None and quarantine is not None:
+            quarantine.take(path, bad["counts"])
 
 
 def list_stored(piles: StoredPiles) -> list[SealedSet]:
@@ -221,15 +215,10 @@ def _open_quarantine(run: Run, sets: SetFolder, cleanup: ExitStack) -> Quarantin
     if run.job.quarantine is None:
         return None
     token, folder = secrets.token_hex(8), sets.make_kept()
-    quarantine = make_quarantine(run.inputs, folder / f"bad-{token}.jsonl", folder, token)
-    cleanup.callback(quarantine.close)
-    cleanup.callback(quarantine.withdraw)
-    return quarantine
+    return make_quarantine(run.inputs, folder / f"bad-{token}.jsonl", folder, token, cleanup)
 
 
 # The bad records of one task, in a file beside its pile set
-
-_PIECE_BYTES = 1 << 20
 
 
 def _keep_bad(sets: SetFolder, quarantine: Quarantine, cleanup: ExitStack) -> dict[str, Any] | None:
@@ -251,33 +240,15 @@ def _keep_bad(sets: SetFolder, quarantine: Quarantine, cleanup: ExitStack) -> di
     return described
 
 
-def _take_bad(quarantine: Quarantine, sets: SetFolder, bad: dict[str, Any]) -> None:
-    """Let the quarantine of a run take over a file that `keep_bad` has described."""
-    quarantine.take(_read_bad(sets, bad), bad["counts"])
-
-
-def _check_bad(sets: SetFolder, bad: dict[str, Any]) -> None:
-    """Check that a file that `keep_bad` has described is there, as `take_bad` does."""
-    for _ in _read_bad(sets, bad):
-        pass
-
-
-def _read_bad(sets: SetFolder, bad: dict[str, Any]) -> Iterator[bytes]:
-    """Yield the pieces of a file that `keep_bad` has described."""
-    with ExitStack() as cleanup:
-        path = cleanup.enter_context(sets.fetch(bad["name"]))
-        yield from _read_whole(path, bad["bytes"], bad["xxh3"], sets.show(bad["name"]))
-
-
-def _read_whole(path: Path, byte_count: int, checksum: str, shown: str) -> Iterator[bytes]:
-    digest = xxhash.xxh3_128()
-    try:
-        with path.open("rb", buffering=0) as file:
-            if os.fstat(file.fileno()).st_size == byte_count:
-                while piece := file.read(_PIECE_BYTES):
-                    digest.update(piece)
-                    yield piece
-    except OSError as error:
-        raise PileError(f"{shown}: bad records set aside cannot be read: {error.strerror}") from error
-    if digest.hexdigest() != checksum:
-        raise PileError(f"{shown}: bad records set aside are not as they were written")
+@contextmanager
+def _fetch_bad(sets: SetFolder, bad: dict[str, Any]) -> Iterator[Path]:
+    """Give a file that `_keep_bad` has described, if it is whole."""
+    shown = sets.show(bad["name"])
+    with sets.fetch(bad["name"]) as path:
+        try:
+            is_whole = path.stat().st_size == bad["bytes"] and find_checksum(path) == bad["xxh3"]
+        except OSError as error:
+            raise PileError(f"{shown}: bad records set aside cannot be read: {error.strerror}") from error
+        if not is_whole:
+            raise PileError(f"{shown}: bad records set aside are not as they were written")
+        yield path

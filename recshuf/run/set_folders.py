@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from recshuf.output.run_log import PILES_PREFIX
 from recshuf.piles.set_folder import SetFolder
+from recshuf.storage.reading.objects import count_read_bytes
 from recshuf.storage.urls import Url, is_url
 from recshuf.system.paths import choose_temp_dir, real_path
 
@@ -25,13 +26,8 @@ def check_sets(job: Job) -> None:
 
 
 def choose_sets(job: Job, work: Path | None) -> str:
-    """Return where the pile sets of a new run go: a folder, or the URL of a prefix.
+    """Return where the pile sets of a new run go: a folder, or the URL of a prefix. `work` is the work folder, if there is one."""
 
-    Parameters
-    ----------
-    work
-        The work folder. None if the output is in an object store.
-    """
     name = f"{PILES_PREFIX}{secrets.token_hex(8)}"
     if job.temp_url is not None:
         return str(job.temp_url.join(f"{name}/"))
@@ -44,6 +40,8 @@ def open_sets(job: Job, place: str, needed_bytes: int = 0) -> SetFolder:
     """Return the folder of pile sets at a place that `choose_sets` returned; `needed_bytes` are for messages."""
     if not is_url(place):
         return SetFolder(Path(place).parent, Path(place), needed_bytes=needed_bytes)
-    from recshuf.run.uploaded_sets import UploadedSets
+    from recshuf.piles.object_sets import ObjectSets  # as above
 
-    return UploadedSets(job, Url.parse(place), needed_bytes)
+    # Memory for ranges of sets of a task, of which each worker runs one.
+    most_bytes = count_read_bytes(job.memory_bytes, job.workers) * 3 // 4 // job.workers
+    return ObjectSets(Url.parse(place), job.storage, most_bytes, needed_bytes=needed_bytes)

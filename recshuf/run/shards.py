@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from itertools import accumulate, pairwise
-from pathlib import PurePath
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import xxhash
 
 from recshuf.errors import DamagedSetError, MemoryLimitError, OutputError, PileError, RecshufError, UsageError
 from recshuf.formats import load_format
-from recshuf.interfaces import SupportsBatches, SupportsStream
+from recshuf.interfaces import Sink, SupportsBatches, SupportsStream, Target
 from recshuf.job.features import Dedup, SplitFiles
 from recshuf.job.plan import count_shards, cut_parts, shard_bounds
 from recshuf.job.planner import ORDERING
@@ -19,11 +19,12 @@ from recshuf.output.entries import FinishedShard, find_sets, find_shards, read_e
 from recshuf.output.manifest import WrittenFile, name_companion, name_shard
 from recshuf.output.run_log import name_result
 from recshuf.piles.epochs import EpochOrder, StoredOrder
-from recshuf.piles.groups import Groups
+from recshuf.piles.groups import Content, Groups
 from recshuf.piles.regions import FilledRegions
 from recshuf.run.features import find_part_sizes
 from recshuf.run.filled import check_own_sizes, find_largest_pile, open_filled
-from recshuf.run.gather import Gather, GatherTask, settle_edges
+from recshuf.run.gather import Gather, Shards, settle_edges
+
 from recshuf.run.open_run import open_task_store
 from recshuf.run.scatter_pass import adopt_set, find_counts
 from recshuf.system.paths import write_error
@@ -31,18 +32,12 @@ from recshuf.system.units import format_size, round_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
-    from contextlib import ExitStack
-    from pathlib import Path
-    from typing import BinaryIO
 
     import pyarrow as pa
 
-    from recshuf.interfaces import Sink, Target
     from recshuf.output.stage import ShardPlace, ShardWriter
-    from recshuf.piles.groups import Content
     from recshuf.piles.sealed_set import SealedSet
     from recshuf.records.digests import InputCounts
-    from recshuf.run.gather import Shards
     from recshuf.run.resolve import Run
 
 
@@ -94,13 +89,7 @@ class Bounds(NamedTuple):
 
 
 def cut_shards(run: Run, counts: InputCounts, groups: Groups) -> Bounds:
-    """Return the bounds of the shards, independent of the plan; see `settle`.
-
-    Parameters
-    ----------
-    groups
-        The records in the order of the output.
-    """
+    """Return the bounds of the shards, independent of the plan, given the records in the order of the output; see `settle`."""
     if isinstance(run.job.feature, Dedup):
         return _cut_by_key(run, counts, groups)
     records = counts.record_count
@@ -133,13 +122,7 @@ def _cut_by_key(run: Run, counts: InputCounts, groups: Groups) -> Bounds:
 
 
 def settle(run: Run, bounds: Bounds, groups: Groups, shards: range) -> Bounds:
-    """Return bounds of which those of some shards are where values begin, if records of a value stay together.
-
-    Parameters
-    ----------
-    groups
-        The records in the order of the output.
-    """
+    """Return bounds of which those of some shards are where values begin, if records of a value stay together."""
     if not run.job.keeps_keys_together or not shards:
         return bounds
     own, edges = slice(shards.start, shards.stop + 1), list(bounds.edges)
@@ -221,6 +204,10 @@ def _open_shards(
         keeper.close()
 
 
+def _open_gather(run: Run, groups: Groups, bounds: Bounds) -> Gather:
+    return Gather(run.plan, bounds.edges, find_largest_pile(run), groups, run.decoder, run.progress)
+
+
 def write_shards(
     run: Run,
     place: ShardPlace | None,
@@ -229,20 +216,14 @@ def write_shards(
     numbers: Collection[int],
     on_kept: Callable[[FinishedShard], None],
 ) -> dict[int, Content]:
-    """Write the shards of these numbers in the order of some groups, and return what is in each.
+    """Write the shards of these numbers, without a place the only one to the stream of the run, and return what is in each.
 
-    Parameters
-    ----------
-    place
-        None if the only shard goes to the stream of the run.
-    on_kept
-        Called with each shard once it is durable.
+    `on_kept` is called with each shard once it is durable.
     """
     target = run.open_target()
     others = set(range(bounds.shard_count)) - set(numbers)
-    task = GatherTask(run.plan, bounds.edges, find_largest_pile(run), others)
     with _open_shards(run, place, target, bounds, on_kept) as shards:
-        written = Gather(task, groups, run.decoder, run.progress).run(shards)
+        written = _open_gather(run, groups, bounds).run(shards, others)
         target.check_shards()
         return written
 
@@ -252,9 +233,7 @@ def iterate_records(run: Run, bounds: Bounds) -> tuple[pa.Schema, Generator[pa.R
     target = run.open_target()
     if not isinstance(target, SupportsBatches):
         raise TypeError(f"{run.output.format} is no format of batches")
-    task = GatherTask(run.plan, bounds.edges, find_largest_pile(run))
-    gather = Gather(task, open_groups(run), run.decoder, run.progress)
-    return target.declared, _encode(run, target, gather)
+    return target.declared, _encode(run, target, _open_gather(run, open_groups(run), bounds))
 
 
 def _encode(run: Run, target: SupportsBatches, gather: Gather) -> Generator[pa.RecordBatch]:
@@ -343,13 +322,8 @@ def sum_schema(schema: pa.Schema | None) -> str | None:
 
 @contextmanager
 def name_output(run: Run, folder: Path | None) -> Iterator[None]:
-    """Have errors of the operating system name the output.
+    """Have errors of the operating system name the output, and the folder where shards are written; None for a stream."""
 
-    Parameters
-    ----------
-    folder
-        Where shards are written; None for a stream.
-    """
     try:
         yield
     except (BrokenPipeError, RecshufError):

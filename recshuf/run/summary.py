@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from recshuf.errors import CheckError, ConversionError
 from recshuf.formats import find_packages
 from recshuf.job.features import Dedup, GroupBy, Mixture, SplitFiles
-from recshuf.job.report import DownloadReport, FileReport, ShuffleReport
+from recshuf.job.report import DownloadReport, FileReport, PassReport, ShuffleReport
 from recshuf.output.manifest import Manifest
 from recshuf.records.keys import ORDER_VERSION
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from recshuf.job.report import PassReport
     from recshuf.output.entries import FinishedShard
     from recshuf.records.digests import InputCounts
     from recshuf.run.resolve import Run

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recshuf.errors import OutputError
 from recshuf.output.local.log import FileResults
-from recshuf.output.run_log import RUN, name_result
+from recshuf.output.run_log import RUN, TaskResults, name_result
 from recshuf.storage.settings import StorageOptions
 from recshuf.storage.urls import is_url
 from recshuf.system.memory import choose_allocators
 
 if TYPE_CHECKING:
-    from recshuf.output.run_log import TaskResults
     from recshuf.run.resolve import Run
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path, PurePath, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from recshuf.audit.verify.record_sets import read_manifest
+from recshuf.audit.verify.record_sets import RecordSet, read_manifest
 from recshuf.errors import (
     CheckError,
     InputError,
@@ -19,9 +19,9 @@ from recshuf.errors import (
 )
 from recshuf.formats import load_format, suffix_compression
 from recshuf.job.features import show_feature, show_features
-from recshuf.job.job import Epoch
+from recshuf.job.job import Epoch, Job
 from recshuf.job.plan import Cut
-from recshuf.job.report import PassReport, SilentProgress
+from recshuf.job.report import FileReport, PassReport, Progress, SilentProgress
 from recshuf.piles.kept.places import open_place
 from recshuf.piles.kept.stored import StoredPiles
 from recshuf.run.inputs import list_inputs
@@ -31,10 +31,7 @@ from recshuf.run.stores.stored_inputs import PileSource
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from recshuf.audit.verify.record_sets import RecordSet
     from recshuf.audit.verify.verification import VerifyReport
-    from recshuf.job.job import Job
-    from recshuf.job.report import FileReport, Progress
     from recshuf.output.manifest import Manifest
     from recshuf.output.stage import Destination
     from recshuf.run.resolve import Run
@@ -183,7 +180,8 @@ def _verify(run: Run, shards: str, progress: Progress, remedy: str) -> PassRepor
         found = verify_job(job, progress, _open_given(run))
     except InputError as error:
         # What the error advises is for inputs.
-        if isinstance(error, UnavailableInputError) or not _is_of(shards, error.name):
+        is_of_shards = error.name == shards or error.name.startswith(shards.rstrip("/") + "/")
+        if isinstance(error, UnavailableInputError) or not is_of_shards:
             raise
         problem = f"{error.place}: {error.problem}" if error.place else error.problem
         name = PurePath(error.name).name
@@ -191,10 +189,6 @@ def _verify(run: Run, shards: str, progress: Progress, remedy: str) -> PassRepor
     if not found.is_equal:
         raise CheckError(f"verify: {'; '.join(_describe(found))}; {remedy}")
     return PassReport("verify", time.perf_counter() - started, found.records, 0)
-
-
-def _is_of(shards: str, name: str) -> bool:
-    return name == shards or name.startswith(shards.rstrip("/") + "/")
 
 
 def _open_given(run: Run) -> RecordSet:

@@ -32,7 +32,7 @@ UNUSED = (
     "recshuf.formats.hdf5", "recshuf.formats.text.", "recshuf.formats.tfrecord",
     "recshuf.formats.webdataset", "recshuf.loader", "recshuf.output.objects", "recshuf.output.quarantine",
     "recshuf.piles.kept", "recshuf.run.ray", "recshuf.run.stores", "recshuf.run.engines",
-    "recshuf.run.uploaded_sets", "recshuf.run.verify", "recshuf.storage.writing", "recshuf.torch", "recshuf.train",
+    "recshuf.piles.object_sets", "recshuf.run.verify", "recshuf.storage.writing", "recshuf.torch", "recshuf.train",
     "azure", "boto3", "botocore", "fsspec", "google", "obstore", "requests",
 )  # fmt: skip
 OTHER = {"jsonl": "recshuf.formats.parquet", "parquet": "recshuf.formats.jsonl"}

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
-from recshuf.dataclass import dataclass
 from recshuf.errors import MissingFolderError, OutputError, OutputExistsError
 from recshuf.output.local.log import FileResults
 from recshuf.output.local.stage import FileTaskShards, WorkFolder
@@ -17,25 +16,20 @@ from recshuf.output.stage import Destination
 from recshuf.system.paths import real_path, refuse_below_file, write_error
 
 if TYPE_CHECKING:
-    from typing import BinaryIO
+    from recshuf.storage.settings import StorageOptions
 
 
-@dataclass(frozen=True, slots=True)
 class LocalDestination(Destination):
-    """A directory of shards or one file."""
+    """The OUTPUT argument: a directory if it ends in ``/``, is one, or an option asks for shards; else one file."""
 
-    path: Path
-    is_directory: bool
-
-    @classmethod
-    def of(cls, output: str, *, wants_shards: bool) -> LocalDestination:
-        """Parse an OUTPUT argument: a directory if it ends in ``/``, is one, or an option asks for shards."""
-        path = Path(output)
+    def __init__(self, output: str, storage: StorageOptions, *, wants_shards: bool) -> None:
+        self.path = self.local_path = Path(output)
+        self.name, self._storage = str(self.path), storage
         try:
-            is_one = path.is_dir()
+            is_one = self.path.is_dir()
         except OSError as error:
             raise write_error(error, output) from error
-        return cls(path, is_directory=wants_shards or output.endswith("/") or is_one)
+        self.is_directory = wants_shards or output.endswith("/") or is_one
 
     @property
     def tasks(self) -> FileResults:
@@ -43,14 +37,6 @@ class LocalDestination(Destination):
 
     def begin_task(self, run_id: str) -> FileTaskShards:  # noqa: ARG002 - the folder is of one run
         return FileTaskShards(self.tasks.path, self.begin().name_of)
-
-    @property
-    def name(self) -> str:
-        return str(self.path)
-
-    @property
-    def local_path(self) -> Path:
-        return self.path
 
     @property
     def is_stream(self) -> bool:
@@ -83,15 +69,13 @@ class LocalDestination(Destination):
             raise MissingFolderError(f"{self.path.parent}: no such directory; create it first")
 
     def begin(self) -> WorkFolder:
-        return WorkFolder(self.path, is_directory=self.is_directory)
+        return WorkFolder(self.path, self._storage, is_directory=self.is_directory)
 
-    def complete_removal(self) -> bool:
+    def complete_removal(self) -> None:
         work = self.begin()
-        if not work.has_ended:
-            return False
-        work.enter(lambda _: None, resumes=False)
-        work.remove()
-        return True
+        if work.has_ended:
+            work.enter(lambda _: None, resumes=False)
+            work.remove()
 
     def has_log(self) -> bool:
         return self.begin().log.path.exists()

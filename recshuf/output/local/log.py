@@ -10,8 +10,8 @@ import threading
 from collections import deque
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, BinaryIO
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from recshuf.errors import OutputError
 from recshuf.output.manifest import WrittenFile, find_checksum
@@ -31,12 +31,12 @@ from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from recshuf.output.entries import FinishedShard
     from recshuf.output.run_log import Entry
 
 
+T = TypeVar("T")
 _APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
 MANY = 32
 """So many waiting shards are synced at once: 5,000 shards of a few records took 5 s, and 21 one by one."""
@@ -81,12 +81,23 @@ class FileLog(RunLog):
         if not read_log(self.path):
             file.truncate(0)
             return b""
-        return b"" if self._ends_in_newline() else b"\n"
+        with self.path.open("rb") as written:
+            written.seek(-1, 2)
+            return b"" if written.read() == b"\n" else b"\n"
 
-    def _ends_in_newline(self) -> bool:
-        with self.path.open("rb") as file:
-            file.seek(-1, 2)
-            return file.read() == b"\n"
+
+def read_own(path: Path, parse: Callable[[bytes], T]) -> T | None:
+    """Return what a file of a run holds; None if it is not there."""
+    try:
+        return parse(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise OutputError(
+            f"{path}: cannot be read: {error.strerror}; make it readable, or delete it"
+        ) from error
+    except Exception as error:  # what a damaged pickle raises is not known
+        raise OutputError(f"{path}: is damaged; delete it") from error
 
 
 def read_log(path: Path) -> list[Entry]:
@@ -104,11 +115,8 @@ class FileResults(TaskResults):
 
     def __init__(self, path: Path) -> None:
         self.path = self.private = path
+        self.address = str(path.absolute())
         self.removal = f"delete {path.parent}"
-
-    @property
-    def address(self) -> str:
-        return str(self.path.absolute())
 
     def make(self) -> None:
         self.path.mkdir(exist_ok=True)
@@ -133,17 +141,7 @@ class FileResults(TaskResults):
         return sum(map(is_result, names))
 
     def read(self, name: str) -> Any:
-        path = self._path_of(name)
-        try:
-            return decode_sealed(path.read_bytes())
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise OutputError(
-                f"{path}: cannot be read: {error.strerror}; make it readable, or delete it"
-            ) from error
-        except ValueError as error:
-            raise OutputError(f"{path}: is damaged; delete it") from error
+        return read_own(self._path_of(name), decode_sealed)
 
     def place(self, name: str, values: dict[str, Any]) -> Any:
         place_file(self._path_of(name), encode_sealed(values))
@@ -157,17 +155,10 @@ class FileResults(TaskResults):
 
 
 class ShardSyncer:
-    """Syncs shards in one thread.
+    """Syncs shards in one thread, and calls `on_synced` with each.
 
     Starts to write all waiting shards before it syncs the first, so that one commit of the file system's journal serves
     them all. Many small ones are synced with their whole file system.
-
-    Parameters
-    ----------
-    on_synced
-        Called with each synced shard; may be None.
-    drop_page_cache
-        Drop each shard from the page cache once it is synced.
     """
 
     def __init__(self, on_synced: Callable[[FinishedShard], None] | None, *, drop_page_cache: bool) -> None:

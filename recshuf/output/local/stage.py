@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recshuf.errors import OutputError
+from recshuf.errors import OutputError, RecshufError
 from recshuf.output.local.log import FileLog, FileResults, ShardSyncer
 from recshuf.output.manifest import (
     SHARD_PREFIX,
@@ -29,8 +29,9 @@ from recshuf.output.manifest import (
     name_manifest,
     work_folder_path,
 )
-from recshuf.output.run_log import TASK_FOLDER, is_own_folder, remove_folder
-from recshuf.output.stage import Stage, TaskShards, make_parent
+from recshuf.output.run_log import TASK_FOLDER, is_own_folder, remove_sets
+from recshuf.output.stage import Stage, TaskShards
+
 from recshuf.system.files import NO_EXCHANGE, copy_access, exchange, sync
 from recshuf.system.locks import lock_folder
 from recshuf.system.paths import real_path, write_error
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
     from recshuf.output.entries import FinishedShard
     from recshuf.output.manifest import Manifest
+    from recshuf.storage.settings import StorageOptions
 
 
 def _replace_folder(folder: Path, target: Path, old: Path) -> None:
@@ -81,22 +83,13 @@ class FileTaskShards(TaskShards):
     def __init__(self, parent: Path, name_of: Callable[[str], str]) -> None:
         self.folder = parent / f"shards-{secrets.token_hex(8)}"
         self.folder.mkdir()
-        self._name_of = name_of
-
-    def name_of(self, name: str) -> str:
-        return self._name_of(name)
-
-    def path_of(self, name: str) -> Path:
-        return make_parent(self.folder / name)
+        self.name_of = name_of
 
     def open_writer(self, on_kept: Callable[[FinishedShard], None], *, drop_page_cache: bool) -> ShardSyncer:
         place = {"folder": self.folder.name}
         return ShardSyncer(
             lambda shard: on_kept(replace(shard, place=place)), drop_page_cache=drop_page_cache
         )
-
-    def finish(self) -> None:
-        """Do nothing: the files are what a run takes over."""
 
     def discard(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -108,35 +101,21 @@ _OWN_FOLDERS = ("shards", "piles", "quarantine", "old", TASK_FOLDER)
 
 
 class WorkFolder(Stage):
-    """The work folder of one output, locked from `enter` to `release` or `remove`.
-
-    Parameters
-    ----------
-    output
-        Path of a directory of shards, or of one file.
-    """
+    """The work folder of one output, locked from `enter` to `release` or `remove`. `storage` is for pile sets in object stores."""
 
     keeps_files = True
 
-    def __init__(self, output: Path, *, is_directory: bool) -> None:
-        self._output, self._is_directory = output, is_directory
+    def __init__(self, output: Path, storage: StorageOptions, *, is_directory: bool) -> None:
+        self._output, self._storage, self._is_directory = output, storage, is_directory
         self._target = real_path(output)
-        self._path = work_folder_path(output)
-        self._folder = self.path / "shards"
+        self.path = work_folder_path(output)
+        self.name = str(self.path)
+        self.folder = self.path / "shards"
         self.log: FileLog = FileLog(self.path / "journal.jsonl")
+        self.name_of = lambda name: name if is_directory else self._target.name
         self.tasks = FileResults(self.path / TASK_FOLDER)
-        self._is_continued = False
         self._made_parents: list[Path] = []
-        self._removers: list[Callable[[], None]] = []
         self._lock: int | None = None
-
-    @property
-    def path(self) -> Path:
-        return self._path
-
-    @property
-    def name(self) -> str:
-        return str(self.path)
 
     @property
     def removal(self) -> str:
@@ -147,7 +126,7 @@ class WorkFolder(Stage):
     def written(self) -> Path:
         if self.is_committed:
             return self._target
-        return self._folder if self._is_directory else self._folder / self._target.name
+        return self.folder if self._is_directory else self.folder / self._target.name
 
     @property
     def is_committed(self) -> bool:
@@ -163,18 +142,8 @@ class WorkFolder(Stage):
         return (self.path / _ENDED).exists()
 
     @property
-    def is_continued(self) -> bool:
-        return self._is_continued
-
-    @property
     def is_resumable(self) -> bool:
         return self._lock is not None and (self.log.is_resumable or self.tasks.count() > 0)
-
-    def name_of(self, name: str) -> str:
-        return name if self._is_directory else self._target.name
-
-    def path_of(self, name: str) -> Path:
-        return make_parent(self._folder / name)
 
     def open_writer(self, on_kept: Callable[[FinishedShard], None], *, drop_page_cache: bool) -> ShardSyncer:
         # An output file gets no journal entry, because the run ends with it.
@@ -188,7 +157,7 @@ class WorkFolder(Stage):
                 with suppress(FileNotFoundError):  # an earlier run has moved it, or it is lost
                     written = self.tasks.path / shard.place["folder"] / file.name
                     written.rename(self.path_of(file.name))
-        self._sync_folders(self._folder)
+        self._sync_folders(self.folder)
         whole = self._find_whole(shards)
         if self._is_directory:
             for shard in shards:
@@ -198,7 +167,7 @@ class WorkFolder(Stage):
 
     def _find_whole(self, shards: Sequence[FinishedShard]) -> set[int]:
         """Return the numbers of shards that are there: by their checksums, or by their sizes if they were just written."""
-        if self._is_continued:
+        if self.is_continued:
             return self.find_unchanged(shards)
         sizes = self.find_sizes()
         return {
@@ -221,14 +190,14 @@ class WorkFolder(Stage):
 
     def keep_only(self, names: set[str]) -> None:
         if not self.is_committed:
-            for path in list(_list_shards(self._folder)):
-                if str(path.relative_to(self._folder)) not in names:
+            for path in list(_list_shards(self.folder)):
+                if str(path.relative_to(self.folder)) not in names:
                     path.unlink()
 
     def find_sizes(self) -> dict[str, int]:
         if not self._is_directory and self.is_committed:
             return {self._target.name: self._target.stat().st_size}
-        folder = self.written if self._is_directory else self._folder
+        folder = self.written if self._is_directory else self.folder
         return {
             str(path.relative_to(folder)): path.stat().st_size
             for path in _list_shards(folder)
@@ -239,7 +208,7 @@ class WorkFolder(Stage):
         """Rename the synced shards into place, unless an earlier run has done so, and then the manifest."""
         try:
             if manifest is not None:
-                replace(manifest, folder=self._folder).write()
+                replace(manifest, folder=self.folder).write()
             if not self.is_committed:
                 for name, content in documents.items():
                     path = self.path_of(name)
@@ -280,9 +249,9 @@ class WorkFolder(Stage):
 
     def _list_companions(self) -> list[Path]:
         """Return the files that lie beside the only shard until it is in place."""
-        if self._is_directory or not self._folder.is_dir():
+        if self._is_directory or not self.folder.is_dir():
             return []
-        return [path for path in self._folder.iterdir() if path.name != self._target.name]
+        return [path for path in self.folder.iterdir() if path.name != self._target.name]
 
     def _set_companions_aside(self) -> list[tuple[Path, Path]]:
         """Move companions of the output that is replaced out of the way, since nobody may read them with another file."""
@@ -299,7 +268,7 @@ class WorkFolder(Stage):
         """Rename companions of the only shard, which is in place, to their places: readers look for it beside them."""
         companions = self._list_companions()
         # A run that has begun to write it again, since one died in its commit, has placed them.
-        if companions and not (self._folder / self._target.name).exists():
+        if companions and not (self.folder / self._target.name).exists():
             sync(self._target.parent)
             for path in companions:
                 path.rename(self._target.with_name(path.name))
@@ -311,7 +280,7 @@ class WorkFolder(Stage):
 
     def _place_manifest(self) -> None:
         """Rename a manifest in the folder to its place beside the output, if there is one."""
-        written = manifest_path(self._folder)
+        written = manifest_path(self.folder)
         if written.is_file():
             written.rename(manifest_path(self._target))
 
@@ -320,7 +289,7 @@ class WorkFolder(Stage):
             self._make_parents()
             self._lock = lock_folder(self.path, str(self._output))
             self._take_over(warn, resumes=resumes)
-            self._folder.mkdir(exist_ok=True)
+            self.folder.mkdir(exist_ok=True)
         except OSError as error:
             self._leave()
             raise write_error(error, str(self.path.parent), self.path.parent) from error
@@ -346,7 +315,7 @@ class WorkFolder(Stage):
         if self.is_committed:
             self._place_companions()
         if finished and resumes:
-            self._is_continued = True
+            self.is_continued = True
             return
         if finished and self.is_committed:
             self._place_manifest()
@@ -368,13 +337,14 @@ class WorkFolder(Stage):
         self._clear()
 
     def _clear(self) -> None:
-        """Delete everything in the folder, and the scratch files that its journal names.
+        """Delete everything in the folder, and the pile sets that its journal names.
 
         If this process dies meanwhile, the next one completes it.
         """
         self._end()
-        for folder in self.log.pile_folders:
-            remove_folder(Path(folder))
+        for place in self.log.pile_folders:
+            with suppress(RecshufError):  # what is left is found by its name
+                remove_sets(place, self._storage)
         self.log.clear()
         for path in self.path.iterdir():
             if path.is_dir():
@@ -387,16 +357,10 @@ class WorkFolder(Stage):
         with suppress(OSError):  # on a full disk things can only be deleted
             (self.path / _ENDED).touch()
 
-    def on_remove(self, function: Callable[[], None]) -> None:
-        self._removers.append(function)
-
     def remove(self) -> None:
         """Delete the folder, its content, and empty parents that this run made. Idempotent."""
         if self._lock is not None:
             self._end()
-            for function in self._removers:
-                with suppress(OutputError):  # what is left is found by its name
-                    function()
             with suppress(OSError):
                 self._clear()
             shutil.rmtree(self.path, ignore_errors=True)
@@ -405,7 +369,7 @@ class WorkFolder(Stage):
     def _leave(self) -> None:
         """Abandon an attempt to enter the folder, and delete it if it is empty."""
         if self._lock is not None and not self.log.path.exists():
-            for folder in (self._folder, self.path):
+            for folder in (self.folder, self.path):
                 with suppress(OSError):
                     folder.rmdir()
         self.release()

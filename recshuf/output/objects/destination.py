@@ -16,7 +16,7 @@ from recshuf.output.objects.log import ObjectLog, ObjectResults
 from recshuf.output.objects.place import OutputKeys, OutputPlace, format_clean_command, has_unfinished
 from recshuf.output.objects.stage import UploadedTaskShards, Uploads
 from recshuf.output.objects.uploader import UploadLimits, UploadTarget, count_slots
-from recshuf.output.run_log import PILES_PREFIX, RUN
+from recshuf.output.run_log import PILES_PREFIX, RUN, Entry
 from recshuf.output.stage import Destination
 from recshuf.storage.writing.bucket import WRITTEN_SCHEMES, Match, check_key, check_prefix, open_bucket
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from recshuf.output.run_log import Entry
     from recshuf.storage.settings import StorageOptions
     from recshuf.storage.urls import Url
     from recshuf.storage.writing.bucket import Bucket, OpenUpload
@@ -58,6 +57,7 @@ class ObjectDestination(Destination):
             raise UsageError(f"{url}: is only read; write to s3://, gs://, az:// or a local folder")
         check_prefix(url, str(url), "shuffled")
         self._url, self._options = url, options
+        self.name, self.local_path = str(url), None
         self.temp_dir = temp_dir
         self._workers = workers
         self._limits = self._limit_uploads(memory_bytes)
@@ -77,14 +77,6 @@ class ObjectDestination(Destination):
             return any(True for _ in self.bucket.list(f"{self._url.key}/"))
         except OutputError as error:  # names the prefix, which nobody has given
             raise type(error)(str(error).replace(f"{self.name}/:", f"{self.name}:", 1)) from error
-
-    @property
-    def name(self) -> str:
-        return str(self._url)
-
-    @property
-    def local_path(self) -> None:
-        return
 
     def _limit_uploads(self, memory_bytes: int) -> UploadLimits:
         return UploadLimits.within(memory_bytes // 4, self._workers)
@@ -203,7 +195,7 @@ class Remains:
         self._sets = [one.key for one in self._bucket.list(sets)]
         self._log.load()
         known = self._log.list_uploads(self._find_key)
-        many = replace(self._keys[1], parts=self._find_parts())
+        many = OutputKeys(self._keys[1].url, is_directory=True, parts=self._find_parts())
         found = self._bucket.find_uploads(self._keys[0].prefix, known)
         self._uploads = [
             one

@@ -13,7 +13,6 @@ after that: otherwise another run took over, or a user deleted the journal.
 from __future__ import annotations
 
 import threading
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import OutputError
@@ -28,17 +27,15 @@ from recshuf.output.run_log import (
     remove_sets,
 )
 from recshuf.storage.urls import Url
-from recshuf.storage.writing.bucket import Conflict, Match, OpenUpload, open_bucket
+from recshuf.storage.writing.bucket import Bucket, Conflict, Match, OpenUpload, open_bucket
 from recshuf.system.files import format_line, parse_line
 from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from contextlib import AbstractContextManager
 
     from recshuf.output.run_log import Entry
     from recshuf.storage.settings import StorageOptions
-    from recshuf.storage.writing.bucket import Bucket
 
 
 _READERS = 8
@@ -218,23 +215,12 @@ class ObjectResults(TaskResults):
     def __init__(self, bucket: Bucket, url: Url, options: StorageOptions, output: str) -> None:
         self._bucket, self._url, self._options = bucket, url, options
         self.clean_command = format_clean_command(output, options)
-        self.removal = f"remove them with {self.clean_command}"
+        self.address, self.removal = str(url), f"remove them with {self.clean_command}"
 
     @classmethod
     def open(cls, address: str, options: StorageOptions, output: str) -> ObjectResults:
         url = Url.parse(address)
         return cls(open_bucket(url, options, url.key), url, options, output)
-
-    @property
-    def address(self) -> str:
-        return str(self._url)
-
-    def make(self) -> None:
-        """Do nothing: prefixes need not be made."""
-
-    def share(self, output: str) -> AbstractContextManager[None]:  # noqa: ARG002 - nothing is locked
-        """Do nothing: what a run removes, its tasks miss."""
-        return nullcontext()
 
     def count(self) -> int:
         return sum(map(is_result, self._find_names()))

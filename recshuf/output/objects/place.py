@@ -19,7 +19,7 @@ from recshuf.output.manifest import (
     name_manifest,
     name_work_folder,
 )
-from recshuf.output.run_log import TASK_FOLDER
+from recshuf.output.run_log import TASK_FOLDER, Entry
 from recshuf.storage.urls import Url
 from recshuf.system.threads import Pool
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from recshuf.interfaces import Stamp
-    from recshuf.output.run_log import Entry
     from recshuf.storage.reading.objects import Stores
     from recshuf.storage.settings import StorageOptions
     from recshuf.storage.writing.bucket import Bucket
@@ -62,42 +61,20 @@ def format_clean_command(output: str, options: StorageOptions) -> str:
     return shlex.join(words)
 
 
-@dataclass(frozen=True, slots=True)
 class OutputKeys:
-    """Keys of a set of shards under a prefix, or of one object.
+    """Keys of a set of shards under a prefix, or of one object; the parts of a split have prefixes of their own.
 
     For the prefix ``a/out/``, the manifest is ``a/.out.recshuf.json``, and the journal is under ``a/.out.recshuf/``.
     """
 
-    url: Url
-    is_directory: bool
-    parts: tuple[str, ...] = ()
-    """Names of the parts of a split, which have prefixes of their own."""
-
-    @property
-    def name(self) -> str:
-        return self.url.key.rstrip("/").rpartition("/")[2]
-
-    @property
-    def _parent(self) -> str:
-        return self.url.key.rstrip("/").removesuffix(self.name)
-
-    @property
-    def prefix(self) -> str:
-        key = self.url.key.rstrip("/")
-        return f"{key}/" if self.is_directory else key
-
-    @property
-    def journal(self) -> str:
-        return f"{self._parent}{name_work_folder(self.name)}/"
-
-    @property
-    def tasks(self) -> str:
-        return f"{self.journal}{TASK_FOLDER}/"
-
-    @property
-    def manifest(self) -> str:
-        return f"{self._parent}{name_manifest(self.name)}"
+    def __init__(self, url: Url, is_directory: bool, parts: tuple[str, ...] = ()) -> None:
+        self.url, self.is_directory, self.parts = url, is_directory, parts
+        key = url.key.rstrip("/")
+        parent, slash, self.name = key.rpartition("/")
+        self.prefix = f"{key}/" if is_directory else key
+        self.journal = f"{parent}{slash}{name_work_folder(self.name)}/"
+        self.tasks = f"{self.journal}{TASK_FOLDER}/"
+        self.manifest = f"{parent}{slash}{name_manifest(self.name)}"
 
     def name_of(self, name: str) -> str:
         return name if self.is_directory else self.name

@@ -15,11 +15,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from recshuf.errors import AlreadyCompleteError, OutputError
-from recshuf.output.entries import find_shards
-from recshuf.output.objects.log import ObjectLog
-from recshuf.output.objects.place import FoundOutput, find_placed, has_unfinished
-from recshuf.output.objects.uploader import ShardUploader, UploadTarget
-from recshuf.output.stage import Stage, TaskShards, make_parent
+from recshuf.output.entries import FinishedShard, find_shards
+from recshuf.output.objects.log import ObjectLog, ObjectResults
+from recshuf.output.objects.place import FoundOutput, OutputKeys, OutputPlace, find_placed, has_unfinished
+from recshuf.output.objects.uploader import ShardUploader, UploadLimits, UploadTarget
+from recshuf.output.stage import Stage, TaskShards
+
 from recshuf.storage.writing.bucket import Conflict, Match, MissingUpload, Part, UploadFolder
 from recshuf.system.paths import choose_temp_dir
 from recshuf.system.threads import NoAnswerError, Pool, call_while_stopping
@@ -28,11 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from recshuf.output.entries import FinishedShard
     from recshuf.output.manifest import Manifest
-    from recshuf.output.objects.log import ObjectResults
-    from recshuf.output.objects.place import OutputKeys, OutputPlace
-    from recshuf.output.objects.uploader import UploadLimits
     from recshuf.output.run_log import Entry
 
 
@@ -43,14 +40,9 @@ class UploadedTaskShards(TaskShards):
         self._scratch = UploadFolder(choose_temp_dir(None), keys.show(keys.prefix))
         self.folder = self._scratch.path
         self._keys, self._target, self._limits = keys, target, limits
+        self.name_of = keys.name_of
         self._uploads: list[tuple[str, str]] = []
         self._lock = threading.Lock()
-
-    def name_of(self, name: str) -> str:
-        return self._keys.name_of(name)
-
-    def path_of(self, name: str) -> Path:
-        return make_parent(self.folder / name)
 
     def open_writer(
         self,
@@ -95,9 +87,9 @@ class Uploads(Stage):
     ) -> None:
         self._place, self._temp_dir, self._limits = place, temp_dir, limits
         self._tasks = tasks
-        self._result_count = 0
-        """Number of results of tasks that were there at the begin."""
         self._bucket, self._keys = place.bucket, place.keys
+        self.name_of = self._keys.name_of
+        self.name = self._keys.show(self._keys.journal)
         self.log: ObjectLog = ObjectLog(self._bucket, self._keys.journal, self.name)
         self._token = secrets.token_hex(16)
         self._warn: Callable[[str], None] = print
@@ -105,23 +97,9 @@ class Uploads(Stage):
         self._has_begun = False
 
     @property
-    def path(self) -> Path:
-        if self._scratch is None:
-            raise RuntimeError("the transaction has not begun")
-        return self._scratch.path
-
-    @property
-    def name(self) -> str:
-        return self._keys.show(self._keys.journal)
-
-    @property
     def removal(self) -> str | None:
         """How a user deletes what it keeps; None if a commit has begun, which `clean` leaves."""
         return self._tasks.removal if self.log.last("commit") is None else None
-
-    @property
-    def is_continued(self) -> bool:
-        return super().is_continued or self._result_count > 0
 
     @property
     def is_resumable(self) -> bool:
@@ -147,6 +125,7 @@ class Uploads(Stage):
         self._warn = warn
         try:
             self._scratch = UploadFolder(choose_temp_dir(self._temp_dir), self._place.name)
+            self.path = self.folder = self._scratch.path
             self._begin(resumes=resumes)
         except BaseException:
             self.release()
@@ -154,9 +133,9 @@ class Uploads(Stage):
 
     def _begin(self, *, resumes: bool) -> None:
         finished = self.log.load()
-        self._result_count = self._tasks.count()
-        if (self.log.has_remains or self._result_count) and not resumes:
-            tasks = f", tasks: {self._result_count}" if self._result_count else ""
+        result_count = self._tasks.count()
+        if (self.log.has_remains or result_count) and not resumes:
+            tasks = f", tasks: {result_count}" if result_count else ""
             way = f"continue it, or remove it with {self._place.clean_command}"
             if has_unfinished(self.log.runs, self._bucket, self._keys):
                 way = "complete it"
@@ -171,6 +150,7 @@ class Uploads(Stage):
         if not resumes:
             return
         self.log.load()
+        self.is_continued = bool(self.log.entries or result_count)
         claim = next((run for run in reversed(self.log.runs) if "commit" in run), None)
         if claim is not None and self._try_to_complete(claim):
             self.remove()
@@ -200,12 +180,6 @@ class Uploads(Stage):
         # Others may have deleted some.
         old = {key: etag for key, etag in claim["old"].items() if key in now}
         return FoundOutput(old | {key: now[key] for key in placed}, claim["old_manifest"])
-
-    def name_of(self, name: str) -> str:
-        return self._keys.name_of(name)
-
-    def path_of(self, name: str) -> Path:
-        return make_parent(self.path / name)
 
     def open_writer(
         self,
@@ -330,9 +304,6 @@ class Uploads(Stage):
                 f"{self._keys.show(key)}: was written by another program during this run; delete it, and "
                 "give --resume"
             ) from error
-
-    def on_remove(self, function: Callable[[], None]) -> None:
-        """Do nothing: `clean` finds what tasks keep by their results."""
 
     def release(self) -> None:
         self._drop_folder()

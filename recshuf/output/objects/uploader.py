@@ -7,7 +7,7 @@ import threading
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 import xxhash
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
     from pathlib import Path
-    from typing import BinaryIO
 
     from _typeshed import ReadableBuffer
 

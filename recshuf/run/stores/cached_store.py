@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import xxhash
 
 from recshuf.errors import BusyNameError, InputError, OutputError, OutputExistsError, UsageError
-from recshuf.interfaces import Stamp
+from recshuf.interfaces import InputFile, Stamp
 from recshuf.job.options import describe_options
 from recshuf.piles.kept.places import open_place
 from recshuf.piles.kept.snapshots import STORE_VERSION
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from recshuf.interfaces import InputFile
     from recshuf.job.job import Job
     from recshuf.job.report import Progress
     from recshuf.piles.kept.place import StorePlace

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,8 +19,6 @@ from recshuf.records.keys import draw_keys, find_piles
 from recshuf.records.provenance import MAX_INPUTS, MAX_ROWS, find_origins, pack_provenance
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from numpy.typing import NDArray
 
     from recshuf.piles.kept.stored import StoredPiles
@@ -32,10 +30,7 @@ _MOST = 2**63 - 1
 class Looker:
     """Reads records of a store whose piles are open, in the order of `gather`: each pile that holds some of them as a whole.
 
-    Parameters
-    ----------
-    columns
-        See `Selection`.
+    `columns` are those of a `Selection`.
     """
 
     def __init__(self, piles: StoredPiles, columns: Sequence[str] | None = None) -> None:

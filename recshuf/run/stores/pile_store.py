@@ -19,16 +19,16 @@ from recshuf.formats.metadata import check_appended
 from recshuf.formats.selection import list_columns
 from recshuf.formats.stored import StoredSource, read_metadata, read_table_schema
 from recshuf.job.arguments import make_job
-from recshuf.job.options import ScatterOptions, refuse_unknown, to_keywords
-from recshuf.job.report import PythonWarnings
+from recshuf.job.options import Options, ScatterOptions, Size, refuse_unknown, to_keywords
+from recshuf.job.report import Progress, PythonWarnings
 from recshuf.piles.kept.places import open_place
 from recshuf.piles.kept.stored import StoredPiles
 from recshuf.records.keys import stream_of
 from recshuf.records.provenance import extend_schema
-from recshuf.run.inputs import list_inputs
+from recshuf.run.inputs import Inputs, list_inputs
 from recshuf.run.resolve import resolve_inputs
 from recshuf.run.stores.looking import Looker, read_ids, read_positions
-from recshuf.run.stores.scatter_store import scatter_sets
+from recshuf.run.stores.scatter_store import Part, ScatteredSets, scatter_sets
 from recshuf.run.stores.writer import PileWriter
 from recshuf.storage.settings import parse_storage
 from recshuf.system.units import check_number, check_size, show_call
@@ -42,13 +42,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recshuf.job.job import Job
-    from recshuf.job.options import Options, Size
-    from recshuf.job.report import Progress
     from recshuf.piles.kept.place import StorePlace
     from recshuf.piles.kept.snapshots import Snapshot
     from recshuf.piles.sealed_set import SealedSet
-    from recshuf.run.inputs import Inputs
-    from recshuf.run.stores.scatter_store import ScatteredSets
 
 
 def parse_time(given: Any) -> float:
@@ -68,7 +64,9 @@ def parse_time(given: Any) -> float:
             f"{given!r} is no time; give seconds since 1970, a datetime, or text such as 2026-01-31"
         )
     try:
-        seconds = float(found) if is_number else _count_seconds(found)
+        seconds = (
+            float(found) if is_number else (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+        )
         datetime.fromtimestamp(seconds, UTC)
     except (ValueError, OverflowError, OSError):
         shown = str(given) if isinstance(given, datetime) else f"{given!r:.80}"
@@ -76,10 +74,6 @@ def parse_time(given: Any) -> float:
             f"{shown} is no time; give seconds since 1970, or a time, in the years 1 to 9999 of UTC"
         ) from None
     return seconds
-
-
-def _count_seconds(time: datetime) -> float:
-    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
 
 
 def _parse_text(text: str) -> float | datetime:
@@ -295,9 +289,8 @@ class StoreUpdate:
         name = self._take_name(name, self._lock)
         stream = stream_of(name)
         try:
-            made = scatter_sets(
-                job, inputs, self._snapshot, self._place, name, stream, self._progress, self._cleanup
-            )
+            parts = [Part(self._place, self._snapshot)]
+            (made,) = scatter_sets(job, inputs, parts, name, stream, self._progress, self._cleanup)
         except BadRecordError as error:
             # The columns of a store never change, so a schema cannot be the remedy.
             raise BadRecordError(error.name, error.problem, place=error.place, remedy=_BAD_REMEDY) from error
@@ -400,11 +393,8 @@ class PileStore:
     @property
     def sources(self) -> tuple[str, ...]:
         """Names of the sources, which `_id` numbers."""
-        piles = self.piles()
-        try:
+        with closing(self.piles()) as piles:
             return piles.sources
-        finally:
-            piles.close()
 
     @property
     def schema(self) -> pa.Schema:
@@ -417,11 +407,8 @@ class PileStore:
         PileError
             When there are no records yet.
         """
-        piles = self.piles()
-        try:
+        with closing(self.piles()) as piles:
             return StoredSource(piles.schema, piles.info.origin, ()).decoder().finish()
-        finally:
-            piles.close()
 
     def __len__(self) -> int:
         """Return the number of records."""

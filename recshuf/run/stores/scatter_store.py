@@ -23,18 +23,19 @@ from recshuf.errors import (
 )
 from recshuf.formats import list_formats, load_format
 from recshuf.formats.stored import TableForm, pack_source
-from recshuf.job.plan import Costs, Cut, sum_known
+from recshuf.job.plan import Costs, Cut, Plan, sum_known
 from recshuf.job.planner import make_plan
-from recshuf.job.report import DownloadReport, FileReport, ScatterReport
+from recshuf.job.report import DownloadReport, FileReport, Progress, ScatterReport
 from recshuf.job.sizing import assign_sets, choose_kept_set_bytes, count_piles, divide_kept
 from recshuf.piles.cut import CutStore
 from recshuf.piles.kept.new_sets import open_new_sets
 from recshuf.piles.kept.snapshots import Snapshot
 from recshuf.piles.layout import StorePlan
+from recshuf.piles.split import SplitStore
 from recshuf.records.arrays import find_nulls
 from recshuf.records.key_makers import PositionKeys
 from recshuf.records.provenance import PROVENANCE_BYTES, extend_schema, pack_provenance
-from recshuf.run.inputs import list_inputs
+from recshuf.run.inputs import Inputs, list_inputs
 from recshuf.run.open_run import open_quarantine
 from recshuf.run.resolve import find_limits, resolve_inputs
 from recshuf.run.scatter import Scatter, ScatterTask
@@ -42,20 +43,18 @@ from recshuf.storage.reading.objects import list_requests
 from recshuf.system.paths import real_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     import pyarrow as pa
     from numpy.typing import NDArray
 
     from recshuf.interfaces import BadRecords, Decoder, Source
     from recshuf.job.job import Job
-    from recshuf.job.plan import Plan
-    from recshuf.job.report import Progress
     from recshuf.output.quarantine import Quarantine
     from recshuf.piles.kept.place import StorePlace
     from recshuf.piles.sealed_set import SealedSet
     from recshuf.records.digests import InputCounts
-    from recshuf.run.inputs import Inputs
+    from recshuf.records.value_keys import PartFinder
 
 
 class FormObserver:
@@ -140,7 +139,8 @@ class ScatteredSets:
     """Pile sets on disk that no snapshot refers to yet."""
 
     entries: tuple[SealedSet, ...]
-    schema: pa.Schema
+    store: CutStore | SplitStore
+    """That of all parts, closed."""
     counts: InputCounts
     inputs: Inputs
     table: TableForm
@@ -148,6 +148,10 @@ class ScatteredSets:
     """What was set aside, in place and withdrawn on an error."""
     deviation: int | None = None
     """See `ScatterReport.deviation`."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.store.codec.schema
 
     def settle(self) -> None:
         """Keep what was set aside: the sets are committed."""
@@ -165,12 +169,11 @@ def scatter_store(job: Job, place: StorePlace, progress: Progress) -> ScatterRep
         raise _explain_existing(place.name)
     place.check_free()
     inputs = resolve_inputs(job, list_inputs(job, None, progress), progress)
-    first = Snapshot.new(
-        job.options["seed"], choose_pile_count(job, inputs, are_requests=reads_by_requests(job, place))
-    )
+    part = make_part(job, inputs, job.options["seed"], place)
+    first = part.snapshot
     try:
         with place.hold_name(SCATTER_NAME), ExitStack() as cleanup:
-            made = scatter_sets(job, inputs, first, place, SCATTER_NAME, (), progress, cleanup)
+            (made,) = scatter_sets(job, inputs, [part], SCATTER_NAME, (), progress, cleanup)
             found = place.create(fill_snapshot(first, made, job))
             made.settle()
     except UsedNameError:  # another process has made it meanwhile
@@ -221,34 +224,65 @@ def describe_scatter(path: str, snapshot: Snapshot, made: ScatteredSets, seconds
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A store that gets the records, or of a split its share of them."""
+
+    place: StorePlace
+    snapshot: Snapshot
+    share: float = 1
+
+
+def make_part(job: Job, inputs: Inputs, seed: int | None, place: StorePlace, share: float = 1) -> Part:
+    """Return a new store that gets about a part of the records of some inputs."""
+    byte_count = inputs.sizes.byte_count
+    expected = None if byte_count is None else int(byte_count * share)
+    kept_bytes = divide_kept(expected, are_objects=_reads_by_requests(job, place))
+    pile_count = job.options["piles"] or count_piles(expected, kept_bytes)
+    return Part(place, Snapshot.new(seed, pile_count), share)
+
+
 def scatter_sets(
     job: Job,
     inputs: Inputs,
-    snapshot: Snapshot,
-    place: StorePlace,
+    parts: Sequence[Part],
     name: str,
     stream: tuple[int, ...],
     progress: Progress,
     cleanup: ExitStack,
-) -> ScatteredSets:
-    """Write the records of some inputs to pile sets of a name, synced to disk.
+    finder: PartFinder | None = None,
+) -> list[ScatteredSets]:
+    """Write the records of some inputs to pile sets of a name in each part, synced to disk.
 
     `cleanup` withdraws the quarantine unless it is settled.
+
+    Parameters
+    ----------
+    finder
+        Tells the part of records, if there are several.
     """
-    check_quarantine(job, inputs)
-    are_requests = reads_by_requests(job, place)
-    plan = plan_scatter(job, inputs, snapshot.pile_count, are_requests=are_requests)
+    if job.quarantine is not None and not load_format(inputs.format).traits.sets_bad_aside:
+        formats = " or ".join(list_formats(lambda traits: traits.sets_bad_aside))
+        raise UsageError(f"--on-bad-record: for inputs of {formats} only; leave it out")
+    are_requests = _reads_by_requests(job, parts[0].place)
+    largest = max(parts, key=lambda part: part.share)
+    pile_count = largest.snapshot.pile_count if finder is None or are_requests else 1
+    plan = _plan_scatter(job, inputs, pile_count, largest.share, are_requests=are_requests)
+    seed = largest.snapshot.seed
     observer = choose_observer(inputs.source, sets_bad_aside=job.quarantine is not None)
     sealed: list[SealedSet] = []
     beside = Path() if job.quarantine is None else real_path(job.quarantine).parent
-    quarantine = open_quarantine(job, inputs, place.local_path, beside, secrets.token_hex(8), cleanup)
+    quarantine = open_quarantine(
+        job, inputs, parts[0].place.local_path, beside, secrets.token_hex(8), cleanup
+    )
     with ExitStack() as inner:
-        store = open_piles(plan, inputs, place, name, inner, are_requests=are_requests)
+        opened = [_open_piles(plan, inputs, part, name, inner, are_requests=are_requests) for part in parts]
+        store = opened[0] if finder is None else SplitStore(opened, finder, len(inputs.source.inputs))
         task = ScatterTask(
             inputs.source,
             plan,
-            snapshot.seed,
-            PositionKeys(snapshot.seed, stream),
+            seed,
+            PositionKeys(seed, stream),
             adds_provenance=True,
             stream=stream,
             on_bad=quarantine.put if quarantine else None,
@@ -259,54 +293,41 @@ def scatter_sets(
     if quarantine is not None:
         quarantine.finish()
     form = observer.finish_form(progress)
-    entries = note_nulls(sealed, observer, inputs)
-    return ScatteredSets(entries, store.codec.schema, counts, inputs, form, quarantine)
-
-
-def check_quarantine(job: Job, inputs: Inputs) -> None:
-    """Refuse to set records aside where decoders cannot."""
-    if job.quarantine is not None and not load_format(inputs.format).traits.sets_bad_aside:
-        formats = " or ".join(list_formats(lambda traits: traits.sets_bad_aside))
-        raise UsageError(f"--on-bad-record: for inputs of {formats} only; leave it out")
-
-
-def note_nulls(sets: Iterable[SealedSet], observer: FormObserver, inputs: Inputs) -> tuple[SealedSet, ...]:
-    """Return the entries of sets with the columns that have nulls in any of the inputs."""
     nulls = observer.find_nulls(load_format(inputs.format).traits.native_is_table)
-    return tuple(replace(one, nulls=nulls) for one in sets)
+    found = (
+        zip(store.sealed, store.counts, strict=True) if isinstance(store, SplitStore) else [(sealed, counts)]
+    )
+    return [
+        ScatteredSets(
+            tuple(replace(one, nulls=nulls) for one in sets),
+            store,
+            own,
+            inputs,
+            form,
+            quarantine,
+        )
+        for sets, own in found
+    ]
 
 
-def open_piles(
-    plan: Plan,
-    inputs: Inputs,
-    place: StorePlace,
-    name: str,
-    cleanup: ExitStack,
-    share: float = 1,
-    *,
-    are_requests: bool = False,
+def _open_piles(
+    plan: Plan, inputs: Inputs, part: Part, name: str, cleanup: ExitStack, *, are_requests: bool
 ) -> CutStore:
-    """Return the piles of new sets in a store, open until `cleanup`.
-
-    Parameters
-    ----------
-    share
-        About which part of the records they get.
-    are_requests
-        See `reads_by_requests`.
-    """
+    """Return the piles of new sets in a store, open until `cleanup`; see `_reads_by_requests`."""
+    pile_count, share = part.snapshot.pile_count, part.share
+    plan = replace(plan, pile_count=pile_count)
     schema = extend_schema(inputs.source.schema)
-    set_bytes = _choose_set_bytes(inputs, plan.pile_count, share, are_requests=are_requests)
+    set_bytes = _choose_set_bytes(inputs, pile_count, share, are_requests=are_requests)
     begins, firsts, sizes = _cut_sets(plan, inputs, set_bytes)
     shares = tuple(None if size is None else size * share for size in sizes)
     planned = StorePlan(
-        plan.pile_count, shares, resident_bytes=0, compression=plan.spill_compression, set_prefix=name
+        pile_count, shares, resident_bytes=0, compression=plan.spill_compression, set_prefix=name
     )
-    store = open_new_sets(place, planned, schema, cleanup, plan.spilled_bytes)
+    store = open_new_sets(part.place, planned, schema, cleanup, plan.spilled_bytes)
     return CutStore(store, begins, firsts)
 
 
-def reads_by_requests(job: Job, place: StorePlace) -> bool:
+def _reads_by_requests(job: Job, place: StorePlace) -> bool:
     """Tell whether records are divided so that reading a region is worth a request.
 
     With a number of piles, they are divided as on a disk: then the order of all epochs is that of a store there.
@@ -314,16 +335,7 @@ def reads_by_requests(job: Job, place: StorePlace) -> bool:
     return place.are_objects and not job.options["piles"]
 
 
-def choose_pile_count(job: Job, inputs: Inputs, share: float = 1, *, are_requests: bool = False) -> int:
-    """Return the number of piles of a new store that gets about a part of the records."""
-    byte_count = inputs.sizes.byte_count
-    expected = None if byte_count is None else int(byte_count * share)
-    return job.options["piles"] or count_piles(expected, divide_kept(expected, are_objects=are_requests))
-
-
-def plan_scatter(
-    job: Job, inputs: Inputs, pile_count: int, share: float = 1, *, are_requests: bool = False
-) -> Plan:
+def _plan_scatter(job: Job, inputs: Inputs, pile_count: int, share: float, *, are_requests: bool) -> Plan:
     """Return the plan of a scatter into a store that gets about a part of the records."""
     source = inputs.source
     costs = Costs(source.reading_bytes, lambda _: 0, added_bytes=PROVENANCE_BYTES)

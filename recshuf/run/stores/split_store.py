@@ -7,33 +7,27 @@ import secrets
 import shutil
 import stat
 import time
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from recshuf.errors import CheckError, OutputExistsError, UsageError
 from recshuf.piles.kept.folder import StoreFolder
-from recshuf.piles.kept.snapshots import Snapshot
 from recshuf.piles.split import SplitStore
-from recshuf.records.key_makers import PositionKeys, find_deviation
+from recshuf.records.key_makers import find_deviation
 from recshuf.records.split import Split, apportion
-from recshuf.records.value_keys import PlacedParts, ValueParts
+from recshuf.records.value_keys import PartFinder, PlacedParts, ValueParts
 from recshuf.run.features import count_records, open_fields, require_files
-from recshuf.run.inputs import list_inputs
+from recshuf.run.inputs import Inputs, list_inputs
 from recshuf.run.resolve import find_limits, resolve_inputs
-from recshuf.run.scatter import Scatter, ScatterTask
 from recshuf.run.stores.scatter_store import (
     SCATTER_NAME,
-    ScatteredSets,
-    choose_observer,
-    choose_pile_count,
+    Part,
     describe_scatter,
     fill_snapshot,
-    note_nulls,
-    open_piles,
-    plan_scatter,
-    reads_by_requests,
+    make_part,
+    scatter_sets,
 )
 from recshuf.system.files import sync
 from recshuf.system.locks import lock_folder
@@ -41,30 +35,15 @@ from recshuf.system.paths import real_path, write_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from recshuf.job.features import SplitFiles
     from recshuf.job.job import Job
-    from recshuf.job.plan import Plan
     from recshuf.job.report import Progress, ScatterReport
     from recshuf.piles.kept.bucket import StoreBucket
     from recshuf.piles.kept.place import StorePlace
-    from recshuf.records.value_keys import PartFinder
-    from recshuf.run.inputs import Inputs
+    from recshuf.run.stores.scatter_store import ScatteredSets
     from recshuf.storage.settings import StorageOptions
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A store to be made."""
-
-    name: str
-    share: float
-    snapshot: Snapshot
-    place: StorePlace
-    are_requests: bool
-    """See `reads_by_requests`."""
 
 
 def scatter_split(job: Job, place: StorePlace, feature: SplitFiles, progress: Progress) -> ScatterReport:
@@ -85,22 +64,12 @@ def scatter_split(job: Job, place: StorePlace, feature: SplitFiles, progress: Pr
     inputs = resolve_inputs(job, files, progress)
     seed = secrets.randbits(128) if job.options["seed"] is None else job.options["seed"]
     finder, sizes = _choose_finder(job, feature, inputs, seed, progress)
-    are_requests = reads_by_requests(job, place)
     with hold() as open_part:
-        parts = [
-            _Part(
-                name,
-                float(share),
-                Snapshot.new(seed, choose_pile_count(job, inputs, float(share), are_requests=are_requests)),
-                open_part(name),
-                are_requests,
-            )
+        parts = {
+            name: make_part(job, inputs, seed, open_part(name), float(share))
             for name, share in shares.items()
-        ]
-        largest = max(parts, key=lambda part: part.share)
-        piles = largest.snapshot.pile_count if are_requests else 1
-        plan = plan_scatter(job, inputs, piles, largest.share, are_requests=are_requests)
-        made = _scatter_parts(inputs, parts, plan, seed, finder, feature.fields, progress)
+        }
+        made = _scatter_parts(job, inputs, [*parts.values()], finder, feature.fields, progress)
         found = [one.counts.record_count for one in made]
         if found != (sizes or found):
             raise CheckError(
@@ -108,12 +77,12 @@ def scatter_split(job: Job, place: StorePlace, feature: SplitFiles, progress: Pr
             )
         snapshots = [
             part.place.create(fill_snapshot(part.snapshot, one, job))
-            for part, one in zip(parts, made, strict=True)
+            for part, one in zip(parts.values(), made, strict=True)
         ]
     seconds = time.perf_counter() - started
     reports = tuple(
-        describe_scatter(f"{place.name}/{part.name}", snapshot, one, seconds)
-        for part, snapshot, one in zip(parts, snapshots, made, strict=True)
+        describe_scatter(f"{place.name}/{name}", snapshot, one, seconds)
+        for name, snapshot, one in zip(parts, snapshots, made, strict=True)
     )
     return replace(
         reports[0],
@@ -176,71 +145,42 @@ def _hold_folder(path: Path) -> Iterator[Callable[[str], StorePlace]]:
             for store in list(work.iterdir()):
                 StoreFolder(store).check_free()
                 shutil.rmtree(store, ignore_errors=True)
-            with _removed_on_error(work):
-                yield lambda name: StoreFolder(work / name)
-                part = next(work.iterdir())
-                work.chmod(stat.S_IMODE(part.stat().st_mode))  # that of new folders; a lock's is private
-                sync(work)
-                work.rename(target)
+            failed = cleanup.enter_context(ExitStack())
+            failed.callback(shutil.rmtree, work, ignore_errors=True)
+            yield lambda name: StoreFolder(work / name)
+            part = next(work.iterdir())
+            work.chmod(stat.S_IMODE(part.stat().st_mode))  # that of new folders; a lock's is private
+            sync(work)
+            work.rename(target)
+            failed.pop_all()
             sync(target.parent)
+
         except OSError as error:
             raise write_error(error, str(path), target.parent) from error
 
 
-@contextmanager
-def _removed_on_error(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-
-
 def _scatter_parts(
+    job: Job,
     inputs: Inputs,
-    parts: Sequence[_Part],
-    plan: Plan,
-    seed: int,
+    parts: Sequence[Part],
     finder: PartFinder,
     fields: Sequence[str],
     progress: Progress,
 ) -> list[ScatteredSets]:
     """Write the records of all parts to pile sets, synced to disk."""
-    observer = choose_observer(inputs.source)
     with ExitStack() as cleanup:
-        opened = []
         for part in parts:
             cleanup.enter_context(part.place.hold_name(SCATTER_NAME))
-            own = replace(plan, pile_count=part.snapshot.pile_count)
-            opened.append(
-                open_piles(
-                    own,
-                    inputs,
-                    part.place,
-                    SCATTER_NAME,
-                    cleanup,
-                    part.share,
-                    are_requests=part.are_requests,
-                )
-            )
-        store = SplitStore(opened, finder, len(inputs.source.inputs))
-        task = ScatterTask(inputs.source, plan, seed, PositionKeys(seed), adds_provenance=True)
-        progress.start("scatter", task.plan.record_count, task.plan.byte_count)
-        counts = Scatter(task, store, observer, progress).run(inputs.files)
-        for name, count in zip(fields, store.missing.tolist(), strict=False):
-            if counts.record_count == count > 0:
-                raise UsageError(
-                    f"--split-by: no record has a value of {name!r}; name a field that some have"
-                )
-    table = observer.finish_form(progress)
+        made = scatter_sets(job, inputs, parts, SCATTER_NAME, (), progress, cleanup, finder)
+    store = made[0].store
+    assert isinstance(store, SplitStore)  # noqa: S101 - there is a finder
+    record_count = sum(one.counts.record_count for one in made)
+    for name, count in zip(fields, store.missing.tolist(), strict=False):
+        if record_count == count > 0:
+            raise UsageError(f"--split-by: no record has a value of {name!r}; name a field that some have")
+    if not fields:
+        return made
     return [
-        ScatteredSets(
-            note_nulls(sealed, observer, inputs),
-            store.codec.schema,
-            counts,
-            inputs,
-            table,
-            deviation=find_deviation(part.share, store.squares) if fields else None,
-        )
-        for part, sealed, counts in zip(parts, store.sealed, store.counts, strict=True)
+        replace(one, deviation=find_deviation(part.share, store.squares))
+        for part, one in zip(parts, made, strict=True)
     ]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from recshuf.formats.stored import StoredSource
-from recshuf.interfaces import Fragment, InputFile, InputSummary, Source
+from recshuf.interfaces import Decoder, FieldAdder, Fragment, InputFile, InputSummary, Source
 from recshuf.job.planner import take_census
 from recshuf.piles.layout import PileLayout
 from recshuf.records.digests import InputCount, InputCounts
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from recshuf.interfaces import Decoder, FieldAdder
     from recshuf.piles.kept.stored import StoredPiles
 
 
@@ -71,13 +70,7 @@ def _list_sources(piles: StoredPiles, count: int) -> tuple[list[InputCount], lis
 
 
 class PileSource(Source):
-    """The records of a store as a single input, read from its piles.
-
-    Parameters
-    ----------
-    stored
-        The sources of the store.
-    """
+    """The records of a store, whose sources are `stored`, as a single input, read from its piles."""
 
     def __init__(self, stored: Source, piles: StoredPiles) -> None:
         self._stored = stored

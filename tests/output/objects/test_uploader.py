@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import pytest
 import xxhash
@@ -35,7 +35,6 @@ from recshuf.storage.writing.s3 import S3Bucket
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
-    from typing import BinaryIO
 
     from tests.support.objects.object_server import Bucket, ProxiedRequest
 

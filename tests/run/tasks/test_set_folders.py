@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from recshuf.errors import OutputError
-from tests.support.processes.task_runs import shuffle
+from tests.support.processes.task_runs import die_after, shuffle
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,3 +57,13 @@ def test_what_lies_in_the_way_is_an_error(tmp_path: Path, inputs: list[Path], bu
         run(tmp_path, inputs, bucket)
     assert bucket.list_uploads() == []
     run(tmp_path, inputs, bucket, resume=True)
+
+
+def test_sets_of_a_run_whose_removal_died_are_deleted_by_the_next_run(
+    tmp_path: Path, inputs: list[Path], bucket: AnyBucket
+) -> None:
+    die_after(3, inputs[1:2], tmp_path / "out", temp_dir=f"{bucket.url}/tmp")
+    assert [key for key in bucket.list_keys() if key.endswith(".piles")]
+    (tmp_path / ".out.recshuf" / "ended").touch()
+    shuffle(inputs[1:2], tmp_path / "out")
+    assert bucket.list_keys() == []

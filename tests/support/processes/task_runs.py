@@ -10,7 +10,6 @@ import recshuf
 from recshuf.api import runs
 from recshuf.job import sizing as pile_sizing
 from recshuf.job.options import ENGINES
-from recshuf.run.engines import OneByOne
 from tests.support.small_runs import change_plans
 
 if TYPE_CHECKING:
@@ -34,11 +33,20 @@ HARMS: dict[str, Callable[[Path], None]] = {"cut": cut, "flipped": flip, "delete
 """What can happen to a file that a task has written."""
 
 
-class ThreadEngine(OneByOne):
+class ThreadEngine:
     """An engine of tasks in this process, in which tests can change things."""
 
+    def __init__(self, address: str | None, cores: int) -> None: ...
 
-class TwinThreadEngine(OneByOne):
+    def run(
+        self, function: Callable[[Any], Any], tasks: Sequence[Any], workers: int
+    ) -> Generator[Any, None, None]:
+        yield from map(function, tasks)
+
+    def close(self) -> None: ...
+
+
+class TwinThreadEngine(ThreadEngine):
     """Runs every task twice at the same time, in threads."""
 
     def run(
@@ -55,7 +63,7 @@ class LostError(BaseException):
     """The driver dies."""
 
 
-class DyingEngine(OneByOne):
+class DyingEngine(ThreadEngine):
     """Runs one task after the other, and dies when so many have been run by all engines of the kind."""
 
     left = 0

@@ -152,7 +152,6 @@ _TAKEN_INPUTS = f"{_TAKEN}, and tables, each with __arrow_c_stream__"
 
 def parse_inputs(inputs: Inputs) -> list[str]:
     """Return the inputs, one by one: paths, and tables as `TableName`. A reader may come once."""
-
     table = name_table(inputs, 0)
     if table is not None:
         return [table]

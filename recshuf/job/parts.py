@@ -110,7 +110,6 @@ def divide(plan: Plan, byte_counts: Sequence[int], fragments: Mapping[int, Seque
 
     `fragments` has the number of records of each fragment, None if unknown, of the inputs that are read in parts.
     """
-
     runs = plan.pile_count // plan.region_piles
     set_bytes = size_sets(plan, sum(byte_counts))
     sets = _fill_sets(_cut_inputs(set_bytes, byte_counts, fragments), set_bytes)

@@ -29,7 +29,6 @@ T = TypeVar("T")
 
 def count_whole(memory_bytes: int, processes: int) -> int:
     """Return the memory limit of a run of which each process has this one, beside what it takes itself; 0 is this process alone."""
-
     return round_up(processes * (memory_bytes + BASE_BYTES)) if processes else memory_bytes
 
 

@@ -233,7 +233,6 @@ class Quarantine:
 
 def check_path(path: Path, inputs: Sequence[Path], output: Path | None, *, overwrite: bool) -> None:
     """Check that bad records can be written to a file, beside the file or folder of the output, if it has one."""
-
     option, target = f"--on-bad-record quarantine:{path}", real_path(path)
     if output is not None and real_path(output) in (target, *target.parents):
         raise UsageError(f"{option} is or lies in the output; name another file")

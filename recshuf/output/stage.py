@@ -162,7 +162,7 @@ class ShardPlace(ABC):
 class TaskShards(ShardPlace):
     """The shards of one task, in a folder of its own. A run takes them over, or they are discarded."""
 
-    def finish(self) -> None:  # noqa: B027 - files stay as they are
+    def finish(self) -> None:
         """Keep what a run needs to take them over, and nothing else. Idempotent."""
 
     @abstractmethod

@@ -21,7 +21,6 @@ from recshuf.interfaces import ShardFile, Target
 from recshuf.job.features import Dedup
 from recshuf.job.report import FileReport, PassReport, Progress, ShuffleReport, SilentProgress
 from recshuf.output.entries import FinishedShard, find_shards
-
 from recshuf.run.engine_map import LocalMap, TaskMap
 from recshuf.run.filled import check_fields, check_sizes
 from recshuf.run.gather import check_written
@@ -65,7 +64,6 @@ def run_job(job: Job, progress: Progress, planned: Header | None = None) -> Shuf
 
     `planned` is the saved plan of its tasks, which the job must fit; None if it has none.
     """
-
     started = time.perf_counter()
     with ExitStack() as cleanup:
         run = _begin(job, progress, cleanup, planned)

@@ -129,7 +129,6 @@ def _scale(size: InputSize, quota: Quota) -> InputSize:
 
 def settle_parts(run: Run, before: Header | None) -> Run:
     """Return a run that knows which records belong to each part, if these have exact sizes: as `before`, which it continues."""
-
     feature = run.job.feature
     if not isinstance(feature, SplitFiles) or feature.fields:
         return run

@@ -77,7 +77,6 @@ def find_largest_pile(run: Run) -> int:
 
 def check_sizes(run: Run) -> None:
     """Check that the records of each value can be ordered in memory; piles are moved to disk if that helps, and kept if not."""
-
     if not run.job.keeps_keys_together:
         return
     store = run.store

@@ -198,7 +198,6 @@ def _show(value: object) -> object:
 
 def make_header(run: Run, sets: str | None = None, tasks: TaskPlan | None = None) -> Header:
     """Return the header of a run, given the folder of its pile sets, or the URL of their prefix, if they are kept."""
-
     job = run.job
     return Header(
         secrets.token_hex(8),

@@ -162,7 +162,6 @@ def save_inputs(tasks: TaskResults, inputs: Inputs) -> None:
 
 def load_inputs(tasks: TaskResults, storage: StorageOptions) -> Inputs | None:
     """Return what `save_inputs` has kept; None if there is nothing. `storage` is for inputs in object stores."""
-
     if tasks.private is None:
         return None
     found: Inputs | None = read_own(

@@ -365,7 +365,6 @@ def _check_space(run: Run, scratch: Path, output: Path | None) -> None:
 
     The size of an output in another format or compression is unknown; only the scratch counts then, as for streams (None).
     """
-
     plan = run.plan
     output_bytes = plan.peak_disk_bytes - plan.spilled_bytes if run.keeps_size else 0
     needs = [("spilled records", scratch, plan.spilled_bytes)]

@@ -213,7 +213,6 @@ def resolve_job(
     job: Job, destination: Destination | None, progress: Progress, piles: PileLayout | None = None
 ) -> Run:
     """Open the inputs, and plan; `piles` is the layout of a run to continue."""
-
     files = list_inputs(job, destination, progress)
     if job.feature is not None and job.feature.counts_records:  # before a stream is opened, which may wait
         job.require_rereading(job.feature.flag)

@@ -207,7 +207,6 @@ def _left_beside(destination: Destination) -> OutputError:
 @contextmanager
 def _refuse_written(destination: Destination, last: int) -> Iterator[None]:
     """Say of an output that exists what can be done about it here, since a task has no options; `last` is the commit."""
-
     try:
         yield
     except AlreadyCompleteError:

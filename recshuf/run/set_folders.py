@@ -27,7 +27,6 @@ def check_sets(job: Job) -> None:
 
 def choose_sets(job: Job, work: Path | None) -> str:
     """Return where the pile sets of a new run go: a folder, or the URL of a prefix. `work` is the work folder, if there is one."""
-
     name = f"{PILES_PREFIX}{secrets.token_hex(8)}"
     if job.temp_url is not None:
         return str(job.temp_url.join(f"{name}/"))

@@ -24,7 +24,6 @@ from recshuf.piles.regions import FilledRegions
 from recshuf.run.features import find_part_sizes
 from recshuf.run.filled import check_own_sizes, find_largest_pile, open_filled
 from recshuf.run.gather import Gather, Shards, settle_edges
-
 from recshuf.run.open_run import open_task_store
 from recshuf.run.scatter_pass import adopt_set, find_counts
 from recshuf.system.paths import write_error
@@ -323,7 +322,6 @@ def sum_schema(schema: pa.Schema | None) -> str | None:
 @contextmanager
 def name_output(run: Run, folder: Path | None) -> Iterator[None]:
     """Have errors of the operating system name the output, and the folder where shards are written; None for a stream."""
-
     try:
         yield
     except (BrokenPipeError, RecshufError):

@@ -31,7 +31,6 @@ from recshuf.output.manifest import (
 )
 from recshuf.output.run_log import TASK_FOLDER, is_own_folder, remove_sets
 from recshuf.output.stage import Stage, TaskShards
-
 from recshuf.system.files import NO_EXCHANGE, copy_access, exchange, sync
 from recshuf.system.locks import lock_folder
 from recshuf.system.paths import real_path, write_error

@@ -20,7 +20,6 @@ from recshuf.output.objects.log import ObjectLog, ObjectResults
 from recshuf.output.objects.place import FoundOutput, OutputKeys, OutputPlace, find_placed, has_unfinished
 from recshuf.output.objects.uploader import ShardUploader, UploadLimits, UploadTarget
 from recshuf.output.stage import Stage, TaskShards
-
 from recshuf.storage.writing.bucket import Conflict, Match, MissingUpload, Part, UploadFolder
 from recshuf.system.paths import choose_temp_dir
 from recshuf.system.threads import NoAnswerError, Pool, call_while_stopping

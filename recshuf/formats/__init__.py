@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
     from typing import BinaryIO
 
-    from recshuf.interfaces import FormatOption, InputFile, NameSuffix, Source, Traits
+    from recshuf.interfaces import FormatOption, InputFile, Source, Traits
 
 
 OWN_FORMATS = {
@@ -172,16 +172,14 @@ def find_packages(names: Iterable[str]) -> dict[str, str]:
 def find_versions(names: Iterable[str]) -> dict[str, str]:
     """Return the versions of the libraries that decide the bytes of formats, by module."""
     owners = {library: name for name in names for library in load_format(name).traits.libraries}
-    return {library: _find_version(library, owners[library]) for library in sorted(owners)}
-
-
-def _find_version(library: str, format_name: str) -> str:
-    try:
-        return str(import_module(library).__version__)
-    except (ImportError, AttributeError) as error:
-        raise UsageError(
-            f"{explain_owner(format_name)} needs the library {library}: {error}; install it"
-        ) from error
+    versions = {}
+    for library in sorted(owners):
+        try:
+            versions[library] = str(import_module(library).__version__)
+        except (ImportError, AttributeError) as error:
+            owner = explain_owner(owners[library])
+            raise UsageError(f"{owner} needs the library {library}: {error}; install it") from error
+    return versions
 
 
 def explain_owner(name: str) -> str:
@@ -239,11 +237,6 @@ def name_by_suffix(name: str) -> str | None:
     return next(iter(list_owners(suffix.kind)), None)
 
 
-def _name_format(name: str, suffix: NameSuffix) -> str | None:
-    check_suffix(name, suffix)
-    return _find_format(suffix.kind)
-
-
 def _find_format(kind: str) -> str | None:
     """Return the format of a suffix; one of several packages is refused."""
     names = list_owners(kind)
@@ -284,8 +277,10 @@ def list_paired_suffixes(known: Format) -> tuple[str, ...]:
 
 def name_by_listing(file: InputFile) -> str | None:
     """Return the format of a listed file by its suffix, and those of its companions; None when unsure."""
-    paired = find_paired(file.suffix.kind) if file.companions else None
-    return paired.traits.name if paired else _name_format(file.name, file.suffix)
+    if file.companions and (paired := find_paired(file.suffix.kind)):
+        return paired.traits.name
+    check_suffix(file.name, file.suffix)
+    return _find_format(file.suffix.kind)
 
 
 def detect_format(inputs: Sequence[InputFile], read: ReadOptions) -> str:
@@ -328,20 +323,17 @@ def _is_unsure(by_name: str | None) -> bool:
 
 def _name_within(file: InputFile, by_name: str | None) -> str:
     if by_name is None:
-        return name_by_content(file)
-    _check_head(file, load_format(by_name))
+        # A pipe is not read here.
+        is_odd = file.is_stream or (file.path is not None and file.path.exists() and not file.path.is_file())
+        return LAST_RESORT if is_odd else _name_by_head(file.name, read_head(file, _HEAD_BYTES))
+    if file.stamp is not None:
+        head, is_whole = look_into(file, _GLANCE_BYTES)
+        if head.lstrip().startswith(b"["):
+            head, is_whole = look_into(file, _HEAD_BYTES)
+        problem = load_format(by_name).refuse_head(head, is_whole=is_whole)
+        if problem is not None:
+            raise InputError(file.name, problem)
     return by_name
-
-
-def _check_head(file: InputFile, by_name: Format) -> None:
-    if file.stamp is None:
-        return
-    head, is_whole = look_into(file, _GLANCE_BYTES)
-    if head.lstrip().startswith(b"["):
-        head, is_whole = look_into(file, _HEAD_BYTES)
-    problem = by_name.refuse_head(head, is_whole=is_whole)
-    if problem is not None:
-        raise InputError(file.name, problem)
 
 
 def look_into(file: InputFile, size: int) -> tuple[bytes, bool]:
@@ -370,13 +362,6 @@ def is_one_line(file: InputFile) -> bool:
         return True
     finally:
         handle.close()
-
-
-def name_by_content(file: InputFile) -> str:
-    """Return the format of a file by its first bytes; text for a pipe, which is not read here."""
-    if file.is_stream or (file.path is not None and file.path.exists() and not file.path.is_file()):
-        return LAST_RESORT
-    return _name_by_head(file.name, read_head(file, _HEAD_BYTES))
 
 
 def look_into_stdin(file: InputFile) -> tuple[InputFile, str | None]:
@@ -420,15 +405,15 @@ def _name_by_head(file_name: str, head: bytes) -> str:
 
 def _ask_in_order() -> Iterator[Format]:
     """Yield the formats that may recognise content; those that take any bytes come last."""
-    own = _rank(OWN_FORMATS)
+
+    def rank(names: Iterable[str]) -> list[Format]:
+        formats = [known for known in map(load_format, names) if known.traits.content_rank is not None]
+        return sorted(formats, key=lambda known: known.traits.content_rank or 0)
+
+    own = rank(OWN_FORMATS)
     yield from (known for known in own if not known.traits.takes_any_bytes)
-    yield from _rank(_list_others())
+    yield from rank(_list_others())
     yield from (known for known in own if known.traits.takes_any_bytes)
-
-
-def _rank(names: Iterable[str]) -> list[Format]:
-    formats = [known for known in map(load_format, names) if known.traits.content_rank is not None]
-    return sorted(formats, key=lambda known: known.traits.content_rank or 0)
 
 
 def _find_shared(kind: str) -> str | None:
@@ -505,8 +490,10 @@ def name_by_output(name: str, to: str | None = None) -> str | None:
 def check_output(name: str, traits: Traits, compression: str | None) -> None:
     """Refuse an output file whose suffix contradicts its format, or the compression that was asked for."""
     kind, named = split_suffix(name).kind, name_by_output(name, traits.name)
-    is_other = named is not None and kind not in traits.suffixes
-    if is_other and not _have_same_bytes(traits, load_format(named or "").traits):
+    other = load_format(named).traits if named is not None and kind not in traits.suffixes else traits
+    # Lines of a format that takes any may have the suffixes of others.
+    is_any = traits.is_lines and other.is_lines and (traits.takes_any_bytes or other.takes_any_bytes)
+    if other is not traits and not is_any:
         raise UsageError(f"{name}: suffix {kind} contradicts --to {traits.name}; change one of them")
     _refuse_packed(name, traits)
     packed = suffix_compression(name, traits)
@@ -536,8 +523,3 @@ def _refuse_packed(name: str, traits: Traits) -> None:
     raise UsageError(
         f"{name}: {traits.name} is compressed inside, not as a whole file; name it {plain}, and {remedy}"
     )
-
-
-def _have_same_bytes(first: Traits, second: Traits) -> bool:
-    """Tell whether files of two formats may have each other's suffixes: lines of one are any lines."""
-    return first.is_lines and second.is_lines and (first.takes_any_bytes or second.takes_any_bytes)

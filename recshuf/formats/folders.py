@@ -34,6 +34,7 @@ from recshuf.storage.reading.local import read_head
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from recshuf.formats.arrow.saved import SavedSet
     from recshuf.interfaces import InputFile, ReadOptions
 
 
@@ -52,6 +53,65 @@ _DOCUMENTS = re.compile(
 """Suffixes of what describes data, and is none."""
 _LISTED_OBJECTS = re.compile(rb"\[\s*\{")
 _HEAD_BYTES = 64
+
+
+def _pair_files(files: Sequence[InputFile]) -> list[InputFile]:
+    """Return files, each with its companions, which are no inputs of their own. One that is named by a companion alone is read, too.
+
+    Whether a file has companions, the content of the first one tells; whether they lie beside it, a list does, and, of a
+    local file, its folder.
+    """
+    formats = [
+        None if file.suffix.compression or file.table else find_paired(file.suffix.kind) for file in files
+    ]
+    listed = {_locate(file): file for file, known in zip(files, formats, strict=True) if known}
+    paired: list[InputFile] = []
+    for file, known in zip(files, formats, strict=True):
+        if known is None or file.companions:
+            paired.append(file)
+            continue
+        main, *beside = [_find_beside(file, suffix, listed) for suffix in list_paired_suffixes(known)]
+        if beside[0] is None or not known.recognises(read_head(beside[0], _HEAD_BYTES)):
+            paired.append(file)
+        elif main is None:
+            problem = f"belongs to {_name_beside(file, known.traits.suffixes[0])}, which is not beside it"
+            raise InputError(file.name, problem, remedy="give both")
+        elif main is file or _locate(main) not in listed:
+            paired.append(main._replace(companions=tuple(filter(None, beside))))
+            listed[_locate(main)] = main
+    return paired
+
+
+def _locate(file: InputFile) -> str:
+    return abspath(file.path) if file.path else file.name  # noqa: PTH100 - follows no links
+
+
+def _name_beside(file: InputFile, suffix: str) -> str:
+    return file.name[: -len(file.suffix.kind)] + suffix
+
+
+def _find_beside(file: InputFile, suffix: str, listed: dict[str, InputFile]) -> InputFile | None:
+    if file.suffix.kind == suffix:
+        return file
+    path = file.path and file.path.with_name(file.path.name[: -len(file.suffix.kind)] + suffix)
+    beside = file._replace(name=_name_beside(file, suffix), path=path, suffix=NameSuffix(suffix))
+    if path is None or _locate(beside) in listed:
+        return listed.get(_locate(beside))
+    try:
+        return beside._replace(stamp=Stamp.of(path.stat()))
+    except OSError:
+        return None
+
+
+def _complete_name(name: str) -> str:
+    """Return the path of a companion, given the beginning of its name and that of its file; the same path if there is none.
+
+    Formats of other packages are not asked: a path that does not exist is mostly a slip.
+    """
+    for suffixes in map(list_paired_suffixes, map(load_format, PAIRED)):
+        if all(lexists(name + suffix) for suffix in suffixes):
+            return name + suffixes[1]
+    return name
 
 
 class NameRules:
@@ -73,9 +133,9 @@ class NameRules:
         self._described = name_by_options(read) if read else None
         self._schema = Path(schema) if isinstance(schema, str | os.PathLike) else None
 
-    @staticmethod
-    def split(name: str) -> NameSuffix:
-        return split_suffix(name)
+    split = staticmethod(split_suffix)
+    pair = staticmethod(_pair_files)
+    complete = staticmethod(_complete_name)
 
     @property
     def wanted(self) -> str:
@@ -90,29 +150,18 @@ class NameRules:
 
         The files of a data set that was saved to disk are those that it lists, in that order.
         """
-        paired = pair_files(files)
+        paired = _pair_files(files)
         alone = {one.name for file in paired for one in file.companions}
-        judged = self._judge_paired(paired)
-        return judged._replace(
-            files=judged.files + [(file, Role.NOTHING) for file in files if file.name in alone]
-        )
+        others = [(file, Role.NOTHING) for file in files if file.name in alone]
+        sets, splits = find_sets(paired)
+        return Judged(self._judge_sets(paired, sets) + others, splits)
 
-    @staticmethod
-    def pair(files: Sequence[InputFile]) -> list[InputFile]:
-        return pair_files(files)
-
-    @staticmethod
-    def complete(name: str) -> str:
-        return complete_name(name)
-
-    def _judge_paired(self, files: Sequence[InputFile]) -> Judged:
-        sets, splits = find_sets(files)
-        if not sets:
-            return Judged(self._judge_others(files), {})
-        folders = {found.folder for found in sets}
+    def _judge_sets(
+        self, files: Sequence[InputFile], sets: Sequence[SavedSet]
+    ) -> list[tuple[InputFile, Role]]:
         taken = {file.name for found in sets for file in (*found.listed, *found.others)}
-        documents = {f"{folder}/{name}" for folder in folders for name in (STATE, INFO)}
-        documents |= {f"{folder.rpartition('/')[0]}/{SPLITS}" for folder in folders}
+        documents = {f"{found.folder}/{name}" for found in sets for name in (STATE, INFO)}
+        documents |= {f"{found.folder.rpartition('/')[0]}/{SPLITS}" for found in sets}
         is_wanted = self._format_name in (None, _SAVED_FORMAT)
         roles = (Role.INPUT, Role.UNLISTED) if is_wanted else (Role.OTHER, Role.OTHER)
         judged = self._judge_others([file for file in files if file.name not in taken | documents])
@@ -120,7 +169,7 @@ class NameRules:
         for found in sets:
             for some, role in zip((found.listed, found.others), roles, strict=True):
                 judged += [(file, role) for file in some]
-        return Judged(judged, splits)
+        return judged
 
     def _judge_others(self, files: Sequence[InputFile]) -> list[tuple[InputFile, Role]]:
         """Return the role of each file.
@@ -209,62 +258,3 @@ def _is_json(file: InputFile) -> bool:
 
 def _is_empty(file: InputFile) -> bool:
     return file.stamp is not None and not file.stamp.size
-
-
-def pair_files(files: Sequence[InputFile]) -> list[InputFile]:
-    """Return files, each with its companions, which are no inputs of their own. One that is named by a companion alone is read, too.
-
-    Whether a file has companions, the content of the first one tells; whether they lie beside it, a list does, and, of a
-    local file, its folder.
-    """
-    formats = [
-        None if file.suffix.compression or file.table else find_paired(file.suffix.kind) for file in files
-    ]
-    listed = {_locate(file): file for file, known in zip(files, formats, strict=True) if known}
-    paired: list[InputFile] = []
-    for file, known in zip(files, formats, strict=True):
-        if known is None or file.companions:
-            paired.append(file)
-            continue
-        main, *beside = [_find_beside(file, suffix, listed) for suffix in list_paired_suffixes(known)]
-        if beside[0] is None or not known.recognises(read_head(beside[0], _HEAD_BYTES)):
-            paired.append(file)
-        elif main is None:
-            problem = f"belongs to {_name_beside(file, known.traits.suffixes[0])}, which is not beside it"
-            raise InputError(file.name, problem, remedy="give both")
-        elif main is file or _locate(main) not in listed:
-            paired.append(main._replace(companions=tuple(filter(None, beside))))
-            listed[_locate(main)] = main
-    return paired
-
-
-def _locate(file: InputFile) -> str:
-    return abspath(file.path) if file.path else file.name  # noqa: PTH100 - follows no links
-
-
-def _name_beside(file: InputFile, suffix: str) -> str:
-    return file.name[: -len(file.suffix.kind)] + suffix
-
-
-def _find_beside(file: InputFile, suffix: str, listed: dict[str, InputFile]) -> InputFile | None:
-    if file.suffix.kind == suffix:
-        return file
-    path = file.path and file.path.with_name(file.path.name[: -len(file.suffix.kind)] + suffix)
-    beside = file._replace(name=_name_beside(file, suffix), path=path, suffix=NameSuffix(suffix))
-    if path is None or _locate(beside) in listed:
-        return listed.get(_locate(beside))
-    try:
-        return beside._replace(stamp=Stamp.of(path.stat()))
-    except OSError:
-        return None
-
-
-def complete_name(name: str) -> str:
-    """Return the path of a companion, given the beginning of its name and that of its file; the same path if there is none.
-
-    Formats of other packages are not asked: a path that does not exist is mostly a slip.
-    """
-    for suffixes in map(list_paired_suffixes, map(load_format, PAIRED)):
-        if all(lexists(name + suffix) for suffix in suffixes):
-            return name + suffixes[1]
-    return name

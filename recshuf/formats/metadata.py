@@ -45,15 +45,14 @@ class _Refused(NamedTuple):
     other: str
 
 
-@dataclass(slots=True)
-class _Difference:
+class _Difference(NamedTuple):
     """A value that differs in some inputs, and is the first one in the output."""
 
     ours: str | None
     theirs: str | None
     name: str
     """Of the first input that differs."""
-    count: int
+    file_count: int = 0
 
 
 class MetadataUnion:
@@ -139,20 +138,19 @@ class MetadataUnion:
                 return None
         if weight >= Weight.LABELS and not self.is_lenient:
             return _Refused(key, theirs, text, first.name if ours is None else ours.file.name)
-        known = self._differences.setdefault(key, _Difference(text, theirs, file.name, 0))
-        known.count += file.count
+        self.note(key, text, theirs, file.name, file.count)
         return None
 
-    def note(self, key: MetadataKey, ours: str, theirs: str, name: str) -> None:
-        known = self._differences.setdefault(key, _Difference(ours, theirs, name, 0))
-        known.count += 1
+    def note(self, key: MetadataKey, ours: str | None, theirs: str | None, name: str, count: int = 1) -> None:
+        known = self._differences.get(key) or _Difference(ours, theirs, name)
+        self._differences[key] = known._replace(file_count=known.file_count + count)
 
     def _note(self, first: str) -> str:
         """Return a sentence about what differs, empty if nothing does."""
         parts = []
         for key, one in list(self._differences.items())[:_MOST_SHOWN]:
             ours, theirs = _show_pair(one.ours, one.theirs)
-            more = f" and {one.count - 1} more" if one.count > 1 else ""
+            more = f" and {one.file_count - 1} more" if one.file_count > 1 else ""
             parts.append(f"{key.place}{key.item} is {ours}, in {one.name}{more} {theirs}")
         if not parts:
             return ""

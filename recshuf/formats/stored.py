@@ -49,41 +49,22 @@ class TableForm:
 
 def pack_source(source: Source, format_name: str, options: ReadOptions, table: TableForm) -> dict[str, Any]:
     """Return what a store keeps of its inputs, as JSON values."""
-    kept = source.options or options
-    return (
-        {
-            "format": format_name,
-            "compression": source.compression,
-            "file_bytes": [summary.file_bytes for summary in source.inputs],
-            "options": pack(replace(kept, schema=table.schema, memory_bytes=None, drop_page_cache=False)),
-            "layout": pack(source.layout),
-            "problem": table.problem,
-        }
-        | _pack_beside(source)
-        | _pack_package(format_name)
-    )
-
-
-def _pack_package(format_name: str) -> dict[str, Any]:
-    package = find_package(format_name)
-    return {} if package is None else {"package": " ".join(package)}
-
-
-def _check_package(origin: dict[str, Any]) -> None:
-    """Refuse records of a format whose package is not installed."""
-    name = origin["format"]
-    if "package" in origin and name not in list_names():
-        raise UsageError(
-            f"the records of this store are of the format {name!r} of the package {origin['package']}; install it"
-        )
-
-
-def _pack_beside(source: Source) -> dict[str, Any]:
-    """Return what is kept of the data beside the records, as far as there is any."""
-    beside: dict[str, Any] = {"repeated": dict(source.repeated)} if source.repeated else {}
+    kept = replace(source.options or options, schema=table.schema, memory_bytes=None, drop_page_cache=False)
+    packed = {
+        "format": format_name,
+        "compression": source.compression,
+        "file_bytes": [summary.file_bytes for summary in source.inputs],
+        "options": pack(kept),
+        "layout": pack(source.layout),
+        "problem": table.problem,
+    }
+    if source.repeated:
+        packed["repeated"] = dict(source.repeated)
     if source.metadata is not None:
-        beside["metadata"] = [[*key, text] for key, text in source.metadata.values.items()]
-    return beside
+        packed["metadata"] = [[*key, text] for key, text in source.metadata.values.items()]
+    if (package := find_package(format_name)) is not None:
+        packed["package"] = " ".join(package)
+    return packed
 
 
 def read_table_schema(origin: dict[str, Any]) -> pa.Schema | None:
@@ -179,7 +160,11 @@ class StoredSource(Source):
         self._kept_layout = None if origin is None else origin["layout"]
         self._has_grown = origin is not None and len(inputs) > len(origin["file_bytes"])
         if origin is not None:
-            _check_package(origin)
+            if "package" in origin and self.format_name not in list_names():
+                raise UsageError(
+                    f"the records of this store are of the format {self.format_name!r} of the package "
+                    f"{origin['package']}; install it"
+                )
             self.compression = origin["compression"]
             self.options = _unpack_options(origin["options"]["ReadOptions"])
             self._problem = origin["problem"]

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from recshuf.errors import UsageError
 from recshuf.formats import TABLES, load_format
 from recshuf.formats.metadata import MetadataUnion
 from recshuf.formats.parquet.metadata import adopt, read_metadata, settle_copies
 from recshuf.formats.parquet.types import dense_schema
-from recshuf.formats.parquet.union import SchemaUnion
+from recshuf.formats.parquet.union import SchemaUnion, pick_columns
 from recshuf.interfaces import Fragment, HeldTables, Source, TableDecoder
 from recshuf.records.conforming import conform
 
@@ -67,14 +66,8 @@ class TableSource(Source):
         union = SchemaUnion(widens=options.widens)
         for summary, schema in zip(self.inputs, schemas, strict=True):
             union.add(schema, summary.name)
-        fields = list(union.schema)
-        if options.columns is not None:
-            unknown = set(options.columns).difference(union.schema.names)
-            if unknown:
-                raise UsageError(
-                    f"no column {min(unknown)!r} in the inputs; there are {', '.join(map(repr, union.schema.names[:20]))}"
-                )
-            fields = [union.schema.field(name) for name in options.columns]
+        picks = pick_columns(union.schema, replace(options, field=None))
+        fields = [union.schema.field(pick) for pick in picks]
         return settle_copies(union.schema.metadata, schemas[0], pa.schema(fields))
 
     def _unite_metadata(self, schemas: list[pa.Schema], declared: pa.Schema, options: ReadOptions) -> Any:

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from contextlib import closing, contextmanager, suppress
-from difflib import get_close_matches
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import pyarrow as pa
 import pyarrow.types as pt
 
-from recshuf.errors import InputError, RecshufError, UsageError
+from recshuf.errors import InputError, RecshufError
 from recshuf.formats.arrow import MAGIC, MAGIC_FEATHER
 from recshuf.formats.arrow.saved import read_documents
 from recshuf.formats.arrow.sink import MOST_BATCH_BYTES, ArrowLayout
 from recshuf.formats.metadata import MetadataUnion
-from recshuf.formats.parquet.dictionaries import fit_index
 from recshuf.formats.parquet.metadata import adopt, read_metadata, settle, settle_copies
-from recshuf.formats.parquet.types import child_fields, dense_schema, dense_type
-from recshuf.formats.parquet.union import SchemaUnion, columns_of
+from recshuf.formats.parquet.types import child_fields, dense_schema, dense_type, fit_index
+from recshuf.formats.parquet.union import SchemaUnion, columns_of, pick_columns
 from recshuf.interfaces import InputSummary, RowFragment, Source, TableDecoder
-from recshuf.records.arrays import count_bytes, split_path
+from recshuf.records.arrays import count_bytes
 from recshuf.records.batch import concat_batches
 from recshuf.records.conforming import conform
 from recshuf.storage.reading.local import opener_of, read_head
@@ -70,7 +68,7 @@ class ArrowSource(Source):
         union = SchemaUnion(widens=options.widens)
         for file in self._files:
             union.add(file.schema, file.file.name)
-        picks = _pick(union.schema, options)
+        picks = cast("list[int]", pick_columns(union.schema, options))  # no column is added
         names = {union.schema.names[pick] for pick in picks}
         for file in self._files:
             _check_types([field for field in file.schema if field.name in names], file.file.name)
@@ -377,21 +375,6 @@ def _look_at_message(file: InputFile, *, is_file: bool) -> tuple[str, int]:
                     head = message.body.slice(0, min(message.body.size, 12)).to_pybytes()
                     return _CODECS.get(head[8:12], "none"), message.metadata.size + message.body.size
     return "none", 0
-
-
-def _pick(schema: pa.Schema, options: ReadOptions) -> list[int]:
-    names = schema.names
-    picks = list(range(len(names)))
-    if options.columns is not None:
-        unknown = next((name for name in options.columns if name not in names), None)
-        if unknown is not None:
-            near = ", ".join(map(repr, get_close_matches(unknown, names) or names[:20]))
-            raise UsageError(f"no column {unknown!r} in the inputs; there are {near or 'none'}")
-        picks = [place for name in options.columns for place in schema.get_all_field_indices(name)]
-    if options.field is not None:
-        wanted, _ = split_path(options.field, [names[pick] for pick in picks])
-        picks = [pick for pick in picks if names[pick] == wanted]
-    return picks
 
 
 def _check_types(fields: Sequence[pa.Field], name: str) -> None:

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 
 _HEAD_BYTES = 1 << 16
-_SYNC_BYTES = (1 << 14, 1 << 18)
 HEADER_BYTES = 2
 UNITED_SCHEMA = SCHEMA.append(pa.field("header", pa.binary(HEADER_BYTES), nullable=False))
 """Native form of records under several headers: each has the number of its header, two bytes, the lowest first."""
@@ -62,6 +61,8 @@ class CsvCutter(Cutter):
 
     def __init__(self, options: ReadOptions) -> None:
         super().__init__(options)
+        self.comment: bytes = COMMENT.of(options)
+        """Byte with which lines begin that are no records; empty for none."""
         self.top: Top | None = None
         """That of the first input that is not empty."""
         self._told: set[str] = set()
@@ -111,31 +112,28 @@ class CsvCutter(Cutter):
         )
         is_part = self.top is not None and self.header_in_first
         begin, wanted = self._examine(name, data[:filled].tobytes(), is_whole=filled < data.size)
-        while (end := self._find_header_end(data[:filled], begin, wanted)) < 0 and filled == data.size:
-            if filled > limit.max_bytes:
-                raise limit.exceeded(0)
-            data = np.concatenate([data, np.empty_like(data)])
-            filled += fill(reader, data.data[filled:])
-        if end < 0:
-            return self._end_header(name, data[:filled], begin, wanted)
+        size = filled
+        while (end := self._find_header_end(data[:size], begin, wanted)) < 0:
+            if filled == data.size:
+                if filled > limit.max_bytes:
+                    raise limit.exceeded(0)
+                data = np.concatenate([data, np.empty_like(data)])
+                size = filled = filled + fill(reader, data.data[filled:])
+            elif size == filled and data[filled - 1] != _NEWLINE:
+                data[filled], size = _NEWLINE, filled + 1  # the last line may lack its end
+            else:
+                problem = f"has fewer complete records than its header, {wanted}"
+                raise InputError(name, problem, remedy="check --header and --quote")
         self._refuse_returns(name, data[begin:end])
         line_end = self._find_end_bytes(data[:filled], begin)
+        rest = data[end:filled].tobytes()
         if is_part:
-            return Header(None, data[end:filled].tobytes(), end, line_end)
-        return self._make_header(data[:end], data[end:filled], begin, line_end)
-
-    def _end_header(self, name: str, data: Bytes, begin: int, wanted: int) -> Header:
-        whole = np.append(data, np.frombuffer(self.separator, np.uint8))
-        if (
-            self._find_header_end(whole, begin, wanted) == whole.size
-            and data[-1:].tobytes() != self.separator
-        ):
-            self._refuse_returns(name, whole[begin:])
-            line_end = self._find_end_bytes(data, begin)
-            return self._make_header(whole, data[:0], begin, line_end)._replace(end=data.size)
-        raise InputError(
-            name, f"has fewer complete records than its header, {wanted}", remedy="check --header and --quote"
-        )
+            return Header(None, rest, end, line_end)
+        lines = data[:end].tobytes()
+        if not self._above:
+            self._first_lines = lines.removeprefix(MARK)
+        self._above.setdefault(lines, begin)
+        return Header(lines, rest, min(end, filled), line_end)
 
     def _refuse_returns(self, name: str, header: Bytes) -> None:
         """Refuse a header that other readers take for several lines: records would be lost in it."""
@@ -181,12 +179,6 @@ class CsvCutter(Cutter):
             raise InputError(name, problem, remedy=remedy)
         return begin + top.skipped, top.header_records
 
-    def _make_header(self, lines: Bytes, rest: Bytes, begin: int, line_end: bytes | None) -> Header:
-        if not self._above:
-            self._first_lines = lines.tobytes().removeprefix(MARK)
-        self._above.setdefault(lines.tobytes(), begin)
-        return Header(lines.tobytes(), rest.tobytes(), lines.size, line_end)
-
     def _find_end_bytes(self, data: Bytes, begin: int) -> bytes | None:
         """Return what ends the first record, or the header; None if nothing does."""
         ends = next((ends for ends in self.find_ends(data, begin) if ends.size), None)
@@ -194,12 +186,23 @@ class CsvCutter(Cutter):
             return None
         return CRLF if data[begin : ends[0]][-len(CRLF) :].tobytes() == CRLF else self.separator
 
-    def make_cleaning(self, name: str) -> Cleaning:
-        """Return what is done to the records of an input, apart from line ends and headers."""
-        return Cleaning(name, COMMENT.of(self.options), self.top is not None and self.top.width > 1)
-
     def count_records(self, data: Bytes, offsets: Positions) -> int:
-        return int(self.make_cleaning("").find_records(data, offsets).sum())
+        return int(self.find_kept(data, offsets).sum())
+
+    @property
+    def drops_blank(self) -> bool:
+        """Whether blank lines are no records."""
+        return self.top is not None and self.top.width > 1
+
+    def find_kept(self, data: Bytes, offsets: Positions) -> Mask:
+        """Tell which lines are records, apart from headers."""
+        wanted = np.ones(offsets.size - 1, np.bool_)
+        if self.drops_blank:
+            sizes = np.diff(offsets)
+            wanted &= ~((sizes == 1) | ((sizes == _BLANK_BYTES) & (data[offsets[:-1]] == _RETURN)))
+        if self.comment:
+            wanted &= data[offsets[:-1]] != self.comment[0]
+        return wanted
 
     def find_ends(self, data: Bytes, begin: int) -> Iterator[Positions]:
         return (ends for ends, _ in self.scanner.find_ends(data, begin, State()))
@@ -211,12 +214,7 @@ class CsvCutter(Cutter):
         return (ends for ends, _ in found)
 
     def find_last_end(self, data: Bytes) -> int:
-        # Looks at the end first, and only if that does not tell, at everything.
-        for size in _SYNC_BYTES:
-            begin = max(0, data.size - size)
-            if begin and (end := self.scanner.find_synced_end(data[begin:])):
-                return begin + end
-        return self.scanner.find_last_end(data, 0, State())[0]
+        return self.scanner.find_cut(lambda begin, end: data[begin:end], 0, data.size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,16 +222,14 @@ class Cleaning:
     """What is done to the records of one input."""
 
     name: str
-    comment: bytes
-    """Byte with which lines begin that are no records; empty for none."""
-    drops_blank: bool
+    cutter: CsvCutter
     line_end: bytes | None = None
     """What lines get for an end; None to leave it."""
     header: int | None = None
     """Number of its header; None where all have one."""
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        if self.comment or self.drops_blank:
+        if self.cutter.comment or self.cutter.drops_blank:
             batch = self.drop(batch)
         if self.line_end is not None:
             batch = _set_ends(batch, self.line_end)
@@ -247,29 +243,20 @@ class Cleaning:
 
     def drop(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         data, offsets = view_records(batch.column(0))
-        if not self.comment and int(np.diff(offsets).min(initial=_BLANK_BYTES + 1)) > _BLANK_BYTES:
+        if not self.cutter.comment and int(np.diff(offsets).min(initial=_BLANK_BYTES + 1)) > _BLANK_BYTES:
             return batch
-        wanted = self.find_records(data, offsets)
+        wanted = self.cutter.find_kept(data, offsets)
         if wanted.all():
             return batch
-        if self.comment:
+        if self.cutter.comment:
             self._refuse_long_comments(data, offsets)
         return batch.filter(pa.array(wanted))
-
-    def find_records(self, data: Bytes, offsets: Positions) -> Mask:
-        wanted = np.ones(offsets.size - 1, np.bool_)
-        if self.drops_blank:
-            sizes = np.diff(offsets)
-            wanted &= ~((sizes == 1) | ((sizes == _BLANK_BYTES) & (data[offsets[:-1]] == _RETURN)))
-        if self.comment:
-            wanted &= data[offsets[:-1]] != self.comment[0]
-        return wanted
 
     def _refuse_long_comments(self, data: Bytes, offsets: Positions) -> None:
         """Refuse comments that are many lines because a quote is open in them: the others would be lost."""
         ends = np.flatnonzero(data == _NEWLINE) + 1
         lines = np.diff(np.searchsorted(ends, offsets, "right"))
-        long = np.flatnonzero((lines > 1) & (data[offsets[:-1]] == self.comment[0]))
+        long = np.flatnonzero((lines > 1) & (data[offsets[:-1]] == self.cutter.comment[0]))
         if long.size:
             begin = int(offsets[long[0]])
             text = data[begin : begin + 40].tobytes().partition(b"\n")[0].decode(errors="replace")

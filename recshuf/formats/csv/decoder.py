@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 import threading
-from dataclasses import dataclass
 from functools import cache, partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,8 +18,8 @@ from recshuf.errors import BadRecordError, UsageError
 from recshuf.formats.csv.inference import ColumnType, find_altered, find_codes, find_marks
 from recshuf.formats.csv.quotes import find_returns, strip_padding
 from recshuf.formats.lines.cutting import view_records
-from recshuf.interfaces import BadRecords, Decoder
-from recshuf.records.arrays import view_bytes
+from recshuf.interfaces import BadRecords, Decoder, ValueReader
+from recshuf.records.arrays import unknown_column, view_bytes
 from recshuf.records.conforming import find_misfit, fit_digits, roomy_type
 
 if TYPE_CHECKING:
@@ -44,8 +43,7 @@ _UNREADABLE = (
 _FLOAT_REMEDY = "correct it, or give the column the type string with --schema"
 
 
-@dataclass(frozen=True, slots=True)
-class Parsed:
+class Parsed(NamedTuple):
     """Records as a table, without those that are bad."""
 
     table: pa.Table
@@ -61,93 +59,131 @@ class Unparsed(Exception):  # noqa: N818 - never leaves this module
         self.row = row
 
 
-@dataclass(frozen=True, slots=True)
 class CsvParser:
-    """Parses records under one header.
+    """Parses native batches, whose records may be under several headers, to one table of the columns `names`.
 
-    An empty field without quotes is null; with quotes, it is an empty string.
+    An empty field without quotes is null; with quotes, it is an empty string. Columns that a header lacks are null.
     """
 
-    dialect: Dialect
-    names: Sequence[str]
-    wanted: Sequence[str]
-    """Those of the table, in its order."""
+    def __init__(self, dialect: Dialect, headers: Sequence[Sequence[str]], names: Sequence[str]) -> None:
+        self.names = names
+        self.dialect = dialect
+        self._headers = headers
 
-    def parse(self, records: pa.LargeBinaryArray, types: Mapping[str, pa.DataType]) -> Parsed:
-        """Return records as a table; columns without a type get that of their values.
+    def parse(self, batch: pa.RecordBatch, types: Mapping[str, pa.DataType]) -> Parsed:
+        """Return the records as a table; columns without a type get that of their values.
 
         Raises `Unparsed` if a value does not have the type of its column.
         """
-        reasons = self._find_unreadable(*view_records(records))
-        rows = np.arange(len(records))
+        if len(self._headers) == 1:
+            return self._parse(batch.column(0), self._headers[0], types)
+        numbers = view_bytes(batch.column(1)).view("<u2")
+        reasons: dict[int, str] = {}
+        tables, places = [], [np.empty(0, np.int64)]
+        for number in np.unique(numbers).tolist():
+            rows = np.flatnonzero(numbers == number)
+            try:
+                table, bad = self._parse(batch.column(0).take(rows), self._headers[number], types)
+            except Unparsed as error:
+                raise Unparsed(error.problem, int(rows[error.row])) from error
+            if bad is not None:
+                reasons |= dict(zip(rows[bad.index].tolist(), bad.reasons, strict=True))
+                rows = np.delete(rows, bad.index)
+            tables.append(table)
+            places.append(rows)
+        if not tables:
+            return self._parse(batch.column(0), self._headers[0], types)
+        table = pa.concat_tables(tables, promote_options="permissive")
+        return Parsed(table.take(np.argsort(np.concatenate(places))), _make_bad(reasons))
+
+    def find_places(self, batch: pa.RecordBatch, names: Container[str]) -> list[int] | None:
+        """Return the positions of some columns in the records of a batch; None if their headers differ."""
+        number = 0
+        if len(self._headers) > 1:
+            numbers = np.unique(view_bytes(batch.column(1)).view("<u2"))
+            if numbers.size != 1:
+                return None
+            number = int(numbers[0])
+        return [place for place, name in enumerate(self._headers[number]) if name in names]
+
+    def _parse(
+        self, records: pa.LargeBinaryArray, header: Sequence[str], types: Mapping[str, pa.DataType]
+    ) -> Parsed:
+        reasons = self._find_unreadable(*view_records(records), header)
+        rows = _leave_out(np.arange(len(records)), reasons)
         try:
-            table = self._read_rows(records, rows := self._leave_out(rows, reasons), types)
+            table = self._read_rows(records, rows, header, types)
         except Unparsed:
-            ragged = self._find_ragged(view_records(records.take(rows) if reasons else records)[0])
+            ragged = self._find_ragged(view_records(records.take(rows) if reasons else records)[0], header)
             if not ragged:
                 raise
             reasons |= {int(rows[row]): problem for row, problem in ragged.items()}
-            table = self._read_rows(records, self._leave_out(rows, reasons), types)
+            rows = _leave_out(np.arange(len(records)), reasons)
+            table = self._read_rows(records, rows, header, types)
         if table.num_rows + len(reasons) != len(records):
             raise RuntimeError(f"{len(records)} records were parsed as {table.num_rows}")
         return Parsed(table, _make_bad(reasons))
 
-    def _leave_out(self, rows: Positions, reasons: Mapping[int, str]) -> Positions:
-        return np.setdiff1d(rows, list(reasons), assume_unique=True) if reasons else rows
-
     def _read_rows(
-        self, records: pa.LargeBinaryArray, rows: Positions, types: Mapping[str, pa.DataType]
+        self,
+        records: pa.LargeBinaryArray,
+        rows: Positions,
+        header: Sequence[str],
+        types: Mapping[str, pa.DataType],
     ) -> pa.Table:
         kept = records if len(rows) == len(records) else records.take(rows)
         try:
-            return self._read(view_records(kept)[0], types)
+            table = self._read(view_records(kept)[0], header, types)
         except pa.ArrowInvalid as error:
             match = re.match(r"In CSV column #(\d+): (?:Row #(\d+): )?(.*)", str(error), re.DOTALL)
             if not match:
                 raise Unparsed(str(error), 0) from error
-            problem = f"column {self.names[int(match[1])]!r}: {match[3]}"
+            problem = f"column {header[int(match[1])]!r}: {match[3]}"
             raise Unparsed(problem, int(rows[int(match[2] or 1) - 1])) from error
+        for place, name in enumerate(self.names):
+            if name in types and pt.is_decimal128(types[name]):
+                column = _fit_decimals(table.column(place).combine_chunks(), types[name], name, rows)
+                table = table.set_column(place, name, column)
+        return table
 
-    def _find_unreadable(self, data: Bytes, offsets: Positions) -> dict[int, str]:
+    def _find_unreadable(self, data: Bytes, offsets: Positions, header: Sequence[str]) -> dict[int, str]:
         """Return what is wrong with records that pyarrow would not read as one row each."""
         returns = find_returns(data, self.dialect)
         rows = np.searchsorted(offsets, returns, "right") - 1
         reasons = dict.fromkeys(rows.tolist(), "holds a carriage return outside of quotes")
-        if len(self.names) == 1:
+        if len(header) == 1:
             return reasons
         sizes = np.diff(offsets)
         blank = (sizes == 1) | ((sizes == 2) & (data[offsets[:-1]] == ord("\r")))
-        return reasons | dict.fromkeys(np.flatnonzero(blank).tolist(), self._problem(0))
+        return reasons | dict.fromkeys(np.flatnonzero(blank).tolist(), _tell_width(0, header))
 
-    def _problem(self, count: int) -> str:
-        return f"has {count} field{'' if count == 1 else 's'}, and the first record has {len(self.names)}"
-
-    def _find_ragged(self, data: Bytes) -> dict[int, str]:
+    def _find_ragged(self, data: Bytes, header: Sequence[str]) -> dict[int, str]:
         """Return what is wrong with records of another number of fields, by row."""
         ragged: dict[int, str] = {}
 
         def skip(row: csv.InvalidRow) -> str:
-            ragged[row.number - 1] = self._problem(row.actual_columns)
+            ragged[row.number - 1] = _tell_width(row.actual_columns, header)
             return "skip"
 
         # pyarrow decodes a ragged row for its handler; any other byte serves as well for counting fields.
         ascii_data = np.where(data < 0x80, data, np.uint8(ord("x")))
-        self._read(ascii_data, dict.fromkeys(self.names, pa.binary()), skip)
+        self._read(ascii_data, header, dict.fromkeys(self.names, pa.binary()), skip)
         return ragged
 
     def _read(
         self,
         data: Bytes,
+        header: Sequence[str],
         types: Mapping[str, pa.DataType],
         skip: Callable[[csv.InvalidRow], str] | None = None,
     ) -> pa.Table:
         if not data.size:
-            return pa.schema([(name, types.get(name, pa.null())) for name in self.wanted]).empty_table()
+            return pa.schema([(name, types.get(name, pa.null())) for name in self.names]).empty_table()
         if self.dialect.is_padded:
             data = strip_padding(data, self.dialect)
-        table = csv.read_csv(
+        return csv.read_csv(
             pa.BufferReader(pa.py_buffer(data)),
-            csv.ReadOptions(use_threads=False, block_size=data.size + 1, column_names=list(self.names)),
+            csv.ReadOptions(use_threads=False, block_size=data.size + 1, column_names=list(header)),
             csv.ParseOptions(
                 delimiter=self.dialect.delimiter.decode(),
                 quote_char=self.dialect.quote.decode() or False,
@@ -156,7 +192,8 @@ class CsvParser:
                 invalid_row_handler=skip,
             ),
             csv.ConvertOptions(
-                include_columns=list(self.wanted),
+                include_columns=list(self.names),
+                include_missing_columns=True,
                 column_types={name: _read_type(kind) for name, kind in types.items()},
                 null_values=[""],
                 strings_can_be_null=True,
@@ -165,13 +202,14 @@ class CsvParser:
                 false_values=["false", "False", "FALSE"],
             ),
         )
-        for place, name in enumerate(self.wanted):
-            if name in types and pt.is_decimal128(types[name]):
-                column = _fit_decimals(
-                    table.column(place).combine_chunks(), types[name], self.names.index(name)
-                )
-                table = table.set_column(place, name, column)
-        return table
+
+
+def _tell_width(count: int, header: Sequence[str]) -> str:
+    return f"has {count} field{'' if count == 1 else 's'}, and the first record has {len(header)}"
+
+
+def _leave_out(rows: Positions, reasons: Mapping[int, str]) -> Positions:
+    return np.delete(rows, list(reasons)) if reasons else rows
 
 
 def _read_type(kind: pa.DataType) -> pa.DataType:
@@ -181,76 +219,14 @@ def _read_type(kind: pa.DataType) -> pa.DataType:
     return roomy_type(kind) if pt.is_decimal128(roomy_type(kind)) else pa.string()
 
 
-def _fit_decimals(column: pa.Array, kind: pa.DataType, place: int) -> pa.Array:
+def _fit_decimals(column: pa.Array, kind: pa.DataType, name: str, rows: Positions) -> pa.Array:
     if pt.is_string(column.type):
         column = pc.utf8_trim(column, _BLANKS)
     try:
         return fit_digits(column, kind)
     except pa.ArrowInvalid as error:
-        row = (find_misfit(column, kind) or 0) + 1
-        raise pa.ArrowInvalid(f"In CSV column #{place}: Row #{row}: not a {kind} ({error})") from error
-
-
-class UnitedParser:
-    """Parses native batches whose records may be under several headers, to one table."""
-
-    def __init__(self, dialect: Dialect, headers: Sequence[Sequence[str]], names: Sequence[str]) -> None:
-        self.names = names
-        self.dialect = dialect
-        self._parsers = [CsvParser(dialect, own, [name for name in names if name in own]) for own in headers]
-
-    def parse(self, batch: pa.RecordBatch, types: Mapping[str, pa.DataType]) -> Parsed:
-        """Return the records as a table; see `CsvParser.parse`. Columns that a header lacks are null."""
-        if len(self._parsers) == 1:
-            return self._parse_part(0, batch.column(0), types)
-        numbers = view_bytes(batch.column(1)).view("<u2")
-        reasons: dict[int, str] = {}
-        tables, places = [], [np.empty(0, np.int64)]
-        for number in np.unique(numbers).tolist():
-            rows = np.flatnonzero(numbers == number)
-            parsed = self._parse_part(number, batch.column(0).take(rows), types, rows)
-            if parsed.bad is not None:
-                reasons |= dict(zip(rows[parsed.bad.index].tolist(), parsed.bad.reasons, strict=True))
-                rows = np.delete(rows, parsed.bad.index)
-            tables.append(parsed.table)
-            places.append(rows)
-        if not tables:
-            return self._parse_part(0, batch.column(0), types)
-        table = pa.concat_tables(tables, promote_options="permissive")
-        return Parsed(table.take(np.argsort(np.concatenate(places))), _make_bad(reasons))
-
-    def find_places(self, batch: pa.RecordBatch, names: Container[str]) -> list[int] | None:
-        """Return the positions of some columns in the records of a batch; None if their headers differ."""
-        number = 0
-        if len(self._parsers) > 1:
-            numbers = np.unique(view_bytes(batch.column(1)).view("<u2"))
-            if numbers.size != 1:
-                return None
-            number = int(numbers[0])
-        return [place for place, name in enumerate(self._parsers[number].names) if name in names]
-
-    def _parse_part(
-        self,
-        number: int,
-        records: pa.LargeBinaryArray,
-        types: Mapping[str, pa.DataType],
-        rows: Positions | None = None,
-    ) -> Parsed:
-        parser = self._parsers[number]
-        own = {name: kind for name, kind in types.items() if name in parser.wanted}
-        try:
-            parsed = parser.parse(records, own)
-        except Unparsed as error:
-            raise error if rows is None else Unparsed(error.problem, int(rows[error.row])) from error
-        if len(parser.wanted) == len(self.names):
-            return parsed
-        columns = [
-            parsed.table[name]
-            if name in own or name in parser.wanted
-            else pa.chunked_array([pa.nulls(parsed.table.num_rows, types.get(name, pa.null()))])
-            for name in self.names
-        ]
-        return Parsed(pa.table(columns, names=list(self.names)), parsed.bad)
+        row = int(rows[find_misfit(column, kind) or 0])
+        raise Unparsed(f"column {name!r}: not a {kind} ({error})", row) from error
 
 
 def _make_bad(reasons: Mapping[int, str]) -> BadRecords | None:
@@ -284,10 +260,10 @@ class CsvDecoder(Decoder):
         if schema is not None and sets_bad_aside:
             raise UsageError("--on-bad-record and --schema cannot be combined for csv; leave one of them out")
         self._inputs = inputs
-        self._parser = UnitedParser(dialect, headers, names)
+        self._parser = CsvParser(dialect, headers, names)
         self._schema = schema
         self._types = {} if schema is None else dict(zip(schema.names, schema.types, strict=True))
-        self._columns = [ColumnType() for _ in names]
+        self._columns = {name: ColumnType() for name in names}
         self._sets_bad_aside = sets_bad_aside
         self._nulls: set[str] = set()
         self._lock = threading.Lock()
@@ -341,23 +317,19 @@ class CsvDecoder(Decoder):
         data, offsets = view_records(batch.column(0))
         marks = find_marks(data.tobytes())
         with self._lock:
-            for name, column in zip(self._parser.names, self._columns, strict=True):
+            for name, column in self._columns.items():
                 column.observe(table[name], partial(texts, name), marks)
-            numbers = [
-                (name, column)
-                for name, column in zip(self._parser.names, self._columns, strict=True)
-                if column.is_number
-            ]
+            numbers = {name: column for name, column in self._columns.items() if column.is_number}
         if not numbers:
             return
-        fields = self._parser.find_places(batch, {column_name for column_name, _ in numbers})
+        fields = self._parser.find_places(batch, numbers)
         rows = find_codes(data, offsets, self._parser.dialect, fields)
         if not rows.size:
             return
         kinds = dict.fromkeys(self._parser.names, pa.binary())
         written = self._parser.parse(batch.take(pa.array(rows)), kinds).table
         with self._lock:
-            for name, column in numbers:
+            for name, column in numbers.items():
                 column.observe_codes(written[name])
 
     def _bad(self, input_index: int, record: int, problem: str, remedy: str | None = None) -> BadRecordError:
@@ -371,11 +343,11 @@ class CsvDecoder(Decoder):
 
     def state(self) -> Any:
         with self._lock:
-            return [column.pack() for column in self._columns]
+            return [column.pack() for column in self._columns.values()]
 
     def merge(self, state: Any) -> None:
         with self._lock:
-            for column, packed in zip(self._columns, state, strict=True):
+            for column, packed in zip(self._columns.values(), state, strict=True):
                 column.merge(packed)
 
     def table_bytes(self, record_count: int, native_bytes: int) -> int:
@@ -385,9 +357,8 @@ class CsvDecoder(Decoder):
 
     def finish(self) -> pa.Schema:
         if self._schema is None:
-            kinds = [column.kind for column in self._columns]
-            self._schema = pa.schema(list(zip(self._parser.names, kinds, strict=True)))
-            self._types = dict(zip(self._parser.names, kinds, strict=True))
+            self._types = {name: column.kind for name, column in self._columns.items()}
+            self._schema = pa.schema(list(self._types.items()))
         return self._schema
 
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -425,3 +396,43 @@ def cut_batch(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
     begins = np.unique(np.searchsorted(offsets, np.arange(offsets[0], offsets[-1], _PIECE_BYTES)))
     for begin, end in pairwise([*begins.tolist(), batch.num_rows]):
         yield begin, batch.slice(begin, end - begin)
+
+
+class CsvValueReader(ValueReader):
+    """Reads columns of records, of those that are `kept`. A field that is empty and not quoted has no value."""
+
+    parses_records = True
+
+    def __init__(
+        self,
+        inputs: Sequence[str],
+        dialect: Dialect,
+        headers: Sequence[Sequence[str]],
+        paths: Sequence[str],
+        kept: Sequence[str] | None,
+    ) -> None:
+        known = dict.fromkeys(kept or (name for names in headers for name in names))
+        for path in paths:
+            if path not in known:
+                raise unknown_column(path, known)
+        names = list(dict.fromkeys(paths))
+        self._inputs, self._paths = inputs, paths
+        self._parser = CsvParser(dialect, headers, names)
+        self._types = dict.fromkeys(names, pa.large_binary())
+
+    def read(
+        self, batch: pa.RecordBatch, input_index: int, first_row: int
+    ) -> tuple[pa.LargeBinaryArray, ...]:
+        parts = [pa.table([pa.array([], kind) for kind in self._types.values()], names=list(self._types))]
+        for begin, piece in cut_batch(batch) if batch.num_rows else ():
+            try:
+                parsed = self._parser.parse(piece, self._types)
+            except Unparsed as error:
+                name = self._inputs[input_index]
+                raise bad_record(name, first_row + begin + error.row + 1, error.problem) from error
+            if parsed.bad is not None:
+                row, problem = int(parsed.bad.index[0]), parsed.bad.reasons[0]
+                raise bad_record(self._inputs[input_index], first_row + begin + row + 1, problem)
+            parts.append(parsed.table.cast(parts[0].schema))
+        table = pa.concat_tables(parts).combine_chunks()
+        return tuple(table[path].combine_chunks() for path in self._paths)

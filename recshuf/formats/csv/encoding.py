@@ -16,7 +16,7 @@ import pyarrow.types as pt
 
 from recshuf.dataclass import dataclass
 from recshuf.errors import ConversionError
-from recshuf.formats.csv.quotes import Dialect, QuoteScanner, State
+from recshuf.formats.csv.quotes import Dialect, QuoteScanner
 from recshuf.formats.lines.cutting import make_batch, view_records
 from recshuf.formats.values import PER_SECOND, check_times, find_invalid, has_factor
 from recshuf.records.arrays import storage_of
@@ -69,7 +69,8 @@ def encode_records(batch: pa.RecordBatch, delimiter: bytes) -> pa.LargeBinaryArr
     except pa.ArrowInvalid as error:
         raise _explain(batch, error) from error
     written = output.getvalue()
-    offsets = _find_offsets(np.frombuffer(written, np.uint8), delimiter)
+    ends = QuoteScanner(Dialect(delimiter, b'"')).find_all(np.frombuffer(written, np.uint8))
+    offsets = np.append(0, ends)
     if offsets.size != batch.num_rows + 1:
         raise RuntimeError(f"{batch.num_rows} rows were written as {offsets.size - 1} records")
     buffers = [None, pa.py_buffer(offsets), written]
@@ -100,11 +101,6 @@ def _check_column(column: pa.Array, name: str) -> None:
     if not has_factor(distances, 60 * PER_SECOND[kind.unit]):
         problem = f"a time in {kind.tz} has a distance from UTC in seconds, and CSV has hours and minutes"
         raise ConversionError(name, problem, remedy="cast the column to UTC, or write JSONL or Parquet")
-
-
-def _find_offsets(data: Bytes, delimiter: bytes) -> Positions:
-    pieces = QuoteScanner(Dialect(delimiter, b'"')).find_ends(data, 0, State())
-    return np.concatenate([np.zeros(1, np.int64), *(ends for ends, _ in pieces)])
 
 
 def _explain(batch: pa.RecordBatch, error: pa.ArrowInvalid) -> ConversionError:
@@ -158,8 +154,7 @@ class Rewriter:
             rb"(?i)(sep=)" + re.escape(self.dialect.delimiter), rb"\1" + self.delimiter, top[:above]
         )
         data = np.frombuffer(top[above:], np.uint8)
-        ends = [found for found, _ in QuoteScanner(self.dialect).find_ends(data, 0, State())]
-        records = _view_as_array(data, np.concatenate([np.zeros(1, np.int64), *ends]))
+        records = _view_as_array(data, np.append(0, QuoteScanner(self.dialect).find_all(data)))
         return lines + view_records(self.rewrite(records))[0].tobytes()
 
     def _choose_fields(self, records: pa.LargeBinaryArray, places: Sequence[int]) -> pa.LargeBinaryArray:
@@ -219,8 +214,7 @@ class Rewriter:
             raise ConversionError("", problem, remedy="write a file named .csv, or JSONL")
 
     def _find(self, data: Bytes, byte: bytes) -> Positions:
-        ends = [found for found, _ in QuoteScanner(self.dialect, byte[0]).find_ends(data, 0, State())]
-        return np.concatenate(ends) - 1
+        return QuoteScanner(self.dialect, byte[0]).find_all(data) - 1
 
 
 def _find_ends(data: Bytes, offsets: Positions) -> Positions:

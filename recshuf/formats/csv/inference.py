@@ -70,9 +70,10 @@ _ODD_NUMBERS = (
 """Bytes that batches with such spellings hold, and the pattern of the spelling: hexadecimal, any number but zero, NaN."""
 _CODE = r"^\s*(?:\+|-?0\d)"
 _ZERO, _PLUS, _MINUS = b"0+-"
+_BLANKS = b" \t"
 _LAST_MARK = ord(",")
 """The bytes up to this one are marks; those that begin most fields are among them."""
-_PIECE_BYTES = 1 << 19
+_PIECE_BYTES = 1 << 16
 _MANY = 64
 """Places from which on it pays to count the fields before them."""
 
@@ -242,8 +243,17 @@ def _keep_altered(large: pa.Table, spelling: str) -> pa.Table:
 
 def find_codes(data: Bytes, offsets: Positions, dialect: Dialect, fields: Sequence[int] | None) -> Positions:
     """Return the rows of records that may hold a number with a zero before other digits, or with a plus sign."""
-    places = np.concatenate([np.arange(min(2, data.size)), *_find_signs(data, dialect)])
-    places = _keep_begins(data, places, dialect)
+    edges, blanks, signs = (
+        _table(_BLANKS + b"\r\n" + dialect.delimiter + dialect.quote),
+        _table(_BLANKS),
+        _table(b"+-"),
+    )
+    places = np.concatenate([np.arange(min(2, data.size)), *_find_signs(data, dialect.delimiter[0])])
+    # Those before which a field begins, but for a sign, a quote, and blanks.
+    begins = places - (signs[data[places - 1]] & (places > 0))
+    before = data[begins - 1]
+    is_begin = edges[before] & (~blanks[before] | (begins == 1) | edges[data[begins - 2]])
+    places = places[(begins == 0) | is_begin]
     if (
         places.size > _MANY
         and fields is not None
@@ -253,22 +263,8 @@ def find_codes(data: Bytes, offsets: Positions, dialect: Dialect, fields: Sequen
         begins = offsets[np.searchsorted(offsets, places, "right") - 1]
         before = np.where(begins > 0, counts[begins - 1], 0)
         places = places[np.isin(counts[places] - before, fields)]
-    places = _keep_numbers(data, places, dialect)
+    places = _keep_numbers(data, places, edges | _table(b"eE"))
     return np.unique(np.searchsorted(offsets, places, "right") - 1)
-
-
-def _keep_begins(data: Bytes, places: Positions, dialect: Dialect) -> Positions:
-    """Return those of the places before which a field begins, but for a sign, a quote, and blanks."""
-    edges, blanks, signs = _edges(dialect), _table(b" \t"), _table(b"+-")
-    begins = places - (signs[data[places - 1]] & (places > 0))
-    before = data[begins - 1]
-    is_begin = edges[before] & (~blanks[before] | (begins == 1) | edges[data[begins - 2]])
-    kept: Positions = places[(begins == 0) | is_begin]
-    return kept
-
-
-def _edges(dialect: Dialect) -> Mask:
-    return _table(b" \t\r\n" + dialect.delimiter + dialect.quote)
 
 
 def _table(members: bytes) -> Mask:
@@ -277,42 +273,26 @@ def _table(members: bytes) -> Mask:
     return table
 
 
-def _find_signs(data: Bytes, dialect: Dialect) -> Iterator[Positions]:
+def _find_signs(data: Bytes, delimiter: int) -> Iterator[Positions]:
     """Yield the places of zeros that stand between a mark and a digit, and of plus signs behind a mark."""
-    marked, found, other = (np.empty(_PIECE_BYTES, np.bool_) for _ in range(3))
-    digits = np.empty(_PIECE_BYTES, np.uint8)
     for at in range(0, max(0, data.size - 2), _PIECE_BYTES):
         piece = data[at : at + _PIECE_BYTES + 2]
-        size = piece.size - 2
-        mark, mask, part, digit = marked[:size], found[:size], other[:size], digits[:size]
-        np.less_equal(piece[:-2], _LAST_MARK, out=mark)
-        if dialect.delimiter[0] > _LAST_MARK:
-            mark |= piece[:-2] == dialect.delimiter[0]
-        np.equal(piece[1:-1], _ZERO, out=mask)
-        mask &= mark
-        np.subtract(piece[2:], np.uint8(_ZERO), out=digit)
-        np.less(digit, 10, out=part)
-        mask &= part
-        if mask.any():
-            yield np.flatnonzero(mask) + (at + 1)
+        before, there, behind = piece[:-2], piece[1:-1], piece[2:]
+        marked = before <= _LAST_MARK
+        if delimiter > _LAST_MARK:
+            marked |= before == delimiter
+        yield np.flatnonzero(marked & (there == _ZERO) & (behind - np.uint8(_ZERO) < 10)) + (at + 1)
         if b"+" in piece.tobytes():
-            np.equal(piece[1:-1], _PLUS, out=mask)
-            mask &= mark
-            yield np.flatnonzero(mask) + (at + 1)
-        np.equal(piece[1:-1], _MINUS, out=mask)
-        mask &= mark
-        if mask.any():
-            mask &= piece[2:] == _ZERO
-            yield np.flatnonzero(mask) + (at + 2)
+            yield np.flatnonzero(marked & (there == _PLUS)) + (at + 1)
+        yield np.flatnonzero(marked & (there == _MINUS) & (behind == _ZERO)) + (at + 2)
 
 
-def _keep_numbers(data: Bytes, places: Positions, dialect: Dialect) -> Positions:
-    """Return those of the places behind which digits and points go on to the end of a field, or to an exponent.
+def _keep_numbers(data: Bytes, places: Positions, stops: Mask) -> Positions:
+    """Return those of the places behind which digits and points go on to one of the stops, or to the end.
 
     One byte more must be there behind a zero: no digit makes it a number.
     """
-    goes_on, stops = _table(b"0123456789."), _edges(dialect) | _table(b"eE")
-    is_digit = _table(b"0123456789")
+    goes_on, is_digit = _table(b"0123456789."), _table(b"0123456789")
     following = data[np.minimum(places + 1, data.size - 1)]
     is_code = (data[places] == _PLUS) | ((data[places] == _ZERO) & is_digit[following])
     places = places[is_code & goes_on[following] & (places + 1 < data.size)]

@@ -20,7 +20,7 @@ from recshuf.formats.csv import DELIMITER, PADS_QUOTES, QUOTE
 from recshuf.formats.lines.cutting import PIECE_BYTES, find_set
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _NEWLINE, _RETURN, _BLANK = b"\n\r "
 _SHOWN_BYTES = 20
+_SYNC_BYTES = (1 << 14, 1 << 18)
+_STEP_BYTES = 1 << 20
 
 
 class Dialect(NamedTuple):
@@ -99,17 +101,35 @@ class QuoteScanner:
             ends += at + 1
             yield ends, state
 
-    def find_last_end(self, data: Bytes, begin: int, state: State) -> tuple[int, State]:
-        """Return the last end of a record behind `begin`, 0 if there is none, and the state behind `data`."""
+    def find_all(self, data: Bytes) -> Positions:
+        """Return the ends of all records of `data`, which begins with one."""
+        pieces = self.find_ends(data, 0, State())
+        return np.concatenate([np.empty(0, np.int64), *(ends for ends, _ in pieces)])
+
+    def find_last_end(self, data: Bytes, state: State) -> tuple[int, State]:
+        """Return the last end of a record, 0 if there is none, and the state behind `data`; `state` is that before it."""
         last = 0
-        for ends, behind in self.find_ends(data, begin, state):
+        for ends, behind in self.find_ends(data, 0, state):
             last, state = int(ends[-1]) if ends.size else last, behind
         return last, state
 
-    def find_synced_end(self, data: Bytes) -> int:
-        """Return the last end of a record whatever the state at the begin of `data`; 0 if quotes do not tell."""
-        sync = self.find_sync(data)
-        return self.find_last_end(data, sync, State(toggles=False))[0] if sync >= 0 else 0
+    def find_cut(self, read: Callable[[int, int], Bytes], begin: int, end: int) -> int:
+        """Return the last end of a record from `begin`, the start of one, to `end`; 0 if there is none.
+
+        The last bytes are read first, and all only if quotes in these do not tell what is in them.
+        """
+        for size in _SYNC_BYTES:
+            if end - size <= begin:
+                break
+            data = read(end - size, end)
+            sync = self.find_sync(data)
+            if sync >= 0 and (place := self.find_last_end(data[sync:], State(toggles=False))[0]):
+                return end - size + sync + place
+        last, state = 0, State()
+        for at in range(begin, end, _STEP_BYTES):
+            place, state = self.find_last_end(read(at, min(at + _STEP_BYTES, end)), state)
+            last = at + place if place else last
+        return last
 
     def find_sync(self, data: Bytes) -> int:
         """Return the last position outside of quotes whatever the state at the begin of `data`; -1 if there is none.
@@ -221,9 +241,7 @@ class QuoteScanner:
 
 def strip_padding(data: Bytes, dialect: Dialect) -> Bytes:
     """Return whole records without the blanks before quotes that open fields."""
-    blanks = (
-        np.concatenate([ends for ends, _ in QuoteScanner(dialect, _BLANK).find_ends(data, 0, State())]) - 1
-    )
+    blanks = QuoteScanner(dialect, _BLANK).find_all(data) - 1
     starts = np.flatnonzero(np.diff(blanks, prepend=-2) != 1)
     begins, lengths = blanks[starts], np.diff(starts, append=blanks.size)
     behind = data[np.minimum(begins + lengths, data.size - 1)]
@@ -237,7 +255,7 @@ def find_returns(data: Bytes, dialect: Dialect) -> Positions:
     """Return the carriage returns outside of quotes that no newline follows. `data` is whole records."""
     if not (data == _RETURN).any():
         return np.empty(0, np.int64)
-    behind = np.concatenate([ends for ends, _ in QuoteScanner(dialect, _RETURN).find_ends(data, 0, State())])
+    behind = QuoteScanner(dialect, _RETURN).find_all(data)
     lone: Positions = behind[data[behind] != _NEWLINE] - 1
     return lone
 

@@ -6,7 +6,6 @@ quoted field is open at the end of the input.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,11 +29,10 @@ if TYPE_CHECKING:
     from recshuf.formats.csv.quotes import Dialect
     from recshuf.formats.lines.census import LineInput
     from recshuf.formats.lines.cutting import Bytes, RecordLimit
-    from recshuf.interfaces import Decoder, Handle, InputFile, ReadOptions, ValueReader
+    from recshuf.interfaces import Decoder, InputFile, ReadOptions, ValueReader
 
 
 _STEP_BYTES = 1 << 20
-_WINDOW_BYTES = (1 << 14, 1 << 18)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,14 +169,9 @@ class CsvSource(LineSource):
         )
 
     def _make_cleaning(self, lines: LineInput) -> Cleaning:
-        cleaning = self.cutter.make_cleaning(lines.name)
-        if lines.line_end != self._line_end and (lines.line_end or self._line_end != b"\n"):
-            cleaning = replace(cleaning, line_end=self._line_end)
-        return (
-            replace(cleaning, header=self._header_of.get(lines.header or b""))
-            if self._header_of
-            else cleaning
-        )
+        is_other = lines.line_end != self._line_end and (lines.line_end or self._line_end != b"\n")
+        header = self._header_of.get(lines.header or b"")
+        return Cleaning(lines.name, self.cutter, self._line_end if is_other else None, header)
 
     def fragments(self, input_index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Fragment]:
         cleaning = self._make_cleaning(self._lines[input_index])
@@ -197,13 +190,12 @@ class CsvSource(LineSource):
         if joined is None or batch is None or batch is joined.batch:
             return joined
         data, offsets = view_records(joined.batch.column(0))
-        kept = np.append(0, np.cumsum(cleanings[0].find_records(data, offsets)))
+        kept = np.append(0, np.cumsum(self.cutter.find_kept(data, offsets)))
         return Joined(batch, np.diff(kept[np.append(0, np.cumsum(joined.rows))]).tolist())
 
     def _ranges(self, lines: LineInput, block_bytes: int, limit: RecordLimit) -> Iterator[Fragment]:
-        cuts = RangeCuts(lines, self.cutter, limit)
-        for begin, end in cuts.find(block_bytes):
-            yield RecordRange(cuts, begin, end, count_batch_records(block_bytes))
+        for begin, end in _find_ranges(lines, self.cutter, limit, block_bytes):
+            yield RecordRange(lines, self.cutter, limit, (begin, end), count_batch_records(block_bytes))
 
     def decoder(self) -> Decoder:
         from recshuf.formats.csv.decoder import CsvDecoder
@@ -216,7 +208,7 @@ class CsvSource(LineSource):
         )
 
     def value_reader(self, paths: Sequence[str]) -> ValueReader:
-        from recshuf.formats.csv.values import CsvValueReader
+        from recshuf.formats.csv.decoder import CsvValueReader
 
         given = self.options.schema  # names the columns of inputs that are all empty
         headers = self._headers or [tuple(self.names or (given.names if given is not None else []))]
@@ -255,104 +247,84 @@ class CsvBlockReader(BlockReader):
 
 
 class RecordRange(Fragment):
-    """The records in bytes ``begin`` to ``end`` of a file, both between records."""
+    """The records in a range of bytes of a file, which begins and ends between records."""
 
-    def __init__(self, cuts: RangeCuts, begin: int, end: int, max_records: int) -> None:
-        self._begin = begin
-        self._end = end
-        self._cuts = cuts
+    def __init__(
+        self,
+        lines: LineInput,
+        cutter: CsvCutter,
+        limit: RecordLimit,
+        place: tuple[int, int],
+        max_records: int,
+    ) -> None:
+        self._lines, self._cutter, self._limit = lines, cutter, limit
+        self._begin, self._end = place
         self._max_records = max_records
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        data = self._cuts.file.read_lines(self._begin, self._end, self._cuts.cutter)
-        ends = self._cuts.cutter.find_records(data, 0)
+        data = self._lines.require_file().read_lines(self._begin, self._end, self._cutter)
         last = 0
-        for batch in cut_batches(data, 0, ends, self._max_records):
-            self._cuts.limit.check(batch, self._begin)
+        for batch in cut_batches(data, 0, self._cutter.find_records(data, 0), self._max_records):
+            self._limit.check(batch, self._begin)
             last += view_records(batch.column(0))[0].size
             yield batch
         if last != data.size:
-            raise self._cuts.unclosed_error(self._begin + last)
+            raise _refuse_unclosed(self._lines, self._begin + last)
 
 
-class RangeCuts:
-    """Finds where a file can be cut between records, without reading all of it where quotes tell."""
+def _find_ranges(
+    lines: LineInput, cutter: CsvCutter, limit: RecordLimit, block_bytes: int
+) -> Iterator[tuple[int, int]]:
+    """Yield ranges of whole records, without reading all of a file where quotes tell.
 
-    def __init__(self, lines: LineInput, cutter: CsvCutter, limit: RecordLimit) -> None:
-        self._lines = lines
-        self.file = lines.require_file()
-        self._begin = lines.data_begin
-        self.cutter = cutter
-        self.limit = limit
+    Only one of a single record exceeds `block_bytes`.
+    """
+    file, begin = lines.require_file(), lines.data_begin
+    handle = file.open()
 
-    def find(self, block_bytes: int) -> Iterator[tuple[int, int]]:
-        """Yield ranges of whole records; only one of a single record exceeds `block_bytes`."""
-        begin = self._begin
-        handle = self.file.open()
-        try:
-            while begin < self.file.size:
-                end = min(begin + block_bytes, self.file.size)
-                if end < self.file.size:
-                    end = self._find_last_end(handle, begin, end) or self._find_next_end(handle, begin)
-                yield begin, end
-                begin = end
-        finally:
-            handle.close()
-
-    def _find_last_end(self, handle: Handle, begin: int, end: int) -> int:
-        """Return the last end of a record from `begin`, the start of one, to `end`; 0 if there is none."""
-        for size in _WINDOW_BYTES:
-            if end - size <= begin:
-                break
-            data = self._read(handle, end - size, end)
-            if place := self.cutter.scanner.find_synced_end(data):
-                return end - size + place
-        last, state = 0, State()
-        for at in range(begin, end, _STEP_BYTES):
-            data = self._read(handle, at, min(at + _STEP_BYTES, end))
-            place, state = self.cutter.scanner.find_last_end(data, 0, state)
-            last = at + place if place else last
-        return last
-
-    def _find_next_end(self, handle: Handle, begin: int) -> int:
-        """Return the end of the record at `begin`, before memory for the record is taken."""
-        state = State()
-        for at in range(begin, self.file.size, _STEP_BYTES):
-            data = self._read(handle, at, min(at + _STEP_BYTES, self.file.size))
-            place, state = self._scan_first(data, state)
-            if place:
-                return at + place
-            if at + data.size - begin > self.limit.max_bytes:
-                raise self.limit.exceeded(begin)
-        if state.is_quoted:
-            raise self.unclosed_error(begin)
-        return self.file.size
-
-    def _scan_first(self, data: Bytes, state: State) -> tuple[int, State]:
-        """Return the first end of a record, 0 if there is none, and then the state behind `data`."""
-        behind = state
-        for ends, behind in self.cutter.scanner.find_ends(data, 0, state):
-            if ends.size:
-                return int(ends[0]), behind
-        return 0, behind
-
-    def _read(self, handle: Handle, begin: int, end: int) -> Bytes:
+    def read(begin: int, end: int) -> Bytes:
         data = np.empty(end - begin, np.uint8)
-        self.file.read_at(handle, data.data, begin)
+        file.read_at(handle, data.data, begin)
         return data
 
-    def unclosed_error(self, position: int) -> InputError:
-        """Return the error for the record at this byte, counting the lines before it."""
-        buffer = np.empty(_STEP_BYTES, np.uint8)
-        reader = self._lines.open()
-        line, left = 1, position
-        try:
-            while left and (count := reader.readinto(buffer.data[:left])):
-                line += _count_lines(buffer[:count])
-                left -= count
-        finally:
-            reader.close()
-        return _unclosed_error(self.file.name, line)
+    def find_next_end(begin: int) -> int:
+        """Return the end of the record at `begin`, before memory for the record is taken."""
+        state = State()
+        for at in range(begin, file.size, _STEP_BYTES):
+            data = read(at, min(at + _STEP_BYTES, file.size))
+            for ends, behind in cutter.scanner.find_ends(data, 0, state):
+                if ends.size:
+                    return at + int(ends[0])
+                state = behind
+            if at + data.size - begin > limit.max_bytes:
+                raise limit.exceeded(begin)
+        if state.is_quoted:
+            raise _refuse_unclosed(lines, begin)
+        return file.size
+
+    try:
+        while begin < file.size:
+            end = min(begin + block_bytes, file.size)
+            if end < file.size:
+                end = cutter.scanner.find_cut(read, begin, end) or find_next_end(begin)
+            yield begin, end
+            begin = end
+    finally:
+        handle.close()
+
+
+def _refuse_unclosed(lines: LineInput, position: int) -> InputError:
+    """Return the error for the record at this byte, counting the lines before it."""
+    buffer = np.empty(_STEP_BYTES, np.uint8)
+    reader = lines.open()
+    line, left = 1, position
+    try:
+        while left and (count := reader.readinto(buffer.data[:left])):
+            line += _count_lines(buffer[:count])
+            left -= count
+    finally:
+        reader.close()
+    return _unclosed_error(lines.name, line)
 
 
 def _count_lines(data: Bytes) -> int:

@@ -184,7 +184,7 @@ def _find_dialect(
     if delimiter == b"\t" not in body:
         other = plain._replace(delimiter=detect_delimiter(body, plain.quote))
         rows = parse_head(body, other)
-        if len(rows) > 1 and len(rows[0].fields) > 1 and _share(body, other) == 1:
+        if len(rows) > 1 and len(rows[0].fields) > 1 and _measure(body, other)[0] == 1:
             notes.append(
                 f"no tab in the first records; --delimiter '{other.delimiter.decode()}' if that is between fields"
             )
@@ -193,17 +193,24 @@ def _find_dialect(
     padded, bare = plain._replace(is_padded=True), plain._replace(quote=b"")
     if re.search(_begin(plain) + b" +" + re.escape(plain.quote), body):
         odd = _find_odd_quote(body, padded)
-        if odd is None and _share(body, padded) >= _share(body, plain):
+        if odd is None and _measure(body, padded)[0] >= _measure(body, plain)[0]:
             notes.append("quotes behind blanks taken for quotes; --quote none if they are text")
             return padded
     odd = _find_odd_quote(body, plain, is_whole=is_whole)
     if odd is None:
         return plain
-    if _share(body, bare) >= _share(body, plain) and not _is_escaped(body, odd):
+    if _measure(body, bare)[0] >= _measure(body, plain)[0] and body[odd - 1 : odd] != b"\\":
         line = 1 + body.count(b"\n", 0, odd)
         notes.append(f"quotes taken for text, as in line {line}; --quote '\"' if they are quotes")
         return bare
-    _tell_odd_quote(body, plain, notes)
+    if (odd := _find_odd_quote(body, plain)) is not None:
+        line = 1 + body.count(b"\n", 0, odd)
+        if body[odd - 1 : odd] == b"\\":
+            notes.append(
+                f"a backslash before a quote, as in line {line}, is an ordinary byte; double the quotes"
+            )
+        else:
+            notes.append(f"text behind a quoted field in line {line}; --quote none if quotes are text")
     return plain
 
 
@@ -231,26 +238,11 @@ def _find_odd_quote(body: bytes, dialect: Dialect, *, is_whole: bool = False) ->
     return None
 
 
-def _is_escaped(body: bytes, place: int) -> bool:
-    return body[place - 1 : place] == b"\\"
-
-
-def _tell_odd_quote(body: bytes, dialect: Dialect, notes: list[str]) -> None:
-    """Note where a quote ends a field with text behind it, and yet quotes are taken for quotes."""
-    odd = _find_odd_quote(body, dialect) if dialect.quote in body else None
-    if odd is None:
-        return
-    line = 1 + body.count(b"\n", 0, odd)
-    if _is_escaped(body, odd):
-        notes.append(f"a backslash before a quote, as in line {line}, is an ordinary byte; double the quotes")
-    else:
-        notes.append(f"text behind a quoted field in line {line}; --quote none if quotes are text")
-
-
-def _share(body: bytes, dialect: Dialect) -> float:
-    """Return the part of the records that have as many fields as most."""
+def _measure(body: bytes, dialect: Dialect) -> tuple[float, int]:
+    """Return the part of the records that have as many fields as most, and that number of fields."""
     sizes = Counter(len(row.fields) for row in parse_head(body, dialect) if row.fields)
-    return max(sizes.values()) / sizes.total() if sizes else 0.0
+    size, count = sizes.most_common(1)[0] if sizes else (0, 0)
+    return count / max(1, sizes.total()), size
 
 
 def detect_delimiter(head: bytes, quote: bytes) -> bytes:
@@ -259,13 +251,8 @@ def detect_delimiter(head: bytes, quote: bytes) -> bytes:
     >>> detect_delimiter(b'a;b\n"x;y,z";1,5\n', b'"')
     b';'
     """
-
-    def judge(delimiter: bytes) -> tuple[float, int]:
-        sizes = Counter(len(row.fields) for row in parse_head(head, Dialect(delimiter, quote)) if row.fields)
-        size, count = sizes.most_common(1)[0] if sizes else (1, 0)
-        return (count / sizes.total(), size) if size > 1 else (0.0, 0)
-
-    return max(_DELIMITERS, key=judge)
+    shares = {delimiter: _measure(head, Dialect(delimiter, quote)) for delimiter in _DELIMITERS}
+    return max(_DELIMITERS, key=lambda delimiter: shares[delimiter] if shares[delimiter][1] > 1 else (0.0, 0))
 
 
 def _count_above(rows: Sequence[Row], *, is_free: bool) -> int:

@@ -38,7 +38,7 @@ PAGE_CHECKSUMS = FormatOption(
 class ParquetFormat(Format):
     """The Parquet format; the library is imported when a file is opened."""
 
-    layouts = ("recshuf.formats.parquet.plan:ParquetLayout", "recshuf.formats.parquet.sample:LeafStorage")
+    layouts = ("recshuf.formats.parquet.plan:ParquetLayout", "recshuf.formats.parquet.plan:LeafStorage")
     traits = Traits(
         "parquet",
         (".parquet", ".parq", ".pq"),

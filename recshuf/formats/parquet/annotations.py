@@ -17,7 +17,7 @@ from recshuf.formats.parquet.thrift import LIST, TRUE, ThriftReader, encode_fiel
 from recshuf.formats.parquet.types import child_fields, is_extension, leaf_types, with_children
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from recshuf.formats.parquet.thrift import RawFields
 
@@ -29,6 +29,8 @@ _MOST_LEVELS = 100
 _COMPARED = (_TYPE, _LENGTH)
 _KEPT = (_CONVERTED, _LOGICAL)
 _TIME = 7
+INT96, FIXED = 3, 7
+"""Numbers of physical types: times of 12 bytes, and values of a given length."""
 # What Arrow types carry: STRING, DECIMAL, DATE, TIMESTAMP, INTEGER, UNKNOWN, FLOAT16; of groups, MAP and LIST.
 _KNOWN_LOGICAL = {1, 5, 6, 8, 10, 11, 15}
 _KNOWN_LOGICAL_GROUPS = {2, 3}
@@ -60,22 +62,31 @@ Marks = dict[bytes, bytes]
 """Metadata for the field of a column: `OWN` and `GROUP` with annotations."""
 
 
-class Annotations(NamedTuple):
-    """The annotations in a footer."""
+class Leaf(NamedTuple):
+    """What the schema in a footer says of a Parquet column."""
+
+    physical: int
+    """Number of its type."""
+    length: int
+    """Bytes of each value, if all have the same."""
+    marks: Marks
+
+
+class StoredSchema(NamedTuple):
+    """The schema in a footer."""
 
     head: bytes
-    """The footer up to the end of the schema. A footer that begins with it has the same annotations."""
-    leaves: list[Marks]
+    """The footer up to the end of the schema. A footer that begins with it has the same one."""
+    leaves: list[Leaf]
 
     def annotate(self, schema: pa.Schema) -> pa.Schema:
-        if not any(self.leaves) or sum(1 for field in schema for _ in leaf_types(field.type)) != len(
-            self.leaves
-        ):
+        all_marks = [leaf.marks for leaf in self.leaves]
+        if not any(all_marks) or sum(1 for kind in schema.types for _ in leaf_types(kind)) != len(all_marks):
             return schema
-        leaves = iter(self.leaves)
+        places = iter(all_marks)
 
         def annotate(leaf: pa.Field) -> pa.Field:
-            marks = next(leaves)
+            marks = next(places)
             return leaf.with_metadata({**(leaf.metadata or {}), **marks}) if marks else leaf
 
         return pa.schema([_map_leaves(field, annotate) for field in schema], metadata=schema.metadata)
@@ -90,44 +101,56 @@ def _map_leaves(field: pa.Field, change: Callable[[pa.Field], pa.Field]) -> pa.F
     return field if all(map(is_, changed, children)) else field.with_type(with_children(field.type, changed))
 
 
-def read_annotations(name: str, footer: bytes) -> Annotations:
-    """Return the annotations in a footer, of which all behind the schema may lack; `IndexError` if more does.
+def read_schema(name: str, footer: bytes) -> StoredSchema:
+    """Return the schema in a footer, of which all behind the schema may lack; `IndexError` if more does.
 
     A group whose annotation cannot be kept is an `InputError`, and so are more than 100 levels: pyarrow 26 refuses them, and
     older ones crash over 50,000, as they build the schema recursively.
     """
     reader = ThriftReader(footer)
-    leaves: list[Marks] = []
-    # Of each group around the next element: how many elements it lacks, and its annotation until a column carries it.
-    around: list[tuple[int, str, bytes | None]] = []
-    for _ in range(find_schema(reader)):
-        element = reader.read_raw_fields()
-        is_root = not around
-        if not is_root:
-            missing, group, mark = around.pop()
-            if _TYPE in element and _number(element, _CHILDREN) <= 0:
-                leaves.append(_mark_leaf(element) | ({} if mark is None else {GROUP: mark}))
-                mark = None
-            around.append((missing - 1, group, mark))
-        if (children := _number(element, _CHILDREN)) > 0:
+    leaves: list[Leaf] = []
+    lacking: dict[int, tuple[str, bytes]] = {}
+    """Names and annotations of groups that no column carries yet."""
+    for place, (element, groups) in enumerate(_read_schema(reader, _find_schema(reader))):
+        if len(groups) > _MOST_LEVELS:
+            raise InputError(name, f"its schema nests more than {_MOST_LEVELS} levels deep")
+        if groups and _TYPE in element and _number(element, _CHILDREN) <= 0:
+            carried = lacking.pop(groups[-1], None)
+            marks = _mark_leaf(element) | ({GROUP: carried[1]} if carried else {})
+            leaves.append(Leaf(_number(element, _TYPE), _number(element, _LENGTH), marks))
+        elif groups and _number(element, _CHILDREN) > 0 and (mark := _mark_group(element)) is not None:
             text = element[_NAME][1][1:].decode(errors="replace") if _NAME in element else ""
-            around.append((children, text, None if is_root else _mark_group(element)))
-            if len(around) > _MOST_LEVELS:
-                raise InputError(name, f"its schema nests more than {_MOST_LEVELS} levels deep")
-        while around and around[-1][0] <= 0:
-            _, group, mark = around.pop()
-            if mark is not None:
-                problem = f"its type {_name_annotation(mark)} cannot be kept"
-                remedy = "leave it out with --columns, or write it with another type"
-                raise InputError(name, problem, place=f"field {group!r}", remedy=remedy)
-    return Annotations(footer[: reader.place], leaves)
+            lacking[place] = text, mark
+    if lacking:
+        group, mark = next(iter(lacking.values()))
+        problem = f"its type {_name_annotation(mark)} cannot be kept"
+        remedy = "leave it out with --columns, or write it with another type"
+        raise InputError(name, problem, place=f"field {group!r}", remedy=remedy)
+    return StoredSchema(footer[: reader.place], leaves)
 
 
-def find_schema(footer: ThriftReader) -> int:
-    """Go to the first element of the schema, groups and columns in order, and return their number; 0 without a schema.
+def _read_schema(footer: ThriftReader, count: int) -> Iterator[tuple[RawFields, list[int]]]:
+    """Yield the next `count` elements of the schema, groups and columns in order, each with the places of the groups around it.
 
     A group says how many children follow it.
     """
+    around: list[int] = []
+    missing: list[int] = []
+    for place in range(count):
+        element = footer.read_raw_fields()
+        yield element, around
+        if around:
+            missing[-1] -= 1
+        if (children := _number(element, _CHILDREN)) > 0:
+            around.append(place)
+            missing.append(children)
+        while around and missing[-1] <= 0:
+            around.pop()
+            missing.pop()
+
+
+def _find_schema(footer: ThriftReader) -> int:
+    """Go to the first element of the schema, and return how many it has; 0 without a schema."""
     field, kind = footer.read_field(0)
     while kind and (field, kind) != (2, LIST):
         footer.skip(kind)
@@ -230,27 +253,17 @@ def put_marks(head: bytes, marks: Mapping[int, Marks]) -> bytes:
     if not marks:
         return head
     reader = ThriftReader(head)
-    count = find_schema(reader)
-    start = reader.place
+    count = _find_schema(reader)
+    start, leaf = reader.place, 0
     elements: list[RawFields] = []
-    around: list[list[int]] = []  # of each open group, its place in `elements` and how many elements it lacks
-    leaf = 0
-    for _ in range(count):
-        element = reader.read_raw_fields()
-        if around:
-            around[-1][1] -= 1
-        if _CHILDREN in element:
-            around.append([len(elements), _number(element, _CHILDREN)])
-        else:
-            own = marks.get(leaf, {})
-            element = _put(element, own.get(OWN))
-            if GROUP in own:
-                parent = around[-1][0]
-                elements[parent] = _put(elements[parent], own[GROUP])
-            leaf += 1
+    for element, groups in _read_schema(reader, count):
         elements.append(element)
-        while around and around[-1][1] <= 0:
-            around.pop()
+        if _CHILDREN not in element:
+            own = marks.get(leaf, {})
+            elements[-1] = _put(element, own.get(OWN))
+            if GROUP in own:
+                elements[groups[-1]] = _put(elements[groups[-1]], own[GROUP])
+            leaf += 1
     return head[:start] + b"".join(map(encode_fields, elements)) + head[reader.place :]
 
 

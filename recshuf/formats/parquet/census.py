@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-import difflib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from recshuf.errors import InputError, MemoryLimitError, UsageError
+from recshuf.errors import InputError, MemoryLimitError
 from recshuf.formats.metadata import MetadataUnion
+from recshuf.formats.parquet.annotations import FIXED
 from recshuf.formats.parquet.columns import PartitionColumns, choose_unit, fill_types, known_schema
-from recshuf.formats.parquet.dictionaries import DictionarySizes, fit_indices
-from recshuf.formats.parquet.footer import COLUMN_BYTES, DeclaredSchemas, open_footer
+from recshuf.formats.parquet.dictionaries import CategoryOrder, DictionarySizes
+from recshuf.formats.parquet.file import COLUMN_BYTES, DeclaredSchemas, explained, open_footer
 from recshuf.formats.parquet.metadata import adopt, read_metadata, settle_copies
-from recshuf.formats.parquet.plan import CategoryOrder, ParquetLayout, RowCost, choose_row_group_rows
-from recshuf.formats.parquet.sample import GroupSample
-from recshuf.formats.parquet.types import is_ordered
-from recshuf.formats.parquet.union import SchemaClashError, SchemaUnion, columns_of
+from recshuf.formats.parquet.pages import GROWTH, check_pages, first_batch_rows
+from recshuf.formats.parquet.plan import (
+    LeafStorage,
+    ParquetLayout,
+    RowCost,
+    choose_row_group_rows,
+    scratch_row_bytes,
+)
+from recshuf.formats.parquet.types import child_fields, dense_type, fit_indices, is_ordered
+from recshuf.formats.parquet.union import SchemaClashError, SchemaUnion, columns_of, pick_columns
 from recshuf.interfaces import InputSummary
-from recshuf.records.arrays import dotted, split_path
+from recshuf.records.arrays import dotted
+from recshuf.records.conforming import conform
 from recshuf.storage.reading.objects import look_ahead
 from recshuf.storage.reading.read_ahead import UNIT_BYTES
 from recshuf.system.units import format_size, round_up
@@ -26,22 +33,28 @@ from recshuf.system.units import format_size, round_up
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from recshuf.formats.parquet.file import OpenFile
-    from recshuf.formats.parquet.footer import Declared, Footer
+    import pyarrow.parquet as pq
+
+    from recshuf.formats.parquet.file import Declared, Footer, OpenFile
     from recshuf.formats.parquet.metadata import RangeIndex
-    from recshuf.formats.parquet.sample import LeafStorage
     from recshuf.interfaces import InputFile, Metadata, MetadataKey, ReadOptions
+
+
+_SAMPLE_ROWS = 1024
+_SAMPLE_BYTES = 1 << 23
+_WIDTHS = (0.125, 4, 8, 12, 4, 8, 0)
+"""Bytes of the values of each physical type, by its number; 0 if they vary."""
+# Below this share of its plain size, a column chunk is small because of its dictionary. A writer that gave up the
+# dictionary stores it and nearly all values plain.
+_DICTIONARY_GAIN = 0.8
 
 
 class ParquetCensus:
     """Facts about all inputs before a record is read; `columns`, `widens`, `field` and `memory_bytes` of the options apply."""
 
     def __init__(self, inputs: Sequence[InputFile], options: ReadOptions) -> None:
-        self._names = options.columns
-        self._path = options.field
+        self._options = options
         self._memory_bytes = options.memory_bytes
-        self._widens = options.widens
-        self._is_lenient = options.first_metadata
         self._int96_unit: str | None = None
         self._knows: list[pa.Schema] | None = None
         try:
@@ -66,7 +79,7 @@ class ParquetCensus:
         self._samples.clear()
         self.partitions = PartitionColumns(inputs, set(self._union.schema.names))
         self._fields = {field.name: field for field in self.partitions.fields}
-        self._picks = self._pick_wanted(self._pick())
+        self._picks = pick_columns(self._union.schema, self._options, self._fields)
         declared = settle_copies(
             self._union.schema.metadata,
             self.footers[0].declared.record_schema,
@@ -78,7 +91,8 @@ class ParquetCensus:
     def _declare(self, pick: int | str) -> pa.Field:
         if isinstance(pick, str):
             return self._fields[pick]
-        return fit_indices(self._union.schema.field(pick), self._dictionaries.counts)
+        field = self._union.schema.field(pick)
+        return fit_indices(field, (field.name,), self._dictionaries.counts)
 
     def find_open_bytes(self) -> int:
         """Return the peak memory of reading a file without the batch: its footer, and pages of a row group."""
@@ -136,7 +150,7 @@ class ParquetCensus:
         self._schemas = DeclaredSchemas()
         self._knows = None if self._knows is None else []
         self._samples: dict[Declared, GroupSample] = {}
-        self._union = SchemaUnion(widens=self._widens)
+        self._union = SchemaUnion(widens=self._options.widens)
         self._storage: dict[str, tuple[LeafStorage, ...]] = {}
         self._categories: dict[str, CategoryOrder] = {}
         self._dictionaries = DictionarySizes()
@@ -147,7 +161,7 @@ class ParquetCensus:
 
     def _unite_known(self, knows: Sequence[pa.Schema]) -> None:
         """Unite the schemas of files of which some have no values in a column: these get its type from the others."""
-        known = SchemaUnion(widens=self._widens)
+        known = SchemaUnion(widens=self._options.widens)
         for footer, schema in zip(self.footers, knows, strict=True):
             known.add(schema, footer.name)
         for footer, schema in zip(self.footers, knows, strict=True):
@@ -156,14 +170,14 @@ class ParquetCensus:
 
     def _unite_metadata(self) -> tuple[Metadata, dict[MetadataKey, pa.Schema]]:
         """Return what the inputs say of the records, and the schemas that say what the first one does not."""
-        union = MetadataUnion(is_lenient=self._is_lenient)
+        union = MetadataUnion(is_lenient=self._options.first_metadata)
         said: dict[tuple[Declared, frozenset[str]], list[int]] = {}
         for index, footer in enumerate(self.footers):
             if footer.row_count or not index:
                 said.setdefault((footer.declared, self._find_void(index)), []).append(index)
         for (declared, void), indices in said.items():
             schema, name = declared.record_schema, self.footers[indices[0]].name
-            values = read_metadata(schema, self._names) if self._path is None else {}
+            values = read_metadata(schema, self._options.columns) if self._options.field is None else {}
             values = {key: text for key, text in values.items() if key.column not in void}
             columns = frozenset(schema.names) - void
             union.add(indices[0], name, values, columns=columns, origin=schema, count=len(indices))
@@ -223,8 +237,9 @@ class ParquetCensus:
             )
 
     def _is_kept(self, name: str) -> bool:
-        is_wanted = self._path is None or name in (self._path, dotted(self._path).split(".")[0])
-        return is_wanted and (self._names is None or name in self._names)
+        names, path = self._options.columns, self._options.field
+        is_wanted = path is None or name in (path, dotted(path).split(".")[0])
+        return is_wanted and (names is None or name in names)
 
     def _learn_categories(self, file: OpenFile, footer: Footer, columns: list[int]) -> None:
         for column in footer.declared.ordered_columns:
@@ -242,29 +257,108 @@ class ParquetCensus:
                     f"and these are taken in theirs"
                 )
 
-    def _pick(self) -> list[int | str]:
-        """Return the columns of the run, as indices in the union or as partition keys."""
-        own = self._union.schema.names
-        if self._names is None:
-            return [*range(len(own)), *self._fields]
-        picks: list[int | str] = []
-        for name in self._names:
-            places = self._union.schema.get_all_field_indices(name)
-            if not places and name not in self._fields:
-                raise _unknown_column(name, [*own, *self._fields])
-            picks += places or [name]
-        return picks
 
-    def _pick_wanted(self, picks: list[int | str]) -> list[int | str]:
-        if self._path is None:
-            return picks
-        names = [pick if isinstance(pick, str) else self._union.schema.names[pick] for pick in picks]
-        wanted, _ = split_path(self._path, names)
-        return [pick for pick, name in zip(picks, names, strict=True) if name == wanted]
+class _ColumnSample(NamedTuple):
+    row_bytes: float
+    """Of dense values."""
+    value_share: float
+    """Part of the values that are no nulls."""
+
+    @classmethod
+    def of(cls, arrays: Sequence[pa.Array]) -> _ColumnSample:
+        rows = max(1, sum(map(len, arrays)))
+        nulls = sum(array.null_count for array in arrays)
+        return cls(sum(array.nbytes for array in arrays) / rows, 1 - nulls / rows)
 
 
-def _unknown_column(name: str, known: list[str]) -> UsageError:
-    near = difflib.get_close_matches(name, known, n=3) or known[:20]
-    more = ", ..." if len(known) > len(near) else ""
-    listed = ", ".join(map(repr, near)) + more
-    return UsageError(f"no column {name!r} in the inputs; there are {listed or 'none'}")
+class GroupSample:
+    """A sample of the first row group with rows of a file that has rows, read within the memory limit of the run."""
+
+    def __init__(
+        self, file: OpenFile, footer: Footer, columns: Sequence[int], memory_bytes: int | None
+    ) -> None:
+        self._footer = footer
+        self._columns = sorted(columns)
+        self._group = footer.first_group or 0
+        self._rows = footer.group_rows[self._group]
+        self.pages = check_pages(file, self._group, footer.leaves(self._columns), memory_bytes)
+        footer.pages[self._group] = footer.leaves(self._columns), self.pages
+        self._samples = self._read(file)
+        with explained(footer.name):
+            group = file.metadata.row_group(self._group)
+            self._chunks = {leaf: group.column(leaf) for leaf in footer.leaves(self._columns)}
+            self.scratch_row_bytes = scratch_row_bytes(self._chunks.values(), self._rows)
+            """Memory of writing a row, without the row itself."""
+            widths = [_fixed_bytes(footer.schema.field(column).type) for column in self._columns]
+            self._fixed = sum(width for width in widths if width is not None)
+            varying = [column for column, width in zip(self._columns, widths, strict=True) if width is None]
+            self._varying = sum(map(self._varying_bytes, varying))
+
+    def storage(self, column: int) -> tuple[LeafStorage, ...]:
+        leaves = self._footer.leaves([column])
+        chunks = [self._chunks[leaf] for leaf in leaves]
+        if all(self._width(leaf) for leaf in leaves):
+            share = self._samples[column].value_share
+            plain = [
+                chunk.num_values * self._width(leaf) * share
+                for leaf, chunk in zip(leaves, chunks, strict=True)
+            ]
+            stored = [chunk.total_uncompressed_size for chunk in chunks]
+        else:
+            plain = [self._samples[column].row_bytes * self._rows] * len(leaves)
+            stored = [sum(chunk.total_uncompressed_size for chunk in chunks)] * len(leaves)
+        return tuple(
+            LeafStorage(chunk.compression, chunk.has_dictionary_page and size < _DICTIONARY_GAIN * whole)
+            for chunk, size, whole in zip(chunks, stored, plain, strict=True)
+        )
+
+    def native_bytes(self, footer: Footer) -> int:
+        """Estimate the size of all records, as dense Arrow data, of a file with the same schema.
+
+        Columns of fixed width are exact; others are scaled by the ratio of memory to stored bytes in this row group.
+        """
+        here = self._footer.group_bytes[self._group]
+        if here <= 0:
+            return int(footer.row_count * (self._fixed + self._varying / max(1, self._rows)))
+        return int(footer.row_count * self._fixed + self._varying / here * sum(footer.group_bytes))
+
+    def _read(self, file: OpenFile) -> dict[int, _ColumnSample]:
+        first = first_batch_rows(self._footer, self._group, _SAMPLE_BYTES)
+        rows = size = 0
+        read: list[list[pa.Array]] = [[] for _ in self._columns]
+        for batch in file.batches([self._group], self._footer.leaves(self._columns), first):
+            with explained(self._footer.name, f"row group {self._group}"):
+                for arrays, array in zip(read, batch.columns, strict=True):
+                    arrays.append(conform(array, dense_type(array.type)))
+                    size += arrays[-1].nbytes
+            rows += batch.num_rows
+            if rows >= _SAMPLE_ROWS or size >= _SAMPLE_BYTES:
+                break
+            file.set_batch_rows(min(GROWTH * rows, _SAMPLE_ROWS))
+        return dict(zip(self._columns, map(_ColumnSample.of, read), strict=True))
+
+    def _varying_bytes(self, column: int) -> float:
+        chunks = [self._chunks[leaf] for leaf in self._footer.leaves([column])]
+        flat = not child_fields(self._footer.schema.field(column).type)
+        if flat and not _expands(chunks[0]):
+            return float(chunks[0].total_uncompressed_size)
+        stored = sum(chunk.total_uncompressed_size for chunk in chunks) if flat else 0
+        return max(self._samples[column].row_bytes * self._rows, float(stored))
+
+    def _width(self, leaf: int) -> float:
+        """Return the plain bytes of a value, 0 if they vary."""
+        physical, length, _ = self._footer.stored_leaves[leaf]
+        return float(length if physical == FIXED else _WIDTHS[physical])
+
+
+def _fixed_bytes(kind: pa.DataType) -> float | None:
+    """Return the bytes of a value with its validity bit; None if they vary."""
+    try:
+        return float(dense_type(kind).bit_width + 1) / 8
+    except ValueError:
+        return None
+
+
+def _expands(chunk: pq.ColumnChunkMetaData) -> bool:
+    """Tell whether values share bytes in the file but not in memory."""
+    return bool(chunk.has_dictionary_page or "DELTA_BYTE_ARRAY" in chunk.encodings)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
     from numpy.typing import NDArray
 
-    from recshuf.formats.parquet.footer import Footer
+    from recshuf.formats.parquet.file import Footer
     from recshuf.interfaces import InputFile
 
 

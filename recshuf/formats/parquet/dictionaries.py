@@ -1,4 +1,4 @@
-"""How many values the dictionaries of a column hold over all inputs, and index types with room for them.
+"""The dictionaries of a column over all inputs: how many values they hold, and the order of those that are ordered.
 
 Readers give all values of a column one dictionary, with the index type that the file declares. They fail if it is too
 narrow for the union of the dictionaries of all row groups that came into a shard.
@@ -6,8 +6,10 @@ narrow for the union of the dictionaries of all row groups that came into a shar
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import math
+from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import xxhash
 
@@ -18,20 +20,18 @@ from recshuf.formats.parquet.pages import (
     STORED_BYTES,
     UNPACKED_BYTES,
     PageHeaders,
+    check_pages,
     list_chunks,
 )
-from recshuf.formats.parquet.types import child_fields, is_narrow, with_children
+from recshuf.formats.parquet.types import is_narrow, list_paths
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import pyarrow.parquet as pq
 
-    from recshuf.formats.parquet.file import OpenFile
-    from recshuf.formats.parquet.footer import Footer
-
-    Path = tuple[str, ...]
-    """Names of a column and of the fields below it that lead to a Parquet column."""
+    from recshuf.formats.parquet.file import Footer, OpenFile
+    from recshuf.formats.parquet.types import Path
 
 
 _MOST_BYTES = 4 << 20
@@ -41,61 +41,6 @@ _MOST_VALUES = 1 << 16
 _PLAIN, _DICTIONARIES = 0, (2, 8)
 """Encodings: of values themselves, and by a dictionary; older files say the latter of its page, too."""
 _CODECS = {"LZ4": "lz4_raw"}
-
-
-def fit_index(kind: pa.DictionaryType, count: int | None) -> pa.DictionaryType:
-    """Return the type, with a wider index if it has no room for so many values; for None, for an unknown number.
-
-    >>> str(fit_index(pa.dictionary(pa.uint8(), pa.string()), 256).index_type)
-    'uint8'
-    >>> str(fit_index(pa.dictionary(pa.int8(), pa.string()), 129).index_type)
-    'int32'
-    """
-    room = 1 << (kind.index_type.bit_width - pa.types.is_signed_integer(kind.index_type))
-    if not is_narrow(kind) or (count is not None and count <= room):
-        return kind
-    return pa.dictionary(pa.int32(), kind.value_type, ordered=kind.ordered)
-
-
-def fit_indices(field: pa.Field, counts: dict[Path, int | None]) -> pa.Field:
-    """Return the field with index types, at any depth, that have room for these numbers of values."""
-    return _fit_field(field, (field.name,), counts)
-
-
-def widen_indices(schema: pa.Schema) -> pa.Schema:
-    """Return the schema with index types, at any depth, that have room for any number of values."""
-    return pa.schema([fit_indices(field, {}) for field in schema], schema.metadata)
-
-
-def _fit_field(field: pa.Field, path: Path, counts: dict[Path, int | None]) -> pa.Field:
-    kind = field.type
-    if is_narrow(kind):
-        return field.with_type(fit_index(kind, counts.get(path)))
-    if not (children := child_fields(kind)):
-        return field
-    pairs = zip(children, _steps(kind, children), strict=True)
-    return field.with_type(
-        with_children(kind, [_fit_field(child, (*path, step), counts) for child, step in pairs])
-    )
-
-
-def list_paths(field: pa.Field) -> Iterator[tuple[Path, pa.DataType]]:
-    """Yield the path and type of each Parquet column of a column, in the file's order."""
-    yield from _walk(field.type, (field.name,))
-
-
-def _walk(kind: pa.DataType, path: Path) -> Iterator[tuple[Path, pa.DataType]]:
-    children = child_fields(kind)
-    if not children:
-        yield path, kind
-    for child, step in zip(children, _steps(kind, children), strict=True):
-        yield from _walk(child.type, (*path, step))
-
-
-def _steps(kind: pa.DataType, children: list[pa.Field]) -> list[str]:
-    """Return the part of a path for each child; files name the values of lists as they like."""
-    is_struct = pa.types.is_struct(getattr(kind, "storage_type", kind))
-    return [child.name for child in children] if is_struct else [str(place) for place in range(len(children))]
 
 
 class DictionarySizes:
@@ -110,10 +55,10 @@ class DictionarySizes:
         return {path: values.count for path, values in self._columns.items()}
 
     def add(self, file: OpenFile, footer: Footer, column: int) -> None:
-        leaves = footer.leaves([column])
+        leaves, field = footer.leaves([column]), footer.schema.field(column)
         narrow = {
             leaf: self._columns.setdefault(path, _Values())
-            for leaf, (path, kind) in zip(leaves, list_paths(footer.schema.field(column)), strict=True)
+            for leaf, (path, kind) in zip(leaves, list_paths(field.type, (field.name,)), strict=True)
             if is_narrow(kind)
         }
         for group, rows in enumerate(footer.group_rows):
@@ -149,8 +94,8 @@ class _Values:
         self._chunks += 1
         page = _find_dictionary(file, chunk)
         # The row groups of one writer mostly have the same dictionary.
-        if page is None or (mark := xxhash.xxh3_128_digest(page.stored)) not in self._pages:
-            values = page and page.unpack(chunk.compression)
+        if page is None or (mark := xxhash.xxh3_128_digest(page[0])) not in self._pages:
+            values = page and _unpack(*page, chunk.compression)
             if values is None:
                 self._is_known = False
             else:
@@ -158,37 +103,33 @@ class _Values:
                 self._hashes.update(map(xxhash.xxh3_64_intdigest, _split(values)))
 
 
-class _Page(NamedTuple):
-    stored: bytes
-    unpacked_bytes: int
-    """Its size before compression, as its header claims."""
-
-    def unpack(self, compression: str) -> bytes | None:
-        if compression == "UNCOMPRESSED":
-            return self.stored
-        try:
-            codec = pa.Codec(_CODECS.get(compression, compression.lower()))
-            return bytes(codec.decompress(self.stored, self.unpacked_bytes, asbytes=True))
-        except (pa.ArrowException, OSError, ValueError):
-            return None
+def _unpack(stored: bytes, unpacked_bytes: int, compression: str) -> bytes | None:
+    if compression == "UNCOMPRESSED":
+        return stored
+    try:
+        codec = pa.Codec(_CODECS.get(compression, compression.lower()))
+        return bytes(codec.decompress(stored, unpacked_bytes, asbytes=True))
+    except (pa.ArrowException, OSError, ValueError):
+        return None
 
 
-def _find_dictionary(file: OpenFile, chunk: pq.ColumnChunkMetaData) -> _Page | None:
-    """Return the dictionary of a column chunk of text or bytes; None if it may not hold all values, or is too large."""
+def _find_dictionary(file: OpenFile, chunk: pq.ColumnChunkMetaData) -> tuple[bytes, int] | None:
+    """Return the dictionary of a column chunk of text or bytes as stored, and its size before compression.
+
+    None if it may not hold all values, or is too large.
+    """
     if chunk.physical_type != "BYTE_ARRAY":
         return None
     page = None
     headers = PageHeaders(file)
     for header, place in headers.walk(chunk):
-        for kind, content in header.structs.items():
-            if kind not in PAGE_ENCODINGS:
-                continue
-            encoding = content.numbers.get(PAGE_ENCODINGS[kind])
+        for kind in PAGE_ENCODINGS.keys() & header.structs.keys():
+            encoding = header.structs[kind].numbers.get(PAGE_ENCODINGS[kind])
             if kind == DICTIONARY_PAGE and encoding in (_PLAIN, *_DICTIONARIES):
                 stored, unpacked = (header.numbers.get(size, -1) for size in (STORED_BYTES, UNPACKED_BYTES))
                 if max(stored, unpacked) > _MOST_BYTES or min(stored, unpacked) < 0:
                     return None
-                page = _Page(headers.read_bytes(place, stored), unpacked)
+                page = headers.read_bytes(place, stored), unpacked
             elif encoding not in _DICTIONARIES:
                 return None
     return page
@@ -200,3 +141,43 @@ def _split(page: bytes) -> Iterator[bytes]:
         start = place + 4
         place = start + int.from_bytes(page[place:start], "little")
         yield page[start:place]
+
+
+class CategoryOrder:
+    """The values of an ordered dictionary over all inputs, in an order that fits that of each; else by first appearance."""
+
+    def __init__(self, value_type: pa.DataType) -> None:
+        self._values = pa.array([], value_type)
+        self.contrary: str | None = None
+        """The first file whose order contradicts that of the files before."""
+
+    @property
+    def values(self) -> pa.Array:
+        return self._values
+
+    def add(self, file: OpenFile, footer: Footer, column: int, memory_bytes: int | None) -> None:
+        """Add the dictionaries of one column of a file, one per row group, within the memory limit of the run."""
+        for group, rows in enumerate(footer.group_rows):
+            if rows:
+                check_pages(file, group, footer.leaves([column]), memory_bytes)
+                batch = next(file.batches([group], footer.leaves([column]), 1))
+                self._merge(batch.column(0).dictionary, footer.name)
+
+    def _merge(self, dictionary: pa.Array, name: str) -> None:
+        if dictionary.equals(self._values):
+            return
+        import pyarrow.compute as pc  # takes long, and few files have ordered dictionaries
+
+        values = dictionary.cast(self._values.type).drop_null().unique()
+        places = pc.index_in(values, value_set=self._values)
+        ranks = places.cast(pa.float64()).fill_null(math.inf).to_numpy(zero_copy_only=False)
+        known = ranks[np.isfinite(ranks)]
+        if (np.diff(known) < 0).any():
+            self.contrary = self.contrary or name
+            ranks = np.full_like(ranks, math.inf)
+        # What is new stands before the next value that is known.
+        following = np.minimum.accumulate(ranks[::-1])[::-1] - 0.5
+        new = places.is_null().to_numpy(zero_copy_only=False)
+        keys = np.concatenate([np.arange(len(self._values)), following[new]])
+        merged = pa.concat_arrays([self._values, values.filter(pa.array(new))])
+        self._values = merged.take(pa.array(np.argsort(keys, kind="stable")))

@@ -8,10 +8,11 @@ ones disagree with the footer in encodings, in whether counts include nulls, and
 from __future__ import annotations
 
 import threading
+from bisect import bisect_right
 from collections import deque
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
-from recshuf.dataclass import dataclass
 from recshuf.errors import InputError
 from recshuf.formats.parquet.file import OpenFile, explained
 from recshuf.formats.parquet.thrift import ThriftReader
@@ -22,8 +23,13 @@ if TYPE_CHECKING:
 
     import pyarrow.parquet as pq
 
-    from recshuf.formats.parquet.footer import Footer
+    from recshuf.formats.parquet.file import Footer
     from recshuf.formats.parquet.thrift import Struct
+
+
+GROWTH = 16
+"""Largest growth of the rows of one batch over the one before."""
+_BLIND_ROWS = 1024
 
 
 class FileOpener:
@@ -31,12 +37,19 @@ class FileOpener:
 
     def __init__(self, footer: Footer) -> None:
         self.footer = footer
+        self.starts = [0, *accumulate(footer.group_rows)]
+        """First row of each row group."""
         self._metadata: pq.FileMetaData | None = None
         self._lock = threading.Lock()
 
+    @property
+    def groups(self) -> list[int]:
+        """Those that have rows."""
+        return [group for group, rows in enumerate(self.footer.group_rows) if rows]
+
     def open(self) -> OpenFile:
         """Open the file; the caller closes it. A footer that has changed since the census is an `InputError`."""
-        with self._lock:
+        with self._lock:  # footers may be large, and are read once
             if self._metadata is None:
                 file = self._open()
                 try:
@@ -59,47 +72,32 @@ class FileOpener:
             if rows != self.footer.group_rows or not file.schema.equals(self.footer.schema):
                 raise InputError(file.name, "was changed while it was being read")
 
+    def name_row(self, row: int) -> str:
+        """Return where a row of the file is."""
+        group = bisect_right(self.starts, row) - 1
+        return f"row group {group}, row {row}"
 
-@dataclass(frozen=True, slots=True)
-class Group:
-    """One row group of one file."""
-
-    opener: FileOpener
-    index: int
-    first_row: int
-    rows: int
-    stored_bytes: int
-    """Bytes before compression, every column."""
-
-    @property
-    def footer(self) -> Footer:
-        return self.opener.footer
-
-    def place(self, row: int) -> str:
-        return f"row group {self.index}, row {self.first_row + row}"
-
-
-def list_groups(opener: FileOpener) -> Iterator[Group]:
-    first_row = 0
-    footer = opener.footer
-    for index, (rows, stored_bytes) in enumerate(zip(footer.group_rows, footer.group_bytes, strict=True)):
-        if rows:
-            yield Group(opener, index, first_row, rows, stored_bytes)
-        first_row += rows
-
-
-def join_groups(groups: Iterable[Group], most_bytes: int) -> Iterator[list[Group]]:
-    """Yield runs of row groups, each of one group or of at most so many bytes before compression."""
-    run: list[Group] = []
-    run_bytes = 0
-    for group in groups:
-        if run and run_bytes + group.stored_bytes > most_bytes:
+    def join_groups(self, groups: Iterable[int], most_bytes: int) -> Iterator[list[int]]:
+        """Yield runs of row groups, each of one group or of at most so many bytes before compression."""
+        run: list[int] = []
+        run_bytes = 0
+        for group in groups:
+            size = self.footer.group_bytes[group]
+            if run and run_bytes + size > most_bytes:
+                yield run
+                run, run_bytes = [], 0
+            run.append(group)
+            run_bytes += size
+        if run:
             yield run
-            run, run_bytes = [], 0
-        run.append(group)
-        run_bytes += group.stored_bytes
-    if run:
-        yield run
+
+
+def first_batch_rows(footer: Footer, group: int, budget: int) -> int:
+    """Return the rows of a row group to read first within `budget` bytes, while their size is unknown.
+
+    A value in a dictionary takes its full size in every row: a few KB of file can hold 1 GiB a row.
+    """
+    return min(_BLIND_ROWS, max(1, budget // max(1, footer.group_bytes[group])))
 
 
 class Pages(NamedTuple):

@@ -8,7 +8,6 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -16,20 +15,15 @@ from recshuf.dataclass import dataclass
 from recshuf.errors import ConversionError, UsageError
 from recshuf.formats.parquet import PAGE_CHECKSUMS
 from recshuf.formats.parquet.annotations import take_marks
-from recshuf.formats.parquet.dictionaries import fit_index, widen_indices
 from recshuf.formats.parquet.metadata import settle_copies
-from recshuf.formats.parquet.pages import check_pages
-from recshuf.formats.parquet.sample import scratch_row_bytes
-from recshuf.formats.parquet.types import dense_schema, held_type, leaf_types
+from recshuf.formats.parquet.types import dense_schema, fit_index, held_type, leaf_types, widen_indices
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from typing import BinaryIO
 
     from recshuf.formats.parquet.annotations import Marks
-    from recshuf.formats.parquet.file import OpenFile
-    from recshuf.formats.parquet.footer import Footer
-    from recshuf.formats.parquet.sample import LeafStorage
+    from recshuf.formats.parquet.file import Footer
     from recshuf.interfaces import WriteOptions
 
 
@@ -51,6 +45,16 @@ _SAMPLE_ROWS = 1 << 14
 _SAMPLE_BYTES = 1 << 22
 _DICTIONARY_GAIN = 0.8
 _ADDED_BYTES = 8  # per row of a column that the inputs lack: a number or a dictionary index
+
+
+@dataclass(frozen=True, slots=True)
+class LeafStorage:
+    """How one Parquet column is stored."""
+
+    codec: str
+    """Spelled as in metadata: ``SNAPPY``, ``UNCOMPRESSED``..."""
+    has_dictionary: bool
+    """Whether a dictionary makes it smaller; False if the writer gave it up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,44 +119,15 @@ class RowCost:
         )
 
 
-class CategoryOrder:
-    """The values of an ordered dictionary over all inputs, in an order that fits that of each; else by first appearance."""
+def scratch_row_bytes(chunks: Iterable[pq.ColumnChunkMetaData], rows: int) -> float:
+    """Return the scratch bytes per row of the largest of these column chunks of `rows` rows."""
+    return max((_scratch_bytes(chunk) for chunk in chunks), default=0) / max(1, rows)
 
-    def __init__(self, value_type: pa.DataType) -> None:
-        self._values = pa.array([], value_type)
-        self.contrary: str | None = None
-        """The first file whose order contradicts that of the files before."""
 
-    @property
-    def values(self) -> pa.Array:
-        return self._values
-
-    def add(self, file: OpenFile, footer: Footer, column: int, memory_bytes: int | None) -> None:
-        """Add the dictionaries of one column of a file, one per row group, within the memory limit of the run."""
-        for group, rows in enumerate(footer.group_rows):
-            if rows:
-                check_pages(file, group, footer.leaves([column]), memory_bytes)
-                batch = next(file.batches([group], footer.leaves([column]), 1))
-                self._merge(batch.column(0).dictionary, footer.name)
-
-    def _merge(self, dictionary: pa.Array, name: str) -> None:
-        if dictionary.equals(self._values):
-            return
-        import pyarrow.compute as pc  # takes long, and few files have ordered dictionaries
-
-        values = dictionary.cast(self._values.type).drop_null().unique()
-        places = pc.index_in(values, value_set=self._values)
-        ranks = places.cast(pa.float64()).fill_null(math.inf).to_numpy(zero_copy_only=False)
-        known = ranks[np.isfinite(ranks)]
-        if (np.diff(known) < 0).any():
-            self.contrary = self.contrary or name
-            ranks = np.full_like(ranks, math.inf)
-        # What is new stands before the next value that is known.
-        following = np.minimum.accumulate(ranks[::-1])[::-1] - 0.5
-        new = places.is_null().to_numpy(zero_copy_only=False)
-        keys = np.concatenate([np.arange(len(self._values)), following[new]])
-        merged = pa.concat_arrays([self._values, values.filter(pa.array(new))])
-        self._values = merged.take(pa.array(np.argsort(keys, kind="stable")))
+def _scratch_bytes(chunk: pq.ColumnChunkMetaData) -> int:
+    levels = 4 if "." in chunk.path_in_schema else 2
+    converted = {"INT32": 4, "FIXED_LEN_BYTE_ARRAY": 8}.get(chunk.physical_type, 0)
+    return int(chunk.num_values * (levels + converted))
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,34 +220,37 @@ def _make_plan(schema: pa.Schema, layout: ParquetLayout | None, options: WriteOp
         has_page_checksums=layout is not None and layout.has_page_checksums if given is None else given,
     )
     _check_types(plan.native)
-    return plan if layout is None else _with_layout(plan, layout, options)
+    return (
+        plan if layout is None else _with_storage(_with_categories(plan, layout.categories), layout, options)
+    )
 
 
-def _with_layout(plan: WritePlan, layout: ParquetLayout, options: WriteOptions) -> WritePlan:
-    plan = _with_categories(plan, layout.categories)
-    paths = _leaf_paths(plan)
-    codecs: dict[str, str] = {}
-    dictionaries: list[str] = []
+def _with_storage(plan: WritePlan, layout: ParquetLayout, options: WriteOptions) -> WritePlan:
     stored = [leaf.codec for leaves in layout.storage for leaf in leaves]
-    usual = max(stored, key=stored.count, default=_DEFAULT_CODEC)
-    known = len(layout.storage)
+    if not stored:
+        return plan
+    paths, known = _leaf_paths(plan), len(layout.storage)
+    usual = _codec_name(max(stored, key=stored.count))
+    codecs = {path: usual for leaves in paths for path in leaves}
+    dictionaries: list[str] = []
+    for column, (leaves, kind) in enumerate(zip(paths, plan.native.types, strict=True)):
+        storage = layout.storage[column] if column < known else ()
+        # Only the dictionary holds the order of categories.
+        if column in plan.categories or (
+            pa.types.is_dictionary(kind) if column >= known else len(storage) != len(leaves)
+        ):
+            dictionaries += leaves
+        elif storage:
+            dictionaries += [path for path, leaf in zip(leaves, storage, strict=True) if leaf.has_dictionary]
+        if len(storage) == len(leaves):
+            codecs |= {path: _codec_name(leaf.codec) for path, leaf in zip(leaves, storage, strict=True)}
     added_bytes = 2 * _ADDED_BYTES * layout.row_group_rows * (len(paths) - known)
-    for column, (leaves, storage) in enumerate(zip(paths[:known], layout.storage, strict=True)):
-        for index, path in enumerate(leaves):
-            leaf = storage[index] if len(storage) == len(leaves) else None
-            codecs[path] = _codec_name(leaf.codec if leaf else usual)
-            # Only the dictionary holds the order of categories.
-            if leaf is None or leaf.has_dictionary or column in plan.categories:
-                dictionaries.append(path)
-    for leaves, kind in zip(paths[known:], plan.native.types[known:], strict=True):
-        codecs |= dict.fromkeys(leaves, _codec_name(usual))
-        dictionaries += leaves if pa.types.is_dictionary(kind) else []
     return replace(
         plan,
-        codecs=options.compression or codecs or plan.codecs,
-        dictionaries=dictionaries if stored else None,
-        row_group_rows=layout.row_group_rows if stored else None,
-        sink_bytes=layout.sink_bytes + added_bytes if stored else plan.sink_bytes,
+        codecs=options.compression or codecs,
+        dictionaries=dictionaries,
+        row_group_rows=layout.row_group_rows,
+        sink_bytes=layout.sink_bytes + added_bytes,
     )
 
 

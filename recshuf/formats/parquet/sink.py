@@ -47,9 +47,10 @@ _COLUMN_BYTES = 28 << 10
 """Memory of each Parquet column until it is written: 8,000 to 50,000 columns took 28 to 30 KB each, read and written."""
 _TAIL_BYTES = 8
 # Field numbers in parquet.thrift.
-_ROWS, _GROUPS = 3, 4
+_ROWS = 3
 _PLACES: Fields = {1: {3: {9: None, 11: None}}, 5: None}
 """The offsets in a row group that pyarrow writes: of data and dictionary of each column chunk, and of the group."""
+_NEXT_IS_LIST = bytes((1 << 4 | LIST,))  # the row groups follow their number of rows
 
 
 class ParquetTarget(Target):
@@ -129,7 +130,7 @@ class ParquetSink(Sink):
             if self._first_rows is not None:
                 self._learn(self._first_rows, rest.columns)
             # A file without rows has the schema of a row group, too.
-            if rest.num_rows or not (self._encoded or len(self._assembly)):
+            if rest.num_rows or not (self._encoded or self._assembly.group_count):
                 self._write_group(rest.columns)
             self._write_encoded(0)
             self._assembly.finish()
@@ -270,28 +271,26 @@ class Assembly:
         self._stream = stream
         self._annotations = annotations
         self._place = stream.write(MAGIC)
-        self._count = 0
         self._alone: bytes | None = None
         """The footer of the only row group so far: it is taken apart, which takes long, only if another one follows."""
         self._groups: list[bytes] = []
-        self._around = (b"", b"", b"")
+        self._around = (b"", b"")
+        """The footer before the number of rows, and behind the row groups."""
+        self.group_count = 0
         self.record_count = 0
         """Number of records, by the footers."""
-
-    def __len__(self) -> int:
-        return self._count
 
     def append(self, group: EncodedGroup) -> None:
         """Write a row group; all have the same schema and metadata. Of one without rows only these count."""
         self._take_apart(self._alone, 0)
         self._alone = None
-        if group.rows and not self._count:
+        if group.rows and not self.group_count:
             self._alone = group.footer
         else:
             self._take_apart(group.footer, self._place - len(MAGIC))
         if not group.rows:
             return  # some readers fail on a row group without rows
-        self._count += 1
+        self.group_count += 1
         self.record_count += group.rows
         for part in group.chunks:
             self._stream.write(part)
@@ -301,81 +300,52 @@ class Assembly:
         """Write the footer, after at least one call of `append`."""
         if self._alone is None or self._annotations:
             self._take_apart(self._alone, 0)
-            before, between, behind = self._around
-            rows, groups = encode_number(self.record_count), encode_list(self._count, STRUCT)
-            before = put_marks(before, self._annotations)
-            footer = b"".join((before, rows, between, groups, *self._groups, behind))
+            before, behind = self._around
+            before = put_marks(before, self._annotations) + encode_number(self.record_count)
+            groups = _NEXT_IS_LIST + encode_list(self.group_count, STRUCT) + b"".join(self._groups)
+            footer = before + groups + behind
         else:
             footer = self._alone
         self._stream.write(footer + len(footer).to_bytes(4, "little") + MAGIC)
 
     def _take_apart(self, footer: bytes | None, shift: int) -> None:
-        if footer is not None:
-            copy = _FooterCopy(footer, shift)
-            self._around = copy.around
-            self._groups += [copy.group] * bool(copy.rows)
+        """Keep the row group of a footer, of at most one with rows, `shift` bytes further behind than in its own file."""
+        if footer is None:
+            return
+        reader, field = ThriftReader(footer), 0
+        while (head := reader.read_field(field))[0] != _ROWS:
+            field = head[0]
+            reader.skip(head[1])
+        before = footer[: reader.place]
+        rows = reader.read_number()
+        reader.read_field(_ROWS)
+        count, start = reader.read_list()[0], reader.place
+        pieces: list[bytes] = []
+        for _ in range(count):
+            start = _shift_places(reader, footer, shift, _PLACES, start, pieces)
+        pieces.append(footer[start : reader.place])
+        self._groups += [b"".join(pieces)] * bool(rows)
+        self._around = before, footer[reader.place :]
 
 
-class _FooterCopy:
-    """The footer of a single row group, parsed.
-
-    `shift` is the offset of the row group in the assembled file, less that in its own file.
-    """
-
-    def __init__(self, footer: bytes, shift: int) -> None:
-        self._footer = footer
-        self._shift = shift
-        self._reader = ThriftReader(footer)
-        self._pieces: list[bytes] = []
-        self._copied = 0
-        self.rows = 0
-        self.group = b""
-        """The row group as in the footer of the assembled file."""
-        self.around = (b"", b"", b"")
-        """Bytes before the number of rows, between it and the list of row groups, and after the list."""
-        self._take_apart()
-
-    def _take_apart(self) -> None:
-        reader, field = self._reader, 0
-        before = between = behind = slice(0)
-        while True:
-            field, kind = reader.read_field(field)
-            start = reader.place
-            if field == _ROWS:
-                before = slice(start)
-                self.rows = reader.read_number()
-                between = slice(reader.place, reader.place + 1)
-            elif field == _GROUPS:
-                reader.read_list()
-                self._copied = reader.place
-                self._shift_places(_PLACES)
-                self._copy_to(reader.place)
-                behind = slice(reader.place, None)
-            elif kind:
-                reader.skip(kind)
-            else:
-                break
-        self.group = b"".join(self._pieces)
-        self.around = (self._footer[before], self._footer[between], self._footer[behind])
-
-    def _shift_places(self, places: Fields) -> None:
-        reader, field = self._reader, 0
-        while True:
-            field, kind = reader.read_field(field)
-            if not kind:
-                return
-            inner = places.get(field)
-            if inner is not None:
-                for _ in range(reader.read_list()[0] if kind == LIST else 1):
-                    self._shift_places(inner)
-            elif field in places:
-                self._copy_to(reader.place)
-                # The offset is 0 if there is nothing, as in a row group without rows.
-                place = reader.read_number()
-                self._pieces.append(encode_number(place + self._shift if place else 0))
-                self._copied = reader.place
-            else:
-                reader.skip(kind)
-
-    def _copy_to(self, place: int) -> None:
-        self._pieces.append(self._footer[self._copied : place])
+def _shift_places(
+    reader: ThriftReader, footer: bytes, shift: int, places: Fields, copied: int, pieces: list[bytes]
+) -> int:
+    """Append a struct with its places shifted to the pieces, up to the last of them; return where that ends."""
+    field = 0
+    while True:
+        field, kind = reader.read_field(field)
+        if not kind:
+            return copied
+        inner = places.get(field)
+        if inner is not None:
+            for _ in range(reader.read_list()[0] if kind == LIST else 1):
+                copied = _shift_places(reader, footer, shift, inner, copied, pieces)
+        elif field in places:
+            pieces.append(footer[copied : reader.place])
+            # The offset is 0 if there is nothing, as in a row group without rows.
+            place = reader.read_number()
+            pieces.append(encode_number(place + shift if place else 0))
+            copied = reader.place
+        else:
+            reader.skip(kind)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from bisect import bisect_right
 from collections import deque
 from contextlib import suppress
 from dataclasses import replace
@@ -16,17 +15,16 @@ import pyarrow.parquet as pq
 from recshuf.errors import InputError
 from recshuf.formats.parquet.census import ParquetCensus
 from recshuf.formats.parquet.columns import Projection
-from recshuf.formats.parquet.dictionaries import widen_indices
 from recshuf.formats.parquet.file import explained, name_groups
-from recshuf.formats.parquet.pages import FileOpener, check_pages, join_groups, list_groups
+from recshuf.formats.parquet.pages import GROWTH, FileOpener, check_pages, first_batch_rows
 from recshuf.formats.parquet.plan import ParquetLayout
-from recshuf.formats.parquet.sample import GROWTH, first_batch_rows
 from recshuf.formats.parquet.types import (
     child_fields,
     dense_schema,
     held_type,
     is_extension,
     is_ordered,
+    widen_indices,
     with_children,
 )
 from recshuf.interfaces import (
@@ -46,10 +44,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from io import RawIOBase
 
-    from recshuf.formats.parquet.file import OpenFile
-    from recshuf.formats.parquet.footer import Footer
+    from recshuf.formats.parquet.file import Footer, OpenFile
     from recshuf.formats.parquet.metadata import RangeIndex
-    from recshuf.formats.parquet.pages import Group, Pages
+    from recshuf.formats.parquet.pages import Pages
     from recshuf.interfaces import BatchLimits, Handle, HeldTables
 
 
@@ -84,8 +81,8 @@ class ParquetSource(Source):
         projection = self._project(input_index)
         limits = self._limit(block_bytes, max_record_bytes)
         share = min(block_bytes, (self.inputs[input_index].native_bytes or 0) // _LEAST_FRAGMENTS)
-        for run in join_groups(list_groups(opener), share):
-            yield ParquetFragment(run, projection, *limits)
+        for run in opener.join_groups(opener.groups, share):
+            yield ParquetFragment(opener, run, projection, *limits)
 
     def read_joined(self, inputs: Sequence[int], block_bytes: int, max_record_bytes: int) -> Joined | None:
         footers, partitions = self._census.footers, self._census.partitions
@@ -98,8 +95,8 @@ class ParquetSource(Source):
             ),
             inputs,
         )
-        reader = _FileReader(self._project(first), *self._limit(block_bytes, max_record_bytes))
-        return reader.read_all([footers[index] for index in alike])
+        limits = self._limit(block_bytes, max_record_bytes)
+        return _read_small([footers[index] for index in alike], self._project(first), *limits)
 
     def _limit(self, block_bytes: int, max_record_bytes: int) -> tuple[BatchLimits, int]:
         """Return the limits on batches, and that on the memory of the pages of a row group."""
@@ -131,8 +128,8 @@ class ParquetSource(Source):
 class Pace:
     """Chooses the rows of each batch: as many as fit a block, growing slowly."""
 
-    def __init__(self, group: Group, block_bytes: int) -> None:
-        self.rows = first_batch_rows(group.footer, group.index, block_bytes)
+    def __init__(self, footer: Footer, group: int, block_bytes: int) -> None:
+        self.rows = first_batch_rows(footer, group, block_bytes)
         self._room = block_bytes - (block_bytes >> 4)
         self._most = 0
 
@@ -142,117 +139,119 @@ class Pace:
 
 
 class ParquetFragment(Fragment):
-    """Consecutive row groups."""
+    """Consecutive row groups, but those without rows."""
 
     def __init__(
-        self, groups: list[Group], projection: Projection, limits: BatchLimits, page_bytes: int
+        self,
+        opener: FileOpener,
+        groups: list[int],
+        projection: Projection,
+        limits: BatchLimits,
+        page_bytes: int,
     ) -> None:
-        self.record_count = sum(group.rows for group in groups)
-        self._groups = groups
+        self.record_count = sum(opener.footer.group_rows[group] for group in groups)
+        self._opener, self._groups = opener, groups
         self._projection = projection
         self._limits, self._page_bytes = limits, page_bytes
-        self._footer = groups[0].footer
-        self._starts = [group.first_row - groups[0].first_row for group in groups]
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        pace = Pace(self._groups[0], self._limits.block_bytes)
-        done, start = 0, self._groups[0].first_row
-        with self._groups[0].opener.open() as file:
-            for stored in _read_groups(file, self._groups, self._projection, pace, self._page_bytes):
-                with explained(self._footer.name, self._place(done)):
-                    batch = self._projection.conform(stored, start + done)
-                size, name = count_bytes(batch), self._footer.name
+        opener, groups, limits = self._opener, self._groups, self._limits
+        name, row = opener.footer.name, opener.starts[groups[0]]
+        pace = Pace(opener.footer, groups[0], limits.block_bytes)
+        with opener.open() as file:
+            for stored in _read_groups(file, opener, groups, self._projection, pace, self._page_bytes):
+                with explained(name, opener.name_row(row)):
+                    batch = self._projection.conform(stored, row)
+                size = count_bytes(batch)
                 pace.learn(batch.num_rows, size)
-                if size <= self._limits.block_bytes:  # of thousands of columns, it is not to be found twice
+                if size <= limits.block_bytes:  # of thousands of columns, it is not to be found twice
                     yield batch
                 else:
                     yield from cut_batch(
-                        batch, name, done, self._limits, measure=count_bytes, name_row=self._place
+                        batch, name, row, limits, measure=count_bytes, name_row=opener.name_row
                     )
-                done += batch.num_rows
-
-    def _place(self, row: int) -> str:
-        index = bisect_right(self._starts, row) - 1
-        return self._groups[index].place(row - self._starts[index])
+                row += batch.num_rows
 
 
-class _FileReader:
-    """Reads small files one after the other, at most a block in total: each alone would take longer than to decode it."""
+def _read_small(
+    footers: Sequence[Footer], columns: Projection, limits: BatchLimits, page_bytes: int
+) -> Joined | None:
+    """Return the records of the first files, as many as fit a block and are read without error; None if none are.
 
-    def __init__(self, columns: Projection, limits: BatchLimits, page_bytes: int) -> None:
-        self._columns = columns
-        self._page_bytes = page_bytes
-        self._room = limits.block_bytes
-        self._pace: Pace | None = None
+    They are read one after the other: each alone would take longer than to decode it.
+    """
+    batches: list[pa.RecordBatch] = []
+    counts: list[int] = []
+    room = limits.block_bytes
+    pace: Pace | None = None
+    with suppress(InputError):
+        for footer in footers:
+            opener, read = FileOpener(footer), list[pa.RecordBatch]()
+            if footer.row_count:
+                pace = pace or Pace(footer, opener.groups[0], room)
+                with opener.open() as file, explained(footer.name):
+                    for stored in _read_groups(file, opener, opener.groups, columns, pace, page_bytes):
+                        read.append(columns.conform(stored, sum(batch.num_rows for batch in read)))
+                        size = read[-1].get_total_buffer_size()
+                        room -= size
+                        if room < 0:
+                            return _join_batches(batches, counts)
+                        pace.learn(stored.num_rows, size)
+            batches += read
+            counts.append(footer.row_count)
+    return _join_batches(batches, counts)
 
-    def read_all(self, footers: Sequence[Footer]) -> Joined | None:
-        """Return the records of the first files, as many as fit a block and are read without error; None if none are."""
-        batches: list[pa.RecordBatch] = []
-        rows: list[int] = []
-        with suppress(InputError):
-            for footer in footers:
-                if (read := self._read(footer)) is None:
-                    break
-                batches += read
-                rows.append(footer.row_count)
-        return Joined(concat_batches(batches), rows) if batches else None
 
-    def _read(self, footer: Footer) -> list[pa.RecordBatch] | None:
-        batches: list[pa.RecordBatch] = []
-        if not footer.row_count:
-            return batches
-        opener = FileOpener(footer)
-        groups = list(list_groups(opener))
-        pace = self._pace = self._pace or Pace(groups[0], self._room)
-        with opener.open() as file, explained(footer.name):
-            for stored in _read_groups(file, groups, self._columns, pace, self._page_bytes):
-                batch = self._columns.conform(stored, sum(batch.num_rows for batch in batches))
-                size = batch.get_total_buffer_size()
-                self._room -= size
-                if self._room < 0:
-                    return None
-                batches.append(batch)
-                pace.learn(batch.num_rows, size)
-        return batches
+def _join_batches(batches: list[pa.RecordBatch], counts: list[int]) -> Joined | None:
+    return Joined(concat_batches(batches), counts) if batches else None
 
 
 def _read_groups(
-    file: OpenFile, groups: Sequence[Group], columns: Projection, pace: Pace, most_page_bytes: int
+    file: OpenFile,
+    opener: FileOpener,
+    groups: Sequence[int],
+    columns: Projection,
+    pace: Pace,
+    most_page_bytes: int,
 ) -> Iterator[pa.RecordBatch]:
     """Yield stored batches of row groups, each of the rows that `pace` chooses; small row groups are read together."""
-    for run in join_groups(groups, _JOINED_BYTES if columns.is_joinable else 0):
-        pages = [_find_pages(file, group, columns.leaves, most_page_bytes) for group in run]
+    footer = opener.footer
+    for run in opener.join_groups(groups, _JOINED_BYTES if columns.is_joinable else 0):
+        pages = [_find_pages(file, footer, group, columns.leaves, most_page_bytes) for group in run]
         # pyarrow fills up a column that has too few values from the next row group, and leaves it those too many.
-        is_sound = all(each.values <= {group.rows} for each, group in zip(pages, run, strict=True))
+        is_sound = all(
+            each.values <= {footer.group_rows[group]} for each, group in zip(pages, run, strict=True)
+        )
         for part in [run] if is_sound else [[group] for group in run]:
             try:
-                yield from _read_run(file, part, columns, pace)
+                yield from _read_run(file, footer, part, columns, pace)
             except InputError:
                 if len(part) > 1:
                     # Each by itself, so that the error names the row group.
                     for group in part:
-                        deque(_read_run(file, [group], columns, pace), maxlen=0)
+                        deque(_read_run(file, footer, [group], columns, pace), maxlen=0)
                 raise
 
 
-def _find_pages(file: OpenFile, group: Group, leaves: list[int], most_bytes: int) -> Pages:
-    measured, pages = group.footer.pages.get(group.index, ([], None))
+def _find_pages(file: OpenFile, footer: Footer, group: int, leaves: list[int], most_bytes: int) -> Pages:
+    measured, pages = footer.pages.get(group, ([], None))
     if pages and measured == leaves and pages.memory_bytes <= most_bytes:
         return pages
-    return check_pages(file, group.index, leaves, most_bytes)
+    return check_pages(file, group, leaves, most_bytes)
 
 
-def _read_run(file: OpenFile, run: list[Group], columns: Projection, pace: Pace) -> Iterator[pa.RecordBatch]:
-    indices = [group.index for group in run]
-    expected = missing = sum(group.rows for group in run)
-    for stored in file.batches(indices, columns.leaves, pace.rows):
+def _read_run(
+    file: OpenFile, footer: Footer, run: list[int], columns: Projection, pace: Pace
+) -> Iterator[pa.RecordBatch]:
+    expected = missing = sum(footer.group_rows[group] for group in run)
+    for stored in file.batches(run, columns.leaves, pace.rows):
         missing -= stored.num_rows
         yield stored
         file.set_batch_rows(pace.rows)
     if missing:
         problem = f"is damaged: {expected - missing} rows can be read, and the footer says {expected}"
         remedy = "fetch or write the file again"
-        raise InputError(file.name, problem, place=name_groups(indices), remedy=remedy)
+        raise InputError(file.name, problem, place=name_groups(run), remedy=remedy)
 
 
 class _File:

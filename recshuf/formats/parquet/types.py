@@ -12,6 +12,9 @@ from recshuf.records.conforming import with_value_field
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    Path = tuple[str, ...]
+    """Names of a column and of the fields below it that lead to a Parquet column."""
+
 
 # Arrays of these types share values between records, so a slice of a few records would keep all values.
 _DENSE = {"string_view": pa.large_string(), "binary_view": pa.large_binary()}
@@ -20,13 +23,6 @@ _HELD = {"date64[ms]": pa.date32(), "time32[s]": pa.time32("ms")}
 
 def is_extension(kind: pa.DataType) -> bool:
     return isinstance(kind, pa.BaseExtensionType)
-
-
-def is_time_stamp(kind: pa.DataType) -> bool:
-    """Tell whether a type is a time stamp, also in a dictionary or as the storage of an extension type."""
-    if pa.types.is_dictionary(kind):
-        return is_time_stamp(kind.value_type)
-    return is_time_stamp(kind.storage_type) if is_extension(kind) else bool(pa.types.is_timestamp(kind))
 
 
 def is_ordered(kind: pa.DataType) -> bool:
@@ -123,3 +119,47 @@ def is_joinable(kind: pa.DataType) -> bool:
     return pa.types.is_struct(storage) and all(
         not pa.types.is_dictionary(child.type) and is_joinable(child.type) for child in storage
     )
+
+
+def fit_index(kind: pa.DictionaryType, count: int | None) -> pa.DictionaryType:
+    """Return the type, with a wider index if it has no room for so many values; for None, for an unknown number.
+
+    >>> str(fit_index(pa.dictionary(pa.uint8(), pa.string()), 256).index_type)
+    'uint8'
+    >>> str(fit_index(pa.dictionary(pa.int8(), pa.string()), 129).index_type)
+    'int32'
+    """
+    room = 1 << (kind.index_type.bit_width - pa.types.is_signed_integer(kind.index_type))
+    if not is_narrow(kind) or (count is not None and count <= room):
+        return kind
+    return pa.dictionary(pa.int32(), kind.value_type, ordered=kind.ordered)
+
+
+def fit_indices(field: pa.Field, path: Path, counts: dict[Path, int | None]) -> pa.Field:
+    """Return the field with index types, at any depth, that have room for these numbers of values; `path` leads to it."""
+    kind = field.type
+    if is_narrow(kind):
+        return field.with_type(fit_index(kind, counts.get(path)))
+    children = [fit_indices(child, (*path, step), counts) for step, child in _name_children(kind)]
+    return field.with_type(with_children(kind, children)) if children else field
+
+
+def widen_indices(schema: pa.Schema) -> pa.Schema:
+    """Return the schema with index types, at any depth, that have room for any number of values."""
+    return pa.schema([fit_indices(field, (field.name,), {}) for field in schema], schema.metadata)
+
+
+def list_paths(kind: pa.DataType, path: Path) -> Iterator[tuple[Path, pa.DataType]]:
+    """Yield the path and type of each Parquet column of a type, in the file's order; `path` leads to it."""
+    children = _name_children(kind)
+    if not children:
+        yield path, kind
+    for step, child in children:
+        yield from list_paths(child.type, (*path, step))
+
+
+def _name_children(kind: pa.DataType) -> list[tuple[str, pa.Field]]:
+    """Return the part of a path for each child; files name the values of lists as they like."""
+    is_struct = pa.types.is_struct(getattr(kind, "storage_type", kind))
+    children = enumerate(child_fields(kind))
+    return [(child.name if is_struct else str(place), child) for place, child in children]

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import difflib
 from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from recshuf.errors import InputError
+from recshuf.errors import InputError, UsageError
 from recshuf.formats.parquet.annotations import merge_marks, name_type, with_marks
 from recshuf.formats.parquet.metadata import merge
 from recshuf.formats.parquet.types import dense_type, is_extension
-from recshuf.records.arrays import is_list_view, is_variable_list, storage_of
+from recshuf.records.arrays import is_list_view, is_variable_list, split_path, storage_of
 from recshuf.records.conforming import with_value_field
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
+
+    from recshuf.interfaces import ReadOptions
 
 
 _UNITS = ("s", "ms", "us", "ns")
@@ -104,6 +107,26 @@ def columns_of(union: pa.Schema, schema: pa.Schema, name: str, others: list[str]
             raise InputError(name, problem, remedy="rename columns so that names are unique")
     positions = {column: index for index, column in enumerate(schema.names)}
     return [positions.get(column) for column in union.names]
+
+
+def pick_columns(schema: pa.Schema, options: ReadOptions, added: Collection[str] = ()) -> list[int | str]:
+    """Return the columns that options choose, as indices in the schema, or as names of those that are added to it."""
+    names, picks = schema.names, list[int | str]()
+    for name in options.columns or ():
+        places = schema.get_all_field_indices(name)
+        if not places and name not in added:
+            known = [*names, *added]
+            near = difflib.get_close_matches(name, known) or known[:20]
+            listed = ", ".join(map(repr, near)) + (", ..." if len(known) > len(near) else "")
+            raise UsageError(f"no column {name!r} in the inputs; there are {listed or 'none'}")
+        picks += places or [name]
+    if options.columns is None:
+        picks = [*range(len(names)), *added]
+    if options.field is None:
+        return picks
+    chosen = [names[pick] if isinstance(pick, int) else pick for pick in picks]
+    wanted, _ = split_path(options.field, chosen)
+    return [pick for pick, name in zip(picks, chosen, strict=True) if name == wanted]
 
 
 def _merge_columns(left: pa.Field, right: pa.Field, owner: str, name: str, *, widens: bool) -> pa.Field:

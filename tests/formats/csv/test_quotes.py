@@ -87,5 +87,5 @@ def test_the_last_end_is_that_of_the_automaton(text: str) -> None:
     cutter = CsvCutter(reading_csv(delimiter=b","))
     data = np.frombuffer(text.encode(), np.uint8)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("recshuf.formats.csv.cutter._SYNC_BYTES", (3, 9))
+        patch.setattr("recshuf.formats.csv.quotes._SYNC_BYTES", (3, 9))
         assert cutter.find_last_end(data) == max(walk(text.encode())[0], default=0)

@@ -8,7 +8,7 @@ from collections import Counter
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
-from itertools import chain, pairwise, starmap, tee
+from itertools import chain, tee
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,10 +18,10 @@ from recshuf.formats.selection import Selection
 from recshuf.records.provenance import find_origins
 from recshuf.system.buffers import BufferPool
 from recshuf.train.blocks import Part, TransformedBlock, append_seeds, choose_block
-from recshuf.train.documents import DocumentSource, find_lane
+from recshuf.train.documents import DocumentSource
 from recshuf.train.prefetch import Absence, close_at_exit, compute_ahead
 from recshuf.train.schedule import Schedule
-from recshuf.train.selection import restore_decoder
+from recshuf.train.selection import list_bundles, restore_decoder
 from recshuf.train.weights import SEQUENCE_STEPS, Mixture, Stretch
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from recshuf.train.blocks import Block, Transform
     from recshuf.train.documents import Packing
     from recshuf.train.schedule import Phase, Piece, Sharding
-    from recshuf.train.selection import GroupSource
+    from recshuf.train.selection import Bundle, GroupSource
 
     MakeBlock = Callable[[pa.RecordBatch], Block]
 
@@ -45,16 +45,6 @@ class _Epoch(NamedTuple):
     number: int
     groups: Groups
     schedule: Schedule
-
-
-class _Task(NamedTuple):
-    """Groups to load together."""
-
-    epoch: int
-    groups: Groups
-    bundle: list[int]
-    following: list[int]
-    """Groups that are loaded next."""
 
 
 class BatchReader:
@@ -181,8 +171,7 @@ class BatchReader:
         seeds = None if transform is None else ()
         load = partial(self._load, BufferPool(self._most_kept), make_block, seeds)
         ahead = self.source.prefetch if prefetch is None else prefetch
-        tasks = starmap(partial(_Task, epoch, opened.groups), pairwise(chain(bundles, [[]])))
-        blocks = compute_ahead(load, tasks, ahead, absence)
+        blocks = compute_ahead(load, list_bundles(epoch, opened.groups, bundles), ahead, absence)
         batches = _cut(phases, visits, _find_groups(cut_bundles, opened.groups, blocks), every)
         return close_at_exit(_note_absence(batches, blocks, absence, self.source.piles.forget))
 
@@ -195,16 +184,9 @@ class BatchReader:
         """
         absence = Absence()
         load = partial(self._load, BufferPool(self._most_kept), _return_unchanged, seeds)
-        tables = compute_ahead(load, self._plan_lane(lane, lanes, epoch, group), prefetch, absence)
+        bundles = self.source.walk_lane(lane, lanes, epoch, group, BUNDLE_BYTES)
+        tables = compute_ahead(load, bundles, prefetch, absence)
         return _note_absence(tables, tables, absence, self.source.piles.forget)
-
-    def _plan_lane(self, lane: int, lanes: int, epoch: int, first: int) -> Iterator[_Task]:
-        while True:
-            groups = self.source.open(epoch)
-            numbers = find_lane(groups, epoch, lane, lanes)
-            bundles = groups.announce(groups.bundle(numbers[numbers >= first].tolist(), BUNDLE_BYTES))
-            yield from starmap(partial(_Task, epoch, groups), pairwise(chain(bundles, [[]])))
-            epoch, first = epoch + 1, 0
 
     def _open(self, epoch: int) -> _Epoch:
         """Return an epoch, kept until another one is opened."""
@@ -219,15 +201,15 @@ class BatchReader:
         return _KEPT_PILES * int(self.source.piles.byte_counts.sum(axis=0).max(initial=0))
 
     def _load(
-        self, memory: BufferPool, make_block: MakeBlock, seeds: tuple[int, ...] | None, task: _Task
+        self, memory: BufferPool, make_block: MakeBlock, seeds: tuple[int, ...] | None, bundle: Bundle
     ) -> Any:
         """Return a block of the records of a bundle; for `seeds` see `read_lane`."""
-        records = task.groups.load(task.bundle, task.following, memory.allocate)
+        records = bundle.groups.load(bundle.numbers, bundle.following, memory.allocate)
         # Else Arrow would keep the memory of text that nobody refers to any more, as much as two piles.
         _release_unused()
         table = self.selection.make_table(records.batch)
         if seeds is not None:
-            order = replace(self.source.order, epoch=task.epoch)
+            order = replace(self.source.order, epoch=bundle.epoch)
             table = append_seeds(table, order.draw_seeds(find_origins(records.batch), *seeds))
         return make_block(table)
 

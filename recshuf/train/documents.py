@@ -6,6 +6,7 @@ tokens leaves them whole: a group is packed by itself, see `best_fit`.
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
 
@@ -27,12 +28,12 @@ from recshuf.train.prefetch import compute_ahead
 from recshuf.train.selection import restore_decoder
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Sequence
+    from collections.abc import Generator, Sequence
 
     from numpy.typing import NDArray
 
     from recshuf.piles.groups import Groups
-    from recshuf.train.selection import GroupSource
+    from recshuf.train.selection import Bundle, GroupSource
 
 Documents = Literal["cut", "whole"]
 DOC_IDS, POSITIONS = "doc_ids", "positions"
@@ -101,16 +102,6 @@ class Packing:
         return int(lengths.sum())
 
 
-class LanePosition(NamedTuple):
-    """The next token of a lane."""
-
-    epoch: int
-    group: int
-    """Number of the group in the epoch."""
-    token: int
-    """Number of the token in the group."""
-
-
 class GroupTokens(NamedTuple):
     """The tokens of a group, back to back, or some of them."""
 
@@ -121,8 +112,14 @@ class GroupTokens(NamedTuple):
     gaps: NDArray[np.int64]
     """Where gaps begin."""
 
-    def cut(self, start: int, stop: int) -> GroupTokens:
-        """Return tokens ``start:stop``."""
+    @property
+    def num_rows(self) -> int:
+        """Number of tokens."""
+        return len(self.tokens)
+
+    def slice(self, start: int, count: int) -> GroupTokens:
+        """Return so many tokens, or those that there are, from one on."""
+        stop = start + count
         begins, gaps = (
             one[np.searchsorted(one, start) : np.searchsorted(one, stop)] - start if one.size else one
             for one in (self.begins, self.gaps)
@@ -130,24 +127,19 @@ class GroupTokens(NamedTuple):
         return GroupTokens(self.epoch, self.tokens[start:stop], begins, gaps)
 
 
-def find_lane(groups: Groups, epoch: int, lane: int, lanes: int) -> NDArray[np.int64]:
-    """Return the numbers of the groups of a lane of an epoch that have records, in order."""
-    sizes = groups.sizes
-    numbers = np.arange(lane, len(sizes), lanes)
-    filled = numbers[sizes[numbers] > 0]
-    if not sizes.any():
-        raise UsageError("the store holds no records; append some, or give another store")
-    if not filled.size:
-        raise UsageError(f"lane {lane} has no records in epoch {epoch}; give fewer lanes")
-    return filled
+def lack_tokens() -> UsageError:
+    """Return the error for a lane without tokens."""
+    return UsageError(
+        "no document of a lane holds tokens; give fewer lanes if there are several, else name another column"
+    )
 
 
 class TokenCounter(Protocol):
-    """Counts the tokens of groups."""
+    """Counts the tokens, or records, of groups."""
 
     @property
     def total(self) -> int:
-        """Number of tokens of an epoch; 0 if epochs differ, or it is not known."""
+        """Number of those of an epoch; 0 if epochs differ, or it is not known."""
         ...
 
     def count(self, groups: Groups, numbers: NDArray[np.int64], most: int) -> NDArray[np.int64]:
@@ -262,28 +254,25 @@ class DocumentSource:
             return StoredCounter(piles.lengths(index) + ends)
         return LengthCounter(self)
 
-    def read(self, lane: int, lanes: int, start: LanePosition, prefetch: int) -> Generator[GroupTokens]:
-        """Yield the tokens of a lane without end, from the group of a position on."""
-
-        def load(task: tuple[int, Groups, int]) -> GroupTokens:
-            epoch, groups, group = task
-            tokens, lengths = self.view_documents(groups.load([group]).batch)
-            return self._lay_out(epoch, group, tokens, lengths)
-
-        return compute_ahead(load, self._plan(lane, lanes, start), prefetch)
-
-    def _plan(self, lane: int, lanes: int, start: LanePosition) -> Iterator[tuple[int, Groups, int]]:
-        epoch, first = start.epoch, start.group
+    def read(self, lane: int, lanes: int, epoch: int, group: int, prefetch: int) -> Generator[GroupTokens]:
+        """Yield the tokens of a lane without end, from a group on."""
+        bundles = self.groups.walk_lane(lane, lanes, epoch, group, most_bytes=0)
+        last = epoch
         try:
-            while True:
-                groups = self.groups.open(epoch)
-                numbers = find_lane(groups, epoch, lane, lanes)
-                wanted = ([number] for number in numbers[numbers >= first].tolist())
-                for (number,) in groups.announce(wanted):
-                    yield epoch, groups, number
-                epoch, first = epoch + 1, 0
+            with closing(compute_ahead(self._load, bundles, prefetch)) as loaded:
+                for tokens in loaded:
+                    if tokens.num_rows:
+                        last = tokens.epoch
+                    elif tokens.epoch > last + 1:
+                        raise lack_tokens()
+                    yield tokens
         finally:
             self.groups.piles.forget()
+
+    def _load(self, bundle: Bundle) -> GroupTokens:
+        (group,) = bundle.numbers
+        records = bundle.groups.load([group], bundle.following)
+        return self._lay_out(bundle.epoch, group, *self.view_documents(records.batch))
 
     def view_documents(self, records: pa.RecordBatch) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """Return the tokens of native records, back to back, and the length of each document."""

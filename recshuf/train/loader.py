@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from recshuf.errors import UsageError
@@ -22,7 +21,7 @@ from recshuf.train.filtering import FilteredPiles, check_filter
 from recshuf.train.packing import PackedLoader
 from recshuf.train.schedule import Sharding
 from recshuf.train.selection import GroupSource, keep_regions, open_cache, open_piles
-from recshuf.train.state import START, EpochLoader
+from recshuf.train.state import START, ResumableLoader
 from recshuf.train.weights import Weights
 
 if TYPE_CHECKING:
@@ -32,9 +31,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from recshuf.piles.epochs import Reshuffle
-    from recshuf.piles.kept.region_cache import RegionCache
     from recshuf.piles.kept.stored import StoredPiles
-    from recshuf.storage.settings import StorageOptions
     from recshuf.train.blocks import Output, Transform
     from recshuf.train.documents import Documents
     from recshuf.train.mix_reader import MixReader
@@ -45,7 +42,7 @@ if TYPE_CHECKING:
 _MOST_AHEAD = 1 << 16
 
 
-class PileLoader(EpochLoader):
+class PileLoader(ResumableLoader):
     """Yields the batches of an epoch to one rank.
 
     Every epoch is an exact, uniform shuffle of all records. Epoch 0 with the store's seed and ``mix=1`` is the order of
@@ -154,17 +151,27 @@ class PileLoader(EpochLoader):
             check_filter(filter)
         names = list_columns(columns)
         self._reader: BatchReader | MixReader
+        storage = parse_storage(endpoint_url, storage_options)
+        regions = open_cache(cache, cache_bytes)
+
+        def open_one(store: Any, names: list[str] | None) -> BatchReader:
+            piles, is_mine = open_piles(store, storage)
+            with ExitStack() as cleanup:
+                if is_mine:
+                    cleanup.callback(piles.close)
+                if regions is not None:
+                    keep_regions(piles, regions, mix)
+                if self._is_filtered:
+                    piles = cast("StoredPiles", FilteredPiles(piles, filter))
+                own = piles.seed if seed is None else seed
+                groups = GroupSource(piles, replace(order, seed=own, store_seed=piles.seed), prefetch)
+                reader = BatchReader(groups, names, self._sharding)
+                cleanup.pop_all()
+            if is_mine:
+                reader.close_at_the_end()
+            return reader
+
         # Last, since it may have to be made from files first.
-        open_one = partial(
-            _open_store,
-            sharding=self._sharding,
-            order=order,
-            prefetch=prefetch,
-            kept=filter,
-            own_seed=seed is None,
-            storage=parse_storage(endpoint_url, storage_options),
-            regions=open_cache(cache, cache_bytes),
-        )
         if isinstance(store, Mapping):
             self._reader = _open_mix(
                 open_one, Weights.read(store, schedule_by), names, self._sharding, weight_by
@@ -234,6 +241,21 @@ class PileLoader(EpochLoader):
         """What reads the batches, for other loaders. The position of this one does not matter to it."""
         return self._reader
 
+    def __len__(self) -> int:
+        """Return the number of batches of the epoch, the same on every rank."""
+        return self._count_steps(self.epoch)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch of the next iteration. Another epoch than the present one starts at its first batch.
+
+        Raises
+        ------
+        UsageError
+            When it is not the number of an epoch.
+        """
+        if epoch != self.epoch:
+            self.seek(epoch, 0)
+
     def _count_steps(self, epoch: int) -> int:
         # With several lanes, it differs a little from epoch to epoch.
         return self._reader.count_steps(epoch)
@@ -288,13 +310,9 @@ class PileLoader(EpochLoader):
             raise UsageError("packed: its sequences have no end; make the loader without limit")
         packing = Packing(tokens, column, boundaries, eos, documents, pad)
         sources, mixture = self._reader.pack(packing)
-        return PackedLoader(sources, mixture, self._describe(), self._output, self._transform)
-
-    def _describe(self) -> dict[str, Any]:
-        return self.describe(self.epoch, 0)
+        return PackedLoader(sources, mixture, self.describe(self.epoch, 0), self._output, self._transform)
 
     def describe(self, epoch: int, step: int) -> dict[str, Any]:
-        """Return the state at another position, which may lie anywhere."""
         return self._reader.describe(epoch, step) | START | {"epoch": epoch, "step": step}
 
     def _read(self, epoch: int, first_step: int) -> Generator[Any]:
@@ -312,35 +330,6 @@ def _split(batches: Generator[Any], position: Position) -> Iterator[dict[str, An
             yield from records[:-1]
             position.step += 1
             yield from records[-1:]  # none if a transform left none
-
-
-def _open_store(
-    store: Any,
-    names: list[str] | None,
-    *,
-    sharding: Sharding,
-    order: EpochOrder,
-    prefetch: int,
-    kept: Any,
-    own_seed: bool,
-    storage: StorageOptions,
-    regions: RegionCache | None,
-) -> BatchReader:
-    """Return the reader of a store, of what an expression keeps; with `own_seed`, its order has the seed of the store."""
-    piles, is_mine = open_piles(store, storage)
-    with ExitStack() as cleanup:
-        if is_mine:
-            cleanup.callback(piles.close)
-        if regions is not None:
-            keep_regions(piles, regions, order.mix)
-        if kept is not None:
-            piles = cast("StoredPiles", FilteredPiles(piles, kept))
-        order = replace(order, seed=piles.seed if own_seed else order.seed, store_seed=piles.seed)
-        reader = BatchReader(GroupSource(piles, order, prefetch), names, sharding)
-        cleanup.pop_all()
-    if is_mine:
-        reader.close_at_the_end()
-    return reader
 
 
 def _open_mix(

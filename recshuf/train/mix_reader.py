@@ -8,7 +8,6 @@ lanes ``(6, epoch, t, lane)``.
 
 from __future__ import annotations
 
-from contextlib import ExitStack, closing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,19 +19,21 @@ from recshuf.job.report import PythonWarnings
 from recshuf.records.arrays import has_offsets, take_rows, wrap_values
 from recshuf.records.batch import concat_batches
 from recshuf.train.blocks import Part, TransformedBlock, choose_block
-from recshuf.train.documents import DocumentSource, find_lane
-from recshuf.train.merging import Place, RecordLane, StoreMap, Stream, TokenLane
+from recshuf.train.documents import DocumentSource, StoredCounter
+from recshuf.train.lanes import RecordLane, StoreMap, Stream, TokenLane, find_position, open_lanes
 from recshuf.train.prefetch import close_at_exit
+from recshuf.train.selection import find_lane
 from recshuf.train.weights import SEQUENCE_STEPS, Mixture, find_places, name_store
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
     from numpy.typing import NDArray
 
     from recshuf.train.batch_reader import BatchReader
     from recshuf.train.blocks import Transform
     from recshuf.train.documents import Packing
+    from recshuf.train.lanes import Place
     from recshuf.train.schedule import Sharding
     from recshuf.train.weights import Weights
 
@@ -107,11 +108,9 @@ class MixReader:
             self._count_tokens(number)
         return self._readers[0].schema.names.index(name), name not in self._schema.names
 
-    def _count_tokens(self, number: int) -> NDArray[np.int64] | None:
-        """Return how much the regions of a store weigh, shape ``(K, M)``; None if weights are those of records."""
+    def _count_tokens(self, number: int) -> NDArray[np.int64]:
+        """Return how much the regions of a store weigh, shape ``(K, M)``."""
         name, piles = self._weight_by, self._readers[number].source.piles
-        if name is None:
-            return None
         store, kind = self._weights.stores[number], self._readers[number].schema.field(name).type
         if not (has_offsets(kind) or pa.types.is_fixed_size_list(kind)):
             raise UsageError(
@@ -208,11 +207,6 @@ class MixReader:
             except UsageError as error:
                 raise UsageError(f"{name_store(store)}: {error}") from None
 
-    def close_at_the_end(self) -> None:
-        """Have the piles closed when nothing refers to the readers any more."""
-        for reader in self._readers:
-            reader.close_at_the_end()
-
     def count_steps(self, _: int) -> int:
         """Return the number of batches of an epoch, the same on every rank."""
         return self._mixture.steps
@@ -253,105 +247,65 @@ class MixReader:
         every: int = 1,
     ) -> Generator[Any]:
         """Return an iterator over the batches of an epoch from a step on; see `BatchReader.read`."""
-        return close_at_exit(
-            self._run(range(first_step, self._mixture.steps), epoch, every, output, transform, prefetch)
-        )
-
-    def _run(
-        self,
-        steps: range,
-        epoch: int,
-        every: int,
-        output: str,
-        transform: Transform | None,
-        prefetch: int | None,
-    ) -> Generator[Any]:
         make_block: Any = choose_block(output, self._nulls)
         if transform is not None:
             make_block = partial(TransformedBlock, make_block=make_block, transform=transform)
-        with ExitStack() as stack:
-            lanes = (
-                {
-                    lane: stack.enter_context(
-                        closing(
-                            self._open_lane(
-                                lane,
-                                epoch * self._mixture.steps + steps.start,
-                                transform is not None,
-                                prefetch,
-                            )
-                        )
-                    )
-                    for lane in self._sharding.own_lanes
-                }
-                if steps
-                else {}
-            )
+        begin = epoch * self._mixture.steps + first_step
+        open_lane = partial(self._open_lane, begin, transform is not None, prefetch)
+        return close_at_exit(self._run(epoch, first_step, every, make_block, open_lane))
+
+    def _run(
+        self,
+        epoch: int,
+        first_step: int,
+        every: int,
+        make_block: Any,
+        open_lane: Callable[[int], RecordLane | TokenLane],
+    ) -> Generator[Any]:
+        steps = range(first_step, self._mixture.steps, every)
+        if not steps:
+            return
+        with open_lanes(self._mixture, open_lane) as lanes:
             for step in steps:
-                parts = [
-                    self._take(lane, opened, epoch, step, is_wanted=not (step - steps.start) % every)
-                    for lane, opened in lanes.items()
-                ]
-                if not (step - steps.start) % every:
-                    block = make_block(self._join(parts))
-                    del parts
-                    yield block.cut([Part(block, 0, self._sharding.batch_size)])
-                    del block
+                if step > first_step:
+                    lanes.skip(every - 1)
+                block = make_block(self._join(*lanes.take(epoch, step)))
+                yield block.cut([Part(block, 0, self._sharding.batch_size)])
+                del block
 
     def _open_lane(
-        self, lane: int, step: int, has_seeds: bool, prefetch: int | None
+        self, step: int, has_seeds: bool, prefetch: int | None, lane: int
     ) -> RecordLane | TokenLane:
         """Return a lane from a step on, counted since step 0 of epoch 0."""
-        lanes = self._sharding.lanes
-        maps = [
-            StoreMap(reader.source, lanes, self._count_tokens(number))
-            for number, reader in enumerate(self._readers)
-        ]
+        lanes, sources = self._sharding.lanes, [reader.source for reader in self._readers]
 
-        def read(store: int, place: Place) -> Generator[pa.RecordBatch]:
-            reader = self._readers[store]
-            ahead = reader.source.prefetch if prefetch is None else prefetch
-            return reader.read_lane(lane, lanes, *place[:2], (store,) if has_seeds else None, ahead)
+        def read(store: int, epoch: int, group: int) -> Generator[pa.RecordBatch]:
+            ahead = sources[store].prefetch if prefetch is None else prefetch
+            seeds = (store,) if has_seeds else None
+            return self._readers[store].read_lane(lane, lanes, epoch, group, seeds, ahead)
 
         def open_at(store: int, row: int) -> tuple[Generator[pa.RecordBatch], int]:
-            place = maps[store].find(lane, row)
-            return read(store, place), row - place.rows
+            counter = StoredCounter(sources[store].piles.counts)
+            found = find_position(sources[store].open, counter, lane, lanes, 0, row)
+            return read(store, found.epoch, found.group), found.rows
 
         def open_stream(store: int, place: Place) -> Stream:
-            return Stream(lambda: (read(store, place), 0), self._measured, self._is_extra)
+            return Stream(lambda: (read(store, place.epoch, place.group), 0), self._measured, self._is_extra)
 
         if self._weight_by is None:
             return RecordLane(
-                self._mixture.share(lane), lambda store, row: Stream(partial(open_at, store, row)), step
+                self._mixture.share(lane), step, lambda store, row: Stream(partial(open_at, store, row))
             )
+        maps = [StoreMap(source, lanes, self._count_tokens(number)) for number, source in enumerate(sources)]
         return TokenLane(self._mixture.stretches, self._mixture.rows, maps, open_stream, lane, step)
 
-    def _take(
-        self, lane: int, opened: RecordLane | TokenLane, epoch: int, step: int, *, is_wanted: bool
-    ) -> tuple[list[pa.RecordBatch], NDArray[np.intp]]:
-        """Return this rank's part of a lane of a batch: its records by store, and the store of each in order."""
-        counts = opened.count(epoch * self._mixture.steps + step)
-        labels = self._mixture.draw_labels(lane, epoch, step, counts) if is_wanted else np.zeros(0, np.intp)
-        own = labels[self._sharding.own_rows]
-        skipped = np.bincount(labels[: self._sharding.own_rows.start], minlength=len(counts)).tolist()
-        taken = np.bincount(own, minlength=len(counts)).tolist()
-        parts = []
-        for stream, count, skip, take in zip(opened.streams, counts, skipped, taken, strict=True):
-            parts += stream.take(skip, take)
-            stream.take(count - skip - take, 0)
-        return parts, own
-
-    def _join(self, parts: Sequence[tuple[list[pa.RecordBatch], NDArray[np.intp]]]) -> pa.RecordBatch:
+    def _join(self, parts: Sequence[pa.RecordBatch], labels: list[NDArray[np.intp]]) -> pa.RecordBatch:
         """Return the records of this rank's parts of lanes in order, with the wanted columns."""
-        records = take_rows(
-            concat_batches([one for tables, _ in parts for one in tables]),
-            find_places([labels for _, labels in parts]),
-        )
+        records = take_rows(concat_batches(parts), find_places(labels))
         if self._columns is None or STORE not in self._columns:
             return records
-        labels = np.concatenate([labels for _, labels in parts]).astype(np.int64)
-        at = self._columns.index(STORE)
-        return records.add_column(at, pa.field(STORE, pa.int64()), wrap_values(labels, pa.int64()))
+        numbers = wrap_values(np.concatenate(labels).astype(np.int64), pa.int64())
+        return records.add_column(self._columns.index(STORE), pa.field(STORE, pa.int64()), numbers)
 
 
 def find_own_columns(columns: list[str] | None) -> list[str] | None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from itertools import chain, pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from recshuf.errors import UsageError
 from recshuf.formats.stored import StoredSource
@@ -17,6 +20,10 @@ from recshuf.piles.kept.stored import StoredPiles
 from recshuf.system.units import check_size
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from numpy.typing import NDArray
+
     from recshuf.interfaces import Decoder
     from recshuf.piles.epochs import EpochOrder
     from recshuf.storage.settings import StorageOptions
@@ -64,6 +71,22 @@ def restore_decoder(piles: StoredPiles) -> Decoder:
     return StoredSource(piles.schema, piles.info.origin, inputs).decoder()
 
 
+class Bundle(NamedTuple):
+    """Groups to load together."""
+
+    epoch: int
+    groups: Groups
+    numbers: list[int]
+    following: list[int]
+    """Groups that are loaded next."""
+
+
+def list_bundles(epoch: int, groups: Groups, bundles: Iterable[list[int]]) -> Iterator[Bundle]:
+    """Yield bundles of groups of an epoch, each with the one that follows it."""
+    for numbers, following in pairwise(chain(bundles, [[]])):
+        yield Bundle(epoch, groups, numbers, following)
+
+
 @dataclass(frozen=True, slots=True)
 class GroupSource:
     """The groups of a store, epoch by epoch."""
@@ -78,3 +101,24 @@ class GroupSource:
     def open(self, epoch: int) -> Groups:
         """Return the groups of an epoch."""
         return Groups(self.piles, replace(self.order, epoch=epoch))
+
+    def walk_lane(self, lane: int, lanes: int, epoch: int, first: int, most_bytes: int) -> Iterator[Bundle]:
+        """Yield the groups of a lane from one on, epoch after epoch without end, up to so many bytes together."""
+        while True:
+            groups = self.open(epoch)
+            numbers = find_lane(groups, epoch, lane, lanes)
+            wanted = groups.bundle(numbers[numbers >= first].tolist(), most_bytes)
+            yield from list_bundles(epoch, groups, groups.announce(wanted))
+            epoch, first = epoch + 1, 0
+
+
+def find_lane(groups: Groups, epoch: int, lane: int, lanes: int) -> NDArray[np.int64]:
+    """Return the numbers of the groups of a lane of an epoch that have records, in order."""
+    sizes = groups.sizes
+    numbers = np.arange(lane, len(sizes), lanes)
+    filled = numbers[sizes[numbers] > 0]
+    if not sizes.any():
+        raise UsageError("the store holds no records; append some, or give another store")
+    if not filled.size:
+        raise UsageError(f"lane {lane} has no records in epoch {epoch}; give fewer lanes")
+    return filled

@@ -52,12 +52,17 @@ class ResumableLoader(ABC):
         """Return the batches of an epoch from a step on."""
 
     @abstractmethod
-    def _describe(self) -> dict[str, Any]:
-        """Return a state of these batches, at any position."""
-
     def describe(self, epoch: int, step: int) -> dict[str, Any]:
         """Return the state at another position, which may lie anywhere."""
-        return self._describe() | {"epoch": epoch, "step": step}
+
+    @abstractmethod
+    def _count_steps(self, epoch: int) -> int:
+        """Return the number of batches of an epoch, or one that none has without end."""
+
+    @property
+    def epoch(self) -> int:
+        """Number of the epoch; without end, of that which the first batch begins."""
+        return self._position.epoch
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position as JSON of some 300 bytes, the same on every rank.
@@ -75,44 +80,13 @@ class ResumableLoader(ABC):
         UsageError
             When the state is of another store, or of other batches; names the field and both values.
         """
-        self._go(*self.find_position(state))
+        self.seek(*self.find_position(state))
 
     def find_position(self, state: Any) -> tuple[int, int]:
         """Return epoch and step of a state, if it is of these batches; see `load_state_dict`."""
         numbers = [state.get(name) if isinstance(state, Mapping) else None for name in _POSITION]
         epoch, step = (number if type(number) is int else 0 for number in numbers)
         return find_position(self.describe(epoch, step), state)
-
-    def _go(self, epoch: int, step: int) -> None:
-        self._position = Position(epoch, step)
-
-
-class EpochLoader(ResumableLoader):
-    """Yields the batches of one epoch."""
-
-    @property
-    def epoch(self) -> int:
-        """Number of the epoch."""
-        return self._position.epoch
-
-    def __len__(self) -> int:
-        """Return the number of batches of the epoch, the same on every rank."""
-        return self._count_steps(self.epoch)
-
-    @abstractmethod
-    def _count_steps(self, epoch: int) -> int:
-        """Return the number of batches of an epoch."""
-
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch of the next iteration. Another epoch than the present one starts at its first batch.
-
-        Raises
-        ------
-        UsageError
-            When it is not the number of an epoch.
-        """
-        if epoch != self.epoch:
-            self.seek(epoch, 0)
 
     def seek(self, epoch: int, step: int) -> None:
         """Choose the epoch of the next iteration, and how many of its global batches to skip. Nothing is read.
@@ -125,9 +99,6 @@ class EpochLoader(ResumableLoader):
         epoch = check_number("epoch", epoch, MAX_EPOCH)
         most = self._count_steps(epoch) if step else 0
         self._position = Position(epoch, check_number("step", step, most))
-
-    def _go(self, epoch: int, step: int) -> None:
-        self.seek(epoch, step)
 
 
 def _count(batches: Generator[Any], position: Position) -> Generator[Any]:

@@ -154,7 +154,8 @@ class RecordShares:
         self._starts = [stretch.start for stretch in stretches]
         self.counts = [apportion(steps * rows, stretch.weights) for stretch in stretches]
         """Records of each store in an epoch of each stretch."""
-        self._steps, self._rows, self._lane, self._lanes = steps, rows, lane, lanes
+        self.rows = rows
+        self._steps, self._lane, self._lanes = steps, lane, lanes
         self._before = [[0] * len(self.counts[0])]
         """Records of each store before each stretch."""
         for stop in self._starts[1:]:
@@ -175,7 +176,7 @@ class RecordShares:
     def _reach(self, step: int, counts: Sequence[int]) -> list[int]:
         """Return how many records come before a step if these are the counts of all epochs."""
         epochs, step = divmod(step, self._steps or 1)
-        inside = count_before(step * self._rows, counts, self._lane, self._lanes)
+        inside = count_before(step * self.rows, counts, self._lane, self._lanes)
         return [epochs * count + own for count, own in zip(counts, inside, strict=True)]
 
 

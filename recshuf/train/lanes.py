@@ -1,21 +1,23 @@
-"""The lanes of a mix: streams of the records of stores, and how many records of each come next.
+"""The lanes of global batches: streams of the records, or tokens, of stores, and how many of each come next.
 
-A stream is the records of one lane of a store, epoch after epoch. `RecordLane` knows from the step how many records of each
-store come before. `TokenLane` merges documents by their *tags*: the tokens before a document in its stream, since the
-weights are the present ones, divided by the weight of its store. So no store is ahead of another by more than a document.
-Where a stream stands is found from the tokens of groups, and from reading the last one or two of each store.
+A stream is a lane of a store, epoch after epoch. `RecordLane` knows from the step how many rows of each store come before.
+`TokenLane` merges documents by their *tags*: the tokens before a document in its stream, since the weights are the present
+ones, divided by the weight of its store. So no store is ahead of another by more than a document. Where a stream stands is
+found from the tokens of groups, and from reading the last one or two of each store.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from contextlib import ExitStack, closing, contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from recshuf.records.arrays import has_offsets, view_offsets
-from recshuf.train.documents import find_lane
+from recshuf.train.documents import lack_tokens
+from recshuf.train.selection import find_lane
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -23,8 +25,40 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
+    from recshuf.piles.groups import Groups
+    from recshuf.train.documents import TokenCounter
     from recshuf.train.selection import GroupSource
-    from recshuf.train.weights import RecordShares, Stretch
+    from recshuf.train.weights import Mixture, RecordShares, Stretch
+
+
+class Position(NamedTuple):
+    """Where a lane of a store stands."""
+
+    epoch: int
+    group: int
+    """Number of the group in the epoch; 0 also stands for the first one of a lane."""
+    rows: int
+    """Records, or tokens, before it in the group."""
+
+
+def find_position(
+    open_groups: Callable[[int], Groups], counter: TokenCounter, lane: int, lanes: int, epoch: int, rows: int
+) -> Position:
+    """Return where a lane stands so many records, or tokens, after the beginning of an epoch."""
+    total = counter.total if lanes == 1 else 0
+    passed, rows = divmod(rows, total) if total else (0, rows)
+    first, epoch = epoch, epoch + passed
+    while True:
+        groups = open_groups(epoch)
+        numbers = find_lane(groups, epoch, lane, lanes)
+        counts = counter.count(groups, numbers, rows)
+        ends = np.cumsum(counts)
+        if rows < ends[-1]:
+            at = int(np.searchsorted(ends, rows, side="right"))
+            return Position(epoch, int(numbers[at]), rows - int(ends[at] - counts[at]))
+        if not ends[-1] and epoch > first:
+            raise lack_tokens()
+        rows, epoch = rows - int(ends[-1]), epoch + 1
 
 
 class Place(NamedTuple):
@@ -47,30 +81,15 @@ class StoreMap:
     lanes
         Number of lanes.
     counts
-        Number of tokens in each region, shape ``(K, M)``, where they matter.
+        Number of tokens in each region, shape ``(K, M)``.
     """
 
-    def __init__(self, source: GroupSource, lanes: int, counts: NDArray[np.int64] | None = None) -> None:
-        self._source, self._lanes = source, lanes
-        self._counts = np.zeros_like(source.piles.counts) if counts is None else counts
-        self._opened = -1
-        self._sizes = self._tokens = np.zeros(0, np.int64)
-
-    def find(self, lane: int, row: int) -> Place:
-        """Return the group that a record of a lane is in."""
-        place = Place()
-        if self._lanes == 1:  # all epochs have as many
-            rows, tokens = self._count_epoch(lane, 0)
-            place = Place(row // rows, 0, row // rows * rows, row // rows * tokens)
-        return self.settle(lane, self._pass(self.walk_epochs(lane, place), place, row), row)
+    def __init__(self, source: GroupSource, lanes: int, counts: NDArray[np.int64]) -> None:
+        self._source, self._lanes, self._counts = source, lanes, counts
 
     def settle(self, lane: int, place: Place, row: int) -> Place:
         """Return the group that a record of a lane is in, which is not before a place."""
-        return self._pass(self.walk_groups(lane, place), place, row)
-
-    @staticmethod
-    def _pass(walk: Iterator[Place], place: Place, row: int) -> Place:
-        """Return the last of a place and those after it that does not lie behind a record."""
+        walk = self.walk_groups(lane, place)
         while (following := next(walk)).rows <= row:
             place = following
         return place
@@ -112,12 +131,12 @@ class StoreMap:
 
 
 class Stream:
-    """The records of a lane of a store from a place on. Nothing is read before it is needed.
+    """The records, or tokens, of a lane of a store from a place on. Nothing is read before it is needed.
 
     Parameters
     ----------
     open_tables
-        Gives the tables, and how many of the first records to skip.
+        Gives the tables, or tokens of groups, and how many of the first rows to skip.
     measured
         Number of the column whose values have lengths that count, if any.
     is_extra
@@ -126,13 +145,13 @@ class Stream:
 
     def __init__(
         self,
-        open_tables: Callable[[], tuple[Generator[pa.RecordBatch], int]],
+        open_tables: Callable[[], tuple[Generator[Any], int]],
         measured: int | None = None,
         is_extra: bool = False,
     ) -> None:
         self._open_tables, self._measured, self._is_extra = open_tables, measured, is_extra
-        self._tables: Generator[pa.RecordBatch] | None = None
-        self._held: deque[pa.RecordBatch] = deque()
+        self._tables: Generator[Any] | None = None
+        self._held: deque[Any] = deque()
         self._behind = 0
 
     def load(self) -> NDArray[np.int64]:
@@ -147,10 +166,10 @@ class Stream:
         self._held.append(table)
         return lengths
 
-    def take(self, skip: int, count: int) -> list[pa.RecordBatch]:
-        """Return the next records in parts, after some that are skipped."""
+    def take(self, skip: int, count: int) -> list[Any]:
+        """Return the next rows in parts, after some that are skipped."""
         self._behind += skip
-        parts: list[pa.RecordBatch] = []
+        parts: list[Any] = []
         while True:
             while self._held and self._behind >= self._held[0].num_rows:
                 self._behind -= self._held.popleft().num_rows  # freed before the next one is there
@@ -178,21 +197,27 @@ def _measure(column: pa.Array) -> NDArray[np.int64]:
 
 
 class RecordLane:
-    """A lane where the step alone decides how many records of each store come next.
+    """A lane where the step alone decides how many rows of each store come next.
 
     Parameters
     ----------
+    step
+        Where the lane begins.
     open_stream
         Returns the stream of a store from a row on.
     """
 
-    def __init__(self, shares: RecordShares, open_stream: Callable[[int, int], Stream], step: int) -> None:
-        self._shares, self._before = shares, shares.before(step)
+    def __init__(self, shares: RecordShares, step: int, open_stream: Callable[[int, int], Stream]) -> None:
+        self._shares, self._step = shares, step
+        self._before = shares.before(step)
         self.streams = [open_stream(store, row) for store, row in enumerate(self._before)]
 
-    def count(self, step: int) -> list[int]:
-        """Return how many records of each store a batch takes; it is the next one."""
-        after = self._shares.before(step + 1)
+    def count(self) -> list[int]:
+        """Return how many rows of each store the next batch takes."""
+        if len(self.streams) == 1:  # of a small batch, the numbers below would take as long as all else
+            return [self._shares.rows]
+        self._step += 1
+        after = self._shares.before(self._step)
         counts = [new - old for new, old in zip(after, self._before, strict=True)]
         self._before = after
         return counts
@@ -201,6 +226,56 @@ class RecordLane:
         """End the threads."""
         for stream in self.streams:
             stream.close()
+
+
+class MixedLanes:
+    """The lanes of a rank, batch after batch.
+
+    Parameters
+    ----------
+    unit
+        Records, or tokens, of a row.
+    """
+
+    def __init__(self, mixture: Mixture, lanes: dict[int, RecordLane | TokenLane], unit: int) -> None:
+        self._mixture, self._lanes, self._unit = mixture, lanes, unit
+
+    def take(self, epoch: int, step: int) -> tuple[list[Any], list[NDArray[np.intp]]]:
+        """Return this rank's part of the next batch, by lane and store, and the store of each row in order, by lane."""
+        rows = self._mixture.sharding.own_rows
+        parts: list[Any] = []
+        labels: list[NDArray[np.intp]] = []
+        for number, lane in self._lanes.items():
+            counts = lane.count()
+            if len(counts) == 1:
+                labels.append(np.zeros(rows.stop - rows.start, np.intp))
+                skipped, taken = [rows.start], [rows.stop - rows.start]
+            else:
+                drawn = self._mixture.draw_labels(number, epoch, step, counts)
+                labels.append(drawn[rows])
+                skipped = np.bincount(drawn[: rows.start], minlength=len(counts)).tolist()
+                taken = np.bincount(labels[-1], minlength=len(counts)).tolist()
+            for stream, count, skip, take in zip(lane.streams, counts, skipped, taken, strict=True):
+                parts += stream.take(skip * self._unit, take * self._unit)
+                stream.take((count - skip - take) * self._unit, 0)
+        return parts, labels
+
+    def skip(self, batches: int) -> None:
+        """Leave out the next batches."""
+        for lane in self._lanes.values():
+            for _ in range(batches):
+                for stream, count in zip(lane.streams, lane.count(), strict=True):
+                    stream.take(count * self._unit, 0)
+
+
+@contextmanager
+def open_lanes(
+    mixture: Mixture, open_lane: Callable[[int], RecordLane | TokenLane], unit: int = 1
+) -> Iterator[MixedLanes]:
+    """Give the lanes of a rank, opened by their numbers, whose threads end with the context."""
+    with ExitStack() as stack:
+        own = mixture.sharding.own_lanes
+        yield MixedLanes(mixture, {lane: stack.enter_context(closing(open_lane(lane))) for lane in own}, unit)
 
 
 class _Documents:
@@ -252,7 +327,7 @@ class TokenLane:
         step: int,
     ) -> None:
         self._rows, self._maps, self._open_stream, self._lane = rows, maps, open_stream, lane
-        self._later = deque(stretches)
+        self._step, self._later = step, deque(stretches)
         self._documents = [_Documents(open_stream(store, Place()), Place()) for store in range(len(maps))]
         self._begin()
         while self._later and self._later[0].start < step:
@@ -265,10 +340,11 @@ class TokenLane:
         """The streams, by number of the store."""
         return [documents.stream for documents in self._documents]
 
-    def count(self, step: int) -> list[int]:
-        """Return how many documents of each store a batch takes; it is the next one."""
-        if self._later and self._later[0].start == step:
+    def count(self) -> list[int]:
+        """Return how many documents of each store the next batch takes."""
+        if self._later and self._later[0].start == self._step:
             self._begin()
+        self._step += 1
         return self._merge(self._rows)
 
     def close(self) -> None:

@@ -158,10 +158,6 @@ class Regions(ABC):
         """Return the column with the records whose first word may be `key`. Only of a filled store."""
         raise RuntimeError(f"no column has the key {key}")
 
-    def iterate_records(self, column: int) -> Iterator[Records]:
-        """Yield the records of a column, some at a time, in no particular order. Only of a filled store."""
-        raise RuntimeError(f"column {column} is not read in parts")
-
     def expect(self, cells: Cells) -> None:  # noqa: B027 - most need not
         """Note that cells will be packed next."""
 
@@ -349,6 +345,9 @@ class Groups:
         for words in self._regions.iterate_words(group, self._order.word_count):
             yield words[:VALUE_WORDS]
 
+    def _iterate_records(self, group: int) -> Iterator[Records]:
+        return (records for _, records in self._regions.iterate_parts(group))
+
     def list_larger(self, most_bytes: int, first: int, stop: int) -> list[int]:
         """Return the groups that hold some of the records ``first`` to ``stop`` of the order, and more than so many bytes."""
         ends = np.cumsum(self.sizes)
@@ -359,7 +358,7 @@ class Groups:
 
     def find_largest(self, group: int) -> ValueSize:
         """Return the size of the largest value in a group of an order by keys of values; see `find_largest`."""
-        return find_largest(self._regions.iterate_records(group), self._order.word_count)
+        return find_largest(self._iterate_records(group), self._order.word_count)
 
     def must_split(self, group: int, largest_bytes: int) -> bool:
         """Tell whether a group is larger than that, and can be divided: its records do not all have one value."""
@@ -368,7 +367,7 @@ class Groups:
             return False
         if self._duplicates is not None and _FINDING_BYTES * self.sizes[group] <= largest_bytes:
             # What stays may fit, and is not split.
-            return count_distinct_bytes(self._regions.iterate_records(group)) > largest_bytes
+            return count_distinct_bytes(self._iterate_records(group)) > largest_bytes
         return not self.keeps_values or not self._has_one_value(group)
 
     def _has_one_value(self, group: int) -> bool:

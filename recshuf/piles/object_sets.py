@@ -7,7 +7,7 @@ import secrets
 from bisect import bisect_left
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from recshuf.errors import OutputError, PileError
 from recshuf.piles.set_folder import RUN_REMEDY, PileFile, SetFolder
@@ -26,7 +26,7 @@ from recshuf.system.paths import choose_temp_dir
 from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from recshuf.storage.settings import StorageOptions
@@ -36,10 +36,26 @@ if TYPE_CHECKING:
 
 TAILS = "tails/"
 """Prefix below that of the sets for what a store needs for open uploads."""
+Opened = TypeVar("Opened")
 _TAIL_BYTES = 1 << 19
 _COPY_BYTES = 4 << 20
 _OPENED_AHEAD = 16
 """So many sets are opened at once."""
+
+
+class Reopened(Generic[Opened]):
+    """What a function opens, and again after a fork: the parent would get what belongs to its child, such as replies."""
+
+    def __init__(self, make: Callable[[], Opened]) -> None:
+        self._make, self._opened, self._process = make, make(), os.getpid()
+
+    @property
+    def here(self) -> Opened:
+        """That of this process."""
+        if self._process != os.getpid():
+            self._opened = self._make()
+            self._process = os.getpid()  # last: other threads of a child use what is opened
+        return self._opened
 
 
 class ObjectPileFile(PileFile):
@@ -99,7 +115,7 @@ class ObjectSets(SetFolder):
     remedy
         What to do if an object is damaged, for messages.
     bucket
-        The bucket to read from, if this process has opened it.
+        The bucket to read from, if it is open already.
     """
 
     are_sent = True
@@ -112,7 +128,7 @@ class ObjectSets(SetFolder):
         parent: Path | None = None,
         needed_bytes: int = 0,
         remedy: str = RUN_REMEDY,
-        bucket: Bucket | None = None,
+        bucket: Reopened[Bucket] | None = None,
     ) -> None:
         shown = choose_temp_dir(None) if parent is None else parent
         super().__init__(shown, shown, needed_bytes=needed_bytes, shown=shown)
@@ -127,28 +143,21 @@ class ObjectSets(SetFolder):
         """Sets whose ends are fetched."""
         self.tokens: dict[str, str] = {}
         """That of each object that was uploaded, by its name."""
-        self._connect(bucket)
-
-    def _connect(self, bucket: Bucket | None = None) -> None:
-        self._bucket = bucket or open_bucket(
-            self.url, self._options, self.url.join(TAILS).key, is_hurried=True
+        tails = url.join(TAILS).key
+        self._bucket = bucket or Reopened(lambda: open_bucket(url, options, tails, is_hurried=True))
+        self._fetcher: Reopened[Fetcher[ObjectPileFile]] = Reopened(
+            lambda: Fetcher(most_bytes, ObjectPileFile.get)
         )
-        self._fetcher: Fetcher[ObjectPileFile] = Fetcher(self.ahead_bytes, ObjectPileFile.get)
-        self._process = os.getpid()  # last: other threads of a child use what is connected
 
     @property
     def bucket(self) -> Bucket:
-        """The bucket to read from, which does not wait long. Connections do not outlive a fork."""
-        if self._process != os.getpid():
-            self._connect()
-        return self._bucket
+        """The bucket to read from, which does not wait long."""
+        return self._bucket.here
 
     @property
     def fetcher(self) -> Fetcher[ObjectPileFile]:
         """What is fetched."""
-        if self._process != os.getpid():
-            self._connect()
-        return self._fetcher
+        return self._fetcher.here
 
     # Files of this machine, to be uploaded
 

@@ -85,10 +85,6 @@ class FilledRegions(Regions):
         for _, _, piece in self._read(column):
             yield PackedRecords(codec, [(0, piece)]).find_words(word_count)
 
-    def iterate_records(self, column: int) -> Iterator[Records]:
-        for _, _, records in self._parts(column):
-            yield records
-
     def iterate_parts(self, column: int) -> Iterator[tuple[Origin, Records]]:
         for _, origin, records in self._parts(column):
             yield origin, records

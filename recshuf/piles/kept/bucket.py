@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -25,7 +25,7 @@ from recshuf.piles.kept.place import (
     name_snapshot,
 )
 from recshuf.piles.kept.snapshots import BUCKET_VERSION, find_writer, parse_snapshot
-from recshuf.piles.object_sets import TAILS, ObjectPileFile, ObjectSets
+from recshuf.piles.object_sets import TAILS, ObjectPileFile, ObjectSets, Reopened
 from recshuf.piles.sealed_set import SET_SUFFIX
 from recshuf.piles.set_folder import remake_store
 from recshuf.storage.writing.bucket import Conflict, Match, open_bucket
@@ -55,13 +55,6 @@ MARK = ".scatter"
 """Beside stores that are made together: while it is there, a first snapshot that names its content does not count."""
 
 
-class NoLease:
-    """Of a snapshot that stays for `LEASE_SECONDS`; a `Lease`."""
-
-    def close(self) -> None:
-        """Do nothing."""
-
-
 class StoreBucket(StorePlace):
     """The objects of a pile store below a URL.
 
@@ -75,23 +68,17 @@ class StoreBucket(StorePlace):
         self._url = replace(url, key=f"{url.key.rstrip('/')}/")
         self._options, self._mark = options, mark
         self._tails = self.sets_url.join(TAILS).key
-        self._connect()
+        self._bucket = Reopened(lambda: open_bucket(self._url, options, self._tails, is_hurried=True))
         self._opened: list[_StoreSets] = []
         """Those to which sets may be written."""
-
-    def _connect(self) -> None:
-        self._bucket = open_bucket(self._url, self._options, self._tails, is_hurried=True)
-        self._process = os.getpid()  # last: other threads of a child use what is connected
 
     def __reduce__(self) -> tuple[type[StoreBucket], tuple[Url, StorageOptions]]:
         return StoreBucket, (self._url, self._options)
 
     @property
     def bucket(self) -> Bucket:
-        """The bucket, which does not wait long. Connections do not outlive a fork: the parent would get replies of its child."""
-        if self._process != os.getpid():
-            self._connect()
-        return self._bucket
+        """The bucket, which does not wait long."""
+        return self._bucket.here
 
     @property
     def sets_url(self) -> Url:
@@ -150,11 +137,11 @@ class StoreBucket(StorePlace):
                 return found
             self._put(first, 1)  # a store that was made meanwhile has this number, and stays
 
-    def open(self, number: int | None = None) -> tuple[Snapshot, NoLease]:
+    def open(self, number: int | None = None) -> tuple[Snapshot, ExitStack]:
         found = self.find() if number is None else self._find(number)
         if found is None:
             raise self._explain_missing(number)
-        return found, NoLease()
+        return found, ExitStack()  # no lease: it stays for `LEASE_SECONDS`
 
     def _numbers(self) -> list[int]:
         return list_numbers(self._list("snapshot-"))
@@ -235,7 +222,7 @@ class StoreBucket(StorePlace):
     def open_sets(self, parent: Path | None = None, needed_bytes: int = 0) -> ObjectSets:
         remedy = remake_store(self.name)
         sets = _StoreSets(
-            self.sets_url, self._options, AHEAD_BYTES, parent, needed_bytes, remedy, self.bucket
+            self.sets_url, self._options, AHEAD_BYTES, parent, needed_bytes, remedy, self._bucket
         )
         self._opened.append(sets)
         return sets

@@ -1,11 +1,12 @@
-"""The choice of the place of a pile store: a folder, or a bucket."""
+"""The choice of the place of a pile store, a folder or a bucket, and new sets in it."""
 
 from __future__ import annotations
 
 import os
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import RecshufError, UsageError
 from recshuf.piles.kept.folder import StoreFolder
@@ -13,6 +14,14 @@ from recshuf.piles.kept.place import StorePlace
 from recshuf.storage.settings import StorageOptions
 from recshuf.storage.urls import Url, is_url, refuse_unknown_scheme
 from recshuf.system.paths import check_name
+
+if TYPE_CHECKING:
+    from contextlib import ExitStack
+
+    import pyarrow as pa
+
+    from recshuf.piles.layout import StorePlan
+    from recshuf.piles.store import Store
 
 
 def open_place(store: Any, options: StorageOptions | None = None) -> StorePlace:
@@ -42,3 +51,20 @@ def is_store(name: str, options: StorageOptions) -> bool:
     with suppress(RecshufError):
         return open_place(name, options).is_store
     return False
+
+
+def open_new_sets(
+    place: StorePlace, plan: StorePlan, schema: pa.Schema, cleanup: ExitStack, needed_bytes: int = 0
+) -> Store:
+    """Return the store of new sets, open until `cleanup`; sealed sets are synced to disk, or uploaded.
+
+    The caller holds the plan's `set_prefix` as a name. The schema has provenance. `needed_bytes` are for messages.
+    """
+    from recshuf.piles.codec import choose_codec
+    from recshuf.piles.store import Store  # who reads stores needs none
+
+    sets = place.open_sets(needed_bytes=needed_bytes)
+    cleanup.callback(sets.close)
+    store = Store(replace(plan, syncs_sets=True), choose_codec(schema), sets)
+    cleanup.callback(store.close)
+    return store

@@ -13,8 +13,7 @@ import numpy as np
 from recshuf.errors import OutputError, PileError, UsedNameError
 from recshuf.piles.codec import choose_codec
 from recshuf.piles.footer import SetDescription, SetSource
-from recshuf.piles.kept.new_sets import open_new_sets
-from recshuf.piles.kept.places import open_place
+from recshuf.piles.kept.places import open_new_sets, open_place
 from recshuf.piles.kept.stored import StoredPiles
 from recshuf.piles.layout import StorePlan
 from recshuf.piles.sealed_set import join_nulls

@@ -28,7 +28,7 @@ from recshuf.job.planner import make_plan
 from recshuf.job.report import DownloadReport, FileReport, Progress, ScatterReport
 from recshuf.job.sizing import assign_sets, choose_kept_set_bytes, count_piles, divide_kept
 from recshuf.piles.cut import CutStore
-from recshuf.piles.kept.new_sets import open_new_sets
+from recshuf.piles.kept.places import open_new_sets
 from recshuf.piles.kept.snapshots import Snapshot
 from recshuf.piles.layout import StorePlan
 from recshuf.piles.split import SplitStore

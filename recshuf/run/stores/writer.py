@@ -17,8 +17,7 @@ from pyarrow import types as pt
 
 from recshuf.errors import UsageError
 from recshuf.piles.footer import SetDescription, SetSource
-from recshuf.piles.kept.new_sets import open_new_sets
-from recshuf.piles.kept.places import open_place
+from recshuf.piles.kept.places import open_new_sets, open_place
 from recshuf.piles.kept.snapshots import Snapshot, describe_drift
 from recshuf.piles.layout import StorePlan
 from recshuf.piles.planes import plain_type

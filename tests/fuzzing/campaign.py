@@ -17,21 +17,23 @@ import tempfile
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 import numpy as np
 
 from recshuf.output.manifest import manifest_path
+from tests.fuzzing import oracle
 from tests.fuzzing.mutate import mutate
 from tests.fuzzing.seeds import FORMATS, Seed, make_seeds
-from tests.fuzzing.server import HUNG, Ended, Server
+from tests.support.processes.command_server import Ended, Server
 from tests.support.tally import Tally, format_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-RIGHT, DETECTED, SILENT, CRASHED = "right", "detected", "silent", "crashed"
+RIGHT, DETECTED, SILENT, CRASHED, HUNG = "right", "detected", "silent", "crashed", "hung"
+LIMITS = {"seconds": 20, "memory_bytes": 4 << 30}
 _CLEAN_LINE = re.compile(r"recshuf: error: \S.*")
 _WARNING = "recshuf: warning: "
 
@@ -196,7 +198,7 @@ def _judge(case: Case, server: Server) -> tuple[str, str, str]:
     ended = server.run([*case.arguments, *given, "-o", "out/"], case.folder, case.stdin)
     after = _snapshot(case.folder)
     message = " | ".join(line for line in ended.stderr.splitlines() if not line.startswith(_WARNING))
-    if ended.status == HUNG:
+    if ended.hung:
         return HUNG, "no end within the time limit", message
     if problem := _find_crash(ended, is_schema=case.attack.startswith("schema")):
         return CRASHED, f"{problem}: {ended.stderr[-300:]!r}", message
@@ -228,19 +230,20 @@ def _find_crash(ended: Ended, *, is_schema: bool) -> str:
 def _compare(case: Case, server: Server) -> str:
     """Return what is wrong with the output of a run that ended well."""
     out = case.folder / "out"
-    shards = sorted(f"out/{path.name}" for path in out.iterdir())
-    if case.to == case.name:
-        compared = server.call("compare", [case.name, case.inputs, shards], case.folder)
-    else:
-        compared = server.call("count", [case.name, case.inputs, shards, case.to], case.folder)
-    if compared.status != 0:
-        return f"the independent reader ends with {compared.status}: {compared.stderr[-200:]!r}"
-    checked = server.call("check_manifest", ["out"], case.folder)
-    return (
-        compared.answer
-        or checked.answer
-        or ("" if checked.status == 0 else f"manifest: {checked.stderr[-200:]!r}")
-    )
+    inputs, shards = [str(case.folder / name) for name in case.inputs], sorted(map(str, out.iterdir()))
+    calls: list[tuple[Any, list[Any]]] = [
+        (oracle.compare, [case.name, inputs, shards])
+        if case.to == case.name
+        else (oracle.count, [case.name, inputs, shards, case.to]),
+        (oracle.check_manifest, [str(out)]),
+    ]
+    for function, given in calls:
+        ended = server.call(function, *given)
+        if ended.status:
+            return f"the independent reader ends with {ended.status}: {ended.stderr[-200:]!r}"
+        if ended.facts["answer"]:
+            return str(ended.facts["answer"])
+    return ""
 
 
 def _snapshot(folder: Path) -> dict[str, str]:
@@ -279,7 +282,7 @@ def main() -> int:
     numbers = range(options.count) if options.only is None else range(options.only, options.only + 1)
     folder = options.keep or Path(tempfile.mkdtemp())
     tallies, messages = [], Counter[str]()
-    with Server() as server:
+    with Server(**LIMITS) as server:
         for name in options.formats:
             tally = Tally(f"fuzz: {name}")
             for attempt in fuzz(name, numbers, options.seed, folder, server, keep=options.keep is not None):

@@ -11,8 +11,8 @@ from tests.fuzzing import campaign
 from tests.fuzzing.mutate import mutate
 from tests.fuzzing.oracle import compare
 from tests.fuzzing.seeds import FORMATS, make_seeds
-from tests.fuzzing.server import Server
 from tests.support.effort import examples
+from tests.support.processes.command_server import Server
 from tests.support.tally import format_table
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with Server() as server:
+    with Server(**campaign.LIMITS) as server:
         yield server
 
 

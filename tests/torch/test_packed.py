@@ -18,9 +18,8 @@ from recshuf.errors import UsageError
 from recshuf.torch import PileDataLoader, PileDataset
 from recshuf.train.loader import PileLoader
 from tests.support.effort import examples
-from tests.support.stores.epoch_oracle import flatten
 from tests.support.stores.token_documents import PACKINGS, expect, make_store
-from tests.torch.test_resumes import iterate
+from tests.torch.test_resumes import run_worker_legs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,24 +39,21 @@ def test_chains_of_resumes_yield_the_sequences_of_the_oracle(
     lanes: int, epoch: int, packing: dict[str, Any], legs: list[tuple[int, int, int]]
 ) -> None:
     store = make_store(sizes=(15, 20, 12), piles=12)
-    found: list[Any] = []
-    state = None
-    for iteration, (count, workers, wanted) in enumerate(legs):
-        world = wanted if lanes == 1 or lanes % wanted == 0 else 1
-        ranks = []
-        for rank in range(world):
-            options = {"rank": rank, "world_size": world, "lanes": lanes, "epoch": epoch}
-            dataset = PileDataset(store, 6 // world, **options).packed(**packing)
-            if state is not None:
-                dataset.load_state_dict(json.loads(state))
-            begun = dataset.state_dict()
-            taken = list(islice(iterate(dataset, workers, iteration), count))
-            ranks.append([[column.tolist() for column in batch.values()] for batch in taken])
-        state = json.dumps(begun | {"step": begun["step"] + count})
-        found += [[flatten(ones) for ones in zip(*step, strict=True)] for step in zip(*ranks, strict=True)]
+    options = {"lanes": lanes, "epoch": epoch}
+    found = run_worker_legs(
+        [
+            (taken, world if lanes == 1 or lanes % world == 0 else 1, workers)
+            for taken, workers, world in legs
+        ],
+        lambda world: [
+            PileDataset(store, 6 // world, rank=rank, world_size=world, **options).packed(**packing)
+            for rank in range(world)
+        ],
+        lambda batch: list(zip(*(column.tolist() for column in batch.values()), strict=True)),
+    )
     shown = 3 if packing.pop("boundaries", False) else 1
     expected = expect(store, {"epoch": epoch}, lanes, 6, len(found), **packing)
-    assert found == [columns[:shown] for columns in expected]
+    assert found == [list(zip(*columns[:shown], strict=True)) for columns in expected]
 
 
 def test_a_loader_counts_what_workers_make_and_another_goes_on(store: Path) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import copy
-import json
 import pickle
-from itertools import islice
+from itertools import count, islice
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,8 +17,9 @@ from torch.utils.data._utils import worker as torch_worker
 
 from recshuf.torch import PileDataset
 from tests.support.effort import examples
-from tests.support.stores.epoch_oracle import Rules, cut_batches, flatten, group_records
+from tests.support.stores.epoch_oracle import Rules, cut_batches, group_records
 from tests.support.stores.fake_piles import FakePiles
+from tests.support.stores.legs import run_legs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,6 +55,16 @@ def iterate(dataset: PileDataset, workers: int, iteration: int) -> Iterator[Any]
                 yield pickle.loads(pickle.dumps(made))
 
 
+def run_worker_legs(legs: list[tuple[int | None, int, int]], *given: Any, **how: Any) -> list[list[Any]]:
+    """Do what `run_legs` does for data sets, in legs of batches, ranks and workers."""
+    iterations = count()
+
+    def read(dataset: PileDataset, most: int | None, _: int, workers: int) -> Iterator[Any]:
+        return islice(iterate(dataset, workers, next(iterations)), most)
+
+    return run_legs(legs, *given, read=read, counts=False, **how)
+
+
 @settings(max_examples=examples(240))
 @given(
     sizes=st.lists(st.integers(0, 60), min_size=1, max_size=3),
@@ -82,23 +92,17 @@ def test_chains_of_three_resumes_yield_the_epoch(
     groups = group_records(store.records(), list(store.names), piles, Rules(epoch=epoch, mix=mix))
     expected = cut_batches([[one.id for one in group] for group in groups], batch, 1, lanes, True)
     assume(expected or lanes == 1)  # else the loader may refuse the lanes
-    found: list[list[tuple[int, ...]]] = []
-    state = None
-    for iteration, (count, workers, wanted) in enumerate(legs):
-        world = wanted if lanes == 1 or lanes % wanted == 0 else 1
-        ranks, states = [], set()
-        for rank in range(world):
-            options = {"rank": rank, "world_size": world, "lanes": lanes, "mix": mix, "columns": ["_id"]}
-            dataset = PileDataset(store, batch // world, **options)
-            if state is not None:
-                dataset.load_state_dict(json.loads(state))
-            dataset.set_epoch(epoch)
-            begun = dataset.state_dict()
-            made = iterate(dataset, workers, iteration)
-            taken = list(islice(made, None if iteration == 3 else count))
-            made.close()
-            ranks.append([[tuple(one) for one in taken_one["_id"].tolist()] for taken_one in taken])
-            states.add(json.dumps(begun | {"step": begun["step"] + len(taken)}))
-        (state,) = states
-        found += [flatten(parts) for parts in zip(*ranks, strict=True)]
+    options = {"lanes": lanes, "mix": mix, "columns": ["_id"]}
+    found = run_worker_legs(
+        [
+            (None if number == 3 else taken, world if lanes == 1 or lanes % world == 0 else 1, workers)
+            for number, (taken, workers, world) in enumerate(legs)
+        ],
+        lambda world: [
+            PileDataset(store, batch // world, rank=rank, world_size=world, **options)
+            for rank in range(world)
+        ],
+        lambda taken: [tuple(one) for one in taken["_id"].tolist()],
+        then=lambda dataset: dataset.set_epoch(epoch),
+    )
     assert found == [step[0] for step in expected]

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import errno
 import signal
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from tests.support.processes.faults import Strike, build_faults
+from tests.support.processes.faults import Strike, build_faults, find_compiler
 from tests.support.tally import Tally
 from tests.torture.jobs import (
     SMALL,
+    CannotAttackError,
     Choice,
     Recipe,
     Stage,
+    attack_each,
     describe,
     is_clean_end,
     is_named,
@@ -27,11 +28,12 @@ from tests.torture.jobs import (
     resume,
     tail,
 )
-from tests.torture.server import Ending, Request, Server, Servers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
+
+    from tests.support.processes.command_server import Server
 
 KINDS = (
     ("once", errno.EIO),
@@ -44,31 +46,18 @@ KINDS = (
 )
 SAMPLE = 2
 """Calls of each job and kind in the short form."""
-NO_STRIKE = Strike(0)
 BEYOND = 5
 """Calls that are tried beyond the number counted: it varies a little from run to run."""
 
 
-@dataclass
-class _Bench:
-    """A stage with a server: what one thread works with."""
-
-    stage: Stage
-    server: Server
-
-    def run(self, arguments: tuple[str, ...], strike: Strike = NO_STRIKE) -> Ending:
-        """Run the job once."""
-        recipe = self.stage.recipe
-        folder = str(self.stage.folder)
-        return self.server.run(Request(arguments, recipe.numbers, recipe.exchanges, folder, strike))
-
-
 def attack_calls(folder: Path, choice: Choice) -> list[Tally]:
     """Return a tally for each small job and kind of strike: every call, or some spread evenly over them."""
-    library = build_faults(folder)
-    with Servers(library) as servers:
-        recipes = [recipe for recipe in SMALL if _find_wanted(recipe, choice)]
-        found = servers.map(lambda server, recipe: _attack_job(folder, server, recipe, choice), recipes)
+    if find_compiler() is None:
+        raise CannotAttackError("there is no C compiler")
+    recipes = [recipe for recipe in SMALL if _find_wanted(recipe, choice)]
+    found = attack_each(
+        lambda server, recipe: _attack_job(folder, server, recipe, choice), recipes, build_faults(folder)
+    )
     return [tally for tallies in found for tally in tallies]
 
 
@@ -80,14 +69,13 @@ def _find_wanted(recipe: Recipe, choice: Choice) -> dict[tuple[str, int], Tally]
 def _attack_job(folder: Path, server: Server, recipe: Recipe, choice: Choice) -> list[Tally]:
     tallies = _find_wanted(recipe, choice)
     place = make_folder(folder / f"calls-{SMALL.index(recipe)}")
-    bench = _Bench(Stage(place / "stage", recipe), server)
-    bench.stage.prepare(bench.run)
-    calls = bench.run(bench.stage.arguments()).calls
-    bench.stage.reset()
+    stage = Stage(place / "stage", recipe, server).prepare()
+    calls = stage.run().facts["calls"]
+    stage.reset()
     assert calls > BEYOND, f"{recipe.name}: no calls were counted"
     for kind, tally in tallies.items():
         for call in _choose_calls(calls + BEYOND, choice, tally.name):
-            outcome, note = attempt(bench, Strike(call, *kind))
+            outcome, note = attempt(stage, Strike(call, *kind))
             tally.add(outcome, f"--number {call}: {note}")
     return list(tallies.values())
 
@@ -108,25 +96,25 @@ def _choose_calls(last: int, choice: Choice, name: str) -> Iterable[int]:
     return [chance.randint(low + 1, high) for low, high in pairwise(edges)]
 
 
-def attempt(bench: _Bench, strike: Strike) -> tuple[str, str]:
+def attempt(stage: Stage, strike: Strike) -> tuple[str, str]:
     """Strike one run, then let it be resumed; return the outcome of both and what there is to say."""
-    stage = bench.stage
-    ending = bench.run(stage.arguments(), strike)
-    if (strike.mode == "kill" and ending.code == -9) or (
-        strike.mode == "term" and ending.code == 128 + signal.SIGTERM and is_clean_end(ending.text)
+    ended = stage.run(strike=strike)
+    struck = ended.facts.get("struck", "")
+    if (strike.mode == "kill" and ended.status == -9) or (
+        strike.mode == "term" and ended.status == 128 + signal.SIGTERM and is_clean_end(ended.stderr)
     ):
         outcome, note = ("detected", "") if stage.is_whole() else ("silent", describe(stage, stage.state()))
     else:
-        outcome, note = judge(stage, ending)
+        outcome, note = judge(stage, ended)
     if strike.mode == "short" and outcome == "detected":
-        outcome, note = "crashed", f"fewer bytes are no failure: {tail(ending)}"
-    cleans_up = strike.mode in ("once", "short", "term") and not ending.struck.startswith(("unlink", "rmdir"))
-    if outcome == "detected" and cleans_up and not is_named(stage, ending):
-        outcome, note = "crashed", f"left {stage.leftovers()} and did not say so: {tail(ending)}"
-    if outcome == "detected" and strike.mode in ("once", "from") and str(stage.folder) not in ending.text:
-        outcome, note = "crashed", f"the message names no path: {tail(ending)}"
-    if outcome in ("right", "detected") and ending.code:
-        resumed, note = resume(stage, bench.run)
+        outcome, note = "crashed", f"fewer bytes are no failure: {tail(ended)}"
+    cleans_up = strike.mode in ("once", "short", "term") and not struck.startswith(("unlink", "rmdir"))
+    if outcome == "detected" and cleans_up and not is_named(stage, ended):
+        outcome, note = "crashed", f"left {stage.leftovers()} and did not say so: {tail(ended)}"
+    if outcome == "detected" and strike.mode in ("once", "from") and str(stage.folder) not in ended.stderr:
+        outcome, note = "crashed", f"the message names no path: {tail(ended)}"
+    if outcome in ("right", "detected") and ended.status:
+        resumed, note = resume(stage)
         outcome = outcome if resumed == "right" else resumed
     stage.reset()
-    return outcome, f"{ending.struck or 'beyond the last call'}: {note}"
+    return outcome, f"{struck or 'beyond the last call'}: {note}"

@@ -12,74 +12,32 @@ import argparse
 import sys
 import tempfile
 import time
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from tests.support.processes.faults import find_compiler
 from tests.support.tally import COLUMNS, Tally, format_table
-from tests.torture.jobs import Choice
+from tests.torture.jobs import CannotAttackError, Choice
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-
-def torture_calls(folder: Path, choice: Choice) -> list[Tally]:
-    """Make the k-th call fail."""
-    from tests.torture.calls import attack_calls
-
-    if find_compiler() is None:
-        return _skip("calls", "there is no C compiler")
-    return attack_calls(folder, choice)
-
-
-def torture_kills(folder: Path, choice: Choice) -> list[Tally]:
-    """Kill runs, and let them be resumed."""
-    from tests.torture.kills import attack_kills
-
-    return attack_kills(folder, choice)
-
-
-def torture_signals(folder: Path, choice: Choice) -> list[Tally]:
-    """Stop runs by signals that they can catch."""
-    from tests.torture.kills import attack_signals
-
-    return attack_signals(folder, choice)
-
-
-def torture_flips(folder: Path, choice: Choice) -> list[Tally]:
-    """Flip bits of spilled data, and cut it."""
-    from tests.torture.flips import attack_flips
-
-    return attack_flips(folder, choice)
-
-
-def torture_space(folder: Path, choice: Choice) -> list[Tally]:
-    """Run out of disk."""
-    from tests.torture.space import attack_space, why_not
-
-    return _skip("space", reason) if (reason := why_not()) else attack_space(folder, choice)
-
-
-def torture_order(folder: Path, choice: Choice) -> list[Tally]:
-    """Look at the order of syncs and renames."""
-    from tests.torture.order import attack_order, why_not
-
-    return _skip("order", reason) if (reason := why_not()) else attack_order(folder, choice)
-
-
-KINDS: dict[str, Callable[[Path, Choice], list[Tally]]] = {
-    "calls": torture_calls,
-    "kills": torture_kills,
-    "signals": torture_signals,
-    "flips": torture_flips,
-    "space": torture_space,
-    "order": torture_order,
+KINDS = {
+    "calls": "calls.attack_calls",
+    "kills": "kills.attack_kills",
+    "signals": "kills.attack_signals",
+    "flips": "flips.attack_flips",
+    "space": "space.attack_space",
+    "order": "order.attack_order",
 }
+"""Modules and functions."""
 
 
-def _skip(kind: str, reason: str) -> list[Tally]:
-    sys.stderr.write(f"{kind}: skipped: {reason}\n")
-    return []
+def attack(kind: str, folder: Path, choice: Choice) -> list[Tally]:
+    """Return the tallies of a kind of attack; none, and say why, where it cannot be made."""
+    module, _, name = KINDS[kind].partition(".")
+    try:
+        found: list[Tally] = getattr(import_module(f"tests.torture.{module}"), name)(folder, choice)
+    except CannotAttackError as reason:
+        sys.stderr.write(f"{kind}: skipped: {reason}\n")
+        return []
+    return found
 
 
 def run_kinds(kinds: list[str], folder: Path, choice: Choice) -> list[Tally]:
@@ -87,7 +45,7 @@ def run_kinds(kinds: list[str], folder: Path, choice: Choice) -> list[Tally]:
     tallies = []
     for kind in kinds:
         started = time.monotonic()
-        found = KINDS[kind](folder, choice)
+        found = attack(kind, folder, choice)
         tried, seconds = sum(one.tried for one in found), time.monotonic() - started
         failures = [failure for one in found for failure in one.failures]
         sys.stderr.write("\n".join([f"{kind}: {tried} tried in {seconds:.0f} s", *failures]) + "\n")

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import random
+import resource
+import sys
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
 from recshuf.system.files import exchange
+from tests.support.processes.command_server import note
+from tests.support.processes.faults import Faults, Strike
 from tests.support.processes.killed_runs import refuse_exchange
 from tests.support.small_runs import change_plans, put_in_place
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,29 +35,47 @@ class Damage:
     """Number of the file, and what it is truncated to."""
 
 
-def install_hooks(
-    numbers: Mapping[str, Any], damage: Damage | None, report: int, *, exchanges: bool = True
-) -> None:
-    """Change the program in this process; what damage is done is written to `report`."""
+def run_command(arguments: list[str], folder: str, how: dict[str, Any]) -> NoReturn:
+    """Become the program, changed: see `Stage.run`. What is done to it is noted."""
+    from recshuf.cli import main
+
+    sys.argv = ["recshuf", *arguments]
     patch = pytest.MonkeyPatch()  # for the rest of the process
-    if numbers:
+    if numbers := how.get("numbers"):
         change_plans(
             patch, **{name: tuple(one) if isinstance(one, list) else one for name, one in numbers.items()}
         )
-    if damage is not None:
-        _damage_before_gather(damage, report)
-    if not exchanges:
+    if damage := how.get("damage"):
+        _damage_before_gather(Damage(**damage))
+    if not how.get("exchanges", True):
         put_in_place(patch, exchange, refuse_exchange)
+    if largest := how.get("largest_file"):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
+    if "LD_PRELOAD" in os.environ:
+        strike = Strike(**how.get("strike") or {"call": 0})
+        main.main = partial(_strike_main, main.main, folder, strike)
+    main.run()
 
 
-def _damage_before_gather(damage: Damage, report: int) -> None:
+def _strike_main(whole: Callable[[], int], folder: str, strike: Strike) -> int:
+    """Be the program's main function with calls struck."""
+    faults = Faults()
+    faults.arm(folder, strike)
+    code = whole()
+    fired, struck = faults.struck()
+    note(fired=fired, struck=struck)
+    if strike.mode != "from":  # that goes on to the end of the process
+        note(calls=faults.disarm())
+    return code
+
+
+def _damage_before_gather(damage: Damage) -> None:
     from recshuf.run.gather import Gather
 
     original = Gather.run
 
     def run(self: Gather, *given: Any) -> Any:
-        facts = {"edges": _find_edges(self)} if damage.kind == "look" else {"damaged": _inflict(damage, self)}
-        os.write(report, json.dumps(facts).encode() + b"\n")
+        note(edges=_find_edges(self)) if damage.kind == "look" else note(damaged=_inflict(damage, self))
         return original(self, *given)
 
     Gather.run = run  # type: ignore[method-assign]

@@ -6,26 +6,33 @@ import hashlib
 import random
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from recshuf.output.manifest import manifest_path
+from tests.support.processes.command_server import Ended, Server
+from tests.torture.hooks import run_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
-
-    from tests.torture.server import Ending
 
 Numbers = Mapping[str, int | tuple[int, ...]]
 State = dict[str, str] | None
 """Digest of each file of an output, by its name; None where there is no output."""
 
 FAILED = 1
-RESUME = ("--resume",)
+Result = TypeVar("Result")
+
+
+class CannotAttackError(Exception):
+    """This machine lacks what an attack needs."""
 
 
 @dataclass(frozen=True)
@@ -127,14 +134,35 @@ LARGE = tuple(replace(recipe, rows=45_000, row_bytes=1_000, numbers={}) for reci
 """Jobs that leave memory by themselves at the least limit, and take some seconds."""
 
 
+def attack_each(
+    function: Callable[[Server, Recipe], Result], recipes: Sequence[Recipe], library: Path | None = None
+) -> list[Result]:
+    """Return the results of a function of a server and a recipe, called for several recipes at once."""
+    free: SimpleQueue[Server] = SimpleQueue()
+
+    def call(recipe: Recipe) -> Result:
+        server = free.get()
+        try:
+            return function(server, recipe)
+        finally:
+            free.put(server)
+
+    with ExitStack() as stack, ThreadPoolExecutor(2) as pool:
+        for _ in range(2):
+            free.put(stack.enter_context(Server(library=library)))
+        return list(pool.map(call, recipes))
+
+
 class Stage:
-    """A folder in which a job is laid out, run, attacked, and laid out anew.
+    """A folder in which a job is laid out, run by a server, attacked, and laid out anew.
 
     ``inputs/`` and ``temp/`` are what they are called, ``place/`` holds the output and what is beside it.
     """
 
-    def __init__(self, folder: Path, recipe: Recipe) -> None:
-        self.folder, self.recipe = folder, recipe
+    def __init__(self, folder: Path, recipe: Recipe, server: Server) -> None:
+        self.folder, self.recipe, self.server = folder, recipe, server
+        self.seconds = 0.0
+        """How long an undisturbed run takes."""
         self.inputs, self.place, self.temp = folder / "inputs", folder / "place", folder / "temp"
         self.output = self.place / recipe.output.rstrip("/")
         self.manifest = manifest_path(self.output)
@@ -149,25 +177,37 @@ class Stage:
         make_inputs(self.inputs, recipe)
         self._input_facts = self._look_at_inputs()
 
-    def prepare(self, run: Callable[[tuple[str, ...]], Ending]) -> float:
-        """Find out by undisturbed runs what the old output is, and what the new one has to be.
+    def run(
+        self, arguments: tuple[str, ...] | None = None, signal: int = 0, after: float = 0.0, **how: Any
+    ) -> Ended:
+        """Run the job once.
 
-        Returns how many seconds the second of them took.
+        Parameters
+        ----------
+        how
+            A ``strike`` at a call, ``damage`` of spilled data, or the ``largest_file`` that may be written.
         """
-        self._expect_success(run(self.arguments("-n", "50", seed=1)))
+        changes = {"numbers": self.recipe.numbers, "exchanges": self.recipe.exchanges}
+        changes |= {name: asdict(one) if is_dataclass(one) else one for name, one in how.items()}
+        given = self.arguments() if arguments is None else arguments
+        return self.server.call(run_command, given, str(self.folder), changes, signal=signal, after=after)
+
+    def prepare(self) -> Stage:
+        """Find out by undisturbed runs what the old output is, and what the new one has to be."""
+        self._expect_success(self.run(self.arguments("-n", "50", seed=1)))
         self.old = self.state()
         self.output.rename(self._old)
         if self.manifest.exists():
             self.manifest.rename(manifest_path(self._old))
-        ending = run(self.arguments())
-        self._expect_success(ending)
-        self.after = self.state()
+        ended = self.run()
+        self._expect_success(ended)
+        self.seconds, self.after = ended.seconds, self.state()
         assert self.after not in (None, self.old)
         self.reset()
-        return ending.seconds
+        return self
 
-    def _expect_success(self, ending: Ending) -> None:
-        assert ending.code == 0, f"{self.recipe.name}: the undisturbed run failed: {ending.text}"
+    def _expect_success(self, ended: Ended) -> None:
+        assert ended.status == 0, f"{self.recipe.name}: the undisturbed run failed: {ended.stderr}"
 
     def arguments(
         self, *more: str, seed: int = 7, resources: tuple[str, ...] | None = None
@@ -229,26 +269,26 @@ def _digest(path: Path) -> str:
     return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest() if path.is_file() else "no file"
 
 
-def judge(stage: Stage, ending: Ending) -> tuple[str, str]:
+def judge(stage: Stage, ended: Ended) -> tuple[str, str]:
     """Return the outcome of an attacked run, as `Tally` counts them, and what there is to say of it."""
     state = stage.state()
-    if ending.hung:
+    if ended.hung:
         return "hung", ""
     if not stage.inputs_are_spared():
         return "silent", "the inputs have changed"
     if not stage.is_whole():
-        what = "half-written" if ending.code else "wrong"
-        return "silent", f"{what}: {describe(stage, state)}; {tail(ending)}"
-    if ending.code == 0:
+        what = "half-written" if ended.status else "wrong"
+        return "silent", f"{what}: {describe(stage, state)}; {tail(ended)}"
+    if ended.status == 0:
         return ("right", "") if state == stage.after else ("silent", "exit 0, and the output is not there")
-    if ending.code != FAILED or not is_clean(ending.text):
-        return "crashed", f"exit {ending.code}: {tail(ending)}"
+    if ended.status != FAILED or not is_clean(ended.stderr):
+        return "crashed", f"exit {ended.status}: {tail(ended)}"
     return "detected", ""
 
 
-def is_named(stage: Stage, ending: Ending) -> bool:
+def is_named(stage: Stage, ended: Ended) -> bool:
     """Tell whether a failed run left nothing behind, or said how to go on from there."""
-    return not stage.leftovers() or "--resume" in ending.text
+    return not stage.leftovers() or "--resume" in ended.stderr
 
 
 def is_clean(text: str) -> bool:
@@ -263,24 +303,22 @@ def is_clean_end(text: str) -> bool:
     return is_own and "internal error" not in text
 
 
-def tail(ending: Ending) -> str:
+def tail(ended: Ended) -> str:
     """Return the end of what a run printed, in one line."""
-    return ending.text.strip().replace("\n", " | ")[-400:]
+    return ended.stderr.strip().replace("\n", " | ")[-400:]
 
 
-def resume(
-    stage: Stage, run: Callable[[tuple[str, ...]], Ending], resources: tuple[str, ...] | None = None
-) -> tuple[str, str]:
+def resume(stage: Stage, resources: tuple[str, ...] | None = None) -> tuple[str, str]:
     """Let an attacked run be resumed; return ``right``, or what went wrong."""
     was_complete = stage.state() == stage.after
-    ending = run(stage.arguments(*RESUME, resources=resources))
+    ended = stage.run(stage.arguments("--resume", resources=resources))
     if was_complete and not stage.before and stage.state() == stage.after:
         return "right", ""  # an output that exists is refused
-    if ending.hung:
+    if ended.hung:
         return "hung", "resumed"
-    if ending.code or stage.state() != stage.after:
-        kind = "crashed" if ending.code else "silent"
-        return kind, f"resumed: exit {ending.code}, {describe(stage, stage.state())}: {tail(ending)}"
+    if ended.status or stage.state() != stage.after:
+        kind = "crashed" if ended.status else "silent"
+        return kind, f"resumed: exit {ended.status}, {describe(stage, stage.state())}: {tail(ended)}"
     if left := stage.leftovers():
         return "crashed", f"resumed, and left behind {left}"
     return "right", ""

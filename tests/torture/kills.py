@@ -18,6 +18,7 @@ from tests.torture.jobs import (
     Choice,
     Recipe,
     Stage,
+    attack_each,
     describe,
     is_clean_end,
     is_named,
@@ -25,12 +26,13 @@ from tests.torture.jobs import (
     resume,
     tail,
 )
-from tests.torture.server import Ending, Request, Server, Servers
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable
     from pathlib import Path
+
+    from tests.support.processes.command_server import Server
 
 CATCHABLE = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 STOP_SECONDS = 2.0
@@ -48,38 +50,24 @@ def attack_signals(folder: Path, choice: Choice) -> list[Tally]:
     return _attack(folder, choice, "signal", _attempt_signal)
 
 
-class _Bench:
-    """A stage with a server, and how long a run takes."""
-
-    def __init__(self, folder: Path, server: Server, recipe: Recipe) -> None:
-        self.server = server
-        self.stage = Stage(folder, recipe)
-        self.seconds = self.stage.prepare(self.run)
-
-    def run(self, arguments: tuple[str, ...], number: int = 0, after: float = 0.0) -> Ending:
-        """Run the job once; a signal may be sent after some seconds."""
-        return self.server.run(Request(arguments, self.stage.recipe.numbers, signal=number, after=after))
-
-
 def _attack(
-    folder: Path, choice: Choice, kind: str, attempt: Callable[[_Bench, random.Random], tuple[str, str]]
+    folder: Path, choice: Choice, kind: str, attempt: Callable[[Stage, random.Random], tuple[str, str]]
 ) -> list[Tally]:
     recipes = LARGE if choice.is_long else MIDDLE
 
     def attack(server: Server, recipe: Recipe) -> Tally:
         tally = Tally(f"{kind}: {recipe.name}")
         place = make_folder(folder / f"{kind[:4]}-{recipes.index(recipe)}")
-        bench = _Bench(place / "stage", server, recipe)
+        stage = Stage(place / "stage", recipe, server).prepare()
         for number in choice.numbers(COUNTS):
             chance = choice.random(tally.name, number)
-            bench.stage.reset(overwrites=chance.random() < 0.5)
-            outcome, note = attempt(bench, chance)
+            stage.reset(overwrites=chance.random() < 0.5)
+            outcome, note = attempt(stage, chance)
             tally.add(outcome, f"--number {number}: {note}")
         make_folder(place)
         return tally
 
-    with Servers() as servers:
-        return servers.map(attack, [one for one in recipes if choice.wants(f"{kind}: {one.name}")])
+    return attack_each(attack, [one for one in recipes if choice.wants(f"{kind}: {one.name}")])
 
 
 def _draw_resources(stage: Stage, chance: random.Random) -> tuple[str, ...]:
@@ -90,56 +78,55 @@ def _draw_resources(stage: Stage, chance: random.Random) -> tuple[str, ...]:
     return ("--memory", memory, "--workers", str(workers), "--spill-compression", spill)
 
 
-def _draw_moment(bench: _Bench, chance: random.Random) -> float:
-    return chance.uniform(0, 1.1 * bench.seconds)
+def _draw_moment(stage: Stage, chance: random.Random) -> float:
+    return chance.uniform(0, 1.1 * stage.seconds)
 
 
-def _attempt_kill(bench: _Bench, chance: random.Random) -> tuple[str, str]:
+def _attempt_kill(stage: Stage, chance: random.Random) -> tuple[str, str]:
     """Kill a run, sometimes kill the run that resumes it as well, and let that be resumed."""
-    stage, killed = bench.stage, False
+    killed = False
     resources = _draw_resources(stage, chance)
     piles = ("--piles", str(chance.randint(1, 200))) if chance.random() < 0.5 else ()
     more: tuple[str, ...] = ()
     notes = []
     for _ in range(chance.choice((1, 1, 2))):
-        moment = _draw_moment(bench, chance)
-        ending = bench.run(stage.arguments(*piles, *more, resources=resources), signal.SIGKILL, moment)
+        moment = _draw_moment(stage, chance)
+        ended = stage.run(stage.arguments(*piles, *more, resources=resources), signal.SIGKILL, moment)
         notes.append(
             f"after {moment:.3f} s: {' '.join((*resources, *piles, *more))}; left {stage.leftovers()}"
         )
         if stage.state() not in (stage.before, stage.after):
             return "silent", f"{notes}: {describe(stage, stage.state())}"
-        if ending.code not in (0, -signal.SIGKILL):
-            return "crashed", f"{notes}: exit {ending.code}: {tail(ending)}"
-        killed = killed or ending.code != 0
+        if ended.status not in (0, -signal.SIGKILL):
+            return "crashed", f"{notes}: exit {ended.status}: {tail(ended)}"
+        killed = killed or ended.status != 0
         more, resources = ("--resume",), _draw_resources(stage, chance)
-        if ending.code == 0 or stage.state() == stage.after:
+        if ended.status == 0 or stage.state() == stage.after:
             break
     if not killed:
         return (
             ("right", "") if stage.state() == stage.after else ("silent", f"{notes}: exit 0 without output")
         )
-    outcome, note = resume(stage, bench.run, resources)
+    outcome, note = resume(stage, resources)
     return ("detected", "") if outcome == "right" else (outcome, f"{notes}; {resources}: {note}")
 
 
-def _attempt_signal(bench: _Bench, chance: random.Random) -> tuple[str, str]:
-    stage = bench.stage
-    number, moment = chance.choice(CATCHABLE), _draw_moment(bench, chance)
+def _attempt_signal(stage: Stage, chance: random.Random) -> tuple[str, str]:
+    number, moment = chance.choice(CATCHABLE), _draw_moment(stage, chance)
     resources = _draw_resources(stage, chance)
-    ending = bench.run(stage.arguments(resources=resources), number, moment)
+    ended = stage.run(stage.arguments(resources=resources), number, moment)
     note = f"{number.name} after {moment:.3f} s, {resources}"
     if stage.state() not in (stage.before, stage.after):
         return "silent", f"{note}: {describe(stage, stage.state())}"
-    if ending.code and ending.seconds > STOP_SECONDS:
-        return "hung", f"{note}: it took {ending.seconds:.1f} s to end"
-    if ending.code == 0:
+    if ended.status and ended.seconds > STOP_SECONDS:
+        return "hung", f"{note}: it took {ended.seconds:.1f} s to end"
+    if ended.status == 0:
         return ("right", "") if stage.state() == stage.after else ("silent", f"{note}: exit 0 without output")
-    if ending.code == -number and not stage.leftovers():
+    if ended.status == -number and not stage.leftovers():
         return "detected", ""  # so early that nothing was there to catch it
-    if ending.code != 128 + number or not is_clean_end(ending.text):
-        return "crashed", f"{note}: exit {ending.code}: {tail(ending)}"
-    if not is_named(stage, ending):
-        return "crashed", f"{note}: left {stage.leftovers()} and did not say so: {tail(ending)}"
-    outcome, more = resume(stage, bench.run, _draw_resources(stage, chance))
+    if ended.status != 128 + number or not is_clean_end(ended.stderr):
+        return "crashed", f"{note}: exit {ended.status}: {tail(ended)}"
+    if not is_named(stage, ended):
+        return "crashed", f"{note}: left {stage.leftovers()} and did not say so: {tail(ended)}"
+    outcome, more = resume(stage, _draw_resources(stage, chance))
     return ("detected", "") if outcome == "right" else (outcome, f"{note}: {more}")

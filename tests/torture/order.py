@@ -14,12 +14,12 @@ import subprocess
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from recshuf.output.manifest import manifest_path
+from tests.support.processes.command_server import PROJECT, Ended, Server
 from tests.support.tally import Tally
-from tests.torture.jobs import MIDDLE, Choice, Stage, make_folder
-from tests.torture.server import PROJECT, Ending
+from tests.torture.jobs import MIDDLE, CannotAttackError, Choice, Stage, make_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,14 +43,6 @@ class Call:
     paths: tuple[str, ...]
     """What it is about: one path, or for a rename the old and the new one."""
     exchanges: bool = False
-
-
-def why_not() -> str:
-    """Return why nothing can be traced here; nothing if it can."""
-    if shutil.which("strace") is None:
-        return "there is no strace"
-    done = subprocess.run(["strace", "-o", os.devnull, "true"], capture_output=True)
-    return f"strace may not trace: {done.stderr.decode()[:200]}" if done.returncode else ""
 
 
 def parse_trace(lines: list[str]) -> Iterator[Call]:
@@ -143,15 +135,30 @@ def _is_in(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder + "/")
 
 
+class _TracedStage(Stage):
+    """Runs the command in a process of its own, perhaps within a tracer."""
+
+    def run(self, arguments: tuple[str, ...] | None = None, *_: Any, wrapper: Any = (), **__: Any) -> Ended:
+        given = self.arguments() if arguments is None else arguments
+        command = [*wrapper, sys.executable, "-m", "recshuf", *given]
+        done = subprocess.run(command, cwd=PROJECT, capture_output=True)
+        return Ended(done.returncode, done.stderr.decode(errors="replace"))
+
+
 def attack_order(folder: Path, choice: Choice) -> list[Tally]:
     """Return a tally: a run for each format, new and over an old output, is right if its trace is."""
+    if shutil.which("strace") is None:
+        raise CannotAttackError("there is no strace")
+    done = subprocess.run(["strace", "-o", os.devnull, "true"], capture_output=True)
+    if done.returncode:
+        raise CannotAttackError(f"strace may not trace: {done.stderr.decode()[:200]}")
     tally = Tally("sync order")
     recipes = MIDDLE if choice.is_long else (MIDDLE[0], MIDDLE[-1])
     for index, recipe in enumerate(recipes):
         # A command line of its own: no numbers can be overruled.
         small = replace(recipe, rows=1_000, numbers={})
-        stage = Stage(make_folder(folder / f"order-{index}") / "stage", small)
-        stage.prepare(lambda arguments: _run(arguments, ()))
+        stage = _TracedStage(make_folder(folder / f"order-{index}") / "stage", small, Server())
+        stage.prepare()
         for overwrites in (False, True):
             stage.reset(overwrites=overwrites)
             name = f"{recipe.name}, {'over an old output' if overwrites else 'new'}"
@@ -164,7 +171,7 @@ def attack_order(folder: Path, choice: Choice) -> list[Tally]:
 
 def trace_run(stage: Stage, trace: Path) -> list[str]:
     """Run a job under strace, and return what is wrong with the order of its calls."""
-    command = (
+    wrapper = [
         "strace",
         "-f",
         "-y",
@@ -176,17 +183,11 @@ def trace_run(stage: Stage, trace: Path) -> list[str]:
         "signal=none",
         "-o",
         str(trace),
-    )
-    ending = _run(stage.arguments(), command)
-    if ending.code or stage.state() != stage.after:
-        return [f"the run failed: {ending.text}"]
+    ]
+    ended = stage.run(wrapper=wrapper)
+    if ended.status or stage.state() != stage.after:
+        return [f"the run failed: {ended.stderr}"]
     checker = Checker(stage.output)
     for call in parse_trace(trace.read_text(errors="surrogateescape").splitlines()):
         checker.follow(call)
     return checker.finish()
-
-
-def _run(arguments: tuple[str, ...], wrapper: tuple[str, ...]) -> Ending:
-    command = [*wrapper, sys.executable, "-m", "recshuf", *arguments]
-    done = subprocess.run(command, cwd=PROJECT, capture_output=True)
-    return Ending(done.returncode, done.stderr.decode(errors="replace"))

@@ -15,9 +15,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.support.processes.command_server import PROJECT, Server
 from tests.support.tally import Tally
-from tests.torture.jobs import MIDDLE, Choice, Recipe, Stage, judge, make_folder, resume, tail
-from tests.torture.server import PROJECT, Ending, Request, Server
+from tests.torture.jobs import MIDDLE, CannotAttackError, Choice, Stage, judge, make_folder, resume, tail
 
 if TYPE_CHECKING:
     import random
@@ -31,18 +31,14 @@ MB = 1 << 20
 NAMESPACE = ("unshare", "--user", "--map-root-user", "--mount")
 
 
-def why_not() -> str:
-    """Return why nothing can be mounted here; nothing if it can."""
+def attack_space(folder: Path, choice: Choice) -> list[Tally]:
+    """Return a tally for each place, and one for limited files, from a child that may mount."""
     try:
         command = [*NAMESPACE, "mount", "-t", "tmpfs", "none", tempfile.gettempdir()]
         subprocess.run(command, check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError) as error:
-        return f"no file system can be mounted in a namespace: {getattr(error, 'stderr', b'') or error!r}"
-    return ""
-
-
-def attack_space(folder: Path, choice: Choice) -> list[Tally]:
-    """Return a tally for each place, and one for limited files, from a child that may mount."""
+        told = getattr(error, "stderr", b"") or error
+        raise CannotAttackError(f"no file system can be mounted in a namespace: {told!r}") from error
     command = [
         *NAMESPACE,
         sys.executable,
@@ -53,19 +49,6 @@ def attack_space(folder: Path, choice: Choice) -> list[Tally]:
     ]
     done = subprocess.run(command, cwd=PROJECT, stdout=subprocess.PIPE, check=True)
     return [Tally(**values) for values in json.loads(done.stdout)]
-
-
-class _Bench:
-    """A stage, parts of which can be put on small file systems."""
-
-    def __init__(self, folder: Path, server: Server, recipe: Recipe) -> None:
-        self.stage, self.server = Stage(folder, recipe), server
-        self.stage.prepare(self.run)
-
-    def run(self, arguments: tuple[str, ...], largest_file: int = 0) -> Ending:
-        """Run the job once; files may be limited."""
-        request = Request(arguments, self.stage.recipe.numbers, largest_file=largest_file)
-        return self.server.run(request)
 
 
 def _attack_places(folder: Path, choice: Choice) -> list[Tally]:
@@ -81,19 +64,15 @@ def _attack_places(folder: Path, choice: Choice) -> list[Tally]:
                 group = [tally for tally in group if choice.wants(tally.name)]
                 if not group:
                     continue
-                bench = _Bench(
-                    make_folder(folder / f"space-{index}-{apart}") / "stage",
-                    server,
-                    replace(recipe, temp_dir=apart),
-                )
+                place = make_folder(folder / f"space-{index}-{apart}")
+                stage = Stage(place / "stage", replace(recipe, temp_dir=apart), server).prepare()
                 for tally in group:
-                    (_attack_files if tally is files else _attack_place)(bench, tally, choice)
-                make_folder(bench.stage.folder.parent)
+                    (_attack_files if tally is files else _attack_place)(stage, tally, choice)
+                make_folder(place)
     return [tally for tally in (*tallies, files) if tally.tried]
 
 
-def _attack_place(bench: _Bench, tally: Tally, choice: Choice) -> None:
-    stage = bench.stage
+def _attack_place(stage: Stage, tally: Tally, choice: Choice) -> None:
     small = stage.temp if tally.name.endswith("scratch") else stage.place
     for number in choice.numbers(COUNTS):
         chance = choice.random(tally.name, stage.recipe.name, number)
@@ -102,40 +81,38 @@ def _attack_place(bench: _Bench, tally: Tally, choice: Choice) -> None:
         _call("mount", "-t", "tmpfs", "-o", f"size={size}", "none", small)
         try:
             stage.reset(overwrites=chance.random() < 0.5)
-            outcome, more = _attempt(bench, small, chance)
+            outcome, more = _attempt(stage, small, chance)
         finally:
             _call("umount", "--lazy", small)
         stage.reset()
         tally.add(outcome, f"{note}: {more}")
 
 
-def _attempt(bench: _Bench, small: Path, chance: random.Random) -> tuple[str, str]:
-    stage = bench.stage
+def _attempt(stage: Stage, small: Path, chance: random.Random) -> tuple[str, str]:
     unchecked = ("--no-space-check",) if chance.random() < 0.7 else ()
-    ending = bench.run(stage.arguments(*unchecked))
-    outcome, note = judge(stage, ending)
+    ended = stage.run(stage.arguments(*unchecked))
+    outcome, note = judge(stage, ended)
     if outcome != "detected":
         return outcome, f"{unchecked}: {note}"
-    if missing := [word for word in (str(small), "need", "free") if word not in ending.text]:
-        return "crashed", f"{unchecked}: the message lacks {missing}: {tail(ending)}"
+    if missing := [word for word in (str(small), "need", "free") if word not in ended.stderr]:
+        return "crashed", f"{unchecked}: the message lacks {missing}: {tail(ended)}"
     _call("mount", "-o", f"remount,size={512 * MB}", small)
-    outcome, note = resume(stage, bench.run)
-    return ("detected", "") if outcome == "right" else (outcome, f"{unchecked}: {tail(ending)}: {note}")
+    outcome, note = resume(stage)
+    return ("detected", "") if outcome == "right" else (outcome, f"{unchecked}: {tail(ended)}: {note}")
 
 
-def _attack_files(bench: _Bench, tally: Tally, choice: Choice) -> None:
+def _attack_files(stage: Stage, tally: Tally, choice: Choice) -> None:
     """Limit the size of files as ``ulimit -f`` does."""
-    stage = bench.stage
     for number in choice.numbers(COUNTS):
         chance = choice.random(tally.name, stage.recipe.name, number)
         limit = int(2 ** chance.uniform(12, 24))
         stage.reset(overwrites=chance.random() < 0.5)
-        ending = bench.run(stage.arguments(), limit)
-        outcome, note = judge(stage, ending)
-        if outcome == "detected" and "ulimit -f" not in ending.text:
-            outcome, note = "crashed", f"the message does not name the limit: {tail(ending)}"
+        ended = stage.run(largest_file=limit)
+        outcome, note = judge(stage, ended)
+        if outcome == "detected" and "ulimit -f" not in ended.stderr:
+            outcome, note = "crashed", f"the message does not name the limit: {tail(ended)}"
         elif outcome == "detected":
-            resumed, note = resume(stage, bench.run)
+            resumed, note = resume(stage)
             outcome = outcome if resumed == "right" else resumed
         stage.reset()
         tally.add(outcome, f"--number {number}: {stage.recipe.name}, files of {limit} bytes: {note}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.processes.command_server import PROJECT, Ended, Server
 from tests.support.processes.faults import build_faults, find_compiler
 from tests.support.tally import Tally, format_table
-from tests.torture.campaign import KINDS
+from tests.torture.campaign import KINDS, attack
 from tests.torture.hooks import Damage
 from tests.torture.jobs import SMALL, Choice, Stage, is_clean, judge
 from tests.torture.order import Checker, parse_trace
-from tests.torture.server import PROJECT, Ending, Request, Server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +37,7 @@ ONE = {
 
 
 def attack_once(kind: str, folder: Path, choice: Choice, capfd: pytest.CaptureFixture[str]) -> None:
-    tallies = KINDS[kind](folder, choice)
+    tallies = attack(kind, folder, choice)
     if not tallies:
         pytest.skip(capfd.readouterr().err.strip())
     tallies = [tally for tally in tallies if tally.tried]
@@ -69,19 +68,9 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_faults(tmp_path_factory.mktemp("faults"))
 
 
-def attack(library: Path, folder: Path, code: str) -> subprocess.CompletedProcess[str]:
-    """Run Python code with the library loaded; `arm` arms it for a folder."""
-    start = f"from tests.support.processes.faults import *; import os; faults = Faults(); folder = {str(folder)!r}; arm = faults.arm\n"
-    environment = os.environ | {"LD_PRELOAD": str(library)}
-    command = [sys.executable, "-c", start + code]
-    return subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True)
-
-
-@pytest.mark.slow
-@needs_compiler
-class TestFaults:
-    def test_the_chosen_call_fails_and_no_other(self, library: Path, tmp_path: Path) -> None:
-        code = f"""
+STRIKES = {
+    "the chosen call fails and no other": (
+        f"""
 arm(folder, Strike(3, "once", {errno.ENOSPC}))
 file = os.open(folder + "/a", os.O_RDWR | os.O_CREAT)
 os.write(file, b"x")
@@ -92,44 +81,42 @@ except OSError as error:
 os.fsync(file)
 os.close(file)
 print(faults.disarm(), *faults.struck())
-"""
-        done = attack(library, tmp_path, code)
-        assert done.stdout.split() == [str(errno.ENOSPC), "5", "1", "fsync", f"{tmp_path}/a"]
-
-    def test_all_calls_fail_from_there_on(self, library: Path, tmp_path: Path) -> None:
-        code = f"""
+""",
+        f"{errno.ENOSPC} 5 1 fsync FOLDER/a",
+    ),
+    "all calls fail from there on": (
+        f"""
 arm(folder, Strike(2, "from", {errno.EIO}))
 for name in "abc":
     try:
         os.mkdir(folder + "/" + name)
     except OSError as error:
         print(name, error.errno)
-"""
-        assert attack(library, tmp_path, code).stdout.split() == ["b", str(errno.EIO), "c", str(errno.EIO)]
-
-    def test_fewer_bytes_are_moved(self, library: Path, tmp_path: Path) -> None:
-        code = """
+""",
+        f"b {errno.EIO} c {errno.EIO}",
+    ),
+    "fewer bytes are moved": (
+        """
 file = os.open(folder + "/a", os.O_RDWR | os.O_CREAT)
 arm(folder, Strike(1, "short"))
 print(os.write(file, bytes(10)), os.write(file, bytes(10)))
-"""
-        assert attack(library, tmp_path, code).stdout.split() == ["5", "10"]
-
-    def test_the_process_dies_before_the_call(self, library: Path, tmp_path: Path) -> None:
-        code = """
+""",
+        "5 10",
+    ),
+    "the process dies before the call": (
+        """
 arm(folder, Strike(2, "kill"))
 os.mkdir(folder + "/a")
+print("a", flush=True)
 os.mkdir(folder + "/b")
-"""
-        assert attack(library, tmp_path, code).returncode == -signal.SIGKILL
-        assert os.listdir(tmp_path) == ["a"]
-
-    def test_calls_elsewhere_are_not_counted_and_all_ways_to_open_a_file_are(
-        self, library: Path, tmp_path: Path
-    ) -> None:
-        (tmp_path / "in").mkdir()
-        code = """
+print("b", flush=True)
+""",
+        "a",
+    ),
+    "calls elsewhere are not counted, and all ways to open a file are": (
+        """
 import h5py
+os.mkdir(folder + "/in")
 arm(folder + "/in", Strike(0))
 os.mkdir(folder + "/inner")
 os.chdir(folder)
@@ -142,8 +129,27 @@ counts += [faults.disarm()]
 arm(folder, Strike(0))
 h5py.File(folder + "/a.h5", "w").close()
 print(*counts, faults.disarm() > 2)
-"""
-        assert attack(library, tmp_path, code).stdout.split() == ["0", "4", "True"]
+""",
+        "0 4 True",
+    ),
+}
+
+
+@pytest.mark.slow
+@needs_compiler
+@pytest.mark.parametrize("name", STRIKES)
+def test_strikes_hit_what_they_should(library: Path, tmp_path: Path, name: str) -> None:
+    code, said = STRIKES[name]
+    start = (
+        "from tests.support.processes.faults import *; import os; faults = Faults(); arm = faults.arm\n"
+        f"folder = {str(tmp_path)!r}\n"
+    )
+    environment = os.environ | {"LD_PRELOAD": str(library)}
+    done = subprocess.run(
+        [sys.executable, "-c", start + code], cwd=PROJECT, env=environment, capture_output=True, text=True
+    )
+    assert done.stdout.split() == said.replace("FOLDER", str(tmp_path)).split()
+    assert not (tmp_path / "b").exists() or name.startswith("calls")
 
 
 @pytest.fixture(scope="module")
@@ -155,54 +161,53 @@ def server() -> Iterator[Server]:
 @pytest.mark.slow
 class TestServer:
     def test_a_run_ends_as_the_command_line_does(self, server: Server, tmp_path: Path) -> None:
-        right = server.run(Request(("--version",)))
-        wrong = server.run(Request((f"{tmp_path}/missing", "-o", f"{tmp_path}/out")))
-        assert (right.code, wrong.code) == (0, 1)
-        assert right.text.startswith("recshuf ")
-        assert is_clean(wrong.text)
+        right = server.run(["--version"], tmp_path)
+        wrong = server.run([f"{tmp_path}/missing", "-o", f"{tmp_path}/out"], tmp_path)
+        assert (right.status, wrong.status) == (0, 1)
+        assert right.stderr.startswith("recshuf ")
+        assert is_clean(wrong.stderr)
 
     def test_small_jobs_go_out_of_core_where_they_should(self, server: Server, tmp_path: Path) -> None:
         for number, recipe in enumerate(SMALL):
-            stage = Stage(tmp_path / f"stage-{number}", recipe)
-            ending = server.run(Request(stage.arguments(), recipe.numbers, damage=Damage("look")))
-            files = {number for number, _ in ending.edges}
+            edges = (
+                Stage(tmp_path / f"stage-{number}", recipe, server).run(damage=Damage("look")).facts["edges"]
+            )
+            files = {number for number, _ in edges}
             assert len(files) == (recipe.files if recipe.numbers else 0)
-            assert len(ending.edges) >= 6 * len(files)
+            assert len(edges) >= 6 * len(files)
 
     def test_damage_is_done_between_the_passes(self, server: Server, tmp_path: Path) -> None:
-        stage = Stage(tmp_path / "stage", SMALL[1])
-        ending = server.run(
-            Request(stage.arguments(), stage.recipe.numbers, damage=Damage("cut", edge=(1, 10)))
-        )
-        assert ending.damaged.startswith("file 1 cut from")
-        assert judge(stage, ending)[0] == "detected"
+        stage = Stage(tmp_path / "stage", SMALL[1], server)
+        ended = stage.run(damage=Damage("cut", edge=(1, 10)))
+        assert ended.facts["damaged"].startswith("file 1 cut from")
+        assert judge(stage, ended)[0] == "detected"
 
 
 class TestJudge:
     @pytest.fixture
     def stage(self, tmp_path: Path) -> Stage:
-        stage = Stage(tmp_path / "stage", SMALL[0])
+        stage = Stage(tmp_path / "stage", SMALL[0], Server())
         stage.after = {"a": "1", stage.manifest.name: "2"}
         return stage
 
     def test_success_without_output_half_an_output_and_changed_inputs_are_silent(self, stage: Stage) -> None:
-        assert judge(stage, Ending(0, ""))[0] == "silent"
+        assert judge(stage, Ended(0, ""))[0] == "silent"
         stage.output.mkdir()
-        assert judge(stage, Ending(1, "recshuf: error: no"))[0] == "silent"
+        assert judge(stage, Ended(1, "recshuf: error: no"))[0] == "silent"
         stage.output.rmdir()
         next(stage.inputs.iterdir()).write_bytes(b"")
-        assert judge(stage, Ending(1, "recshuf: error: no"))[0] == "silent"
+        assert judge(stage, Ended(1, "recshuf: error: no"))[0] == "silent"
 
     def test_a_signal_or_no_clean_message_is_a_crash(self, stage: Stage) -> None:
-        assert judge(stage, Ending(-11, "recshuf: error: no"))[0] == "crashed"
+        assert judge(stage, Ended(-11, "recshuf: error: no"))[0] == "crashed"
         for text in (
             "Traceback (most recent call last):\nrecshuf: error: no",
             "recshuf: internal error: KeyError: 1",
             "",
             "recshuf: error: one\nrecshuf: error: two",
         ):
-            assert judge(stage, Ending(1, text))[0] == "crashed"
-        assert judge(stage, Ending(1, "recshuf: error: no"))[0] == "detected"
+            assert judge(stage, Ended(1, text))[0] == "crashed"
+        assert judge(stage, Ended(1, "recshuf: error: no"))[0] == "detected"
 
     def test_no_attempt_is_no_success(self) -> None:
         assert not Tally("none").is_clean

@@ -1,32 +1,30 @@
-"""Mixes: exact counts, each store in its own order, any number of ranks, exact resumes."""
+"""Mixes against the oracle: any stores, weights, lanes, ranks and resumes; and what is refused."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import replace
+from functools import cache
 from itertools import chain, islice
-from typing import Any
+from random import Random
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from recshuf.errors import RecshufWarning, UsageError
 from recshuf.records.keys import RowRange, draw_keys, find_piles
 from recshuf.train.loader import PileLoader
 from recshuf.train.mixing import MixLoader
-from tests.support.effort import examples
+from tests.support.stores.epoch_oracle import Mix, Rules, group_records, mix_batches
 from tests.support.stores.fake_piles import FakePiles
+from tests.support.stores.legs import run_legs
+from tests.support.stores.token_documents import tokens_of
 
-
-class NamedPiles(FakePiles):
-    """A store that can be the key of a dict."""
-
-    __hash__ = object.__hash__
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def make_mix(sizes: list[int], weights: list[float], batch_size: int, **arguments: Any) -> MixLoader:
@@ -37,9 +35,9 @@ def make_mix(sizes: list[int], weights: list[float], batch_size: int, **argument
     )
 
 
-def make_stores(sizes: list[int]) -> list[NamedPiles]:
+def make_stores(sizes: list[int]) -> list[FakePiles]:
     return [
-        NamedPiles({"a": [size], "b": [size // 2 + 1]}, 3, seed=number, store_id=f"{number:032}")
+        FakePiles({"a": [size], "b": [size // 2 + 1]}, 3, seed=number, store_id=f"{number:032}")
         for number, size in enumerate(sizes)
     ]
 
@@ -49,57 +47,142 @@ def show(batch: dict[str, Any]) -> list[tuple[int, int, int]]:
     return [(one, *ids) for one, ids in zip(batch["_store"].tolist(), batch["_id"].tolist(), strict=True)]
 
 
-SIZES = st.lists(st.integers(1, 20), min_size=1, max_size=3)
+# Against the oracle
+
+EPOCHS = 3
 
 
-@settings(max_examples=examples(80))
-@given(SIZES, st.data())
-def test_an_epoch_has_exact_counts_and_each_store_its_own_epochs(
-    sizes: list[int], data: st.DataObject
-) -> None:
-    weights = data.draw(st.lists(st.sampled_from([0.1, 1, 2, 7.5]), min_size=len(sizes), max_size=len(sizes)))
-    size = data.draw(st.integers(1, 9))
-    loader = make_mix(sizes, weights, size, seed=7)
-    found: list[tuple[int, int, int]] = []
-    for epoch in range(2):
-        loader.set_epoch(epoch)
-        batches = [show(batch) for batch in loader]
-        assert [len(one) for one in batches] == [size] * len(loader)
-        rows = list(chain.from_iterable(batches))
-        assert Counter(row[0] for row in rows) == Counter(
-            {number: count for number, count in enumerate(loader.counts) if count}
+def make_tokens(source: int, count: int) -> pa.RecordBatch:
+    return pa.record_batch(
+        {"tokens": pa.array([tokens_of(source, row) for row in range(count)], pa.list_(pa.int32()))}
+    )
+
+
+class Case(NamedTuple):
+    """A mix, and where it is left and taken up again."""
+
+    stores: list[FakePiles]
+    weights: dict[int, list[float]]
+    by_epoch: bool
+    by_tokens: bool
+    batch: int
+    lanes: int
+    order: dict[str, Any]
+    legs: list[tuple[int | None, int, int]]
+    """Batches, ranks, and workers."""
+
+
+def draw(seed: int) -> Case:
+    """Return a case."""
+    random = Random(seed)
+    lanes = random.choice([1, 1, 2, 4])
+    piles = random.randint(2, 5) * lanes
+    stores = [
+        FakePiles(
+            {
+                "a": [random.randint(6, 20) * lanes, random.randint(0, 9)],
+                "b": [random.randint(8, 12) * lanes],
+            },
+            piles,
+            make_tokens,
+            seed=random.randint(0, 9),
+            store_id=f"{number:032}",
         )
-        found += rows
-    for number, store in enumerate(make_stores(sizes)):
-        mine = [row[1:] for row in found if row[0] == number]
-        alone = PileLoader(store, 5, columns=["_id"], seed=7, drop_last=False)
-        expected: list[tuple[int, int]] = []
-        while len(expected) < len(mine):
-            expected += [tuple(one) for batch in alone for one in batch["_id"].tolist()]
-            alone.set_epoch(alone.epoch + 1)
-        assert mine == expected[: len(mine)]
+        for number in range(random.randint(1, 4))
+    ]
+    starts = sorted({0, *random.sample(range(1, 9), random.choice([0, 0, 1, 2]))})
+    weights = {start: [random.choice([0, 0.1, 1, 2, 7.5]) for _ in stores] for start in starts}
+    for own in weights.values():
+        own[random.randrange(len(stores))] = 1
+    for number in range(len(stores)):
+        weights[0][number] = weights[0][number] or (0 if any(own[number] for own in weights.values()) else 3)
+    order = {
+        "seed": random.choice([None, 5]),
+        "reshuffle": random.choice(["rotate", "rotate", "piles", "none"]),
+        "mix": random.choice([1, 1, 2]) if lanes == 1 else 1,
+    }
+    worlds = [world for world in (1, 2, 3, 4) if lanes == 1 or lanes % world == 0]
+    counts = [*(random.randint(0, 5) for _ in range(3)), None]
+    legs = [(count, random.choice(worlds), random.randint(0, 3)) for count in counts]
+    return Case(
+        stores, weights, random.random() < 0.3, random.random() < 0.5, 12, lanes, order, legs
+    )  # fmt: skip
 
 
-@settings(max_examples=examples(80))
-@given(SIZES, st.lists(st.tuples(st.sampled_from([1, 2, 3, 6]), st.integers(0, 4)), min_size=3, max_size=3))
-def test_chains_of_resumes_on_other_numbers_of_ranks_yield_the_epoch(
-    sizes: list[int], runs: list[tuple[int, int]]
-) -> None:
-    weights = [1.0 + number for number in range(len(sizes))]
-    whole = [show(batch) for batch in make_mix(sizes, weights, 6, epoch=1)]
-    state, delivered = None, []
-    for world, count in [*runs, (1, 10**6)]:
-        ranks = [
-            make_mix(sizes, weights, 6 // world, epoch=1, rank=rank, world_size=world)
-            for rank in range(world)
-        ]
-        if state is not None:
-            for loader in ranks:
-                loader.load_state_dict(json.loads(state))
-        parts = [[show(batch) for batch in islice(loader, count)] for loader in ranks]
-        delivered += [list(chain.from_iterable(step)) for step in zip(*parts, strict=True)]
-        (state,) = {json.dumps(loader.state_dict()) for loader in ranks}
-    assert delivered == whole
+def read_groups(store: FakePiles, order: dict[str, Any]) -> Callable[[int], list[list[Any]]]:
+    records = store.records()
+    own = store.seed if order["seed"] is None else order["seed"]
+
+    @cache
+    def read(epoch: int) -> list[list[Any]]:
+        rules = Rules(own, epoch, order["reshuffle"], order["mix"], store.seed)
+        groups = group_records(records, list(store.names), store.pile_count, rules)
+        return [[one.id for one in group] for group in groups]
+
+    return read
+
+
+def expect(case: Case) -> list[list[list[tuple[int, Any]]]]:
+    """Return the global batches of all epochs."""
+    mix = Mix(
+        [read_groups(store, case.order) for store in case.stores],
+        case.weights,
+        case.batch,
+        case.stores[0].seed if case.order["seed"] is None else case.order["seed"],
+        case.lanes,
+        (lambda _, record: len(tokens_of(*record))) if case.by_tokens else None,
+    )
+    if case.by_epoch:
+        mix = mix._replace(weights={epoch * mix.steps: own for epoch, own in case.weights.items()})
+    return mix_batches(mix, EPOCHS)
+
+
+def make_ranks(case: Case, world: int, make: Any = MixLoader) -> list[Any]:
+    named = {
+        start: {store: weight for store, weight in zip(case.stores, own, strict=True) if weight or not start}
+        for start, own in case.weights.items()
+    }
+    options: dict[str, Any] = {"weight_by": "tokens"} if case.by_tokens else {}
+    return [
+        make(
+            named, case.batch // world, rank=rank, world_size=world, lanes=case.lanes, columns=["_store", "_id"],
+            schedule_by="epoch" if case.by_epoch else "step", **case.order, **options,
+        )
+        for rank in range(world)
+    ]  # fmt: skip
+
+
+def check_case(seed: int, make: Any = MixLoader, run: Any = run_legs) -> None:
+    """Compare all batches of an epoch, read in legs by other numbers of ranks, with the oracle's."""
+    case, epoch = draw(seed), seed % EPOCHS
+    found = run(
+        case.legs,
+        lambda world: make_ranks(case, world, make),
+        show,
+        then=lambda loader: loader.set_epoch(epoch),
+    )
+    assert found == [[(store, *ids) for store, ids in batch] for batch in expect(case)[epoch]], seed
+
+
+@pytest.mark.parametrize(
+    "seeds",
+    [
+        range(25),
+        *(pytest.param(range(first, first + 57), marks=pytest.mark.slow) for first in range(25, 310, 57)),
+    ],
+)
+def test_chains_of_resumes_on_other_numbers_of_ranks_yield_the_batches_of_the_oracle(seeds: range) -> None:
+    for seed in seeds:
+        check_case(seed)
+
+
+def test_an_epoch_has_exact_counts() -> None:
+    for sizes, weights, size in (([9], [1], 4), ([20, 3], [0.1, 7.5], 9), ([7, 20, 1], [1, 2, 1], 1)):
+        loader = make_mix(sizes, weights, size, seed=7)
+        for epoch in range(2):
+            loader.set_epoch(epoch)
+            stores = Counter(row[0] for batch in loader for row in show(batch))
+            assert [stores[number] for number in range(len(sizes))] == loader.counts
 
 
 def test_a_state_of_another_mix_is_refused() -> None:
@@ -164,37 +247,12 @@ def make_texts(source: int, count: int) -> pa.RecordBatch:
     )
 
 
-def test_tokens_are_shared_as_exactly_as_whole_documents_allow() -> None:
-    stores = make_stores([400, 300, 150])
-    for store in stores:
-        store.make = make_texts
-    weights = [0.5, 0.3, 0.2]
-    for lanes in (1, 3):
-        loader = MixLoader(
-            dict(zip(stores, weights, strict=True)),
-            9,
-            weight_by="text",
-            lanes=lanes,
-            columns=["_store", "text"],
-        )
-        tokens = np.zeros((lanes, 3))
-        for batch in islice(loader, 80):
-            sizes = np.array(list(map(len, batch["text"])))
-            for lane, (labels, own) in enumerate(
-                zip(np.split(batch["_store"], lanes), np.split(sizes, lanes), strict=True)
-            ):
-                tokens[lane] += np.bincount(labels, own, minlength=3)
-            times = tokens / weights
-            assert (times.max(axis=1) - times.min(axis=1) <= 60 / min(weights)).all()
-        assert abs(tokens.sum(axis=0) / tokens.sum() - weights).max() < 0.02
-
-
 def test_a_lane_without_tokens_of_a_store_gives_its_records_where_their_tag_puts_them() -> None:
     def make(source: int, count: int) -> pa.RecordBatch:
         piles = find_piles(draw_keys(1, [RowRange(source, 0, count)]), 2)
         return pa.record_batch({"text": pa.array(["" if pile else "xx" for pile in piles], pa.string())})
 
-    full, half = (NamedPiles({"a": [40]}, 2, one, seed=1, store_id=str(one)) for one in (make_texts, make))
+    full, half = (FakePiles({"a": [40]}, 2, one, seed=1, store_id=str(one)) for one in (make_texts, make))
     options: dict[str, Any] = {
         "weight_by": "text",
         "lanes": 2,
@@ -214,7 +272,7 @@ def test_a_lane_without_tokens_of_a_store_gives_its_records_where_their_tag_puts
 def test_a_resume_reads_few_groups(monkeypatch: pytest.MonkeyPatch, lanes: int) -> None:
     monkeypatch.setattr("recshuf.train.batch_reader.BUNDLE_BYTES", 1)
     stores = [
-        NamedPiles({"a": [300 + number]}, 40, make_texts, seed=number, store_id=f"{number:032}")
+        FakePiles({"a": [300 + number]}, 40, make_texts, seed=number, store_id=f"{number:032}")
         for number in range(3)
     ]
     for options, most in (({}, 1), ({"weight_by": "text"}, 3)):
@@ -232,7 +290,7 @@ def test_a_rank_reads_its_own_lanes_of_each_store(weight_by: str | None) -> None
     found = []
     for rank in range(2):
         stores = [
-            NamedPiles({"a": [200]}, 8, make_texts, seed=number, store_id=str(number)) for number in range(2)
+            FakePiles({"a": [200]}, 8, make_texts, seed=number, store_id=str(number)) for number in range(2)
         ]
         loader = MixLoader(
             dict.fromkeys(stores, 1),
@@ -331,7 +389,7 @@ def test_bad_mixes_are_named() -> None:
         with pytest.raises(UsageError, match="its weight is"):
             MixLoader({first: weight}, 2)
     with pytest.raises(UsageError, match="no records"):
-        MixLoader({first: 1, NamedPiles({"a": [0]}, 2): 1}, 2)
+        MixLoader({first: 1, FakePiles({"a": [0]}, 2): 1}, 2)
     for weights, message in [
         ({}, "weights={}: give a dict from stores"),
         (None, "weights=None: give a dict"),

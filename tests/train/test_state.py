@@ -22,19 +22,10 @@ STORE = FakePiles({"a": [2000]}, 8, snapshot=17)
 STATE = PileLoader(STORE, 512, lanes=4, epoch=2).state_dict() | {"step": 1}
 
 
-class Named:
-    """A store that can be the key of a dict."""
-
-    def __init__(self, seed: int) -> None:
-        self.store = FakePiles({"a": [60]}, 3, seed=seed)
-
-    def piles(self) -> FakePiles:
-        return self.store
-
-
 def make_loader(kind: str, batch_size: Any = 2, **options: Any) -> Any:
     if kind == "mix":
-        return MixLoader({Named(1): 1, Named(2): 2}, batch_size, **options)
+        stores = [FakePiles({"a": [60]}, 3, seed=seed, store_id=f"{seed:032}") for seed in (1, 2)]
+        return MixLoader(dict(zip(stores, (1, 2), strict=True)), batch_size, **options)
     loader = PileLoader(make_store(), batch_size, **options)
     return loader if kind == "piles" else loader.packed(np.int64(4), column="tokens")
 

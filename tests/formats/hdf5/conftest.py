@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.fuzzing.server import Server
 from tests.support.formats.hostile_tools import GB
+from tests.support.processes.command_server import Server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -21,7 +21,7 @@ from tests.support.formats.hostile_tools import TINY, refusal
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.fuzzing.server import Server
+    from tests.support.processes.command_server import Server
 
 
 @pytest.mark.parametrize("is_damaged", [False, True])

@@ -21,7 +21,7 @@ from tests.support.formats.sparse_tools import write_anndata
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.fuzzing.server import Server
+    from tests.support.processes.command_server import Server
 
 
 # Links

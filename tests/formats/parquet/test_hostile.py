@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 import zstandard
 
-from tests.fuzzing.server import Server
 from tests.support.formats.hostile_parquet import (
     BINARY,
     LIST,
@@ -25,6 +24,7 @@ from tests.support.formats.hostile_parquet import (
 )
 from tests.support.formats.hostile_tools import GB, refusal
 from tests.support.formats.parquet_tools import load, open_source, read_alone, shuffled, store
+from tests.support.processes.command_server import Server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

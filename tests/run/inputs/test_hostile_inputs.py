@@ -27,8 +27,8 @@ from recshuf.formats import parquet, text
 from recshuf.formats.folders import NameRules
 from recshuf.interfaces import WriteOptions
 from recshuf.storage.reading.local import expand_inputs
-from tests.fuzzing.server import Server
 from tests.support.formats.hostile_tools import GB, refusal
+from tests.support.processes.command_server import Server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.fuzzing.server import Ended
+    from tests.support.processes.command_server import Ended
 
 GB = 1 << 30
 TINY = ["in.h5", "-o", "out.h5", "--memory", "300MB"]

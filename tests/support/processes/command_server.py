@@ -1,226 +1,222 @@
-"""Runs the command line many times a second: a server that has imported everything forks for each run.
+"""Runs the command line, or a function, many times a second: a server that has imported everything forks for each call.
 
-What runs is the real program from its entry point to the end of its process, with differences that are asked for:
-system calls that fail, numbers of the plan that send a small job out of core, damage between the passes.
+What runs is the real program from its entry point to the end of its process. The server gets a line of JSON for each call,
+and answers with one, on its standard input and output.
 """
 
 from __future__ import annotations
 
+import gc
+import importlib
 import json
 import os
 import resource
 import select
-import signal
+import signal as signals
 import subprocess
 import sys
+import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+import traceback
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
-
-from tests.support.processes.faults import Faults, Strike
-from tests.support.processes.preloading import WITHOUT_THREADS, import_all
-from tests.torture.hooks import Damage, install_hooks
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Sequence
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-PROJECT = Path(__file__).resolve().parents[2]
-LIMIT_SECONDS = 60
+PROJECT = Path(__file__).resolve().parents[3]
+_LIBRARIES = (
+    "pyarrow.compute",
+    "pyarrow.json",
+    "pyarrow.parquet",
+    "h5py",
+    "hdf5plugin",
+    "zstandard",
+    "psutil",
+)
+_OF_PYTORCH = "recshuf.torch."
+"""Beginning of the names of modules that import PyTorch, which starts threads and may be missing."""
+_WITHOUT_THREADS = {
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "ARROW_DEFAULT_MEMORY_POOL": "jemalloc",
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+    "MIMALLOC_PURGE_DELAY": "0",
+}
+"""Environment of a server: threads of a parent do not survive a fork, so that no library may begin one.
+
+mimalloc would reserve 1 GB of addresses, which limits of children would count."""
+
+
+def list_modules() -> list[str]:
+    """Return the names of all modules of recshuf, and of the libraries that some of them import as they run."""
+    paths = (
+        path.relative_to(PROJECT).with_suffix("") for path in sorted((PROJECT / "recshuf").rglob("*.py"))
+    )
+    names = (".".join(path.parts) for path in paths if path.stem not in ("__main__", "__init__"))
+    return [*_LIBRARIES, *(name for name in names if not name.startswith(_OF_PYTORCH))]
 
 
 @dataclass(frozen=True)
-class Ending:
-    """How one run ended."""
+class Ended:
+    """How a call ended."""
 
-    code: int
+    status: int
     """Exit code; negative for the signal that ended the process."""
-    text: str
-    """What it printed on standard output and error."""
+    stderr: str = ""
+    """What it printed, on standard output, too."""
     hung: bool = False
-    calls: int = 0
-    """Calls counted."""
-    fired: int = 0
-    """Calls struck."""
-    struck: str = ""
-    """The first of them, and its path."""
+    """Whether it had to be killed."""
     seconds: float = 0.0
     """From the signal, or else from the start, to the end."""
-    damaged: str = ""
-    """What was done to spilled data."""
-    edges: tuple[tuple[int, int], ...] = ()
-    """Edges of what the spilled files hold: the number of the file, and a place in it."""
-
-
-@dataclass(frozen=True)
-class Request:
-    """One run."""
-
-    arguments: tuple[str, ...]
-    numbers: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of the plan that are overruled."""
-    exchanges: bool = True
-    """Directories can be exchanged in one step."""
-    folder: str = ""
-    """Where calls are counted."""
-    strike: Strike = field(default_factory=lambda: Strike(0))
-    signal: int = 0
-    """Sent to it while it runs; 0 for none."""
-    after: float = 0.0
-    """Seconds from its start to the signal."""
-    damage: Damage | None = None
-    """What is done to spilled data between the passes."""
-    largest_file: int = 0
-    """Bytes that a file may have; 0 for any number."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """What it noted; see `note`."""
 
 
 class Server:
-    """The other process, as its user sees it. To be used by one thread at a time.
+    """The process that forks; a context manager. Starts with the first call. To be used by one thread at a time.
 
     Parameters
     ----------
+    seconds
+        After which a call is killed.
+    memory_bytes
+        Limit of a call; 0 for none.
     library
-        The compiled `_faults.c`; None for a server that only runs.
+        Loaded before all others: that of `tests.support.processes.faults`.
     """
 
-    def __init__(self, library: Path | None = None) -> None:
-        preload = {} if library is None else {"LD_PRELOAD": str(library)}
-        command = [sys.executable, "-m", "tests.torture.server"]
-        self._process = subprocess.Popen(
-            command,
-            cwd=PROJECT,
-            env=os.environ | WITHOUT_THREADS | preload,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+    def __init__(self, seconds: float = 60, memory_bytes: int = 0, library: Path | None = None) -> None:
+        self._limits = {"seconds": seconds, "memory_bytes": memory_bytes}
+        self._preload = {} if library is None else {"LD_PRELOAD": str(library)}
+        self._process: subprocess.Popen[str] | None = None
 
-    def run(self, request: Request) -> Ending:
-        """Run once, and wait for the end."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None:
+            self._process.communicate()
+
+    def run(self, arguments: Sequence[str], folder: Path, stdin: str | None = None) -> Ended:
+        """Run the command line in a folder."""
+        return self.call(run_command, list(arguments), str(folder), stdin)
+
+    def call(self, function: Any, *given: Any, signal: int = 0, after: float = 0.0) -> Ended:
+        """Call a function of a module with what can be JSON; a signal may be sent some seconds later."""
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", __name__],
+                cwd=PROJECT,
+                env=os.environ | _WITHOUT_THREADS | self._preload,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(asdict(request)) + "\n")
+        target = [function.__module__, function.__name__]
+        job = {"target": target, "given": given, "signal": signal, "after": after} | self._limits
+        self._process.stdin.write(json.dumps(job) + "\n")
         self._process.stdin.flush()
-        return Ending(**json.loads(self._process.stdout.readline()))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.communicate(timeout=LIMIT_SECONDS)
+        return Ended(**json.loads(self._process.stdout.readline()))
 
 
-class Servers:
-    """Some servers, which work on a list of items together."""
-
-    def __init__(self, library: Path | None = None, count: int = 2) -> None:
-        self._library, self._count = library, count
-        self._all: list[Server] = []
-
-    def map(self, function: Callable[[Server, Item], Result], items: Sequence[Item]) -> list[Result]:
-        """Return the results of a function for all items, each called with a server that is free."""
-        free: SimpleQueue[Server] = SimpleQueue()
-        while len(self._all) < min(self._count, len(items)):
-            self._all.append(Server(self._library))
-        for server in self._all:
-            free.put(server)
-
-        def call(item: Item) -> Result:
-            server = free.get()
-            try:
-                return function(server, item)
-            finally:
-                free.put(server)
-
-        with ThreadPoolExecutor(len(self._all) or 1) as pool:
-            return list(pool.map(call, items))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for server in self._all:
-            server.__exit__()
-
-
-def _run_child(request: Request, report: int, output: int) -> NoReturn:
+def run_command(arguments: list[str], folder: str, stdin: str | None) -> NoReturn:
     """Become the program."""
     from recshuf.cli import main
 
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    sys.argv = ["recshuf", *request.arguments]
-    install_hooks(request.numbers, request.damage, report, exchanges=request.exchanges)
-    if request.largest_file:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (request.largest_file, request.largest_file))
-    if "LD_PRELOAD" in os.environ:
-        main.main = _strike_main(request, report)
+    os.chdir(folder)
+    if stdin is not None:
+        os.dup2(_feed(Path(stdin)), 0)
+        sys.stdin = os.fdopen(0, "r", closefd=False)
+    sys.argv = ["recshuf", *arguments]
     main.run()
 
 
-def _strike_main(request: Request, report: int) -> Callable[[], int]:
-    """Return the program's main function with calls struck, which writes to `report` what was."""
-    from recshuf.cli.main import main
-
-    def struck_main() -> int:
-        faults = Faults()
-        faults.arm(request.folder, request.strike)
-        code = main()
-        fired, struck = faults.struck()
-        facts: dict[str, Any] = {"fired": fired, "struck": struck}
-        if request.strike.mode != "from":  # that goes on to the end of the process
-            facts["calls"] = faults.disarm()
-        os.write(report, json.dumps(facts).encode() + b"\n")
-        return code
-
-    return struck_main
+def _feed(path: Path) -> int:
+    """Return a pipe that the bytes of a file come from."""
+    reader, writer = os.pipe()
+    threading.Thread(target=_pour, args=(path.read_bytes(), writer), daemon=True).start()
+    return reader
 
 
-def _await(child: int, request: Request) -> tuple[int, bool, float]:
+def _pour(content: bytes, writer: int) -> None:
+    with suppress(BrokenPipeError), os.fdopen(writer, "wb") as pipe:
+        pipe.write(content)
+
+
+_NOTES: list[int] = []
+"""The file of a child for what it notes."""
+
+
+def note(**facts: Any) -> None:
+    """Tell the caller something, whatever happens afterwards."""
+    os.write(_NOTES[0], json.dumps(facts).encode() + b"\n")
+
+
+def _do(job: dict[str, Any], output: int, notes: int) -> NoReturn:
+    """Do one job, in the child, and end it."""
+    _NOTES.append(notes)
+    for source, target in ((os.open(os.devnull, os.O_RDONLY), 0), (output, 1), (output, 2)):
+        os.dup2(source, target)
+    if job["memory_bytes"]:
+        resource.setrlimit(resource.RLIMIT_AS, (job["memory_bytes"],) * 2)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    module, name = job["target"]
+    try:
+        note(answer=getattr(importlib.import_module(module), name)(*job["given"]))
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
+
+
+def _await(child: int, job: dict[str, Any]) -> tuple[int, bool, float]:
     """Return the exit code of a child, whether it had to be killed, and how long it took."""
-    watched = os.pidfd_open(child)
-    started = time.monotonic()
-    if request.signal and not select.select([watched], [], [], request.after)[0]:
+    watched, started = os.pidfd_open(child), time.monotonic()
+    if job["signal"] and not select.select([watched], [], [], job["after"])[0]:
         started = time.monotonic()
-        signal.pidfd_send_signal(watched, request.signal)
-    hung = not select.select([watched], [], [], LIMIT_SECONDS)[0]
-    seconds = time.monotonic() - started
-    os.close(watched)
+        signals.pidfd_send_signal(watched, job["signal"])
+    hung = not select.select([watched], [], [], job["seconds"])[0]
     if hung:
-        os.kill(child, signal.SIGKILL)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), hung, seconds
+        signals.pidfd_send_signal(watched, signals.SIGKILL)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    os.close(watched)
+    return code, hung, time.monotonic() - started
 
 
-def _drain(descriptor: int) -> bytes:
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    with os.fdopen(descriptor, "rb") as file:
-        return file.read()
-
-
-def _serve(lines: Iterable[str]) -> None:
-    import_all()
-    for line in lines:
-        values = json.loads(line)
-        damage = values["damage"] and Damage(**values["damage"])
-        request = Request(**values | {"strike": Strike(**values["strike"]), "damage": damage})
-        report, output = os.memfd_create("report"), os.memfd_create("output")
-        child = os.fork()
-        if not child:
-            _run_child(request, report, output)
-        code, hung, seconds = _await(child, request)
-        facts: dict[str, Any] = {}
-        for part in _drain(report).splitlines():
-            facts |= json.loads(part)
-        text = _drain(output).decode(errors="replace")
-        ending = Ending(code, text, hung, seconds=seconds, **facts)
-        sys.stdout.write(json.dumps(asdict(ending)) + "\n")
-        sys.stdout.flush()
+def serve() -> None:
+    """Do jobs until standard input ends, each in a child."""
+    for name in list_modules():
+        importlib.import_module(name)
+    threads = os.listdir("/proc/self/task")
+    assert len(threads) == 1, f"{len(threads) - 1} threads would be lost by a fork"
+    # A collection in a child would copy the memory of all objects.
+    gc.freeze()
+    answers = os.fdopen(os.dup(1), "w")
+    while line := sys.stdin.readline():
+        job = json.loads(line)
+        with ExitStack() as stack:
+            output, notes = (
+                stack.enter_context(os.fdopen(os.memfd_create(name), "w+b")) for name in ("output", "notes")
+            )
+            child = os.fork()
+            if not child:
+                _do(job, output.fileno(), notes.fileno())
+            ended = _await(child, job)
+            output.seek(0)
+            notes.seek(0)
+            facts: dict[str, Any] = {}
+            for part in notes:
+                facts |= json.loads(part)
+            code, hung, seconds = ended
+            text = output.read().decode(errors="replace")
+        answers.write(json.dumps(asdict(Ended(code, text, hung, seconds, facts))) + "\n")
+        answers.flush()
 
 
 if __name__ == "__main__":
-    _serve(iter(sys.stdin.readline, ""))
+    importlib.import_module("tests.support.processes.command_server").serve()  # whose `note` functions call

@@ -11,7 +11,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.support.processes.preloading import list_modules
+from tests.support.processes.command_server import list_modules
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -12,11 +12,12 @@ import pyarrow as pa
 
 from recshuf.errors import PileError
 from recshuf.piles.groups import Regions
+from recshuf.piles.slices import JoinedRecords
 from recshuf.records.arrays import take_rows
 from recshuf.records.batch import Records
 from recshuf.records.digests import digest_records
 from recshuf.records.keys import RowRange, draw_keys, find_piles
-from recshuf.records.provenance import FILE_SHIFT, add_provenance, extend_schema, find_origins
+from recshuf.records.provenance import FILE_SHIFT, add_provenance, extend_schema
 from recshuf.system.buffers import allocate
 from tests.support.stores.epoch_oracle import Record
 
@@ -34,28 +35,7 @@ def number_rows(source: int, count: int) -> pa.RecordBatch:
     return pa.record_batch({"id": np.arange(count, dtype=np.int64) + source * 1_000_000})
 
 
-@dataclass
-class FakePacked:
-    """Records in place of `Packed`."""
-
-    records: Records
-
-    @property
-    def keys(self) -> NDArray[np.uint64]:
-        return self.records.keys
-
-    @property
-    def origins(self) -> NDArray[np.uint64]:
-        return find_origins(self.records.batch)
-
-    def join(self) -> Records:
-        return self.records
-
-    def take(self, index: NDArray[np.intp], memory: Allocate = allocate) -> Records:
-        return self.records.take(index)
-
-
-@dataclass
+@dataclass(eq=False)
 class FakePiles(Regions):
     """Sets of sources, as a dict from the name of a set to the number of records of each of its sources."""
 
@@ -123,9 +103,9 @@ class FakePiles(Regions):
                 own[pile] += len(value or ())
         return sums
 
-    def pack(self, cells: Sequence[tuple[int, int]], memory: Allocate = allocate) -> FakePacked:
+    def pack(self, cells: Sequence[tuple[int, int]], memory: Allocate = allocate) -> JoinedRecords:
         self.loads.append(list(cells))
-        return FakePacked(self._join(cells))
+        return JoinedRecords([self._join(cells)])
 
     @cached_property
     def _joined(self) -> dict[tuple[tuple[int, int], ...], Records]:

@@ -14,6 +14,7 @@ from recshuf.train.loader import PileLoader
 from recshuf.train.mixing import MixLoader
 from tests.support.stores.epoch_oracle import count_before, flatten, raw, share_out, sort_by
 from tests.support.stores.fake_piles import FakePiles
+from tests.support.stores.legs import run_legs
 from tests.support.stores.token_documents import make_documents
 
 PERIOD = 2**20
@@ -25,15 +26,9 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
-class HashedPiles(FakePiles):
-    """A store that can be the key of a dict."""
-
-    __hash__ = object.__hash__
-
-
-def make_stores(count: int) -> list[HashedPiles]:
+def make_stores(count: int) -> list[FakePiles]:
     return [
-        HashedPiles(
+        FakePiles(
             {"a": [60 + 20 * number], "b": [30]}, 6, make_documents, seed=number, store_id=f"{number:032}"
         )
         for number in range(count)
@@ -46,7 +41,7 @@ def show(batch: dict[str, Any]) -> list[Any]:
 
 
 def expect(
-    stores: list[HashedPiles],
+    stores: list[FakePiles],
     weights: dict[int, list[float]],
     batch: int,
     lanes: int,
@@ -88,21 +83,16 @@ def test_chains_of_resumes_yield_the_sequences_of_the_stores(lanes: int, options
         for start, own in weights.items()
     }
     expected = expect(stores, weights, 4, lanes, 1, options)
-    found: list[list[Any]] = []
-    state = None
-    while len(found) < STEPS:
-        world = random.choice([1, 2])
-        parts, states = [], set()
-        for rank in range(world):
-            loader = MixLoader(named, 4 // world, epoch=1, rank=rank, world_size=world, lanes=lanes).packed(
+    found = run_legs(
+        [(count, random.choice([1, 2])) for count in (2, 2, 2, 2, 1)],
+        lambda world: [
+            MixLoader(named, 4 // world, epoch=1, rank=rank, world_size=world, lanes=lanes).packed(
                 5, column="tokens", **options
             )
-            if state is not None:
-                loader.load_state_dict(json.loads(state))
-            parts.append(list(map(show, islice(loader, min(2, STEPS - len(found))))))
-            states.add(json.dumps(loader.state_dict()))
-        (state,) = states
-        found += [flatten(step) for step in zip(*parts, strict=True)]
+            for rank in range(world)
+        ],
+        show,
+    )
     assert found == expected
 
 

@@ -21,6 +21,7 @@ from recshuf.train.documents import DocumentSource, LengthCounter
 from recshuf.train.loader import PileLoader
 from tests.support.effort import examples
 from tests.support.stores.epoch_oracle import flatten
+from tests.support.stores.legs import run_legs
 from tests.support.stores.token_documents import (
     PACKINGS,
     expect,
@@ -49,15 +50,6 @@ def uncounted() -> Any:
     return patch.object(DocumentSource, "make_counter", lambda source: LengthCounter(source))
 
 
-def save(ranks: list[PackedLoader]) -> Any:
-    """Return the state of all ranks, as it is read back."""
-    texts = {json.dumps(loader.state_dict()) for loader in ranks}
-    assert len(texts) == 1, "the states of ranks differ"
-    (text,) = texts
-    assert len(text) < 300
-    return json.loads(text)
-
-
 @pytest.mark.timeout(900)
 @settings(max_examples=examples(200))
 @given(
@@ -80,27 +72,19 @@ def test_chains_of_resumes_yield_the_stream_of_the_oracle(
 ) -> None:
     store, batch = make_store(sizes=(15, 20, 12), piles=12), 6
     worlds = [world for world in (1, 2, 3, 6) if not (lanes if lanes > 1 else batch) % world]
-    delivered: list[list[Any]] = []
-    state: Any = None
+    # The epoch of a state counts, not that of the loader.
+    epochs = iter([order["epoch"], *data.draw(st.lists(st.integers(0, 2), min_size=2, max_size=2))])
     with nullcontext() if is_counted else uncounted():
-        for count in taken:
-            world = data.draw(st.sampled_from(worlds))
-            # The epoch of a state counts, not that of the loader.
-            epoch = order["epoch"] if state is None else data.draw(st.integers(0, 2))
-            ranks = make_ranks(store, order | {"epoch": epoch}, lanes, batch, world, output=output, **packing)
-            for loader in ranks:
-                if state is not None:
-                    loader.load_state_dict(state)
-            assert state is None or save(ranks) == state
-            parts = [list(map(list_columns, islice(loader, count))) for loader in ranks]
-            delivered += [
-                [flatten(ones) for ones in zip(*step, strict=True)] for step in zip(*parts, strict=True)
-            ]
-            state = save(ranks)
-            assert (state["epoch"], state["step"]) == (order["epoch"], len(delivered))
+        delivered = run_legs(
+            [(count, data.draw(st.sampled_from(worlds))) for count in taken],
+            lambda world: make_ranks(
+                store, order | {"epoch": next(epochs)}, lanes, batch, world, output=output, **packing
+            ),
+            lambda one: list(zip(*list_columns(one), strict=True)),
+        )
     shown = 3 if packing.pop("boundaries", False) else 1
     expected = expect(store, order, lanes, batch, len(delivered), **packing)
-    assert delivered == [columns[:shown] for columns in expected]
+    assert delivered == [list(zip(*columns[:shown], strict=True)) for columns in expected]
 
 
 def list_columns(batch: Any) -> list[list[list[int]]]:
@@ -149,6 +133,7 @@ def test_states_of_other_batches_are_refused() -> None:
         ({"documents": "whole"}, "'documents' is 'whole' in the state and 'cut' here; call packed with"),
     ]:
         packed = PileLoader(make_store(), 2, lanes=2).packed(4, column="tokens")
+        assert len(json.dumps(packed.state_dict())) < 300
         with pytest.raises(UsageError, match=f"^load_state_dict: {message}"):
             packed.load_state_dict(packed.state_dict() | change)
         plain = PileLoader(make_store(), 2, lanes=2)
